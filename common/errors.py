@@ -1,0 +1,62 @@
+"""A user's mistake is answered with one line, never with a traceback."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import TracebackType
+
+
+class UserError(Exception):
+    """Bad input: the message names the file, the place in it and the remedy, on one line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+def one_line(error: BaseException) -> str | None:
+    """The line to show for an error that is the user's to mend; None for a defect of ours."""
+    if isinstance(error, UserError):
+        return f"error: {error}"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"error: {error.filename}: {error.strerror}"
+    return None
+
+
+def exit_code(error: BaseException) -> int:
+    """130 after Ctrl-C as shells have it, 1 for every other error."""
+    return 130 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def one_line_errors(main: Callable[..., int | None]) -> Callable[..., int]:
+    """Decorate the `main` of a command: a user's mistake becomes one line and an exit code."""
+
+    @functools.wraps(main)
+    def wrapped(*args: object, **kwargs: object) -> int:
+        try:
+            return main(*args, **kwargs) or 0
+        except (Exception, KeyboardInterrupt) as error:
+            line = one_line(error)
+            if line is None:
+                raise
+            print(line, file=sys.stderr)
+            return exit_code(error)
+
+    return wrapped
+
+
+def install_excepthook() -> None:
+    """The same for a program whose `main` is not ours (fairseq-train with our plugin)."""
+    previous = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        line = one_line(error)
+        if line is None:
+            previous(kind, error, trace)
+        else:
+            print(line, file=sys.stderr)
+
+    sys.excepthook = hook

@@ -1,0 +1,77 @@
+"""Files that are whole or absent: atomic writes, checksums, text that is really UTF-8."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from .errors import UserError
+
+CHUNK_BYTES = 1 << 20
+
+
+@contextmanager
+def atomic_open(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO]:
+    """Open a file that appears under `path` only when the block ends without an error.
+
+    The content goes to a temporary file in the same folder, which then replaces `path`
+    in one step; a crash leaves the old file untouched.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    encoding = None if "b" in mode else "utf-8"
+    newline = None if "b" in mode else "\n"
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, mode, encoding=encoding, newline=newline) as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def atomic_write(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write a whole file in one step (see `atomic_open`)."""
+    with atomic_open(path, "wb" if isinstance(content, bytes) else "w") as stream:
+        stream.write(content)
+
+
+def sha256(path: str | os.PathLike[str]) -> str:
+    """Hexadecimal SHA-256 of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while chunk := stream.read(CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
+    """The lines of a UTF-8 text file without their newline, one at a time.
+
+    Only `\\n` ends a line (a review may hold other Unicode separators).
+    Raises `UserError` naming file and line where the bytes are not UTF-8.
+    """
+    with open(path, "rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                yield line.decode("utf-8").rstrip("\n")
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{path}, line {number}: byte {error.start + 1} is not UTF-8; "
+                    f"convert the file, for example: iconv -f latin1 -t utf-8"
+                ) from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

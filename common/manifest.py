@@ -1,0 +1,93 @@
+"""The run folder: one contract between the sweep that writes it and all that read it.
+
+    runs/<arm>/<init>/seed<N>/
+        manifest.json               this module; a run is finished when its status says so
+        tensorboard/<subset>/       event files (subsets train, train_inner, valid, test)
+        checkpoint_best.pt          best accuracy on valid, the later one on a tie
+        checkpoint_last.pt          where an interrupted run goes on
+        train.log                   everything the trainer printed
+
+The manifest is a JSON object. Keys:
+
+    schema          1
+    status          "running", "finished", "failed" or "interrupted"
+    arm             "fairseq", "hf", "causal", "lora" (or "pretrain" for masked-LM runs)
+    init            "random", "pretrained", ...
+    seed            integer
+    recipe          name of the recipe
+    command         list of words as a user would type them
+    data            {"path": folder, "sha256": {file: digest}}
+    checkpoint      {"path": file, "sha256": digest} it started from, or null
+    git_commit      of this project, or null outside a clone
+    packages        {name: version}
+    hardware        {"cpu", "cores", "threads", "memory_bytes", "gpu"}
+    started, ended  ISO 8601 in UTC; ended is null while running
+    seconds         time spent training, summed over resumptions
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from .errors import UserError
+from .files import atomic_write
+
+SCHEMA = 1
+NAME = "manifest.json"
+STATUSES = ("running", "finished", "failed", "interrupted")
+REQUIRED: dict[str, type | tuple[type, ...]] = {
+    "schema": int,
+    "status": str,
+    "arm": str,
+    "init": str,
+    "seed": int,
+    "recipe": str,
+    "command": list,
+    "data": dict,
+}
+
+Manifest = dict[str, Any]
+
+
+def validate(manifest: object, where: str | os.PathLike[str]) -> Manifest:
+    """Check a manifest at the border; raises `UserError` that names the file and the key."""
+    if not isinstance(manifest, dict):
+        raise UserError(f"{where}: not a JSON object; delete the run folder and run it again")
+    for key, kind in REQUIRED.items():
+        if key not in manifest:
+            raise UserError(f"{where}: key '{key}' is missing; delete the run folder and run it again")
+        if not isinstance(manifest[key], kind) or isinstance(manifest[key], bool):
+            raise UserError(f"{where}: key '{key}' has the wrong type; delete the run folder and run it again")
+    if manifest["schema"] != SCHEMA:
+        raise UserError(f"{where}: schema {manifest['schema']}, but this version reads {SCHEMA}")
+    if manifest["status"] not in STATUSES:
+        raise UserError(f"{where}: status '{manifest['status']}' is none of {', '.join(STATUSES)}")
+    return manifest
+
+
+def read(run: str | os.PathLike[str]) -> Manifest | None:
+    """The manifest of a run folder, or None where there is none."""
+    path = Path(run) / NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8; delete the run folder and run it again") from None
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{path}, line {error.lineno}: not JSON ({error.msg}); delete the run folder and run it again"
+        ) from None
+    return validate(content, path)
+
+
+def write(run: str | os.PathLike[str], manifest: Manifest) -> None:
+    """Validate and write atomically."""
+    path = Path(run) / NAME
+    validate(manifest, path)
+    atomic_write(path, json.dumps(manifest, indent=2, ensure_ascii=False, sort_keys=True) + "\n")
