@@ -1,0 +1,1 @@
+"""From raw text to the binary data fairseq trains on; knows nothing of models or training."""
