@@ -1,0 +1,17 @@
+"""What this project adds to fairseq: `fairseq-train DATA --user-dir fairseq_plugin …`.
+
+Importing the package registers the task and the criterion `sentence_classification`, the model
+and architecture `roberta_small` and the optimizer `fused_adam`; lets fairseq read its own
+checkpoints without executing code from them; checks the checkpoint that a run starts from before
+its first update; and turns a user's mistake into one line.
+"""
+
+from common.errors import install_excepthook
+
+from . import checkpoints, criterion, initialisation, optimizer, roberta, task
+
+__all__ = ["checkpoints", "criterion", "initialisation", "optimizer", "roberta", "task"]
+
+install_excepthook()
+checkpoints.allow_fairseq_objects()
+initialisation.check_before_training()

@@ -1,0 +1,112 @@
+"""fairseq's checkpoints, read without executing code.
+
+A checkpoint is a pickle, and a pickle can run any program. torch reads one safely with
+`weights_only=True`: tensors, containers and the classes of an allow-list, nothing else. fairseq's
+files need the allow-list below, because they carry the configuration of the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import os
+import pickle
+import typing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import omegaconf
+import torch
+from fairseq.dataclass import constants
+
+from common.errors import UserError
+from common.files import atomic_open
+
+# Plain data classes: rebuilding them sets attributes and calls nothing of the file's choosing.
+CONFIGURATION = [
+    argparse.Namespace,
+    omegaconf.DictConfig,
+    omegaconf.ListConfig,
+    omegaconf.base.ContainerMetadata,
+    omegaconf.base.Metadata,
+    omegaconf.nodes.AnyNode,
+    omegaconf.nodes.BooleanNode,
+    omegaconf.nodes.EnumNode,
+    omegaconf.nodes.FloatNode,
+    omegaconf.nodes.IntegerNode,
+    omegaconf.nodes.StringNode,
+    collections.defaultdict,
+    collections.OrderedDict,
+    typing.Any,
+    dict,
+    list,
+    int,
+    float,
+    str,
+    bool,
+]
+# Metrics that numpy computed: a scalar is its type and its bytes.
+NUMPY = [
+    np._core.multiarray.scalar,
+    np.dtype,
+    np.dtypes.Float64DType,
+    np.dtypes.Float32DType,
+    np.dtypes.Int64DType,
+]
+ENUMS = [
+    value
+    for value in vars(constants).values()
+    if isinstance(value, type) and issubclass(value, constants.Enum)
+]
+ALLOWED = CONFIGURATION + NUMPY + ENUMS
+
+
+def allow_fairseq_objects() -> None:
+    """Let `torch.load(weights_only=True)`, torch's default, read the classes in `ALLOWED`."""
+    torch.serialization.add_safe_globals(ALLOWED)
+
+
+def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a fairseq checkpoint to the CPU: keys `model`, `cfg`, `extra_state`, ...
+
+    Raises `UserError` for a file that is missing, truncated, no fairseq checkpoint, or that holds
+    anything outside the allow-list.
+    """
+    allow_fairseq_objects()
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such checkpoint")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise UserError(f"{path}: {reason(error)}") from None
+    except (RuntimeError, EOFError, ValueError, KeyError, AttributeError, TypeError, OverflowError):
+        raise UserError(f"{path}: not a checkpoint, or cut short; copy or train it again") from None
+    if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
+        raise UserError(f"{path}: not a fairseq checkpoint (no key 'model')")
+    return state
+
+
+def reason(error: pickle.UnpicklingError) -> str:
+    """Why torch refused a file, as one clause."""
+    text = str(error)
+    marker = "Unsupported global: GLOBAL "
+    if marker in text:
+        name = text.split(marker, 1)[1].split()[0]
+        return f"refused: it would run or build {name}, which is no part of a fairseq checkpoint"
+    return "not a checkpoint that can be read without running code from it, or cut short"
+
+
+def save_weights(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Copy a checkpoint without its optimizer and data state: a third of the size.
+
+    The copy keeps what fairseq's `--restore-file` and `from_pretrained` need.
+    """
+    state = load_checkpoint(source)
+    kept = {key: state.get(key) for key in ("args", "cfg", "model")}
+    # fairseq's trainer reads these two of every checkpoint it restores.
+    kept["optimizer_history"] = state.get("optimizer_history", [])[-1:]
+    kept["extra_state"] = {}
+    with atomic_open(target, "wb") as stream:
+        torch.save(kept, stream)

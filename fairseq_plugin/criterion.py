@@ -1,0 +1,128 @@
+"""The criterion `sentence_classification`: cross-entropy, and metrics from exact counts.
+
+Every batch adds its cells to one confusion matrix; fairseq sums the cells over batches,
+accumulation steps and workers, and accuracy, macro-F1 and MCC are computed from the sums. They are
+not rounded: with `--best-checkpoint-metric accuracy`, two epochs tie only if they are equal.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from fairseq.logging.meters import MetersDict
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask
+
+# fairseq does not show meters whose name begins with an underscore.
+CELL = "_gold{}_predicted{}"
+
+
+@dataclass
+class SentenceClassificationCriterionConfig(FairseqDataclass):
+    """Flags of the criterion."""
+
+    classification_head_name: str = field(
+        default="sentence_classification_head", metadata={"help": "name of the classification head to use"}
+    )
+
+
+@register_criterion("sentence_classification", dataclass=SentenceClassificationCriterionConfig)
+class SentenceClassificationCriterion(FairseqCriterion):
+    """Cross-entropy in nats, summed over the sentences of a batch."""
+
+    def __init__(self, cfg: SentenceClassificationCriterionConfig, task: FairseqTask) -> None:
+        super().__init__(task)
+        self.head_name = cfg.classification_head_name
+
+    def forward(
+        self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[torch.Tensor, int, dict[str, Any]]:
+        """The loss of a batch, the number of sentences, and what is to be summed up for logging."""
+        logits_BK, _ = model(
+            **sample["net_input"], features_only=True, classification_head_name=self.head_name
+        )
+        gold_B = sample["target"].view(-1)
+        log_probs_BK = F.log_softmax(logits_BK, dim=-1, dtype=torch.float32)
+        loss = F.nll_loss(log_probs_BK, gold_B, reduction="sum")
+        sentences = gold_B.numel()
+        output = {
+            "loss": loss.detach(),
+            "ntokens": sample["ntokens"],
+            "nsentences": sentences,
+            "sample_size": sentences,
+        }
+        output |= confusion_cells(gold_B, logits_BK.argmax(dim=-1), logits_BK.size(-1))
+        return loss, sentences, output
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
+        """Hand the sums of all batches and workers to fairseq's meters."""
+        sentences = sum(int(log.get("sample_size", 0)) for log in logging_outputs)
+        if sentences == 0:
+            return
+        loss = sum(float(log["loss"]) for log in logging_outputs)
+        # In bits, as all of fairseq's criterions log it.
+        metrics.log_scalar("loss", loss / sentences / math.log(2), sentences)
+        cells = [key for key in logging_outputs[0] if key.startswith("_gold")]
+        for key in cells:
+            metrics.log_scalar_sum(key, sum(int(log[key]) for log in logging_outputs))
+        for name, statistic in STATISTICS.items():
+            metrics.log_derived(name, lambda meters, statistic=statistic: statistic(confusion_matrix(meters)))
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """All logging outputs are plain numbers, so that workers need exchange only their sums."""
+        return True
+
+
+def confusion_cells(gold_B: torch.Tensor, predicted_B: torch.Tensor, classes: int) -> dict[str, int]:
+    """Counts of a batch as one named number per cell (rows gold, columns predicted)."""
+    counts = torch.bincount(gold_B * classes + predicted_B, minlength=classes**2).tolist()
+    return {CELL.format(cell // classes, cell % classes): n for cell, n in enumerate(counts)}
+
+
+def confusion_matrix(meters: MetersDict) -> np.ndarray:
+    """The matrix (K, K), int64, from fairseq's meters."""
+    counts = [meters[key].sum for key in meters if key.startswith("_gold")]
+    classes = math.isqrt(len(counts))
+    matrix_KK = np.zeros((classes, classes), dtype=np.int64)
+    for gold in range(classes):
+        for predicted in range(classes):
+            matrix_KK[gold, predicted] = int(meters[CELL.format(gold, predicted)].sum)
+    return matrix_KK
+
+
+def accuracy(matrix_KK: np.ndarray) -> float:
+    """Share of correct predictions in percent, as fairseq logs it."""
+    return 100.0 * float(np.trace(matrix_KK)) / max(float(matrix_KK.sum()), 1.0)
+
+
+def macro_f1(matrix_KK: np.ndarray) -> float:
+    """Mean over classes of F1, 0 to 1; classes neither present nor predicted are left out.
+
+    Equals `sklearn.metrics.f1_score(gold, predicted, average="macro")`.
+    """
+    correct_K = np.diag(matrix_KK).astype(float)
+    seen_K = matrix_KK.sum(axis=0) + matrix_KK.sum(axis=1)
+    return float(np.mean(2 * correct_K[seen_K > 0] / seen_K[seen_K > 0])) if seen_K.any() else 0.0
+
+
+def mcc(matrix_KK: np.ndarray) -> float:
+    """Matthews correlation, -1 to 1, for any number of classes (Gorodkin 2004, equation 8).
+
+    0 where gold or predictions are all of one class, as in scikit-learn.
+    """
+    matrix_KK = matrix_KK.astype(float)
+    total, gold_K, predicted_K = matrix_KK.sum(), matrix_KK.sum(axis=1), matrix_KK.sum(axis=0)
+    covariance = np.trace(matrix_KK) * total - gold_K @ predicted_K
+    spread = (total**2 - gold_K @ gold_K) * (total**2 - predicted_K @ predicted_K)
+    return float(covariance / math.sqrt(spread)) if spread > 0 else 0.0
+
+
+STATISTICS = {"accuracy": accuracy, "macro_f1": macro_f1, "mcc": mcc}

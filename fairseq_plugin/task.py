@@ -1,0 +1,226 @@
+"""The task `sentence_classification`: classify a sentence, or a pair of them.
+
+It reads the folders that `preprocess binarize` and `fairseq-preprocess` write:
+
+    DATA/input0/{dict.txt, train.bin, train.idx, valid.bin, ...}
+    DATA/input1/...          the second sentence of a pair, where there is one
+    DATA/label/{dict.txt, train.bin, ...}
+
+and gives the model what stock `sentence_prediction` does, batch for batch.
+"""
+
+import contextlib
+import hashlib
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+from fairseq import models
+from fairseq.data import (
+    ConcatSentencesDataset,
+    Dictionary,
+    FairseqDataset,
+    IdDataset,
+    NestedDictionaryDataset,
+    NumelDataset,
+    NumSamplesDataset,
+    OffsetTokensDataset,
+    PrependTokenDataset,
+    RightPadDataset,
+    SortDataset,
+    StripTokenDataset,
+    data_utils,
+)
+from fairseq.data.shorten_dataset import maybe_shorten_dataset
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II, MISSING, OmegaConf, open_dict
+
+from common.errors import UserError
+
+from .datasets import KeepEosDataset, check_labels, check_same_length, load_split
+
+logger = logging.getLogger(__name__)
+# fairseq-preprocess fills dictionaries up to a multiple of 8 with these.
+FILLER = "madeupword"
+
+
+@dataclass
+class SentenceClassificationConfig(FairseqDataclass):
+    """Flags of the task: those of `sentence_prediction` that concern classification, and one more."""
+
+    data: str = field(default=MISSING, metadata={"help": "path to data directory"})
+    num_classes: int = field(
+        default=-1, metadata={"help": "number of classes (default: the labels in DATA/label/dict.txt)"}
+    )
+    init_token: Optional[int] = field(
+        default=None, metadata={"help": "add token at the beginning of each batch item (<s> is 0)"}
+    )
+    separator_token: Optional[int] = field(
+        default=None, metadata={"help": "add separator token between inputs (</s> is 2)"}
+    )
+    no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
+    shorten_method: ChoiceEnum(["none", "truncate", "random_crop"]) = field(
+        default="none", metadata={"help": "if not none, shorten sequences that exceed --max-positions"}
+    )
+    shorten_data_split_list: str = field(
+        default="",
+        metadata={"help": 'splits to apply shortening to, e.g. "train,valid" (default: all)'},
+    )
+    keep_eos: bool = field(
+        default=False,
+        metadata={
+            "help": "put </s> back at the end of a sentence that --shorten-method cut (stock cuts it off)"
+        },
+    )
+    max_positions: int = field(default=256, metadata={"help": "max tokens per example"})
+    classification_head_name: str = II("criterion.classification_head_name")
+    seed: int = II("common.seed")
+
+
+@register_task("sentence_classification", dataclass=SentenceClassificationConfig)
+class SentenceClassificationTask(FairseqTask):
+    """One dictionary for the text, one for the labels; labels keep their names."""
+
+    def __init__(self, cfg: SentenceClassificationConfig, dictionary: Dictionary, labels: Dictionary) -> None:
+        super().__init__(cfg)
+        self.dictionary = dictionary
+        self._label_dictionary = labels
+
+    @classmethod
+    def setup_task(cls, cfg: SentenceClassificationConfig, **kwargs: Any) -> "SentenceClassificationTask":
+        """Load both dictionaries and settle the number of classes."""
+        data = Path(cfg.data)
+        dictionary = load_dictionary(data / "input0" / "dict.txt")
+        dictionary.add_symbol("<mask>")
+        labels = load_dictionary(data / "label" / "dict.txt")
+        names = class_names(labels)
+        if cfg.num_classes < 0:
+            cfg.num_classes = len(names)
+        if cfg.num_classes < len(names):
+            raise UserError(
+                f"--num-classes {cfg.num_classes}, but {data / 'label' / 'dict.txt'} names "
+                f"{len(names)} labels: {', '.join(names[:10])}"
+            )
+        logger.info("dictionary: %d types; classes: %s", len(dictionary), ", ".join(names))
+        return cls(cfg, dictionary, labels)
+
+    @property
+    def class_names(self) -> list[str]:
+        """Name of each class, in the order of the model's logits."""
+        return class_names(self.label_dictionary)
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
+        """Load a split; raises `UserError` if it is missing, malformed or does not fit."""
+        text = self._load_text(split, combine)
+        labels = load_split(self.cfg.data, "label", split, self.label_dictionary, combine)
+        check_same_length(self.cfg.data, split, {"input0": text, "label": labels})
+        check_labels(self.cfg.data, split, labels, self.label_dictionary, self.class_names)
+
+        with data_utils.numpy_seed(self.cfg.seed):
+            shuffle = np.random.permutation(len(text))
+        tokens = self._shorten(text, split)
+        pad = self.source_dictionary.pad()
+        target = StripTokenDataset(labels, id_to_strip=self.label_dictionary.eos())
+        dataset: FairseqDataset = NestedDictionaryDataset(
+            {
+                "id": IdDataset(),
+                "net_input": {
+                    "src_tokens": RightPadDataset(tokens, pad_idx=pad),
+                    "src_lengths": NumelDataset(tokens, reduce=False),
+                },
+                "nsentences": NumSamplesDataset(),
+                "ntokens": NumelDataset(tokens, reduce=True),
+                "target": OffsetTokensDataset(target, offset=-self.label_dictionary.nspecial),
+            },
+            sizes=[tokens.sizes],
+        )
+        if not self.cfg.no_shuffle:
+            dataset = SortDataset(dataset, sort_order=[shuffle])
+        logger.info("loaded %s: %d sentences", split, len(dataset))
+        self.datasets[split] = dataset
+        return dataset
+
+    def _load_text(self, split: str, combine: bool) -> FairseqDataset:
+        """The sentence, or both of a pair, with the initial and separator tokens."""
+        first = load_split(self.cfg.data, "input0", split, self.source_dictionary, combine)
+        if self.cfg.init_token is not None:
+            first = PrependTokenDataset(first, self.cfg.init_token)
+        if not (Path(self.cfg.data) / "input1").is_dir():
+            return first
+        second = load_split(self.cfg.data, "input1", split, self.source_dictionary, combine)
+        check_same_length(self.cfg.data, split, {"input0": first, "input1": second})
+        if self.cfg.separator_token is not None:
+            second = PrependTokenDataset(second, self.cfg.separator_token)
+        return ConcatSentencesDataset(first, second)
+
+    def _shorten(self, tokens: FairseqDataset, split: str) -> FairseqDataset:
+        """Cut what is longer than --max-positions, with or without its last token."""
+        cfg = self.cfg
+        arguments = (split, cfg.shorten_data_split_list, cfg.shorten_method, cfg.max_positions, cfg.seed)
+        shortened = maybe_shorten_dataset(tokens, *arguments)
+        if cfg.keep_eos and shortened is not tokens:
+            return KeepEosDataset(shortened, tokens, self.source_dictionary.eos())
+        return shortened
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
+        """Build the model with as many positions as the task, and a new classification head."""
+        with open_dict(cfg) if OmegaConf.is_config(cfg) else contextlib.nullcontext():
+            cfg.max_positions = self.cfg.max_positions
+        model = models.build_model(cfg, self, from_checkpoint)
+        model.register_classification_head(
+            self.cfg.classification_head_name, num_classes=self.cfg.num_classes
+        )
+        return model
+
+    def get_checkpoint_dict(self) -> dict[str, Any]:
+        """What a checkpoint of this task remembers of its data (under `extra_state`)."""
+        words = "\n".join(self.source_dictionary.symbols).encode()
+        state = {"dictionary_sha256": hashlib.sha256(words).hexdigest(), "class_names": self.class_names}
+        return {type(self).__name__: state}
+
+    def set_checkpoint_dict(self, state: dict[str, Any]) -> None:
+        """Refuse to resume on other data than the checkpoint's."""
+        ours = self.get_checkpoint_dict()[type(self).__name__]
+        for key, what in (("dictionary_sha256", "dictionary"), ("class_names", "labels")):
+            if state.get(key) != ours[key]:
+                raise UserError(
+                    f"{self.cfg.data}: not the {what} that the run began with; use another --save-dir"
+                )
+
+    def max_positions(self) -> int:
+        """Longest sentence in tokens."""
+        return self.cfg.max_positions
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        """Dictionary of the text, with `<mask>`."""
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        """fairseq wants one: that of the text."""
+        return self.dictionary
+
+    @property
+    def label_dictionary(self) -> Dictionary:
+        """Dictionary of the labels."""
+        return self._label_dictionary
+
+
+def load_dictionary(path: Path) -> Dictionary:
+    """Read a `dict.txt`; raises `UserError` if it is missing or malformed."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; write the data folder with python -m preprocess binarize")
+    try:
+        return Dictionary.load(str(path))
+    except (ValueError, RuntimeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a fairseq dictionary ({str(error).splitlines()[0]})") from None
+
+
+def class_names(labels: Dictionary) -> list[str]:
+    """The labels without fairseq's special symbols and fillers."""
+    return [symbol for symbol in labels.symbols[labels.nspecial :] if not symbol.startswith(FILLER)]
