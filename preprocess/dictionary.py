@@ -1,0 +1,95 @@
+"""fairseq's dictionary: the text file `symbol count` a line, after four special symbols that it leaves out.
+
+Same ids and same bytes as `fairseq/data/dictionary.py` of fairseq 0.12, without importing torch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from common.errors import UserError
+from common.files import read_lines
+
+SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
+EOS = SPECIALS.index("</s>")
+UNK = SPECIALS.index("<unk>")
+OVERWRITE = "#fairseq:overwrite"
+PADDING_FACTOR = 8  # fairseq-preprocess pads the dictionaries it builds to a multiple of this
+
+
+@dataclass
+class Dictionary:
+    """Symbols with consecutive ids; the specials come first and are not in the file."""
+
+    symbols: list[str] = field(default_factory=lambda: list(SPECIALS))
+    counts: list[int] = field(default_factory=lambda: [1] * len(SPECIALS))
+    index: dict[str, int] = field(default_factory=lambda: {s: i for i, s in enumerate(SPECIALS)})
+
+    def __len__(self) -> int:
+        """Number of types, the four specials included."""
+        return len(self.symbols)
+
+    def append(self, symbol: str, count: int) -> None:
+        """Give `symbol` the next id (an earlier one of the same name loses its own)."""
+        self.index[symbol] = len(self.symbols)
+        self.symbols.append(symbol)
+        self.counts.append(count)
+
+    def names(self) -> list[str]:
+        """The symbols that the file lists: without specials, in id order."""
+        return self.symbols[len(SPECIALS) :]
+
+    def text(self) -> str:
+        """The content of `dict.txt`."""
+        pairs = zip(self.names(), self.counts[len(SPECIALS) :], strict=True)
+        return "".join(f"{symbol} {count}\n" for symbol, count in pairs)
+
+
+def load(path: str) -> Dictionary:
+    """Read a `dict.txt`; raises `UserError` with file and line where it is malformed or repeats a symbol."""
+    dictionary = Dictionary()
+    for number, line in enumerate(read_lines(path), start=1):
+        symbol, _, count = line.rstrip().rpartition(" ")
+        overwrite = count == OVERWRITE
+        if overwrite:
+            symbol, _, count = symbol.rpartition(" ")
+        if not symbol or not _is_integer(count):
+            raise UserError(
+                f"{path}, line {number}: expected 'symbol count', found '{line[:60]}'; is it a fairseq dict.txt?"
+            )
+        if symbol in dictionary.index and not overwrite:
+            raise UserError(
+                f"{path}, line {number}: '{symbol}' has an id already; remove the line or append ' {OVERWRITE}'"
+            )
+        dictionary.append(symbol, int(count))
+    if not dictionary.names():
+        raise UserError(f"{path}: empty; give a fairseq dict.txt, as the command vocabulary writes it")
+    return dictionary
+
+
+def build(labels: Iterable[str]) -> Dictionary:
+    """The dictionary `fairseq-preprocess` builds of one-word lines.
+
+    Most frequent first, ties in alphabetical order, then `madeupword0000`... up to a multiple of 8
+    (`Dictionary.finalize`, `pad_to_multiple_`).
+    """
+    dictionary = Dictionary()
+    for label, count in sorted(Counter(labels).items(), key=lambda item: (-item[1], item[0])):
+        dictionary.append(label, count)
+    filler = 0
+    while len(dictionary) % PADDING_FACTOR:
+        name = f"madeupword{filler:04d}"
+        if name not in dictionary.index:
+            dictionary.append(name, 0)
+        filler += 1
+    return dictionary
+
+
+def _is_integer(text: str) -> bool:
+    try:
+        int(text)
+    except ValueError:
+        return False
+    return True
