@@ -1,0 +1,175 @@
+"""A dictionary for a corpus: the most frequent pieces of a SentencePiece model, or of one trained here.
+
+--size counts every type of the trained network: 4 specials of fairseq (<s> <pad> </s> <unk>), the pieces,
+and the <mask> that masked-LM training adds. So --size 32000 writes 31,995 pieces to dict.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import sentencepiece
+from numpy.typing import NDArray
+
+from common.errors import UserError
+from common.files import atomic_write
+
+from .dictionary import SPECIALS, Dictionary
+from .encoder import all_pieces, load_model, map_text
+from .text import Block, read_text_lines
+
+MASK = "<mask>"
+OUTSIDE_FILE = len(SPECIALS) + 1  # types that --size counts and dict.txt does not list
+MODEL_SPECIALS = 3  # <unk> <s> </s> of a SentencePiece model trained here
+
+# Fixed, so that the same text and size always give the same model.
+TRAINING = {
+    "model_type": "unigram",
+    "character_coverage": 0.9999,
+    "num_threads": 4,
+    "input_sentence_size": 1_000_000,  # longer corpora are sampled, with the seed below
+    "shuffle_input_sentence": True,
+    "max_sentence_length": 65_536,  # bytes; SentencePiece's own 4,192 would skip long reviews
+    "minloglevel": 2,
+}
+SEED = 1
+EXAMPLES = """examples:
+  python -m preprocess vocabulary --sentencepiece-model sentencepiece.bpe.model \\
+      --text news.txt.xz novels.txt.xz --size 32000 --output dict.txt
+  python -m preprocess vocabulary --train --sentencepiece-model own.model \\
+      --text corpus.train.txt --size 4000 --output dict.txt
+"""
+
+
+def build_vocabulary(
+    model_path: str, texts: Sequence[str], size: int, *, normalize_apostrophes: bool = False, workers: int = 1
+) -> Dictionary:
+    """The `size - 5` most frequent pieces of the model in the text, in the model's order, with their counts.
+
+    Ties go to the lower piece id. Where fewer pieces occur than asked for, the rest are those of the lowest
+    ids (in a unigram model the likeliest) with count 0. Raises `UserError` where the model has too few.
+    """
+    model = load_model(model_path)
+    pieces = all_pieces(model)
+    ids = np.flatnonzero([_fits_dictionary(model, i, piece) for i, piece in enumerate(pieces)])
+    wanted = size - OUTSIDE_FILE
+    if not 0 < wanted <= len(ids):
+        raise UserError(
+            f"--size {size}: {model_path} has {len(ids):,} pieces, "
+            f"so give a size from {OUTSIDE_FILE + 1} to {len(ids) + OUTSIDE_FILE}"
+        )
+    counts = count_pieces(model, texts, normalize_apostrophes=normalize_apostrophes, workers=workers)
+    most_frequent = ids[np.argsort(-counts[ids], kind="stable")[:wanted]]
+    dictionary = Dictionary()
+    for i in np.sort(most_frequent):
+        dictionary.append(pieces[i], int(counts[i]))
+    return dictionary
+
+
+def count_pieces(
+    model: sentencepiece.SentencePieceProcessor,
+    texts: Sequence[str],
+    *,
+    normalize_apostrophes: bool = False,
+    workers: int = 1,
+) -> NDArray[np.int64]:
+    """(pieces,) how often each piece of the model occurs in the files; `UserError` where there is no text."""
+
+    def count(block: Block) -> NDArray[np.int64]:
+        rows = model.encode(block.lines(normalize_apostrophes=normalize_apostrophes), return_type="numpy")
+        return np.bincount(np.concatenate(rows), minlength=len(model))
+
+    total = np.zeros(len(model), dtype=np.int64)
+    for counts in map_text(count, texts, workers=workers, progress="count pieces"):
+        total += counts
+    if not total.any():
+        raise UserError(f"{texts[0]}: no text; give files with text to count pieces in")
+    return total
+
+
+def train_model(texts: Sequence[str], size: int, *, normalize_apostrophes: bool = False) -> bytes:
+    """Train a unigram SentencePiece model with `size - 5` pieces; returns the content of its file.
+
+    Unigram language model of Kudo 2018 (https://aclanthology.org/P18-1007), by the sentencepiece library.
+    """
+    if size <= OUTSIDE_FILE:
+        raise UserError(f"--size {size}: give more than {OUTSIDE_FILE}")
+    writer = io.BytesIO()
+    sentencepiece.set_random_generator_seed(SEED)
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_all_lines(texts, normalize_apostrophes),
+            model_writer=writer,
+            vocab_size=size - OUTSIDE_FILE + MODEL_SPECIALS,
+            **TRAINING,
+        )
+    except RuntimeError as error:
+        raise UserError(
+            f"{texts[0]}: SentencePiece cannot train {size - OUTSIDE_FILE:,} pieces on this text ({error}); "
+            f"give more text or a smaller --size"
+        ) from None
+    return writer.getvalue()
+
+
+def _all_lines(texts: Sequence[str], normalize_apostrophes: bool) -> Iterable[str]:
+    for path in texts:
+        yield from read_text_lines(path, normalize_apostrophes=normalize_apostrophes)
+
+
+def _fits_dictionary(model: sentencepiece.SentencePieceProcessor, i: int, piece: str) -> bool:
+    """Whether a piece may stand in dict.txt: no special symbol, and fairseq can read it back."""
+    special = model.is_unknown(i) or model.is_control(i) or model.is_unused(i)
+    return not special and piece not in (*SPECIALS, MASK) and piece.split() == [piece]
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `vocabulary`."""
+    parser = subparsers.add_parser(
+        "vocabulary",
+        help="the dictionary of a corpus",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--sentencepiece-model", required=True, metavar="MODEL", help="read, or with --train written"
+    )
+    parser.add_argument(
+        "--text", nargs="+", required=True, metavar="FILE", help="UTF-8 text, plain, .xz or .gz"
+    )
+    parser.add_argument(
+        "--size", type=int, required=True, metavar="N", help="types of the network: pieces + 5"
+    )
+    parser.add_argument("--output", required=True, metavar="DICT", help="fairseq dict.txt: 'piece count' a line")
+    parser.add_argument(
+        "--train", action="store_true", help="first train a unigram SentencePiece model on the text"
+    )
+    parser.add_argument(
+        "--normalize-apostrophes", action="store_true", help="read ’ and ʼ as ' (then do so everywhere)"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """The command: train if asked, count, write the dictionary."""
+    options = {"normalize_apostrophes": args.normalize_apostrophes}
+    if args.train:
+        if os.path.exists(args.sentencepiece_model):
+            raise UserError(f"{args.sentencepiece_model}: exists; --train writes a new file, choose another name")
+        atomic_write(args.sentencepiece_model, train_model(args.text, args.size, **options))
+    dictionary = build_vocabulary(
+        args.sentencepiece_model, args.text, args.size, workers=args.workers, **options
+    )
+    atomic_write(args.output, dictionary.text())
+    counts = dictionary.counts[len(SPECIALS) :]
+    print(
+        f"{args.output}: {len(counts):,} pieces, {len(counts) + OUTSIDE_FILE:,} types with specials and {MASK}; "
+        f"{sum(counts):,} tokens of the text, {counts.count(0):,} pieces do not occur in it"
+    )
