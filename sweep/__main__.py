@@ -1,0 +1,29 @@
+"""`python -m sweep train|pretrain`, which train.sh and pretrain.sh call."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from common.errors import UserError, one_line_errors
+
+from .command import TRAINER
+from .pretrain import pretrain
+from .settings import pretrain_settings, train_settings
+from .train import train
+
+
+@one_line_errors
+def main(argv: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
+    """Run a command line; `trainer` replaces fairseq-train in tests."""
+    command, *rest = argv or [""]
+    if command == "train":
+        return train(train_settings(rest, os.environ), trainer)
+    if command == "pretrain":
+        return pretrain(pretrain_settings(rest, os.environ), trainer)
+    raise UserError("use ./train.sh or ./pretrain.sh (python -m sweep train|pretrain)")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,75 @@
+"""Settings and a run -> the words of fairseq-train, as run and as shown."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import ROOT
+from .plan import TENSORBOARD, Planned, State
+
+TRAINER = (sys.executable, "-P", "-m", "fairseq_cli.train")
+PLUGIN = ROOT / "fairseq_plugin"
+LOG_FLAGS = ("--log-format", "json", "--log-interval", "25")
+RESETS = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
+
+# A training step frees and asks again for the same hundreds of MB. By default glibc gives large
+# blocks back to the kernel at once, and their pages are faulted in again: a third of a step.
+# 32 MiB is the largest threshold that glibc honours; the trim threshold bounds what is kept.
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20)}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the runner starts: `argv` really, `shown` in the manifest."""
+
+    planned: Planned
+    argv: tuple[str, ...]
+    shown: tuple[str, ...]
+
+
+def build(
+    planned: Planned, data: Path, flags: Sequence[str], *, cpu: bool, trainer: Sequence[str] = TRAINER
+) -> Job:
+    """The job of a run; `flags` are the recipe's words (and `--num-classes`)."""
+    argv = _words(planned, data, flags, cpu, lambda path: str(path.absolute()))
+    shown = _words(planned, data, flags, cpu, shown_path)
+    return Job(planned, (*trainer, *argv), ("fairseq-train", *shown))
+
+
+def shown_path(path: Path) -> str:
+    """A path as a user would type it: relative where it lies below the working directory."""
+    absolute, here = Path(os.path.abspath(path)), Path.cwd()
+    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else path)
+
+
+def environment(threads: int) -> dict[str, str]:
+    """Variables for a trainer, on top of the user's own (which win over the allocator's)."""
+    allocator = {name: os.environ.get(name, value) for name, value in ALLOCATOR.items()}
+    return allocator | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+
+
+def _words(
+    planned: Planned, data: Path, flags: Sequence[str], cpu: bool, write: Callable[[Path], str]
+) -> tuple[str, ...]:
+    run = planned.run
+    # A first start from a checkpoint restores it and resets all but the weights. To resume, neither
+    # is said: fairseq then takes checkpoint_last.pt of --save-dir with its optimizer, schedule and
+    # place in the data (fairseq/checkpoint_utils.py, load_checkpoint).
+    restore: tuple[str, ...] = ()
+    if run.checkpoint is not None and planned.state is State.NEW:
+        restore = ("--restore-file", write(run.checkpoint), *RESETS)
+    return (
+        write(data),
+        *("--user-dir", write(PLUGIN)),
+        *LOG_FLAGS,
+        *flags,
+        *("--seed", str(run.seed)),
+        *("--save-dir", write(run.folder)),
+        *("--tensorboard-logdir", write(run.folder / TENSORBOARD)),
+        *restore,
+        *(("--cpu",) if cpu else ()),
+    )

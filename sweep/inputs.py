@@ -1,0 +1,80 @@
+"""What a run reads: checked before anything starts, and fingerprinted for the manifest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.errors import UserError
+from common.files import read_lines, sha256
+
+PADDING_SYMBOL = "madeupword"  # fairseq pads dictionaries to a multiple of 8 with these
+Digests = dict[str, str]
+
+
+def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
+    """Names below `data` that a classification run reads; raises `UserError` naming what lacks."""
+    names = ["input0/dict.txt", "label/dict.txt"]
+    names += [f"{part}/{subset}" for part in ("input0", "label") for subset in subsets]
+    return _present(data, _with_extensions(names), "input0/ and label/ as `python -m preprocess` writes them")
+
+
+def masked_lm_files(data: Path, subsets: Sequence[str]) -> list[str]:
+    """Names below `data` that a masked-LM run reads; raises `UserError` naming what lacks."""
+    if os.pathsep in str(data):
+        raise UserError(f"{data}: fairseq takes '{os.pathsep}' as a separator of folders; rename the folder")
+    names = _with_extensions(["dict.txt", *subsets])
+    return _present(data, names, "dict.txt and binarized text as `python -m preprocess` writes them")
+
+
+def count_classes(dictionary: Path) -> int:
+    """Classes in a label dictionary (`<label> <count>` a line) without fairseq's padding entries."""
+    classes = 0
+    for number, line in enumerate(read_lines(dictionary), start=1):
+        label, _, count = line.rpartition(" ")
+        if not label or not count.isdigit():
+            raise UserError(f"{dictionary}, line {number}: {line!r} is not '<label> <count>'; binarize again")
+        classes += not label.startswith(PADDING_SYMBOL)
+    if classes < 2:
+        raise UserError(f"{dictionary}: {classes} class in it, a classifier needs two; check the label files")
+    return classes
+
+
+def require_checkpoint(path: Path, flag: str) -> None:
+    """Raise `UserError` unless `path` is a readable, non-empty file."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such checkpoint file; correct {flag}, or make one with pretrain.sh")
+    if path.stat().st_size == 0:
+        raise UserError(f"{path}: the checkpoint file is empty; make or download it again")
+
+
+def require_writable(out: Path) -> None:
+    """Raise `UserError` unless runs can be written below `out` (which need not exist yet)."""
+    existing = out.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir():
+        raise UserError(
+            f"{existing}: is not a folder, so --out {out} cannot be written; choose another --out"
+        )
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(f"{existing}: no permission to write; choose another --out")
+
+
+def digests(data: Path, names: Sequence[str]) -> Digests:
+    """Name -> SHA-256 of files below `data`."""
+    return {name: sha256(data / name) for name in names}
+
+
+def _with_extensions(names: list[str]) -> list[str]:
+    return [name + end for name in names for end in ([""] if name.endswith(".txt") else [".bin", ".idx"])]
+
+
+def _present(data: Path, names: list[str], layout: str) -> list[str]:
+    if not data.is_dir():
+        raise UserError(f"{data}: no such folder; --data is the folder with {layout}")
+    lacking = [name for name in names if not (data / name).is_file()]
+    if lacking:
+        raise UserError(f"{data}: lacks {', '.join(lacking)}; --data is the folder with {layout}")
+    return names

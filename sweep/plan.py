@@ -1,0 +1,161 @@
+"""Which runs there are, what state each is in, and what will be done about it."""
+
+from __future__ import annotations
+
+import enum
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common import manifest
+from common.errors import UserError
+
+from .progress import Progress, follow
+
+LAST_CHECKPOINT = "checkpoint_last.pt"
+LOG = "train.log"
+TENSORBOARD = "tensorboard"
+
+
+class State(enum.Enum):
+    """What is to be done about a run."""
+
+    NEW = "new"
+    RESUME = "resume"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: a seed from an initialisation."""
+
+    folder: Path
+    arm: str
+    init: str
+    seed: int
+    checkpoint: Path | None
+    """What it starts from; None for random weights."""
+
+    @property
+    def name(self) -> str:
+        """For tables and progress lines."""
+        return f"{self.init}/seed{self.seed}"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run with its state; `progress` is what its log says so far."""
+
+    run: Run
+    state: State
+    progress: Progress
+
+    @property
+    def intention(self) -> str:
+        """What will be done, for the table before the start."""
+        if self.state is State.FINISHED:
+            return "finished: skipped"
+        if self.state is State.RESUME:
+            saved = self.progress.saved
+            return f"resume after epoch {saved[0]}, update {saved[1]}" if saved else "resume"
+        return "new"
+
+
+def runs(out: Path, arm: str, inits: dict[str, Path | None], seeds: Sequence[int]) -> list[Run]:
+    """All runs of a sweep, in the order of the settings."""
+    return [
+        Run(out / arm / init / f"seed{seed}", arm, init, seed, checkpoint)
+        for init, checkpoint in inits.items()
+        for seed in seeds
+    ]
+
+
+def inspect(run: Run, identity: dict[str, Any], metric: str) -> Planned:
+    """The state of a run's folder.
+
+    `identity` holds the manifest keys that say which experiment this is (data, checkpoint,
+    recipe_flags). Raises `UserError` where the folder holds another experiment, or none that
+    is known, because going on there would mix two.
+    """
+    existing = manifest.read(run.folder)
+    if existing is None:
+        _refuse_unknown_files(run.folder)
+        return Planned(run, State.NEW, Progress())
+    _refuse_another(run.folder, existing, identity)
+    progress = follow(run.folder / LOG, metric).poll()
+    if existing["status"] == "finished":
+        return Planned(run, State.FINISHED, progress)
+    # "running" here means killed without a chance to say so: the lock shows that nobody runs.
+    if (run.folder / LAST_CHECKPOINT).is_file():
+        return Planned(run, State.RESUME, progress)
+    return Planned(run, State.NEW, Progress())
+
+
+def clear(run: Run) -> None:
+    """Remove what an attempt without a checkpoint left, so that its logs do not mix with the next."""
+    shutil.rmtree(run.folder / TENSORBOARD, ignore_errors=True)
+    for path in [run.folder / LOG, *run.folder.glob("checkpoint*.pt*")]:
+        path.unlink(missing_ok=True)
+
+
+def _refuse_unknown_files(folder: Path) -> None:
+    if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
+        raise UserError(
+            f"{folder}: holds files but no {manifest.NAME}, so it is not a run of ours; "
+            f"move it away or choose another --out"
+        )
+
+
+def _refuse_another(folder: Path, existing: manifest.Manifest, identity: dict[str, Any]) -> None:
+    difference = (
+        _data_difference(existing["data"], identity["data"])
+        or _checkpoint_difference(existing.get("checkpoint"), identity["checkpoint"])
+        or _flags_difference(existing.get("recipe_flags"), identity["recipe_flags"])
+    )
+    if difference:
+        raise UserError(
+            f"{folder / manifest.NAME}: the run there has {difference}; choose another --out, "
+            f"or delete the folder to run it anew"
+        )
+
+
+def _data_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
+    before, now = old.get("sha256") or {}, new["sha256"]
+    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    if not changed:
+        return None
+    return f"other data ({', '.join(changed)} of {old.get('path')} differ from {new['path']})"
+
+
+def _checkpoint_difference(old: dict[str, Any] | None, new: dict[str, Any] | None) -> str | None:
+    if (old or {}).get("sha256") == (new or {}).get("sha256"):
+        return None
+    return f"another initial checkpoint ({(old or {}).get('path')}, now {(new or {}).get('path')})"
+
+
+def _flags_difference(old: Sequence[str] | None, new: Sequence[str]) -> str | None:
+    if old == list(new):
+        return None
+    before, now = by_flag(old or []), by_flag(new)
+    if before == now:
+        return None
+    flags = [flag for flag in before | now if before.get(flag) != now.get(flag)]
+    shown = "; ".join(
+        f"{before.get(flag) or f'no {flag}'}, now {now.get(flag) or 'without it'}" for flag in flags
+    )
+    return f"another recipe ({shown})"
+
+
+def by_flag(words: Sequence[str]) -> dict[str, str]:
+    """Flag -> flag and values as written; a later one replaces an earlier one, as in argparse."""
+    flags: dict[str, str] = {}
+    flag = ""
+    for word in words:
+        if word.startswith("--"):
+            flag = word.partition("=")[0]
+            flags[flag] = word.replace("=", " ", 1)
+        else:
+            flags[flag] = f"{flags.get(flag, '')} {word}".strip()
+    return flags

@@ -1,0 +1,114 @@
+"""pretrain.sh: one masked-LM run of roberta_small, and a checkpoint to fine-tune from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.errors import UserError
+from common.files import atomic_write
+
+from . import command, inputs, plan, recipes, record
+from .plan import Run, State
+from .recipes import Recipe
+from .runner import Runner, locked
+from .settings import PretrainSettings
+from .train import (
+    describe,
+    fingerprint_data,
+    limits,
+    require_fairseq,
+    show_dry_run,
+    show_plan,
+    show_summary,
+)
+
+WARMUP_FRACTION = (
+    0.06  # of the updates, as in the fine-tuning recipes of RoBERTa (Liu et al. 2019, appendix C)
+)
+
+
+def pretrain(settings: PretrainSettings, trainer: Sequence[str] = command.TRAINER) -> int:
+    """The run, from checks to OUT/model.pt; the exit code. Raises `UserError` before it starts."""
+    require_fairseq()
+    recipe = with_budget(recipes.load(settings.recipe, settings.passthrough), settings.tokens)
+    files = inputs.masked_lm_files(settings.data, ["train", *recipe.valid_subsets])
+    inputs.require_writable(settings.out)
+    machine = record.machine(settings.device)
+    identity = {
+        "data": fingerprint_data(settings.data, files),
+        "checkpoint": None,
+        "recipe_flags": list(recipe.words),
+    }
+    run = Run(settings.out, "pretrain", "random", settings.seed, None)
+
+    def planned_job() -> command.Job:
+        planned = plan.inspect(run, identity, recipe.metric)
+        return command.build(planned, settings.data, recipe.words, cpu=machine.cpu, trainer=trainer)
+
+    if settings.dry_run:
+        return show_dry_run([planned_job()], machine)
+    with locked(settings.out) as lock:
+        job = planned_job()
+        show_plan([job])
+        static = record.static(machine)
+        runner = Runner(
+            slots=1,
+            machine=machine,
+            limits=limits(recipe),
+            record=lambda job: describe(job, recipe) | identity | static,
+            lock=lock,
+            finish=lambda run: export(run.folder, settings.data),
+        )
+        outcomes = runner.run([job] if job.planned.state is not State.FINISHED else [])
+    return show_summary([job], outcomes, recipe.metric)
+
+
+def with_budget(recipe: Recipe, tokens: int | None) -> Recipe:
+    """The recipe with the updates that see `tokens` tokens, rounded up to a whole update.
+
+    Raises `UserError` where the budget is given twice, or not at all, or is too small to warm up.
+    """
+    updates = recipe.number("--max-update")
+    if (tokens is None) == (updates is None):
+        raise UserError(
+            "give the length of the training once: --tokens, or --max-update in the recipe or after --"
+        )
+    if tokens is None:
+        return recipe
+    per_update = tokens_per_update(recipe)
+    updates = math.ceil(tokens / per_update)
+    words = ["--max-update", str(updates)]
+    if recipe.value("--total-num-update") is None:
+        words += ["--total-num-update", str(updates)]
+    warmup = recipe.number("--warmup-updates")
+    if warmup is None:
+        words += ["--warmup-updates", str(math.ceil(WARMUP_FRACTION * updates))]
+    elif warmup >= updates:
+        raise UserError(
+            f"--tokens {tokens} makes {updates} updates, no more than --warmup-updates {warmup}; "
+            f"raise --tokens or lower --warmup-updates"
+        )
+    seen = updates * per_update
+    print(f"{tokens:,} tokens at {per_update:,} an update: {updates:,} updates ({seen:,} tokens)\n")
+    return Recipe(recipe.name, (*recipe.words, *words))
+
+
+def tokens_per_update(recipe: Recipe) -> int:
+    """Tokens of a full batch; the last batch of an epoch may be smaller."""
+    factors = {flag: recipe.number(flag) for flag in ("--batch-size", "--tokens-per-sample")}
+    for flag, value in factors.items():
+        if not value:
+            raise UserError(
+                f"recipe '{recipe.name}': --tokens needs {flag}; add it, or give --max-update instead"
+            )
+    return math.prod(factors.values()) * (recipe.number("--update-freq") or 1)
+
+
+def export(folder: Path, data: Path) -> None:
+    """Write model.pt (weights of checkpoint_best.pt and their configuration) and dict.txt beside it."""
+    from fairseq_plugin.checkpoints import save_weights  # imports torch: only when it is time
+
+    save_weights(folder / "checkpoint_best.pt", folder / "model.pt")
+    atomic_write(folder / "dict.txt", (data / "dict.txt").read_bytes())

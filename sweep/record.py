@@ -1,0 +1,112 @@
+"""What a manifest records about where and with what a run was made."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from common.errors import UserError
+
+from . import ROOT
+
+PACKAGES = ("fairseq-fixed", "fairseq", "torch", "numpy", "omegaconf", "hydra-core", "tensorboard")
+PROBE = "import torch.cuda as c; [print(c.get_device_name(i)) for i in range(c.device_count())]"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where runs are made: GPUs to use (none for a CPU run), threads of each run."""
+
+    gpus: tuple[str, ...]
+    threads: int
+
+    @property
+    def cpu(self) -> bool:
+        """Whether runs are kept off GPUs."""
+        return not self.gpus
+
+    def visible_gpu(self, slot: int) -> str:
+        """CUDA_VISIBLE_DEVICES of the run in a slot: one GPU, because two would double the batch."""
+        if self.cpu:
+            return ""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        names = visible if visible != [""] else [str(i) for i in range(len(self.gpus))]
+        return names[slot % len(self.gpus)]
+
+
+def machine(device: str, jobs: int = 1) -> Machine:
+    """Look at this machine; raises `UserError` where `device` is cuda and there is none."""
+    gpus = () if device == "cpu" else _gpus()
+    if device == "cuda" and not gpus:
+        raise UserError("--device cuda: PyTorch sees no GPU here; check nvidia-smi, or take --device cpu")
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return Machine(gpus, int(threads) if threads.isdigit() and int(threads) else max(1, _cores() // jobs))
+
+
+def static(where: Machine) -> dict[str, Any]:
+    """The keys of a manifest that are the same for all runs of a sweep."""
+    return {
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "packages": _packages(),
+        "hardware": {
+            "cpu": _cpu_model(),
+            "cores": _cores(),
+            "threads": where.threads,
+            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "gpu": where.gpus[0] if where.gpus else None,
+        },
+    }
+
+
+def now() -> str:
+    """ISO 8601 in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _gpus() -> tuple[str, ...]:
+    # In a process of its own: torch takes seconds to import, and CUDA keeps memory while loaded.
+    probe = subprocess.run([sys.executable, "-P", "-c", PROBE], capture_output=True, text=True)
+    return tuple(line for line in probe.stdout.splitlines() if line) if probe.returncode == 0 else ()
+
+
+def _git(*words: str) -> str | None:
+    if not (ROOT / ".git").exists():
+        return None  # an unpacked archive, maybe inside a clone of something else
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _packages() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
+    return names[0] if names else platform.machine()

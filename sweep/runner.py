@@ -1,0 +1,259 @@
+"""Processes: some runs at a time, watched through their logs, each ended with its manifest written."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from common import manifest
+from common.errors import UserError
+
+from .command import Job, environment
+from .plan import LOG, TENSORBOARD, Run, State, clear
+from .progress import Follower, Line, Progress, duration, say, validation_words
+from .record import Machine, now
+
+POLL_SECONDS = 0.5
+GRACE_SECONDS = 10
+"""Between asking a trainer to stop and killing it."""
+LOCK = ".lock"
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class Active:
+    """A run that is being trained."""
+
+    job: Job
+    slot: int
+    process: subprocess.Popen[bytes]
+    follower: Follower
+    line: Line
+    content: manifest.Manifest
+    started: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended; `problem` is None for a finished one."""
+
+    run: Run
+    progress: Progress
+    seconds: float
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a run ends; None where the recipe does not say."""
+
+    metric: str
+    valid_subsets: tuple[str, ...]
+    max_epoch: int | None
+    max_update: int | None
+
+
+class Runner:
+    """Trains jobs, `slots` at a time."""
+
+    def __init__(
+        self,
+        *,
+        slots: int,
+        machine: Machine,
+        limits: Limits,
+        record: Callable[[Job], dict[str, Any]],
+        lock: IO[str],
+        finish: Callable[[Run], None] = lambda run: None,
+    ) -> None:
+        """`record` gives the manifest keys of a job; `finish` is called on a trained run's folder."""
+        self._slots = slots
+        self._machine = machine
+        self._limits = limits
+        self._record = record
+        self._lock = lock
+        self._finish = finish
+        self._active: list[Active] = []
+
+    def run(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """Train all jobs; one that fails leaves the others running.
+
+        SIGINT, SIGTERM and SIGHUP stop the trainers, mark their runs as interrupted and raise
+        KeyboardInterrupt.
+        """
+        waiting = list(jobs)
+        outcomes: list[Outcome] = []
+        with _signals_interrupt():
+            try:
+                while waiting or self._active:
+                    while waiting and len(self._active) < self._slots:
+                        self._active.append(self._start(waiting.pop(0)))
+                    time.sleep(POLL_SECONDS)
+                    outcomes += self._step()
+            finally:
+                with _signals_ignored():
+                    self._stop()
+        return outcomes
+
+    def _start(self, job: Job) -> Active:
+        run, slot = job.planned.run, self._free_slot()
+        if job.planned.state is State.NEW:
+            clear(run)
+        content = self._record(job) | {"status": "running", "started": now(), "ended": None}
+        previous = manifest.read(run.folder)
+        content["seconds"] = (
+            previous.get("seconds", 0) if previous and job.planned.state is State.RESUME else 0
+        )
+        manifest.write(run.folder, content)
+        with open(run.folder / LOG, "ab") as log:
+            process = subprocess.Popen(
+                job.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ
+                | environment(self._machine.threads)
+                | {"CUDA_VISIBLE_DEVICES": self._machine.visible_gpu(slot)},
+                start_new_session=True,  # Ctrl-C reaches the sweep alone, which then stops the trainers
+                preexec_fn=_die_with_parent,
+                pass_fds=(self._lock.fileno(),),  # the lock is held as long as a trainer lives
+            )
+        limits = self._limits
+        line = Line(run.name, limits.max_epoch, limits.max_update, position=slot)
+        return Active(
+            job, slot, process, Follower(run.folder / LOG, limits.metric), line, content, time.monotonic()
+        )
+
+    def _free_slot(self) -> int:
+        taken = {active.slot for active in self._active}
+        return next(slot for slot in range(self._slots) if slot not in taken)
+
+    def _step(self) -> list[Outcome]:
+        """Bring all lines up to date and close the runs that ended."""
+        ended = []
+        for active in list(self._active):
+            code = active.process.poll()  # before the log, so that the last lines are read
+            active.line.show(active.follower.poll())
+            if code is not None:
+                ended.append(self._close(active, code))
+                self._active.remove(active)
+        return ended
+
+    def _close(self, active: Active, code: int) -> Outcome:
+        run = active.job.planned.run
+        problem = f"fairseq-train ended with {_exit_words(code)}" if code else self._lacking(run)
+        if problem is None:
+            try:
+                self._finish(run)
+            except UserError as error:
+                problem = str(error)
+        self._write_end(active, "failed" if problem else "finished")
+        active.line.close()
+        seconds, progress = active.content["seconds"], active.follower.progress
+        ending = f"FAILED: {problem}" if problem else "  ".join(["finished", *validation_words(progress)])
+        say(f"{run.name}  {ending}  in {duration(seconds)}")
+        return Outcome(run, progress, seconds, problem)
+
+    def _lacking(self, run: Run) -> str | None:
+        """What a run that ended without an error should have written and has not."""
+        if not (run.folder / "checkpoint_best.pt").is_file():
+            return "fairseq-train ended without an error but wrote no checkpoint_best.pt"
+        for subset in ("train", *self._limits.valid_subsets):
+            if not any((run.folder / TENSORBOARD / subset).glob("events.out.tfevents.*")):
+                return f"fairseq-train ended without an error but wrote no {TENSORBOARD}/{subset}/ events"
+        return None
+
+    def _write_end(self, active: Active, status: str) -> None:
+        active.content["seconds"] = round(active.content["seconds"] + time.monotonic() - active.started, 1)
+        active.content |= {"status": status, "ended": now()}
+        manifest.write(active.job.planned.run.folder, active.content)
+
+    def _stop(self) -> None:
+        """End the trainers that are still there, each with its process group."""
+        for active in self._active:
+            _signal_group(active.process, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_SECONDS
+        for active in self._active:
+            try:
+                active.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                _signal_group(active.process, signal.SIGKILL)
+                active.process.wait()
+            active.line.close()
+            self._write_end(active, "interrupted")
+        self._active.clear()
+
+
+@contextlib.contextmanager
+def locked(out: Path) -> Iterator[IO[str]]:
+    """Hold the lock of an output folder; raises `UserError` where another sweep has it."""
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / LOCK, "a", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"{out}: another sweep is writing there; wait until it ends, stop it, "
+                f"or choose another --out (who: fuser -v {out / LOCK})"
+            ) from None
+        yield lock
+
+
+def _die_with_parent() -> None:
+    """In the trainer, before it starts: end when the sweep is killed (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _exit_words(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+@contextlib.contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    # SIGINT too: a shell starts background jobs with it ignored.
+    with _handlers((*_stop_signals(), signal.SIGINT), interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def _signals_ignored() -> Iterator[None]:
+    """A second Ctrl-C must not leave trainers or manifests behind."""
+    with _handlers((*_stop_signals(), signal.SIGINT), signal.SIG_IGN):
+        yield
+
+
+def _stop_signals() -> list[int]:
+    # nohup starts a command with SIGHUP ignored, and it must stay so.
+    return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+@contextlib.contextmanager
+def _handlers(numbers: Sequence[int], handler: Any) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
