@@ -1,0 +1,148 @@
+"""The tables: what a reader sees, beside the same numbers at full precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from .best import TieRule, best_checkpoints
+from .long_table import GROUP, RUN
+from .metrics import label, lower_is_better, number
+from .runs import Run
+from .stats import per_epoch, summarize
+
+TIE_NOTES = {
+    "latest": "the latest of equal ones, as fairseq's checkpoint_best.pt",
+    "earliest": "the earliest of equal ones",
+    "mean": "of equal ones, the mean of their test values",
+}
+STD_NOTES = {0: "population standard deviation (ddof 0)", 1: "sample standard deviation (ddof 1)"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table ready to be written; its notes state the conventions behind its numbers."""
+
+    name: str
+    """File stem, and the label in LaTeX."""
+    caption: str
+    notes: tuple[str, ...]
+    data: pd.DataFrame
+    """Full precision, one observation a row: for CSV and JSON."""
+    shown: pd.DataFrame
+    """Strings as a reader sees them: for Markdown and LaTeX."""
+
+
+def table1(
+    table: pd.DataFrame, metric: str = "accuracy", *, ties: TieRule = "latest", ddof: int = 1
+) -> Table:
+    """Each run at its best validation, then mean and deviation over the seeds of each arm and init.
+
+    `data` has the columns of `best_checkpoints`, with `seed` "mean" or "std" in the rows that sum up, and
+    `metric`, `tie_rule` and `ddof`. Raises `UserError` as `best_checkpoints` does.
+    """
+    best = best_checkpoints(table, metric, ties=ties)
+    sums = {column: summarize(best, GROUP, column, ddof=ddof) for column in ("valid", "test")}
+    data, shown = [], []
+    for index, (group, runs) in enumerate(best.groupby(GROUP)):
+        data.append(runs.astype({"seed": object}))
+        shown.extend(_best_cells(run, metric) for run in runs.to_dict("records"))
+        for statistic in ("mean", "std"):
+            values = {column: sums[column].at[index, statistic] for column in sums}
+            data.append(pd.DataFrame([dict(zip(GROUP, group, strict=True), seed=statistic, **values)]))
+        cells = {column: _mean_std(sums[column].loc[index], metric) for column in sums}
+        shown.append(dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **cells))
+    direction = "lowest" if lower_is_better(metric) else "highest"
+    return Table(
+        name="table1",
+        caption=f"Test {label(metric)} of each run at its best validation",
+        notes=(
+            f"Best: {direction} {label(metric)} on valid; {TIE_NOTES[ties]} (tie rule {ties}).",
+            "ties: how many validations share the best value (1: no tie).",
+            _std_note(ddof),
+        ),
+        data=pd.concat(data, ignore_index=True).assign(metric=metric, tie_rule=ties, ddof=ddof),
+        shown=pd.DataFrame(shown).fillna(""),
+    )
+
+
+def table2(table: pd.DataFrame, metric: str = "accuracy", *, subset: str = "test", ddof: int = 1) -> Table:
+    """Mean and deviation over seeds after each epoch, a column for each arm and init.
+
+    `data` has the columns of `per_epoch`, then `metric`, `subset` and `ddof`.
+    Raises `UserError` as `per_epoch` does.
+    """
+    data = per_epoch(table, metric, subset=subset, ddof=ddof)
+    cells = data.assign(
+        column=data["arm"] + "/" + data["init"], cell=[_mean_std(row, metric) for _, row in data.iterrows()]
+    )
+    shown = cells.pivot(index="epoch", columns="column", values="cell").fillna("").reset_index()
+    return Table(
+        name="table2",
+        caption=f"{subset.capitalize()} {label(metric)} after each epoch, mean ± std over seeds (n)",
+        notes=(_std_note(ddof), "An epoch is what ends with a validation."),
+        data=data.assign(metric=metric, subset=subset, ddof=ddof),
+        shown=shown.rename_axis(columns=None).astype({"epoch": str}),
+    )
+
+
+def list_runs(runs: Sequence[Run], table: pd.DataFrame) -> Table:
+    """What was found: each run with its status, validations, last step and time spent training."""
+    progress = table.groupby(RUN).agg(updates=("step", "max"))
+    validations = table[table["subset"] == "valid"].groupby(RUN)["step"].nunique()
+    rows = []
+    for run in runs:
+        key = (run.arm, run.init, run.seed)
+        updates = int(progress["updates"].get(key, 0))
+        rows.append(
+            {
+                "arm": run.arm,
+                "init": run.init,
+                "seed": run.seed,
+                "recipe": run.recipe,
+                "status": run.status,
+                "epochs": int(validations.get(key, 0)),
+                "updates": updates,
+                "seconds": run.seconds,
+                "updates_per_second": updates / run.seconds if run.seconds else None,
+            }
+        )
+    data = pd.DataFrame(rows).astype({"seconds": float, "updates_per_second": float})
+    shown = data.assign(
+        recipe=data["recipe"].fillna("–"),
+        seconds=[_dash(value, "{:.0f}") for value in data["seconds"]],
+        updates_per_second=[_dash(value, "{:.2f}") for value in data["updates_per_second"]],
+    ).astype(str)
+    return Table(
+        name="runs",
+        caption="Runs",
+        notes=("epochs: validations so far. seconds: time spent training.",),
+        data=data,
+        shown=shown.rename(columns={"updates_per_second": "updates/s"}),
+    )
+
+
+def _best_cells(run: dict, metric: str) -> dict[str, str]:
+    """A run of table 1 as strings; where no single step was chosen, all the tied ones are named."""
+    return {
+        **{key: str(run[key]) for key in RUN},
+        "valid": number(run["valid"], metric),
+        "test": number(run["test"], metric),
+        "epoch": _dash(run["epoch"]),
+        "step": run["tied_steps"].replace(" ", ", ") if pd.isna(run["step"]) else str(run["step"]),
+        "ties": str(run["ties"]),
+    }
+
+
+def _mean_std(row: pd.Series, metric: str) -> str:
+    return f"{number(row['mean'], metric)} ± {number(row['std'], metric)} ({row['n']})"
+
+
+def _std_note(ddof: int) -> str:
+    return f"std: {STD_NOTES[ddof]} over seeds; n: seeds with a value."
+
+
+def _dash(value: object, pattern: str = "{}") -> str:
+    return "–" if pd.isna(value) else pattern.format(value)
