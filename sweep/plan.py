@@ -12,7 +12,8 @@ from typing import Any
 from common import manifest
 from common.errors import UserError
 
-from .progress import Progress, follow
+from .progress import Progress, read_log
+from .recipes import Recipe, by_flag
 
 LAST_CHECKPOINT = "checkpoint_last.pt"
 LOG = "train.log"
@@ -72,7 +73,7 @@ def runs(out: Path, arm: str, inits: dict[str, Path | None], seeds: Sequence[int
     ]
 
 
-def inspect(run: Run, identity: dict[str, Any], metric: str) -> Planned:
+def inspect(run: Run, identity: dict[str, Any], recipe: Recipe) -> Planned:
     """The state of a run's folder.
 
     `identity` holds the manifest keys that say which experiment this is (data, checkpoint,
@@ -82,15 +83,15 @@ def inspect(run: Run, identity: dict[str, Any], metric: str) -> Planned:
     existing = manifest.read(run.folder)
     if existing is None:
         _refuse_unknown_files(run.folder)
-        return Planned(run, State.NEW, Progress())
+        return Planned(run, State.NEW, Progress(recipe))
     _refuse_another(run.folder, existing, identity)
-    progress = follow(run.folder / LOG, metric).poll()
+    progress = read_log(run.folder / LOG, recipe)
     if existing["status"] == "finished":
         return Planned(run, State.FINISHED, progress)
     # "running" here means killed without a chance to say so: the lock shows that nobody runs.
     if (run.folder / LAST_CHECKPOINT).is_file():
         return Planned(run, State.RESUME, progress)
-    return Planned(run, State.NEW, Progress())
+    return Planned(run, State.NEW, Progress(recipe))
 
 
 def clear(run: Run) -> None:
@@ -136,26 +137,12 @@ def _checkpoint_difference(old: dict[str, Any] | None, new: dict[str, Any] | Non
 
 
 def _flags_difference(old: Sequence[str] | None, new: Sequence[str]) -> str | None:
-    if old == list(new):
-        return None
     before, now = by_flag(old or []), by_flag(new)
     if before == now:
         return None
     flags = [flag for flag in before | now if before.get(flag) != now.get(flag)]
-    shown = "; ".join(
-        f"{before.get(flag) or f'no {flag}'}, now {now.get(flag) or 'without it'}" for flag in flags
-    )
-    return f"another recipe ({shown})"
-
-
-def by_flag(words: Sequence[str]) -> dict[str, str]:
-    """Flag -> flag and values as written; a later one replaces an earlier one, as in argparse."""
-    flags: dict[str, str] = {}
-    flag = ""
-    for word in words:
-        if word.startswith("--"):
-            flag = word.partition("=")[0]
-            flags[flag] = word.replace("=", " ", 1)
-        else:
-            flags[flag] = f"{flags.get(flag, '')} {word}".strip()
-    return flags
+    shown = [
+        f"{' '.join(before.get(flag, (f'no {flag}',)))}, now {' '.join(now.get(flag, ('without it',)))}"
+        for flag in flags
+    ]
+    return f"another recipe ({'; '.join(shown)})"

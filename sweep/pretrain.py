@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,6 @@ from .settings import PretrainSettings
 from .train import (
     describe,
     fingerprint_data,
-    limits,
     require_fairseq,
     show_dry_run,
     show_plan,
@@ -44,7 +44,7 @@ def pretrain(settings: PretrainSettings, trainer: Sequence[str] = command.TRAINE
     run = Run(settings.out, "pretrain", "random", settings.seed, None)
 
     def planned_job() -> command.Job:
-        planned = plan.inspect(run, identity, recipe.metric)
+        planned = plan.inspect(run, identity, recipe)
         return command.build(planned, settings.data, recipe.words, cpu=machine.cpu, trainer=trainer)
 
     if settings.dry_run:
@@ -56,13 +56,13 @@ def pretrain(settings: PretrainSettings, trainer: Sequence[str] = command.TRAINE
         runner = Runner(
             slots=1,
             machine=machine,
-            limits=limits(recipe),
+            recipe=recipe,
             record=lambda job: describe(job, recipe) | identity | static,
             lock=lock,
             finish=lambda run: export(run.folder, settings.data),
         )
         outcomes = runner.run([job] if job.planned.state is not State.FINISHED else [])
-    return show_summary([job], outcomes, recipe.metric)
+    return show_summary([job], outcomes, recipe)
 
 
 def with_budget(recipe: Recipe, tokens: int | None) -> Recipe:
@@ -108,6 +108,7 @@ def tokens_per_update(recipe: Recipe) -> int:
 
 def export(folder: Path, data: Path) -> None:
     """Write model.pt (weights of checkpoint_best.pt and their configuration) and dict.txt beside it."""
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it prints advice on import
     from fairseq_plugin.checkpoints import save_weights  # imports torch: only when it is time
 
     save_weights(folder / "checkpoint_best.pt", folder / "model.pt")

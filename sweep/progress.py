@@ -11,11 +11,14 @@ import json
 import re
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
+
+from .recipes import Recipe
 
 RECORD = re.compile(r"^[\d-]+ [\d:]+ \| INFO \| (\w+) \| (\{.*\})$")
 SAVED = re.compile(r"Saved checkpoint .* \(epoch (\d+) @ (\d+) updates")
@@ -26,8 +29,7 @@ FAILURE_LINES = 15
 class Progress:
     """State of one run; values that the log has not said yet are None."""
 
-    metric: str = "loss"
-    """The one that chooses the best checkpoint."""
+    recipe: Recipe
     epoch: int = 0
     epochs_done: float = 0.0
     """With the fraction of the current one."""
@@ -52,8 +54,9 @@ class Progress:
         elif match := SAVED.search(line):
             self.saved = int(match[1]), int(match[2])
 
-    def fraction(self, max_epoch: int | None, max_update: int | None) -> float:
+    def fraction(self) -> float:
         """Part of the run that is done, between 0 and 1: whichever limit is nearer."""
+        max_epoch, max_update = self.recipe.max_epoch, self.recipe.max_update
         by_epoch = self.epochs_done / max_epoch if max_epoch else 0.0
         by_update = self.update / max_update if max_update else 0.0
         return min(1.0, max(by_epoch, by_update))
@@ -68,55 +71,58 @@ class Progress:
             self.words_per_second = numbers.get("wps", self.words_per_second)
         elif subset == "train":
             self.epochs_done = float(self.epoch)
-        elif (best := numbers.get(f"{subset}_best_{self.metric}")) is not None:
-            # Only the first validation subset has a best value.
-            self._read_validation(subset, numbers, best)
+        elif subset == self.recipe.valid_subsets[0]:
+            self._read_validation({key.removeprefix(f"{subset}_"): value for key, value in numbers.items()})
 
-    def _read_validation(self, subset: str, numbers: dict[str, float], best: float) -> None:
+    def _read_validation(self, numbers: dict[str, float]) -> None:
         self.validations += 1
-        self.update = int(numbers.get(f"{subset}_num_updates", self.update))
-        self.last_valid = {key.removeprefix(f"{subset}_"): value for key, value in numbers.items()}
-        if self.last_valid.get(self.metric) == best:  # the later one on a tie, as the checkpoint
+        self.update = int(numbers.get("num_updates", self.update))
+        self.last_valid = numbers
+        now = numbers.get(self.recipe.metric)
+        self.best = numbers.get(f"best_{self.recipe.metric}", now)  # the first validation has no best
+        if now == self.best:  # the later one on a tie, as the checkpoint
             self.best_epoch = self.epoch
-        self.best = best
 
 
 class Follower:
-    """Reads what a growing log has gained."""
+    """Reads what a growing log has gained; a log that is not there yet is an empty one."""
 
-    def __init__(self, log: Path, metric: str) -> None:
+    def __init__(self, log: Path, recipe: Recipe) -> None:
         self._log = log
         self._offset = 0
-        self._rest = b""
-        self.progress = Progress(metric=metric)
+        self.progress = Progress(recipe)
 
-    def poll(self) -> Progress:
-        """Progress after all complete lines written so far."""
-        if self._log.is_file():
-            with open(self._log, "rb") as stream:
-                stream.seek(self._offset)
-                new = stream.read()
-            self._offset += len(new)
-            *lines, self._rest = (self._rest + new).split(b"\n")
-            for line in lines:
-                self.progress.read_line(line.decode("utf-8", errors="replace"))
-        return self.progress
+    def poll(self) -> Iterator[Progress]:
+        """Take in the complete lines written since; yields `progress` after each validation."""
+        if not self._log.is_file():
+            return
+        with open(self._log, "rb") as stream:
+            stream.seek(self._offset)
+            whole, newline, _ = stream.read().rpartition(b"\n")
+        self._offset += len(whole + newline)
+        for line in whole.decode("utf-8", errors="replace").splitlines():
+            before = self.progress.validations
+            self.progress.read_line(line)
+            if self.progress.validations > before:
+                yield self.progress
 
 
-def follow(log: Path, metric: str) -> Follower:
-    """Follow a log from its beginning; a log that is not there yet is an empty one."""
-    return Follower(log, metric)
+def read_log(log: Path, recipe: Recipe) -> Progress:
+    """What a whole log says."""
+    follower = Follower(log, recipe)
+    for _ in follower.poll():
+        pass
+    return follower.progress
 
 
 class Line:
     """One run on the screen: redrawn in place on a terminal, else a line for each validation."""
 
-    def __init__(self, name: str, max_epoch: int | None, max_update: int | None, position: int) -> None:
+    def __init__(self, name: str, before: Progress, position: int) -> None:
+        """`before` is where the run starts or goes on, from which the time left is estimated."""
         self._name = name
-        self._limits = max_epoch, max_update
         self._started = time.monotonic()
-        self._first: float | None = None
-        self._validations: int | None = None
+        self._start = before.fraction()
         self._bar = tqdm(
             total=1.0,
             desc=name,
@@ -127,24 +133,20 @@ class Line:
             bar_format="{desc} |{bar:12}| {postfix}",
         )
 
-    def show(self, progress: Progress) -> None:
+    def show(self, follower: Follower) -> None:
         """Bring the screen up to date."""
-        done = progress.fraction(*self._limits)
-        if self._first is None:
-            self._first, self._validations = done, progress.validations
-        text = self._text(progress, done)
-        self._bar.n = done
-        self._bar.set_postfix_str(text)  # redraws
-        if self._bar.disable and progress.validations != self._validations:
-            print(f"{self._name}  {text}", flush=True)
-        self._validations = progress.validations
+        for progress in follower.poll():
+            if self._bar.disable:
+                print(f"{self._name}  {self._text(progress)}", flush=True)
+        self._bar.n = follower.progress.fraction()
+        self._bar.set_postfix_str(self._text(follower.progress))  # redraws
 
     def close(self) -> None:
         """Remove the line from the terminal."""
         self._bar.close()
 
-    def _text(self, progress: Progress, done: float) -> str:
-        max_epoch, max_update = self._limits
+    def _text(self, progress: Progress) -> str:
+        max_epoch, max_update = progress.recipe.max_epoch, progress.recipe.max_update
         parts = [
             f"epoch {progress.epoch}{f'/{max_epoch}' if max_epoch else ''}",
             f"update {progress.update}{f'/{max_update}' if max_update else ''}",
@@ -154,9 +156,9 @@ class Line:
         parts += validation_words(progress)
         if progress.words_per_second is not None:
             parts.append(f"{progress.words_per_second:,.0f} tokens/s")
-        first = self._first or 0.0
-        if done > first:
-            left = (time.monotonic() - self._started) * (1 - done) / (done - first)
+        done = progress.fraction()
+        if done > self._start:
+            left = (time.monotonic() - self._started) * (1 - done) / (done - self._start)
             parts.append(f"left {duration(left)}")
         return "  ".join(parts)
 
@@ -164,9 +166,10 @@ class Line:
 def validation_words(progress: Progress) -> list[str]:
     """The last validation and the best one, in words."""
     words = []
-    if (last := progress.last_valid.get(progress.metric)) is not None:
-        words.append(f"valid {progress.metric} {last:.4g}")
-    if (perplexity := progress.last_valid.get("ppl")) is not None and progress.metric == "loss":
+    metric = progress.recipe.metric
+    if (last := progress.last_valid.get(metric)) is not None:
+        words.append(f"valid {metric} {last:.4g}")
+    if (perplexity := progress.last_valid.get("ppl")) is not None and metric == "loss":
         words.append(f"perplexity {perplexity:.4g}")
     if progress.best is not None:
         words.append(f"best {progress.best:.4g}")

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from common.errors import UserError
@@ -41,15 +42,14 @@ class Recipe:
     name: str
     words: tuple[str, ...]
 
-    def value(self, flag: str, default: str | None = None) -> str | None:
-        """Value of a flag, the last one where it is repeated (as argparse has it)."""
-        found = default
-        for i in range(len(self.words)):
-            if self.words[i] == flag and i + 1 < len(self.words):
-                found = self.words[i + 1]
-            elif self.words[i].startswith(f"{flag}="):
-                found = self.words[i].partition("=")[2]
-        return found
+    @cached_property
+    def _flags(self) -> dict[str, tuple[str, ...]]:
+        return by_flag(self.words)
+
+    def value(self, flag: str) -> str | None:
+        """Value of a flag; None where it is absent."""
+        group = self._flags.get(flag, ())
+        return group[1] if len(group) > 1 else None
 
     def number(self, flag: str) -> int | None:
         """Value of a flag that takes a whole number, None where it is absent."""
@@ -70,6 +70,16 @@ class Recipe:
         """The metric that chooses the best checkpoint."""
         return self.value("--best-checkpoint-metric") or "loss"
 
+    @property
+    def max_epoch(self) -> int | None:
+        """Where the training ends at the latest, in epochs."""
+        return self.number("--max-epoch")
+
+    @property
+    def max_update(self) -> int | None:
+        """Where the training ends at the latest, in updates."""
+        return self.number("--max-update")
+
 
 def known() -> list[str]:
     """Names of the recipes that come with the project."""
@@ -77,7 +87,7 @@ def known() -> list[str]:
 
 
 def load(recipe: str, extra: Sequence[str] = ()) -> Recipe:
-    """The recipe of a name or a path, followed by extra words (later flags win).
+    """The recipe of a name or a path; flags among the extra words replace its own.
 
     Raises `UserError` for an unknown name, a malformed line or a flag that the sweep owns.
     """
@@ -85,8 +95,26 @@ def load(recipe: str, extra: Sequence[str] = ()) -> Recipe:
     if not path.is_file():
         raise UserError(f"recipe '{recipe}': no such file; known recipes are {', '.join(known())}")
     words = _read(path)
+    if extra and not extra[0].startswith("--"):
+        raise UserError(
+            f"after --: {extra[0]!r} is not a flag; write --flag value, as fairseq-train takes it"
+        )
     _refuse_owned(extra, "after --")
-    return Recipe(path.stem, (*words, *extra))
+    groups = by_flag(words) | by_flag(extra)
+    return Recipe(path.stem, tuple(word for group in groups.values() for word in group))
+
+
+def by_flag(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Flag -> flag and its values, one word each; a later one replaces an earlier one, as in argparse."""
+    groups: dict[str, tuple[str, ...]] = {}
+    flag = ""
+    for word in words:
+        if word.startswith("--"):
+            flag, equals, value = word.partition("=")
+            groups[flag] = (flag, value) if equals else (flag,)
+        else:
+            groups[flag] = (*groups.get(flag, ()), word)
+    return groups
 
 
 def _read(path: Path) -> list[str]:

@@ -21,6 +21,7 @@ from common.errors import UserError
 from .command import Job, environment
 from .plan import LOG, TENSORBOARD, Run, State, clear
 from .progress import Follower, Line, Progress, duration, say, validation_words
+from .recipes import Recipe
 from .record import Machine, now
 
 POLL_SECONDS = 0.5
@@ -54,16 +55,6 @@ class Outcome:
     problem: str | None
 
 
-@dataclass(frozen=True)
-class Limits:
-    """When a run ends; None where the recipe does not say."""
-
-    metric: str
-    valid_subsets: tuple[str, ...]
-    max_epoch: int | None
-    max_update: int | None
-
-
 class Runner:
     """Trains jobs, `slots` at a time."""
 
@@ -72,7 +63,7 @@ class Runner:
         *,
         slots: int,
         machine: Machine,
-        limits: Limits,
+        recipe: Recipe,
         record: Callable[[Job], dict[str, Any]],
         lock: IO[str],
         finish: Callable[[Run], None] = lambda run: None,
@@ -80,7 +71,7 @@ class Runner:
         """`record` gives the manifest keys of a job; `finish` is called on a trained run's folder."""
         self._slots = slots
         self._machine = machine
-        self._limits = limits
+        self._recipe = recipe
         self._record = record
         self._lock = lock
         self._finish = finish
@@ -129,10 +120,9 @@ class Runner:
                 preexec_fn=_die_with_parent,
                 pass_fds=(self._lock.fileno(),),  # the lock is held as long as a trainer lives
             )
-        limits = self._limits
-        line = Line(run.name, limits.max_epoch, limits.max_update, position=slot)
+        line = Line(run.name, job.planned.progress, position=slot)
         return Active(
-            job, slot, process, Follower(run.folder / LOG, limits.metric), line, content, time.monotonic()
+            job, slot, process, Follower(run.folder / LOG, self._recipe), line, content, time.monotonic()
         )
 
     def _free_slot(self) -> int:
@@ -144,7 +134,7 @@ class Runner:
         ended = []
         for active in list(self._active):
             code = active.process.poll()  # before the log, so that the last lines are read
-            active.line.show(active.follower.poll())
+            active.line.show(active.follower)
             if code is not None:
                 ended.append(self._close(active, code))
                 self._active.remove(active)
@@ -169,7 +159,7 @@ class Runner:
         """What a run that ended without an error should have written and has not."""
         if not (run.folder / "checkpoint_best.pt").is_file():
             return "fairseq-train ended without an error but wrote no checkpoint_best.pt"
-        for subset in ("train", *self._limits.valid_subsets):
+        for subset in ("train", *self._recipe.valid_subsets):
             if not any((run.folder / TENSORBOARD / subset).glob("events.out.tfevents.*")):
                 return f"fairseq-train ended without an error but wrote no {TENSORBOARD}/{subset}/ events"
         return None

@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from common import manifest
 from common.errors import UserError
 from common.files import sha256
 
 from . import command, inputs, plan, recipes, record
 from .command import Job, shown_path
 from .plan import Planned, State
-from .progress import duration, follow, table, tail
+from .progress import duration, read_log, table, tail
 from .recipes import Recipe
-from .runner import Limits, Outcome, Runner, locked
+from .runner import Outcome, Runner, locked
 from .settings import TrainSettings
 
 
@@ -43,7 +44,7 @@ def train(settings: TrainSettings, trainer: Sequence[str] = command.TRAINER) -> 
         runs = plan.runs(settings.out, settings.arm, settings.inits, settings.seeds)
         return [
             command.build(
-                plan.inspect(run, identity(run.init), recipe.metric),
+                plan.inspect(run, identity(run.init), recipe),
                 settings.data,
                 flags,
                 cpu=machine.cpu,
@@ -61,12 +62,12 @@ def train(settings: TrainSettings, trainer: Sequence[str] = command.TRAINER) -> 
         runner = Runner(
             slots=settings.jobs,
             machine=machine,
-            limits=limits(recipe),
+            recipe=recipe,
             record=lambda job: describe(job, recipe) | identity(job.planned.run.init) | static,
             lock=lock,
         )
         outcomes = runner.run([job for job in jobs if job.planned.state is not State.FINISHED])
-    return show_summary(jobs, outcomes, recipe.metric)
+    return show_summary(jobs, outcomes, recipe)
 
 
 def require_fairseq() -> None:
@@ -88,21 +89,11 @@ def fingerprint_checkpoint(path: Path | None) -> dict[str, Any] | None:
     return None if path is None else {"path": shown_path(path), "sha256": sha256(path)}
 
 
-def limits(recipe: Recipe) -> Limits:
-    """When the runs of a recipe end, and what to read from their logs."""
-    return Limits(
-        metric=recipe.metric,
-        valid_subsets=tuple(recipe.valid_subsets),
-        max_epoch=recipe.number("--max-epoch"),
-        max_update=recipe.number("--max-update"),
-    )
-
-
 def describe(job: Job, recipe: Recipe) -> dict[str, Any]:
     """The keys of a manifest that say which run this is."""
     run = job.planned.run
     return {
-        "schema": plan.manifest.SCHEMA,
+        "schema": manifest.SCHEMA,
         "arm": run.arm,
         "init": run.init,
         "seed": run.seed,
@@ -131,13 +122,13 @@ def show_dry_run(jobs: Sequence[Job], machine: record.Machine) -> int:
     return 0
 
 
-def show_summary(jobs: Sequence[Job], outcomes: Sequence[Outcome], metric: str) -> int:
+def show_summary(jobs: Sequence[Job], outcomes: Sequence[Outcome], recipe: Recipe) -> int:
     """The table at the end and what is known of each failure; the exit code."""
     ended = {outcome.run: outcome for outcome in outcomes}
     rows = []
     for run in (job.planned.run for job in jobs):
         outcome = ended.get(run)
-        progress = outcome.progress if outcome else follow(run.folder / plan.LOG, metric).poll()
+        progress = outcome.progress if outcome else read_log(run.folder / plan.LOG, recipe)
         rows.append(
             [
                 run.init,
@@ -150,7 +141,8 @@ def show_summary(jobs: Sequence[Job], outcomes: Sequence[Outcome], metric: str) 
             ]
         )
     print(
-        "\n" + table(["init", "seed", "status", "epochs", f"best valid {metric}", "at epoch", "time"], rows)
+        "\n"
+        + table(["init", "seed", "status", "epochs", f"best valid {recipe.metric}", "at epoch", "time"], rows)
     )
     failures = [outcome for outcome in outcomes if outcome.problem]
     for outcome in failures:
