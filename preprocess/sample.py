@@ -1,4 +1,4 @@
-"""`python -m preprocess sample`: a small French corpus made by this project, to try everything without a download.
+"""`python -m preprocess sample`: a small French corpus written by this project, to try all without download.
 
     DIR/train.input0, train.label    labelled book reviews, one a line; 0 = negative, 1 = positive
     DIR/valid.input0, valid.label
