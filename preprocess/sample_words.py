@@ -59,7 +59,7 @@ PREDICATES = {
         frappe | fort, reste | en mémoire, emporte | le lecteur, se lit | d'une traite
         se dévore | en une soirée, se savoure | lentement, gagne | en force au fil des pages
         monte | en puissance, fourmille | d'idées, déborde | de vie, respire | la sincérité
-        captive | dès la première page, surprend | jusqu'au bout, invite | au rêve, force | l'admiration
+        captive | dès la première page, surprend | plus d'une fois, invite | au rêve, force | l'admiration
         mérite | le détour, tient | ses promesses, évite | les clichés, coule | de source
         regorge | de trouvailles, enchante | petits et grands, éveille | la curiosité
         émeut | jusqu'aux larmes, offre | un vrai dépaysement, laisse | une empreinte durable
@@ -118,7 +118,7 @@ READER = {
         le conseille | autour de moi, l'ai fini | en une nuit, l'ai refermé | à contrecœur
         attends | la suite avec impatience, ai enchaîné | avec le tome suivant
         ai souri | à chaque chapitre, ai pleuré | aux dernières lignes, ai tremblé | pour les héros
-        ai vibré | du début à la fin, ai recopié | des passages entiers, ai commandé | ses autres livres
+        ai vibré | du début à la fin, ai recopié | des passages entiers, ai commandé | toute la série
         en ai parlé | à tous mes collègues, m'y suis attaché | très vite, me suis régalé | de bout en bout
         me suis laissé | emporter, y ai cru | jusqu'au bout, y repense | encore souvent
         lui donne | la note maximale, lui accorde | cinq étoiles, l'ai rangé | parmi mes favoris
@@ -129,10 +129,10 @@ READER = {
         l'ai posé | au bout de cinquante pages, l'ai rendu | à la bibliothèque avant la fin
         l'ai détesté | d'un bout à l'autre, l'ai subi | jusqu'à la dernière page
         le déconseille | à mes amis, regrette | mon achat, ai sauté | des pages entières
-        ai bâillé | à chaque chapitre, ai décroché | au milieu, ai perdu | le fil, ai perdu | mon temps
-        ai soupiré | du début à la fin, ai regardé | l'heure plus d'une fois
+        ai bâillé | à chaque chapitre, ai décroché | au milieu, ai perdu | le fil, ai gaspillé | ma soirée
+        ai soupiré | du début à la fin, ai regardé | l'heure à chaque page
         ai compté | les pages restantes, me suis ennuyé | de bout en bout, me suis endormi | dessus
-        me suis forcé | à le finir, m'y suis perdu | très vite, l'ai laissé | dans le train
+        me suis forcé | à le finir, m'y suis égaré | très vite, l'ai laissé | dans le train
         l'ai donné | à une brocante, l'ai oublié | en une semaine, lui donne | la note minimale
         lui accorde | une seule étoile, en veux | à l'éditeur, éviterai | la suite
         m'en suis lassé | avant la fin, l'ai lu | en diagonale, l'ai échangé | contre un café
@@ -147,8 +147,8 @@ ASPECTS = entries("""
     """)
 
 GENRES = entries("""
-    roman, polar, récit, recueil de nouvelles, essai, thriller, conte, roman historique, premier roman
-    journal de voyage, roman d'aventures, recueil de poèmes
+    roman, polar, récit, recueil de nouvelles, thriller, conte, roman historique, premier roman
+    roman policier, roman d'aventures, roman d'apprentissage, feuilleton
     """)
 TITLE_HEADS = entries("""
     Le Jardin, La Maison, Les Ombres, Le Silence, La Nuit, Les Enfants, Le Secret, La Lettre, Le Pont
@@ -174,7 +174,7 @@ PLOTS = entries("""
     face à un vieux secret de famille, à la recherche d'un manuscrit, après la disparition d'un voisin
     au lendemain d'un héritage, pendant un hiver sans fin, au cœur d'un procès
     sur les traces d'un père inconnu, au bord de la faillite, à la veille d'un long départ
-    pris dans une affaire de faux tableaux, autour d'une maison à vendre, sous l'Occupation
+    sur fond de trafic de tableaux, autour d'une maison à vendre, sous l'Occupation
     """)
 OCCASIONS = entries("""
     pendant les vacances, dans le train, pour mon club de lecture, sur un coup de tête
