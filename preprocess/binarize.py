@@ -12,9 +12,7 @@ Text goes from SentencePiece ids to fairseq ids through a table; no text of piec
 from __future__ import annotations
 
 import argparse
-import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,14 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import UserError
-from common.files import atomic_write, sha256
+from common.files import atomic_write
 
-from . import dictionary as fairseq_dictionary
-from .dictionary import EOS, SPECIALS, Dictionary
+from .dictionary import EOS
 from .encoder import Encoded, Encoder, map_text
-from .folder import atomic_folder, check_replaceable
+from .folder import Report, atomic_folder, check_replaceable, finished, request, write_report
 from .indexed import IndexedWriter
-from .text import read_text_lines
+from .labels import check_line_counts, class_names, label_dictionary, label_ids
 
 REPORT = "preprocess.json"
 EXAMPLES = """examples:
@@ -49,6 +46,11 @@ class Split:
     texts: dict[str, list[str]]
     """Folder inside BIN ("input0", "input1", or "." for running text) -> text files, read in order."""
     label: str | None
+
+    def files(self) -> list[str]:
+        """All files of the split."""
+        texts = [path for paths in self.texts.values() for path in paths]
+        return texts if self.label is None else [*texts, self.label]
 
 
 class HeldOut:
@@ -81,42 +83,40 @@ def binarize(
     normalize_apostrophes: bool = False,
     workers: int = 1,
     overwrite: bool = False,
-) -> dict[str, Any]:
+) -> Report:
     """Write the binarized folder in one step and return its report (the content of `preprocess.json`).
 
     The first split must be the training set: its labels make the label dictionary. A folder that holds
     the very same result is left alone. Raises `UserError` for bad input, and then writes nothing.
     """
-    request = _request(splits, sentencepiece_model, srcdict, valid_every, normalize_apostrophes)
+    options = {
+        "splits": {split.name: {"texts": split.texts, "label": split.label} for split in splits},
+        "sentencepiece_model": sentencepiece_model,
+        "srcdict": srcdict,
+        "valid_every": valid_every,
+        "normalize_apostrophes": normalize_apostrophes,
+    }
+    wanted = request(
+        options, [*(path for split in splits for path in split.files()), sentencepiece_model, srcdict]
+    )
     destination = Path(destdir)
-    if (report := _finished(destination, request)) is not None:
+    if (report := finished(destination, REPORT, wanted)) is not None:
         return report
     check_replaceable(destination, REPORT, overwrite=overwrite)
-    encoder = Encoder(sentencepiece_model, srcdict, normalize_apostrophes=normalize_apostrophes)
-    labels = _label_dictionary(splits[0].label) if splits[0].label else None
 
+    encoder = Encoder(sentencepiece_model, srcdict, normalize_apostrophes=normalize_apostrophes)
     with atomic_folder(destination) as folder:
+        classes, label_counts = _write_labels(splits, folder / "label") if splits[0].label else (None, {})
         counts: dict[str, Any] = {}
         for split in splits:
-            label_count = _write_labels(split, labels, splits[0].label, folder) if labels else None
+            every = valid_every if split.name == "train" else None
             for name, paths in split.texts.items():
-                written = _write_text(
-                    encoder, paths, folder / name, split.name, workers, valid_every if split.name == "train" else None
-                )
-                for writer in written:
-                    _check_count(writer, paths, split.label, label_count)
-                    counts.setdefault(writer.prefix.name, {})[name] = _summary(writer)
+                for writer in _write_text(encoder, paths, folder / name, split.name, workers, every):
+                    check_line_counts(paths[0], writer.sentences, split.label, label_counts.get(split.name))
+                    counts.setdefault(writer.prefix.name, {})[name] = _counts(writer)
         for name in splits[0].texts:
             atomic_write(folder / name / "dict.txt", encoder.dictionary.text())
-        if labels:
-            atomic_write(folder / "label" / "dict.txt", labels.text())
-        report = request | {
-            "splits": counts,
-            "labels": _label_names(labels) if labels else None,
-            "files": _digests(folder),
-        }
-        atomic_write(folder / REPORT, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
-    return report
+        return write_report(folder, REPORT, wanted | {"splits": counts, "labels": classes})
 
 
 def _write_text(
@@ -146,94 +146,28 @@ def _write_text(
     return [train, valid]
 
 
-def _write_labels(split: Split, labels: Dictionary, train_path: str | None, folder: Path) -> int:
-    """Write the labels of one split; returns how many there are."""
-    assert split.label is not None
-    ids = []
-    for number, label in _read_labels(split.label):
-        if label not in labels.index:
-            raise UserError(
-                f"{split.label}, line {number}: label '{label}' does not occur in {train_path}, "
-                f"which has: {', '.join(_label_names(labels))}"
-            )
-        ids.append(labels.index[label])
-    rows = np.column_stack([np.array(ids, dtype=np.int32), np.full(len(ids), EOS, dtype=np.int32)])
-    with IndexedWriter(folder / "label" / split.name, len(labels)) as writer:
-        writer.add(rows.ravel(), np.full(len(ids), 2))
-    return len(ids)
+def _write_labels(splits: list[Split], folder: Path) -> tuple[list[str], dict[str, int]]:
+    """Write the labels of all splits; returns the class names in id order, and the labels in each split."""
+    train_path = splits[0].label
+    labels = label_dictionary(train_path)
+    counts = {}
+    for split in splits:
+        ids = label_ids(split.label, labels, train_path)
+        rows = np.column_stack([ids, np.full(len(ids), EOS)]).astype(np.int32)
+        with IndexedWriter(folder / split.name, len(labels)) as writer:
+            writer.add(rows.ravel(), np.full(len(rows), rows.shape[1]))
+        counts[split.name] = writer.sentences
+    atomic_write(folder / "dict.txt", labels.text())
+    return class_names(labels), counts
 
 
-def _label_dictionary(path: str) -> Dictionary:
-    return fairseq_dictionary.build(label for _, label in _read_labels(path))
-
-
-def _label_names(labels: Dictionary) -> list[str]:
-    """The class names in id order, without fairseq's padding symbols."""
-    return [name for name in labels.names() if labels.counts[labels.index[name]] > 0]
-
-
-def _read_labels(path: str) -> Iterator[tuple[int, str]]:
-    """(line number, label) of each line; raises `UserError` unless a line is one word."""
-    for number, line in enumerate(read_text_lines(path), start=1):
-        words = line.split()
-        if len(words) != 1:
-            found = f"'{line[:60]}' is {len(words)} words" if words else "no label"
-            raise UserError(f"{path}, line {number}: {found}; write one word a line")
-        if words[0] in SPECIALS:
-            raise UserError(f"{path}, line {number}: fairseq keeps '{words[0]}' for itself; rename the label")
-        yield number, words[0]
-
-
-def _check_count(writer: IndexedWriter, paths: list[str], label_path: str | None, labels: int | None) -> None:
-    if writer.sentences == 0:
-        raise UserError(f"{paths[0]}: no text; give a file with one sentence a line")
-    if labels is not None and writer.sentences != labels:
-        raise UserError(
-            f"{paths[0]} has {writer.sentences:,} lines but {label_path} has {labels:,}; "
-            f"both need one line for each example"
-        )
-
-
-def _summary(writer: IndexedWriter) -> dict[str, Any]:
+def _counts(writer: IndexedWriter) -> dict[str, Any]:
     return {
         "sentences": writer.sentences,
         "tokens": writer.tokens,
         "unknown": writer.unknown,
         "unknown_rate": round(writer.unknown / writer.tokens, 6),
     }
-
-
-def _request(
-    splits: list[Split], model: str, srcdict: str, valid_every: int | None, normalize_apostrophes: bool
-) -> dict[str, Any]:
-    """All that determines the result: options, and the checksum of every file read."""
-    files = [path for split in splits for paths in split.texts.values() for path in paths]
-    files += [split.label for split in splits if split.label]
-    return {
-        "options": {
-            "splits": {split.name: {"texts": split.texts, "label": split.label} for split in splits},
-            "sentencepiece_model": model,
-            "srcdict": srcdict,
-            "valid_every": valid_every,
-            "normalize_apostrophes": normalize_apostrophes,
-        },
-        "sha256": {path: sha256(path) for path in [*files, model, srcdict]},
-    }
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != REPORT)
-    return {path.relative_to(folder).as_posix(): sha256(path) for path in files}
-
-
-def _finished(destination: Path, request: dict[str, Any]) -> dict[str, Any] | None:
-    """The report of a folder that already holds what is asked for, each file intact; otherwise None."""
-    try:
-        report = json.loads((destination / REPORT).read_text(encoding="utf-8"))
-        same = all(report[key] == request[key] for key in request)
-        return report if same and report["files"] == _digests(destination) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -324,7 +258,9 @@ def _splits(args: argparse.Namespace) -> list[Split]:
         raise UserError("--inputs: give one suffix, or two for sentence pairs")
     for name, paths in given.items():
         if len(paths) > 1:
-            raise UserError(f"--{name}pref: several prefixes are read with --only-source alone; join the files")
+            raise UserError(
+                f"--{name}pref: several prefixes are read with --only-source alone; join the files"
+            )
     return [
         Split(
             name,

@@ -57,11 +57,11 @@ def load(path: str) -> Dictionary:
             symbol, _, count = symbol.rpartition(" ")
         if not symbol or not _is_integer(count):
             raise UserError(
-                f"{path}, line {number}: expected 'symbol count', found '{line[:60]}'; is it a fairseq dict.txt?"
+                f"{path}, line {number}: expected 'symbol count', found '{line[:60]}'; give a dict.txt"
             )
         if symbol in dictionary.index and not overwrite:
             raise UserError(
-                f"{path}, line {number}: '{symbol}' has an id already; remove the line or append ' {OVERWRITE}'"
+                f"{path}, line {number}: '{symbol}' has an id already; remove it or end it with {OVERWRITE}"
             )
         dictionary.append(symbol, int(count))
     if not dictionary.names():

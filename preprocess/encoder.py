@@ -42,9 +42,7 @@ class Encoded:
 class Encoder:
     """Lines to ids as `spm_encode` followed by `fairseq-preprocess` would give them."""
 
-    def __init__(
-        self, model_path: str, dictionary_path: str, *, normalize_apostrophes: bool = False
-    ) -> None:
+    def __init__(self, model_path: str, dictionary_path: str, *, normalize_apostrophes: bool = False) -> None:
         self.model = load_model(model_path)
         self.dictionary = fairseq_dictionary.load(dictionary_path)
         self.normalize_apostrophes = normalize_apostrophes
@@ -78,7 +76,7 @@ class Encoder:
 
 
 def load_model(path: str) -> sentencepiece.SentencePieceProcessor:
-    """Load a SentencePiece model; raises `UserError` where the file is none, `OSError` where it is missing."""
+    """Load a SentencePiece model; raises `UserError` where the file is something else."""
     with open(path, "rb") as stream:
         content = stream.read()
     try:

@@ -43,7 +43,7 @@ class IndexedWriter:
 
     def __enter__(self) -> IndexedWriter:
         self.prefix.parent.mkdir(parents=True, exist_ok=True)
-        self._bin = open(f"{self.prefix}.bin", "wb")  # noqa: SIM115 - closed in __exit__
+        self._bin = open(f"{self.prefix}.bin", "wb")
         return self
 
     def add(self, ids: NDArray[np.integer], sizes: NDArray[np.integer]) -> None:

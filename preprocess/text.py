@@ -56,15 +56,15 @@ def normalize(line: str) -> str:
     return line
 
 
-def read_blocks(path: str, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
-    """The lines of a text file (`.xz` and `.gz` are decompressed) in blocks of about `block_bytes` bytes.
+def read_blocks(path: str) -> Iterator[Block]:
+    """The lines of a text file (`.xz` and `.gz` are decompressed) in blocks of about BLOCK_BYTES bytes.
 
     Raises `UserError` for a damaged or truncated compressed file, `OSError` for one that cannot be opened.
     """
     first_line, position = 1, 0
     with open(path, "rb") as file:
         stream = _decompressed(file, path)
-        while data := _read_lines(stream, path, block_bytes):
+        while data := _read_lines(stream, path):
             yield Block(path, first_line, data, file.tell() - position)
             position = file.tell()
             first_line += data.count(b"\n")
@@ -86,10 +86,10 @@ def _decompressed(file: IO[bytes], path: str) -> IO[bytes]:
     return opener(file, "rb") if opener else file
 
 
-def _read_lines(stream: IO[bytes], path: str, size: int) -> bytes:
-    """About `size` bytes and on to the end of the line."""
+def _read_lines(stream: IO[bytes], path: str) -> bytes:
+    """About BLOCK_BYTES bytes and on to the end of the line."""
     try:
-        data = stream.read(size)
+        data = stream.read(BLOCK_BYTES)
         return data if not data or data.endswith(b"\n") else data + stream.readline()
     except DAMAGED as error:
         raise UserError(

@@ -144,7 +144,9 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--size", type=int, required=True, metavar="N", help="types of the network: pieces + 5"
     )
-    parser.add_argument("--output", required=True, metavar="DICT", help="fairseq dict.txt: 'piece count' a line")
+    parser.add_argument(
+        "--output", required=True, metavar="DICT", help="fairseq dict.txt: 'piece count' a line"
+    )
     parser.add_argument(
         "--train", action="store_true", help="first train a unigram SentencePiece model on the text"
     )
@@ -154,15 +156,17 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
     )
+    parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """The command: train if asked, count, write the dictionary."""
     options = {"normalize_apostrophes": args.normalize_apostrophes}
+    for path in [args.output] + [args.sentencepiece_model] * args.train:
+        if os.path.exists(path) and not args.overwrite:
+            raise UserError(f"{path}: exists; choose another name or pass --overwrite")
     if args.train:
-        if os.path.exists(args.sentencepiece_model):
-            raise UserError(f"{args.sentencepiece_model}: exists; --train writes a new file, choose another name")
         atomic_write(args.sentencepiece_model, train_model(args.text, args.size, **options))
     dictionary = build_vocabulary(
         args.sentencepiece_model, args.text, args.size, workers=args.workers, **options
@@ -170,6 +174,6 @@ def run(args: argparse.Namespace) -> None:
     atomic_write(args.output, dictionary.text())
     counts = dictionary.counts[len(SPECIALS) :]
     print(
-        f"{args.output}: {len(counts):,} pieces, {len(counts) + OUTSIDE_FILE:,} types with specials and {MASK}; "
-        f"{sum(counts):,} tokens of the text, {counts.count(0):,} pieces do not occur in it"
+        f"{args.output}: {len(counts):,} pieces ({counts.count(0):,} do not occur in the text), "
+        f"{len(counts) + OUTSIDE_FILE:,} types with specials and {MASK}; {sum(counts):,} tokens counted"
     )

@@ -1,0 +1,213 @@
+"""One labelled file -> training and validation set: stratified, seeded, and the same on every machine.
+
+In each class the lines are ordered by SHA-256 of "<seed> <line index>" and the first ones are the validation
+set; no library's random numbers are involved. Classes share --valid-size in proportion to their size (largest
+remainders), and both sets keep the order of the file. DIR/split.json lists the line indices, counted from 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from common.errors import UserError
+from common.files import atomic_open, sha256
+
+from .folder import Report, atomic_folder, check_replaceable, finished, request, write_report
+from .labels import check_line_counts, read_labels
+from .text import read_text_lines
+
+REPORT = "split.json"
+EXAMPLES = """examples:
+  python -m preprocess split --text train.review --label train.label --valid-size 200 --seed 1 \\
+      --test-text test.review --test-label test.label --destdir split
+  python -m preprocess split --text train.review --label train.label \\
+      --from-indices split/split.json --destdir split-again
+"""
+
+Indices = dict[str, list[int]]
+
+
+def stratified_split(labels: Sequence[str], valid_size: int, seed: int) -> Indices:
+    """0-based line indices of "train" and "valid", ascending; `0 < valid_size < len(labels)`."""
+    classes: dict[str, list[int]] = {}
+    for index, label in enumerate(labels):
+        classes.setdefault(label, []).append(index)
+    shares = _proportional_shares({label: len(lines) for label, lines in classes.items()}, valid_size)
+    valid = set()
+    for label, lines in classes.items():
+        valid.update(sorted(lines, key=lambda index: _order(seed, index))[: shares[label]])
+    return {
+        "train": [index for index in range(len(labels)) if index not in valid],
+        "valid": sorted(valid),
+    }
+
+
+def load_indices(path: str, texts: Sequence[str], label: str) -> Indices:
+    """The indices of an earlier split; raises `UserError` if it was made of other files or is malformed."""
+    try:
+        report = json.loads(Path(path).read_text(encoding="utf-8"))
+        options, digests = report["options"], report["sha256"]
+        sources = [(digests[old], new) for old, new in zip(options["text"], texts, strict=True)]
+        sources.append((digests[options["label"]], label))
+        indices = {name: [int(i) for i in report["indices"][name]] for name in ("train", "valid")}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: not a {REPORT} for {len(texts)} text file(s) ({type(error).__name__}: {error}); "
+            f"give the one that the command split wrote"
+        ) from None
+    for digest, source in sources:
+        if sha256(source) != digest:
+            raise UserError(
+                f"{source}: SHA-256 differs from that of the file {path} was made of; give that very file"
+            )
+    return indices
+
+
+def split(
+    texts: Sequence[str],
+    label: str,
+    destdir: str,
+    *,
+    valid_size: str = "200",
+    seed: int = 1,
+    from_indices: str | None = None,
+    test_texts: Sequence[str] = (),
+    test_label: str | None = None,
+    overwrite: bool = False,
+) -> Report:
+    """Write the files of the splits and `split.json` in one step; returns the report.
+
+    `valid_size` is a number of lines or, with a point, a fraction of them. The texts (one file, or two for
+    sentence pairs) and the labels of the file are held in memory.
+    """
+    options = {"text": list(texts), "label": label, "test_text": list(test_texts), "test_label": test_label}
+    options |= {"from_indices": from_indices} if from_indices else {"valid_size": valid_size, "seed": seed}
+    files = [*texts, label, *test_texts, *filter(None, [test_label, from_indices])]
+    wanted = request(options, files)
+    destination = Path(destdir)
+    if (report := finished(destination, REPORT, wanted)) is not None:
+        return report
+    check_replaceable(destination, REPORT, overwrite=overwrite)
+
+    columns = _read_columns(texts, label)
+    labels = columns["label"]
+    if from_indices:
+        indices = load_indices(from_indices, texts, label)
+        _check_indices(indices, len(labels), from_indices)
+    else:
+        indices = stratified_split(labels, _valid_lines(valid_size, len(labels)), seed)
+    parts = {
+        name: {kind: [lines[i] for i in indices[name]] for kind, lines in columns.items()} for name in indices
+    }
+    if test_label:
+        parts["test"] = _read_columns(test_texts, test_label)
+
+    counts = {name: dict(sorted(Counter(part["label"]).items())) for name, part in parts.items()}
+    with atomic_folder(destination) as folder:
+        for name, part in parts.items():
+            for kind, lines in part.items():
+                with atomic_open(folder / f"{name}.{kind}") as stream:
+                    stream.writelines(f"{line}\n" for line in lines)
+        return write_report(folder, REPORT, wanted | {"labels": counts, "indices": indices})
+
+
+def _order(seed: int, index: int) -> bytes:
+    return hashlib.sha256(f"{seed} {index}".encode()).digest()
+
+
+def _proportional_shares(sizes: dict[str, int], total: int) -> dict[str, int]:
+    """Parts of `total` in proportion to `sizes`, by largest remainders; ties go to the first name."""
+    exact = {name: Fraction(size * total, sum(sizes.values())) for name, size in sizes.items()}
+    shares = {name: int(share) for name, share in exact.items()}
+    by_remainder = sorted(sizes, key=lambda name: (shares[name] - exact[name], name))
+    for name in by_remainder[: total - sum(shares.values())]:
+        shares[name] += 1
+    return shares
+
+
+def _valid_lines(valid_size: str, lines: int) -> int:
+    try:
+        size = round(Fraction(valid_size) * lines) if "." in valid_size else int(valid_size)
+    except ValueError:
+        size = 0
+    if not 0 < size < lines:
+        raise UserError(f"--valid-size {valid_size}: give 1 to {lines - 1} lines, or a fraction such as 0.1")
+    return size
+
+
+def _read_columns(texts: Sequence[str], label: str) -> dict[str, list[str]]:
+    """Lines by suffix: "input0" (and "input1"), "label"; raises `UserError` where their numbers differ."""
+    columns = {f"input{i}": list(read_text_lines(path)) for i, path in enumerate(texts)}
+    columns["label"] = list(read_labels(label))
+    for path, lines in zip(texts, columns.values(), strict=False):
+        check_line_counts(path, len(lines), label, len(columns["label"]))
+    return columns
+
+
+def _check_indices(indices: Indices, lines: int, path: str) -> None:
+    used = [index for part in indices.values() for index in part]
+    wrong = [index for index, count in Counter(used).items() if count > 1 or not 0 <= index < lines]
+    if wrong:
+        raise UserError(f"{path}: index {wrong[0]} is repeated or outside the {lines:,} lines; split again")
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `split`."""
+    parser = subparsers.add_parser(
+        "split",
+        help="training and validation set of one labelled file",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--text", nargs="+", required=True, metavar="FILE", help="one example a line; two files for pairs"
+    )
+    parser.add_argument("--label", required=True, metavar="FILE", help="one word a line")
+    parser.add_argument(
+        "--valid-size", default="200", metavar="N", help="lines, or a fraction such as 0.1 (default: 200)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="another seed, another split (default: 1)")
+    parser.add_argument(
+        "--from-indices",
+        metavar="JSON",
+        help="repeat the split of this split.json exactly, on the same files",
+    )
+    parser.add_argument("--test-text", nargs="+", default=[], metavar="FILE", help="copied as test.input0")
+    parser.add_argument("--test-label", metavar="FILE", help="copied as test.label")
+    parser.add_argument("--destdir", required=True, metavar="DIR")
+    parser.add_argument("--overwrite", action="store_true", help="replace a folder this command wrote")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """The command: check the options, split, print the number of lines of each class."""
+    if len(args.text) > 2:
+        raise UserError("--text: give one file, or two for sentence pairs")
+    if bool(args.test_label) != bool(args.test_text) or len(args.test_text) not in (0, len(args.text)):
+        raise UserError("--test-text and --test-label: give both, with as many texts as --text")
+    report = split(
+        args.text,
+        args.label,
+        args.destdir,
+        valid_size=args.valid_size,
+        seed=args.seed,
+        from_indices=args.from_indices,
+        test_texts=args.test_text,
+        test_label=args.test_label,
+        overwrite=args.overwrite,
+    )
+    for name, counts in report["labels"].items():
+        print(f"{name}: {sum(counts.values()):,} lines; {_listed(counts)}")
+    print(f"written to {args.destdir}")
+
+
+def _listed(counts: dict[str, Any]) -> str:
+    return ", ".join(f"label {label}: {count:,}" for label, count in counts.items())

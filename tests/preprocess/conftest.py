@@ -1,0 +1,60 @@
+import os
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+REPOSITORY = Path(__file__).parents[2]
+
+WORDS = """
+un une le la les livre roman histoire auteur personnage lecture page chapitre style ennui plaisir
+déçu ravi magnifique long court drôle triste original banal passionnant j'ai lu c'est très peu assez
+"""
+
+
+def plain_lines(count: int) -> list[str]:
+    """Sentences without surprise; each is different."""
+    words = WORDS.split()
+    return [
+        " ".join(words[(i * 7 + j * (i % 5 + 1)) % len(words)] for j in range(4 + i % 9))
+        for i in range(count)
+    ]
+
+
+@pytest.fixture(scope="session")
+def lines():
+    return plain_lines(400)
+
+
+def train(path, lines, **options):
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_prefix=str(path), vocab_size=60, minloglevel=2, **options
+    )
+    return f"{path}.model"
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory, lines):
+    """A SentencePiece model of 60 pieces with the usual normalisation."""
+    return train(tmp_path_factory.mktemp("model") / "usual", lines)
+
+
+@pytest.fixture(scope="session")
+def identity_model(tmp_path_factory, lines):
+    """One that leaves white space and odd characters as they are, and knows two of them as pieces."""
+    return train(
+        tmp_path_factory.mktemp("model") / "identity",
+        lines,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        user_defined_symbols=["\u0085", "\u2028"],
+    )
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """The real data, for the tests that check figures on it."""
+    folder = Path(os.environ.get("SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
+    if not (folder / "cls-books").is_dir():
+        pytest.skip("no real data here (SHARED_DATA)")
+    return folder

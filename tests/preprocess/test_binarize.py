@@ -1,0 +1,330 @@
+import gzip
+import json
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sentencepiece
+from fairseq import options
+from fairseq.data.indexed_dataset import MMapIndexedDataset
+from fairseq_cli import preprocess as stock
+
+from preprocess.__main__ import main
+
+ODD_LINES = [
+    "un  livre   très long",
+    "un\tlivre\u00a0long\u3000court",
+    "fin\u2028de ligne\u0085ici \u0085 \u2028",
+    "\u0085",
+    "",
+    "   ",
+    "emoji 😀😀 Ω≈ç 漢字",
+    "espace finale \r",
+    "l’auteur de l'ʼhistoire",
+    "<s> </s> <unk> <pad> <mask> madeupword0000",
+    "zéro\u200blargeur \ufeff \x1c \x0b\x0c",
+    "déjà de\u0301ja\u0300 ﬁn ½",
+]
+
+
+@pytest.fixture
+def workdir(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(path, lines, end="\n"):
+    path.write_bytes("".join(f"{line}{end}" for line in lines).encode())
+
+
+def write_dictionary(model, path="dict.txt", extra=(), left_out=3):
+    """The model's pieces but each third, so that some are outside the dictionary, and `extra` symbols."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=model)
+    pieces = [processor.id_to_piece(i) for i in range(3, len(processor)) if i % left_out]
+    write(Path(path), [f"{piece} 1" for piece in [*pieces, *extra] if piece.split() == [piece]])
+
+
+def write_split(name, lines, labels):
+    write(Path(f"{name}.input0"), lines)
+    write(Path(f"{name}.label"), labels)
+
+
+def run_stock(*arguments):
+    stock.main(options.get_preprocessing_parser().parse_args(["--only-source", *arguments]))
+
+
+def write_pieces(model, text, pieces):
+    """The text of pieces that stock tools put between SentencePiece and fairseq."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=model)
+    lines = Path(text).read_bytes().decode().removesuffix("\n").split("\n")
+    write(Path(pieces), [" ".join(processor.encode(line, out_type=str)) for line in lines])
+
+
+def assert_same_files(ours, stocks, splits=("train", "valid")):
+    for name in ["dict.txt"] + [f"{split}.{kind}" for split in splits for kind in ("bin", "idx")]:
+        assert (Path(ours) / name).read_bytes() == (Path(stocks) / name).read_bytes(), name
+
+
+def binarize(model, *arguments):
+    return main(
+        ["binarize", "--sentencepiece-model", model, "--srcdict", "dict.txt", "--destdir", "bin", *arguments]
+    )
+
+
+@pytest.fixture(params=["model", "identity_model"])
+def any_model(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_identical_to_sentencepiece_and_fairseq_preprocess(workdir, any_model, lines):
+    write_dictionary(any_model, extra=["😀😀", "Ω"])
+    write_split("train", lines[:50] + ODD_LINES + lines[50:90], ["négatif", "positif", "neutre"] * 34)
+    write_split("valid", ODD_LINES, ["positif"] * len(ODD_LINES))
+
+    assert binarize(any_model, "--trainpref", "train", "--validpref", "valid", "--workers", "2") == 0
+
+    for split in ("train", "valid"):
+        write_pieces(any_model, f"{split}.input0", f"{split}.pieces")
+    prefixes = ["--trainpref", "train.pieces", "--validpref", "valid.pieces"]
+    run_stock(*prefixes, "--srcdict", "dict.txt", "--destdir", "stock")
+    run_stock("--trainpref", "train.label", "--validpref", "valid.label", "--destdir", "stock-label")
+    assert_same_files("bin/input0", "stock")
+    assert_same_files("bin/label", "stock-label")
+
+
+def test_blocks_do_not_show(workdir, model, lines, monkeypatch):
+    """Text read in many small blocks by three threads, against fairseq-preprocess on the whole."""
+    monkeypatch.setattr("preprocess.text.BLOCK_BYTES", 100)
+    write_dictionary(model)
+    write(Path("text"), lines + ODD_LINES)
+    assert binarize(model, "--only-source", "--trainpref", "text", "--workers", "3") == 0
+    write_pieces(model, "text", "pieces")
+    run_stock("--trainpref", "pieces", "--srcdict", "dict.txt", "--destdir", "stock")
+    assert_same_files("bin", "stock", splits=["train"])
+
+
+def test_compressed_files_are_joined_in_order(workdir, model, lines):
+    write_dictionary(model)
+    Path("a.xz").write_bytes(lzma.compress("\n".join(lines[:30]).encode()))
+    Path("b.gz").write_bytes(gzip.compress(("\n".join(lines[30:50]) + "\n").encode()))
+    write(Path("all.txt"), lines[:50])
+    binarize(model, "--only-source", "--trainpref", "a.xz", "b.gz", "--validpref", "all.txt")
+    assert Path("bin/train.bin").read_bytes() == Path("bin/valid.bin").read_bytes()
+    assert Path("bin/train.idx").read_bytes() == Path("bin/valid.idx").read_bytes()
+
+
+def test_every_third_document_is_held_out(workdir, model, lines, monkeypatch):
+    monkeypatch.setattr("preprocess.text.BLOCK_BYTES", 64)
+    write_dictionary(model)
+    documents = [lines[i : i + 1 + i % 3] for i in range(0, 70, 5)]
+    text = [line for document in documents for line in [*document, ""]]
+    write(Path("text"), ["", *text[:20]])
+    write(Path("more"), text[20:])
+    held_out = [line for document in documents[2::3] for line in [*document, ""]]
+    kept = ["", *(line for i, document in enumerate(documents) if i % 3 != 2 for line in [*document, ""])]
+    write(Path("kept"), kept)
+    write(Path("held-out"), held_out)
+    arguments = ["--only-source", "--trainpref"]
+    binarize(model, *arguments, "text", "more", "--valid-every", "3")
+    binarize(model, *arguments, "kept", "--validpref", "held-out", "--destdir", "expected")
+    assert_same_files("bin", "expected")
+    assert len(MMapIndexedDataset("bin/valid")) == len(held_out)
+
+
+def test_sentence_pairs(workdir, model, lines):
+    write_dictionary(model)
+    write_split("train", lines[:10], ["0", "1"] * 5)
+    write(Path("train.answer"), lines[10:20])
+    binarize(model, "--trainpref", "train", "--inputs", "input0", "answer")
+    for name, text in (("input0", "train.input0"), ("input1", "train.answer")):
+        write_pieces(model, text, "pieces")
+        run_stock("--trainpref", "pieces", "--srcdict", "dict.txt", "--destdir", f"stock-{name}")
+        assert_same_files(f"bin/{name}", f"stock-{name}", splits=["train"])
+
+
+def test_apostrophes_are_left_alone_unless_asked(workdir, model):
+    write_dictionary(model, left_out=1000)
+    write(Path("curly"), ["c’est j’ai"])
+    write(Path("straight"), ["c'est j'ai"])
+    binarize(model, "--only-source", "--trainpref", "curly", "--validpref", "straight")
+    assert Path("bin/train.bin").read_bytes() != Path("bin/valid.bin").read_bytes()
+    binarize(
+        model,
+        "--only-source",
+        "--trainpref",
+        "curly",
+        "--validpref",
+        "straight",
+        "--normalize-apostrophes",
+        "--overwrite",
+    )
+    assert Path("bin/train.bin").read_bytes() == Path("bin/valid.bin").read_bytes()
+
+
+def test_report_counts_and_names(workdir, model, lines):
+    write_dictionary(model)
+    write_split("train", lines[:6], ["b", "a", "b", "c", "a", "b"])
+    binarize(model, "--trainpref", "train")
+    report = json.loads(Path("bin/preprocess.json").read_text())
+    data = MMapIndexedDataset("bin/input0/train")
+    tokens = np.concatenate([data[i].numpy() for i in range(len(data))])
+    unknown = int((tokens == 3).sum())
+    assert report["splits"]["train"]["input0"] == {
+        "sentences": 6,
+        "tokens": len(tokens),
+        "unknown": unknown,
+        "unknown_rate": round(unknown / len(tokens), 6),
+    }
+    assert 0 < unknown < len(tokens)
+    assert report["labels"] == ["b", "a", "c"]
+    assert str(workdir) not in json.dumps({**report, "options": None, "sha256": None})
+
+
+def test_same_request_is_left_alone_and_another_refused(workdir, model, lines, capsys):
+    write_dictionary(model)
+    write(Path("text"), lines[:5])
+    arguments = ["--only-source", "--trainpref", "text"]
+    binarize(model, *arguments)
+    before = Path("bin/train.bin").stat()
+    assert binarize(model, *arguments) == 0
+    assert Path("bin/train.bin").stat() == before
+
+    write(Path("text"), lines[:6])
+    assert binarize(model, *arguments) == 1
+    assert "bin: exists" in capsys.readouterr().err
+    assert Path("bin/train.bin").stat() == before
+    assert binarize(model, *arguments, "--overwrite") == 0
+    assert len(MMapIndexedDataset("bin/train")) == 6
+
+
+def test_damaged_result_is_not_taken_for_finished(workdir, model, lines):
+    write_dictionary(model)
+    write(Path("text"), lines[:5])
+    binarize(model, "--only-source", "--trainpref", "text")
+    whole = Path("bin/train.bin").read_bytes()
+    Path("bin/train.bin").write_bytes(whole[:-2])
+    assert binarize(model, "--only-source", "--trainpref", "text") == 1
+    assert binarize(model, "--only-source", "--trainpref", "text", "--overwrite") == 0
+    assert Path("bin/train.bin").read_bytes() == whole
+
+
+def test_foreign_folder_is_never_replaced(workdir, model, lines, capsys):
+    write_dictionary(model)
+    write(Path("text"), lines[:5])
+    Path("bin").mkdir()
+    Path("bin/thesis.tex").touch()
+    assert binarize(model, "--only-source", "--trainpref", "text", "--overwrite") == 1
+    assert "has no preprocess.json" in capsys.readouterr().err
+    assert Path("bin/thesis.tex").exists()
+
+
+def truncate_xz(model):
+    Path("train.xz").write_bytes(lzma.compress(b"un livre\n" * 1000)[:-20])
+
+
+def rename_dictionary(model):
+    write(Path("dict.txt"), [f"word{i} 1" for i in range(30)])
+
+
+LABELLED = ("--trainpref", "train", "--validpref", "valid")
+FAULTS = {
+    "missing text": (lambda m: Path("train.input0").unlink(), LABELLED, "train.input0: No such file"),
+    "missing label": (lambda m: Path("valid.label").unlink(), LABELLED, "valid.label: No such file"),
+    "missing dictionary": (lambda m: Path("dict.txt").unlink(), LABELLED, "dict.txt: No such file"),
+    "empty text": (lambda m: write(Path("train.input0"), []), LABELLED, "train.input0: no text"),
+    "empty label": (lambda m: write_split("train", [], []), LABELLED, "train.label: empty"),
+    "not UTF-8": (
+        lambda m: Path("valid.input0").write_bytes(b"un\nlivre\nd\xe9j\xe0\nvu\n"),
+        LABELLED,
+        "valid.input0, line 3: byte 2 is not UTF-8",
+    ),
+    "label count": (
+        lambda m: write(Path("train.label"), ["0", "1", "0"]),
+        LABELLED,
+        "train.input0 has 4 lines but train.label has 3",
+    ),
+    "unknown label": (
+        lambda m: write(Path("valid.label"), ["0", "2"]),
+        LABELLED,
+        "valid.label, line 2: label '2' does not occur in train.label, which has: 0, 1",
+    ),
+    "no label": (
+        lambda m: write(Path("train.label"), ["0", "", "1", "1"]),
+        LABELLED,
+        "train.label, line 2: no label",
+    ),
+    "two labels": (
+        lambda m: write(Path("train.label"), ["0 1"] * 4),
+        LABELLED,
+        "train.label, line 1: '0 1' is 2 words",
+    ),
+    "reserved label": (lambda m: write(Path("train.label"), ["<s>"] * 4), LABELLED, "rename the label"),
+    "wrong dictionary": (rename_dictionary, LABELLED, "dict.txt: only 0 of its 30 symbols are pieces of"),
+    "no dictionary": (
+        lambda m: write(Path("dict.txt"), ["a 1", "b"]),
+        LABELLED,
+        "dict.txt, line 2: expected",
+    ),
+    "repeated symbol": (lambda m: write(Path("dict.txt"), ["a 1", "a 2"]), LABELLED, "dict.txt, line 2: 'a'"),
+    "empty dictionary": (lambda m: write(Path("dict.txt"), []), LABELLED, "dict.txt: empty"),
+    "truncated xz": (
+        truncate_xz,
+        ("--only-source", "--trainpref", "train.xz"),
+        "train.xz: damaged or truncated",
+    ),
+    "not xz": (
+        lambda m: Path("train.xz").write_text("un livre\n"),
+        ("--only-source", "--trainpref", "train.xz"),
+        "train.xz: damaged or truncated",
+    ),
+    "not gz": (
+        lambda m: Path("train.gz").write_text("un livre\n"),
+        ("--only-source", "--trainpref", "train.gz"),
+        "train.gz: damaged or truncated",
+    ),
+    "few documents": (
+        lambda m: None,
+        ("--only-source", "--trainpref", "train.input0", "--valid-every", "9"),
+        "train.input0: 1 documents",
+    ),
+    "no pre-training": (lambda m: None, (*LABELLED, "--valid-every", "9"), "--valid-every 9: give"),
+    "two prefixes": (lambda m: None, ("--trainpref", "train", "valid"), "--trainpref: several prefixes"),
+    "no workers": (lambda m: None, (*LABELLED, "--workers", "0"), "--workers 0"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_fault_is_one_line_and_leaves_nothing(workdir, model, lines, capsys, fault):
+    spoil, arguments, message = FAULTS[fault]
+    write_dictionary(model)
+    write_split("train", lines[:4], ["0", "1", "0", "1"])
+    write_split("valid", lines[4:6], ["0", "1"])
+    spoil(model)
+    before = sorted(path.name for path in workdir.iterdir())
+    assert binarize(model, *arguments) == 1
+    output = capsys.readouterr().err.strip().split("\r")[-1].splitlines()
+    assert message in output[-1]
+    assert output[-1].startswith("error: ")
+    assert sorted(path.name for path in workdir.iterdir()) == before
+
+
+@pytest.mark.parametrize("content", [b"", b"un livre\n", bytes(range(256))])
+def test_not_a_sentencepiece_model(workdir, model, lines, capsys, content):
+    write_dictionary(model)
+    write(Path("text"), lines[:5])
+    Path("wrong.model").write_bytes(content)
+    assert binarize("wrong.model", "--only-source", "--trainpref", "text") == 1
+    assert "wrong.model: not a SentencePiece model" in capsys.readouterr().err
+
+
+def test_interrupt_leaves_nothing(workdir, model, lines, monkeypatch):
+    write_dictionary(model)
+    write(Path("text"), lines)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("preprocess.indexed.IndexedWriter.add", interrupted)
+    assert binarize(model, "--only-source", "--trainpref", "text") == 130
+    assert sorted(path.name for path in workdir.iterdir()) == ["dict.txt", "text"]
