@@ -48,6 +48,7 @@ def best_checkpoints(
         {"ties": "Int64", "step": "Int64", "epoch": "Int64"}
     )
     _warn(f"left out, no {metric} on valid", _without(table, best))
+    _warn(f"without best checkpoint, {metric} on valid is always NaN", best[best["ties"] == 0])
     _warn(f"without {metric} on test at the best step", best[best["valid"].notna() & best["test"].isna()])
     return best
 

@@ -126,12 +126,13 @@ def list_runs(runs: Sequence[Run], table: pd.DataFrame) -> Table:
 
 def _best_cells(run: dict, metric: str) -> dict[str, str]:
     """A run of table 1 as strings; where no single step was chosen, all the tied ones are named."""
+    tied = run["tied_steps"].replace(" ", ", ")
     return {
         **{key: str(run[key]) for key in RUN},
         "valid": number(run["valid"], metric),
         "test": number(run["test"], metric),
         "epoch": _dash(run["epoch"]),
-        "step": run["tied_steps"].replace(" ", ", ") if pd.isna(run["step"]) else str(run["step"]),
+        "step": (tied or "–") if pd.isna(run["step"]) else str(run["step"]),
         "ties": str(run["ties"]),
     }
 

@@ -1,0 +1,40 @@
+"""Small run trees, written with TensorBoard's own writer."""
+
+import json
+from pathlib import Path
+
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+STEPS_PER_EPOCH = 225
+
+
+def write_events(folder, rows, wall_time=1_700_000_000.0, suffix=""):
+    """One event file with (step, tag, value) rows, one second apart; returns its path."""
+    writer = EventFileWriter(str(folder), filename_suffix=suffix)
+    for index, (step, tag, value) in enumerate(rows):
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+        writer.add_event(Event(wall_time=wall_time + index, step=step, summary=summary))
+    writer.close()
+    return next(Path(folder).glob(f"events.out.tfevents.*{suffix}"))
+
+
+def write_manifest(run, arm, init, seed, status="finished", **more):
+    """A manifest with the keys that the contract requires."""
+    manifest = {
+        "schema": 1, "status": status, "arm": arm, "init": init, "seed": seed,
+        "recipe": "reference", "command": ["fairseq-train"], "data": {}, **more,
+    }  # fmt: skip
+    run.mkdir(parents=True, exist_ok=True)
+    (run / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def write_run(root, init, seed, valid, test, arm="fairseq", status="finished", metric="accuracy", **more):
+    """A run with one validation an epoch: `valid` and `test` are the values of the epochs."""
+    run = Path(root) / arm / init / f"seed{seed}"
+    write_manifest(run, arm, init, seed, status, **more)
+    for subset, values in (("valid", valid), ("test", test)):
+        rows = [(STEPS_PER_EPOCH * epoch, metric, value) for epoch, value in enumerate(values, start=1)]
+        write_events(run / "tensorboard" / subset, rows)
+    return run

@@ -1,0 +1,101 @@
+"""The command line, and the promise to run without torch and fairseq."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from run_trees import write_run
+
+from analysis.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+WITHOUT_TORCH = """
+import sys
+for name in ("torch", "fairseq", "tensorflow"):
+    sys.modules[name] = None  # makes an import of it fail
+from analysis.__main__ import main
+assert "matplotlib" not in sys.modules
+runs, output = sys.argv[1:]
+codes = [main(["tables", runs]), main(["figures", runs, "--output-dir", output]), main(["runs", runs])]
+sys.exit(max(codes))
+"""
+
+
+def test_tables_prints_both_and_says_what_was_found(runs, capsys):
+    assert main(["tables", str(runs)]) == 0
+    out, err = capsys.readouterr()
+    assert "66.83 ± 1.38 (3)" in out
+    assert "72.67 ± 4.73 (3)" in out
+    assert err.startswith("6 runs: 3 fairseq/pretrained, 3 fairseq/random\n")
+
+
+def test_tables_writes_files(runs, tmp_path, capsys):
+    assert main(["tables", str(runs), "--output-dir", str(tmp_path / "out"), "--format", "json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"table1", "table2"}
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"table1.md", "table1.csv", "table1.tex", "table2.md", "table2.csv", "table2.tex"} <= names
+
+
+def test_options_reach_the_tables(runs, capsys):
+    assert main(["tables", str(runs), "--ddof", "0", "--ties", "earliest"]) == 0
+    out = capsys.readouterr().out
+    assert "79.08 ± 0.82 (3)" in out  # 79.25, 78 (epoch 1) and 80
+    assert "tie rule earliest" in out
+
+
+def test_unfinished_runs_come_in_only_when_asked_for(runs, capsys):
+    write_run(runs, "random", 4, [50.0], [50.0], status="failed")
+    main(["tables", str(runs)])
+    assert "66.83 ± 1.38 (3)" in capsys.readouterr().out
+    main(["tables", str(runs), "--include-unfinished"])
+    assert "(4)" in capsys.readouterr().out
+
+
+def test_figures_writes_each_format(runs, tmp_path):
+    output = tmp_path / "out"
+    assert main(["figures", str(runs), "--output-dir", str(output), "--format", "png", "svg"]) == 0
+    assert (output / "accuracy_per_epoch.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (output / "accuracy_per_epoch.svg").read_text(encoding="utf-8")
+
+
+def test_runs_lists_unfinished_ones_too(runs, capsys):
+    write_run(runs, "random", 4, [50.0], [50.0], status="failed")
+    assert main(["runs", str(runs), "--format", "csv"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + 7
+    assert lines[-1].startswith("fairseq,random,4,reference,failed,1,225,")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tables", "absent"], "error: absent: no such folder"),
+        (["tables", "RUNS", "--metric", "mcc"], "--metric can be: accuracy"),
+        (["figures", "RUNS", "--metric", "mcc", "--output-dir", "out"], "--metric can be: accuracy"),
+    ],
+)
+def test_mistakes_are_one_line(runs, capsys, arguments, message):
+    arguments = [str(runs) if word == "RUNS" else word for word in arguments]
+    assert main(arguments) == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    assert len(errors) == 1
+    assert message in errors[0]
+
+
+@pytest.mark.parametrize("command", ["runs", "tables", "figures"])
+def test_help_has_examples(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert f"python -m analysis {command} " in capsys.readouterr().out
+
+
+def test_runs_without_torch_fairseq_and_tensorflow(runs, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, str(runs), str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "66.83 ± 1.38 (3)" in done.stdout

@@ -1,0 +1,86 @@
+"""Which checkpoint is best: ties, NaN, losses and missing test values."""
+
+import pandas as pd
+import pytest
+from run_trees import write_run
+
+from analysis.best import best_checkpoints
+from analysis.load import load_runs
+from common.errors import UserError
+
+
+def best_of(root, valid, test, **options):
+    """The best checkpoint of one run with these values an epoch."""
+    write_run(root, "random", 1, valid, test)
+    (row,) = best_checkpoints(load_runs(root), **options).to_dict("records")
+    return row
+
+
+def test_hand_computed_tree(runs):
+    best = best_checkpoints(load_runs(runs))
+    assert best[["init", "seed", "valid", "test", "epoch", "step", "ties"]].to_numpy().tolist() == [
+        ["pretrained", 1, 81.0, 79.25, 2, 450, 1],
+        ["pretrained", 2, 80.0, 78.5, 3, 675, 2],
+        ["pretrained", 3, 83.5, 80.0, 3, 675, 1],
+        ["random", 1, 62.0, 65.5, 2, 450, 1],
+        ["random", 2, 65.0, 66.75, 1, 225, 1],
+        ["random", 3, 62.5, 68.25, 3, 675, 1],
+    ]
+
+
+@pytest.mark.parametrize(("rule", "test", "step"), [("latest", 62.0, 675), ("earliest", 50.0, 225)])
+def test_tie_rules(tmp_path, rule, test, step):
+    row = best_of(tmp_path, [60.0, 55.0, 60.0], [50.0, 99.0, 62.0], ties=rule)
+    assert (row["test"], row["step"], row["ties"], row["tied_steps"]) == (test, step, 2, "225 675")
+
+
+def test_mean_of_tied_tests_has_no_step(tmp_path):
+    row = best_of(tmp_path, [60.0, 55.0, 60.0], [50.0, 99.0, 62.0], ties="mean")
+    assert (row["test"], row["ties"], row["tied_steps"]) == (56.0, 2, "225 675")
+    assert pd.isna(row["step"])
+    assert pd.isna(row["epoch"])
+
+
+def test_mean_without_a_tie_keeps_the_step(tmp_path):
+    row = best_of(tmp_path, [60.0, 61.0], [50.0, 52.0], ties="mean")
+    assert (row["test"], row["step"], row["epoch"]) == (52.0, 450, 2)
+
+
+@pytest.mark.parametrize(("rule", "step"), [("latest", 450), ("earliest", 450), ("mean", 450)])
+def test_nan_is_never_best(tmp_path, rule, step):
+    nan = float("nan")
+    assert best_of(tmp_path, [nan, 60.0, nan], [1.0, 2.0, 3.0], ties=rule)["step"] == step
+
+
+def test_a_run_of_nan_only_has_no_best(runs, caplog):
+    nan = float("nan")
+    write_run(runs, "random", 4, [nan, nan], [50.0, 50.0])
+    row = best_checkpoints(load_runs(runs)).iloc[-1]
+    assert (row["seed"], row["ties"]) == (4, 0)
+    assert row[["valid", "test", "epoch", "step"]].isna().all()
+    assert "1 run without best checkpoint, accuracy on valid is always NaN" in caplog.text
+
+
+def test_the_lowest_loss_is_best(tmp_path):
+    write_run(tmp_path, "random", 1, [0.7, 0.5, 0.6], [0.9, 0.8, 0.7], metric="loss")
+    row = best_checkpoints(load_runs(tmp_path), "loss").iloc[0]
+    assert row["step"] == 450
+    assert row["test"] == pytest.approx(0.8)
+
+
+def test_test_missing_at_the_best_step_is_said(tmp_path, caplog):
+    row = best_of(tmp_path, [60.0, 61.0], [50.0])
+    assert row["valid"] == 61.0
+    assert pd.isna(row["test"])
+    assert "1 run without accuracy on test at the best step: fairseq/random/seed1" in caplog.text
+
+
+def test_a_run_without_the_metric_is_left_out_and_named(runs, caplog):
+    write_run(runs, "scratch", 1, [6.5], [6.6], arm="pretrain", metric="loss")
+    assert len(best_checkpoints(load_runs(runs))) == 6
+    assert "1 run left out, no accuracy on valid: pretrain/scratch/seed1" in caplog.text
+
+
+def test_no_run_with_the_metric(runs):
+    with pytest.raises(UserError, match="no 'macro_f1' on the subset 'valid'; --metric can be: accuracy"):
+        best_checkpoints(load_runs(runs), "macro_f1")

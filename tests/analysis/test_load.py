@@ -1,0 +1,75 @@
+"""The long table: epochs, resumed runs, NaN, and runs without scalars."""
+
+import numpy as np
+import pytest
+from run_trees import write_events, write_manifest, write_run
+
+from analysis.load import load_runs
+from analysis.long_table import COLUMNS, ORDER, values_of
+from common.errors import UserError
+
+
+def test_columns_types_and_order(runs):
+    table = load_runs(runs)
+    assert list(table) == COLUMNS
+    assert len(table) == 6 * 2 * 3
+    assert table[["seed", "epoch", "step"]].dtypes.eq("int64").all()
+    assert table["value"].dtype == "float64"
+    assert table.equals(table.sort_values(ORDER, ignore_index=True))
+
+
+def test_epoch_is_the_rank_among_the_validations(tmp_path):
+    run = write_run(tmp_path, "random", 1, [50.0, 60.0], [50.0, 60.0])  # validations at 225 and 450
+    inner = [(step, "loss", 1.0) for step in (100, 225, 226, 450, 451)]
+    write_events(run / "tensorboard" / "train_inner", inner)
+    write_events(run / "tensorboard" / "train", [(225, "loss", 0.7), (450, "loss", 0.6)])
+    table = load_runs(tmp_path)
+    epochs = {subset: rows["epoch"].tolist() for subset, rows in table.groupby("subset")}
+    assert epochs == {"test": [1, 2], "train": [1, 2], "train_inner": [1, 1, 2, 2, 3], "valid": [1, 2]}
+
+
+def test_a_resumed_run_keeps_the_later_value(tmp_path, caplog):
+    """The later event file is the later one by its clock, whatever it is called."""
+    run = write_run(tmp_path, "random", 1, [50.0], [51.0])
+    rows = [(225, "accuracy", 55.0), (450, "accuracy", 60.0)]
+    later = write_events(run / "tensorboard" / "valid", rows, wall_time=1_800_000_000.0, suffix=".resumed")
+    later.rename(later.with_name("events.out.tfevents.0"))
+    table = load_runs(tmp_path)
+    assert values_of(table, "valid", "accuracy")["value"].tolist() == [55.0, 60.0]
+    assert values_of(table, "valid", "accuracy")["step"].tolist() == [225, 450]
+    (message,) = caplog.messages
+    assert message.startswith("1 value logged again for the same step")
+    assert "fairseq/random/seed1" in message
+
+
+def test_nan_is_kept(tmp_path):
+    write_run(tmp_path, "random", 1, [float("nan"), 60.0], [50.0, 60.0])
+    values = values_of(load_runs(tmp_path), "valid", "accuracy")["value"]
+    np.testing.assert_array_equal(values, [np.nan, 60.0])
+
+
+def test_a_finished_run_without_scalars_is_refused(runs):
+    write_manifest(runs / "fairseq" / "random" / "seed4", "fairseq", "random", 4)
+    with pytest.raises(UserError, match="seed4: a finished run without one scalar"):
+        load_runs(runs)
+
+
+def test_an_unfinished_run_without_scalars_has_no_rows(runs):
+    write_manifest(runs / "fairseq" / "random" / "seed4", "fairseq", "random", 4, status="failed")
+    assert set(load_runs(runs, include_unfinished=True)["seed"]) == {1, 2, 3}
+
+
+def test_no_scalar_in_any_run(tmp_path):
+    run = tmp_path / "fairseq" / "random" / "seed1"
+    write_manifest(run, "fairseq", "random", 1, status="running")
+    write_events(run / "tensorboard" / "valid", [])
+    with pytest.raises(UserError, match="hold no scalar"):
+        load_runs(tmp_path, include_unfinished=True)
+
+
+def test_a_subset_or_metric_that_is_not_there_is_named_with_those_that_are(runs):
+    table = load_runs(runs)
+    with pytest.raises(UserError, match="no subset 'dev', only test, valid"):
+        values_of(table, "dev", "accuracy")
+    with pytest.raises(UserError, match="no 'mcc' on the subset 'valid'; --metric can be: accuracy"):
+        values_of(table, "valid", "mcc")

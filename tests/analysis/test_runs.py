@@ -1,0 +1,102 @@
+"""Finding runs: manifests, paths, and what is refused."""
+
+import pytest
+from run_trees import write_events, write_manifest, write_run
+
+from analysis.runs import describe, enumerate_some, find_runs, select_finished
+from common.errors import UserError
+
+
+def test_runs_are_found_in_order(runs):
+    found = find_runs(runs)
+    assert [run.name for run in found] == [
+        f"fairseq/{init}/seed{seed}" for init in ("pretrained", "random") for seed in (1, 2, 3)
+    ]
+    assert describe(found) == "6 runs: 3 fairseq/pretrained, 3 fairseq/random"
+    assert found[0].recipe == "reference"
+    assert found[0].seconds == 135.0
+
+
+def test_seeds_are_ordered_as_numbers(tmp_path):
+    for seed in (10, 9):
+        write_run(tmp_path, "random", seed, [50.0], [50.0])
+    assert [run.seed for run in find_runs(tmp_path)] == [9, 10]
+
+
+def test_one_run_folder_may_be_given(runs):
+    (run,) = find_runs(runs / "fairseq" / "random" / "seed2")
+    assert run.name == "fairseq/random/seed2"
+
+
+def test_the_manifest_wins_over_the_path(tmp_path):
+    write_run(tmp_path, "random", 1, [50.0], [50.0])
+    write_manifest(tmp_path / "fairseq" / "random" / "seed1", "hf", "pretrained", 7)
+    (run,) = find_runs(tmp_path)
+    assert run.name == "hf/pretrained/seed7"
+
+
+def test_without_manifest_the_path_names_the_run(runs, caplog, monkeypatch):
+    for seed in (1, 2):
+        (runs / "fairseq" / "random" / f"seed{seed}" / "manifest.json").unlink()
+    monkeypatch.chdir(runs / "fairseq" / "random")
+    found = find_runs(".")
+    assert [run.name for run in found] == [f"fairseq/random/seed{seed}" for seed in (1, 2, 3)]
+    assert [run.finished for run in found] == [False, False, True]
+    (message,) = caplog.messages
+    assert message.startswith("2 runs without manifest.json")
+
+
+def test_a_run_that_failed_before_its_first_log_is_listed(runs):
+    write_manifest(runs / "fairseq" / "random" / "seed4", "fairseq", "random", 4, status="failed")
+    assert find_runs(runs)[-1].status == "failed"
+
+
+def test_unfinished_runs_are_left_out_and_named(runs, caplog):
+    write_run(runs, "random", 4, [50.0], [50.0], status="interrupted")
+    found = find_runs(runs)
+    assert len(select_finished(found)) == 6
+    assert "1 unfinished run left out" in caplog.text
+    assert "fairseq/random/seed4 (interrupted)" in caplog.text
+    caplog.clear()
+    assert len(select_finished(found, include_unfinished=True)) == 7
+    assert "1 unfinished run included" in caplog.text
+
+
+def test_no_finished_run_is_an_error_that_names_the_option(tmp_path):
+    write_run(tmp_path, "random", 1, [50.0], [50.0], status="running")
+    with pytest.raises(UserError, match=r"seed1 \(running\).*--include-unfinished"):
+        select_finished(find_runs(tmp_path))
+
+
+def test_missing_folder(tmp_path):
+    with pytest.raises(UserError, match="absent: no such folder"):
+        find_runs(tmp_path / "absent")
+
+
+def test_folder_without_event_files(tmp_path):
+    with pytest.raises(UserError, match="no event files below it"):
+        find_runs(tmp_path)
+
+
+def test_malformed_manifest(runs):
+    path = runs / "fairseq" / "random" / "seed2" / "manifest.json"
+    path.write_text('{"schema": 1,\n', encoding="utf-8")
+    with pytest.raises(UserError, match=r"seed2/manifest\.json, line 2: not JSON"):
+        find_runs(runs)
+
+
+def test_a_run_that_nothing_names(tmp_path):
+    write_events(tmp_path / "experiment" / "tensorboard" / "valid", [(1, "accuracy", 50.0)])
+    with pytest.raises(UserError, match=r"experiment: neither manifest\.json nor a path"):
+        find_runs(tmp_path)
+
+
+def test_two_runs_of_the_same_name(runs):
+    write_manifest(runs / "fairseq" / "random" / "seed2", "fairseq", "random", 1)
+    with pytest.raises(UserError, match=r"seed1 and .*seed2 both say that they are fairseq/random/seed1"):
+        find_runs(runs)
+
+
+def test_long_enumerations_are_cut():
+    assert enumerate_some("abcd") == "a, b, c and 1 more"
+    assert enumerate_some("abc") == "a, b, c"
