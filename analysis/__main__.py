@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from common.errors import one_line_errors
 
@@ -45,10 +45,10 @@ def _tables(options: argparse.Namespace) -> None:
         table1(table, options.metric, ties=options.ties, ddof=options.ddof),
         table2(table, options.metric, ddof=options.ddof),
     ]
-    print(render(tables, options.format), end="")
     if options.output_dir:
         for path in write_tables(tables, options.output_dir):
             print(f"wrote {path}", file=sys.stderr)
+    print(render(tables, options.format), end="")
 
 
 def _figures(options: argparse.Namespace) -> None:
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _command(
-    commands: argparse._SubParsersAction, name: str, run: object, text: str
+    commands: argparse._SubParsersAction, name: str, run: Callable[[argparse.Namespace], None], text: str
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".",

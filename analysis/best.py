@@ -37,6 +37,8 @@ def best_checkpoints(
 
     Raises `UserError`, naming the metrics that exist, where no run has `metric` on valid or on test.
     """
+    if ties not in TIE_RULES:
+        raise ValueError(f"ties is {ties!r}, not one of {TIE_RULES}")
     valid, test = values_of(table, "valid", metric), values_of(table, "test", metric)
     best_of_run = valid.groupby(RUN)["value"].transform("min" if lower_is_better(metric) else "max")
     tied = valid[valid["value"] == best_of_run].rename(columns={"value": "valid"})

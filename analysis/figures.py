@@ -10,10 +10,10 @@ import pandas as pd
 
 from common.files import atomic_open
 
-from .long_table import RUN, values_of
+from .long_table import RUN
 from .metrics import label
 from .runs import count
-from .stats import per_epoch
+from .stats import at_validations, per_epoch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ def draw_curves(
     """
     from matplotlib.figure import Figure  # here, so that `import analysis` stays quick
 
-    values = {subset: values_of(table, subset, metric) for subset in SUBSETS}
+    values = {subset: at_validations(table, subset, metric) for subset in SUBSETS}
     means = {subset: per_epoch(table, metric, subset=subset, ddof=ddof) for subset in SUBSETS}
     pooled = pd.concat(values.values())
     arms = list(dict.fromkeys(pooled["arm"]))

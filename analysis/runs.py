@@ -60,7 +60,8 @@ def find_runs(root: str | os.PathLike[str]) -> list[Run]:
     # A run that failed before its first log has a manifest and no events: it belongs in the listing.
     folders = {path.parents[2] for path in event_files}
     folders |= {path.parent for path in root.rglob(manifest.NAME)}
-    runs = sorted((_read_run(folder) for folder in folders), key=lambda run: (run.arm, run.init, run.seed))
+    runs = [_read_run(folder) for folder in sorted(folders)]
+    runs.sort(key=lambda run: (run.arm, run.init, run.seed))
     _refuse_duplicates(runs)
     if bare := [run for run in runs if run.status == "no manifest"]:
         logger.warning(

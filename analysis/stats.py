@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
+from common.errors import UserError
+
 from .long_table import GROUP, RUN, values_of
 
 
@@ -19,10 +21,21 @@ def summarize(values: pd.DataFrame, by: list[str], column: str, *, ddof: int = 1
     ).reset_index()
 
 
+def at_validations(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
+    """The rows of `metric` on `subset` that were logged at a validation: one a run and epoch.
+
+    Values at other steps are not the end of an epoch (after a damaged log of `valid`, say).
+    Raises `UserError` as `values_of` does, and where no value was logged at a validation.
+    """
+    validations = table.loc[table["subset"] == "valid", [*RUN, "step"]].drop_duplicates()
+    rows = values_of(table, subset, metric).merge(validations, on=[*RUN, "step"])
+    if rows.empty:
+        raise UserError(f"'{metric}' on the subset '{subset}' was never logged at the step of a validation")
+    return rows
+
+
 def per_epoch(
     table: pd.DataFrame, metric: str = "accuracy", *, subset: str = "test", ddof: int = 1
 ) -> pd.DataFrame:
-    """`summarize` over the seeds of each arm, init and epoch; an epoch's value is its last one."""
-    values = values_of(table, subset, metric)
-    last = values.groupby([*RUN, "epoch"]).tail(1)
-    return summarize(last, [*GROUP, "epoch"], "value", ddof=ddof)
+    """`summarize` over the seeds of each arm, init and epoch; raises `UserError` as `at_validations`."""
+    return summarize(at_validations(table, subset, metric), [*GROUP, "epoch"], "value", ddof=ddof)

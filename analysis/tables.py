@@ -90,12 +90,12 @@ def table2(table: pd.DataFrame, metric: str = "accuracy", *, subset: str = "test
 
 def list_runs(runs: Sequence[Run], table: pd.DataFrame) -> Table:
     """What was found: each run with its status, validations, last step and time spent training."""
-    progress = table.groupby(RUN).agg(updates=("step", "max"))
+    last_steps = table.groupby(RUN)["step"].max()
     validations = table[table["subset"] == "valid"].groupby(RUN)["step"].nunique()
     rows = []
     for run in runs:
         key = (run.arm, run.init, run.seed)
-        updates = int(progress["updates"].get(key, 0))
+        updates = int(last_steps.get(key, 0))
         rows.append(
             {
                 "arm": run.arm,

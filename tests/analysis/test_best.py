@@ -84,3 +84,8 @@ def test_a_run_without_the_metric_is_left_out_and_named(runs, caplog):
 def test_no_run_with_the_metric(runs):
     with pytest.raises(UserError, match="no 'macro_f1' on the subset 'valid'; --metric can be: accuracy"):
         best_checkpoints(load_runs(runs), "macro_f1")
+
+
+def test_an_unknown_tie_rule_is_refused(runs):
+    with pytest.raises(ValueError, match="'last', not one of"):
+        best_checkpoints(load_runs(runs), ties="last")

@@ -6,6 +6,7 @@ from run_trees import write_events, write_run
 
 from analysis.load import load_runs
 from analysis.stats import per_epoch
+from common.errors import UserError
 
 
 @pytest.mark.parametrize("ddof", [0, 1])
@@ -40,10 +41,17 @@ def test_seeds_that_stopped_early_lower_n(tmp_path):
     assert per_epoch(load_runs(tmp_path))["n"].tolist() == [2, 1]
 
 
-def test_an_epoch_counts_once_a_seed(tmp_path):
-    """Values between two validations do not make a seed heavier: the last one counts."""
-    run = write_run(tmp_path, "random", 1, [50.0], [51.0])
-    write_run(tmp_path, "random", 2, [50.0], [53.0])
+def test_only_values_at_a_validation_count(tmp_path):
+    """Seed 1 lost the log of its second validation: its later test values have no epoch."""
+    run = write_run(tmp_path, "random", 1, [50.0], [51.0, 99.0, 99.0])
+    write_run(tmp_path, "random", 2, [50.0, 60.0], [53.0, 61.0])
     write_events(run / "tensorboard" / "test", [(100, "accuracy", 10.0)], suffix=".extra")
-    (row,) = per_epoch(load_runs(tmp_path)).to_dict("records")
-    assert (row["n"], row["mean"]) == (2, 52.0)
+    stats = per_epoch(load_runs(tmp_path))
+    assert stats[["epoch", "n", "mean"]].to_numpy().tolist() == [[1, 2, 52.0], [2, 1, 61.0]]
+
+
+def test_no_value_at_a_validation(tmp_path):
+    run = write_run(tmp_path, "random", 1, [50.0], [])
+    write_events(run / "tensorboard" / "test", [(100, "accuracy", 10.0)], suffix=".extra")
+    with pytest.raises(UserError, match="never logged at the step of a validation"):
+        per_epoch(load_runs(tmp_path))
