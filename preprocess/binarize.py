@@ -28,6 +28,7 @@ from .encoder import Encoded, Encoder, map_text
 from .folder import Report, atomic_folder, check_replaceable, finished, request, write_report
 from .indexed import IndexedWriter
 from .labels import check_line_counts, class_names, label_dictionary, label_ids
+from .options import add_destination, add_reading, add_suffixes, positive
 
 REPORT = "preprocess.json"
 EXAMPLES = """examples:
@@ -190,33 +191,18 @@ def register(subparsers: argparse._SubParsersAction) -> None:
             help=f"{name} set: PREFIX.input0 and PREFIX.label; with --only-source the text files themselves, "
             "plain, .xz or .gz, joined in this order",
         )
-    parser.add_argument(
-        "--inputs",
-        nargs="+",
-        default=["input0"],
-        metavar="SUFFIX",
-        help="suffixes of the text files, two for sentence pairs (default: input0; for CLS-books: review)",
-    )
-    parser.add_argument(
-        "--label", default="label", metavar="SUFFIX", help="suffix of the label file (default: label)"
-    )
+    add_suffixes(parser)
     parser.add_argument(
         "--only-source", action="store_true", help="running text without labels, for masked-LM pre-training"
     )
     parser.add_argument(
         "--valid-every",
-        type=int,
+        type=positive,
         metavar="N",
         help="with --only-source: each N-th document of the training files becomes the validation set",
     )
-    parser.add_argument(
-        "--normalize-apostrophes", action="store_true", help="read ’ and ʼ as ' (then do so everywhere)"
-    )
-    parser.add_argument("--destdir", required=True, metavar="BIN")
-    parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace a folder this command wrote")
+    add_reading(parser)
+    add_destination(parser, "BIN")
     parser.set_defaults(run=run)
 
 
@@ -246,8 +232,6 @@ def _splits(args: argparse.Namespace) -> list[Split]:
     """The files behind the options; raises `UserError` where options contradict one another."""
     prefixes = {"train": args.trainpref, "valid": args.validpref, "test": args.testpref}
     given = {name: paths for name, paths in prefixes.items() if paths}
-    if args.workers < 1:
-        raise UserError(f"--workers {args.workers}: give at least 1")
     if args.valid_every is not None and (not args.only_source or args.validpref or args.valid_every < 2):
         raise UserError(
             f"--valid-every {args.valid_every}: give 2 or more, with --only-source, and without --validpref"

@@ -21,6 +21,7 @@ from common.files import atomic_open, sha256
 
 from .folder import Report, atomic_folder, check_replaceable, finished, request, write_report
 from .labels import check_line_counts, read_labels
+from .options import add_destination
 from .text import read_text_lines
 
 REPORT = "split.json"
@@ -182,8 +183,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--test-text", nargs="+", default=[], metavar="FILE", help="copied as test.input0")
     parser.add_argument("--test-label", metavar="FILE", help="copied as test.label")
-    parser.add_argument("--destdir", required=True, metavar="DIR")
-    parser.add_argument("--overwrite", action="store_true", help="replace a folder this command wrote")
+    add_destination(parser, "DIR")
     parser.set_defaults(run=run)
 
 

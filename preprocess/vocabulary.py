@@ -20,6 +20,7 @@ from common.files import atomic_write
 
 from .dictionary import SPECIALS, Dictionary
 from .encoder import all_pieces, load_model, map_text
+from .options import add_reading
 from .text import Block, read_text_lines
 
 MASK = "<mask>"
@@ -150,12 +151,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--train", action="store_true", help="first train a unigram SentencePiece model on the text"
     )
-    parser.add_argument(
-        "--normalize-apostrophes", action="store_true", help="read ’ and ʼ as ' (then do so everywhere)"
-    )
-    parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="threads (default: all cores)"
-    )
+    add_reading(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
     parser.set_defaults(run=run)
 

@@ -290,7 +290,6 @@ FAULTS = {
     ),
     "no pre-training": (lambda m: None, (*LABELLED, "--valid-every", "9"), "--valid-every 9: give"),
     "two prefixes": (lambda m: None, ("--trainpref", "train", "valid"), "--trainpref: several prefixes"),
-    "no workers": (lambda m: None, (*LABELLED, "--workers", "0"), "--workers 0"),
 }
 
 
