@@ -1,0 +1,144 @@
+"""`python -m preprocess download`: the public data and models, from where their authors keep them.
+
+    cls-books   French book reviews of Webis-CLS-10, as train.review/.label and test.review/.label
+    xlmr        SentencePiece model of XLM-R (`FacebookAI/xlm-roberta-base`)
+    bloom       BLOOM-560m, for the LoRA arm (`bigscience/bloom-560m`)
+
+Each file is checked against the digest its host publishes. A broken download goes on where it
+stopped when the command is run again; files that are there and right are not fetched again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import re
+import tarfile
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from common.errors import UserError
+from common.files import sha256
+
+from .fetch import Digest, copy, fetch
+from .webis import convert
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files that belong together: their address is `base/<name>`."""
+
+    base: str
+    files: dict[str, Digest]
+
+
+CLS_ARCHIVE = "cls-acl10-unprocessed.tar.gz"
+CLS_MEMBER = "cls-acl10-unprocessed/fr/books/{split}.review"
+
+SOURCES = {
+    "cls-books": Source(
+        # The SHA-256 is the one that the FLUE loader of Hugging Face `datasets` records for this address.
+        "https://zenodo.org/record/3251672/files",
+        {CLS_ARCHIVE: Digest("sha256", "51504dea54dfad525ec5373db0606a263393feb9182ffc50c276682936e14ee5")},
+    ),
+    "xlmr": Source(
+        "https://huggingface.co/FacebookAI/xlm-roberta-base/resolve/main",
+        {
+            "sentencepiece.bpe.model": Digest(
+                "sha256", "cfc8146abe2a0488e9e2a0c56de7952f7c11ab059eca145a0a727afce0db2865"
+            )
+        },
+    ),
+    "bloom": Source(
+        # A fixed revision: the small files are known by their git digest alone.
+        "https://huggingface.co/bigscience/bloom-560m/resolve/e985a63cdc139290c5f700ff1929f0b5942cced2",
+        {
+            "config.json": Digest("git", "a9f31df161b949147c63449ead0bd4e5fc70770d"),
+            "tokenizer_config.json": Digest("git", "e7016b49fcff7e162946ec012d3c7b4db0b66d87"),
+            "special_tokens_map.json": Digest("git", "25bc39604f72700b3b8e10bd69bb2f227157edd1"),
+            "tokenizer.json": Digest(
+                "sha256", "3fa39cd4b1500feb205bcce3b9703a4373414cafe4970e0657b413f7ddd2a9d3"
+            ),
+            "model.safetensors": Digest(
+                "sha256", "a8702498162c95d68d2724e7f333c83d7be08de81cfc091455c38730682116d3"
+            ),
+        },
+    ),
+}
+
+
+def download(source: Source, destdir: Path, local: Path | None = None) -> None:
+    """Put all files of `source` into `destdir`, from the network or from the folder `local`.
+
+    Prints each file's SHA-256. Raises `UserError` as `fetch` and `copy` do.
+    """
+    for name, digest in source.files.items():
+        if local is None:
+            fetch(f"{source.base.rstrip('/')}/{name}", destdir / name, digest)
+        else:
+            copy(local / name, destdir / name, digest)
+        print(f"{destdir / name}: {digest.kind} as published; sha256 {sha256(destdir / name)}")
+
+
+def unpack_books(archive: Path, destdir: Path) -> None:
+    """Write `{train,test}.review` and `.label` from the French book reviews in the archive.
+
+    Members are read as streams and written under our own names: nothing that the archive says about
+    paths, links or permissions reaches the disk. Raises `UserError` where the archive is damaged or
+    lacks a split.
+    """
+    wanted = {CLS_MEMBER.format(split=split): split for split in ("train", "test")}
+    try:
+        with tarfile.open(archive, "r|gz") as tar:
+            for member in tar:
+                split = wanted.pop(member.name, None) if member.isfile() else None
+                if split and (stream := tar.extractfile(member)):
+                    review, label = (destdir / f"{split}.{kind}" for kind in ("review", "label"))
+                    count = convert(stream, f"{archive}: {member.name}", review, label)
+                    print(f"{review}: {count} reviews")
+                if not wanted:
+                    return
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{archive}: damaged archive ({error}); delete it and fetch it again") from None
+    raise UserError(
+        f"{archive}: no member {', '.join(wanted)}; this is not the unprocessed Webis-CLS-10 archive"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """The command."""
+    source = SOURCES[args.what]
+    if args.url:
+        source = replace(source, base=args.url)
+    if args.sha256:
+        if len(source.files) > 1:
+            raise UserError(f"--sha256: {args.what} has {len(source.files)} files; it is for a single one")
+        if not re.fullmatch("[0-9a-fA-F]{64}", args.sha256):
+            raise UserError(f"--sha256 {args.sha256}: not 64 hexadecimal digits")
+        source = replace(source, files={name: Digest("sha256", args.sha256.lower()) for name in source.files})
+    download(source, args.destdir, args.local)
+    if args.what == "cls-books":
+        unpack_books(args.destdir / CLS_ARCHIVE, args.destdir)
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `download`."""
+    parser = subparsers.add_parser(
+        "download",
+        help="fetch the public data and models, checked and resumable",
+        description=__doc__,
+        epilog="example: python -m preprocess download cls-books --destdir data/cls-books",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", choices=sorted(SOURCES))
+    parser.add_argument(
+        "--destdir", type=Path, required=True, metavar="DIR", help="folder to put the files in"
+    )
+    origin = parser.add_mutually_exclusive_group()
+    origin.add_argument(
+        "--from", dest="local", type=Path, metavar="DIR", help="folder with copies to take instead"
+    )
+    origin.add_argument("--url", help="mirror: address under which the files have their usual names")
+    parser.add_argument("--sha256", metavar="HEX", help="digest to expect instead of the published one")
+    parser.set_defaults(run=run)

@@ -1,0 +1,191 @@
+"""One file from a web server to disk: resumed where it broke off, checked, complete or absent."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import http.client
+import os
+import shutil
+import ssl
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+
+from tqdm import tqdm
+
+from common.errors import UserError
+from common.files import CHUNK_BYTES, atomic_open, atomic_write
+
+ATTEMPTS = 5
+PAUSE_SECONDS = 1.0  # before the second attempt; doubled before each further one
+TIMEOUT_SECONDS = 30.0  # without a byte
+RETRIED = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses that may be gone the next time
+
+
+@dataclass(frozen=True)
+class Digest:
+    """A published checksum: `sha256`, or `git` for the SHA-1 that git gives to a file's content."""
+
+    kind: str
+    value: str
+
+    def of(self, path: Path) -> str:
+        """The digest of this kind of a file, in hexadecimal."""
+        size = path.stat().st_size
+        digest = hashlib.sha1(f"blob {size}\0".encode()) if self.kind == "git" else hashlib.sha256()
+        with open(path, "rb") as stream:
+            while chunk := stream.read(CHUNK_BYTES):
+                digest.update(chunk)
+        return digest.hexdigest()
+
+    def check(self, path: Path, name: str, remedy: str) -> None:
+        """Raises `UserError` with both digests where the file is another."""
+        if (measured := self.of(path)) != self.value:
+            raise UserError(f"{name}: {self.kind} is {measured}, but {self.value} was published; {remedy}")
+
+
+class _BrokenError(Exception):
+    """The connection failed in a way that may be gone the next time."""
+
+
+def fetch(url: str, target: Path, digest: Digest) -> None:
+    """Download `url` to `target`, unless it is there and is the right file.
+
+    What has arrived waits in `<target>.part`; a later attempt, or a later call, asks for the rest
+    alone (HTTP Range), provided the server still has the same version (If-Range, RFC 9110 13.1.5).
+    Raises `UserError` where the address is wrong, the network stays away, the disk is full or
+    the digest is another; only in the last case the partial file is removed.
+    """
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise UserError(f"{url}: not an http or https address; for local files use --from DIR")
+    if _is_there(target, digest):
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f"{target.name}.part")
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            _receive(url, part)
+            break
+        except _BrokenError as error:
+            if attempt == ATTEMPTS:
+                raise UserError(
+                    f"{url}: {error}, {ATTEMPTS} times; run the same command again to go on from byte "
+                    f"{_size(part)}, or fetch the file by other means and use --from DIR"
+                ) from None
+            time.sleep(PAUSE_SECONDS * 2 ** (attempt - 1))
+    try:
+        digest.check(
+            part, url, "what came was removed; try again, or give a mirror's own digest with --sha256"
+        )
+    except UserError:
+        _forget(part)
+        raise
+    os.replace(part, target)
+    _forget(part)
+
+
+def copy(source: Path, target: Path, digest: Digest) -> None:
+    """Take a local copy instead, with the same check. Raises `UserError` where it is missing or another."""
+    if _is_there(target, digest):
+        return
+    if not source.is_file():
+        raise UserError(f"{source}: no such file; --from needs a folder that holds {target.name}")
+    digest.check(
+        source, str(source), "fetch it again, or give its digest with --sha256 if it is what you want"
+    )
+    with open(source, "rb") as origin, atomic_open(target, "wb") as stream:
+        shutil.copyfileobj(origin, stream, CHUNK_BYTES)
+
+
+def _is_there(target: Path, digest: Digest) -> bool:
+    if not target.exists():
+        return False
+    digest.check(target, str(target), "move the file away to fetch it again")
+    return True
+
+
+def _receive(url: str, part: Path) -> None:
+    """One attempt: append to `part` what is missing, or begin anew. Raises `_BrokenError` or `UserError`."""
+    headers = {"User-Agent": "Python urllib", "Accept-Encoding": "identity"}
+    version, begun = _version_file(part), _size(part)
+    if begun and version.exists():
+        headers |= {"Range": f"bytes={begun}-", "If-Range": version.read_text(encoding="utf-8")}
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS
+        ) as answer:
+            if (
+                answer.status != http.client.PARTIAL_CONTENT
+            ):  # Range not asked for, ignored, or another version
+                begun = 0
+                _remember_version(part, answer.headers)
+            elif not answer.headers.get("Content-Range", "").startswith(f"bytes {begun}-"):
+                _forget(part)
+                raise _BrokenError("the server sent another range than asked for")
+            _write(answer, part, begun)
+    except HTTPError as error:
+        error.close()
+        if (
+            error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE
+        ):  # nothing is missing: the digest decides
+            return
+        if error.code in RETRIED:
+            raise _BrokenError(f"the server answers {error.code} {error.reason}") from None
+        raise UserError(
+            f"{url}: the server answers {error.code} {error.reason}; give a mirror with --url"
+        ) from None
+    except URLError as error:
+        raise _BrokenError(f"no connection ({error.reason})") from None
+    except (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException) as error:
+        raise _BrokenError(f"the connection broke off ({error})") from None
+
+
+def _write(answer: http.client.HTTPResponse, part: Path, begun: int) -> None:
+    """Write the body after the first `begun` bytes of `part`; `_BrokenError` where it ends too soon."""
+    length = answer.headers.get("Content-Length")
+    total = None if length is None else begun + int(length)
+    name = part.name.removesuffix(".part")
+    with (
+        open(part, "ab" if begun else "wb") as stream,
+        tqdm(desc=name, total=total, initial=begun, unit="B", unit_scale=True) as progress,
+    ):
+        while chunk := answer.read(CHUNK_BYTES):
+            try:
+                stream.write(chunk)
+                stream.flush()
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                raise UserError(
+                    f"{part}: the disk is full; free {total or 'some'} bytes and run the same command again"
+                ) from None
+            progress.update(len(chunk))
+    if total is not None and _size(part) < total:
+        raise _BrokenError(f"the connection broke off at byte {_size(part)} of {total}")
+
+
+def _remember_version(part: Path, headers: http.client.HTTPMessage) -> None:
+    """Keep what identifies the server's version beside the part; a weak ETag does not do for ranges."""
+    etag = headers.get("ETag", "")
+    version = headers.get("Last-Modified") if not etag or etag.startswith("W/") else etag
+    if version:
+        atomic_write(_version_file(part), version)
+    else:
+        _version_file(part).unlink(missing_ok=True)
+
+
+def _version_file(part: Path) -> Path:
+    return part.with_name(f"{part.name}.version")
+
+
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.exists() else 0
+
+
+def _forget(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _version_file(part).unlink(missing_ok=True)

@@ -1,0 +1,138 @@
+"""Webis-CLS-10 (Prettenhofer & Stein 2010, the "unprocessed" archive): XML reviews to lines of text.
+
+The archive holds `cls-acl10-unprocessed/<language>/<category>/{train,test}.review`:
+
+    <items>
+      <item>
+        <category>books</category> <rating>5.0</rating> <url>...</url>
+        <text>The review itself.</text> <title>Of the book.</title> <summary>Of the review.</summary>
+      </item>
+      ...
+
+Only `text` and `rating` are used. The text is kept as it is, double spaces and all, except that a
+line break within it becomes one space: one review a line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+from xml.parsers import expat
+
+from common.errors import UserError
+from common.files import CHUNK_BYTES, atomic_open
+
+MIDDLE_RATING = 3
+"""Reviews of three stars are neither positive nor negative; the published splits have none."""
+
+LINE_BREAK = re.compile(r"\r\n?|\n")
+
+
+class _ItemParser:
+    """Collects the fields `text` and `rating` of each `<item>` as the XML goes by.
+
+    Document type declarations are refused: they are what entity expansion and external entities
+    need, and these files have none.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.done: list[tuple[int, dict[str, str]]] = []
+        self.item: dict[str, str] | None = None
+        self.line = 0
+        self.field: str | None = None
+        self.parser = expat.ParserCreate()
+        self.parser.StartElementHandler = self.start
+        self.parser.EndElementHandler = self.end
+        self.parser.CharacterDataHandler = self.characters
+        self.parser.StartDoctypeDeclHandler = self.doctype
+
+    def feed(self, data: bytes, *, last: bool) -> list[tuple[int, dict[str, str]]]:
+        """Parse a piece of the file; returns the items complete since, each with its line."""
+        try:
+            self.parser.Parse(data, last)
+        except expat.ExpatError as error:
+            raise UserError(
+                f"{self.name}, line {error.lineno}, column {error.offset + 1}: "
+                f"{expat.ErrorString(error.code)}; the file is damaged, fetch it again"
+            ) from None
+        done, self.done = self.done, []
+        return done
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        """An element opens."""
+        if name == "item":
+            self.item, self.line = {}, self.parser.CurrentLineNumber
+        elif self.item is not None and name in ("text", "rating"):
+            self.field = name
+            self.item[name] = ""
+
+    def characters(self, data: str) -> None:
+        """Text, its entities already replaced."""
+        if self.item is not None and self.field is not None:
+            self.item[self.field] += data
+
+    def end(self, name: str) -> None:
+        """An element closes."""
+        if name == self.field:
+            self.field = None
+        elif name == "item" and self.item is not None:
+            self.done.append((self.line, self.item))
+            self.item = None
+
+    def doctype(self, *_: object) -> None:
+        """A document type declaration: refused."""
+        raise UserError(
+            f"{self.name}, line {self.parser.CurrentLineNumber}: a document type declaration, "
+            "which these files never have and which can hide an attack; fetch the file again"
+        )
+
+
+def parse_reviews(stream: IO[bytes], name: str) -> Iterator[tuple[str, int]]:
+    """The reviews of one XML file in file order: (text, label), label 1 above three stars, else 0.
+
+    Reads a piece at a time, so that the memory used does not grow with the file. Reviews of three
+    stars and those without text are left out. Raises `UserError` with `name`, line and column where
+    the XML is malformed, and with name and line where it has a document type declaration or an item
+    has no rating.
+    """
+    parser = _ItemParser(name)
+    while data := stream.read(CHUNK_BYTES):
+        for line, item in parser.feed(data, last=False):
+            yield from _review(item, f"{name}, line {line}")
+    parser.feed(b"", last=True)
+
+
+def _review(item: dict[str, str], place: str) -> Iterator[tuple[str, int]]:
+    """One review, or none where the item has no opinion or no text."""
+    text = LINE_BREAK.sub(" ", item.get("text", "").strip())
+    try:
+        rating = float(item.get("rating", "none"))
+    except ValueError:
+        raise UserError(
+            f"{place}: the item's rating is {item.get('rating', 'missing')!r}, not a number of stars; "
+            "fetch the file again"
+        ) from None
+    if text and rating != MIDDLE_RATING:
+        yield text, int(rating > MIDDLE_RATING)
+
+
+def convert(stream: IO[bytes], name: str, review: Path, label: Path) -> int:
+    """Write one XML file as `review` (a text a line) and `label` (0 or 1 a line); returns the count.
+
+    Neither file appears unless the whole source was read. Raises `UserError` as `parse_reviews`
+    does, and where there is no review at all.
+    """
+    count = 0
+    with ExitStack() as stack:
+        reviews, labels = (stack.enter_context(atomic_open(path)) for path in (review, label))
+        for text, value in parse_reviews(stream, name):
+            reviews.write(f"{text}\n")
+            labels.write(f"{value}\n")
+            count += 1
+        if count == 0:
+            raise UserError(f"{name}: no review in it; it should hold <item> elements")
+    return count

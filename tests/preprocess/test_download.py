@@ -1,0 +1,105 @@
+import gzip
+import hashlib
+import io
+import tarfile
+
+import pytest
+
+from common.errors import UserError
+from preprocess.__main__ import main
+from preprocess.download import CLS_ARCHIVE, CLS_MEMBER, SOURCES, unpack_books
+
+XML = "<items><item><rating>{}</rating><text>Avis {}</text></item></items>"
+
+
+def archive(path, members):
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content.encode()))
+    return path
+
+
+def books():
+    return {CLS_MEMBER.format(split=split): XML.format(5, split) for split in ("train", "test")}
+
+
+def run(capsys, *arguments):
+    code = main(["download", *map(str, arguments)])
+    return code, capsys.readouterr()
+
+
+def test_local_archive_to_text(tmp_path, capsys):
+    local, out = tmp_path / "local", tmp_path / "out"
+    local.mkdir()
+    path = archive(local / CLS_ARCHIVE, {"cls-acl10-unprocessed/de/books/train.review": "not xml", **books()})
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    code, printed = run(capsys, "cls-books", "--destdir", out, "--from", local, "--sha256", digest.upper())
+    assert code == 0
+    assert digest in printed.out
+    assert (out / "train.review").read_text() == "Avis train\n"
+    assert (out / "test.label").read_text() == "1\n"
+
+
+def test_published_digest_is_checked(tmp_path, capsys):
+    archive(tmp_path / CLS_ARCHIVE, books())
+    code, printed = run(capsys, "cls-books", "--destdir", tmp_path / "out", "--from", tmp_path)
+    assert code == 1
+    assert SOURCES["cls-books"].files[CLS_ARCHIVE].value in printed.err
+    assert printed.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("bloom", "--sha256", "0" * 64), "has 5 files"),
+        (("xlmr", "--sha256", "abc"), "not 64 hexadecimal digits"),
+        (("xlmr", "--from", "nowhere"), "no such file"),
+    ],
+)
+def test_bad_options(tmp_path, capsys, arguments, message):
+    code, printed = run(capsys, *arguments, "--destdir", tmp_path)
+    assert code == 1
+    assert message in printed.err
+
+
+def test_hostile_members_never_reach_the_disk(tmp_path):
+    path = archive(tmp_path / "a.tar.gz", {"../../evil": "x", "/evil": "x", **books()})
+    unpack_books(path, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
+        "a.tar.gz",
+        "test.label",
+        "test.review",
+        "train.label",
+        "train.review",
+    ]
+
+
+def test_damaged_archives(tmp_path):
+    whole = archive(tmp_path / "a.tar.gz", books()).read_bytes()
+    for name, content in {
+        "truncated": whole[: len(whole) // 2],
+        "not gzip": b"<html></html>" * 100,
+        "not tar": gzip.compress(b"x" * 5000),
+        "corrupt": whole[:60] + bytes(20) + whole[80:],
+    }.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="damaged archive"):
+            unpack_books(path, tmp_path / "out")
+
+
+def test_archive_without_the_split(tmp_path):
+    members = books()
+    del members[CLS_MEMBER.format(split="test")]
+    with pytest.raises(UserError, match=r"no member .*test\.review"):
+        unpack_books(archive(tmp_path / "a.tar.gz", members), tmp_path / "out")
+
+
+def test_sources_are_complete():
+    for source in SOURCES.values():
+        assert source.base.startswith("https://")
+        for digest in source.files.values():
+            assert len(digest.value) == {"sha256": 64, "git": 40}[digest.kind]

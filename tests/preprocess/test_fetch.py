@@ -1,0 +1,229 @@
+"""The downloader against a local server that misbehaves on demand."""
+
+import errno
+import hashlib
+import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from common.errors import UserError
+from preprocess import fetch as fetch_module
+from preprocess.fetch import Digest, copy, fetch
+
+CONTENT = bytes(range(256)) * 400
+SHA = Digest("sha256", hashlib.sha256(CONTENT).hexdigest())
+GIT = Digest("git", hashlib.sha1(b"blob %d\0" % len(CONTENT) + CONTENT).hexdigest())
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        server = self.server
+        wanted = self.headers.get("Range")
+        server.ranges.append(wanted)
+        if server.statuses:
+            self.send_error(server.statuses.pop(0))
+            return
+        etag, start = server.etag, 0
+        same = self.headers.get("If-Range") in (None, etag)
+        if wanted and same and server.ranged:
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(server.content):
+                self.send_error(416)
+                return
+            self.send_response(206)
+            shown = server.wrong_start or start
+            self.send_header(
+                "Content-Range", f"bytes {shown}-{len(server.content) - 1}/{len(server.content)}"
+            )
+        else:
+            self.send_response(200)
+        body = server.content[start:]
+        self.send_header("Content-Length", str(len(body)))
+        if etag:
+            self.send_header("ETag", etag)
+        self.end_headers()
+        cut = server.cuts.pop(0) if server.cuts else len(body)
+        self.wfile.write(body[:cut])
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(fetch_module, "PAUSE_SECONDS", 0.01)
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http.content, http.etag, http.ranged, http.wrong_start = CONTENT, '"v1"', True, None
+    http.ranges, http.statuses, http.cuts = [], [], []
+    http.url = f"http://127.0.0.1:{http.server_port}/file.bin"
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield http
+    http.shutdown()
+    http.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def target(tmp_path):
+    return tmp_path / "new" / "file.bin"
+
+
+def only(target):
+    return [path.name for path in target.parent.iterdir()] == [target.name]
+
+
+@pytest.mark.parametrize("digest", [SHA, GIT])
+def test_plain_download_then_skipped(server, target, digest):
+    fetch(server.url, target, digest)
+    assert target.read_bytes() == CONTENT
+    assert only(target)
+    fetch(server.url, target, digest)
+    assert server.ranges == [None]
+
+
+def test_resumes_where_the_connection_broke_off(server, target):
+    server.cuts = [1000, 500]
+    fetch(server.url, target, SHA)
+    assert target.read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=1000-", "bytes=1500-"]
+    assert only(target)
+
+
+def test_later_call_resumes(server, target, monkeypatch):
+    monkeypatch.setattr(fetch_module, "ATTEMPTS", 1)
+    server.cuts = [1000]
+    with pytest.raises(UserError, match="go on from byte 1000"):
+        fetch(server.url, target, SHA)
+    assert not target.exists()
+    fetch(server.url, target, SHA)
+    assert server.ranges == [None, "bytes=1000-"]
+    assert target.read_bytes() == CONTENT
+
+
+def test_server_that_ignores_ranges(server, target):
+    server.cuts, server.ranged = [1000], False
+    fetch(server.url, target, SHA)
+    assert server.ranges == [None, "bytes=1000-"]
+    assert target.read_bytes() == CONTENT
+
+
+def test_without_version_begins_anew(server, target):
+    server.cuts, server.etag = [1000], ""
+    fetch(server.url, target, SHA)
+    assert server.ranges == [None, None]
+    assert target.read_bytes() == CONTENT
+
+
+def test_file_changed_between_attempts(server, target, monkeypatch):
+    monkeypatch.setattr(fetch_module, "ATTEMPTS", 1)
+    server.content, server.cuts, server.etag = b"old" * len(CONTENT), [1000], '"v0"'
+    with pytest.raises(UserError):
+        fetch(server.url, target, SHA)
+    server.content, server.etag = CONTENT, '"v1"'
+    fetch(server.url, target, SHA)
+    assert target.read_bytes() == CONTENT
+
+
+def test_another_range_than_asked_for(server, target):
+    server.cuts, server.wrong_start = [1000], 7
+    fetch(server.url, target, SHA)
+    assert server.ranges == [None, "bytes=1000-", None]
+    assert target.read_bytes() == CONTENT
+
+
+def test_part_already_complete(server, target):
+    target.parent.mkdir()
+    target.with_name("file.bin.part").write_bytes(CONTENT)
+    target.with_name("file.bin.part.version").write_text('"v1"')
+    fetch(server.url, target, SHA)
+    assert target.read_bytes() == CONTENT
+    assert only(target)
+
+
+def test_busy_server_is_asked_again(server, target):
+    server.statuses = [503, 429]
+    fetch(server.url, target, SHA)
+    assert target.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(("statuses", "requests"), [([404] * 9, 1), ([503] * 9, 5)])
+def test_server_that_refuses(server, target, statuses, requests):
+    server.statuses = list(statuses)
+    with pytest.raises(UserError, match=f"the server answers {statuses[0]}"):
+        fetch(server.url, target, SHA)
+    assert len(server.ranges) == requests
+
+
+def test_wrong_content(server, target):
+    server.content = b"<html>please log in</html>"
+    with pytest.raises(UserError) as caught:
+        fetch(server.url, target, SHA)
+    assert SHA.value in str(caught.value)
+    assert hashlib.sha256(server.content).hexdigest() in str(caught.value)
+    assert list(target.parent.iterdir()) == []
+
+
+def test_existing_file_that_is_another_is_kept(server, target):
+    target.parent.mkdir()
+    target.write_bytes(b"mine")
+    with pytest.raises(UserError, match="move the file away"):
+        fetch(server.url, target, SHA)
+    assert target.read_bytes() == b"mine"
+    assert server.ranges == []
+
+
+def test_no_connection(target, monkeypatch):
+    monkeypatch.setattr(fetch_module, "PAUSE_SECONDS", 0.0)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    with pytest.raises(UserError, match="no connection"):
+        fetch(f"http://127.0.0.1:{port}/x", target, SHA)
+
+
+def test_not_http(target):
+    with pytest.raises(UserError, match="not an http"):
+        fetch("file:///etc/hostname", target, SHA)
+
+
+def test_full_disk_keeps_what_came(server, target, monkeypatch):
+    class FullDisk:
+        def __init__(self, stream):
+            self.stream = stream
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.stream.close()
+
+        def write(self, data):
+            self.stream.write(data[:100])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def full_open(path, mode):
+        return FullDisk(open(path, mode)) if "r" not in mode else open(path, mode)
+
+    monkeypatch.setattr(fetch_module, "open", full_open, raising=False)
+    with pytest.raises(UserError, match="the disk is full"):
+        fetch(server.url, target, SHA)
+    monkeypatch.undo()
+    fetch(server.url, target, SHA)
+    assert server.ranges == [None, "bytes=100-"]
+    assert target.read_bytes() == CONTENT
+
+
+def test_copy(tmp_path):
+    source, target = tmp_path / "a", tmp_path / "new" / "b"
+    with pytest.raises(UserError, match="no such file"):
+        copy(source, target, SHA)
+    source.write_bytes(b"wrong")
+    with pytest.raises(UserError, match=SHA.value):
+        copy(source, target, SHA)
+    assert not target.exists()
+    source.write_bytes(CONTENT)
+    copy(source, target, SHA)
+    assert target.read_bytes() == CONTENT

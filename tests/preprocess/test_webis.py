@@ -1,0 +1,89 @@
+from xml.etree import ElementTree
+
+import pytest
+
+from common.errors import UserError
+from preprocess.webis import convert, parse_reviews
+
+ITEM = "<item><category>books</category><rating>{}</rating><text>{}</text><title>T</title></item>\n"
+
+
+def write(path, *items, head='<?xml version="1.0" encoding="UTF-8"?>\n'):
+    path.write_text(f"{head}<items>\n{''.join(items)}</items>\n", encoding="utf-8")
+    return path
+
+
+def parsed(path):
+    with open(path, "rb") as stream:
+        return list(parse_reviews(stream, str(path)))
+
+
+def converted(path, review, label):
+    with open(path, "rb") as stream:
+        return convert(stream, str(path), review, label)
+
+
+def test_texts_and_labels(tmp_path):
+    source = write(
+        tmp_path / "train.review",
+        ITEM.format("5.0", "Très  bon &amp; court.\nÀ lire !"),
+        ITEM.format("1.0", "<![CDATA[Non <b>merci</b>]]>"),
+        ITEM.format("3.0", "Ni l'un ni l'autre."),
+        ITEM.format("4.0", "  \n"),
+        ITEM.format("2.0", "Bof\r\nbof"),
+        ITEM.format("4.0", "Un séparateur \u2028 reste."),
+    )
+    assert parsed(source) == [
+        ("Très  bon & court. À lire !", 1),
+        ("Non <b>merci</b>", 0),
+        ("Bof bof", 0),
+        ("Un séparateur \u2028 reste.", 1),
+    ]
+    assert converted(source, tmp_path / "out.review", tmp_path / "out.label") == 4
+    assert (tmp_path / "out.review").read_text(encoding="utf-8").count("\n") == 4
+    assert (tmp_path / "out.label").read_text() == "1\n0\n0\n1\n"
+
+
+def test_agrees_with_elementtree_across_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr("preprocess.webis.CHUNK_BYTES", 7)  # cuts inside tags, entities and letters
+    texts = [f"Numéro {i} : été &lt; hiver, l'œuvre n°{i}" for i in range(50)]
+    source = write(tmp_path / "x.review", *(ITEM.format(1 + 4 * (i % 2), t) for i, t in enumerate(texts)))
+    items = ElementTree.parse(source).getroot().findall("item")
+    expected = [(item.findtext("text"), int(float(item.findtext("rating")) > 3)) for item in items]
+    assert parsed(source) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        ("<items>\n<item><text>a</item>", "line 2, column 16: mismatched tag"),
+        ("<items>\n<item><rating>5</rating>", "line 2, column 25: no element found"),
+        ("<items>\n<item><text>a</text></item></items>", "line 2: the item's rating is 'missing'"),
+        (
+            "<items><item><rating>cinq</rating><text>a</text></item></items>",
+            "line 1: the item's rating is 'cinq'",
+        ),
+        ("<items></items>", "no review in it"),
+        ("", "line 1, column 1: no element found"),
+        (
+            '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><items>&b;</items>',
+            "line 1: a document type declaration",
+        ),
+    ],
+)
+def test_bad_file_is_one_line_and_writes_nothing(tmp_path, content, place):
+    source = tmp_path / "bad.review"
+    source.write_text(content)
+    with pytest.raises(UserError) as caught:
+        converted(source, tmp_path / "out" / "a", tmp_path / "out" / "b")
+    assert f"{source}" in str(caught.value)
+    assert place in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_bytes_that_are_not_utf8(tmp_path):
+    source = tmp_path / "latin.review"
+    source.write_bytes(ITEM.format("5", "été").join(["<items>", "</items>"]).encode("latin-1"))
+    with pytest.raises(UserError, match=r"line 1, column \d+"):
+        parsed(source)
