@@ -1,6 +1,7 @@
 """Reading raw text: UTF-8, plain or compressed, in blocks of whole lines so that memory stays bounded.
 
-Only `\\n` ends a line, here and in all of `preprocess`: a review may hold U+2028, U+0085 or a lone `\\r`.
+Only `\\n` ends a line, here and in all of `preprocess`: a review may hold U+2028, U+0085 or a lone `\\r`
+(at which `fairseq-preprocess` would begin another sentence, so that labels no longer fit).
 """
 
 from __future__ import annotations

@@ -24,6 +24,8 @@ ODD_LINES = [
     "l’auteur de l'ʼhistoire",
     "<s> </s> <unk> <pad> <mask> madeupword0000",
     "zéro\u200blargeur \ufeff \x1c \x0b\x0c",
+    "nul \x00 ici",
+    "long " * 3000,
     "déjà de\u0301ja\u0300 ﬁn ½",
 ]
 
@@ -79,7 +81,9 @@ def any_model(request):
 
 def test_identical_to_sentencepiece_and_fairseq_preprocess(workdir, any_model, lines):
     write_dictionary(any_model, extra=["😀😀", "Ω"])
-    write_split("train", lines[:50] + ODD_LINES + lines[50:90], ["négatif", "positif", "neutre"] * 34)
+    write_split(
+        "train", lines[:50] + ODD_LINES + lines[50:90], ["négatif", "positif", "neutre", "négatif"] * 26
+    )
     write_split("valid", ODD_LINES, ["positif"] * len(ODD_LINES))
 
     assert binarize(any_model, "--trainpref", "train", "--validpref", "valid", "--workers", "2") == 0

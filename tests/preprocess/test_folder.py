@@ -1,0 +1,56 @@
+import pytest
+
+from common.errors import UserError
+from preprocess.folder import atomic_folder, check_replaceable, finished, request, write_report
+
+
+def test_error_leaves_the_old_folder_and_no_trace(tmp_path):
+    old = tmp_path / "out"
+    old.mkdir()
+    (old / "file").write_text("old")
+    with pytest.raises(ValueError, match="half"), atomic_folder(old) as folder:
+        (folder / "file").write_text("new")
+        raise ValueError("half")
+    assert (old / "file").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [old]
+
+
+def test_new_folder_takes_the_place_of_the_old(tmp_path):
+    old = tmp_path / "deep" / "out"
+    for text in ("first", "second"):
+        with atomic_folder(old) as folder:
+            (folder / text).write_text(text)
+        assert [path.name for path in old.iterdir()] == [text]
+    assert list(old.parent.iterdir()) == [old]
+
+
+def test_finished_needs_the_same_request_and_intact_files(tmp_path):
+    source = tmp_path / "source"
+    source.write_text("a")
+    wanted = request({"size": 1}, [str(source)])
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").write_text("x")
+    report = write_report(tmp_path / "out", "report.json", wanted)
+    assert finished(tmp_path / "out", "report.json", wanted) == report
+    assert finished(tmp_path / "out", "report.json", request({"size": 2}, [str(source)])) is None
+    source.write_text("b")
+    assert finished(tmp_path / "out", "report.json", request({"size": 1}, [str(source)])) is None
+    (tmp_path / "out" / "file").write_text("y")
+    assert finished(tmp_path / "out", "report.json", wanted) is None
+    assert finished(tmp_path / "absent", "report.json", wanted) is None
+
+
+def test_what_may_be_replaced(tmp_path):
+    check_replaceable(tmp_path / "absent", "report.json", overwrite=False)
+    (tmp_path / "out").mkdir()
+    check_replaceable(tmp_path / "out", "report.json", overwrite=False)
+    (tmp_path / "out" / "thesis.tex").touch()
+    with pytest.raises(UserError, match="has no report"):
+        check_replaceable(tmp_path / "out", "report.json", overwrite=True)
+    (tmp_path / "out" / "report.json").touch()
+    with pytest.raises(UserError, match="--overwrite"):
+        check_replaceable(tmp_path / "out", "report.json", overwrite=False)
+    check_replaceable(tmp_path / "out", "report.json", overwrite=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="choose another"):
+        check_replaceable(tmp_path / "file", "report.json", overwrite=True)

@@ -1,0 +1,114 @@
+import lzma
+from collections import Counter
+
+import pytest
+import sentencepiece
+
+from preprocess.__main__ import main
+
+ODD = {"<s>", "</s>", "<unk>", "<pad>", "<mask>", "\u0085", "\u2028"}
+
+
+@pytest.fixture
+def text(tmp_path, lines):
+    """The same text twice: plain, and as two files of which one is compressed."""
+    (tmp_path / "all.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text("\n".join(lines[:100]), encoding="utf-8")
+    (tmp_path / "b.txt.xz").write_bytes(lzma.compress("\n".join(lines[100:]).encode()))
+    return tmp_path
+
+
+def vocabulary(model, texts, size, output, *arguments):
+    texts = [str(text) for text in texts]
+    command = [
+        "vocabulary",
+        "--sentencepiece-model",
+        str(model),
+        "--size",
+        str(size),
+        "--output",
+        str(output),
+    ]
+    return main([*command, "--text", *texts, *arguments])
+
+
+def read_dictionary(path):
+    pairs = [line.rsplit(" ", 1) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {piece: int(count) for piece, count in pairs}
+
+
+@pytest.mark.parametrize("fixture", ["model", "identity_model"])
+def test_most_frequent_pieces_in_model_order(text, lines, request, fixture):
+    model = request.getfixturevalue(fixture)
+    assert vocabulary(model, [text / "a.txt", text / "b.txt.xz"], 30, text / "dict.txt") == 0
+
+    processor = sentencepiece.SentencePieceProcessor(model_file=model)
+    counts = Counter(piece for line in lines for piece in processor.encode(line, out_type=str))
+    pieces = [piece for i in range(len(processor)) if (piece := processor.id_to_piece(i)) not in ODD]
+    chosen = sorted(pieces, key=lambda piece: (-counts[piece], pieces.index(piece)))[:25]
+    expected = {piece: counts[piece] for piece in pieces if piece in chosen}
+    assert list(read_dictionary(text / "dict.txt").items()) == list(expected.items())
+
+
+def test_pieces_that_do_not_occur_fill_up(text, model):
+    (text / "short.txt").write_text("le livre\n")
+    assert vocabulary(model, [text / "short.txt"], 30, text / "dict.txt") == 0
+    counts = read_dictionary(text / "dict.txt")
+    assert len(counts) == 25
+    assert 0 < sum(count > 0 for count in counts.values()) < 25
+
+
+def test_apostrophes(text, model):
+    (text / "curly.txt").write_text("j’ai lu c’est j'ai\n", encoding="utf-8")
+    vocabulary(model, [text / "curly.txt"], 62, text / "plain.txt")
+    vocabulary(model, [text / "curly.txt"], 62, text / "normal.txt", "--normalize-apostrophes")
+    plain, normal = read_dictionary(text / "plain.txt"), read_dictionary(text / "normal.txt")
+    assert sum(plain[piece] for piece in plain if "'" in piece) == 1
+    assert sum(normal[piece] for piece in normal if "'" in piece) == 3
+
+
+def test_trained_model_is_the_same_each_time(text):
+    for run in ("first", "second"):
+        arguments = [text / f"{run}.model", [text / "all.txt"], 62, text / f"{run}.txt", "--train"]
+        assert vocabulary(*arguments) == 0
+    assert (text / "first.model").read_bytes() == (text / "second.model").read_bytes()
+    assert (text / "first.txt").read_bytes() == (text / "second.txt").read_bytes()
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(text / "first.model"))
+    pieces = [processor.id_to_piece(i) for i in range(len(processor))]
+    assert list(read_dictionary(text / "first.txt")) == pieces[3:]
+    assert len(pieces[3:]) == 62 - 5
+
+
+def test_existing_files_are_kept_unless_told(text, model, capsys):
+    (text / "dict.txt").write_text("mine 1\n")
+    (text / "own.model").write_text("mine")
+    assert vocabulary(model, [text / "all.txt"], 30, text / "dict.txt") == 1
+    assert vocabulary(text / "own.model", [text / "all.txt"], 62, text / "new.txt", "--train") == 1
+    assert (text / "dict.txt").read_text() == "mine 1\n"
+    assert (text / "own.model").read_text() == "mine"
+    assert "own.model: exists" in capsys.readouterr().err
+    assert vocabulary(model, [text / "all.txt"], 30, text / "dict.txt", "--overwrite") == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "name", "arguments", "message"),
+    [
+        (500, "all.txt", [], "--size 500: "),
+        (5, "all.txt", [], "--size 5: "),
+        (30, "absent.txt", [], "absent.txt: No such file"),
+        (30, "empty.txt", [], "empty.txt: no text"),
+        (30, "latin.txt", [], "latin.txt, line 2: byte 2 is not UTF-8"),
+        (5, "all.txt", ["--train"], "--size 5: "),
+        (5000, "all.txt", ["--train"], "cannot train 4,995 pieces"),
+    ],
+)
+def test_fault_is_one_line_and_leaves_nothing(text, model, capsys, size, name, arguments, message):
+    (text / "empty.txt").touch()
+    (text / "latin.txt").write_bytes(b"le\nd\xe9j\xe0\n")
+    model = text / "new.model" if arguments else model
+    before = sorted(text.iterdir())
+    assert vocabulary(model, [text / name], size, text / "dict.txt", *arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert sorted(text.iterdir()) == before
