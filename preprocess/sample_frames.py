@@ -92,7 +92,7 @@ SENTENCES: dict[str, tuple[str, ...]] = {
     "echo": (
         "{the} {is} {+adjective}, {+adjective} et {+adjective}",
         "{the} {is} à la fois {+adjective} et {+adjective}",
-        "c'est {+noun}, {+noun} même",
+        "c'est {+noun}, pour ne pas dire {+noun}",
         "{the} {is} {+adjective} et {+adjective} : {+noun}",
     ),
     # The main clause decides, wherever it stands.
@@ -102,7 +102,7 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         "malgré {a} {-adjective}, {+clause}",
         "{-remark}. Et pourtant, {+clause}",
         "{+clause}, en dépit de {of a} {-adjective}",
-        "au début, {-remark} ; ensuite, {+clause}",
+        "à première vue, {-remark} ; à la réflexion, {+clause}",
     ),
     # Others may be right or wrong.
     "reported": (

@@ -60,7 +60,7 @@ PREDICATES = {
         se dévore | en une soirée, se savoure | lentement, gagne | en force au fil des pages
         monte | en puissance, fourmille | d'idées, déborde | de vie, respire | la sincérité
         captive | dès la première page, surprend | plus d'une fois, invite | au rêve, force | l'admiration
-        mérite | le détour, tient | ses promesses, évite | les clichés, coule | de source
+        mérite | le détour, tient | parole, évite | les clichés, coule | de source
         regorge | de trouvailles, enchante | petits et grands, éveille | la curiosité
         émeut | jusqu'aux larmes, offre | un vrai dépaysement, laisse | une empreinte durable
         parle | à chacun de nous, réchauffe | le cœur, ouvre | des horizons, vise | juste
@@ -117,16 +117,16 @@ READER = {
         l'ai savouré | page après page, le relirai | avec mes enfants, le garde | sur ma table de chevet
         le conseille | autour de moi, l'ai fini | en une nuit, l'ai refermé | à contrecœur
         attends | la suite avec impatience, ai enchaîné | avec le tome suivant
-        ai souri | à chaque chapitre, ai pleuré | aux dernières lignes, ai tremblé | pour les héros
-        ai vibré | du début à la fin, ai recopié | des passages entiers, ai commandé | toute la série
+        ai souri | à chaque chapitre, ai pleuré | à la dernière ligne, ai tremblé | pour les héros
+        ai vibré | du début à la fin, ai recopié | des passages entiers, ai commandé | la série entière
         en ai parlé | à tous mes collègues, m'y suis attaché | très vite, me suis régalé | de bout en bout
         me suis laissé | emporter, y ai cru | jusqu'au bout, y repense | encore souvent
-        lui donne | la note maximale, lui accorde | cinq étoiles, l'ai rangé | parmi mes favoris
+        lui donne | la note maximale, lui accorde | le plus d'étoiles possible, l'ai rangé | parmi mes favoris
         l'ai acheté | en double, le mets | entre toutes les mains
         """),
     NEGATIVE: entries("""
         l'ai abandonné | à mi-parcours, l'ai revendu | aussitôt, l'ai refermé | avec soulagement
-        l'ai posé | au bout de cinquante pages, l'ai rendu | à la bibliothèque avant la fin
+        l'ai posé | au bout de cinquante pages, l'ai rendu | à la bibliothèque dès lundi
         l'ai détesté | d'un bout à l'autre, l'ai subi | jusqu'à la dernière page
         le déconseille | à mes amis, regrette | mon achat, ai sauté | des pages entières
         ai bâillé | à chaque chapitre, ai décroché | au milieu, ai perdu | le fil, ai gaspillé | ma soirée
@@ -134,7 +134,7 @@ READER = {
         ai compté | les pages restantes, me suis ennuyé | de bout en bout, me suis endormi | dessus
         me suis forcé | à le finir, m'y suis égaré | très vite, l'ai laissé | dans le train
         l'ai donné | à une brocante, l'ai oublié | en une semaine, lui donne | la note minimale
-        lui accorde | une seule étoile, en veux | à l'éditeur, éviterai | la suite
+        lui accorde | le moins d'étoiles possible, en veux | à l'éditeur, éviterai | la suite
         m'en suis lassé | avant la fin, l'ai lu | en diagonale, l'ai échangé | contre un café
         """),
 }
@@ -156,7 +156,7 @@ TITLE_HEADS = entries("""
     """)
 TITLE_TAILS = entries("""
     des absents, du phare, de Kerval, d'Orsenne, des marées, de la rue Basse, des oubliés, du moulin
-    de Valmont, d'hiver, du silence, des collines, de l'horloger, de Lisbonne, des corbeaux, du canal
+    de Valmont, d'hiver, du notaire, des collines, de l'horloger, de Lisbonne, des corbeaux, du canal
     """)
 FIRST_NAMES = entries("""
     Hélène, Camille, Bruno, Agnès, Olivier, Irène, Marc, Élise, Yann, Solange, Antoine, Nadia
@@ -178,7 +178,7 @@ PLOTS = entries("""
     """)
 OCCASIONS = entries("""
     pendant les vacances, dans le train, pour mon club de lecture, sur un coup de tête
-    à l'occasion de sa sortie en poche, au lycée, après une longue attente, en deux semaines
+    à l'occasion de sa sortie en poche, au lycée, après une longue attente, entre deux voyages
     sans rien savoir de l'auteur, un dimanche de pluie
     """)
 OTHERS = entries("""

@@ -36,7 +36,7 @@ class Mix:
 # Reviews are hard: much is denied, conceded or reported. Paragraphs teach: like goes with like.
 REVIEW_MIX = Mix(
     weights={"plain": 4, "echo": 1, "concession": 4, "reported": 2, "expected": 2, "compared": 2},
-    denial_rate=0.2,
+    denial_rate=0.25,
     sentences=(2, 3),
     verdict_rate=0.5,
 )
@@ -83,7 +83,10 @@ class Writer:
         """The sentences that say the label."""
         fewest, most = self.mix.sentences
         count = fewest + int(self.rng.random() * (most - fewest + 1))
-        patterns = [self.deal("pattern", self.patterns) for _ in range(count)]
+        patterns: list[str] = []
+        for _ in range(count):
+            name = self.deal("pattern", self.patterns)
+            patterns.append("plain" if name in patterns else name)  # one comparison a text is enough
         if self.rng.random() < self.mix.verdict_rate:
             patterns.append("verdict")
         return [sentence(self.fill(self.deal(name, SENTENCES[name]), self.label)) for name in patterns]
