@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import shutil
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from common import manifest
 from common.errors import UserError
+from common.files import atomic_open
 
 from .progress import Progress, read_log
 from .recipes import Recipe, by_flag
@@ -89,9 +91,21 @@ def inspect(run: Run, identity: dict[str, Any], recipe: Recipe) -> Planned:
     if existing["status"] == "finished":
         return Planned(run, State.FINISHED, progress)
     # "running" here means killed without a chance to say so: the lock shows that nobody runs.
-    if (run.folder / LAST_CHECKPOINT).is_file():
+    if _newest_whole(run.folder) is not None:
         return Planned(run, State.RESUME, progress)
     return Planned(run, State.NEW, Progress(recipe))
+
+
+def mend(run: Run) -> None:
+    """Make checkpoint_last.pt whole again.
+
+    fairseq writes one checkpoint atomically and copies it to the other names, so that a kill may cut
+    a copy short; the file that it is copied from is then whole.
+    """
+    source, last = _newest_whole(run.folder), run.folder / LAST_CHECKPOINT
+    if source is not None and source != last:
+        with open(source, "rb") as content, atomic_open(last, "wb") as stream:
+            shutil.copyfileobj(content, stream)
 
 
 def clear(run: Run) -> None:
@@ -99,6 +113,14 @@ def clear(run: Run) -> None:
     shutil.rmtree(run.folder / TENSORBOARD, ignore_errors=True)
     for path in [run.folder / LOG, *run.folder.glob("checkpoint*.pt*")]:
         path.unlink(missing_ok=True)
+
+
+def _newest_whole(folder: Path) -> Path | None:
+    """checkpoint_last.pt if it is whole, else the newest whole checkpoint."""
+    last = folder / LAST_CHECKPOINT
+    others = sorted(folder.glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime, reverse=True)
+    # torch.save writes a zip file, whose directory is at its end: one cut short has none.
+    return next((path for path in [last, *others] if path.is_file() and zipfile.is_zipfile(path)), None)
 
 
 def _refuse_unknown_files(folder: Path) -> None:

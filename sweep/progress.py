@@ -92,6 +92,11 @@ class Follower:
         self._offset = 0
         self.progress = Progress(recipe)
 
+    def skip(self) -> None:
+        """Take in what there is, as known already."""
+        for _ in self.poll():
+            pass
+
     def poll(self) -> Iterator[Progress]:
         """Take in the complete lines written since; yields `progress` after each validation."""
         if not self._log.is_file():
@@ -110,19 +115,19 @@ class Follower:
 def read_log(log: Path, recipe: Recipe) -> Progress:
     """What a whole log says."""
     follower = Follower(log, recipe)
-    for _ in follower.poll():
-        pass
+    follower.skip()
     return follower.progress
 
 
 class Line:
     """One run on the screen: redrawn in place on a terminal, else a line for each validation."""
 
-    def __init__(self, name: str, before: Progress, position: int) -> None:
-        """`before` is where the run starts or goes on, from which the time left is estimated."""
+    def __init__(self, name: str, position: int) -> None:
         self._name = name
-        self._started = time.monotonic()
-        self._start = before.fraction()
+        self._start: float | None = None
+        """Fraction done before training goes on."""
+        self._first: tuple[float, float] | None = None
+        """Time and fraction when training was first seen to advance."""
         self._bar = tqdm(
             total=1.0,
             desc=name,
@@ -130,7 +135,7 @@ class Line:
             leave=False,
             dynamic_ncols=True,
             disable=not sys.stderr.isatty(),
-            bar_format="{desc} |{bar:12}| {postfix}",
+            bar_format="|{bar:12}| {desc}",
         )
 
     def show(self, follower: Follower) -> None:
@@ -139,7 +144,7 @@ class Line:
             if self._bar.disable:
                 print(f"{self._name}  {self._text(progress)}", flush=True)
         self._bar.n = follower.progress.fraction()
-        self._bar.set_postfix_str(self._text(follower.progress))  # redraws
+        self._bar.set_description_str(f"{self._name}  {self._text(follower.progress)}")  # redraws
 
     def close(self) -> None:
         """Remove the line from the terminal."""
@@ -156,11 +161,19 @@ class Line:
         parts += validation_words(progress)
         if progress.words_per_second is not None:
             parts.append(f"{progress.words_per_second:,.0f} tokens/s")
-        done = progress.fraction()
-        if done > self._start:
-            left = (time.monotonic() - self._started) * (1 - done) / (done - self._start)
+        if (left := self._seconds_left(progress.fraction())) is not None:
             parts.append(f"left {duration(left)}")
         return "  ".join(parts)
+
+    def _seconds_left(self, done: float) -> float | None:
+        """Estimate from the speed since training was first seen to advance, which is after loading."""
+        if self._first is None:
+            self._start = done if self._start is None else self._start
+            if done > self._start:
+                self._first = time.monotonic(), done
+            return None
+        since, before = self._first
+        return (time.monotonic() - since) * (1 - done) / (done - before) if done > before else None
 
 
 def validation_words(progress: Progress) -> list[str]:

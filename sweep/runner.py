@@ -19,7 +19,7 @@ from common import manifest
 from common.errors import UserError
 
 from .command import Job, environment
-from .plan import LOG, TENSORBOARD, Run, State, clear
+from .plan import LOG, TENSORBOARD, Run, State, clear, mend
 from .progress import Follower, Line, Progress, duration, say, validation_words
 from .recipes import Recipe
 from .record import Machine, now
@@ -28,6 +28,8 @@ POLL_SECONDS = 0.5
 GRACE_SECONDS = 10
 """Between asking a trainer to stop and killing it."""
 LOCK = ".lock"
+LOCK_SECONDS = 10
+"""The data workers of a trainer whose sweep was killed take some seconds to notice."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1
 
@@ -101,11 +103,14 @@ class Runner:
         run, slot = job.planned.run, self._free_slot()
         if job.planned.state is State.NEW:
             clear(run)
+        else:
+            mend(run)
+        follower = Follower(run.folder / LOG, self._recipe)
+        follower.skip()
         content = self._record(job) | {"status": "running", "started": now(), "ended": None}
         previous = manifest.read(run.folder)
-        content["seconds"] = (
-            previous.get("seconds", 0) if previous and job.planned.state is State.RESUME else 0
-        )
+        resumed = previous if job.planned.state is State.RESUME else None
+        content["seconds"] = (resumed or {}).get("seconds", 0)
         manifest.write(run.folder, content)
         with open(run.folder / LOG, "ab") as log:
             process = subprocess.Popen(
@@ -120,10 +125,8 @@ class Runner:
                 preexec_fn=_die_with_parent,
                 pass_fds=(self._lock.fileno(),),  # the lock is held as long as a trainer lives
             )
-        line = Line(run.name, job.planned.progress, position=slot)
-        return Active(
-            job, slot, process, Follower(run.folder / LOG, self._recipe), line, content, time.monotonic()
-        )
+        line = Line(run.name, position=slot)
+        return Active(job, slot, process, follower, line, content, time.monotonic())
 
     def _free_slot(self) -> int:
         taken = {active.slot for active in self._active}
@@ -182,6 +185,7 @@ class Runner:
                 active.process.wait()
             active.line.close()
             self._write_end(active, "interrupted")
+            say(f"{active.job.planned.run.name}  interrupted; the same command goes on with it")
         self._active.clear()
 
 
@@ -190,14 +194,23 @@ def locked(out: Path) -> Iterator[IO[str]]:
     """Hold the lock of an output folder; raises `UserError` where another sweep has it."""
     out.mkdir(parents=True, exist_ok=True)
     with open(out / LOCK, "a", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(
-                f"{out}: another sweep is writing there; wait until it ends, stop it, "
-                f"or choose another --out (who: fuser -v {out / LOCK})"
-            ) from None
+        deadline = time.monotonic() + LOCK_SECONDS
+        while not _try_lock(lock):
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"{out}: another sweep is writing there; wait until it ends, stop it, "
+                    f"or choose another --out (who: fuser -v {out / LOCK})"
+                )
+            time.sleep(POLL_SECONDS)
         yield lock
+
+
+def _try_lock(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _die_with_parent() -> None:

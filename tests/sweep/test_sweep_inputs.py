@@ -1,0 +1,61 @@
+import hashlib
+
+import pytest
+
+from common.errors import UserError
+from sweep import inputs
+
+SUBSETS = ["train", "valid", "test"]
+
+
+def test_files_of_a_classification_folder(here):
+    files = inputs.classification_files(here / "bin", SUBSETS)
+    assert sorted(files) == sorted(str(p.relative_to(here / "bin")) for p in (here / "bin").rglob("*.*"))
+
+
+def test_what_lacks_is_named(here):
+    (here / "bin/label/test.idx").unlink()
+    (here / "bin/input0/dict.txt").unlink()
+    with pytest.raises(UserError, match=r"lacks input0/dict.txt, label/test.idx"):
+        inputs.classification_files(here / "bin", SUBSETS)
+    with pytest.raises(UserError, match="no such folder"):
+        inputs.classification_files(here / "bim", SUBSETS)
+
+
+def test_masked_lm_folder(here):
+    assert inputs.masked_lm_files(here / "bin/input0", ["train"]) == ["dict.txt", "train.bin", "train.idx"]
+    with pytest.raises(UserError, match=r"lacks dict\.txt"):
+        inputs.masked_lm_files(here / "bin", ["train"])
+    with pytest.raises(UserError, match="separator of folders"):
+        inputs.masked_lm_files(here / "a:b", ["train"])
+
+
+def test_classes_are_counted_without_padding_entries(here):
+    assert inputs.count_classes(here / "bin/label/dict.txt") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("1 900\n0\n", "line 2: '0'"), ("1 900\nmadeupword0000 0\n", "1 class"), ("", "0 class")],
+)
+def test_a_label_dictionary_that_cannot_be(here, text, said):
+    (here / "bin/label/dict.txt").write_text(text)
+    with pytest.raises(UserError, match=said):
+        inputs.count_classes(here / "bin/label/dict.txt")
+
+
+def test_checkpoints_and_folders_are_checked(here):
+    with pytest.raises(UserError, match=r"no\.pt: no such checkpoint file; correct --pretrained"):
+        inputs.require_checkpoint(here / "no.pt", "--pretrained")
+    (here / "empty.pt").touch()
+    with pytest.raises(UserError, match="empty"):
+        inputs.require_checkpoint(here / "empty.pt", "--pretrained")
+    inputs.require_writable(here / "a/b/c")
+    assert not (here / "a").exists()
+    with pytest.raises(UserError, match=r"quick\.txt: is not a folder"):
+        inputs.require_writable(here / "quick.txt/runs")
+
+
+def test_digests(here):
+    expected = hashlib.sha256(b"label train bin").hexdigest()
+    assert inputs.digests(here / "bin", ["label/train.bin"]) == {"label/train.bin": expected}

@@ -1,0 +1,96 @@
+import json
+import re
+
+import fake_trainer
+import pytest
+
+from common.errors import UserError
+from sweep import pretrain, recipes
+from sweep.__main__ import main
+from sweep.recipes import Recipe
+
+WORDS = ("--batch-size", "16", "--update-freq", "2", "--tokens-per-sample", "256")
+
+
+def test_a_budget_in_tokens_becomes_updates(capsys):
+    recipe = pretrain.with_budget(Recipe("r", WORDS), 5_000_000)
+    # 5,000,000 / (16 x 2 x 256) = 610.35
+    assert recipe.number("--max-update") == recipe.number("--total-num-update") == 611
+    assert recipe.number("--warmup-updates") == 37
+    assert "5,000,000 tokens at 8,192 an update: 611 updates (5,005,312 tokens)" in capsys.readouterr().out
+
+
+def test_warm_up_and_schedule_of_the_recipe_are_kept():
+    words = (*WORDS, "--warmup-updates", "5", "--total-num-update", "9000")
+    recipe = pretrain.with_budget(Recipe("r", words), 5_000_000)
+    assert (recipe.number("--warmup-updates"), recipe.number("--total-num-update")) == (5, 9000)
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens", "said"),
+    [
+        (WORDS, None, "give the length of the training once"),
+        ((*WORDS, "--max-update", "5"), 100, "give the length of the training once"),
+        ((*WORDS, "--warmup-updates", "611"), 5_000_000, "611 updates, no more than --warmup-updates 611"),
+        (("--max-tokens", "99"), 100, "--tokens needs --batch-size"),
+    ],
+)
+def test_a_budget_that_cannot_be(words, tokens, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        pretrain.with_budget(Recipe("r", words), tokens)
+
+
+def test_a_length_in_updates_is_left_alone():
+    recipe = Recipe("r", (*WORDS, "--max-update", "5"))
+    assert pretrain.with_budget(recipe, None) is recipe
+
+
+def test_the_recipe_of_the_project_takes_a_budget():
+    recipe = pretrain.with_budget(recipes.load("pretrain"), 10**6)
+    assert recipe.number("--max-update") == -(-(10**6) // pretrain.tokens_per_update(recipe))
+
+
+@pytest.fixture
+def run(here, capfd, monkeypatch):
+    """Run pretrain.sh's Python with the fake trainer, and weights copied instead of exported."""
+    monkeypatch.setattr(pretrain, "export", lambda folder, data: (folder / "model.pt").write_text("weights"))
+
+    def call(*words):
+        flags = ["--data", "bin/input0", "--out", "pré/fr", "--recipe", "quick.txt", "--device", "cpu"]
+        code = main(
+            ["pretrain", *flags, "--", "--max-update", "20", "--valid-subset", "valid", *words],
+            trainer=fake_trainer.COMMAND,
+        )
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_one_run_in_its_own_folder(run, here):
+    code, _out, err = run()
+    assert (code, err) == (0, "")
+    content = json.loads((here / "pré/fr/manifest.json").read_text())
+    assert (content["arm"], content["init"], content["seed"]) == ("pretrain", "random", 1)
+    assert (content["status"], content["checkpoint"]) == ("finished", None)
+    assert sorted(content["data"]["sha256"]) == [
+        "dict.txt",
+        "train.bin",
+        "train.idx",
+        "valid.bin",
+        "valid.idx",
+    ]
+    assert "--num-classes" not in content["command"]
+    assert (here / "pré/fr/model.pt").is_file()
+    assert "nothing to do" in run()[1]
+
+
+def test_a_model_that_cannot_be_written_is_a_failure(run, here, monkeypatch):
+    def fail(folder, data):
+        raise UserError("checkpoint_best.pt: cut short")
+
+    monkeypatch.setattr(pretrain, "export", fail)
+    code, out, _ = run()
+    assert code == 1
+    assert "failed: checkpoint_best.pt: cut short" in out
+    assert json.loads((here / "pré/fr/manifest.json").read_text())["status"] == "failed"

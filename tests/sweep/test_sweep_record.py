@@ -1,0 +1,59 @@
+import os
+import subprocess
+
+import pytest
+import torch
+
+from common.errors import UserError
+from sweep import ROOT, record
+
+
+def test_threads_are_shared_out(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(record, "_cores", lambda: 8)
+    assert record.machine("cpu", jobs=3).threads == 2
+    assert record.machine("cpu", jobs=16).threads == 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert record.machine("cpu", jobs=3).threads == 5
+
+
+def test_a_cpu_run_sees_no_gpu():
+    machine = record.machine("cpu")
+    assert machine.cpu
+    assert machine.visible_gpu(0) == ""
+
+
+def test_each_run_gets_one_gpu(monkeypatch):
+    machine = record.Machine(("A", "B"), threads=1)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [machine.visible_gpu(slot) for slot in range(3)] == ["0", "1", "0"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert [machine.visible_gpu(slot) for slot in range(3)] == ["3", "5", "3"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
+def test_asking_for_a_gpu_where_there_is_none():
+    with pytest.raises(UserError, match="--device cuda"):
+        record.machine("cuda")
+
+
+def test_static_keys():
+    static = record.static(record.Machine((), threads=2))
+    assert static["packages"]["torch"] == torch.__version__
+    assert static["hardware"]["threads"] == 2
+    assert static["hardware"]["gpu"] is None
+    assert static["hardware"]["memory_bytes"] > 1 << 28
+    assert 1 <= static["hardware"]["cores"] <= os.cpu_count()
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
+def test_commit():
+    head = subprocess.run(
+        ["git", "-C", ROOT, "log", "-1", "--format=%H"], capture_output=True, text=True
+    ).stdout.strip()
+    assert record.static(record.Machine((), 1))["git_commit"] == head
+
+
+def test_outside_a_clone_there_is_no_commit(monkeypatch, tmp_path):
+    monkeypatch.setattr(record, "ROOT", tmp_path)
+    assert record.static(record.Machine((), 1))["git_commit"] is None
