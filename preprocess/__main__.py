@@ -1,23 +1,22 @@
-"""`python -m preprocess <command>`: one module a command."""
+"""From raw text to the binary data fairseq trains on; `python -m preprocess COMMAND --help` tells more."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 
 from common.errors import one_line_errors
 
-COMMANDS = ("sample", "download", "split", "vocabulary", "binarize", "audit")
+from . import audit, binarize, download, sample, split, vocabulary
+
+COMMANDS = (sample, download, split, vocabulary, binarize, audit)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands; each module adds its own."""
     parser = argparse.ArgumentParser(prog="python -m preprocess", description=__doc__)
-    subparsers = parser.add_subparsers(metavar="command", required=True)
-    for name in COMMANDS:
-        if importlib.util.find_spec(f"preprocess.{name}"):
-            importlib.import_module(f"preprocess.{name}").register(subparsers)
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for module in COMMANDS:
+        module.register(subparsers)
     return parser
 
 

@@ -99,7 +99,7 @@ def all_pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:
 def map_text(
     function: Callable[[Block], Result], paths: Sequence[str], *, workers: int, progress: str
 ) -> Iterator[Result]:
-    """`function` of every block of the files, in order, on `workers` threads; a terminal shows a progress bar."""
+    """`function` of every block of the files, in order, on `workers` threads, with a progress bar."""
     blocks = (block for path in paths for block in read_blocks(path))
     with tqdm(
         total=disk_bytes(paths), unit="B", unit_scale=True, desc=progress, leave=False, disable=None

@@ -81,9 +81,8 @@ def any_model(request):
 
 def test_identical_to_sentencepiece_and_fairseq_preprocess(workdir, any_model, lines):
     write_dictionary(any_model, extra=["😀😀", "Ω"])
-    write_split(
-        "train", lines[:50] + ODD_LINES + lines[50:90], ["négatif", "positif", "neutre", "négatif"] * 26
-    )
+    text = lines[:50] + ODD_LINES + lines[50:90]
+    write_split("train", text, (["négatif", "positif", "neutre", "négatif"] * len(text))[: len(text)])
     write_split("valid", ODD_LINES, ["positif"] * len(ODD_LINES))
 
     assert binarize(any_model, "--trainpref", "train", "--validpref", "valid", "--workers", "2") == 0

@@ -8,9 +8,14 @@ def test_error_leaves_the_old_folder_and_no_trace(tmp_path):
     old = tmp_path / "out"
     old.mkdir()
     (old / "file").write_text("old")
-    with pytest.raises(ValueError, match="half"), atomic_folder(old) as folder:
-        (folder / "file").write_text("new")
-        raise ValueError("half")
+
+    def fail_half_way():
+        with atomic_folder(old) as folder:
+            (folder / "file").write_text("new")
+            raise ValueError("half")
+
+    with pytest.raises(ValueError, match="half"):
+        fail_half_way()
     assert (old / "file").read_text() == "old"
     assert list(tmp_path.iterdir()) == [old]
 

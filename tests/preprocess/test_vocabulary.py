@@ -19,17 +19,8 @@ def text(tmp_path, lines):
 
 
 def vocabulary(model, texts, size, output, *arguments):
-    texts = [str(text) for text in texts]
-    command = [
-        "vocabulary",
-        "--sentencepiece-model",
-        str(model),
-        "--size",
-        str(size),
-        "--output",
-        str(output),
-    ]
-    return main([*command, "--text", *texts, *arguments])
+    command = ["vocabulary", "--sentencepiece-model", model, "--size", size, "--output", output]
+    return main([str(word) for word in [*command, "--text", *texts, *arguments]])
 
 
 def read_dictionary(path):
