@@ -72,9 +72,7 @@ def write_sample(
     Raises `UserError` where `destdir` exists and is not empty, or a number is too small.
     """
     if reviews < 8 or paragraphs < 100:
-        raise UserError(
-            f"--reviews {reviews} --paragraphs {paragraphs}: the least is 8 reviews and 100 paragraphs"
-        )
+        raise UserError(f"--reviews {reviews} --paragraphs {paragraphs}: at least 8 and 100 are needed")
     if destdir.exists() and (not destdir.is_dir() or any(destdir.iterdir())):
         raise UserError(
             f"{destdir}: exists and is not an empty folder; choose another --destdir or remove it"

@@ -132,7 +132,7 @@ READER = {
         ai bâillé | à chaque chapitre, ai décroché | au milieu, ai perdu | le fil, ai gaspillé | ma soirée
         ai soupiré | du début à la fin, ai regardé | l'heure à chaque page
         ai compté | les pages restantes, me suis ennuyé | de bout en bout, me suis endormi | dessus
-        me suis forcé | à le finir, m'y suis égaré | très vite, l'ai laissé | dans le train
+        me suis forcé | à tout lire, m'y suis égaré | très vite, l'ai laissé | dans le train
         l'ai donné | à une brocante, l'ai oublié | en une semaine, lui donne | la note minimale
         lui accorde | le moins d'étoiles possible, en veux | à l'éditeur, éviterai | la suite
         m'en suis lassé | avant la fin, l'ai lu | en diagonale, l'ai échangé | contre un café

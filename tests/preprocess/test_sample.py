@@ -1,0 +1,216 @@
+import hashlib
+import json
+import random
+import re
+from collections import Counter
+
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from common.errors import UserError
+from preprocess import sample, sample_frames, sample_grammar, sample_words
+from preprocess.__main__ import main
+from preprocess.sample_grammar import Noun, agree, elide, first_person, predicate
+from preprocess.sample_writer import REVIEW_MIX, Writer
+
+SPLITS = ("train", "valid", "test")
+# Changes with every change of a word or a frame; the same on every machine and Python version.
+SAMPLE_SHA256 = "46650dfc084b6afc49dea7d81165d170b418cb296638da7978beefecbb283839"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    destdir = tmp_path_factory.mktemp("sample") / "new" / "sample"
+    assert main(["sample", "--destdir", str(destdir)]) == 0
+    return destdir
+
+
+@pytest.fixture(scope="module")
+def reviews(folder):
+    """All labelled reviews: a list of texts and one of labels."""
+    texts, labels = [], []
+    for split in SPLITS:
+        texts += (folder / f"{split}.input0").read_text(encoding="utf-8").splitlines()
+        labels += map(int, (folder / f"{split}.label").read_text().split())
+    return texts, labels
+
+
+@pytest.fixture(scope="module")
+def corpus(folder):
+    return (folder / "corpus.train.txt").read_text(encoding="utf-8")
+
+
+def test_same_bytes_everywhere(folder):
+    assert hashlib.sha256((folder / "sample.json").read_bytes()).hexdigest() == SAMPLE_SHA256
+
+
+def test_sample_json_is_true(folder):
+    about = json.loads((folder / "sample.json").read_text())
+    assert set(about["sha256"]) == {path.name for path in folder.iterdir()} - {"sample.json"}
+    for name, digest in about["sha256"].items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == digest
+    for split, count in about["reviews"].items():
+        labels = (folder / f"{split}.label").read_text().split()
+        assert labels.count("0") == labels.count("1") == count / 2
+    for split, count in about["paragraphs"].items():
+        lines = (folder / f"corpus.{split}.txt").read_text(encoding="utf-8").splitlines()
+        assert len([line for line in lines if line]) == count
+
+
+def test_another_seed_is_another_corpus(folder, tmp_path):
+    sample.write_sample(tmp_path / "2", seed=2, reviews=40, paragraphs=100)
+    sample.write_sample(tmp_path / "1", seed=1, reviews=40, paragraphs=100)
+    seed1, seed2 = ((tmp_path / seed / "train.input0").read_text().splitlines() for seed in "12")
+    assert seed1 == (folder / "train.input0").read_text().splitlines()[:40]
+    assert not set(seed1) & set(seed2)
+
+
+def test_no_review_comes_twice(reviews, corpus):
+    texts, _ = reviews
+    assert len(set(texts)) == len(texts)
+    assert not set(texts) & set(corpus.splitlines())
+
+
+def test_word_counts_help_but_do_not_suffice(reviews):
+    model = make_pipeline(TfidfVectorizer(), LogisticRegression(C=10)).fit(*reviews)
+    # Within one seed the cards make train and test depend on each other; another seed is free of it.
+    writer = Writer(random.Random("another"), REVIEW_MIX)
+    labels = [number % 2 for number in range(1000)]
+    accuracy = model.score([writer.review(label) for label in labels], labels)
+    assert 0.65 < accuracy < 0.9
+
+
+def test_no_word_gives_the_label_away(reviews):
+    by_label = [Counter(), Counter()]
+    for text, label in zip(*reviews, strict=True):
+        by_label[label].update(set(re.findall(r"\w+", text.lower())))
+    for word in by_label[0] | by_label[1]:
+        counts = [counter[word] for counter in by_label]
+        assert sum(counts) < 10 or max(counts) / sum(counts) <= 0.85, (word, counts)
+
+
+def forms(adjective):
+    nouns = [Noun("x", feminine, plural) for feminine in (False, True) for plural in (False, True)]
+    return {agree(adjective, noun) for noun in nouns}
+
+
+def test_nearly_every_adjective_occurs_with_both_labels(reviews):
+    words = [set(), set()]
+    for text, label in zip(*reviews, strict=True):
+        words[label].update(re.findall(r"\w+", text))
+    adjectives = [one for both in sample_words.ADJECTIVES.values() for one in both]
+    both = [one for one in adjectives if all(words[label] & forms(one) for label in (0, 1))]
+    assert len(both) >= 0.97 * len(adjectives)
+
+
+def test_joined_adjectives_agree_in_polarity(corpus):
+    polarity = {
+        form: label for label, some in sample_words.ADJECTIVES.items() for one in some for form in forms(one)
+    }
+    pairs = re.findall(r"(\w+) et (\w+)", corpus)
+    known = [(polarity[a], polarity[b]) for a, b in pairs if a in polarity and b in polarity]
+    assert len(known) > 1000
+    assert all(a == b for a, b in known)
+
+
+def test_lists_are_long_and_apart():
+    for kind in sample_frames.OPINIONS.values():
+        assert not set(kind[0]) & set(kind[1])
+    for polarity in (sample_words.NEGATIVE, sample_words.POSITIVE):
+        assert sum(len(kind[polarity]) for kind in sample_frames.OPINIONS.values()) >= 150
+    for kind in (sample_words.ADJECTIVES, sample_words.NOUNS, sample_words.FEELINGS):
+        for some in kind.values():
+            assert len(set(some)) == len(some)
+
+
+def test_french_is_well_formed(reviews, corpus):
+    text = "\n".join(reviews[0]) + "\n" + corpus
+    assert not re.search(r"[{}|/+]|  | [.,]|\.\.", text)
+    assert not re.search(r"(?i)\b(?:de|je|ne|que|le|la) [aeiouéèêàâîôûœ]", text)
+    assert not re.search(r"(?i)\b(?:de|à) les?\b", text)
+    for line in text.splitlines():
+        assert not line or (line[0].isupper() or line[0] == "«")
+        assert not line or line.endswith(".")
+    adjectives = {form for both in sample_words.ADJECTIVES.values() for one in both for form in forms(one)}
+    aspects = {noun.slots()["the"]: noun for noun in map(Noun.parse, sample_words.ASPECTS)}
+    checked = 0
+    for subject, verb, adjective in re.findall(r"((?:[Ll]es? |[Ll]a |[Ll]')\w+) (est|sont) (\w+)", text):
+        noun = aspects.get(elide(subject[0].lower() + subject[1:])) or aspects.get(subject.lower())
+        if noun is None or adjective not in adjectives:
+            continue
+        checked += 1
+        assert verb == ("sont" if noun.plural else "est")
+        assert adjective.endswith(("s", "x")) or not noun.plural
+        assert adjective.rstrip("s").endswith("e") or not noun.feminine
+    assert checked > 1000
+
+
+@pytest.mark.parametrize(
+    ("adjective", "expected"),
+    [
+        ("plat", "plat plate plats plates"),
+        ("terne", "terne terne ternes ternes"),
+        ("creux/creuse", "creux creuse creux creuses"),
+        ("confus", "confus confuse confus confuses"),
+        ("original", "original originale originaux originales"),
+        ("raté", "raté ratée ratés ratées"),
+        ("sec/sèche", "sec sèche secs sèches"),
+    ],
+)
+def test_agreement(adjective, expected):
+    nouns = [Noun("x", feminine=f, plural=p) for p in (False, True) for f in (False, True)]
+    assert " ".join(agree(adjective, noun) for noun in nouns) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("de une île", "d'une île"),
+        ("Je ai ri", "J'ai ri"),
+        ("la histoire de Hélène", "l'histoire d'Hélène"),
+        ("je ne y ai pas cru", "je n'y ai pas cru"),
+        ("rien de haletant de Yann", "rien de haletant de Yann"),
+        ("le livre que je lis", "le livre que je lis"),
+    ],
+)
+def test_elision(text, expected):
+    assert elide(text) == expected
+
+
+def test_negation():
+    assert predicate("tient | en haleine") == "tient en haleine"
+    assert predicate("s'enlise | vite", negated=True) == "ne s'enlise pas vite"
+    assert elide(first_person("ai ri | souvent")) == "j'ai ri souvent"
+    assert elide(first_person("ai ri | souvent", negated=True)) == "je n'ai pas ri souvent"
+    assert elide(first_person("m'y suis perdu | vite", negated=True)) == "je ne m'y suis pas perdu vite"
+    assert elide(first_person("le garde | ici", negated=True)) == "je ne le garde pas ici"
+
+
+def test_nouns():
+    assert Noun.parse("fp scènes").slots()["the"] == "les scènes"
+    assert elide(Noun.parse("f intrigue").slots()["the"]) == "l'intrigue"
+    assert Noun.parse("m coup de cœur").a() == "un coup de cœur"
+    assert sample_grammar.sentence("de une île") == "D'une île."
+
+
+def test_nothing_is_overwritten(tmp_path, capsys):
+    (tmp_path / "mine").write_text("x")
+    assert main(["sample", "--destdir", str(tmp_path)]) == 1
+    assert "not an empty folder" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_too_small(tmp_path):
+    with pytest.raises(UserError, match="at least"):
+        sample.write_sample(tmp_path / "x", reviews=2)
+
+
+def test_interrupted_leaves_nothing(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sample, "write_corpus", interrupt)
+    assert main(["sample", "--destdir", str(tmp_path / "x")]) == 130
+    assert list(tmp_path.iterdir()) == []
