@@ -120,7 +120,7 @@ READER = {
         ai souri | à chaque chapitre, ai pleuré | à la dernière ligne, ai tremblé | pour les héros
         ai vibré | du début à la fin, ai recopié | des passages entiers, ai commandé | la série entière
         en ai parlé | à tous mes collègues, m'y suis attaché | très vite, me suis régalé | de bout en bout
-        me suis laissé | emporter, y ai cru | jusqu'au bout, y repense | encore souvent
+        me suis laissé | emporter, y ai cru | jusqu'au bout, y repense | souvent
         lui donne | la note maximale, lui accorde | le plus d'étoiles possible, l'ai rangé | parmi mes favoris
         l'ai acheté | en double, le mets | entre toutes les mains
         """),
