@@ -6,9 +6,14 @@ checkpoints without executing code from them; checks the checkpoint that a run s
 its first update; and turns a user's mistake into one line.
 """
 
+import logging
+
 from common.errors import install_excepthook
 
-from . import checkpoints, criterion, initialisation, optimizer, roberta, task
+# fairseq's speech tasks ask for a package that nothing here needs, on each start.
+logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.ERROR)
+
+from . import checkpoints, criterion, initialisation, optimizer, roberta, task  # noqa: E402
 
 __all__ = ["checkpoints", "criterion", "initialisation", "optimizer", "roberta", "task"]
 

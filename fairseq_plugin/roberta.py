@@ -57,10 +57,23 @@ class RobertaSmall(RobertaModel):
         check_sizes(args)
         return cls(args, RobertaSmallEncoder(args, task.source_dictionary))
 
-    def forward(self, src_tokens: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, dict[str, Any]]:
-        """As `RobertaModel.forward`; `src_tokens` (B, L) int64, logits fp32 unless autocast is on outside."""
+    def forward(
+        self,
+        src_tokens: Tensor,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        classification_head_name: str | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """As `RobertaModel.forward`: `src_tokens` (B, L) int64 -> logits (B, K), features or LM scores."""
         with precision.autocast(self.args.precision, src_tokens.device):
-            return super().forward(src_tokens, *args, **kwargs)
+            encoder = self.encoder.sentence_encoder
+            if classification_head_name is None or return_all_hiddens or not hasattr(encoder, "first_tokens"):
+                return super().forward(
+                    src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs
+                )
+            features = encoder.first_tokens(src_tokens)
+            return self.classification_heads[classification_head_name](features), {"inner_states": None}
 
 
 class RobertaSmallEncoder(RobertaEncoder):

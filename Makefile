@@ -1,0 +1,49 @@
+# make help lists the targets. Settings: PYTHON=python3.12, TORCH=torch==2.13.0 or an index's URL.
+
+PYTHON ?= python3
+TORCH  ?= torch==2.13.0
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
+
+# An index serves the same version of torch in another build (CPU, CUDA 12, ...).
+TORCH_FROM = $(if $(findstring ://,$(TORCH)),--index-url $(TORCH) torch,$(TORCH))
+
+SAMPLE      := data/sample
+SAMPLE_RUNS := runs/sample
+
+.DELETE_ON_ERROR:
+.PHONY: help install sweep test test-cuda lint bench
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(VENV)/installed  ## create .venv and install everything (the other targets do it when needed)
+
+# torch first: fairseq's extensions are compiled against it. CUDA_HOME is hidden because nothing here
+# uses fairseq's CUDA extensions, which take minutes to build. fairseq comes without its dependencies;
+# setup.py says why and lists the ones it needs.
+$(VENV)/installed: setup.py constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --constraint constraints.txt $(TORCH_FROM)
+	$(PIP) install --quiet --constraint constraints.txt numpy cython setuptools wheel ninja
+	env -u CUDA_HOME $(PIP) install --constraint constraints.txt --no-build-isolation --no-deps fairseq-fixed
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[test,hf]'
+	$(BIN)/python -c "import transformers, fairseq"
+	touch $@
+
+sweep: $(VENV)/installed  ## the whole experiment on the embedded sample: six runs, two tables, a figure
+	sweep/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
+
+test: $(VENV)/installed  ## all tests that need no GPU
+	$(BIN)/python -m pytest -m "not cuda"
+
+test-cuda: $(VENV)/installed  ## the tests that need a GPU
+	$(BIN)/python -m pytest -m cuda
+
+lint: $(VENV)/installed  ## ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+bench: $(VENV)/installed  ## speed against the usual tools on this machine (some minutes, leave it alone meanwhile)
+	$(BIN)/python -m benchmarks
