@@ -8,7 +8,7 @@ Labels       how many lines of each class
 Lengths      tokens of an example with its <s> and </s>, as the network reads it; with --sentencepiece-model
              and --srcdict: mean, median, 95th percentile, maximum, share beyond --max-positions, unknown rate
 
-Line indices in the JSON count from 0. A table goes to standard output.
+Line indices in the JSON count from 0. A table goes to standard output. All texts are held in memory.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -77,8 +78,11 @@ class Encoder:
 
 def load_model(path: str) -> sentencepiece.SentencePieceProcessor:
     """Load a SentencePiece model; raises `UserError` where the file is something else."""
-    with open(path, "rb") as stream:
-        content = stream.read()
+    return parse_model(Path(path).read_bytes(), path)
+
+
+def parse_model(content: bytes, path: str) -> sentencepiece.SentencePieceProcessor:
+    """The model in the content of the file `path`; errors as for `load_model`."""
     try:
         model = sentencepiece.SentencePieceProcessor()
         model.LoadFromSerializedProto(content)

@@ -9,17 +9,21 @@ from __future__ import annotations
 import argparse
 import io
 import os
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
+from functools import partial
 
 import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from common.errors import UserError
 from common.files import atomic_write
 
 from .dictionary import SPECIALS, Dictionary
-from .encoder import all_pieces, load_model, map_text
+from .encoder import all_pieces, load_model, map_text, parse_model
 from .options import add_reading
 from .text import Block, read_text_lines
 
@@ -47,20 +51,24 @@ EXAMPLES = """examples:
 
 
 def build_vocabulary(
-    model_path: str, texts: Sequence[str], size: int, *, normalize_apostrophes: bool = False, workers: int = 1
+    model: sentencepiece.SentencePieceProcessor,
+    texts: Sequence[str],
+    size: int,
+    *,
+    normalize_apostrophes: bool = False,
+    workers: int = 1,
 ) -> Dictionary:
     """The `size - 5` most frequent pieces of the model in the text, in the model's order, with their counts.
 
     Ties go to the lower piece id. Where fewer pieces occur than asked for, the rest are those of the lowest
     ids (in a unigram model the likeliest) with count 0. Raises `UserError` where the model has too few.
     """
-    model = load_model(model_path)
     pieces = all_pieces(model)
     ids = np.flatnonzero([_fits_dictionary(model, i, piece) for i, piece in enumerate(pieces)])
     wanted = size - OUTSIDE_FILE
     if not 0 < wanted <= len(ids):
         raise UserError(
-            f"--size {size}: {model_path} has {len(ids):,} pieces, "
+            f"--size {size}: the SentencePiece model has {len(ids):,} pieces, "
             f"so give a size from {OUTSIDE_FILE + 1} to {len(ids) + OUTSIDE_FILE}"
         )
     counts = count_pieces(model, texts, normalize_apostrophes=normalize_apostrophes, workers=workers)
@@ -101,13 +109,15 @@ def train_model(texts: Sequence[str], size: int, *, normalize_apostrophes: bool 
         raise UserError(f"--size {size}: give more than {OUTSIDE_FILE}")
     writer = io.BytesIO()
     sentencepiece.set_random_generator_seed(SEED)
+    train = partial(
+        sentencepiece.SentencePieceTrainer.train,
+        sentence_iterator=_all_lines(texts, normalize_apostrophes),
+        model_writer=writer,
+        vocab_size=size - OUTSIDE_FILE + MODEL_SPECIALS,
+        **TRAINING,
+    )
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_all_lines(texts, normalize_apostrophes),
-            model_writer=writer,
-            vocab_size=size - OUTSIDE_FILE + MODEL_SPECIALS,
-            **TRAINING,
-        )
+        _wait_for(train, "train pieces")
     except RuntimeError as error:
         raise UserError(
             f"{texts[0]}: SentencePiece cannot train {size - OUTSIDE_FILE:,} pieces on this text ({error}); "
@@ -119,6 +129,27 @@ def train_model(texts: Sequence[str], size: int, *, normalize_apostrophes: bool 
 def _all_lines(texts: Sequence[str], normalize_apostrophes: bool) -> Iterable[str]:
     for path in texts:
         yield from read_text_lines(path, normalize_apostrophes=normalize_apostrophes)
+
+
+def _wait_for(function: Callable[[], object], progress: str) -> None:
+    """Call `function` on a thread of its own and show the time it takes.
+
+    SentencePiece's trainer would keep Ctrl-C waiting for minutes, and draws its random numbers from a
+    generator that each thread seeds once: a fresh thread begins with our seed.
+    """
+    outcome: Future[object] = Future()
+
+    def call() -> None:
+        try:
+            outcome.set_result(function())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=call, daemon=True).start()
+    with tqdm(desc=progress, bar_format="{desc}: {elapsed}", leave=False, disable=None) as clock:
+        while not wait([outcome], timeout=1).done:
+            clock.refresh()
+    outcome.result()
 
 
 def _fits_dictionary(model: sentencepiece.SentencePieceProcessor, i: int, piece: str) -> bool:
@@ -163,10 +194,13 @@ def run(args: argparse.Namespace) -> None:
         if os.path.exists(path) and not args.overwrite:
             raise UserError(f"{path}: exists; choose another name or pass --overwrite")
     if args.train:
-        atomic_write(args.sentencepiece_model, train_model(args.text, args.size, **options))
-    dictionary = build_vocabulary(
-        args.sentencepiece_model, args.text, args.size, workers=args.workers, **options
-    )
+        content = train_model(args.text, args.size, **options)
+        model = parse_model(content, args.sentencepiece_model)
+    else:
+        model = load_model(args.sentencepiece_model)
+    dictionary = build_vocabulary(model, args.text, args.size, workers=args.workers, **options)
+    if args.train:
+        atomic_write(args.sentencepiece_model, content)
     atomic_write(args.output, dictionary.text())
     counts = dictionary.counts[len(SPECIALS) :]
     print(

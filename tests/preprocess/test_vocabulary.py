@@ -5,6 +5,7 @@ import pytest
 import sentencepiece
 
 from preprocess.__main__ import main
+from preprocess.vocabulary import TRAINING
 
 ODD = {"<s>", "</s>", "<unk>", "<pad>", "<mask>", "\u0085", "\u2028"}
 
@@ -58,7 +59,10 @@ def test_apostrophes(text, model):
     assert sum(normal[piece] for piece in normal if "'" in piece) == 3
 
 
-def test_trained_model_is_the_same_each_time(text):
+@pytest.mark.parametrize("sampled", [0, 150])
+def test_trained_model_is_the_same_each_time(text, monkeypatch, sampled):
+    """Also when SentencePiece draws a sample of the 400 lines, which takes random numbers."""
+    monkeypatch.setitem(TRAINING, "input_sentence_size", sampled)
     for run in ("first", "second"):
         arguments = [text / f"{run}.model", [text / "all.txt"], 62, text / f"{run}.txt", "--train"]
         assert vocabulary(*arguments) == 0

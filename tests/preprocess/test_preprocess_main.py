@@ -1,0 +1,37 @@
+import subprocess
+import sys
+
+import pytest
+from conftest import REPOSITORY
+
+COMMANDS = ("sample", "download", "split", "vocabulary", "binarize", "audit")
+
+
+def run(*arguments):
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+
+
+def test_help_lists_the_commands():
+    shown = run("-m", "preprocess", "--help")
+    assert shown.returncode == 0
+    assert all(f"    {command} " in f"{shown.stdout} ".replace("\n", " ") for command in COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [[], ["binarise"]])
+def test_no_or_wrong_command_is_refused(arguments):
+    assert run("-m", "preprocess", *arguments).returncode == 2
+
+
+def test_missing_file_is_one_line(tmp_path):
+    options = ["--text", "absent.txt", "--label", "absent.label", "--destdir", str(tmp_path / "out")]
+    failed = run("-m", "preprocess", "split", *options)
+    assert failed.returncode == 1
+    assert failed.stderr == "error: absent.txt: No such file or directory\n"
+
+
+def test_starts_without_torch():
+    script = (
+        "import sys, preprocess.__main__; print({'torch', 'fairseq', 'transformers'} & sys.modules.keys())"
+    )
+    assert run("-c", script).stdout == "set()\n"
