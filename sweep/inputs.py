@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from common.errors import UserError
 from common.files import read_lines, sha256
 
+from .command import shown_path
+
 PADDING_SYMBOL = "madeupword"  # fairseq pads dictionaries to a multiple of 8 with these
-Digests = dict[str, str]
 
 
 def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
@@ -62,9 +65,23 @@ def require_writable(out: Path) -> None:
         raise UserError(f"{existing}: no permission to write; choose another --out")
 
 
-def digests(data: Path, names: Sequence[str]) -> Digests:
-    """Name -> SHA-256 of files below `data`."""
-    return {name: sha256(data / name) for name in names}
+def require_fairseq() -> None:
+    """Raise `UserError` where fairseq is not installed for this interpreter."""
+    if importlib.util.find_spec("fairseq_cli") is None:
+        raise UserError(
+            "fairseq is not installed for this Python; install the project as README.md says, "
+            "or name the right interpreter with PYTHON="
+        )
+
+
+def fingerprint_data(data: Path, names: Sequence[str]) -> dict[str, Any]:
+    """The manifest's `data`: the folder and the SHA-256 of its files."""
+    return {"path": shown_path(data), "sha256": {name: sha256(data / name) for name in names}}
+
+
+def fingerprint_checkpoint(path: Path | None) -> dict[str, Any] | None:
+    """The manifest's `checkpoint`: the file and its SHA-256, None for random weights."""
+    return None if path is None else {"path": shown_path(path), "sha256": sha256(path)}
 
 
 def _with_extensions(names: list[str]) -> list[str]:

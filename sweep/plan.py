@@ -86,7 +86,7 @@ def inspect(run: Run, identity: dict[str, Any], recipe: Recipe) -> Planned:
     if existing is None:
         _refuse_unknown_files(run.folder)
         return Planned(run, State.NEW, Progress(recipe))
-    _refuse_another(run.folder, existing, identity)
+    _refuse_another(run, existing, identity)
     progress = read_log(run.folder / LOG, recipe)
     if existing["status"] == "finished":
         return Planned(run, State.FINISHED, progress)
@@ -131,17 +131,25 @@ def _refuse_unknown_files(folder: Path) -> None:
         )
 
 
-def _refuse_another(folder: Path, existing: manifest.Manifest, identity: dict[str, Any]) -> None:
+def _refuse_another(run: Run, existing: manifest.Manifest, identity: dict[str, Any]) -> None:
     difference = (
-        _data_difference(existing["data"], identity["data"])
+        _name_difference(existing, run)
+        or _data_difference(existing["data"], identity["data"])
         or _checkpoint_difference(existing.get("checkpoint"), identity["checkpoint"])
         or _flags_difference(existing.get("recipe_flags"), identity["recipe_flags"])
     )
     if difference:
         raise UserError(
-            f"{folder / manifest.NAME}: the run there has {difference}; choose another --out, "
+            f"{run.folder / manifest.NAME}: the run there has {difference}; choose another --out, "
             f"or delete the folder to run it anew"
         )
+
+
+def _name_difference(existing: manifest.Manifest, run: Run) -> str | None:
+    for key, now in (("arm", run.arm), ("init", run.init), ("seed", run.seed)):
+        if existing[key] != now:
+            return f"another {key} ({existing[key]}, now {now})"
+    return None
 
 
 def _data_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:

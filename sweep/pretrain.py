@@ -10,34 +10,25 @@ from pathlib import Path
 from common.errors import UserError
 from common.files import atomic_write
 
-from . import command, inputs, plan, recipes, record
+from . import command, inputs, plan, recipes, record, report
 from .plan import Run, State
 from .recipes import Recipe
 from .runner import Runner, locked
 from .settings import PretrainSettings
-from .train import (
-    describe,
-    fingerprint_data,
-    require_fairseq,
-    show_dry_run,
-    show_plan,
-    show_summary,
-)
 
-WARMUP_FRACTION = (
-    0.06  # of the updates, as in the fine-tuning recipes of RoBERTa (Liu et al. 2019, appendix C)
-)
+WARMUP_FRACTION = 0.06
+"""Of the updates, as RoBERTa is fine-tuned (Liu et al. 2019, appendix C)."""
 
 
 def pretrain(settings: PretrainSettings, trainer: Sequence[str] = command.TRAINER) -> int:
     """The run, from checks to OUT/model.pt; the exit code. Raises `UserError` before it starts."""
-    require_fairseq()
+    inputs.require_fairseq()
     recipe = with_budget(recipes.load(settings.recipe, settings.passthrough), settings.tokens)
     files = inputs.masked_lm_files(settings.data, ["train", *recipe.valid_subsets])
     inputs.require_writable(settings.out)
     machine = record.machine(settings.device)
     identity = {
-        "data": fingerprint_data(settings.data, files),
+        "data": inputs.fingerprint_data(settings.data, files),
         "checkpoint": None,
         "recipe_flags": list(recipe.words),
     }
@@ -48,21 +39,21 @@ def pretrain(settings: PretrainSettings, trainer: Sequence[str] = command.TRAINE
         return command.build(planned, settings.data, recipe.words, cpu=machine.cpu, trainer=trainer)
 
     if settings.dry_run:
-        return show_dry_run([planned_job()], machine)
+        return report.dry_run([planned_job()], machine)
     with locked(settings.out) as lock:
         job = planned_job()
-        show_plan([job])
+        report.plan_table([job])
         static = record.static(machine)
         runner = Runner(
             slots=1,
             machine=machine,
             recipe=recipe,
-            record=lambda job: describe(job, recipe) | identity | static,
+            record=lambda job: record.describe(job, recipe) | identity | static,
             lock=lock,
             finish=lambda run: export(run.folder, settings.data),
         )
         outcomes = runner.run([job] if job.planned.state is not State.FINISHED else [])
-    return show_summary([job], outcomes, recipe)
+    return report.summary([job], outcomes, recipe)
 
 
 def with_budget(recipe: Recipe, tokens: int | None) -> Recipe:

@@ -22,7 +22,6 @@ from .recipes import Recipe
 
 RECORD = re.compile(r"^[\d-]+ [\d:]+ \| INFO \| (\w+) \| (\{.*\})$")
 SAVED = re.compile(r"Saved checkpoint .* \(epoch (\d+) @ (\d+) updates")
-FAILURE_LINES = 15
 
 
 @dataclass
@@ -200,22 +199,6 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def tail(log: Path, lines: int = FAILURE_LINES) -> list[str]:
-    """The last lines of a log, for the report of a failure."""
-    if not log.is_file():
-        return []
-    return log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    """Columns aligned with two spaces between them."""
-    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [header, *rows]
-    )
 
 
 def _number(value: object) -> float | None:

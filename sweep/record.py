@@ -12,9 +12,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from common import manifest
 from common.errors import UserError
 
 from . import ROOT
+from .command import Job
+from .recipes import Recipe
 
 PACKAGES = ("fairseq-fixed", "fairseq", "torch", "numpy", "omegaconf", "hydra-core", "tensorboard")
 PROBE = "import torch.cuda as c; [print(c.get_device_name(i)) for i in range(c.device_count())]"
@@ -63,6 +66,19 @@ def static(where: Machine) -> dict[str, Any]:
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             "gpu": where.gpus[0] if where.gpus else None,
         },
+    }
+
+
+def describe(job: Job, recipe: Recipe) -> dict[str, Any]:
+    """The keys of a manifest that say which run this is."""
+    run = job.planned.run
+    return {
+        "schema": manifest.SCHEMA,
+        "arm": run.arm,
+        "init": run.init,
+        "seed": run.seed,
+        "recipe": recipe.name,
+        "command": list(job.shown),
     }
 
 

@@ -183,8 +183,9 @@ class Runner:
             except subprocess.TimeoutExpired:
                 _signal_group(active.process, signal.SIGKILL)
                 active.process.wait()
-            active.line.close()
             self._write_end(active, "interrupted")
+        for active in self._active:  # last, because the terminal may be gone
+            active.line.close()
             say(f"{active.job.planned.run.name}  interrupted; the same command goes on with it")
         self._active.clear()
 

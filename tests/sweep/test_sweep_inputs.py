@@ -56,6 +56,10 @@ def test_checkpoints_and_folders_are_checked(here):
         inputs.require_writable(here / "quick.txt/runs")
 
 
-def test_digests(here):
+def test_fingerprints(here):
     expected = hashlib.sha256(b"label train bin").hexdigest()
-    assert inputs.digests(here / "bin", ["label/train.bin"]) == {"label/train.bin": expected}
+    data = inputs.fingerprint_data(here / "bin", ["label/train.bin"])
+    assert data == {"path": "bin", "sha256": {"label/train.bin": expected}}
+    checkpoint = inputs.fingerprint_checkpoint(here / "model.pt")
+    assert checkpoint == {"path": "model.pt", "sha256": hashlib.sha256(b"weights").hexdigest()}
+    assert inputs.fingerprint_checkpoint(None) is None

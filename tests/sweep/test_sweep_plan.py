@@ -80,6 +80,7 @@ def test_a_flag_written_otherwise_is_the_same_recipe(run):
         ({"recipe_flags": ["--max-epoch", "2", "--fp16"]}, "(--fp16, now without it)"),
         ({"recipe_flags": []}, "(no --max-epoch, now --max-epoch 2)"),
         ({"data": {"path": "old", "sha256": {"dict.txt": "0b"}}}, "dict.txt of old differ from bin"),
+        ({"seed": 2}, "another seed (2, now 1)"),
         ({"checkpoint": {"path": "a.pt", "sha256": "0c"}}, "(a.pt, now None)"),
     ],
 )

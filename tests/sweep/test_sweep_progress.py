@@ -118,10 +118,3 @@ def test_a_terminal_has_the_line_redrawn(tmp_path, capsys, monkeypatch):
 )
 def test_duration(seconds, text):
     assert progress.duration(seconds) == text
-
-
-def test_table_and_tail(tmp_path):
-    assert progress.table(["a", "long"], [["bbb", "c"]]) == "a    long\nbbb  c"
-    (tmp_path / "log").write_text("\n".join(str(i) for i in range(40)))
-    assert progress.tail(tmp_path / "log", 3) == ["37", "38", "39"]
-    assert progress.tail(tmp_path / "none") == []

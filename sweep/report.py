@@ -1,0 +1,88 @@
+"""What a command prints before and after its runs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from .command import Job, environment, shown_path
+from .plan import LOG, State
+from .progress import duration, read_log
+from .recipes import Recipe
+from .record import Machine
+from .runner import Outcome
+
+FAILURE_LINES = 15
+
+
+def plan_table(jobs: Sequence[Job]) -> None:
+    """The table before the start."""
+    planned = [job.planned for job in jobs]
+    print(table(["init", "seed", "state"], [[p.run.init, str(p.run.seed), p.intention] for p in planned]))
+    if all(p.state is State.FINISHED for p in planned):
+        print("All runs are finished: nothing to do.")
+    print(flush=True)
+
+
+def dry_run(jobs: Sequence[Job], machine: Machine) -> int:
+    """The plan and the commands, with nothing started."""
+    plan_table(jobs)
+    variables = " ".join(f"{name}={value}" for name, value in environment(machine.threads).items())
+    print(f"export {variables}")
+    for job in jobs:
+        if job.planned.state is not State.FINISHED:
+            print(f"\n# {job.planned.run.name}\n{shlex.join(job.shown)}")
+    return 0
+
+
+def summary(jobs: Sequence[Job], outcomes: Sequence[Outcome], recipe: Recipe) -> int:
+    """The table at the end and what is known of each failure; the exit code."""
+    ended = {outcome.run: outcome for outcome in outcomes}
+    rows = []
+    for run in (job.planned.run for job in jobs):
+        outcome = ended.get(run)
+        progress = outcome.progress if outcome else read_log(run.folder / LOG, recipe)
+        rows.append(
+            [
+                run.init,
+                str(run.seed),
+                "failed" if outcome and outcome.problem else "finished",
+                str(progress.epoch),
+                "-" if progress.best is None else f"{progress.best:.4g}",
+                "-" if progress.best_epoch is None else str(progress.best_epoch),
+                duration(outcome.seconds) if outcome else "skipped",
+            ]
+        )
+    print(
+        "\n"
+        + table(["init", "seed", "status", "epochs", f"best valid {recipe.metric}", "at epoch", "time"], rows)
+    )
+    failures = [outcome for outcome in outcomes if outcome.problem]
+    for outcome in failures:
+        _failure(outcome)
+    return 1 if failures else 0
+
+
+def _failure(outcome: Outcome) -> None:
+    """The end of a failed run's log."""
+    log = outcome.run.folder / LOG
+    print(f"\n{outcome.run.name} failed: {outcome.problem}. The end of {shown_path(log)}:")
+    for line in tail(log):
+        print(f"    {line}")
+
+
+def tail(log: Path, lines: int = FAILURE_LINES) -> list[str]:
+    """The last lines of a log, for the report of a failure."""
+    if not log.is_file():
+        return []
+    return log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """Columns aligned with two spaces between them."""
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [header, *rows]
+    )
