@@ -8,9 +8,11 @@ import http.client
 import os
 import shutil
 import ssl
+import sys
 import time
 import urllib.request
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -76,11 +78,11 @@ def fetch(url: str, target: Path, digest: Digest) -> None:
                     f"{url}: {error}, {ATTEMPTS} times; run the same command again to go on from byte "
                     f"{_size(part)}, or fetch the file by other means and use --from DIR"
                 ) from None
-            time.sleep(PAUSE_SECONDS * 2 ** (attempt - 1))
+            pause = PAUSE_SECONDS * 2 ** (attempt - 1)
+            tqdm.write(f"{url}: {error}; trying again in {pause:g} s", file=sys.stderr)
+            time.sleep(pause)
     try:
-        digest.check(
-            part, url, "what came was removed; try again, or give a mirror's own digest with --sha256"
-        )
+        digest.check(part, url, "what came was removed; try again, or check the digest with the host")
     except UserError:
         _forget(part)
         raise
@@ -94,9 +96,7 @@ def copy(source: Path, target: Path, digest: Digest) -> None:
         return
     if not source.is_file():
         raise UserError(f"{source}: no such file; --from needs a folder that holds {target.name}")
-    digest.check(
-        source, str(source), "fetch it again, or give its digest with --sha256 if it is what you want"
-    )
+    digest.check(source, str(source), "fetch it again, or give --sha256 if this version is what you want")
     with open(source, "rb") as origin, atomic_open(target, "wb") as stream:
         shutil.copyfileobj(origin, stream, CHUNK_BYTES)
 
@@ -114,14 +114,11 @@ def _receive(url: str, part: Path) -> None:
     version, begun = _version_file(part), _size(part)
     if begun and version.exists():
         headers |= {"Range": f"bytes={begun}-", "If-Range": version.read_text(encoding="utf-8")}
+    request = urllib.request.Request(url, headers=headers)
     try:
-        with urllib.request.urlopen(
-            urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS
-        ) as answer:
-            if (
-                answer.status != http.client.PARTIAL_CONTENT
-            ):  # Range not asked for, ignored, or another version
-                begun = 0
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
+            if answer.status != HTTPStatus.PARTIAL_CONTENT:
+                begun = 0  # no range was asked for, or the server ignores it, or has another version
                 _remember_version(part, answer.headers)
             elif not answer.headers.get("Content-Range", "").startswith(f"bytes {begun}-"):
                 _forget(part)
@@ -129,15 +126,12 @@ def _receive(url: str, part: Path) -> None:
             _write(answer, part, begun)
     except HTTPError as error:
         error.close()
-        if (
-            error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE
-        ):  # nothing is missing: the digest decides
-            return
+        if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            return  # nothing is missing; the digest decides whether it is right
+        answered = f"the server answers {error.code} {error.reason}"
         if error.code in RETRIED:
-            raise _BrokenError(f"the server answers {error.code} {error.reason}") from None
-        raise UserError(
-            f"{url}: the server answers {error.code} {error.reason}; give a mirror with --url"
-        ) from None
+            raise _BrokenError(answered) from None
+        raise UserError(f"{url}: {answered}; look for the file elsewhere and use --url or --from") from None
     except URLError as error:
         raise _BrokenError(f"no connection ({error.reason})") from None
     except (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException) as error:

@@ -74,9 +74,7 @@ def write_sample(
     if reviews < 8 or paragraphs < 100:
         raise UserError(f"--reviews {reviews} --paragraphs {paragraphs}: at least 8 and 100 are needed")
     if destdir.exists() and (not destdir.is_dir() or any(destdir.iterdir())):
-        raise UserError(
-            f"{destdir}: exists and is not an empty folder; choose another --destdir or remove it"
-        )
+        raise UserError(f"{destdir}: not an empty folder; choose another --destdir or remove it")
     splits = {"train": reviews, "valid": round(reviews * VALID_SHARE), "test": round(reviews * TEST_SHARE)}
     corpus_valid = round(paragraphs * CORPUS_VALID_SHARE)
     corpus = {"train": paragraphs - corpus_valid, "valid": corpus_valid}
@@ -116,7 +114,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--destdir", type=Path, required=True, metavar="DIR", help="new folder to write")
     parser.add_argument(
-        "--seed", type=int, default=1, help="another seed, another corpus (default: %(default)s)"
+        "--seed", type=int, default=1, metavar="N", help="another seed, another corpus (default: %(default)s)"
     )
     parser.add_argument(
         "--reviews", type=int, default=REVIEWS, metavar="N", help="training reviews (default: %(default)s)"
