@@ -247,7 +247,9 @@ def test_a_resumed_run_does_not_restore_the_initial_checkpoint(sweep, starts):
     (run / "checkpoint_last.pt").write_bytes(b"")
     with zipfile.ZipFile(run / "checkpoint_best.pt", "w") as archive:
         archive.writestr("epoch", "1")
-    assert "resume" in sweep(*words)[1]
+    out = sweep(*words)[1]
+    assert "resume" in out
+    assert "exit code 3" in out  # the trainer's own failure: it could read checkpoint_last.pt
     first, second = (start["argv"] for start in starts(run))
     assert "--restore-file" in first
     assert not {"--restore-file", "--reset-optimizer", "--reset-dataloader", "--reset-meters"} & set(second)
