@@ -7,17 +7,12 @@ and the <mask> that masked-LM training adds. So --size 32000 writes 31,995 piece
 from __future__ import annotations
 
 import argparse
-import io
 import os
-import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, wait
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
 import sentencepiece
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from common.errors import UserError
 from common.files import atomic_write
@@ -25,23 +20,11 @@ from common.files import atomic_write
 from .dictionary import SPECIALS, Dictionary
 from .encoder import all_pieces, load_model, map_text, parse_model
 from .options import add_reading
-from .text import Block, read_text_lines
+from .text import Block
+from .trainer import train_model
 
 MASK = "<mask>"
 OUTSIDE_FILE = len(SPECIALS) + 1  # types that --size counts and dict.txt does not list
-MODEL_SPECIALS = 3  # <unk> <s> </s> of a SentencePiece model trained here
-
-# Fixed, so that the same text and size always give the same model.
-TRAINING = {
-    "model_type": "unigram",
-    "character_coverage": 0.9999,
-    "num_threads": 4,
-    "input_sentence_size": 1_000_000,  # longer corpora are sampled, with the seed below
-    "shuffle_input_sentence": True,
-    "max_sentence_length": 65_536,  # bytes; SentencePiece's own 4,192 would skip long reviews
-    "minloglevel": 2,
-}
-SEED = 1
 EXAMPLES = """examples:
   python -m preprocess vocabulary --sentencepiece-model sentencepiece.bpe.model \\
       --text news.txt.xz novels.txt.xz --size 32000 --output dict.txt
@@ -65,11 +48,11 @@ def build_vocabulary(
     """
     pieces = all_pieces(model)
     ids = np.flatnonzero([_fits_dictionary(model, i, piece) for i, piece in enumerate(pieces)])
-    wanted = size - OUTSIDE_FILE
-    if not 0 < wanted <= len(ids):
+    wanted = _pieces(size)
+    if wanted > len(ids):
         raise UserError(
-            f"--size {size}: the SentencePiece model has {len(ids):,} pieces, "
-            f"so give a size from {OUTSIDE_FILE + 1} to {len(ids) + OUTSIDE_FILE}"
+            f"--size {size}: the SentencePiece model has {len(ids):,} pieces; "
+            f"give {len(ids) + OUTSIDE_FILE} at most"
         )
     counts = count_pieces(model, texts, normalize_apostrophes=normalize_apostrophes, workers=workers)
     most_frequent = ids[np.argsort(-counts[ids], kind="stable")[:wanted]]
@@ -100,56 +83,11 @@ def count_pieces(
     return total
 
 
-def train_model(texts: Sequence[str], size: int, *, normalize_apostrophes: bool = False) -> bytes:
-    """Train a unigram SentencePiece model with `size - 5` pieces; returns the content of its file.
-
-    Unigram language model of Kudo 2018 (https://aclanthology.org/P18-1007), by the sentencepiece library.
-    """
+def _pieces(size: int) -> int:
+    """How many pieces dict.txt lists for a network of `size` types."""
     if size <= OUTSIDE_FILE:
-        raise UserError(f"--size {size}: give more than {OUTSIDE_FILE}")
-    writer = io.BytesIO()
-    sentencepiece.set_random_generator_seed(SEED)
-    train = partial(
-        sentencepiece.SentencePieceTrainer.train,
-        sentence_iterator=_all_lines(texts, normalize_apostrophes),
-        model_writer=writer,
-        vocab_size=size - OUTSIDE_FILE + MODEL_SPECIALS,
-        **TRAINING,
-    )
-    try:
-        _wait_for(train, "train pieces")
-    except RuntimeError as error:
-        raise UserError(
-            f"{texts[0]}: SentencePiece cannot train {size - OUTSIDE_FILE:,} pieces on this text ({error}); "
-            f"give more text or a smaller --size"
-        ) from None
-    return writer.getvalue()
-
-
-def _all_lines(texts: Sequence[str], normalize_apostrophes: bool) -> Iterable[str]:
-    for path in texts:
-        yield from read_text_lines(path, normalize_apostrophes=normalize_apostrophes)
-
-
-def _wait_for(function: Callable[[], object], progress: str) -> None:
-    """Call `function` on a thread of its own and show the time it takes.
-
-    SentencePiece's trainer would keep Ctrl-C waiting for minutes, and draws its random numbers from a
-    generator that each thread seeds once: a fresh thread begins with our seed.
-    """
-    outcome: Future[object] = Future()
-
-    def call() -> None:
-        try:
-            outcome.set_result(function())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=call, daemon=True).start()
-    with tqdm(desc=progress, bar_format="{desc}: {elapsed}", leave=False, disable=None) as clock:
-        while not wait([outcome], timeout=1).done:
-            clock.refresh()
-    outcome.result()
+        raise UserError(f"--size {size}: give more than {OUTSIDE_FILE}, which are not pieces of text")
+    return size - OUTSIDE_FILE
 
 
 def _fits_dictionary(model: sentencepiece.SentencePieceProcessor, i: int, piece: str) -> bool:
@@ -194,7 +132,7 @@ def run(args: argparse.Namespace) -> None:
         if os.path.exists(path) and not args.overwrite:
             raise UserError(f"{path}: exists; choose another name or pass --overwrite")
     if args.train:
-        content = train_model(args.text, args.size, **options)
+        content = train_model(args.text, _pieces(args.size), **options)
         model = parse_model(content, args.sentencepiece_model)
     else:
         model = load_model(args.sentencepiece_model)

@@ -1,0 +1,71 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+import sentencepiece
+from conftest import REPOSITORY
+
+from preprocess.trainer import sample, train_model
+
+
+@pytest.fixture
+def text(tmp_path, lines):
+    (tmp_path / "text").write_text("\n".join(lines) + "\nj’ai\n" * 9, encoding="utf-8")
+    return str(tmp_path / "text")
+
+
+def test_same_model_each_time(text):
+    first, second = (train_model([text], 57) for _ in range(2))
+    assert first == second
+    assert len(sentencepiece.SentencePieceProcessor(model_proto=first)) == 57 + 3
+
+
+def test_sample_is_fair_and_the_same_each_time():
+    lines = [str(i) for i in range(2000)]
+    sampled = sample(iter(lines), 500)
+    assert sampled == sample(iter(lines), 500)
+    assert len(set(sampled)) == 500
+    # Of each quarter 125 +- 9.7 are expected; 5 standard deviations are allowed.
+    quarters = Counter(int(line) // 500 for line in sampled)
+    assert all(abs(quarters[i] - 125) < 49 for i in range(4))
+    assert sample(iter(lines), 5000) == lines
+
+
+def test_apostrophes(text):
+    models = [train_model([text], 50, normalize_apostrophes=normalize) for normalize in (False, True)]
+    known = [sentencepiece.SentencePieceProcessor(model_proto=model).piece_to_id("’") > 0 for model in models]
+    assert known == [True, False]
+
+
+def test_interrupt_ends_it_at_once(tmp_path):
+    """A text that never ends, so that only the signal can end the training."""
+    os.mkfifo(tmp_path / "endless")
+    options = ["--sentencepiece-model", str(tmp_path / "own.model"), "--output", str(tmp_path / "dict.txt")]
+    options += ["--train", "--size", "100", "--text", str(tmp_path / "endless")]
+    # Where a shell starts the tests in the background, children inherit an ignored SIGINT.
+    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    script += "from preprocess.__main__ import main; raise SystemExit(main())"
+    command = [sys.executable, "-c", script, "vocabulary", *options]
+    with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as process:
+        with open(tmp_path / "endless", "w") as endless:  # opens once the trainer reads
+            endless.write("un livre\n")
+            endless.flush()
+            time.sleep(0.1)
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=20)
+        assert (process.returncode, error) == (130, "interrupted\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["endless"]
+
+
+def test_killed_trainer_is_named(text, monkeypatch):
+    monkeypatch.setattr("preprocess.trainer._train", _die)
+    with pytest.raises(Exception, match="was killed"):
+        train_model([text], 57)
+
+
+def _die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
