@@ -104,17 +104,17 @@ def map_text(
     function: Callable[[Block], Result], paths: Sequence[str], *, workers: int, progress: str
 ) -> Iterator[Result]:
     """`function` of every block of the files, in order, on `workers` threads, with a progress bar."""
-    blocks = (block for path in paths for block in read_blocks(path))
     with tqdm(
         total=disk_bytes(paths), unit="B", unit_scale=True, desc=progress, leave=False, disable=None
     ) as bar:
 
-        def advance() -> Iterator[Block]:
-            for block in blocks:
-                yield block
-                bar.update(block.file_bytes)
+        def blocks() -> Iterator[Block]:
+            for path in paths:
+                for block in read_blocks(path):
+                    yield block
+                    bar.update(block.file_bytes)
 
-        yield from _ordered_map(function, advance(), workers)
+        yield from _ordered_map(function, blocks(), workers)
 
 
 def _ordered_map(
