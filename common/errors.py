@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from types import TracebackType
@@ -38,6 +39,10 @@ def one_line_errors(main: Callable[..., int | None]) -> Callable[..., int]:
     def wrapped(*args: object, **kwargs: object) -> int:
         try:
             return main(*args, **kwargs) or 0
+        except BrokenPipeError:
+            # The reader of a pipe has gone (`| head`): nothing is left to say, not even at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
         except (Exception, KeyboardInterrupt) as error:
             line = one_line(error)
             if line is None:

@@ -60,7 +60,9 @@ def validate(manifest: object, where: str | os.PathLike[str]) -> Manifest:
         if key not in manifest:
             raise UserError(f"{where}: key '{key}' is missing; delete the run folder and run it again")
         if not isinstance(manifest[key], kind) or isinstance(manifest[key], bool):
-            raise UserError(f"{where}: key '{key}' has the wrong type; delete the run folder and run it again")
+            raise UserError(
+                f"{where}: key '{key}' has the wrong type; delete the run folder and run it again"
+            )
     if manifest["schema"] != SCHEMA:
         raise UserError(f"{where}: schema {manifest['schema']}, but this version reads {SCHEMA}")
     if manifest["status"] not in STATUSES:

@@ -11,6 +11,7 @@ import argparse
 import collections
 import os
 import pickle
+import re
 import typing
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ ENUMS = [
     for value in vars(constants).values()
     if isinstance(value, type) and issubclass(value, constants.Enum)
 ]
+# What torch.load raises on files that are cut, empty or of another kind.
+DAMAGED = (RuntimeError, OSError, EOFError, ValueError, KeyError, AttributeError, TypeError, OverflowError)
 ALLOWED = CONFIGURATION + NUMPY + ENUMS
 
 
@@ -77,12 +80,13 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such checkpoint")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise UserError(f"{path}: {reason(error)}") from None
-    except (RuntimeError, EOFError, ValueError, KeyError, AttributeError, TypeError, OverflowError):
-        raise UserError(f"{path}: not a checkpoint, or cut short; copy or train it again") from None
+    with path.open("rb") as stream:
+        try:
+            state = torch.load(stream, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            raise UserError(f"{path}: {reason(error)}") from None
+        except DAMAGED:
+            raise UserError(f"{path}: not a checkpoint, or cut short; copy or train it again") from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UserError(f"{path}: not a fairseq checkpoint (no key 'model')")
     return state
@@ -90,11 +94,8 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def reason(error: pickle.UnpicklingError) -> str:
     """Why torch refused a file, as one clause."""
-    text = str(error)
-    marker = "Unsupported global: GLOBAL "
-    if marker in text:
-        name = text.split(marker, 1)[1].split()[0]
-        return f"refused: it would run or build {name}, which is no part of a fairseq checkpoint"
+    if found := re.search(r"GLOBAL (\S+)", str(error)):
+        return f"refused: it would run or build {found[1]}, which is no part of a fairseq checkpoint"
     return "not a checkpoint that can be read without running code from it, or cut short"
 
 

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
+from fairseq.models.roberta.model import RobertaModel
 
 from common.errors import UserError, one_line_errors
 
@@ -74,14 +75,14 @@ def build(args: argparse.Namespace) -> BaseFairseqModel:
     if args.arch not in ARCH_CONFIG_REGISTRY:
         known = ", ".join(name for name in ARCH_CONFIG_REGISTRY if name.startswith("roberta"))
         raise UserError(f"--arch {args.arch}: no such architecture; the RoBERTa ones are {known}")
+    if not issubclass(ARCH_MODEL_REGISTRY[args.arch], RobertaModel):
+        raise UserError(f"--arch {args.arch} is not a RoBERTa")
     dictionary = Dictionary()
     for index in range(args.vocabulary - SPECIAL_SYMBOLS):
         dictionary.add_symbol(f"piece{index}")
     ARCH_CONFIG_REGISTRY[args.arch](args)
     task = SimpleNamespace(source_dictionary=dictionary, max_positions=lambda: args.max_positions)
     model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
-    if not hasattr(model, "register_classification_head"):
-        raise UserError(f"--arch {args.arch} is not a RoBERTa")
     model.register_classification_head(HEAD_NAME, num_classes=args.num_classes)
     return model
 

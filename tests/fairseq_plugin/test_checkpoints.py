@@ -1,0 +1,127 @@
+"""Safe loading: what fairseq writes is read, what runs code is not."""
+
+import argparse
+import os
+import pickle
+import shutil
+import zipfile
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from data_folders import write_data
+from fairseq.models.roberta import RobertaModel
+from omegaconf import OmegaConf
+from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
+
+from common.errors import UserError
+from fairseq_plugin.checkpoints import load_checkpoint, save_weights
+
+
+class Executes:
+    """A pickle of this object creates a file when it is loaded without care."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def checkpoint(**extra):
+    return {"model": OrderedDict(weight=torch.ones(2)), "cfg": None, **extra}
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A checkpoint that fairseq's trainer wrote, optimizer state included."""
+    data = write_data(tmp_path / "data")
+    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST])
+    iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
+    trainer.train_step([next(iterator.next_epoch_itr())])
+    save(trainer, tmp_path / "model.pt")
+    return tmp_path / "model.pt", trainer, data
+
+
+def test_fairseqs_own_checkpoint_loads(trained):
+    path, trainer, _ = trained
+    state = load_checkpoint(path)
+    for name, value in trainer.get_model().state_dict().items():
+        assert torch.equal(state["model"][name], value)
+    assert isinstance(state["cfg"]["model"], argparse.Namespace)
+
+
+def test_configurations_of_older_versions_load(tmp_path):
+    cfg = OmegaConf.create({"task": {"data": "x", "lr": [0.1], "on": True, "n": 3}, "model": None})
+    torch.save(checkpoint(cfg=cfg, args=argparse.Namespace(arch="roberta")), tmp_path / "old.pt")
+    state = load_checkpoint(tmp_path / "old.pt")
+    assert state["cfg"] == cfg
+    assert state["args"].arch == "roberta"
+
+
+def test_numpy_metrics_load(tmp_path):
+    torch.save(
+        checkpoint(extra_state={"best": np.float64(81.5), "steps": np.int64(3)}), tmp_path / "numpy.pt"
+    )
+    assert load_checkpoint(tmp_path / "numpy.pt")["extra_state"] == {"best": 81.5, "steps": 3}
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy pickle"])
+@pytest.mark.parametrize("place", ["cfg", "extra_state", "model"])
+def test_a_pickle_that_runs_code_is_refused(tmp_path, place, legacy):
+    path, mark = tmp_path / "evil.pt", tmp_path / "executed"
+    torch.save(checkpoint(**{place: {"x": Executes(mark)}}), path, _use_new_zipfile_serialization=not legacy)
+    with pytest.raises(UserError, match=r"evil\.pt: refused: it would run or build .*mkdir"):
+        load_checkpoint(path)
+    assert not mark.exists()
+    # The file does run code for a loader that lets it: the test is of something.
+    torch.load(path, weights_only=False)
+    assert mark.exists()
+
+
+def test_it_is_refused_even_if_the_environment_asks_for_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    torch.save(checkpoint(cfg=Executes(tmp_path / "executed")), tmp_path / "evil.pt")
+    with pytest.raises(UserError):
+        load_checkpoint(tmp_path / "evil.pt")
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"not a checkpoint", pickle.dumps({"a": 1})])
+def test_files_that_are_no_checkpoints(tmp_path, content):
+    (tmp_path / "x.pt").write_bytes(content)
+    with pytest.raises(UserError, match=r"x\.pt: not a "):
+        load_checkpoint(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
+def test_cut_short(trained, share):
+    path, _, _ = trained
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(UserError, match=r"model\.pt: not a checkpoint.*cut short"):
+        load_checkpoint(path)
+
+
+def test_missing_and_other_files(tmp_path):
+    with pytest.raises(UserError, match=r"none\.pt: no such checkpoint"):
+        load_checkpoint(tmp_path / "none.pt")
+    torch.save({"weights": 1}, tmp_path / "other.pt")
+    with pytest.raises(UserError, match="no key 'model'"):
+        load_checkpoint(tmp_path / "other.pt")
+    with zipfile.ZipFile(tmp_path / "archive.pt", "w") as archive:
+        archive.writestr("readme", "text")
+    with pytest.raises(UserError, match=r"archive\.pt: not a checkpoint"):
+        load_checkpoint(tmp_path / "archive.pt")
+
+
+def test_saved_weights_are_smaller_and_load_in_fairseq(trained):
+    path, trainer, data = trained
+    folder = path.parent / "released"
+    save_weights(path, folder / "model.pt")
+    assert (folder / "model.pt").stat().st_size < path.stat().st_size / 2
+    shutil.copy(data / "input0" / "dict.txt", folder)
+    model = RobertaModel.from_pretrained(str(folder), "model.pt", data_name_or_path=str(data), bpe=None)
+    for name, value in trainer.get_model().state_dict().items():
+        assert torch.equal(model.model.state_dict()[name], value)

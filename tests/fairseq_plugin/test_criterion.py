@@ -1,0 +1,94 @@
+"""Metrics against scikit-learn, and their sums over batches and workers."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from fairseq.logging import metrics
+from sklearn import metrics as sklearn
+
+from fairseq_plugin import criterion
+from fairseq_plugin.criterion import SentenceClassificationCriterion
+
+METRICS = {
+    "accuracy": lambda gold, predicted: 100 * sklearn.accuracy_score(gold, predicted),
+    "macro_f1": lambda gold, predicted: sklearn.f1_score(gold, predicted, average="macro"),
+    "mcc": sklearn.matthews_corrcoef,
+}
+
+
+class Logits(torch.nn.Module):
+    """A model that returns what the test wants."""
+
+    def forward(self, logits, **_):
+        return logits, {}
+
+
+def logging_output(gold, predicted, classes):
+    logits = torch.nn.functional.one_hot(torch.tensor(predicted), classes).float()
+    sample = {"net_input": {"logits": logits}, "target": torch.tensor(gold).view(-1, 1), "ntokens": len(gold)}
+    cfg = SimpleNamespace(classification_head_name="head")
+    task = SimpleNamespace(target_dictionary=None)
+    loss, size, output = SentenceClassificationCriterion(cfg, task)(Logits(), sample)
+    assert size == len(gold)
+    assert loss.item() == pytest.approx(
+        torch.nn.functional.cross_entropy(logits, torch.tensor(gold), reduction="sum").item()
+    )
+    return output
+
+
+def reduced(*worker_outputs):
+    """The logged values after batches of outputs, one list per update."""
+    metrics.reset()
+    with metrics.aggregate(new_root=True) as meters:
+        for outputs in worker_outputs:
+            SentenceClassificationCriterion.reduce_metrics(outputs)
+    return meters.get_smoothed_values()
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_to_scikit_learn_over_batches_and_workers(classes, seed):
+    rng = np.random.default_rng(seed)
+    gold = rng.integers(0, classes, 60).tolist()
+    predicted = [g if rng.random() < 0.6 else int(rng.integers(0, classes)) for g in gold]
+    outputs = [logging_output(gold[i : i + 7], predicted[i : i + 7], classes) for i in range(0, 60, 7)]
+    # Two workers whose outputs fairseq has summed, then a third update of one worker.
+    summed = {key: sum(o[key] for o in outputs[:4]) for key in outputs[0]}
+    logged = reduced([summed], outputs[4:6], outputs[6:])
+    for name, reference in METRICS.items():
+        assert logged[name] == pytest.approx(reference(gold, predicted), abs=1e-12), name
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted"), [([0, 0, 0], [0, 0, 0]), ([0, 1, 0], [0, 0, 0]), ([0, 0], [1, 1]), ([1], [1])]
+)
+def test_degenerate_cases_as_scikit_learn(gold, predicted):
+    logged = reduced([logging_output(gold, predicted, 2)])
+    assert logged["mcc"] == sklearn.matthews_corrcoef(gold, predicted)
+    assert logged["macro_f1"] == pytest.approx(sklearn.f1_score(gold, predicted, average="macro"))
+
+
+def test_values_are_not_rounded():
+    logged = reduced([logging_output([0] * 7, [0, 0, 0, 0, 0, 1, 1], 2)])
+    assert logged["accuracy"] == 500 / 7
+
+
+def test_the_matrix_survives_a_checkpoint():
+    output = logging_output([0, 1, 1], [0, 1, 0], 2)
+    metrics.reset()
+    with metrics.aggregate("train"):
+        SentenceClassificationCriterion.reduce_metrics([output])
+        state = metrics.state_dict()
+    metrics.reset()
+    metrics.load_state_dict(state)
+    with metrics.aggregate("train"):
+        SentenceClassificationCriterion.reduce_metrics([output])
+    meters = metrics.get_meters("train")
+    assert criterion.confusion_matrix(meters).tolist() == [[2, 0], [2, 2]]
+    assert meters.get_smoothed_value("accuracy") == pytest.approx(400 / 6)
+
+
+def test_an_empty_update_logs_nothing():
+    assert reduced([{"sample_size": 0}]) == {}

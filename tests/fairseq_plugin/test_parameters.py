@@ -1,0 +1,63 @@
+"""The table of parameters."""
+
+import dataclasses
+
+import pytest
+
+from fairseq_plugin import parameters
+
+
+def totals(capsys, *flags):
+    assert parameters.main(list(flags)) == 0
+    return capsys.readouterr().out
+
+
+def test_reference_totals(capsys):
+    printed = totals(capsys)
+    for total in ("22,829,056", "22,807,552", "23,388,418"):
+        assert f"**{total}**" in printed
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--arch roberta_base --vocabulary 5000 --max-positions 64",
+        "--encoder-layers 1 --encoder-embed-dim 8 --encoder-ffn-embed-dim 20 --encoder-attention-heads 2 "
+        "--vocabulary 100 --max-positions 16 --num-classes 5",
+    ],
+)
+def test_formula_and_model_agree_for_other_sizes(capsys, flags):
+    for line in totals(capsys, *flags.split()).splitlines()[2:-3]:
+        _, _, _, value, count, _ = line.split("|")
+        assert value.strip() == count.strip() != "0"
+
+
+def test_a_wrong_formula_is_an_error(capsys, monkeypatch):
+    wrong = [
+        dataclasses.replace(c, formula="V") if c.name == "layer norms" else c for c in parameters.COMPONENTS
+    ]
+    monkeypatch.setattr(parameters, "COMPONENTS", wrong)
+    assert parameters.main([]) == 1
+    assert "disagree on: layer norms" in capsys.readouterr().err
+
+
+def test_a_parameter_without_component_is_an_error(monkeypatch):
+    monkeypatch.setattr(parameters, "COMPONENTS", parameters.COMPONENTS[1:])
+    with pytest.raises(ValueError, match="embed_tokens"):
+        parameters.main([])
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--arch", "roberta_tiny"], "no such architecture"),
+        (["--arch", "transformer_lm"], "not a RoBERTa"),
+        (["--vocabulary", "3"], "--vocabulary 3"),
+        (["--encoder-embed-dim", "10", "--encoder-attention-heads", "3"], "no multiple"),
+    ],
+)
+def test_wrong_flags_get_one_line(capsys, flags, said):
+    assert parameters.main(flags) == 1
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1

@@ -1,0 +1,196 @@
+"""The packed model against fairseq's own."""
+
+import argparse
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from fairseq.models.roberta.model import RobertaModel
+
+from common.errors import UserError
+from fairseq_plugin.roberta import RobertaSmall
+
+HEAD = "sentence_classification_head"
+LENGTHS = (20, 3, 11, 1, 14)
+PAD = 1
+# Rounding of fp32 sums in another order; logits and gradients are of size 0.1 to 10.
+TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}
+
+
+def dictionary(pieces=50):
+    words = Dictionary()
+    for i in range(pieces):
+        words.add_symbol(f"piece{i}")
+    return words
+
+
+def arguments(**changes):
+    sizes = {
+        "encoder_layers": 3,
+        "encoder_embed_dim": 24,
+        "encoder_ffn_embed_dim": 40,
+        "encoder_attention_heads": 4,
+        "max_positions": 32,
+        "precision": "fp32",
+    }
+    return argparse.Namespace(**{**sizes, **changes})
+
+
+def build(kind=RobertaSmall, **changes):
+    torch.manual_seed(0)
+    model = kind.build_model(arguments(**changes), SimpleNamespace(source_dictionary=dictionary()))
+    model.register_classification_head(HEAD, num_classes=3)
+    return model.eval()
+
+
+def sentences(lengths=LENGTHS):
+    """Token ids (B, L), padded on the right."""
+    torch.manual_seed(1)
+    tokens = torch.full((len(lengths), max(lengths)), PAD)
+    for row, length in zip(tokens, lengths, strict=True):
+        row[:length] = torch.randint(4, 50, (length,))
+    return tokens
+
+
+def logits_and_gradients(model, tokens):
+    model.zero_grad()
+    logits, _ = model(tokens, features_only=True, classification_head_name=HEAD)
+    logits.pow(2).sum().backward()
+    return logits, {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.fixture(params=[{}, {"encoder_normalize_before": True}], ids=["post-norm", "pre-norm"])
+def pair(request):
+    """Stock fairseq and ours, with the weights of stock, some made less tame than at the start."""
+    stock, ours = build(RobertaModel, **request.param), build(**request.param)
+    with torch.no_grad():
+        for parameter in stock.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    ours.load_state_dict(stock.state_dict())
+    return stock, ours
+
+
+def test_sizes_are_the_reference():
+    model = RobertaSmall.build_model(
+        argparse.Namespace(), SimpleNamespace(source_dictionary=dictionary(31996))
+    )
+    encoder = model.encoder.sentence_encoder
+    layer = encoder.layers[0]
+    assert len(encoder.layers) == 4
+    assert tuple(encoder.embed_tokens.weight.shape) == (32000, 512)
+    assert tuple(layer.fc1.weight.shape) == (512, 512)
+    assert layer.self_attn.num_heads == 8
+    assert model.max_positions() == 256
+    assert (model.args.dropout, model.args.attention_dropout) == (0.1, 0.1)
+    encoder_parameters = sum(p.numel() for n, p in model.named_parameters() if "lm_head" not in n)
+    assert encoder_parameters == 22_829_056
+
+
+def test_state_dicts_are_interchangeable():
+    stock, ours = build(RobertaModel), build()
+    theirs, shapes = ({k: v.shape for k, v in m.state_dict().items()} for m in (stock, ours))
+    assert shapes == theirs
+    stock.load_state_dict(ours.state_dict())
+    ours.load_state_dict(stock.state_dict())
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, (9, 9, 9)], ids=["padded batch", "no padding"])
+def test_logits_and_gradients_equal_stock(pair, lengths):
+    tokens = sentences(lengths)
+    (theirs, their_gradients), (ours, our_gradients) = (logits_and_gradients(m, tokens) for m in pair)
+    torch.testing.assert_close(ours, theirs, **TOLERANCE)
+    assert our_gradients.keys() == their_gradients.keys()
+    for name, gradient in their_gradients.items():
+        torch.testing.assert_close(
+            our_gradients[name], gradient, **TOLERANCE, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, (9, 9, 9)], ids=["padded batch", "no padding"])
+def test_features_hidden_states_and_lm_scores_equal_stock(pair, lengths):
+    stock, ours = pair
+    tokens = sentences(lengths)
+    real = tokens.ne(PAD)
+    masked = real & (torch.rand(tokens.shape) < 0.4)
+    torch.testing.assert_close(
+        ours(tokens, masked_tokens=masked)[0], stock(tokens, masked_tokens=masked)[0], **TOLERANCE
+    )
+    features, extra = ours(tokens, features_only=True, return_all_hiddens=True)
+    their_features, their_extra = stock(tokens, features_only=True, return_all_hiddens=True)
+    torch.testing.assert_close(features[real], their_features[real], **TOLERANCE)
+    assert len(extra["inner_states"]) == len(their_extra["inner_states"])
+    for state, theirs in zip(extra["inner_states"], their_extra["inner_states"], strict=True):
+        torch.testing.assert_close(state.transpose(0, 1)[real], theirs.transpose(0, 1)[real], **TOLERANCE)
+
+
+def test_token_embeddings_can_be_given(pair):
+    tokens = sentences()
+    embedded = [model.encoder.sentence_encoder.embed_tokens(tokens) for model in pair]
+    theirs, ours = (
+        model.encoder.sentence_encoder(tokens, token_embeddings=e)["encoder_out"][0].transpose(0, 1)
+        for model, e in zip(pair, embedded, strict=True)
+    )
+    torch.testing.assert_close(ours[tokens.ne(PAD)], theirs[tokens.ne(PAD)], **TOLERANCE)
+
+
+def test_a_sentence_does_not_see_its_neighbours():
+    model, tokens = build(), sentences()
+    together = model(tokens, classification_head_name=HEAD)[0]
+    alone = torch.cat([model(row[row.ne(PAD)][None], classification_head_name=HEAD)[0] for row in tokens])
+    torch.testing.assert_close(together, alone, **TOLERANCE)
+
+
+def test_dropout_is_applied_in_training_only():
+    model, tokens = build(dropout=0.5, attention_dropout=0.5), sentences()
+
+    def logits():
+        return model(tokens, classification_head_name=HEAD)[0]
+
+    assert torch.equal(logits(), logits())
+    model.train()
+    assert not torch.equal(logits(), logits())
+
+
+def test_attention_dropout_alone_changes_the_result():
+    model = build(dropout=0.0, attention_dropout=0.5, pooler_dropout=0.0).train()
+    tokens = sentences()
+    first, second = (model(tokens, classification_head_name=HEAD)[0] for _ in range(2))
+    assert not torch.equal(first, second)
+
+
+def test_bf16_is_near_fp32():
+    exact, rounded = build(), build(precision="bf16")
+    rounded.load_state_dict(exact.state_dict())
+    tokens = sentences()
+    a, b = (m(tokens, classification_head_name=HEAD)[0].float() for m in (exact, rounded))
+    assert not torch.equal(a, b)
+    torch.testing.assert_close(a, b, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_cuda_equals_cpu(precision):
+    tokens = sentences()
+    cpu, gpu = build(), build(precision=precision).cuda()
+    a = cpu(tokens, classification_head_name=HEAD)[0]
+    b = gpu(tokens.cuda(), classification_head_name=HEAD)[0].float().cpu()
+    torch.testing.assert_close(a, b, rtol=0.05, atol=0.05 if precision == "bf16" else 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"encoder_attention_heads": 5}, "--encoder-attention-heads 5"),
+        ({"tokens_per_sample": 64}, "--tokens-per-sample 64"),
+        ({"encoder_layerdrop": 0.1}, "--encoder padded"),
+        ({"quant_noise_pq": 0.1}, "--encoder padded"),
+    ],
+)
+def test_contradictory_sizes_are_refused(changes, said):
+    with pytest.raises(UserError, match=said):
+        build(**changes)
+
+
+def test_layer_drop_works_padded():
+    assert build(encoder_layerdrop=0.1, encoder_kind="padded")(sentences())[0].shape[0] == len(LENGTHS)

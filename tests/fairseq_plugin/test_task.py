@@ -1,0 +1,160 @@
+"""The task's data against stock `sentence_prediction`, and its checks."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from data_folders import EOS, FIRST_PIECE, write_data, write_dictionary, write_split
+from fairseq import tasks
+from training import INPUT, OURS, SIZES, SLOW, STEPS, STOCK, configuration
+
+from common.errors import UserError
+
+
+def task_of(arguments):
+    return tasks.setup_task(configuration(arguments).task)
+
+
+def ours(data, *flags):
+    return task_of([data, *OURS, *INPUT, *STEPS, *SIZES, *SLOW, *flags])
+
+
+def stock(data, *flags):
+    return task_of([data, *STOCK, *INPUT, *STEPS, *SIZES, "--optimizer", "adam", *flags])
+
+
+def items(task, split="train"):
+    dataset = task.load_dataset(split)
+    order = dataset.ordered_indices()
+    batch = dataset.collater([dataset[i] for i in order])
+    return order, batch
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--no-shuffle"],
+        ["--max-positions", "8"],
+        ["--max-positions", "8", "--shorten-method", "random_crop"],
+        ["--max-positions", "64", "--shorten-method", "none"],
+        ["--max-positions", "8", "--shorten-data-split-list", "valid"],
+        ["--seed", "7"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("pairs", [False, True], ids=["sentence", "pair"])
+def test_batches_equal_stock(tmp_path, flags, pairs):
+    data = write_data(tmp_path, pairs=pairs)
+    (our_order, a), (their_order, b) = items(ours(data, *flags)), items(stock(data, *flags))
+    assert np.array_equal(our_order, their_order)
+    for key in ("src_tokens", "src_lengths"):
+        assert torch.equal(a["net_input"][key], b["net_input"][key])
+    for key in ("target", "ntokens", "nsentences"):
+        assert np.array_equal(a[key], b[key])
+
+
+def test_keep_eos_puts_it_back_where_it_was_cut(tmp_path):
+    data = write_data(tmp_path)
+    (_, cut), (_, kept) = (
+        items(ours(data, "--max-positions", "8", *flags)) for flags in ([], ["--keep-eos"])
+    )
+    before, after = cut["net_input"]["src_tokens"], kept["net_input"]["src_tokens"]
+    last = cut["net_input"]["src_lengths"] - 1
+    rows = torch.arange(len(before))
+    assert (before[rows, last] != EOS).any()
+    assert (after[rows, last] == EOS).all()
+    before[rows, last] = after[rows, last] = EOS
+    assert torch.equal(before, after)
+
+
+def test_classes_are_counted_and_named(tmp_path):
+    data = write_data(tmp_path, classes=("négatif", "neutre", "positif"), sizes={"train": 9})
+    task = ours(data)
+    assert task.class_names == ["négatif", "neutre", "positif"]
+    assert task.cfg.num_classes == 3
+    model = task.build_model(configuration([data, *OURS, *INPUT, *STEPS, *SIZES, *SLOW]).model)
+    assert model.classification_heads["sentence_classification_head"].out_proj.out_features == 3
+    assert sorted(items(task)[1]["target"].view(-1).tolist()) == [0] * 3 + [1] * 3 + [2] * 3
+
+
+def test_fillers_of_the_label_dictionary_are_no_classes(tmp_path):
+    data = write_data(tmp_path)
+    write_dictionary(data / "label" / "dict.txt", ["0", "1", "madeupword0000", "madeupword0001"])
+    assert ours(data).cfg.num_classes == 2
+
+
+def cut_bin(data):
+    path = data / "input0" / "train.bin"
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def foreign_dictionary(data):
+    write_dictionary(data / "input0" / "dict.txt", ["a", "b", "c"])
+
+
+def one_label_too_few(data):
+    write_split(data / "label", "train", [[FIRST_PIECE]] * 47)
+
+
+def two_labels_on_a_line(data):
+    write_split(data / "label", "train", [[FIRST_PIECE]] * 20 + [[FIRST_PIECE] * 2] + [[FIRST_PIECE]] * 27)
+
+
+def unknown_label(data):
+    write_split(data / "label", "train", [[FIRST_PIECE]] * 30 + [[3]] + [[FIRST_PIECE]] * 17)
+
+
+WRONG = {
+    "no such split": (
+        lambda data: (data / "input0" / "train.bin").unlink(),
+        r"train\.bin: no such file; splits here",
+    ),
+    "no labels": (lambda data: shutil.rmtree(data / "label"), r"label/dict\.txt: no such file"),
+    "cut .bin": (cut_bin, r"train\.bin: \d+ bytes, but its index counts"),
+    "cut .idx": (lambda d: (d / "input0" / "train.idx").write_bytes(b"MMID"), r"train\.idx: not an index"),
+    "empty .idx": (lambda d: (d / "input0" / "train.idx").write_bytes(b""), r"train\.idx: not an index"),
+    "foreign dictionary": (foreign_dictionary, r"sentence \d+: token \d+, but .*dict\.txt has"),
+    "malformed dictionary": (
+        lambda d: (d / "input0" / "dict.txt").write_text("a b c\n"),
+        r"not a fairseq dictionary",
+    ),
+    "fewer labels than sentences": (one_label_too_few, r"48 in input0 but 47 in label"),
+    "two labels": (two_labels_on_a_line, r"sentence 21: 2 labels instead of one"),
+    "unknown label": (unknown_label, r"sentence 31: a label that .*dict\.txt does not name \(it has 0, 1\)"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_data_is_refused(tmp_path, wrong):
+    data = write_data(tmp_path)
+    spoil, said = WRONG[wrong]
+    spoil(data)
+    with pytest.raises(UserError, match=said):
+        ours(data).load_dataset("train")
+
+
+def test_pairs_of_different_counts_are_refused(tmp_path):
+    data = write_data(tmp_path, pairs=True)
+    write_split(data / "input1", "train", [[5]] * 3)
+    with pytest.raises(UserError, match="48 in input0 but 3 in input1"):
+        ours(data).load_dataset("train")
+
+
+def test_fewer_classes_than_labels_are_refused(tmp_path):
+    with pytest.raises(UserError, match=r"--num-classes 1, but .* names 2 labels: 0, 1"):
+        ours(write_data(tmp_path), "--num-classes", "1")
+
+
+def test_resuming_on_other_data_is_refused(tmp_path):
+    first = ours(write_data(tmp_path / "a"))
+    state = first.get_checkpoint_dict()["SentenceClassificationTask"]
+    first.set_checkpoint_dict(state)
+    with pytest.raises(UserError, match="not the labels that the run began with"):
+        ours(write_data(tmp_path / "b", classes=("bad", "good"))).set_checkpoint_dict(state)
+    other = write_data(tmp_path / "c")
+    write_dictionary(Path(other) / "input0" / "dict.txt", [f"other{i}" for i in range(40)])
+    with pytest.raises(UserError, match="not the dictionary"):
+        ours(other).set_checkpoint_dict(state)

@@ -1,0 +1,98 @@
+"""fairseq-train with the plugin: parity with stock, logs, resuming, errors."""
+
+import shlex
+
+import pytest
+import torch
+from data_folders import write_data
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from training import FAST, INPUT, OURS, SIZES, SLOW, STEPS, STOCK, fairseq_train, losses_and_accuracy
+
+UPDATES = 50
+NO_DROPOUT = shlex.split("--dropout 0 --attention-dropout 0")
+LENGTH = shlex.split("--max-epoch 2 --no-epoch-checkpoints")
+SUBSETS = shlex.split(
+    "--valid-subset valid,test --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric"
+)
+LOGS = shlex.split("--no-epoch-checkpoints --log-interval 4")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"), longest=28)
+
+
+@pytest.fixture(scope="module")
+def stock_run(data):
+    return losses_and_accuracy([data, *STOCK, *INPUT, *STEPS, *SIZES, "--optimizer", "adam"], UPDATES)
+
+
+def test_padded_losses_and_accuracy_equal_stock_with_dropout(data, stock_run):
+    losses, accuracy = losses_and_accuracy([data, *OURS, *INPUT, *STEPS, *SIZES, *SLOW], UPDATES)
+    # The same operations in the same order on the same random numbers; stock divides the sum of a
+    # batch in fp32 before logging it, which the seventh digit shows.
+    assert losses == pytest.approx(stock_run[0], rel=1e-6)
+    assert accuracy == pytest.approx(stock_run[1], rel=1e-6)
+
+
+def test_fast_losses_and_accuracy_equal_stock(data):
+    stock = losses_and_accuracy(
+        [data, *STOCK, *INPUT, *STEPS, *SIZES, *NO_DROPOUT, "--optimizer", "adam"], UPDATES
+    )
+    fast = losses_and_accuracy([data, *OURS, *INPUT, *STEPS, *SIZES, *NO_DROPOUT, *FAST], UPDATES)
+    # Sums in another order (packed attention, fused optimizer), fp32, over 50 updates.
+    assert fast[0] == pytest.approx(stock[0], abs=2e-4)
+    assert fast[1] == pytest.approx(stock[1], rel=1e-6)
+    assert stock[0][-1] != stock[0][0]
+
+
+def scalars(folder):
+    accumulator = EventAccumulator(str(folder)).Reload()
+    return {tag: {e.step: e.value for e in accumulator.Scalars(tag)} for tag in accumulator.Tags()["scalars"]}
+
+
+@pytest.mark.slow
+def test_trains_logs_and_resumes(data, tmp_path):
+    command = [data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *SUBSETS, *LOGS]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for epochs, run in ((3, whole), (2, parts), (3, parts)):
+        result = fairseq_train(
+            *command, "--max-epoch", epochs, "--save-dir", run, "--tensorboard-logdir", run / "tensorboard"
+        )
+        assert result.returncode == 0, result.stderr
+
+    # Logged where fairseq logs, not rounded, at the end of each epoch of 12 updates.
+    logs = {
+        subset: scalars(whole / "tensorboard" / subset)
+        for subset in ("train_inner", "train", "valid", "test")
+    }
+    for subset in ("train", "valid", "test"):
+        assert {"loss", "accuracy", "macro_f1", "mcc"} <= logs[subset].keys()
+        assert list(logs[subset]["accuracy"]) == [12, 24, 36]
+    assert any(round(value, 3) != value for value in logs["valid"]["loss"].values())
+    assert list(logs["train_inner"]["loss"]) == list(range(4, 37, 4))
+
+    # Resuming ends where the uninterrupted run ends, to the bit.
+    resumed = torch.load(parts / "checkpoint_last.pt", weights_only=True)["model"]
+    for name, value in torch.load(whole / "checkpoint_last.pt", weights_only=True)["model"].items():
+        assert torch.equal(resumed[name], value), name
+
+
+@pytest.mark.slow
+def test_a_users_mistake_is_one_line(data, tmp_path):
+    command = [data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *LENGTH, "--save-dir", tmp_path]
+    result = fairseq_train(*command, "--restore-file", tmp_path / "missing.pt")
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert result.stderr.splitlines()[-1].startswith(f"error: --restore-file {tmp_path / 'missing.pt'}")
+    assert not list(tmp_path.glob("*.pt"))
+
+
+@pytest.mark.cuda
+def test_trains_on_a_gpu(data, tmp_path):
+    steps = [word for word in STEPS if word != "--cpu"]
+    result = fairseq_train(
+        data, *OURS, *INPUT, *steps, *SIZES, *FAST, *SUBSETS, *LENGTH, "--save-dir", tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "checkpoint_best.pt").is_file()

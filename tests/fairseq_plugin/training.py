@@ -1,0 +1,86 @@
+"""Run fairseq-train in this process or in its own, on tiny models."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import metrics
+from fairseq.trainer import Trainer
+from fairseq.utils import set_torch_seed
+
+import fairseq_plugin  # noqa: F401  registers task, criterion, model and optimizer
+
+ROOT = Path(__file__).parents[2]
+SIZES = shlex.split(
+    "--encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2"
+)
+INPUT = shlex.split("--init-token 0 --separator-token 2 --max-positions 32 --shorten-method truncate")
+STEPS = shlex.split(
+    "--batch-size 4 --lr 1e-3 --lr-scheduler polynomial_decay --total-num-update 60 --warmup-updates 3 "
+    "--adam-betas '(0.9, 0.98)' --adam-eps 1e-8 --weight-decay 0.01 --cpu --seed 1 --num-workers 0 "
+    "--no-progress-bar"
+)
+OURS = shlex.split("--task sentence_classification --criterion sentence_classification --arch roberta_small")
+STOCK = shlex.split(
+    "--task sentence_prediction --criterion sentence_prediction --arch roberta --num-classes 2"
+)
+FAST = shlex.split("--optimizer fused_adam --encoder packed --precision fp32")
+SLOW = shlex.split("--optimizer adam --encoder padded --precision fp32")
+
+
+def configuration(arguments):
+    parser = options.get_training_parser()
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(a) for a in arguments]))
+
+
+def build_trainer(arguments):
+    """Task, model and criterion from the command line of fairseq-train."""
+    metrics.reset()
+    cfg = configuration(arguments)
+    set_torch_seed(cfg.common.seed)
+    task = tasks.setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
+    return task, trainer
+
+
+def losses_and_accuracy(arguments, updates):
+    """Unrounded loss of each of the first updates (bits), then the accuracy on valid (percent)."""
+    task, trainer = build_trainer(arguments)
+    losses, epoch = [], 1
+    trainer.begin_epoch(1)
+    while len(losses) < updates:
+        iterator = trainer.get_train_iterator(epoch=epoch, load_dataset=epoch == 1)
+        for sample in iterator.next_epoch_itr(shuffle=True):
+            with metrics.aggregate(new_root=True) as meters:
+                trainer.train_step([sample])
+            losses.append(float(meters["loss"].avg))
+            if len(losses) == updates:
+                break
+        epoch += 1
+    task.load_dataset("valid")
+    with metrics.aggregate(new_root=True) as meters:
+        for sample in trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False):
+            trainer.valid_step(sample)
+    # Stock averages (and shows a rounded) accuracy; ours is derived from counts.
+    accuracy = getattr(meters["accuracy"], "avg", None)
+    return losses, float(meters.get_smoothed_value("accuracy") if accuracy is None else accuracy)
+
+
+def save(trainer, path):
+    """A checkpoint before the first or after any update, as fairseq's command line writes it."""
+    iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
+    iterator.next_epoch_itr()
+    trainer.consolidate_optimizer()
+    trainer.save_checkpoint(str(path), {"train_iterator": iterator.state_dict()})
+
+
+def fairseq_train(*arguments, cwd=ROOT):
+    """`fairseq-train --user-dir fairseq_plugin …` in a process of its own."""
+    command = [sys.executable, "-m", "fairseq_cli.train", *arguments, "--user-dir", ROOT / "fairseq_plugin"]
+    return subprocess.run(
+        [str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False
+    )
