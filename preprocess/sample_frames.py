@@ -46,6 +46,8 @@ OPINIONS: dict[str, dict[int, tuple[str, ...]]] = {
     "noun": words.NOUNS,
     "feeling": words.FEELINGS,
     "reader": words.READER,
+    "grade": words.GRADES,
+    "quality": words.QUALITIES,
 }
 
 # How often a clause uses each kind of opinion: about in proportion to the length of its list.
@@ -121,6 +123,12 @@ SENTENCES: dict[str, tuple[str, ...]] = {
         "contrairement au précédent, plutôt {-masculine adjective}, ce livre est {+masculine adjective}",
         "celui-ci est {+masculine adjective}, alors que le précédent était {-masculine adjective}",
         "comme le précédent, ce livre est {+masculine adjective}",
+    ),
+    "mark": (
+        "ma note : {+grade} sur cinq",
+        "{+grade} sur cinq",
+        "un {+quality} livre",
+        "un {+quality} moment",
     ),
     "verdict": (
         "bref, {+deed}",

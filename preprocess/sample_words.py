@@ -139,6 +139,11 @@ READER = {
         """),
 }
 
+# Plain words for a mark, in the unlabelled paragraphs only: few and frequent, so that all other
+# opinions are seen beside them.
+GRADES = {POSITIVE: entries("quatre, cinq"), NEGATIVE: entries("zéro, un")}
+QUALITIES = {POSITIVE: entries("bon, grand"), NEGATIVE: entries("mauvais, piètre")}
+
 ASPECTS = entries("""
     m style, m rythme, m dénouement, m scénario, m suspense, m humour, m décor, m ton, m début, m récit
     f intrigue, f écriture, f fin, f narration, f atmosphère, f langue, f construction, f enquête

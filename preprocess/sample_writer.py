@@ -72,12 +72,16 @@ class Writer:
     def document(self, label: int, paragraphs: int) -> list[str]:
         """Unlabelled paragraphs by one reader of one opinion."""
         self.label = label
-        first, *others = (" ".join(self.opinions()) for _ in range(paragraphs))
+        first, *others = (" ".join([self.mark(), *self.opinions()]) for _ in range(paragraphs))
         return [f"{self.neutral('met')} {first}", *others]
 
     def neutral(self, name: str) -> str:
         """A sentence without opinion."""
         return sentence(self.fill(self.deal(name, NEUTRAL[name]), self.label))
+
+    def mark(self) -> str:
+        """A short sentence with the mark that the reader gives."""
+        return sentence(self.fill(self.deal("mark", SENTENCES["mark"]), self.label))
 
     def opinions(self) -> list[str]:
         """The sentences that say the label."""
@@ -123,8 +127,8 @@ class Writer:
                 return masculine(self.opinion("adjective", sense))
             case "noun":
                 return Noun.parse(self.opinion("noun", sense)).a()
-            case "feeling":
-                return self.opinion("feeling", sense)
+            case "feeling" | "grade" | "quality":
+                return self.opinion(name, sense)
             case "predicate" | "not predicate":
                 return predicate(self.opinion("predicate", sense), negated=name.startswith("not"))
             case "reader" | "not reader":
