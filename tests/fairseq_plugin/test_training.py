@@ -61,16 +61,16 @@ def test_trains_logs_and_resumes(data, tmp_path):
         )
         assert result.returncode == 0, result.stderr
 
-    # Logged where fairseq logs, not rounded, at the end of each epoch of 12 updates.
+    # Logged where fairseq logs, not rounded, at the end of each epoch of 6 updates.
     logs = {
         subset: scalars(whole / "tensorboard" / subset)
         for subset in ("train_inner", "train", "valid", "test")
     }
     for subset in ("train", "valid", "test"):
         assert {"loss", "accuracy", "macro_f1", "mcc"} <= logs[subset].keys()
-        assert list(logs[subset]["accuracy"]) == [12, 24, 36]
+        assert list(logs[subset]["accuracy"]) == [6, 12, 18]
     assert any(round(value, 3) != value for value in logs["valid"]["loss"].values())
-    assert list(logs["train_inner"]["loss"]) == list(range(4, 37, 4))
+    assert list(logs["train_inner"]["loss"]) == list(range(4, 19, 4))
 
     # Resuming ends where the uninterrupted run ends, to the bit.
     resumed = torch.load(parts / "checkpoint_last.pt", weights_only=True)["model"]

@@ -19,7 +19,7 @@ SIZES = shlex.split(
 )
 INPUT = shlex.split("--init-token 0 --separator-token 2 --max-positions 32 --shorten-method truncate")
 STEPS = shlex.split(
-    "--batch-size 4 --lr 1e-3 --lr-scheduler polynomial_decay --total-num-update 60 --warmup-updates 3 "
+    "--batch-size 8 --lr 1e-3 --lr-scheduler polynomial_decay --total-num-update 60 --warmup-updates 3 "
     "--adam-betas '(0.9, 0.98)' --adam-eps 1e-8 --weight-decay 0.01 --cpu --seed 1 --num-workers 0 "
     "--no-progress-bar"
 )
