@@ -12,13 +12,15 @@ The manifest is a JSON object. Keys:
     schema          1
     status          "running", "finished", "failed" or "interrupted"
     arm             "fairseq", "hf", "causal", "lora" (or "pretrain" for masked-LM runs)
-    init            "random", "pretrained", ...
+    init            "random", "pretrained", ... (what the weights start from)
     seed            integer
     recipe          name of the recipe
+    recipe_flags    list of words: its flags, and those after -- (a run is never continued with others)
     command         list of words as a user would type them
     data            {"path": folder, "sha256": {file: digest}}
     checkpoint      {"path": file, "sha256": digest} it started from, or null
     git_commit      of this project, or null outside a clone
+    git_changed     whether files differed from that commit
     packages        {name: version}
     hardware        {"cpu", "cores", "threads", "memory_bytes", "gpu"}
     started, ended  ISO 8601 in UTC; ended is null while running

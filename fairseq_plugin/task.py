@@ -33,6 +33,7 @@ from fairseq.data import (
     StripTokenDataset,
     data_utils,
 )
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.data.shorten_dataset import maybe_shorten_dataset
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import BaseFairseqModel
@@ -143,6 +144,15 @@ class SentenceClassificationTask(FairseqTask):
         logger.info("loaded %s: %d sentences", split, len(dataset))
         self.datasets[split] = dataset
         return dataset
+
+    def get_batch_iterator(self, *args: Any, **kwargs: Any) -> EpochBatchIterator:
+        """Batches of all sentences.
+
+        fairseq's default, batches of a multiple of 8, drops a last batch that is none
+        (fairseq/data/data_utils.py, batch_by_size): sentences that are never trained on, and
+        scores of a part of the test set.
+        """
+        return super().get_batch_iterator(*args, **{**kwargs, "required_batch_size_multiple": 1})
 
     def _load_text(self, split: str, combine: bool) -> FairseqDataset:
         """The sentence, or both of a pair, with the initial and separator tokens."""

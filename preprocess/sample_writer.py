@@ -35,16 +35,16 @@ class Mix:
 
 # Reviews are hard: much is denied, conceded or reported. Paragraphs teach: like goes with like.
 REVIEW_MIX = Mix(
-    weights={"plain": 5, "echo": 3, "concession": 4, "reported": 2, "expected": 2, "compared": 2},
-    denial_rate=0.25,
+    weights={"plain": 6, "echo": 4, "concession": 4, "reported": 2, "expected": 1, "compared": 1},
+    denial_rate=0.24,
     sentences=(3, 4),
     verdict_rate=0.4,
 )
 PARAGRAPH_MIX = Mix(
-    weights={"plain": 6, "echo": 6, "concession": 1, "reported": 1, "expected": 1, "compared": 1},
-    denial_rate=0.1,
+    weights={"plain": 5, "echo": 8, "concession": 1, "compared": 1},
+    denial_rate=0.05,
     sentences=(2, 3),
-    verdict_rate=0.7,
+    verdict_rate=0.8,
 )
 
 

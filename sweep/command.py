@@ -18,8 +18,16 @@ RESETS = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
 
 # A training step frees and asks again for the same hundreds of MB. By default glibc gives large
 # blocks back to the kernel at once, and their pages are faulted in again: a third of a step.
-# 32 MiB is the largest threshold that glibc honours; the trim threshold bounds what is kept.
-ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(512 << 20)}
+# 32 MiB is the largest threshold that glibc honours; the trim threshold bounds what is kept. What
+# is larger comes and goes in huge pages, with a twentieth of the faults (glibc 2.35 and later).
+# Threads that wait sleep: where they spin, as libgomp's do by default, a second program on the
+# machine (or a second run) halves the speed.
+TUNING = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
 
 
 @dataclass(frozen=True)
@@ -47,9 +55,9 @@ def shown_path(path: Path) -> str:
 
 
 def environment(threads: int) -> dict[str, str]:
-    """Variables for a trainer, on top of the user's own (which win over the allocator's)."""
-    allocator = {name: os.environ.get(name, value) for name, value in ALLOCATOR.items()}
-    return allocator | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    """Variables for a trainer, on top of the user's own (which win over our tuning)."""
+    tuning = {name: os.environ.get(name, value) for name, value in TUNING.items()}
+    return tuning | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
 
 
 def _words(

@@ -25,14 +25,17 @@ def pretrain(settings: PretrainSettings, trainer: Sequence[str] = command.TRAINE
     inputs.require_fairseq()
     recipe = with_budget(recipes.load(settings.recipe, settings.passthrough), settings.tokens)
     files = inputs.masked_lm_files(settings.data, ["train", *recipe.valid_subsets])
+    if settings.start is not None:
+        inputs.require_checkpoint(settings.start, "--start")
     inputs.require_writable(settings.out)
     machine = record.machine(settings.device)
     identity = {
         "data": inputs.fingerprint_data(settings.data, files),
-        "checkpoint": None,
+        "checkpoint": inputs.fingerprint_checkpoint(settings.start),
         "recipe_flags": list(recipe.words),
     }
-    run = Run(settings.out, "pretrain", "random", settings.seed, None)
+    init = "random" if settings.start is None else settings.start.stem
+    run = Run(settings.out, "pretrain", init, settings.seed, settings.start)
 
     def planned_job() -> command.Job:
         planned = plan.inspect(run, identity, recipe)

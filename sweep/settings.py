@@ -81,6 +81,8 @@ class PretrainSettings(Settings):
     """Settings of pretrain.sh."""
 
     seed: int
+    start: Path | None
+    """Checkpoint whose weights it starts from; None for random weights."""
     tokens: int | None
     """Budget in tokens seen; None where --max-update is given instead."""
 
@@ -115,6 +117,7 @@ def pretrain_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Pretra
     add("data", None, "folder of binarized text (required)")
     add("out", None, "folder of the run, for example pretrained/NAME (required)")
     add("tokens", None, "tokens to see in all, for example 50M; rounded up to whole updates")
+    add("start", None, "checkpoint to start from, for example of fairseq_plugin.warm_start (default: random)")
     add("seed", "1", "random seed")
     add("recipe", "pretrain", "hyper-parameters: a name in sweep/recipes/ or a file of flags, one a line")
     add("device", "auto", "auto, cpu or cuda; auto takes a GPU where there is one")
@@ -123,6 +126,7 @@ def pretrain_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Pretra
     return PretrainSettings(
         **_common(options, passthrough),
         seed=_integer("--seed", options.seed, minimum=0, maximum=MAX_SEED),
+        start=Path(options.start) if options.start else None,
         tokens=tokens,
     )
 

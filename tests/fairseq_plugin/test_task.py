@@ -70,6 +70,20 @@ def test_keep_eos_puts_it_back_where_it_was_cut(tmp_path):
     assert torch.equal(before, after)
 
 
+def sentences_of(task, split, batch_size):
+    dataset = task.load_dataset(split)
+    iterator = task.get_batch_iterator(dataset, max_sentences=batch_size, required_batch_size_multiple=8)
+    return sorted(int(i) for batch in iterator.next_epoch_itr() for i in batch["id"])
+
+
+@pytest.mark.parametrize("batch_size", [4, 8, 12, 32])
+def test_no_sentence_is_dropped(tmp_path, batch_size):
+    data = write_data(tmp_path, sizes={"test": 45})
+    assert sentences_of(ours(data), "test", batch_size) == list(range(45))
+    # Stock drops the last batch where it is no multiple of 8.
+    assert len(sentences_of(stock(data), "test", batch_size)) < 45
+
+
 def test_classes_are_counted_and_named(tmp_path):
     data = write_data(tmp_path, classes=("négatif", "neutre", "positif"), sizes={"train": 9})
     task = ours(data)

@@ -1,0 +1,161 @@
+"""Embeddings to start pre-training from: which pieces keep company with which, by linear algebra.
+
+The first thing that a masked language model learns is slow to learn by gradients and quick to count:
+which pieces occur together. Here the co-occurrences of binarized text are counted within a window,
+weighted by positive pointwise mutual information, and factorised by a truncated SVD (Levy & Goldberg
+2014, sections 3.1 and 4.3; the square root of the singular values as in section 4.3's symmetric
+variant). The result, centred and scaled to BERT's initialisation, becomes the embedding matrix of an
+otherwise random model, whose checkpoint `pretrain.sh --start` takes.
+
+    python -m fairseq_plugin.warm_start data/corpus --output warm.pt
+    python -m fairseq_plugin.warm_start data/corpus --window 40 --output warm.pt --encoder-layers 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from fairseq import options, tasks
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.utils import set_torch_seed
+from omegaconf import OmegaConf
+from scipy.sparse import coo_matrix, csr_matrix
+from sklearn.utils.extmath import randomized_svd
+from tqdm import tqdm
+
+from common.errors import UserError, one_line_errors
+from common.files import atomic_open
+
+from .datasets import load_split
+
+STD = 0.02
+"""Of the embeddings, as BERT initialises them."""
+POWER_ITERATIONS = 2
+"""Of the randomised SVD (Halko, Martinsson & Tropp 2011): the embeddings need no more."""
+CHUNK = 1 << 22
+"""Tokens counted at a time: bounds the memory that counting takes."""
+
+
+def cooccurrences(tokens: np.ndarray, sentences: np.ndarray, types: int, window: int) -> csr_matrix:
+    """How often each pair of types stands within `window` tokens in one sentence: symmetric (V, V).
+
+    `tokens` int (N,) and `sentences` int (N,), the number of the sentence that each token is in.
+    """
+    counts = csr_matrix((types, types))
+    for start in tqdm(range(0, len(tokens), CHUNK), desc="co-occurrences", unit="chunk", disable=None):
+        for distance in range(1, window + 1):
+            left = slice(start, min(start + CHUNK, len(tokens) - distance))
+            right = slice(left.start + distance, left.stop + distance)
+            if left.stop <= left.start:
+                break
+            same = sentences[left] == sentences[right]
+            if not same.any():
+                break
+            pairs = (tokens[left][same], tokens[right][same])
+            ones = np.ones(len(pairs[0]))
+            counts = counts + coo_matrix((ones, pairs), shape=(types, types)).tocsr()
+    return counts + counts.T
+
+
+def ppmi(counts: csr_matrix) -> csr_matrix:
+    """Positive pointwise mutual information, max(0, log(n_ab * n / (n_a * n_b))), of each pair."""
+    pairs = counts.tocoo()
+    occurrences = np.asarray(counts.sum(axis=1)).ravel()
+    value = np.log(pairs.data * occurrences.sum() / (occurrences[pairs.row] * occurrences[pairs.col]))
+    kept = value > 0
+    return csr_matrix((value[kept], (pairs.row[kept], pairs.col[kept])), shape=counts.shape)
+
+
+def embeddings(counts: csr_matrix, dimensions: int, rng: np.random.Generator) -> np.ndarray:
+    """Rows of the factorised PPMI matrix, float32 (V, C), with mean 0 and standard deviation `STD`.
+
+    Types that never occur, and dimensions beyond what the matrix has, are random.
+    """
+    types = counts.shape[0]
+    rank = min(dimensions, types)
+    vectors, values, _ = randomized_svd(ppmi(counts), rank, n_iter=POWER_ITERATIONS, random_state=0)
+    result = rng.standard_normal((types, dimensions)) * STD
+    seen = np.asarray(counts.sum(axis=1)).ravel() > 0
+    factors = vectors[seen] * np.sqrt(values)
+    factors -= factors.mean(axis=0)
+    result[seen, :rank] = factors / factors.std() * STD
+    return result.astype(np.float32)
+
+
+def count_split(data: Path, dictionary: Dictionary, window: int) -> csr_matrix:
+    """Co-occurrences of DATA/train, without the `</s>` that ends each sentence."""
+    dataset = load_split(str(data), ".", "train", dictionary)
+    tokens = np.memmap(data / "train.bin", dtype=dataset._index.dtype, mode="r")
+    sentences = np.repeat(np.arange(len(dataset)), dataset.sizes)
+    words = np.asarray(tokens) != dictionary.eos()
+    return cooccurrences(np.asarray(tokens)[words], sentences[words], len(dictionary), window)
+
+
+def warm_start(data: Path, output: Path, window: int, flags: list[str]) -> None:
+    """Write a checkpoint of a random model with counted embeddings; `flags` are fairseq-train's."""
+    parser = options.get_training_parser(default_task="masked_lm")
+    words = [
+        str(data),
+        "--task",
+        "masked_lm",
+        "--arch",
+        "roberta_small",
+        "--tokens-per-sample",
+        "256",
+        *flags,
+    ]
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words))
+    set_torch_seed(cfg.common.seed)
+    task = tasks.setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    table = model.encoder.sentence_encoder.embed_tokens
+    counts = count_split(data, task.source_dictionary, window)
+    with torch.no_grad():
+        table.weight.copy_(
+            torch.from_numpy(embeddings(counts, table.embedding_dim, np.random.default_rng(cfg.common.seed)))
+        )
+        table.weight[table.padding_idx] = 0
+    state = {
+        "args": None,
+        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        "model": model.state_dict(),
+        # fairseq looks at these two of every checkpoint, even where it resets them.
+        "optimizer_history": [{"criterion_name": "", "lr_scheduler_state": {}, "num_updates": 0}],
+        "extra_state": {"train_iterator": {"epoch": 1}},
+    }
+    with atomic_open(output, "wb") as stream:
+        torch.save(state, stream)
+
+
+@one_line_errors
+def main(argv: list[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugin.warm_start",
+        description="Start pre-training from embeddings that were counted.",
+        epilog="Further flags (--encoder-layers, --encoder-embed-dim, --seed, ...) are fairseq-train's. "
+        "example: python -m fairseq_plugin.warm_start data/corpus --window 5 --output warm.pt",
+        allow_abbrev=False,
+    )
+    parser.add_argument("data", type=Path, help="folder with dict.txt, train.bin, train.idx")
+    parser.add_argument("--output", type=Path, required=True, help="checkpoint to write")
+    parser.add_argument("--window", type=int, default=5, help="tokens to each side (default: %(default)s)")
+    args, flags = parser.parse_known_args(argv)
+    if args.window < 1:
+        raise UserError(f"--window {args.window}: must be at least 1")
+    if not (args.data / "dict.txt").is_file():
+        raise UserError(
+            f"{args.data / 'dict.txt'}: no such file; write it with preprocess binarize --only-source"
+        )
+    warm_start(args.data, args.output, args.window, flags)
+    print(f"written to {args.output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
