@@ -7,7 +7,7 @@ ours    `python -m preprocess binarize --only-source --workers N`
 Every run is a fresh process, rounds alternate between the two, and the ratio is that of the medians.
 The result is compared byte by byte.
 
-    python benchmarks/binarize.py --text news.txt --sentencepiece-model sentencepiece.bpe.model \\
+    python -m benchmarks --text news.txt --sentencepiece-model sentencepiece.bpe.model \\
         --srcdict dict.txt --output bench-output/binarize.json
 """
 
@@ -27,11 +27,9 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from common.files import atomic_write, sha256
+
 REPOSITORY = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(REPOSITORY))
-
-from common.files import atomic_write, sha256  # noqa: E402
-
 STOCK_LOOP = """
 import sys, sentencepiece
 model, text, pieces = sys.argv[1:]
@@ -108,18 +106,18 @@ def _timed(command: list[str]) -> float:
     return time.perf_counter() - start
 
 
-def main() -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The settings; without a text, the sample corpus is used."""
+    parser.add_argument("--text", type=os.path.abspath, help="plain UTF-8 text (default: sample corpus)")
+    parser.add_argument("--sentencepiece-model", type=os.path.abspath, help="model of the text's pieces")
+    parser.add_argument("--srcdict", type=os.path.abspath, help="fairseq dictionary of these pieces")
+    parser.add_argument("--workers", type=int, default=2, help="for both (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="interleaved (default: %(default)s)")
+    parser.add_argument("--output", default="bench-output/binarize.json", help="JSON (default: %(default)s)")
+
+
+def run(args: argparse.Namespace) -> None:
     """Run the rounds, print the table, write the JSON."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--text", required=True, type=os.path.abspath, help="plain UTF-8 text")
-    parser.add_argument("--sentencepiece-model", required=True, type=os.path.abspath)
-    parser.add_argument("--srcdict", required=True, type=os.path.abspath)
-    parser.add_argument("--workers", type=int, default=2, help="for both (default: 2)")
-    parser.add_argument("--rounds", type=int, default=3, help="default: 3")
-    parser.add_argument("--output", required=True, help="JSON file")
-    args = parser.parse_args()
     rounds = []
     for number in range(1, args.rounds + 1):
         rounds.append(run_round(args))
@@ -127,7 +125,3 @@ def main() -> None:
     result = summarize(args, rounds)
     atomic_write(args.output, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     print(markdown(result))
-
-
-if __name__ == "__main__":
-    main()

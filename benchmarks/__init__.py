@@ -1,0 +1,1 @@
+"""Speed against the usual tools, on the same work in one run."""

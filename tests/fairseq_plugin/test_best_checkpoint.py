@@ -1,0 +1,61 @@
+"""The checkpoint that table 1 names is the one that `checkpoint_best.pt` holds."""
+
+import shlex
+
+import pytest
+from data_folders import write_data
+
+from analysis import best_checkpoints, load_runs
+from fairseq_plugin.checkpoints import load_checkpoint
+from sweep.__main__ import main as sweep
+
+TINY = shlex.split(
+    "--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2 "
+    "--max-positions 32 --num-workers 0 --max-epoch 4 --max-update 24 --total-num-update 24 --warmup-updates 2"
+)
+    "--encoder-layers",
+    "1",
+    "--encoder-embed-dim",
+    "16",
+    "--encoder-ffn-embed-dim",
+    "16",
+    "--encoder-attention-heads",
+    "2",
+    "--max-positions",
+    "32",
+    "--num-workers",
+    "0",
+    "--max-epoch",
+    "4",
+    "--max-update",
+    "24",
+    "--total-num-update",
+    "24",
+    "--warmup-updates",
+    "2",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lr", ["3e-3", "1e-9"], ids=["learning", "all epochs tie"])
+def test_table_and_file_agree(tmp_path, lr):
+    data = write_data(tmp_path / "data", longest=28)
+    words = [
+        "train",
+        "--data",
+        str(data),
+        "--inits",
+        "random",
+        "--seeds",
+        "1",
+        "--out",
+        str(tmp_path / "runs"),
+    ]
+    assert sweep([*words, "--device", "cpu", "--", *TINY, "--lr", lr]) == 0
+    best = best_checkpoints(load_runs(tmp_path / "runs")).iloc[0]
+    file = load_checkpoint(tmp_path / "runs/fairseq/random/seed1/checkpoint_best.pt")
+    assert best["step"] == file["optimizer_history"][-1]["num_updates"]
+    assert best["valid"] == pytest.approx(file["extra_state"]["val_loss"], rel=1e-6)
+    if lr == "1e-9":
+        assert best["step"] == 24
+        assert best["ties"] == 4

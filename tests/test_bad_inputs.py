@@ -1,0 +1,173 @@
+"""What users get wrong: each gives one clear line, a non-zero exit, and loses nothing.
+
+One case for each kind of mistake, through the commands; the rooms' own tests have the variants.
+"""
+
+import gzip
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import torch
+from data_folders import write_data, write_dictionary, write_split
+from training import FAST, INPUT, OURS, SIZES, STEPS
+
+ROOT = Path(__file__).parents[1]
+TEXT = ["un livre captivant", "un roman ennuyeux", "une lecture agréable", "une histoire décevante"] * 12
+
+
+class Executes:
+    """Unpickled without care, this creates a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Good input of every kind, for each case to spoil one thing of."""
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.input0").write_text("".join(f"{line}\n" for line in TEXT), encoding="utf-8")
+        (tmp_path / f"{split}.label").write_text("1\n0\n" * (len(TEXT) // 2))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "train.input0"),
+        model_prefix=str(tmp_path / "spm"),
+        vocab_size=40,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spm.model"))
+    pieces = [model.id_to_piece(i) for i in range(3, model.get_piece_size())]
+    (tmp_path / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
+    write_data(tmp_path / "data")
+    run = tmp_path / "runs/fairseq/random/seed1"
+    (run / "tensorboard" / "valid").mkdir(parents=True)
+    return tmp_path
+
+
+PREPROCESS = shlex.split(
+    "-m preprocess binarize --sentencepiece-model spm.model --srcdict dict.txt --destdir bin"
+)
+BINARIZE = [*PREPROCESS, "--trainpref", "train", "--validpref", "valid", "--testpref", "test"]
+TRAIN = ["-m", "fairseq_cli.train", "data", "--user-dir", str(ROOT / "fairseq_plugin")]
+TRAIN += [*OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", "save"]
+SWEEP = shlex.split("-m sweep train --data data --device cpu --out runs")
+TABLES = shlex.split("-m analysis tables runs")
+FIGURES = shlex.split("-m analysis figures nowhere --output-dir report")
+
+
+@dataclass(frozen=True)
+class Case:
+    spoil: Callable[[Path], object]
+    command: list[str]
+    said: str
+    """What the line says: the file, the place or the remedy."""
+
+
+def not_utf8(folder):
+    lines = (folder / "valid.input0").read_bytes().splitlines(keepends=True)
+    (folder / "valid.input0").write_bytes(b"".join([*lines[:4], "agréable\n".encode("latin-1"), *lines[5:]]))
+
+
+def cut_gzip(folder):
+    whole = gzip.compress((folder / "train.input0").read_bytes() * 50)
+    (folder / "news.gz").write_bytes(whole[: len(whole) // 2])
+
+
+def evil_checkpoint(folder):
+    torch.save({"model": {}, "cfg": Executes(folder / "executed")}, folder / "evil.pt")
+
+
+def other_sizes(folder):
+    torch.save({"model": {"encoder.x": torch.ones(1)}, "cfg": None}, folder / "other.pt")
+
+
+def edit(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes(change((folder / name).read_bytes()))
+
+
+CASES = {
+    "missing file": Case(lambda f: (f / "test.input0").unlink(), BINARIZE, "test.input0"),
+    "undecodable text": Case(not_utf8, BINARIZE, "valid.input0, line 5"),
+    "fewer labels than sentences": Case(edit("train.label", lambda b: b[:-2]), BINARIZE, "train.label"),
+    "unknown class": Case(edit("test.label", lambda b: b"neutre" + b[1:]), BINARIZE, "neutre"),
+    "not a SentencePiece model": Case(edit("spm.model", lambda b: b"x" * 100), BINARIZE, "spm.model"),
+    "malformed dictionary": Case(edit("dict.txt", lambda b: b"a b c\n" + b), BINARIZE, "dict.txt"),
+    "wrong dictionary": Case(
+        lambda f: write_dictionary(f / "dict.txt", [f"other{i}" for i in range(40)]), BINARIZE, "dict.txt"
+    ),
+    "truncated archive": Case(cut_gzip, [*PREPROCESS, "--only-source", "--trainpref", "news.gz"], "news.gz"),
+    "truncated data": Case(
+        edit("data/input0/train.bin", lambda b: b[:-5]), [*TRAIN, "--max-update", "1"], "train.bin"
+    ),
+    "missing split": Case(lambda f: (f / "data/input0/valid.idx").unlink(), TRAIN, "valid.idx: no such file"),
+    "label count of binarized data": Case(
+        lambda f: write_split(f / "data/label", "valid", [[4]] * 3), TRAIN, "16 in input0 but 3 in label"
+    ),
+    "missing checkpoint": Case(
+        lambda f: None, [*TRAIN, "--restore-file", "none.pt"], "--restore-file none.pt: no such checkpoint"
+    ),
+    "checkpoint that runs code": Case(
+        evil_checkpoint, [*TRAIN, "--restore-file", "evil.pt"], "evil.pt: refused"
+    ),
+    "checkpoint of another model": Case(
+        other_sizes, [*TRAIN, "--restore-file", "other.pt"], "other.pt does not fit the model"
+    ),
+    "sweep without checkpoint": Case(
+        lambda f: None, [*SWEEP, "--pretrained", "none.pt"], "none.pt: no such checkpoint"
+    ),
+    "unknown recipe": Case(lambda f: None, [*SWEEP, "--inits", "random", "--recipe", "best"], "best"),
+    "malformed manifest": Case(
+        lambda f: (f / "runs/fairseq/random/seed1/manifest.json").write_text('{"schema": 1,\n'),
+        TABLES,
+        "manifest.json, line 2",
+    ),
+    "no logs": Case(lambda f: None, TABLES, "runs"),
+    "malformed event file": Case(
+        lambda f: (f / "runs/fairseq/random/seed1/tensorboard/valid/events.out.tfevents.1.x").write_bytes(
+            b"not an event file" * 9
+        ),
+        [*TABLES, "--include-unfinished"],
+        "events.out.tfevents.1.x",
+    ),
+    "no such runs": Case(
+        lambda f: None, ["-m", "analysis", "figures", "nowhere", "--output-dir", "report"], "nowhere"
+    ),
+}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_there_are_enough_kinds():
+    assert len(CASES) >= 12
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_line_and_nothing_lost(folder, name):
+    case = CASES[name]
+    case.spoil(folder)
+    before = contents(folder)
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *case.command]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode not in (0, -11), done.stdout
+    assert "Traceback" not in done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, done.stderr
+    assert case.said in errors[0] or case.said in done.stderr.splitlines()[-1]
+    after = contents(folder)
+    assert {path: after.get(path) for path in before} == before
+    assert not (folder / "executed").exists()
+    assert not (folder / "bin").exists()
