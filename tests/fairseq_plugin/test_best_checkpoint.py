@@ -11,29 +11,9 @@ from sweep.__main__ import main as sweep
 
 TINY = shlex.split(
     "--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2 "
-    "--max-positions 32 --num-workers 0 --max-epoch 4 --max-update 24 --total-num-update 24 --warmup-updates 2"
+    "--max-positions 32 --num-workers 0 --max-epoch 4 --max-update 24 --total-num-update 24 "
+    "--warmup-updates 2"
 )
-    "--encoder-layers",
-    "1",
-    "--encoder-embed-dim",
-    "16",
-    "--encoder-ffn-embed-dim",
-    "16",
-    "--encoder-attention-heads",
-    "2",
-    "--max-positions",
-    "32",
-    "--num-workers",
-    "0",
-    "--max-epoch",
-    "4",
-    "--max-update",
-    "24",
-    "--total-num-update",
-    "24",
-    "--warmup-updates",
-    "2",
-]
 
 
 @pytest.mark.slow
