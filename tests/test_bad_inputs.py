@@ -60,6 +60,7 @@ PREPROCESS = shlex.split(
 BINARIZE = [*PREPROCESS, "--trainpref", "train", "--validpref", "valid", "--testpref", "test"]
 TRAIN = ["-m", "fairseq_cli.train", "data", "--user-dir", str(ROOT / "fairseq_plugin")]
 TRAIN += [*OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", "save"]
+RESTORE = [*TRAIN, "--restore-file", "other/model.pt"]
 SWEEP = shlex.split("-m sweep train --data data --device cpu --out runs")
 TABLES = shlex.split("-m analysis tables runs")
 FIGURES = shlex.split("-m analysis figures nowhere --output-dir report")
@@ -88,7 +89,25 @@ def evil_checkpoint(folder):
 
 
 def other_sizes(folder):
-    torch.save({"model": {"encoder.x": torch.ones(1)}, "cfg": None}, folder / "other.pt")
+    (folder / "other").mkdir()
+    torch.save({"model": {"encoder.x": torch.ones(1)}, "cfg": None}, folder / "other" / "model.pt")
+
+
+def other_dictionary(folder):
+    other_sizes(folder)
+    write_dictionary(folder / "other" / "dict.txt", [f"other{i}" for i in range(40)])
+
+
+RUN = "runs/fairseq/random/seed1"
+
+
+def foreign_events(folder):
+    (folder / RUN / "tensorboard/valid/events.out.tfevents.1.x").write_bytes(b"not an event file" * 9)
+
+
+def cut_manifest(folder):
+    foreign_events(folder)
+    (folder / RUN / "manifest.json").write_text('{"schema": 1,\n')
 
 
 def edit(name: str, change: Callable[[bytes], bytes]) -> Callable[[Path], object]:
@@ -119,25 +138,16 @@ CASES = {
     "checkpoint that runs code": Case(
         evil_checkpoint, [*TRAIN, "--restore-file", "evil.pt"], "evil.pt: refused"
     ),
-    "checkpoint of another model": Case(
-        other_sizes, [*TRAIN, "--restore-file", "other.pt"], "other.pt does not fit the model"
-    ),
+    "checkpoint of another model": Case(other_sizes, RESTORE, "model.pt does not fit the model"),
+    "checkpoint of another dictionary": Case(other_dictionary, RESTORE, "not the dictionary of the data"),
     "sweep without checkpoint": Case(
         lambda f: None, [*SWEEP, "--pretrained", "none.pt"], "none.pt: no such checkpoint"
     ),
     "unknown recipe": Case(lambda f: None, [*SWEEP, "--inits", "random", "--recipe", "best"], "best"),
-    "malformed manifest": Case(
-        lambda f: (f / "runs/fairseq/random/seed1/manifest.json").write_text('{"schema": 1,\n'),
-        TABLES,
-        "manifest.json, line 2",
-    ),
+    "malformed manifest": Case(cut_manifest, TABLES, "manifest.json, line 2"),
     "no logs": Case(lambda f: None, TABLES, "runs"),
     "malformed event file": Case(
-        lambda f: (f / "runs/fairseq/random/seed1/tensorboard/valid/events.out.tfevents.1.x").write_bytes(
-            b"not an event file" * 9
-        ),
-        [*TABLES, "--include-unfinished"],
-        "events.out.tfevents.1.x",
+        foreign_events, [*TABLES, "--include-unfinished"], "events.out.tfevents.1.x"
     ),
     "no such runs": Case(
         lambda f: None, ["-m", "analysis", "figures", "nowhere", "--output-dir", "report"], "nowhere"
