@@ -21,15 +21,15 @@ help:  ## this list
 install: $(VENV)/installed  ## create .venv and install everything (the other targets do it when needed)
 
 # torch first: fairseq's extensions are compiled against it. CUDA_HOME is hidden because nothing here
-# uses fairseq's CUDA extensions, which take minutes to build. fairseq comes without its dependencies;
-# setup.py says why and lists the ones it needs.
+# uses fairseq's CUDA extensions, which take minutes to build. fairseq comes last and without its
+# dependencies; setup.py says why and lists the ones it needs.
 $(VENV)/installed: setup.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt $(TORCH_FROM)
 	$(PIP) install --quiet --constraint constraints.txt numpy cython setuptools wheel ninja
-	env -u CUDA_HOME $(PIP) install --constraint constraints.txt --no-build-isolation --no-deps fairseq-fixed
 	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[test,hf]'
-	$(BIN)/python -c "import transformers, fairseq"
+	env -u CUDA_HOME $(PIP) install --quiet --constraint constraints.txt --no-build-isolation --no-deps fairseq-fixed
+	$(BIN)/python -c "import transformers, fairseq" 2>/dev/null
 	touch $@
 
 sweep: $(VENV)/installed  ## the whole experiment on the embedded sample: six runs, two tables, a figure
