@@ -168,7 +168,7 @@ class Runner:
         return None
 
     def _write_end(self, active: Active, status: str) -> None:
-        active.content["seconds"] = round(active.content["seconds"] + time.monotonic() - active.started, 1)
+        active.content["seconds"] = round(active.content["seconds"] + time.monotonic() - active.started, 3)
         active.content |= {"status": status, "ended": now()}
         manifest.write(active.job.planned.run.folder, active.content)
 

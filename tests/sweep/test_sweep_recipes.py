@@ -27,7 +27,7 @@ def test_the_reference_is_the_published_recipe():
 
 
 def test_each_recipe_of_the_project_loads():
-    assert recipes.known() == ["pretrain", "reference", "sample"]
+    assert recipes.known() == ["pretrain", "reference", "sample", "sample-pretrain"]
     for name in recipes.known():
         assert recipes.load(name).name == name
 
