@@ -6,11 +6,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
-# An index serves the same version of torch in another build (CPU, CUDA 12, ...).
-TORCH_FROM = $(if $(findstring ://,$(TORCH)),--index-url $(TORCH) torch,$(TORCH))
+# An index serves the tested version of torch in another build (CPU, CUDA 12.8, ...), whose version
+# sorts above PyPI's.
+TORCH_FROM = $(if $(findstring ://,$(TORCH)),--extra-index-url $(TORCH) torch==2.13.0,$(TORCH))
+# For the installation only: what the recipes start uses .venv.
+unexport PYTHON TORCH
 
 SAMPLE      := data/sample
-SAMPLE_RUNS := runs/sample
+SAMPLE_RUNS := data/sample/runs
 
 .DELETE_ON_ERROR:
 .PHONY: help install sweep test test-cuda lint bench
@@ -24,12 +27,14 @@ install: $(VENV)/installed  ## create .venv and install everything (the other ta
 # uses fairseq's CUDA extensions, which take minutes to build. fairseq comes last and without its
 # dependencies; setup.py says why and lists the ones it needs.
 $(VENV)/installed: setup.py constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' || \
+		{ echo "error: $(PYTHON) is not Python 3.11 or 3.12; name one with PYTHON=python3.12"; exit 1; }
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt $(TORCH_FROM)
 	$(PIP) install --quiet --constraint constraints.txt numpy cython setuptools wheel ninja
 	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[test,hf]'
 	env -u CUDA_HOME $(PIP) install --quiet --constraint constraints.txt --no-build-isolation --no-deps fairseq-fixed
-	$(BIN)/python -c "import transformers, fairseq" 2>/dev/null
+	$(BIN)/python -c "import transformers, fairseq"
 	touch $@
 
 sweep: $(VENV)/installed  ## the whole experiment on the embedded sample: six runs, two tables, a figure

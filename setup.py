@@ -1,6 +1,6 @@
 """What the project is, what it needs and why. `make install` is the documented way in.
 
-The rooms of the house have generic names (`eval`, `analysis`, ...), as their commands are
+The rooms of the house have generic names (`common`, `analysis`, ...), as their commands are
 `python -m analysis` in a clone. Copied into site-packages they would shadow other people's
 modules, so the project is installed from its clone, editable, into the clone's own `.venv`;
 a copying install stops and says so.
@@ -42,8 +42,7 @@ EXTRAS = {
         "ruff",
     ],
     "hf": [
-        "transformers",  # the same model elsewhere
-        "safetensors",  # weights that are only weights
+        "transformers",  # to use beside fairseq: the two must import together
     ],
 }
 CONSOLE_SCRIPTS = [

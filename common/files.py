@@ -34,8 +34,10 @@ def atomic_open(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO]:
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # of the writing: the disk is full
+            raise UserError(f"{path}: cannot be written ({error}); make room and try again") from None
         raise
 
 

@@ -11,7 +11,7 @@ The manifest is a JSON object. Keys:
 
     schema          1
     status          "running", "finished", "failed" or "interrupted"
-    arm             "fairseq", "hf", "causal", "lora" (or "pretrain" for masked-LM runs)
+    arm             the kind of training: "fairseq", or "pretrain" for masked-LM runs
     init            "random", "pretrained", ... (what the weights start from)
     seed            integer
     recipe          name of the recipe

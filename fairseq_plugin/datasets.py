@@ -84,6 +84,16 @@ def check_labels(
             )
 
 
+def check_lengths(data: str, split: str, tokens: FairseqDataset, longest: int) -> None:
+    """No sentence is longer than the model has positions (fairseq would drop it, or fail in validation)."""
+    sizes = np.asarray(tokens.sizes)
+    if sizes.max() > longest:
+        raise UserError(
+            f"{Path(data) / 'input0' / split}.bin, sentence {int(sizes.argmax()) + 1}: {sizes.max()} tokens, "
+            f"more than --max-positions {longest}; cut long sentences with --shorten-method truncate"
+        )
+
+
 class KeepEosDataset(BaseWrapperDataset):
     """Sentences of `shortened`, where those that were cut end in `</s>` again."""
 

@@ -34,14 +34,14 @@ def check_before_training() -> None:
 
     @functools.wraps(original)
     def load(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
-        check(cfg, trainer.get_model(), trainer.task)
+        check(cfg, trainer.get_model(), trainer.task, trainer.get_criterion())
         return original(cfg, trainer, **kwargs)
 
     load.checks_first = True
     checkpoint_utils.load_checkpoint = load
 
 
-def check(cfg: Any, model: BaseFairseqModel, task: Any) -> None:
+def check(cfg: Any, model: BaseFairseqModel, task: Any, criterion: Any) -> None:
     """Check the checkpoint that fairseq is about to load; `cfg` is its `CheckpointConfig`."""
     path = checkpoint_path(cfg)
     if path is None:
@@ -53,6 +53,7 @@ def check(cfg: Any, model: BaseFairseqModel, task: Any) -> None:
             "or leave the flag out to start from random weights"
         )
     state = load_checkpoint(path)
+    check_criterion(path, state, cfg, criterion)
     check_dictionary(path, getattr(task, "source_dictionary", None))
     check_keys(path, state["model"], model)
     logger.info("initialisation: weights of %s", path)
@@ -66,6 +67,18 @@ def checkpoint_path(cfg: Any) -> Path | None:
     if last.is_file():
         return last
     return Path(cfg.finetune_from_model) if cfg.finetune_from_model else None
+
+
+def check_criterion(path: Path, state: dict[str, Any], cfg: Any, criterion: Any) -> None:
+    """The optimizer's state of another kind of training cannot be gone on with."""
+    history = state.get("optimizer_history") or [{}]
+    theirs, ours = history[-1].get("criterion_name"), type(criterion).__name__
+    goes_on = state.get("last_optimizer_state") is not None and not cfg.reset_optimizer
+    if goes_on and path != Path(cfg.finetune_from_model or "") and theirs != ours:
+        raise UserError(
+            f"--restore-file {path} was trained with {theirs}, this run trains with {ours}; to take its "
+            "weights only, add --reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler"
+        )
 
 
 def check_keys(path: Path, weights: dict[str, Tensor], model: BaseFairseqModel) -> None:

@@ -81,6 +81,7 @@ def build(args: argparse.Namespace) -> BaseFairseqModel:
     for index in range(args.vocabulary - SPECIAL_SYMBOLS):
         dictionary.add_symbol(f"piece{index}")
     ARCH_CONFIG_REGISTRY[args.arch](args)
+    args.max_positions = getattr(args, "max_positions", 512)  # fairseq's default for RoBERTa
     task = SimpleNamespace(source_dictionary=dictionary, max_positions=lambda: args.max_positions)
     model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
     model.register_classification_head(HEAD_NAME, num_classes=args.num_classes)
@@ -146,7 +147,10 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     if args.vocabulary <= SPECIAL_SYMBOLS:
         raise UserError(f"--vocabulary {args.vocabulary}: four types are fairseq's own, give more")
-    rows, totals = table(args)
+    try:
+        rows, totals = table(args)
+    except (ValueError, AssertionError) as error:
+        raise UserError(f"--arch {args.arch}: {error}; the table is of post-norm RoBERTas") from None
     print("| component | formula | value | measured |\n|---|---|--:|--:|")
     for name, formula, value, count in rows:
         print(f"| {name} | {formula.replace('*', '·')} | {value:,} | {count:,} |")

@@ -42,7 +42,7 @@ from omegaconf import II, MISSING, OmegaConf, open_dict
 
 from common.errors import UserError
 
-from .datasets import KeepEosDataset, check_labels, check_same_length, load_split
+from .datasets import KeepEosDataset, check_labels, check_lengths, check_same_length, load_split
 
 logger = logging.getLogger(__name__)
 # fairseq-preprocess fills dictionaries up to a multiple of 8 with these.
@@ -124,6 +124,7 @@ class SentenceClassificationTask(FairseqTask):
         with data_utils.numpy_seed(self.cfg.seed):
             shuffle = np.random.permutation(len(text))
         tokens = self._shorten(text, split)
+        check_lengths(self.cfg.data, split, tokens, self.cfg.max_positions)
         pad = self.source_dictionary.pad()
         target = StripTokenDataset(labels, id_to_strip=self.label_dictionary.eos())
         dataset: FairseqDataset = NestedDictionaryDataset(

@@ -2,7 +2,7 @@
 
     cls-books   French book reviews of Webis-CLS-10, as train.review/.label and test.review/.label
     xlmr        SentencePiece model of XLM-R (`FacebookAI/xlm-roberta-base`)
-    bloom       BLOOM-560m, for the LoRA arm (`bigscience/bloom-560m`)
+    bloom       BLOOM-560m (`bigscience/bloom-560m`)
 
 Each file is checked against the digest its host publishes. A broken download goes on where it
 stopped when the command is run again; files that are there and right are not fetched again.

@@ -15,9 +15,9 @@ from .train import train
 
 
 @one_line_errors
-def main(argv: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
+def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) -> int:
     """Run a command line; `trainer` replaces fairseq-train in tests."""
-    command, *rest = argv or [""]
+    command, *rest = (sys.argv[1:] if argv is None else argv) or [""]
     if command == "train":
         return train(train_settings(rest, os.environ), trainer)
     if command == "pretrain":
@@ -26,4 +26,4 @@ def main(argv: Sequence[str], trainer: Sequence[str] = TRAINER) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -18,8 +18,9 @@ PADDING_SYMBOL = "madeupword"  # fairseq pads dictionaries to a multiple of 8 wi
 
 def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
     """Names below `data` that a classification run reads; raises `UserError` naming what lacks."""
+    parts = ["input0", "label", *(["input1"] if (data / "input1").is_dir() else [])]
     names = ["input0/dict.txt", "label/dict.txt"]
-    names += [f"{part}/{subset}" for part in ("input0", "label") for subset in subsets]
+    names += [f"{part}/{subset}" for part in parts for subset in subsets]
     return _present(data, _with_extensions(names), "input0/ and label/ as `python -m preprocess` writes them")
 
 

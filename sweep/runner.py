@@ -149,7 +149,7 @@ class Runner:
         if problem is None:
             try:
                 self._finish(run)
-            except UserError as error:
+            except (UserError, OSError) as error:
                 problem = str(error)
         self._write_end(active, "failed" if problem else "finished")
         active.line.close()

@@ -3,12 +3,12 @@
 # pre-training, six fine-tuning runs, two tables and a figure. Every step is the command that a user
 # would type; what is finished is not done again.
 #
-#     sweep/sample.sh [DATA [RUNS]]          (make sweep: data/sample runs/sample)
+#     sweep/sample.sh [DATA [RUNS]]          (make sweep: data/sample data/sample/runs)
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "$0")")/.." && pwd)
 cd "$root"
 data=${1:-data/sample}
-runs=${2:-runs/sample}
+runs=${2:-data/sample/runs}
 python=${PYTHON:-.venv/bin/python}
 if [ -z "${PYTHON:-}" ] && [ ! -x "$python" ]; then python=python3; fi
 export PYTHON="$python"

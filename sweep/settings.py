@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -135,7 +136,7 @@ def parse_count(flag: str, text: str) -> int:
     """A positive whole number, also written 5e6, 5_000_000 or 5M (k, M and G are powers of ten)."""
     match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?(?:e[0-9]+)?)([kmg]?)", text.strip().lower())
     number = float(match[1].replace("_", "")) * MULTIPLES[match[2]] if match else 0
-    if number < 1 or number != int(number):
+    if not (1 <= number < math.inf and number == int(number)):
         raise UserError(f"{flag} {text!r}: not a positive whole number; write 5000000, 5e6 or 5M")
     return int(number)
 

@@ -149,9 +149,7 @@ CASES = {
     "malformed event file": Case(
         foreign_events, [*TABLES, "--include-unfinished"], "events.out.tfevents.1.x"
     ),
-    "no such runs": Case(
-        lambda f: None, ["-m", "analysis", "figures", "nowhere", "--output-dir", "report"], "nowhere"
-    ),
+    "no such runs": Case(lambda f: None, FIGURES, "nowhere"),
 }
 
 

@@ -55,6 +55,14 @@ def test_weights_arrive_and_the_missing_head_is_said(data, tmp_path, checkpoint,
         assert torch.equal(loaded[name], value)
 
 
+def test_another_trainings_optimizer(data, tmp_path, checkpoint):
+    state = torch.load(checkpoint, weights_only=True)
+    state["optimizer_history"][-1]["criterion_name"] = "MaskedLmLoss"
+    torch.save(state, checkpoint)
+    with pytest.raises(UserError, match=r"was trained with MaskedLmLoss, .*--reset-optimizer"):
+        start(data, tmp_path / "run", "--restore-file", checkpoint)
+
+
 def test_missing_file(data, tmp_path):
     with pytest.raises(UserError, match=r"--restore-file .*nothing\.pt: no such checkpoint"):
         start(data, tmp_path / "run", "--restore-file", tmp_path / "nothing.pt", *RESET)

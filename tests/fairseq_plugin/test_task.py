@@ -40,7 +40,6 @@ def items(task, split="train"):
         ["--max-positions", "8"],
         ["--max-positions", "8", "--shorten-method", "random_crop"],
         ["--max-positions", "64", "--shorten-method", "none"],
-        ["--max-positions", "8", "--shorten-data-split-list", "valid"],
         ["--seed", "7"],
     ],
     ids=" ".join,
@@ -126,6 +125,7 @@ WRONG = {
         lambda data: (data / "input0" / "train.bin").unlink(),
         r"train\.bin: no such file; splits here",
     ),
+    "longer than the model": (lambda d: None, r"sentence \d+: \d+ tokens, more than --max-positions 8"),
     "no labels": (lambda data: shutil.rmtree(data / "label"), r"label/dict\.txt: no such file"),
     "cut .bin": (cut_bin, r"train\.bin: \d+ bytes, but its index counts"),
     "cut .idx": (lambda d: (d / "input0" / "train.idx").write_bytes(b"MMID"), r"train\.idx: not an index"),
@@ -146,8 +146,9 @@ def test_wrong_data_is_refused(tmp_path, wrong):
     data = write_data(tmp_path)
     spoil, said = WRONG[wrong]
     spoil(data)
+    flags = ["--max-positions", "8", "--shorten-method", "none"] if wrong == "longer than the model" else []
     with pytest.raises(UserError, match=said):
-        ours(data).load_dataset("train")
+        ours(data, *flags).load_dataset("train")
 
 
 def test_pairs_of_different_counts_are_refused(tmp_path):

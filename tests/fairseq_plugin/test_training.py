@@ -90,6 +90,7 @@ def test_a_users_mistake_is_one_line(data, tmp_path):
 
 @pytest.mark.cuda
 def test_trains_on_a_gpu(data, tmp_path):
+    assert torch.cuda.is_available()
     steps = [word for word in STEPS if word != "--cpu"]
     result = fairseq_train(
         data, *OURS, *INPUT, *steps, *SIZES, *FAST, *SUBSETS, *LENGTH, "--save-dir", tmp_path
