@@ -1,4 +1,4 @@
-"""The task's data against stock `sentence_prediction`, and its checks."""
+"""The task and its datasets (task.py, datasets.py) against stock `sentence_prediction`, and their checks."""
 
 import shutil
 from pathlib import Path
