@@ -14,10 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import shutil
-import tempfile
 from pathlib import Path
 
 from tqdm import tqdm
@@ -25,6 +22,7 @@ from tqdm import tqdm
 from common.errors import UserError
 from common.files import atomic_write, sha256
 
+from .folder import atomic_folder
 from .sample_writer import PARAGRAPH_MIX, REVIEW_MIX, Writer
 
 REVIEWS = 400
@@ -78,23 +76,16 @@ def write_sample(
     splits = {"train": reviews, "valid": round(reviews * VALID_SHARE), "test": round(reviews * TEST_SHARE)}
     corpus_valid = round(paragraphs * CORPUS_VALID_SHARE)
     corpus = {"train": paragraphs - corpus_valid, "valid": corpus_valid}
-    destdir.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(dir=destdir.parent, prefix=f".{destdir.name}."))
-    try:
-        write_reviews(aside, seed, splits)
-        write_corpus(aside, seed, corpus)
+    with atomic_folder(destdir) as folder:
+        write_reviews(folder, seed, splits)
+        write_corpus(folder, seed, corpus)
         about = {
             "seed": seed,
             "reviews": splits,
             "paragraphs": corpus,
-            "sha256": {path.name: sha256(path) for path in sorted(aside.iterdir())},
+            "sha256": {path.name: sha256(path) for path in sorted(folder.iterdir())},
         }
-        atomic_write(aside / "sample.json", json.dumps(about, indent=2) + "\n")
-        aside.chmod(0o755)
-        os.replace(aside, destdir)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
+        atomic_write(folder / "sample.json", json.dumps(about, indent=2) + "\n")
 
 
 def run(args: argparse.Namespace) -> None:
