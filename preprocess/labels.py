@@ -10,6 +10,9 @@ from . import dictionary as fairseq_dictionary
 from .dictionary import SPECIALS, Dictionary
 from .text import read_text_lines
 
+FILLER = "madeupword"
+"""How the entries begin that fairseq fills a dictionary up with; the trainer takes none for a class."""
+
 
 def read_labels(path: str) -> Iterator[str]:
     """The label of each line; raises `UserError` with file and line unless it is one word."""
@@ -18,7 +21,7 @@ def read_labels(path: str) -> Iterator[str]:
         if len(words) != 1:
             found = f"'{line[:60]}' is {len(words)} words" if words else "no label"
             raise UserError(f"{path}, line {number}: {found}; write one word a line")
-        if words[0] in SPECIALS:
+        if words[0] in SPECIALS or words[0].startswith(FILLER):
             raise UserError(f"{path}, line {number}: fairseq keeps '{words[0]}' for itself; rename the label")
         yield words[0]
 

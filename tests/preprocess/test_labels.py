@@ -1,0 +1,18 @@
+"""Label files."""
+
+import pytest
+
+from common.errors import UserError
+from preprocess.labels import read_labels
+
+
+def test_one_word_a_line(tmp_path):
+    (tmp_path / "a.label").write_text("négatif\n positif \n", encoding="utf-8")
+    assert list(read_labels(str(tmp_path / "a.label"))) == ["négatif", "positif"]
+
+
+@pytest.mark.parametrize("line", ["", "very good", "<pad>", "madeupword0000"])
+def test_other_lines_are_refused(tmp_path, line):
+    (tmp_path / "a.label").write_text(f"1\n{line}\n")
+    with pytest.raises(UserError, match=r"a\.label, line 2"):
+        list(read_labels(str(tmp_path / "a.label")))
