@@ -40,6 +40,7 @@ EXTRAS = {
     "test": [
         "pytest",
         "ruff",
+        "statsmodels",  # the independent implementation of our statistics: power, Holm, Wilson, McNemar
     ],
     "hf": [
         "transformers",  # to use beside fairseq: the two must import together
