@@ -1,0 +1,74 @@
+"""What the commands of `python -m analysis` share: their examples, their common options, their runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+
+from .best import TIE_RULES
+from .runs import Run, describe, find_runs, select_finished
+from .writers import FORMATS
+
+EXAMPLES = """examples:
+  python -m analysis runs runs
+  python -m analysis tables runs --ddof 0 --ties earliest
+  python -m analysis tables runs --format latex > tables.tex
+  python -m analysis tables runs --metric macro_f1 --output-dir results
+  python -m analysis figures runs --output-dir results --format png svg --chance 50
+"""
+
+
+def add_command(
+    commands: argparse._SubParsersAction,
+    name: str,
+    run: Callable[[argparse.Namespace], None],
+    text: str,
+    examples: str = EXAMPLES,
+) -> argparse.ArgumentParser:
+    """A command that reads the runs below a folder; `text` is its help, and with a capital its description."""
+    parser = commands.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + ".",
+        epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("runs", metavar="RUNS", help="folder with <arm>/<init>/seed<N>/ below it")
+    parser.set_defaults(command=run)
+    return parser
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """Which metric, of which runs."""
+    parser.add_argument(
+        "--metric", default="accuracy", help="what valid chooses and test reports (%(default)s)"
+    )
+    parser.add_argument(
+        "--include-unfinished", action="store_true", help="use runs that are not finished as well"
+    )
+
+
+def add_ddof(parser: argparse.ArgumentParser) -> None:
+    """The convention of standard deviations."""
+    parser.add_argument(
+        "--ddof", type=int, choices=(0, 1), default=1,
+        help="standard deviation: 1 sample, 0 population (%(default)s)",
+    )  # fmt: skip
+
+
+def add_ties(parser: argparse.ArgumentParser) -> None:
+    """The rule among equally good validations."""
+    parser.add_argument(
+        "--ties", choices=TIE_RULES, default="latest",
+        help="which of equally good validations counts; fairseq keeps the latest (%(default)s)",
+    )  # fmt: skip
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """How tables are printed."""
+    parser.add_argument("--format", choices=FORMATS, default="markdown", help="printed (%(default)s)")
+
+
+def selected_runs(options: argparse.Namespace) -> list[Run]:
+    """The finished runs that the options name; what was found is said on standard error."""
+    runs = find_runs(options.runs)
+    print(describe(runs), file=sys.stderr)
+    return select_finished(runs, options.include_unfinished)
