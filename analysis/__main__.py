@@ -11,11 +11,12 @@ from common.errors import one_line_errors
 
 from .cli_options import (
     EXAMPLES,
+    add_choice,
     add_command,
     add_ddof,
     add_format,
     add_selection,
-    add_ties,
+    choice,
     selected_runs,
 )
 from .figures import FORMATS as FIGURE_FORMATS
@@ -42,7 +43,7 @@ def _runs(options: argparse.Namespace) -> None:
 def _tables(options: argparse.Namespace) -> None:
     table = read_runs(selected_runs(options))
     tables = [
-        table1(table, options.metric, ties=options.ties, ddof=options.ddof),
+        table1(table, options.metric, ddof=options.ddof, **choice(options)),
         table2(table, options.metric, ddof=options.ddof),
     ]
     if options.output_dir:
@@ -74,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     tables = add_command(commands, "tables", _tables, "best checkpoint of each run; mean and std per epoch")
     add_selection(tables)
     add_ddof(tables)
-    add_ties(tables)
+    add_choice(tables)
     add_format(tables)
     tables.add_argument("--output-dir", metavar="DIR", help="also write both tables here, in every format")
 

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import pandas as pd
 
 from .long_table import RUN, values_of
-from .metrics import lower_is_better
+from .metrics import Direction, lower_is_better
 from .runs import count, enumerate_some
 
 logger = logging.getLogger(__name__)
@@ -19,12 +19,22 @@ TIE_RULES: tuple[TieRule, ...] = get_args(TieRule)
 
 
 def best_checkpoints(
-    table: pd.DataFrame, metric: str = "accuracy", *, ties: TieRule = "latest"
+    table: pd.DataFrame,
+    metric: str = "accuracy",
+    *,
+    ties: TieRule = "latest",
+    by: str | None = None,
+    subset: str = "valid",
+    direction: Direction = "auto",
 ) -> pd.DataFrame:
-    """One row for each run that validated `metric`, ordered by arm, init and seed.
+    """One row for each run that logged what chooses, ordered by arm, init and seed.
 
-    Columns: `arm`, `init`, `seed`, `valid` (float, the best value on the subset valid), `test` (float, the
-    subset test at the same step), `epoch`, `step`, `ties` (nullable int; `ties` is how many validations
+    The metric `by` (default: `metric`) on `subset` chooses, the highest or the lowest value as
+    `lower_is_better` has it; `metric` on the subset test is reported. A choice made on test itself is
+    optimistic.
+
+    Columns: `arm`, `init`, `seed`, `valid` (float, the best value of what chooses), `test` (float, `metric`
+    on test at the same step), `epoch`, `step`, `ties` (nullable int; `ties` is how many validations
     share the best value: 1 without a tie) and `tied_steps` (str, their steps with a space between).
 
     `ties` says which of equally good validations counts: the latest, as in fairseq
@@ -35,24 +45,38 @@ def best_checkpoints(
     NaN is never best: a run that logged nothing else has `ties` 0, no step and NaN values. A test value
     missing at the best step is NaN, with a warning.
 
-    Raises `UserError`, naming the metrics that exist, where no run has `metric` on valid or on test.
+    Raises `UserError`, naming the metrics that exist, where no run has `by` on `subset` or `metric` on test.
     """
     if ties not in TIE_RULES:
         raise ValueError(f"ties is {ties!r}, not one of {TIE_RULES}")
-    valid, test = values_of(table, "valid", metric), values_of(table, "test", metric)
-    best_of_run = valid.groupby(RUN)["value"].transform("min" if lower_is_better(metric) else "max")
-    tied = valid[valid["value"] == best_of_run].rename(columns={"value": "valid"})
+    by = by or metric
+    choosing, test = values_of(table, subset, by), values_of(table, "test", metric)
+    best_of_run = choosing.groupby(RUN)["value"].transform("min" if lower_is_better(by, direction) else "max")
+    tied = choosing[choosing["value"] == best_of_run].rename(columns={"value": "valid"})
     tied = tied.merge(
         test[[*RUN, "step", "value"]].rename(columns={"value": "test"}), on=[*RUN, "step"], how="left"
     )
-    best = valid[RUN].drop_duplicates().merge(_settle_ties(tied, ties), on=RUN, how="left")
+    best = choosing[RUN].drop_duplicates().merge(_settle_ties(tied, ties), on=RUN, how="left")
     best = best.fillna({"ties": 0, "tied_steps": ""}).astype(
         {"ties": "Int64", "step": "Int64", "epoch": "Int64"}
     )
-    _warn(f"left out, no {metric} on valid", _without(table, best))
-    _warn(f"without best checkpoint, {metric} on valid is always NaN", best[best["ties"] == 0])
+    _warn(f"left out, no {by} on {subset}", _without(table, best))
+    _warn(f"without best checkpoint, {by} on {subset} is always NaN", best[best["ties"] == 0])
     _warn(f"without {metric} on test at the best step", best[best["valid"].notna() & best["test"].isna()])
     return best
+
+
+def at_best(table: pd.DataFrame, best: pd.DataFrame, metric: str, subset: str) -> pd.DataFrame:
+    """`metric` on `subset` at the best checkpoint of each run of `best_checkpoints`.
+
+    Columns: `arm`, `init`, `seed`, `value`: the mean over the tied steps where the tie rule chose none of
+    them. Runs without a value are left out. Raises `UserError` as `values_of`.
+    """
+    steps = best["step"].astype("string").fillna(best["tied_steps"].astype("string"))
+    chosen = best[RUN].assign(step=steps.str.split(" ")).explode("step")
+    chosen = chosen[chosen["step"].fillna("") != ""].astype({"step": "int64"})
+    rows = chosen.merge(values_of(table, subset, metric), on=[*RUN, "step"])
+    return rows.groupby(RUN)["value"].mean().dropna().reset_index()
 
 
 def _settle_ties(tied: pd.DataFrame, rule: TieRule) -> pd.DataFrame:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 from .best import TIE_RULES
+from .metrics import DIRECTIONS
 from .runs import Run, describe, find_runs, select_finished
 from .writers import FORMATS
 
@@ -15,6 +16,7 @@ EXAMPLES = """examples:
   python -m analysis tables runs --ddof 0 --ties earliest
   python -m analysis tables runs --format latex > tables.tex
   python -m analysis tables runs --metric macro_f1 --output-dir results
+  python -m analysis tables runs --metric accuracy --by loss
   python -m analysis figures runs --output-dir results --format png svg --chance 50
 """
 
@@ -26,7 +28,7 @@ def add_command(
     text: str,
     examples: str = EXAMPLES,
 ) -> argparse.ArgumentParser:
-    """A command that reads the runs below a folder; `text` is its help, and with a capital its description."""
+    """A command that reads the runs below a folder; `text` is its help and its description."""
     parser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".",
         epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -54,12 +56,32 @@ def add_ddof(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def add_ties(parser: argparse.ArgumentParser) -> None:
-    """The rule among equally good validations."""
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """How the best checkpoint of a run is chosen."""
     parser.add_argument(
         "--ties", choices=TIE_RULES, default="latest",
         help="which of equally good validations counts; fairseq keeps the latest (%(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--by", metavar="METRIC", help="what chooses the best checkpoint (the same as --metric)"
+    )
+    parser.add_argument(
+        "--choose-on", metavar="SUBSET", default="valid", help="where it is chosen (%(default)s)"
+    )
+    parser.add_argument(
+        "--direction", choices=DIRECTIONS, default="auto",
+        help="which value of it is best; auto: the lowest of losses, perplexity and errors (%(default)s)",
+    )  # fmt: skip
+
+
+def choice(options: argparse.Namespace) -> dict[str, str]:
+    """The options of `add_choice` and `add_selection` as `best_checkpoints` takes them."""
+    return {
+        "by": options.by or options.metric,
+        "subset": options.choose_on,
+        "ties": options.ties,
+        "direction": options.direction,
+    }
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:

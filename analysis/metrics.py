@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-LOWER_IS_BETTER = frozenset({"loss", "nll_loss", "ppl"})
+import re
+from typing import Literal, get_args
+
+Direction = Literal["auto", "highest", "lowest"]
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+
+LOWER_IS_BETTER = re.compile(r"(^|_)(loss|nll|ppl|perplexity|error|mse|rmse|mae|brier|ece|wer|cer)$")
 IN_PERCENT = frozenset({"accuracy", "best_accuracy"})
 
 
-def lower_is_better(metric: str) -> bool:
-    """True for losses and perplexity; every other metric is better when higher."""
-    return metric in LOWER_IS_BETTER
+def lower_is_better(metric: str, direction: Direction = "auto") -> bool:
+    """Whether the lowest value is best: with `direction` "auto" for metrics named after a loss or an error
+    (`loss`, `nll_loss`, `ppl`, `ece`, ...), which "highest" and "lowest" overrule.
+    """
+    if direction not in DIRECTIONS:
+        raise ValueError(f"direction is {direction!r}, not one of {DIRECTIONS}")
+    if direction == "auto":
+        return LOWER_IS_BETTER.search(metric) is not None
+    return direction == "lowest"
 
 
 def label(metric: str) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from .best import TieRule, best_checkpoints
 from .long_table import GROUP, RUN
-from .metrics import label, lower_is_better, number
+from .metrics import Direction, label, lower_is_better, number
 from .runs import Run
 from .stats import per_epoch, summarize
 
@@ -36,36 +36,58 @@ class Table:
 
 
 def table1(
-    table: pd.DataFrame, metric: str = "accuracy", *, ties: TieRule = "latest", ddof: int = 1
+    table: pd.DataFrame,
+    metric: str = "accuracy",
+    *,
+    ties: TieRule = "latest",
+    ddof: int = 1,
+    by: str | None = None,
+    subset: str = "valid",
+    direction: Direction = "auto",
 ) -> Table:
     """Each run at its best validation, then mean and deviation over the seeds of each arm and init.
 
     `data` has the columns of `best_checkpoints`, with `seed` "mean" or "std" in the rows that sum up, and
-    `metric`, `tie_rule` and `ddof`. Raises `UserError` as `best_checkpoints` does.
+    `metric`, `by`, `subset`, `tie_rule` and `ddof`. Raises `UserError` as `best_checkpoints` does.
     """
-    best = best_checkpoints(table, metric, ties=ties)
+    by = by or metric
+    best = best_checkpoints(table, metric, ties=ties, by=by, subset=subset, direction=direction)
+    metric_of = {"valid": by, "test": metric}
     sums = {column: summarize(best, GROUP, column, ddof=ddof) for column in ("valid", "test")}
     data, shown = [], []
     for index, (group, runs) in enumerate(best.groupby(GROUP)):
         data.append(runs.astype({"seed": object}))
-        shown.extend(_best_cells(run, metric) for run in runs.to_dict("records"))
+        shown.extend(_best_cells(run, metric_of) for run in runs.to_dict("records"))
         for statistic in ("mean", "std"):
             values = {column: sums[column].at[index, statistic] for column in sums}
             data.append(pd.DataFrame([dict(zip(GROUP, group, strict=True), seed=statistic, **values)]))
-        cells = {column: _mean_std(sums[column].loc[index], metric) for column in sums}
+        cells = {column: _mean_std(sums[column].loc[index], metric_of[column]) for column in sums}
         shown.append(dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **cells))
-    direction = "lowest" if lower_is_better(metric) else "highest"
+    headings = (
+        {}
+        if (by, subset) == (metric, "valid")
+        else {"valid": f"{by} on {subset}", "test": f"{metric} on test"}
+    )
     return Table(
         name="table1",
         caption=f"Test {label(metric)} of each run at its best validation",
         notes=(
-            f"Best: {direction} {label(metric)} on valid; {TIE_NOTES[ties]} (tie rule {ties}).",
+            best_note(by, subset=subset, ties=ties, direction=direction),
             "ties: how many validations share the best value (1: no tie).",
             _std_note(ddof),
         ),
-        data=pd.concat(data, ignore_index=True).assign(metric=metric, tie_rule=ties, ddof=ddof),
-        shown=pd.DataFrame(shown).fillna(""),
+        data=pd.concat(data, ignore_index=True).assign(
+            metric=metric, by=by, subset=subset, tie_rule=ties, ddof=ddof
+        ),
+        shown=pd.DataFrame(shown).fillna("").rename(columns=headings),
     )
+
+
+def best_note(by: str, *, subset: str, ties: TieRule, direction: Direction = "auto") -> str:
+    """How best checkpoints were chosen, in one sentence."""
+    extreme = "lowest" if lower_is_better(by, direction) else "highest"
+    warning = " A choice on test is optimistic." if subset == "test" else ""
+    return f"Best: {extreme} {label(by)} on {subset}; {TIE_NOTES[ties]} (tie rule {ties}).{warning}"
 
 
 def table2(table: pd.DataFrame, metric: str = "accuracy", *, subset: str = "test", ddof: int = 1) -> Table:
@@ -124,13 +146,13 @@ def list_runs(runs: Sequence[Run], table: pd.DataFrame) -> Table:
     )
 
 
-def _best_cells(run: dict, metric: str) -> dict[str, str]:
+def _best_cells(run: dict, metric_of: dict[str, str]) -> dict[str, str]:
     """A run of table 1 as strings; where no single step was chosen, all the tied ones are named."""
     tied = run["tied_steps"].replace(" ", ", ")
     return {
         **{key: str(run[key]) for key in RUN},
-        "valid": number(run["valid"], metric),
-        "test": number(run["test"], metric),
+        "valid": number(run["valid"], metric_of["valid"]),
+        "test": number(run["test"], metric_of["test"]),
         "epoch": _dash(run["epoch"]),
         "step": (tied or "–") if pd.isna(run["step"]) else str(run["step"]),
         "ties": str(run["ties"]),

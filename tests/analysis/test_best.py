@@ -2,10 +2,11 @@
 
 import pandas as pd
 import pytest
-from run_trees import write_run
+from run_trees import write_events, write_run
 
-from analysis.best import best_checkpoints
+from analysis.best import at_best, best_checkpoints
 from analysis.load import load_runs
+from analysis.metrics import lower_is_better
 from common.errors import UserError
 
 
@@ -89,3 +90,57 @@ def test_no_run_with_the_metric(runs):
 def test_an_unknown_tie_rule_is_refused(runs):
     with pytest.raises(ValueError, match="'last', not one of"):
         best_checkpoints(load_runs(runs), ties="last")
+
+
+@pytest.fixture
+def two_metrics(tmp_path):
+    """One run whose loss and accuracy disagree on the best epoch; accuracy ties in epochs 1 and 2."""
+    run = write_run(tmp_path, "random", 1, [60.0, 60.0, 55.0], [50.0, 52.0, 54.0])
+    for subset, losses in (("valid", [0.7, 0.6, 0.5]), ("test", [0.8, 0.9, 1.0])):
+        rows = [(225 * epoch, "loss", loss) for epoch, loss in enumerate(losses, start=1)]
+        write_events(run / "tensorboard" / subset, rows, suffix=".loss")
+    return load_runs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "step", "valid", "test"),
+    [
+        ({}, 450, 60.0, 52.0),
+        ({"by": "loss"}, 675, 0.5, 54.0),
+        ({"by": "loss", "direction": "highest"}, 225, 0.7, 50.0),
+        ({"direction": "lowest"}, 675, 55.0, 54.0),
+        ({"subset": "test"}, 675, 54.0, 54.0),
+        ({"by": "loss", "subset": "test"}, 225, 0.8, 50.0),
+    ],
+)
+def test_what_chooses_can_be_another_metric_subset_or_direction(two_metrics, options, step, valid, test):
+    (row,) = best_checkpoints(two_metrics, **options).to_dict("records")
+    assert row["step"] == step
+    assert (row["valid"], row["test"]) == (pytest.approx(valid), test)
+
+
+@pytest.mark.parametrize(("ties", "loss"), [("latest", 0.9), ("earliest", 0.8), ("mean", 0.85)])
+def test_any_metric_at_the_best_checkpoint(two_metrics, ties, loss):
+    best = best_checkpoints(two_metrics, ties=ties)
+    assert at_best(two_metrics, best, "loss", "test")["value"].tolist() == [pytest.approx(loss)]
+
+
+def test_a_run_without_best_checkpoint_has_no_value_there(runs):
+    write_run(runs, "random", 4, [float("nan")], [50.0])
+    table = load_runs(runs)
+    values = at_best(table, best_checkpoints(table), "accuracy", "test")
+    assert values.groupby("init")["value"].apply(list).to_dict() == {
+        "pretrained": [79.25, 78.5, 80.0], "random": [65.5, 66.75, 68.25],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["loss", "nll_loss", "ppl", "perplexity", "error", "ece", "best_loss"])
+def test_lower_is_better_for_losses(name):
+    assert lower_is_better(name)
+    assert not lower_is_better(name, "highest")
+
+
+@pytest.mark.parametrize("name", ["accuracy", "macro_f1", "mcc", "lossless", "recall", "officer"])
+def test_higher_is_better_for_the_others(name):
+    assert not lower_is_better(name)
+    assert lower_is_better(name, "lowest")
