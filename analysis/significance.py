@@ -1,0 +1,158 @@
+"""Tests of a difference between two groups of runs, and what they can and cannot say.
+
+Arrays are (runs,) float: `a` and `b` with one score a run, or `differences` with one a pair. All p-values are
+two-sided; NaN where a test does not exist.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .intervals import LEVEL, SEED, Interval, Values, t_interval, welch_interval
+
+EXACT_UP_TO = 200_000
+"""Relabellings that a permutation test enumerates (17 pairs, two groups of 10); beyond, it draws as many."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """mean(a) - mean(b) with its interval, and the p-values of three tests."""
+
+    difference: float
+    low: float
+    high: float
+    std: float
+    """ddof 1: of the differences where paired, else the root of the mean of both variances."""
+    p_t: float
+    p_rank: float
+    p_permutation: float
+    p_floor: float
+    """The smallest p that the permutation test can give with so many runs."""
+
+
+def paired(a: Values, b: Values, level: float = LEVEL) -> Difference:
+    """Paired t, Wilcoxon's signed-rank test and the sign-flip test; a[i] and b[i] belong together.
+
+    The sign-flip test (Fisher 1935, section 21) asks how many of the 2^n ways to swap the members of
+    the pairs give a difference as large as the one found.
+    """
+    from scipy.stats import permutation_test, ttest_1samp, wilcoxon
+
+    (a, b), unit = _in_whole_units(a, b)
+    differences = a - b
+    n = len(differences)
+    if n < 2:
+        return _untested(a * unit, b * unit)
+    low, high = t_interval(differences * unit, level)
+    if not differences.any():
+        return Difference(0.0, low, high, 0.0, math.nan, 1.0, 1.0, 2.0 ** (1 - n))
+    flips = permutation_test(
+        (differences,), np.mean, permutation_type="samples", vectorized=True,
+        n_resamples=EXACT_UP_TO, batch=10_000, rng=np.random.default_rng(SEED),
+    )  # fmt: skip
+    return Difference(
+        difference=float(differences.mean() * unit),
+        low=low,
+        high=high,
+        std=float(differences.std(ddof=1) * unit),
+        # Differences that do not vary at all are described by no t distribution.
+        p_t=float(ttest_1samp(differences, 0).pvalue) if np.ptp(differences) else math.nan,
+        p_rank=float(wilcoxon(differences).pvalue),
+        p_permutation=float(flips.pvalue),
+        p_floor=2.0 ** (1 - n),
+    )
+
+
+def unpaired(a: Values, b: Values, level: float = LEVEL) -> Difference:
+    """Welch's t, the rank-sum test of Mann and Whitney and the permutation of all runs between the groups."""
+    from scipy.stats import mannwhitneyu, permutation_test
+
+    (a, b), unit = _in_whole_units(a, b)
+    if min(len(a), len(b)) < 2:
+        return _untested(a * unit, b * unit)
+    low, high, p_t = welch_interval(a.mean(), a.std(ddof=1), len(a), b.mean(), b.std(ddof=1), len(b), level)
+    labels = permutation_test(
+        (a, b), lambda x, y, axis: np.mean(x, axis=axis) - np.mean(y, axis=axis), vectorized=True,
+        n_resamples=EXACT_UP_TO, batch=10_000, rng=np.random.default_rng(SEED),
+    )  # fmt: skip
+    return Difference(
+        difference=float((a.mean() - b.mean()) * unit),
+        low=low * unit,
+        high=high * unit,
+        std=math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2) * unit,
+        p_t=p_t,
+        p_rank=float(mannwhitneyu(a, b).pvalue),
+        p_permutation=float(labels.pvalue),
+        p_floor=min(1.0, 2 / math.comb(len(a) + len(b), len(a))),
+    )
+
+
+def beats(a: Values, b: Values, *, lower: bool = False) -> float:
+    """P(a run of A beats a run of B), a tie counting half: the share of all pairs of runs.
+
+    The common language effect size of McGraw and Wong 1992, as the A of Vargha and Delaney 2000. `lower`: the
+    smaller value wins.
+    """
+    if not (len(a) and len(b)):
+        return math.nan
+    (a, b), _ = _in_whole_units(a, b)
+    signs = np.sign(a[:, None] - b[None, :])
+    return float((1 + signs.mean() * (-1 if lower else 1)) / 2)
+
+
+def holm(p_values: Sequence[float]) -> Values:
+    """Adjusted p-values (Holm 1979) of one family; NaN is no test and does not count."""
+    p = np.asarray(p_values, dtype=float)
+    adjusted = np.full(len(p), np.nan)
+    order = [index for index in np.argsort(p) if not math.isnan(p[index])]
+    steps = p[order] * np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1)
+    return adjusted
+
+
+def mcnemar(right_a: NDArray[np.bool_], right_b: NDArray[np.bool_]) -> tuple[int, int, float]:
+    """(only A right, only B right, p) over the same (examples,): McNemar's test in its exact form.
+
+    Under the null hypothesis each example that exactly one gets right is a fair coin (McNemar 1947).
+    """
+    from scipy.stats import binomtest
+
+    only_a, only_b = int((right_a & ~right_b).sum()), int((~right_a & right_b).sum())
+    p = binomtest(only_a, only_a + only_b).pvalue if only_a + only_b else 1.0
+    return only_a, only_b, float(p)
+
+
+def bootstrap_examples(
+    differences: Values, level: float = LEVEL, *, draws: int, seed: int = SEED
+) -> Interval:
+    """Paired bootstrap of a mean difference over (examples,): percentiles over `draws` test sets.
+
+    Both systems answer the same resampled examples (Koehn 2004, section 4; Berg-Kirkpatrick et al. 2012).
+    """
+    random = np.random.default_rng(seed)
+    # Only how often each distinct difference is drawn matters: a few counts instead of every example.
+    levels, counts = np.unique(differences, return_counts=True)
+    drawn = random.multinomial(len(differences), counts / len(differences), size=draws)
+    low, high = np.quantile(drawn @ levels / len(differences), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _untested(a: Values, b: Values) -> Difference:
+    difference = float(a.mean() - b.mean()) if len(a) and len(b) else math.nan
+    return Difference(difference, *[math.nan] * 7)
+
+
+def _in_whole_units(*groups: Values) -> tuple[list[Values], float]:
+    """The values as whole numbers of a unit, the sixth significant digit of the largest, and that unit.
+
+    Logs hold single precision, and 54.45 comes back from them as 54.450000763. Ranks and permutations depend
+    on ties: in whole numbers, equal differences are equal.
+    """
+    largest = max((float(np.abs(group).max()) for group in groups if len(group)), default=0.0)
+    digits = 5 - math.floor(math.log10(largest)) if largest > 0 else 0
+    return [np.rint(np.asarray(group, dtype=float) * 10.0**digits) for group in groups], 10.0**-digits

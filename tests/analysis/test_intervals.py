@@ -1,0 +1,80 @@
+"""Intervals against scipy, statsmodels and tables in textbooks."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats.proportion import proportion_confint
+
+from analysis.intervals import bootstrap_interval, t_interval, welch_interval, wilson_interval
+
+THREE = np.array([79.25, 78.5, 80.0])
+
+
+@pytest.mark.parametrize("level", [0.9, 0.95])
+def test_t_is_scipys(level):
+    expected = stats.ttest_1samp(THREE, 0).confidence_interval(level)
+    assert t_interval(THREE, level) == pytest.approx((expected.low, expected.high))
+
+
+def test_t_of_three_by_hand():
+    """4.3027 is the 97.5th percentile of t with two degrees of freedom in every table."""
+    half = 4.3027 * 0.75 / math.sqrt(3)
+    assert t_interval(THREE) == pytest.approx((79.25 - half, 79.25 + half), abs=1e-4)
+
+
+def test_the_bootstrap_of_three_is_that_of_all_27_resamples():
+    means = np.array([np.mean([a, b, c]) for a in THREE for b in THREE for c in THREE])
+    low, high = bootstrap_interval(THREE, draws=20_000)
+    # 1/27 = 3.7 % of the resamples lie at each end: more than 2.5 %, so the ends are the extremes.
+    assert (low, high) == (means.min(), means.max()) == (78.5, 80.0)
+
+
+def test_the_bootstrap_nears_the_normal_interval_with_many_values():
+    values = np.random.default_rng(0).normal(70, 2, size=400)
+    assert bootstrap_interval(values) == pytest.approx(t_interval(values), abs=0.03)
+
+
+def test_the_bootstrap_is_the_same_twice_and_differs_with_the_seed():
+    values = np.random.default_rng(0).normal(70, 2, size=20)
+    assert bootstrap_interval(values) == bootstrap_interval(values)
+    assert bootstrap_interval(values) != bootstrap_interval(values, seed=2)
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 10), (1, 10), (1316, 2000), (10, 10), (163, 200)])
+def test_wilson_is_statsmodels(right, n):
+    expected = proportion_confint(right, n, alpha=0.05, method="wilson")
+    assert wilson_interval(right / n, n) == pytest.approx(expected, abs=1e-12)
+
+
+def test_wilson_takes_shares_between_two_counts():
+    low, high = wilson_interval(0.5001, 2000)
+    assert wilson_interval(0.5, 2000)[0] < low < wilson_interval(0.5005, 2000)[0]
+    assert low < 0.5001 < high
+
+
+@pytest.mark.parametrize("n", [2, 3, 30])
+def test_welch_is_scipys(n):
+    random = np.random.default_rng(n)
+    a, b = random.normal(70, 1, size=n), random.normal(69, 3, size=n + 1)
+    expected = stats.ttest_ind(a, b, equal_var=False)
+    interval = expected.confidence_interval(0.95)
+    ours = welch_interval(a.mean(), a.std(ddof=1), len(a), b.mean(), b.std(ddof=1), len(b))
+    assert ours == pytest.approx((interval.low, interval.high, expected.pvalue))
+
+
+def test_too_few_values_have_no_interval():
+    assert all(map(math.isnan, t_interval(THREE[:1])))
+    assert all(map(math.isnan, bootstrap_interval(THREE[:1])))
+    assert all(map(math.isnan, wilson_interval(0.5, 0)))
+    assert all(map(math.isnan, wilson_interval(math.nan, 10)))
+    assert all(map(math.isnan, welch_interval(1.0, 1.0, 1, 2.0, 1.0, 3)))
+    assert all(map(math.isnan, welch_interval(1.0, 0.0, 3, 2.0, 0.0, 3)))
+
+
+def test_coverage_is_what_the_level_says():
+    """Of 1,000 intervals from three normal values, about 950 hold the true mean."""
+    random = np.random.default_rng(0)
+    held = sum(low < 0 < high for low, high in (t_interval(random.normal(size=3)) for _ in range(1000)))
+    assert 930 <= held <= 970
