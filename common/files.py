@@ -20,25 +20,40 @@ def atomic_open(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO]:
     """Open a file that appears under `path` only when the block ends without an error.
 
     The content goes to a temporary file in the same folder, which then replaces `path`
-    in one step; a crash leaves the old file untouched.
+    in one step; a crash leaves the old file untouched. Raises `UserError` naming `path`
+    where it is a folder or cannot be written.
     """
     path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder, not a file to write; give another name or move it away")
     path.parent.mkdir(parents=True, exist_ok=True)
     encoding = None if "b" in mode else "utf-8"
     newline = None if "b" in mode else "\n"
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
-        with os.fdopen(handle, mode, encoding=encoding, newline=newline) as stream:
+        with errors_named_after(path), os.fdopen(handle, mode, encoding=encoding, newline=newline) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
-    except BaseException as error:
+    except BaseException:
         Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # of the writing: the disk is full
-            raise UserError(f"{path}: cannot be written ({error}); make room and try again") from None
         raise
+
+
+@contextmanager
+def errors_named_after(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of writing to an open file (the disk is full) carry no name: raise `UserError` with this one."""
+    try:
+        yield
+    except OSError as error:
+        # A pipe is not this file: it broke under a print meanwhile.
+        if error.filename is not None or isinstance(error, BrokenPipeError):
+            raise
+        raise UserError(
+            f"{path}: cannot be written ({error.strerror or error}); make room and try again"
+        ) from None
 
 
 def atomic_write(path: str | os.PathLike[str], content: str | bytes) -> None:
