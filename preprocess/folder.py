@@ -50,7 +50,10 @@ def check_replaceable(folder: Path, report_name: str, *, overwrite: bool) -> Non
 
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary sibling that takes the place of `folder` when the block ends without an error."""
+    """Yield a temporary sibling that takes the place of `folder` when the block ends without an error.
+
+    A `UserError` from the block names the files as they would have stood in `folder`.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))
     try:
@@ -65,6 +68,8 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
             if old.exists():
                 os.replace(old, folder)
             raise
+    except UserError as error:
+        raise UserError(str(error).replace(str(temporary / "new"), str(folder))) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

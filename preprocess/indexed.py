@@ -16,6 +16,8 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
+from common.files import atomic_open, errors_named_after
+
 from .dictionary import UNK
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -32,7 +34,8 @@ def id_dtype(vocabulary_size: int) -> np.dtype:
 class IndexedWriter:
     """Writes one split as a stream; only the sentence sizes (4 bytes each) are kept in memory.
 
-    Use it as a context manager: `.idx` is written on leaving without an error.
+    Use it as a context manager: `.bin` and `.idx` appear on leaving without an error. Raises `UserError`
+    where one cannot be written (the disk is full); a part of a file is never left.
     """
 
     def __init__(self, prefix: Path, vocabulary_size: int) -> None:
@@ -40,15 +43,17 @@ class IndexedWriter:
         self.dtype = id_dtype(vocabulary_size)
         self.sizes: list[NDArray[np.int32]] = []
         self.sentences = self.tokens = self.unknown = 0
+        self._bin_path = f"{prefix}.bin"
+        self._bin_file = atomic_open(self._bin_path, "wb")
 
     def __enter__(self) -> IndexedWriter:
-        self.prefix.parent.mkdir(parents=True, exist_ok=True)
-        self._bin = open(f"{self.prefix}.bin", "wb")
+        self._bin = self._bin_file.__enter__()
         return self
 
     def add(self, ids: NDArray[np.integer], sizes: NDArray[np.integer]) -> None:
         """Append sentences: ids (tokens,), sizes (sentences,) in tokens, with `sizes.sum() == len(ids)`."""
-        ids.astype(self.dtype, copy=False).tofile(self._bin)
+        with errors_named_after(self._bin_path):  # here, as several writers may be open at once
+            self._bin.write(ids.astype(self.dtype, copy=False).tobytes())
         self.sizes.append(sizes.astype("<i4"))
         self.sentences += len(sizes)
         self.tokens += len(ids)
@@ -57,7 +62,7 @@ class IndexedWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bin.close()
+        self._bin_file.__exit__(kind, error, trace)
         if error is None:
             self._write_index()
 
@@ -65,7 +70,7 @@ class IndexedWriter:
         sizes = np.concatenate([np.empty(0, "<i4"), *self.sizes])
         ends = np.cumsum(sizes, dtype="<i8") * self.dtype.itemsize
         offsets = ends - sizes.astype("<i8") * self.dtype.itemsize
-        with open(f"{self.prefix}.idx", "wb") as stream:
+        with atomic_open(f"{self.prefix}.idx", "wb") as stream:
             stream.write(MAGIC + struct.pack("<QBQ", VERSION, DTYPE_CODES[self.dtype], len(sizes)))
-            sizes.tofile(stream)
-            offsets.tofile(stream)
+            stream.write(sizes.tobytes())
+            stream.write(offsets.tobytes())

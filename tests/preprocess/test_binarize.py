@@ -1,6 +1,7 @@
 import gzip
 import json
 import lzma
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -318,6 +319,25 @@ def test_not_a_sentencepiece_model(workdir, model, lines, capsys, content):
     Path("wrong.model").write_bytes(content)
     assert binarize("wrong.model", "--only-source", "--trainpref", "text") == 1
     assert "wrong.model: not a SentencePiece model" in capsys.readouterr().err
+
+
+@pytest.fixture
+def small_disk():
+    """No file can grow beyond 2 kB, by the kernel's own limit."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_no_room_is_one_line_and_leaves_nothing(workdir, model, lines, capsys, request):
+    write_dictionary(model)
+    write(Path("text"), lines)
+    request.getfixturevalue("small_disk")
+    assert binarize(model, "--only-source", "--trainpref", "text") == 1
+    output = capsys.readouterr().err.strip().split("\r")[-1].splitlines()
+    assert output[-1].startswith("error: bin/train.bin: cannot be written (File too large)")
+    assert sorted(path.name for path in workdir.iterdir()) == ["dict.txt", "text"]
 
 
 def test_interrupt_leaves_nothing(workdir, model, lines, monkeypatch):

@@ -20,6 +20,14 @@ def test_error_leaves_the_old_folder_and_no_trace(tmp_path):
     assert list(tmp_path.iterdir()) == [old]
 
 
+def test_a_mistake_is_told_of_the_folder_to_be(tmp_path):
+    with pytest.raises(UserError) as caught, atomic_folder(tmp_path / "out") as folder:
+        raise UserError(f"{folder / 'dict.txt'}: cannot be written; the text is {tmp_path / 'train'}")
+    said = f"{tmp_path / 'out' / 'dict.txt'}: cannot be written; the text is {tmp_path / 'train'}"
+    assert str(caught.value) == said
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_new_folder_takes_the_place_of_the_old(tmp_path):
     old = tmp_path / "deep" / "out"
     for text in ("first", "second"):

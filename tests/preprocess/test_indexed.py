@@ -1,8 +1,12 @@
+import os
+import tempfile
+
 import numpy as np
 import pytest
 import torch
 from fairseq.data.indexed_dataset import best_fitting_int_dtype, make_builder
 
+from common.errors import UserError
 from preprocess.indexed import IndexedWriter, id_dtype
 
 
@@ -24,7 +28,48 @@ def test_same_bytes_as_fairseq_writes(tmp_path, vocabulary_size):
     assert id_dtype(vocabulary_size) == best_fitting_int_dtype(vocabulary_size)
 
 
-def test_error_leaves_no_index(tmp_path):
-    with pytest.raises(ValueError, match="broken"), IndexedWriter(tmp_path / "ours", 8):
-        raise ValueError("broken")
-    assert not (tmp_path / "ours.idx").exists()
+def test_error_leaves_nothing(tmp_path):
+    def fail_half_way():
+        with IndexedWriter(tmp_path / "ours", 8) as writer:
+            writer.add(np.arange(4), np.array([4]))
+            raise ValueError("half")
+
+    with pytest.raises(ValueError, match="half"):
+        fail_half_way()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def no_room(monkeypatch):
+    """Call it to put the files whose name begins so on a device without room, the kernel's own /dev/full."""
+    mkstemp = tempfile.mkstemp
+
+    def limit(start):
+        def full(*, prefix, **where):
+            handle, name = mkstemp(prefix=prefix, **where)
+            if not prefix.startswith(start):
+                return handle, name
+            os.close(handle)
+            return os.open("/dev/full", os.O_WRONLY), name
+
+        monkeypatch.setattr(tempfile, "mkstemp", full)
+
+    return limit
+
+
+@pytest.mark.parametrize("kind", ["bin", "idx"])
+@pytest.mark.parametrize("tokens", [4, 10**6], ids=["at the end", "on the way"])
+def test_full_disk_is_named_and_no_part_is_left(tmp_path, no_room, kind, tokens):
+    no_room(f".ours.{kind}.")
+    with pytest.raises(UserError) as caught, IndexedWriter(tmp_path / "ours", 8) as writer:
+        writer.add(np.zeros(tokens, int), np.ones(tokens, int))
+    assert str(caught.value).startswith(f"{tmp_path / 'ours'}.{kind}: cannot be written (No space left")
+    assert {path.name for path in tmp_path.iterdir()} == ({"ours.bin"} if kind == "idx" else set())
+
+
+def test_of_two_open_files_the_full_one_is_named(tmp_path, no_room):
+    no_room(".train.bin.")
+    writers = IndexedWriter(tmp_path / "train", 8), IndexedWriter(tmp_path / "valid", 8)
+    with pytest.raises(UserError, match=r"train\.bin: cannot be written"), writers[0] as train, writers[1]:
+        train.add(np.zeros(10**6, int), np.ones(10**6, int))
+    assert list(tmp_path.iterdir()) == []
