@@ -20,6 +20,7 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
 from fairseq.models.roberta.model import RobertaModel
 
+from common.arguments import positive
 from common.errors import UserError, one_line_errors
 
 HEAD_NAME = "sentence_classification_head"
@@ -131,14 +132,6 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         parser.add_argument(f"--encoder-{flag}", type=positive)
     parser.add_argument("--max-positions", type=positive)
     return parser.parse_args(argv)
-
-
-def positive(text: str) -> int:
-    """An integer above zero."""
-    value = int(text)
-    if value <= 0:
-        raise argparse.ArgumentTypeError("must be above zero")
-    return value
 
 
 @one_line_errors

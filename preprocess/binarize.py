@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arguments import positive
 from common.errors import UserError
 from common.files import atomic_write
 
@@ -28,7 +29,7 @@ from .encoder import Encoded, Encoder, map_text
 from .folder import Report, atomic_folder, check_replaceable, finished, request, write_report
 from .indexed import IndexedWriter
 from .labels import check_line_counts, class_names, label_dictionary, label_ids
-from .options import add_destination, add_reading, add_suffixes, positive
+from .options import add_destination, add_reading, add_suffixes
 
 REPORT = "preprocess.json"
 EXAMPLES = """examples:

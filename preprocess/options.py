@@ -5,13 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-
-def positive(text: str) -> int:
-    """An integer of at least 1, for argparse."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
-    return number
+from common.arguments import positive
 
 
 def add_suffixes(parser: argparse.ArgumentParser) -> None:
