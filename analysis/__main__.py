@@ -1,4 +1,4 @@
-"""`python -m analysis runs|tables|figures RUNS`: what was run, and what came out of it."""
+"""`python -m analysis COMMAND RUNS`: what was run, what came out of it, and how surely."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .cli_options import (
     choice,
     selected_runs,
 )
+from .cli_statistics import register
 from .figures import FORMATS as FIGURE_FORMATS
 from .figures import draw_curves, save_figure
 from .load import read_runs
@@ -87,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         "--format", nargs="+", choices=FIGURE_FORMATS, default=["png"], help="of the files (png)"
     )
     figures.add_argument("--chance", type=float, help="draw a line at the score of guessing")
+    register(commands)
     return parser
 
 

@@ -13,7 +13,9 @@ from .tables import Table
 
 SUFFIXES = {"markdown": "md", "csv": "csv", "latex": "tex", "json": "json"}
 FORMATS = tuple(SUFFIXES)
-LEFT_ALIGNED = frozenset({"arm", "init", "recipe", "status"})
+LEFT_ALIGNED = frozenset(
+    {"arm", "init", "recipe", "status", "A", "B", "at", "design", "subset", "metric", "wider", "within noise"}
+)
 LATEX_ESCAPES = str.maketrans(
     {
         **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -25,6 +27,7 @@ LATEX_ESCAPES = str.maketrans(
         "|": r"\textbar{}",
         "±": r"$\pm$",
         "–": "--",
+        "−": r"$-$",
     }
 )
 

@@ -1,0 +1,140 @@
+"""What each run answered to each example: accuracy on a part of them, and two groups example by example.
+
+answers     group, arm, init, seed, index, gold, predicted, correct
+            one row for each run and example with a known class; index is the 0-based line of the split
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from common import predictions
+from common.errors import UserError
+
+from .audit import Overlap
+from .intervals import DRAWS, LEVEL, SEED, wilson_interval
+from .long_table import RUN
+from .runs import Run
+from .significance import bootstrap_examples, holm, mcnemar
+
+COLUMNS = ["group", *RUN, "index", "gold", "predicted", "correct"]
+
+
+def read_answers(runs: Iterable[Run], split: str = "test") -> pd.DataFrame:
+    """The answers of the runs that have a prediction file for `split`; empty where none has.
+
+    Raises `UserError` as `predictions.read`, and where no class is known in a file.
+    """
+    frames = []
+    for run in runs:
+        path = run.path / predictions.file_name(split)
+        if not path.exists():
+            continue
+        known = [answer for answer in predictions.read(path) if answer.gold is not None]
+        if not known:
+            raise UserError(f"{path}: the true class is null on every line; predict on labelled sentences")
+        frame = pd.DataFrame(
+            {
+                "index": [answer.index for answer in known],
+                "gold": [answer.gold for answer in known],
+                "predicted": [answer.predicted for answer in known],
+            }
+        )
+        names = {"group": f"{run.arm}/{run.init}", "arm": run.arm, "init": run.init, "seed": run.seed}
+        frames.append(frame.assign(correct=frame["gold"] == frame["predicted"], **names)[COLUMNS])
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=COLUMNS)
+
+
+def accuracies(
+    answers: pd.DataFrame, overlap: Overlap | None = None, *, level: float = LEVEL
+) -> pd.DataFrame:
+    """Accuracy in percent of each run, on all examples and on those outside `overlap`.
+
+    Columns: `arm`, `init`, `seed`, `n`, `accuracy`, `low`, `high` (Wilson's interval), and with `overlap` the
+    same four for the examples that are not in it (`unseen_n`, ...) and for those that are (`seen_n`,
+    `seen_accuracy`).
+
+    Raises `UserError` where a run answered a line beyond the end of the audited split.
+    """
+    rows = []
+    for names, run in answers.groupby(RUN):
+        row = {**dict(zip(RUN, names, strict=True)), **_accuracy(run["correct"], "", level)}
+        if overlap is not None:
+            if (last := run["index"].max()) >= overlap.size:
+                raise UserError(
+                    f"{'/'.join(map(str, names[:2]))}/seed{names[2]} answered line {last} (from 0) of "
+                    f"{overlap.split}, but the audit knows {overlap.size:,} lines; audit the same text"
+                )
+            seen = run["index"].isin(overlap.lines)
+            row |= _accuracy(run.loc[~seen, "correct"], "unseen_", level)
+            in_it = _accuracy(run.loc[seen, "correct"], "seen_", level)
+            row |= {name: in_it[name] for name in ("seen_n", "seen_accuracy")}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def compare_answers(
+    answers: pd.DataFrame, a: str, b: str, *, level: float = LEVEL, draws: int = DRAWS, seed: int = SEED
+) -> pd.DataFrame:
+    """Two groups example by example, for each seed that both have; a last row for their mean.
+
+    Columns: `a`, `b`, `seed` (int, or "mean"), `n` (examples), `only_a`, `only_b` (right where the other is
+    wrong), `p_mcnemar` (exact; empty for the mean), `p_mcnemar_holm` (over the seeds), `difference` of
+    accuracy in points, `low`, `high` (paired bootstrap over the examples, `draws` test sets).
+
+    Empty where no seed is in both. Raises `UserError` where two runs answered other examples.
+    """
+    seeds = [set(answers.loc[answers["group"] == group, "seed"]) for group in (a, b)]
+    rows, differences = [], []
+    for run_seed in sorted(seeds[0] & seeds[1]):
+        right_a, right_b = _aligned(answers, (a, b), run_seed)
+        only_a, only_b, p = mcnemar(right_a, right_b)
+        differences.append(right_a.astype(float) - right_b)
+        rows.append({"seed": run_seed, "only_a": only_a, "only_b": only_b, "p_mcnemar": p})
+    if not rows:
+        return pd.DataFrame()
+    if len({len(difference) for difference in differences}) > 1:
+        raise UserError(f"the seeds of {a} and {b} answered different examples; predict one test set")
+    adjusted = holm([row["p_mcnemar"] for row in rows])
+    rows = [{**row, "p_mcnemar_holm": p} for row, p in zip(rows, adjusted, strict=True)]
+    if len(rows) > 1:
+        rows.append({"seed": "mean"})
+        differences.append(np.mean(differences, axis=0))
+    for row, difference in zip(rows, differences, strict=True):
+        low, high = bootstrap_examples(100 * difference, level, draws=draws, seed=seed)
+        row |= {"n": len(difference), "difference": 100 * difference.mean(), "low": low, "high": high}
+    columns = ["seed", "n", "only_a", "only_b", "p_mcnemar", "p_mcnemar_holm", "difference", "low", "high"]
+    frame = pd.DataFrame(rows).reindex(columns=columns).astype({"only_a": "Int64", "only_b": "Int64"})
+    frame.insert(0, "a", a)
+    frame.insert(1, "b", b)
+    return frame
+
+
+def _accuracy(correct: pd.Series, prefix: str, level: float) -> dict[str, float]:
+    share = correct.mean() if len(correct) else np.nan
+    low, high = wilson_interval(share, len(correct), level)
+    return {
+        f"{prefix}n": len(correct),
+        f"{prefix}accuracy": 100 * share,
+        f"{prefix}low": 100 * low,
+        f"{prefix}high": 100 * high,
+    }
+
+
+def _aligned(answers: pd.DataFrame, groups: tuple[str, str], seed: int) -> list[NDArray[np.bool_]]:
+    """(examples,) right or wrong, for the run of this seed in each group, in the same order."""
+    of_seed = answers[answers["seed"] == seed]
+    one, other = (of_seed[of_seed["group"] == group].sort_values("index") for group in groups)
+    same = len(one) == len(other) and bool(
+        (one[["index", "gold"]].to_numpy() == other[["index", "gold"]].to_numpy()).all()
+    )
+    if not same:
+        raise UserError(
+            f"{groups[0]} and {groups[1]}, seed {seed}: their predictions are for other examples or classes; "
+            "predict the same split with both"
+        )
+    return [run["correct"].to_numpy(dtype=bool) for run in (one, other)]

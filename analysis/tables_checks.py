@@ -1,0 +1,141 @@
+"""Tables beside other sources: published results, and the answers to each example."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from .audit import Overlap
+from .cells import PERCENT, interval, p_value, signed, signed_interval, whole
+from .intervals import DRAWS, LEVEL, SEED
+from .long_table import RUN
+from .metrics import number
+from .tables import Table
+
+ACCURACY = "accuracy"
+LOGGED_TOLERANCE = 0.1
+"""Points of accuracy that a checkpoint's predictions may be away from its log before it is said: precision of
+the forward pass moves single answers."""
+
+
+def reference_table(data: pd.DataFrame, source: str, best_note: str) -> Table:
+    """The frame of `reference.compare_reference` as a table; `source` is the file's name."""
+    rows = data.to_dict("records")
+    verdicts = {None: "–", True: "yes", False: "no"}
+    shown = pd.DataFrame(
+        {
+            "arm": data["arm"],
+            "init": data["init"],
+            "at": data["epoch"],
+            "subset": data["subset"],
+            "metric": data["metric"],
+            "ours": [_mean_std(row["mean"], row["std"], row["n"], row["metric"]) for row in rows],
+            "reference": [
+                _mean_std(row["reference_mean"], row["reference_std"], row["reference_n"], row["metric"])
+                for row in rows
+            ],
+            "difference": [signed(row["difference"], row["metric"]) for row in rows],
+            PERCENT: [signed_interval(row["low"], row["high"], row["metric"]) for row in rows],
+            "within noise": [verdicts[row["within_noise"]] for row in rows],
+        }
+    )
+    return Table(
+        name="reference",
+        caption=f"Ours beside {source}",
+        notes=(
+            best_note,
+            "mean ± std (n seeds); both std with ddof 1, a reference's population std is converted. "
+            "difference: ours − reference.",
+            f"within noise: whether Welch's {PERCENT} interval of the difference, from means, std and n, "
+            "holds 0. "
+            "With few seeds it is wide: yes says that these runs cannot tell the two apart, not that they "
+            "agree.",
+            f"Not corrected for {len(data)} rows: where all agree, about {(1 - LEVEL) * len(data):.1f} of "
+            "them say no.",
+        ),
+        data=data.assign(level=LEVEL),
+        shown=shown,
+    )
+
+
+def accuracy_table(data: pd.DataFrame, best: pd.DataFrame, split: str, overlap: Overlap | None) -> Table:
+    """The frame of `answers.accuracies`, beside what the logs say of each run's best checkpoint."""
+    data = data.merge(best[[*RUN, "test"]].rename(columns={"test": "logged"}), on=RUN, how="left")
+    rows = data.to_dict("records")
+    shown = pd.DataFrame(
+        {
+            "arm": data["arm"],
+            "init": data["init"],
+            "seed": data["seed"].astype(str),
+            "logged": [number(x, ACCURACY) for x in data["logged"]],
+            "examples": data["n"].map(whole),
+            "accuracy": [number(x, ACCURACY) for x in data["accuracy"]],
+            PERCENT: [interval(row["low"], row["high"], ACCURACY) for row in rows],
+        }
+    )
+    notes = [
+        f"From the prediction files of {split}; {PERCENT}: Wilson's interval. logged: test accuracy at the "
+        "best "
+        "checkpoint in the logs.",
+    ]
+    if overlap is not None:
+        shown["unseen"] = data["unseen_n"].map(whole)
+        shown["unseen accuracy"] = [number(x, ACCURACY) for x in data["unseen_accuracy"]]
+        shown[f"unseen {PERCENT}"] = [
+            interval(row["unseen_low"], row["unseen_high"], ACCURACY) for row in rows
+        ]
+        shown["seen accuracy"] = [number(x, ACCURACY) for x in data["seen_accuracy"]]
+        notes.append(
+            f"unseen: without the {len(overlap.lines):,} examples of {overlap.split} whose text stands in "
+            f"{overlap.other} ({overlap.notion} duplicates of the audit); seen: those alone."
+        )
+    away = data[(data["accuracy"] - data["logged"]).abs() > LOGGED_TOLERANCE]
+    if split == "test" and len(away):
+        names = ", ".join(f"{row.arm}/{row.init}/seed{row.seed}" for row in away.itertuples())
+        notes.append(
+            f"More than {LOGGED_TOLERANCE} points from the log (another checkpoint or other data?): {names}."
+        )
+    return Table(
+        name="accuracy",
+        caption=f"Accuracy (%) on {split}, counted from the predictions",
+        notes=tuple(notes),
+        data=data.assign(split=split, level=LEVEL),
+        shown=shown,
+    )
+
+
+def answers_table(data: pd.DataFrame, split: str) -> Table:
+    """The frames of `answers.compare_answers`, one below the other."""
+    rows = data.to_dict("records")
+    shown = pd.DataFrame(
+        {
+            "A": data["a"],
+            "B": data["b"],
+            "seed": data["seed"].astype(str),
+            "examples": data["n"].map(whole),
+            "only A right": data["only_a"].map(whole),
+            "only B right": data["only_b"].map(whole),
+            "p McNemar": data["p_mcnemar"].map(p_value),
+            "Holm": data["p_mcnemar_holm"].map(p_value),
+            "A − B": [signed(x, ACCURACY) for x in data["difference"]],
+            f"bootstrap {PERCENT}": [signed_interval(row["low"], row["high"], ACCURACY) for row in rows],
+        }
+    )
+    return Table(
+        name="examples",
+        caption=f"Accuracy (%) on {split}, example by example: A against B",
+        notes=(
+            "p McNemar: exact, two-sided; Holm: over the seeds of each two groups.",
+            f"bootstrap: percentiles of {DRAWS:,} test sets drawn from the examples, the same for A and B, "
+            f"seed {SEED}; mean: of the accuracies of all seeds.",
+            "This speaks of other test sets with these very runs; the comparison over seeds, of other runs.",
+        ),
+        data=data.assign(split=split, level=LEVEL, draws=DRAWS),
+        shown=shown,
+    )
+
+
+def _mean_std(mean: float, std: float, n: float, metric: str) -> str:
+    seeds = "–" if math.isnan(n) else f"{n:.0f}"
+    return f"{number(mean, metric)} ± {number(std, metric)} ({seeds})"

@@ -1,0 +1,214 @@
+"""Tables of what the seeds say: their spread, two groups compared, the best of n."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from .cells import PERCENT, interval, p_value, signed, signed_interval, whole
+from .intervals import DRAWS, LEVEL, SEED
+from .metrics import label, number
+from .power import ALPHA, POWER
+from .significance import EXACT_UP_TO
+from .tables import STD_NOTES, Table
+
+FEW = 10
+"""Below so many seeds the percentile bootstrap is visibly too narrow."""
+DESIGNS = {
+    "paired": "paired: n pairs of runs of equal seed; t interval and t test of their differences, rank: "
+    "Wilcoxon's signed ranks, perm.: sign flips.",
+    "unpaired": "unpaired: Welch's t interval and test, rank: Mann and Whitney, perm.: relabelling.",
+}
+AT = 'at: epoch, or "best" checkpoint.'
+
+
+def spread_table(
+    data: pd.DataFrame, metric: str, subset: str, best_note: str, *, ddof: int, test_size: int | None
+) -> Table:
+    """The frame of `spread.spread` as a table."""
+    shown = pd.DataFrame(
+        {
+            "arm": data["arm"],
+            "init": data["init"],
+            "at": data["at"],
+            "n": data["n"].astype(str),
+            **{
+                name: [number(x, metric) for x in data[name]]
+                for name in ("mean", "std", "median", "min", "max")
+            },
+            **{
+                f"{name} {PERCENT}": [
+                    interval(low, high, metric)
+                    for low, high in zip(data[f"{key}_low"], data[f"{key}_high"], strict=True)
+                ]
+                for name, key in (("t", "t"), ("bootstrap", "bootstrap"), ("examples", "examples"))
+            },
+            "wider": data["wider"].fillna("–"),
+        }
+    )
+    if data["wider"].isna().all():
+        shown = shown.drop(columns=[f"examples {PERCENT}", "wider"])
+        examples = (
+            "The interval that the size of the test set imposes is missing: it needs a metric in percent, "
+            "and "
+            "--test-size, --audit, prediction files or the data folder that the manifests name."
+        )
+    else:
+        examples = (
+            f"examples: Wilson's {PERCENT} interval for one run of that mean on {test_size:,} examples of "
+            f"{subset}; all seeds share them, so more seeds cannot take it away. wider: which of t and "
+            "examples is."
+        )
+    fewest = int(data["n"].min())
+    few = f"With {fewest} seeds the bootstrap cannot leave [min, max] and is too narrow."
+    return Table(
+        name="seeds",
+        caption=f"{subset.capitalize()} {label(metric)} over seeds",
+        notes=(
+            best_note,
+            f"{AT} n: seeds. std: {STD_NOTES[ddof]}.",
+            f"t: Student's {PERCENT} interval for the mean over seeds (std with ddof 1). bootstrap: "
+            "percentiles "
+            f"of {DRAWS:,} resampled means, seed {SEED}.",
+            *([few] if fewest < FEW else []),
+            examples,
+        ),
+        data=data.assign(metric=metric, subset=subset, ddof=ddof, level=LEVEL, test_size=test_size),
+        shown=shown,
+    )
+
+
+def comparison_table(data: pd.DataFrame, metric: str, subset: str, best_note: str) -> Table:
+    """The frame of `compare.compare`: differences, intervals and tests."""
+    family = len(data)
+    p_columns = {}
+    for name, key in (("t", "p_t"), ("rank", "p_rank"), ("perm.", "p_permutation")):
+        p_columns[f"p {name}"] = data[key].map(p_value)
+        if family > 1:
+            p_columns[f"{name} Holm"] = data[f"{key}_holm"].map(p_value)
+    rows = data.to_dict("records")
+    shown = pd.DataFrame(
+        {
+            "A": data["a"],
+            "B": data["b"],
+            "at": data["at"],
+            "design": data["design"],
+            "n": [
+                f"{row['n_a']}+{row['n_b']}" if row["design"] == "unpaired" else str(row["n_a"])
+                for row in rows
+            ],
+            "mean A": [number(x, metric) for x in data["mean_a"]],
+            "mean B": [number(x, metric) for x in data["mean_b"]],
+            "A − B": [signed(x, metric) for x in data["difference"]],
+            PERCENT: [signed_interval(row["low"], row["high"], metric) for row in rows],
+            **p_columns,
+            "P(A beats B)": ["–" if math.isnan(p) else f"{p:.2f}" for p in data["p_a_beats_b"]],
+        }
+    )
+    return Table(
+        name="comparison",
+        caption=f"{subset.capitalize()} {label(metric)}: A against B",
+        notes=(
+            best_note,
+            f"{AT} All tests are two-sided; perm. is exact up to {EXACT_UP_TO:,} permutations.",
+            *(DESIGNS[design] for design in dict.fromkeys(data["design"])),
+            *([f"Holm: adjusted over the {family} rows, for each test."] if family > 1 else []),
+            *_dropped_notes(rows),
+            *_floor_notes(data),
+            "P(A beats B): over all pairs of runs, a tie counts half.",
+            "All runs answer the same examples: this speaks of other seeds, not of other test sets.",
+        ),
+        data=data.assign(metric=metric, subset=subset, level=LEVEL),
+        shown=shown,
+    )
+
+
+def plan_table(data: pd.DataFrame, metric: str) -> Table:
+    """The frame of `compare.compare`: how many seeds a difference would need."""
+    detect = number(data["detect"].iloc[0], metric)
+    columns = ["a", "b", "at", "design", "n_a", "n_b", "std", "std_low", "std_high", "detect"]
+    columns += ["seeds_needed", "seeds_needed_low", "seeds_needed_high", "seeds_more"]
+    shown = pd.DataFrame(
+        {
+            **{name: data[key] for name, key in (("A", "a"), ("B", "b"), ("at", "at"), ("design", "design"))},
+            "std": [number(x, metric) for x in data["std"]],
+            "seeds needed": data["seeds_needed"].map(whole),
+            PERCENT: [
+                f"[{whole(low)}, {whole(high)}]" if low == low else "–"
+                for low, high in zip(data["seeds_needed_low"], data["seeds_needed_high"], strict=True)
+            ],
+            "more than now": data["seeds_more"].map(whole),
+        }
+    )
+    return Table(
+        name="plan",
+        caption=f"Seeds needed to find a difference of {detect} in {label(metric)}",
+        notes=(
+            f"Power of the two-sided t test, noncentral t: alpha {ALPHA}, power {POWER}. paired: pairs of "
+            "runs, "
+            "std of their differences (ddof 1); unpaired: runs in each group, std pooled.",
+            f"{PERCENT}: the same with both ends of the interval of std (chi-square), which few seeds leave "
+            "wide.",
+        ),
+        data=data[columns].assign(metric=metric, alpha=ALPHA, power=POWER),
+        shown=shown,
+    )
+
+
+def expected_table(data: pd.DataFrame, metric: str, by: str, subset: str, best_note: str) -> Table:
+    """The frame of `expected.expected_best_of_seeds` as a table."""
+    shown = pd.DataFrame(
+        {
+            "arm": data["arm"],
+            "init": data["init"],
+            "seeds tried": [f"{row.seeds_tried} of {row.seeds}" for row in data.itertuples()],
+            f"best {label(by)} on {subset}": [number(x, by) for x in data["valid"]],
+            f"its {label(metric)} on test": [number(x, metric) for x in data["test"]],
+        }
+    )
+    return Table(
+        name="expected",
+        caption="Expected result of the best of n seeds",
+        notes=(
+            best_note,
+            "Mean over all subsets of n of these runs, without replacement (Tang et al. 2020): unbiased, "
+            "unlike "
+            "drawing with replacement (Dodge et al. 2019).",
+            "Near the number of runs it rests on few subsets; the last row is the best run alone (of equally "
+            "good ones their mean).",
+        ),
+        data=data.assign(metric=metric, by=by, subset=subset, estimator="without replacement"),
+        shown=shown,
+    )
+
+
+def _dropped_notes(rows: list[dict]) -> list[str]:
+    """Which runs have no partner, once for each group."""
+    notes = {}
+    for row in rows:
+        for side in ("a", "b"):
+            if seeds := row[f"dropped_{side}"]:
+                notes[row[side], seeds] = f"Without a partner and left out: {row[side]}, seeds {seeds}."
+    return list(notes.values())
+
+
+def _floor_notes(data: pd.DataFrame) -> list[str]:
+    """A plain warning where a permutation test cannot reach the usual level, alone or after Holm."""
+    notes = []
+    for (design, n_a, n_b), rows in data.groupby(["design", "n_a", "n_b"]):
+        floor, adjusted = rows["p_floor"].min(), min(1.0, rows["p_floor"].min() * len(data))
+        runs = f"{n_a} pairs" if design == "paired" else f"{n_a} and {n_b} runs"
+        if floor > ALPHA:
+            notes.append(
+                f"With {runs} perm. and rank cannot give a p below {floor:.2g}, whatever the runs score; t "
+                "gets "
+                "lower only by assuming normal values, which so few runs cannot show."
+            )
+        elif adjusted > ALPHA:
+            notes.append(
+                f"With {runs} perm. and rank cannot give a p below {floor:.2g}, nor below {adjusted:.2g} "
+                "after "
+                f"Holm over {len(data)} rows; compare fewer."
+            )
+    return notes
