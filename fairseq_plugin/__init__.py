@@ -3,7 +3,8 @@
 Importing the package registers the task and the criterion `sentence_classification`, the model
 and architecture `roberta_small` and the optimizer `fused_adam`; lets fairseq read its own
 checkpoints without executing code from them; checks the checkpoint that a run starts from before
-its first update; and turns a user's mistake into one line.
+its first update; refuses flags of precision that fairseq would crash on; and turns a user's
+mistake into one line.
 """
 
 import logging
@@ -13,10 +14,11 @@ from common.errors import install_excepthook
 # fairseq's speech tasks ask for a package that nothing here needs, on each start.
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.ERROR)
 
-from . import checkpoints, criterion, initialisation, optimizer, roberta, task  # noqa: E402
+from . import checkpoints, criterion, initialisation, optimizer, precision, roberta, task  # noqa: E402
 
-__all__ = ["checkpoints", "criterion", "initialisation", "optimizer", "roberta", "task"]
+__all__ = ["checkpoints", "criterion", "initialisation", "optimizer", "precision", "roberta", "task"]
 
 install_excepthook()
 checkpoints.allow_fairseq_objects()
 initialisation.check_before_training()
+precision.check_before_training()

@@ -1,10 +1,20 @@
-"""Which arithmetic the matrix products use: fp32, or bf16 with fp32 weights and optimizer."""
+"""Which arithmetic the matrix products use: fp32, or bf16 with fp32 weights and optimizer.
+
+That is `--precision`. fairseq's own `--fp16` and `--bf16`, which convert the weights too, end in a
+traceback where its devices for them are missing: here they are refused before training.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+from importlib.util import find_spec
+from typing import Any
 
 import torch
+from fairseq.trainer import Trainer
+
+from common.errors import UserError
 
 CHOICES = ("auto", "fp32", "bf16")
 
@@ -34,3 +44,32 @@ def autocast(precision: str, device: torch.device) -> contextlib.AbstractContext
     if resolve(precision, device) == "bf16":
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()
+
+
+def check_before_training() -> None:
+    """Put `check_flags` in front of fairseq's `Trainer`, the first to act on `--fp16` and `--bf16`."""
+    original = Trainer.__init__
+    if hasattr(original, "checks_first"):
+        return
+
+    @functools.wraps(original)
+    def build(trainer: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
+        check_flags(cfg.common)
+        original(trainer, cfg, *args, **kwargs)
+
+    build.checks_first = True
+    Trainer.__init__ = build
+
+
+def check_flags(common: Any) -> None:
+    """Raise `UserError` for a flag that lacks its device; `common` is fairseq's `CommonConfig`.
+
+    On the command line `--bf16` means a TPU even where there is a GPU (fairseq/options.py,
+    `parse_args_and_arch`), and the optimizer of `--fp16` asks for a CUDA device.
+    """
+    on_gpu = torch.cuda.is_available() and not common.cpu
+    place = "on a GPU" if on_gpu else "on a CPU"
+    if common.bf16 and (common.tpu or not on_gpu) and find_spec("torch_xla") is None:
+        raise UserError(f"--bf16 {place}: fairseq takes it for a TPU's; use --precision bf16")
+    if common.fp16 and not on_gpu:
+        raise UserError(f"--fp16 {place}: fairseq has it for GPUs alone; use --precision bf16")
