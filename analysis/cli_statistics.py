@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from common.arguments import positive
 from common.errors import UserError
 
 from .answers import accuracies, compare_answers, read_answers
 from .audit import NOTIONS, read_overlap
-from .best import best_checkpoints
+from .best import at_best, best_checkpoints
 from .cli_options import add_choice, add_command, add_ddof, add_format, add_selection, choice, selected_runs
 from .compare import PAIRINGS, compare
 from .expected import expected_best_of_seeds
@@ -48,7 +49,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     _add_subset(seeds)
     size = seeds.add_mutually_exclusive_group()
     size.add_argument(
-        "--test-size", type=_positive, metavar="N",
+        "--test-size", type=positive, metavar="N",
         help="examples of the subset (default: those of the prediction files or of the runs' data folder)",
     )  # fmt: skip
     size.add_argument(
@@ -159,7 +160,7 @@ def _expected(options: argparse.Namespace) -> None:
 
 
 def _accuracy(options: argparse.Namespace) -> None:
-    runs, _, best = _read(options)
+    runs, table, best = _read(options)
     answers = read_answers(runs, options.subset)
     if answers.empty:
         raise UserError(
@@ -168,7 +169,9 @@ def _accuracy(options: argparse.Namespace) -> None:
     overlap = None
     if options.audit:
         overlap = read_overlap(options.audit, options.subset, notion=options.duplicates)
-    _show([accuracy_table(accuracies(answers, overlap), best, options.subset, overlap)], options)
+    logs_tell = ((table["subset"] == options.subset) & (table["metric"] == "accuracy")).any()
+    logged = at_best(table, best, "accuracy", options.subset) if logs_tell else None
+    _show([accuracy_table(accuracies(answers, overlap), logged, options.subset, overlap)], options)
 
 
 def _read(options: argparse.Namespace) -> tuple[list[Run], pd.DataFrame, pd.DataFrame]:
@@ -196,12 +199,6 @@ def _add(commands: argparse._SubParsersAction, name: str, run: object, text: str
 
 def _add_subset(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--subset", default="test", help="where it is measured (%(default)s)")
-
-
-def _positive(text: str) -> int:
-    if (value := int(text)) < 1:
-        raise ValueError(text)
-    return value
 
 
 def _difference(text: str) -> float:

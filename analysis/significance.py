@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from .intervals import LEVEL, SEED, Interval, Values, t_interval, welch_interval
 
 EXACT_UP_TO = 200_000
-"""Relabellings that a permutation test enumerates (17 pairs, two groups of 10); beyond, it draws as many."""
+"""Permutations that a test enumerates: 17 pairs, two groups of 10."""
+PERMUTATIONS = 20_000
+"""How many it draws where there are more."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,8 @@ def paired(a: Values, b: Values, level: float = LEVEL) -> Difference:
     if not differences.any():
         return Difference(0.0, low, high, 0.0, math.nan, 1.0, 1.0, 2.0 ** (1 - n))
     flips = permutation_test(
-        (differences,), np.mean, permutation_type="samples", vectorized=True,
-        n_resamples=EXACT_UP_TO, batch=10_000, rng=np.random.default_rng(SEED),
-    )  # fmt: skip
+        (differences,), np.mean, permutation_type="samples", vectorized=True, **_permutations(2**n)
+    )
     return Difference(
         difference=float(differences.mean() * unit),
         low=low,
@@ -62,7 +63,7 @@ def paired(a: Values, b: Values, level: float = LEVEL) -> Difference:
         std=float(differences.std(ddof=1) * unit),
         # Differences that do not vary at all are described by no t distribution.
         p_t=float(ttest_1samp(differences, 0).pvalue) if np.ptp(differences) else math.nan,
-        p_rank=float(wilcoxon(differences).pvalue),
+        p_rank=float(wilcoxon(differences, method=_ranking(np.abs(differences), 2**n)).pvalue),
         p_permutation=float(flips.pvalue),
         p_floor=2.0 ** (1 - n),
     )
@@ -76,19 +77,22 @@ def unpaired(a: Values, b: Values, level: float = LEVEL) -> Difference:
     if min(len(a), len(b)) < 2:
         return _untested(a * unit, b * unit)
     low, high, p_t = welch_interval(a.mean(), a.std(ddof=1), len(a), b.mean(), b.std(ddof=1), len(b), level)
+    relabellings = math.comb(len(a) + len(b), len(a))
     labels = permutation_test(
-        (a, b), lambda x, y, axis: np.mean(x, axis=axis) - np.mean(y, axis=axis), vectorized=True,
-        n_resamples=EXACT_UP_TO, batch=10_000, rng=np.random.default_rng(SEED),
-    )  # fmt: skip
+        (a, b),
+        lambda x, y, axis: np.mean(x, axis=axis) - np.mean(y, axis=axis),
+        vectorized=True,
+        **_permutations(relabellings),
+    )
     return Difference(
         difference=float((a.mean() - b.mean()) * unit),
         low=low * unit,
         high=high * unit,
         std=math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2) * unit,
         p_t=p_t,
-        p_rank=float(mannwhitneyu(a, b).pvalue),
+        p_rank=float(mannwhitneyu(a, b, method=_ranking(np.concatenate([a, b]), relabellings)).pvalue),
         p_permutation=float(labels.pvalue),
-        p_floor=min(1.0, 2 / math.comb(len(a) + len(b), len(a))),
+        p_floor=min(1.0, 2 / relabellings),
     )
 
 
@@ -140,6 +144,23 @@ def bootstrap_examples(
     drawn = random.multinomial(len(differences), counts / len(differences), size=draws)
     low, high = np.quantile(drawn @ levels / len(differences), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def _permutations(total: int) -> dict[str, object]:
+    """scipy's options for all `total` permutations, or for some drawn of them."""
+    resamples = total if total <= EXACT_UP_TO else PERMUTATIONS
+    return {"n_resamples": resamples, "batch": 10_000, "rng": np.random.default_rng(SEED)}
+
+
+def _ranking(ranked: Values, total: int) -> object:
+    """scipy's method for a test of these ranks: its tables know no ties (nor differences of zero), and the
+    normal approximation is no good for a handful of runs.
+    """
+    from scipy.stats import PermutationMethod
+
+    if total > EXACT_UP_TO or (len(np.unique(ranked)) == len(ranked) and ranked.all()):
+        return "auto"
+    return PermutationMethod(**_permutations(total))
 
 
 def _untested(a: Values, b: Values) -> Difference:

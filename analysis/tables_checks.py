@@ -59,9 +59,16 @@ def reference_table(data: pd.DataFrame, source: str, best_note: str) -> Table:
     )
 
 
-def accuracy_table(data: pd.DataFrame, best: pd.DataFrame, split: str, overlap: Overlap | None) -> Table:
-    """The frame of `answers.accuracies`, beside what the logs say of each run's best checkpoint."""
-    data = data.merge(best[[*RUN, "test"]].rename(columns={"test": "logged"}), on=RUN, how="left")
+def accuracy_table(
+    data: pd.DataFrame, logged: pd.DataFrame | None, split: str, overlap: Overlap | None
+) -> Table:
+    """The frame of `answers.accuracies`, beside what the logs say of each run's best checkpoint (the frame of
+    `best.at_best`, None where they do not know).
+    """
+    if logged is None:
+        data = data.assign(logged=math.nan)
+    else:
+        data = data.merge(logged.rename(columns={"value": "logged"}), on=RUN, how="left")
     rows = data.to_dict("records")
     shown = pd.DataFrame(
         {
@@ -75,9 +82,8 @@ def accuracy_table(data: pd.DataFrame, best: pd.DataFrame, split: str, overlap: 
         }
     )
     notes = [
-        f"From the prediction files of {split}; {PERCENT}: Wilson's interval. logged: test accuracy at the "
-        "best "
-        "checkpoint in the logs.",
+        f"From the prediction files of {split}; {PERCENT}: Wilson's interval. logged: accuracy at the "
+        "best checkpoint in the logs.",
     ]
     if overlap is not None:
         shown["unseen"] = data["unseen_n"].map(whole)
@@ -91,7 +97,7 @@ def accuracy_table(data: pd.DataFrame, best: pd.DataFrame, split: str, overlap: 
             f"{overlap.other} ({overlap.notion} duplicates of the audit); seen: those alone."
         )
     away = data[(data["accuracy"] - data["logged"]).abs() > LOGGED_TOLERANCE]
-    if split == "test" and len(away):
+    if len(away):
         names = ", ".join(f"{row.arm}/{row.init}/seed{row.seed}" for row in away.itertuples())
         notes.append(
             f"More than {LOGGED_TOLERANCE} points from the log (another checkpoint or other data?): {names}."

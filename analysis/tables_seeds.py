@@ -10,7 +10,7 @@ from .cells import PERCENT, interval, p_value, signed, signed_interval, whole
 from .intervals import DRAWS, LEVEL, SEED
 from .metrics import label, number
 from .power import ALPHA, POWER
-from .significance import EXACT_UP_TO
+from .significance import EXACT_UP_TO, PERMUTATIONS
 from .tables import STD_NOTES, Table
 
 FEW = 10
@@ -111,7 +111,9 @@ def comparison_table(data: pd.DataFrame, metric: str, subset: str, best_note: st
         caption=f"{subset.capitalize()} {label(metric)}: A against B",
         notes=(
             best_note,
-            f"{AT} All tests are two-sided; perm. is exact up to {EXACT_UP_TO:,} permutations.",
+            f"{AT} All tests are two-sided; perm. is exact up to {EXACT_UP_TO:,} permutations, beyond it "
+            "draws "
+            f"{PERMUTATIONS:,}.",
             *(DESIGNS[design] for design in dict.fromkeys(data["design"])),
             *([f"Holm: adjusted over the {family} rows, for each test."] if family > 1 else []),
             *_dropped_notes(rows),

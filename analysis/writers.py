@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -113,5 +114,7 @@ def _latex(table: Table) -> str:
 
 
 def _json(table: Table) -> dict[str, object]:
-    rows = table.data.astype(object).where(table.data.notna(), None).to_dict("records")
+    """JSON has no infinity: it becomes null, as a missing value does."""
+    known = table.data.notna() & ~table.data.isin([math.inf, -math.inf])
+    rows = table.data.astype(object).where(known, None).to_dict("records")
     return {"caption": table.caption, "notes": list(table.notes), "rows": rows}

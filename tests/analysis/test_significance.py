@@ -157,3 +157,12 @@ def test_p_values_are_uniform_without_a_difference():
     p = [paired(random.normal(size=5), random.normal(size=5)).p_permutation for _ in range(300)]
     assert np.mean(p) == pytest.approx(17 / 32, abs=0.05)
     assert min(p) >= 1 / 16
+
+
+def test_ranks_with_ties_and_zeros_are_exact_too():
+    """Where scipy's tables give up, its normal approximation would go below the smallest p there is."""
+    a = np.array([3.0, 3.0, 4.0, 2.0])
+    differences = np.array([1.0, 1.0, 2.0, 0.0])
+    ranks = stats.rankdata(differences[:3])  # zeros are left out, as Wilcoxon has it
+    assert paired(a, a - differences).p_rank == pytest.approx(enumerated_sign_flips(ranks)) == 0.25
+    assert unpaired(np.array([5.0, 5.0, 6.0]), np.array([1.0, 2.0, 2.0])).p_rank == pytest.approx(0.1)

@@ -1,0 +1,261 @@
+"""The commands seeds, compare, expected and accuracy: what they print, write and refuse."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from answer_files import write_answers
+from run_trees import write_run
+
+from analysis.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+GROUPS = ["--groups", "fairseq/pretrained", "fairseq/random"]
+GOLD = ["0", "1"] * 10
+AUDIT = {"splits": {"test": {"lines": 20}}, "duplicates": {"exact": {"test": {"train": [3, 4]}}}}
+
+
+def printed(capsys, *arguments):
+    """What the command prints; it must succeed."""
+    code = main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    return out
+
+
+def parsed(capsys, *arguments):
+    """Its JSON, which must be strict."""
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(printed(capsys, *arguments, "--format", "json"), parse_constant=refuse)
+
+
+@pytest.fixture
+def answered(runs):
+    """Every run has answers to twenty sentences: the pretrained ones are right, the others on 14."""
+    for init in ("pretrained", "random"):
+        for seed in (1, 2, 3):
+            wrong = ["10"[int(g)] for g in GOLD[:6]] if init == "random" else GOLD[:6]
+            write_answers(runs / f"fairseq/{init}/seed{seed}", GOLD, wrong + GOLD[6:])
+    return runs
+
+
+def test_seeds(runs, capsys):
+    out = printed(capsys, "seeds", runs, "--test-size", 2000)
+    assert (
+        "| fairseq | pretrained | best |   3 | 79.25 | 0.75 |  79.25 | 78.50 | 80.00 | [77.39, 81.11] |"
+        in out
+    )
+    assert "tie rule latest" in out
+    assert "sample standard deviation (ddof 1)" in out
+    assert "10,000 resampled means, seed 1" in out
+    assert "on 2,000 examples of test" in out
+    assert "With 3 seeds the bootstrap cannot leave [min, max] and is too narrow" in out
+
+
+def test_seeds_finds_the_size_in_prediction_files_or_an_audit(answered, tmp_path, capsys):
+    assert parsed(capsys, "seeds", answered)["seeds"]["rows"][0]["test_size"] == 20
+    (tmp_path / "audit.json").write_text(json.dumps({**AUDIT, "splits": {"test": {"lines": 500}}}))
+    audited = parsed(capsys, "seeds", answered, "--audit", tmp_path / "audit.json")
+    assert audited["seeds"]["rows"][0]["test_size"] == 500
+
+
+def test_seeds_says_that_the_size_is_missing(runs, capsys):
+    out = printed(capsys, "seeds", runs)
+    assert "The interval that the size of the test set imposes is missing" in out
+    assert "wider" not in out
+
+
+def test_compare_over_seeds_warns_of_three(runs, capsys):
+    out = printed(capsys, "compare", runs, *GROUPS)
+    assert "With 3 pairs perm. and rank cannot give a p below 0.25" in out
+    assert "Holm" not in out  # one comparison
+    assert "**Seeds needed to find a difference of 1.00 in accuracy (%)**" in out
+    assert "example by example" not in out
+
+
+def test_compare_names_the_family_and_the_dropped(runs, capsys):
+    write_run(runs, "random", 8, [50.0] * 3, [50.0] * 3)
+    out = printed(capsys, "compare", runs, *GROUPS, "--at", "all")
+    assert "Holm: adjusted over the 4 rows" in out
+    assert "Without a partner and left out: fairseq/random, seeds 8." in out
+    assert "Without a partner and left out: fairseq/pretrained" not in out
+
+
+def test_a_floor_that_only_holm_raises_is_said(tmp_path, capsys):
+    for seed in range(1, 8):
+        write_run(tmp_path, "pretrained", seed, [50.0] * 5, [60.0 + seed * e for e in range(5)])
+        write_run(tmp_path, "random", seed, [50.0] * 5, [50.0 + seed] * 5)
+    out = printed(capsys, "compare", tmp_path, *GROUPS, "--at", "all")
+    assert (
+        "With 7 pairs perm. and rank cannot give a p below 0.016, nor below 0.094 after Holm over 6 rows"
+        in out
+    )
+    assert "cannot give a p" not in printed(capsys, "compare", tmp_path, *GROUPS)
+
+
+def test_compare_with_runs_of_another_folder(runs, tmp_path, capsys):
+    for seed in (1, 2, 3):
+        write_run(tmp_path / "other", "random", seed, [50.0], [70.0 + seed])
+    groups = ["--groups", "fairseq/random", f"{tmp_path / 'other'}:fairseq/random"]
+    (row,) = parsed(capsys, "compare", runs, *groups)["comparison"]["rows"]
+    assert row["b"] == f"{tmp_path / 'other'}:fairseq/random"
+    assert row["difference"] == pytest.approx((65.5 + 66.75 + 68.25) / 3 - 72)
+
+
+def test_compare_example_by_example_where_there_are_predictions(answered, capsys):
+    rows = parsed(capsys, "compare", answered, *GROUPS)["examples"]["rows"]
+    assert [row["seed"] for row in rows] == [1, 2, 3, "mean"]
+    assert (rows[0]["only_a"], rows[0]["only_b"]) == (6, 0)
+    assert rows[0]["p_mcnemar"] == pytest.approx(2 * 0.5**6)
+    assert rows[-1]["difference"] == pytest.approx(30.0)
+
+
+def test_direction_belongs_to_what_chooses(runs, capsys):
+    rows = parsed(capsys, "compare", runs, *GROUPS, "--direction", "lowest")["comparison"]["rows"]
+    assert rows[0]["p_a_beats_b"] < 0.5
+    rows = parsed(capsys, "compare", runs, *GROUPS, "--by", "accuracy", "--direction", "lowest")
+    assert rows["comparison"]["rows"][0]["p_a_beats_b"] > 0.5
+
+
+def test_detect_has_a_default_for_fractions(tmp_path, capsys):
+    for seed in (1, 2, 3):
+        for init in ("pretrained", "random"):
+            write_run(tmp_path, init, seed, [0.5], [0.5 + seed / 50 * (init == "random")], metric="mcc")
+    content = parsed(capsys, "compare", tmp_path, *GROUPS, "--metric", "mcc")
+    assert content["plan"]["rows"][0]["detect"] == 0.01
+    assert "0.0100 in mcc" in content["plan"]["caption"]
+
+
+def test_an_unreachable_number_of_seeds_is_null_in_json(runs, capsys):
+    rows = parsed(capsys, "compare", runs, *GROUPS, "--detect", "1e-6")["plan"]["rows"]
+    assert rows[0]["seeds_needed"] is None
+    assert ">100,000" in printed(capsys, "compare", runs, *GROUPS, "--detect", "1e-6")
+
+
+def test_compare_with_published_results(runs, tmp_path, capsys):
+    path = tmp_path / "paper.csv"
+    path.write_text(
+        "arm,init,epoch,subset,metric,mean,std,n,ddof\nfairseq,random,best,test,accuracy,66.77,1.14,3,0\n"
+    )
+    out = printed(capsys, "compare", runs, "--reference", path)
+    assert "**Ours beside paper.csv**" in out
+    assert "66.83 ± 1.38 (3) | 66.77 ± 1.40 (3) |" in out
+    assert "| yes " in out
+    assert "cannot tell the two apart, not that they agree" in out
+    assert set(parsed(capsys, "compare", runs, *GROUPS, "--reference", path)) == {
+        "comparison",
+        "plan",
+        "reference",
+    }
+
+
+def test_expected(runs, capsys):
+    out = printed(capsys, "expected", runs)
+    assert "2 of 3" in out
+    assert "without replacement (Tang et al. 2020)" in out
+    rows = parsed(capsys, "expected", runs)["expected"]["rows"]
+    assert rows[-1]["test"] == 66.75
+
+
+def test_accuracy_beside_the_deduplicated_one(answered, tmp_path, capsys):
+    (tmp_path / "audit.json").write_text(json.dumps(AUDIT))
+    out = printed(capsys, "accuracy", answered, "--audit", tmp_path / "audit.json")
+    assert "without the 2 examples of test whose text stands in train (exact duplicates of the audit)" in out
+    rows = parsed(capsys, "accuracy", answered, "--audit", tmp_path / "audit.json")["accuracy"]["rows"]
+    assert (rows[-1]["accuracy"], rows[-1]["unseen_n"]) == (70.0, 18)
+    assert rows[-1]["unseen_accuracy"] == pytest.approx(100 * 14 / 18)
+
+
+def test_accuracy_says_where_it_is_away_from_the_log(answered, capsys):
+    """The logs say 79.25, 78.5 and 80, the answers 100 %."""
+    assert "More than 0.1 points from the log" in printed(capsys, "accuracy", answered)
+
+
+@pytest.mark.parametrize("command", [["seeds"], ["expected"], ["compare", *GROUPS], ["accuracy"]])
+@pytest.mark.parametrize("fmt", ["markdown", "latex", "csv", "json"])
+def test_every_command_in_every_format_and_as_files(answered, tmp_path, capsys, command, fmt):
+    name, *more = command
+    output = tmp_path / "report"
+    out = printed(capsys, name, answered, *more, "--format", fmt, "--output-dir", output)
+    assert out.endswith("\n")
+    assert not out.endswith("\n\n")
+    assert {path.suffix for path in output.iterdir()} == {".md", ".tex", ".csv", ".json"}
+    if fmt == "latex":
+        assert out.isascii()
+        assert out.count("{") == out.count("}")
+    if fmt == "csv":
+        for path in output.glob("*.csv"):
+            assert len(pd.read_csv(path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compare", "RUNS"], "compare: name two groups (--groups A B), a file of published results"),
+        (["compare", "RUNS", "--groups", "fairseq/random"], "--groups: name two groups or more"),
+        (["compare", "RUNS", "--groups", "random", "pretrained"], "no finished run of 'random'"),
+        (["compare", "RUNS", "--groups", "a/b", "nowhere:a/b"], "nowhere: no such folder"),
+        (["compare", "RUNS", "--reference", "absent.csv"], "absent.csv: No such file or directory"),
+        (["compare", "RUNS", *GROUPS, "--at", "7"], "--at 7: no such epoch, only 1, 2, 3, best"),
+        (["compare", "RUNS", *GROUPS, "--by", "mcc"], "--metric can be: accuracy"),
+        (["seeds", "RUNS", "--audit", "absent.json"], "absent.json: No such file or directory"),
+        (["seeds", "RUNS", "--subset", "dev"], "no subset 'dev'"),
+        (["accuracy", "RUNS"], "no run has a file predictions-test.jsonl"),
+    ],
+)
+def test_mistakes_are_one_line(runs, capsys, arguments, message):
+    assert main([str(runs) if word == "RUNS" else word for word in arguments]) == 1
+    out, err = capsys.readouterr()
+    errors = [line for line in err.splitlines() if line.startswith("error")]
+    assert len(errors) == 1
+    assert message in errors[0]
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["seeds", "--test-size", "0"], ["compare", "--detect", "nan"], ["compare", "--detect", "x"]]
+)
+def test_numbers_that_make_no_sense_are_refused(runs, capsys, arguments):
+    with pytest.raises(SystemExit) as stop:
+        main([arguments[0], str(runs), *arguments[1:]])
+    assert stop.value.code == 2
+    assert arguments[1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["seeds", "compare", "expected", "accuracy"])
+def test_help_has_examples(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert f"python -m analysis {command} " in capsys.readouterr().out
+
+
+def test_importing_the_commands_does_not_import_scipy():
+    code = "import sys, analysis.__main__; sys.exit('scipy' in sys.modules or 'matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_the_real_runs_beside_the_published_ones(capsys):
+    """After the last epoch random initialisation lands where the published runs did, within noise."""
+    runs, published = (ROOT / "results/cls-books" / name for name in ("runs", "published.csv"))
+    rows = parsed(capsys, "compare", runs, "--reference", published)["reference"]["rows"]
+    assert len(rows) == 14
+    (last,) = [row for row in rows if (row["init"], row["epoch"]) == ("random", "5")]
+    assert last["within_noise"] is True
+    assert math.isclose(last["mean"], 68.3333, abs_tol=1e-3)
+
+
+def test_accuracy_on_another_split_is_beside_the_log_of_that_split(runs, capsys):
+    write_answers(runs / "fairseq/random/seed1", GOLD, GOLD, split="valid")
+    (row,) = parsed(capsys, "accuracy", runs, "--subset", "valid")["accuracy"]["rows"]
+    assert (row["logged"], row["accuracy"]) == (62.0, 100.0)
+    write_answers(runs / "fairseq/random/seed1", GOLD, GOLD, split="other")
+    (row,) = parsed(capsys, "accuracy", runs, "--subset", "other")["accuracy"]["rows"]
+    assert row["logged"] is None
