@@ -50,5 +50,10 @@ lint: $(VENV)/installed  ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-bench: $(VENV)/installed  ## speed against the usual tools on this machine (some minutes, leave it alone meanwhile)
-	$(BIN)/python -m benchmarks
+bench: $(VENV)/installed-bench  ## speed against the usual tools (an hour, leave the machine alone; ARGS="finetune --help")
+	$(BIN)/python -m benchmarks $(ARGS)
+
+# What only the comparison needs, apart from the rest.
+$(VENV)/installed-bench: $(VENV)/installed
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[bench]'
+	touch $@

@@ -45,6 +45,9 @@ EXTRAS = {
     "hf": [
         "transformers",  # to use beside fairseq: the two must import together
     ],
+    "bench": [
+        "accelerate",  # without it, the Transformers Trainer refuses to train
+    ],
 }
 CONSOLE_SCRIPTS = [
     "roberta-small-preprocess = preprocess.__main__:main",

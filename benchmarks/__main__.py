@@ -1,52 +1,159 @@
-"""`python -m benchmarks` (make bench): what there is to measure, on your text or on the sample corpus."""
+"""Measure this project and the usual tools on the same work.
+
+Every contender runs in fresh processes, rounds alternate between them, and ratios are those of
+medians. Leave the machine alone meanwhile. Without data of yours, the generated sample is used, which
+is small: take your own for numbers that mean something.
+
+  floor      what the machine can do at most, and the least time of an update
+  finetune   an update of fine-tuning: stock fairseq, ours, Transformers
+  masked-lm  an update of pre-training, tokens a second and model FLOPs a second
+  classify   classifying the test split
+  sweep      six runs with validation and saving (long)
+  binarize   raw text to binary data
+  profile    the operators of our own updates
+
+Written to OUTPUT: benchmarks.json, benchmarks.md, benchmarks.png, profile.md and the contenders' logs.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 import tempfile
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from common.errors import UserError, one_line_errors
-from preprocess.__main__ import main as preprocess
+from sweep import inputs, record
+from sweep.settings import DEVICES
 
-from . import binarize
+from . import (
+    binarize,
+    classify,
+    figure,
+    finetune,
+    floor,
+    machine,
+    masked_lm,
+    profiler,
+    report,
+    sample,
+    sweep_runs,
+)
+from .measure import say
+from .settings import Settings
 
-SAMPLE_COPIES = 8
-"""Of the sample's 3 MB, so that start-up time does not decide."""
+BENCHMARKS: dict[str, Callable[[Settings], dict[str, Any]]] = {
+    "floor": floor.run,
+    "finetune": finetune.run,
+    "masked-lm": masked_lm.run,
+    "classify": classify.run,
+    "sweep": sweep_runs.run,
+    "binarize": binarize.run,
+    "profile": profiler.run,
+}
+EXAMPLES = """\
+examples:
+  make bench
+  python -m benchmarks floor finetune --data data/cls-books --rounds 5
+  python -m benchmarks --data data/cls-books --corpus data/corpus --output bench-output/cls-books
+  python -m benchmarks binarize --text news.txt --sentencepiece-model xlmr.model --srcdict dict.txt
+"""
+TEXT_OPTIONS = ("text", "sentencepiece_model", "srcdict")
 
 
-def use_sample(args: argparse.Namespace, folder: Path) -> None:
-    """Point the settings at the sample corpus, with a vocabulary of its own, made in `folder`."""
-    preprocess(["sample", "--destdir", str(folder / "text")])
-    text = folder / "sample.txt"
-    text.write_bytes((folder / "text" / "corpus.train.txt").read_bytes() * SAMPLE_COPIES)
-    args.text, args.sentencepiece_model, args.srcdict = (
-        str(folder / name) for name in ("sample.txt", "sample.model", "dict.txt")
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    """The command line; raises `UserError` for an unknown benchmark or half of what belongs together."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    words = ["vocabulary", "--train", "--size", "1300", "--text", str(folder / "text" / "corpus.train.txt")]
-    words += ["--sentencepiece-model", args.sentencepiece_model, "--output", args.srcdict]
-    preprocess(words)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure (default: all)")
+    parser.add_argument("--data", type=_path, help="binarized classification folder (default: sample)")
+    parser.add_argument("--corpus", type=_path, help="binarized folder of unlabelled text (default: sample)")
+    parser.add_argument("--text", type=_path, help="plain UTF-8 text for binarize (default: sample)")
+    parser.add_argument("--sentencepiece-model", type=_path, help="model of that text's pieces")
+    parser.add_argument("--srcdict", type=_path, help="fairseq dictionary of these pieces")
+    parser.add_argument("--device", choices=DEVICES, default="auto", help="default: %(default)s")
+    for name, explanation in (
+        ("rounds", "of all contenders but those of sweep, which run once"),
+        ("updates", "of finetune, the first ten for warming up"),
+        ("epochs", "of each run of sweep"),
+        ("workers", "processes of binarize"),
+    ):
+        default = getattr(Settings, name)
+        parser.add_argument(
+            f"--{name}", type=int, default=default, help=f"{explanation} (default: {default})"
+        )
+    parser.add_argument("--output", type=_path, default="bench-output", help="folder (default: %(default)s)")
+    args = parser.parse_args(argv)
+    if unknown := [name for name in args.names if name not in BENCHMARKS]:
+        raise UserError(f"{', '.join(unknown)}: no such benchmark; there are {', '.join(BENCHMARKS)}")
+    given = [getattr(args, name) for name in TEXT_OPTIONS]
+    if any(given) and not all(given):
+        raise UserError("--text, --sentencepiece-model and --srcdict belong together; give all or none")
+    if min(args.rounds, args.epochs, args.workers) < 1 or args.updates < Settings.warm_up + 2:
+        least = Settings.warm_up + 2
+        raise UserError(f"--rounds, --epochs and --workers are at least 1, --updates at least {least}")
+    return args
+
+
+def prepare(args: argparse.Namespace, scratch: Path) -> Settings:
+    """Settings from the command line, with the sample for what is not given."""
+    given = {field.name: getattr(args, field.name) for field in fields(Settings) if hasattr(args, field.name)}
+    given = {name: value for name, value in given.items() if value is not None}
+    if args.data:
+        inputs.classification_files(args.data, ["train", "valid", "test"])
+    if args.corpus:
+        inputs.masked_lm_files(args.corpus, ["train", "valid"])
+    for name in TEXT_OPTIONS:
+        if name in given and not given[name].is_file():
+            raise UserError(f"{given[name]}: no such file; correct --{name.replace('_', '-')}")
+    if not (args.data and args.corpus and args.text):
+        say("preparing: the generated sample")
+        given = sample.make(scratch / "sample") | given
+    return Settings(**given, scratch=scratch, machine=record.machine(args.device))
+
+
+def measure(names: list[str], settings: Settings) -> dict[str, Any]:
+    """Run the benchmarks; everything that was measured and where, as written to benchmarks.json."""
+    place = machine.describe(settings.machine)
+    return {
+        "machine": place,
+        "device": place["hardware"]["gpu"] or "CPU",
+        "settings": {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in vars(settings).items()
+            if name not in ("machine", "sizes", "scratch")
+        }
+        | {"sizes": vars(settings.sizes)},
+        "benchmarks": [BENCHMARKS[name](settings) for name in names],
+    }
 
 
 @one_line_errors
 def main(argv: list[str] | None = None) -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks",
-        description=binarize.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    binarize.add_arguments(parser)
-    args = parser.parse_args(argv)
-    given = [args.text, args.sentencepiece_model, args.srcdict]
-    if any(given) and not all(given):
-        raise UserError("--text, --sentencepiece-model and --srcdict belong together; give all or none")
-    with tempfile.TemporaryDirectory() as folder:
-        if not any(given):
-            use_sample(args, Path(folder))
-        binarize.run(args)
-    return 0
+    """Measure, write, print; 1 where one of our own contenders failed."""
+    args = parse_args(argv)
+    # A polite end (kill, a closing terminal's shell) stops the contenders as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
+        document = measure(args.names or list(BENCHMARKS), prepare(args, Path(folder)))
+    text = report.write(document, args.output)
+    figure.save(document, args.output)
+    print(text)
+    rows = [row for result in document["benchmarks"] for row in result.get("contenders", ())]
+    return int(any(row["ours"] and "problem" in row for row in rows))
+
+
+def _path(text: str) -> Path:
+    return Path(os.path.abspath(text))
 
 
 if __name__ == "__main__":

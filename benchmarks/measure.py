@@ -1,0 +1,241 @@
+"""Contenders in fresh processes, in rounds that alternate between them, and what their times say.
+
+A contender is a command. Its time is what it writes about itself to the file that stands for
+`{result}` in the command, a JSON object with `seconds` (a list: of each update, of each pass, ...),
+or, where there is no such file, the wall time of the process.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common.errors import UserError
+from sweep import ROOT
+from sweep.command import TUNING
+
+from .settings import Settings
+
+RESULT = "{result}"
+GRACE_SECONDS = 15
+"""Between asking a process to stop and killing it: a sweep stops its trainers first."""
+NOT_INSTALLED = "not installed (make bench installs it)"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to do the work; the first of a benchmark is what the others are compared with."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """On top of the plain environment, see `plain_environment`."""
+    ours: bool = False
+    scale: float = 1.0
+    """What to multiply the seconds with, where only a part of the work is done."""
+    needs: str | None = None
+    """A module without which it cannot run."""
+    note: str = ""
+
+
+def python(module: str, *words: object) -> tuple[str, ...]:
+    """The command that runs a module of this project in a process of its own."""
+    return (sys.executable, "-m", module, *(str(word) for word in words))
+
+
+def plain_environment() -> dict[str, str]:
+    """The user's environment without the variables that our sweep tunes its trainers with."""
+    return {name: value for name, value in os.environ.items() if name not in TUNING}
+
+
+def compare(
+    name: str,
+    title: str,
+    contenders: Sequence[Contender],
+    settings: Settings,
+    *,
+    rounds: int | None = None,
+    after_round: Callable[[], None] = lambda: None,
+    **about: Any,
+) -> dict[str, Any]:
+    """Run all contenders once a round; the benchmark's result as a plain dict.
+
+    `about` is what else the reader has to know (the work, its limits). A contender that fails has a
+    `problem` instead of times.
+    """
+    count = settings.rounds if rounds is None else rounds
+    records: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in contenders}
+    problems: dict[str, str] = {}
+    for number in range(1, count + 1):
+        for contender in contenders:
+            if contender.name in problems:
+                continue
+            log = settings.output / "logs" / f"{_slug(f'{name} {contender.name}')}.txt"
+            try:
+                record = execute(contender, settings, log)
+            except UserError as error:
+                problems[contender.name] = str(error)
+                say(f"{name}, round {number}/{count}: {contender.name}: {error}")
+                continue
+            records[contender.name].append(record)
+            mean = float(np.mean(record["seconds"]))
+            say(f"{name}, round {number}/{count}: {contender.name}: {mean:.4g} s")
+        after_round()
+    rows = [
+        _row(contender, records[contender.name], problems.get(contender.name)) for contender in contenders
+    ]
+    return {"name": name, "title": title, **about, "contenders": with_ratios(rows)}
+
+
+def execute(contender: Contender, settings: Settings, log: Path) -> dict[str, Any]:
+    """Run a contender once: its own result, its wall seconds and its peak memory.
+
+    The peak is the largest resident set among its processes (`ru_maxrss`). Raises `UserError` where
+    it fails or takes longer than `settings.limit`; its output is in `log`.
+    """
+    if contender.needs is not None and importlib.util.find_spec(contender.needs) is None:
+        raise UserError(NOT_INSTALLED)
+    result = settings.scratch / "result.json"
+    result.unlink(missing_ok=True)
+    command = [str(result) if word == RESULT else word for word in contender.command]
+    visible = {"CUDA_VISIBLE_DEVICES": settings.machine.visible_gpu(0)}
+    environment = plain_environment() | visible | dict(contender.environment)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "wb") as output:
+        code, wall, peak = run_bounded(command, environment, output, settings.limit)
+    if code is None:
+        raise UserError(f"gave up after {settings.limit:.0f} s (see {log})")
+    if code:
+        raise UserError(f"ended with exit code {code}: {_last_line(log)} (see {log})")
+    record = json.loads(result.read_text(encoding="utf-8")) if RESULT in contender.command else {}
+    seconds = [contender.scale * value for value in record.pop("seconds", [wall])]
+    return {**record, "seconds": seconds, "wall": wall, "peak_bytes": peak}
+
+
+def run_bounded(
+    command: Sequence[str], environment: Mapping[str, str], output: Any, limit: float
+) -> tuple[int | None, float, int]:
+    """Exit code (None: stopped at the limit), wall seconds and peak bytes of a process.
+
+    Whatever ends this call ends the process and its children, Ctrl-C too.
+    """
+    start = time.perf_counter()
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # a group of its own, to be stopped as a whole
+    )
+    with _descriptor(process.pid) as ended:
+        try:
+            in_time = _wait(ended, limit)
+        finally:
+            if not _wait(ended, 0):
+                _stop(process.pid, ended)
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode if in_time else None, wall, usage.ru_maxrss * 1024
+
+
+def summarize(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Times of a contender over its rounds.
+
+    `median` is the median over rounds of each round's mean: single times differ with the length of
+    the sentences, and all of them count. The quartiles are of all single times. With `tokens`, so many
+    a second on average.
+    """
+    seconds = np.concatenate([record["seconds"] for record in records])
+    first, third = np.percentile(seconds, (25, 75))
+    summary = {
+        "median": float(np.median([np.mean(record["seconds"]) for record in records])),
+        "q1": float(first),
+        "q3": float(third),
+        "times": len(seconds),
+        "wall": float(np.median([record["wall"] for record in records])),
+        "peak_bytes": max(record["peak_bytes"] for record in records),
+    }
+    if all("tokens" in record for record in records):
+        tokens = sum(sum(record["tokens"]) for record in records)
+        summary["tokens_per_second"] = float(tokens / seconds.sum())
+    return summary
+
+
+def with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add `ratio`, how many times faster than the first row: first median / own median."""
+    first = rows[0].get("median")
+    return [{**row, "ratio": first / row["median"]} if first and "median" in row else row for row in rows]
+
+
+def say(line: str) -> None:
+    """Progress, where results do not go."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def _row(contender: Contender, records: list[dict[str, Any]], problem: str | None) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "contender": contender.name,
+        "ours": contender.ours,
+        "command": [_shown(word) for word in contender.command],
+        "environment": dict(contender.environment),
+        "scale": contender.scale,
+        "note": contender.note,
+    }
+    if problem is not None:
+        return {**row, "problem": problem}
+    return {**row, **summarize(records), "rounds": records}
+
+
+def _shown(word: str) -> str:
+    """Without the place of this interpreter and this clone."""
+    return word.replace(sys.executable, "python").replace(f"{ROOT}{os.sep}", "")
+
+
+@contextmanager
+def _descriptor(pid: int) -> Iterator[int]:
+    """A file descriptor that is readable once the process has ended."""
+    descriptor = os.pidfd_open(pid)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _wait(descriptor: int, seconds: float) -> bool:
+    """Whether the process ends within so many seconds."""
+    return bool(select.select([descriptor], [], [], seconds)[0])
+
+
+def _stop(group: int, ended: int) -> None:
+    """End a process group: its leader is asked first, then all that is left is killed."""
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGTERM)
+    _wait(ended, GRACE_SECONDS)
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "no output")
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -1,0 +1,137 @@
+"""Results as one JSON, one Markdown table and the profile."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from common.files import atomic_write
+
+COLUMNS = ("work", "contender", "median", "quartiles", "times faster", "peak memory", "and")
+
+
+def write(document: dict[str, Any], folder: Path) -> str:
+    """Write benchmarks.json, benchmarks.md and, after a profile, profile.md; the text of the second.
+
+    `document` holds `machine` (of `machine.describe`), `device`, `settings` and `benchmarks`, a list of
+    results.
+    """
+    atomic_write(folder / "benchmarks.json", json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    text = markdown(document)
+    atomic_write(folder / "benchmarks.md", text)
+    for result in document["benchmarks"]:
+        if "operators" in result:
+            atomic_write(folder / "profile.md", profile(result))
+    return text
+
+
+def markdown(document: dict[str, Any]) -> str:
+    """The table of all comparisons, what is to be known about each, and the machine's limits."""
+    comparisons = [result for result in document["benchmarks"] if "contenders" in result]
+    parts = [machine_line(document)]
+    if comparisons:
+        parts.append(table(comparisons))
+        parts.append("\n".join(f"- {result['title']}: {_about(result)}." for result in comparisons))
+    for result in document["benchmarks"]:
+        if "quantities" in result:
+            rows = [[row["quantity"], f"{row['value']:,.4g}", row["unit"]] for row in result["quantities"]]
+            parts.append(_table([result["title"], "", "unit"], rows, "l-l"))
+    return "\n\n".join(parts) + "\n"
+
+
+def table(comparisons: list[dict[str, Any]]) -> str:
+    """A row for each contender; `times faster` compares medians with the first of the same work."""
+    rows = [_row(result, row) for result in comparisons for row in result["contenders"]]
+    return _table(COLUMNS, rows, "ll----l")
+
+
+def profile(result: dict[str, Any]) -> str:
+    """The operators of a profile, the longest first."""
+    rows = [
+        [
+            row["operator"],
+            f"{row['calls']}",
+            f"{row['ms']:.1f}",
+            f"{100 * row['ms'] / result['total_ms']:.1f}",
+        ]
+        for row in result["operators"]
+    ]
+    return f"{result['title']}\n\n{_table(['operator', 'calls', 'ms', '%'], rows, 'l---')}\n"
+
+
+def conclusion(result: dict[str, Any]) -> str:
+    """Our fastest against the first of the others and against the fastest of them."""
+    timed = [row for row in result["contenders"] if "median" in row]
+    ours = min((row for row in timed if row["ours"]), key=lambda row: row["median"], default=None)
+    peers = [row for row in timed if not row["ours"]]
+    if ours is None or not peers:
+        return "nothing to compare"
+    best = min(peers, key=lambda row: row["median"])
+    compared = dict.fromkeys((peers[0]["contender"], best["contender"]))
+    medians = {row["contender"]: row["median"] for row in peers}
+    return f"{ours['contender']} is " + " and ".join(
+        f"{medians[name] / ours['median']:.2f} times as fast as {name}" for name in compared
+    )
+
+
+def duration(seconds: float) -> str:
+    """With three significant digits, in ms below a second."""
+    value, unit = (seconds * 1000, "ms") if seconds < 1 else (seconds, "s")
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def machine_line(document: dict[str, Any]) -> str:
+    """Where it was measured, in a sentence."""
+    hardware, packages = document["machine"]["hardware"], document["machine"]["packages"]
+    capabilities = f" ({', '.join(hardware['capabilities'])})" if hardware["capabilities"] else ""
+    versions = [
+        f"{name} {packages[name]}" for name in ("torch", "fairseq-fixed", "transformers") if name in packages
+    ]
+    return (
+        f"Device: {document['device']}. {hardware['cpu']}{capabilities}, {hardware['cores']} cores, "
+        f"{hardware['memory_bytes'] / 2**30:.0f} GiB; Python {packages['python']}, {', '.join(versions)}."
+    )
+
+
+def _about(result: dict[str, Any]) -> str:
+    rounds = max((len(row.get("rounds", ())) for row in result["contenders"]), default=0)
+    words = f"{rounds} round{'s' if rounds != 1 else ''}"
+    return "; ".join(part for part in (conclusion(result), words, result.get("about")) if part)
+
+
+def _row(result: dict[str, Any], row: dict[str, Any]) -> list[str]:
+    name = f"**{row['contender']}**" if row["ours"] else row["contender"]
+    if "problem" in row:
+        return [result["name"], name, *[""] * 4, row["problem"]]
+    return [
+        result["name"],
+        name,
+        duration(row["median"]),
+        f"{duration(row['q1'])} to {duration(row['q3'])}" if row["times"] > 1 else "",
+        f"{row['ratio']:.2f}" if "ratio" in row else "",
+        f"{row['peak_bytes'] / 2**20:,.0f} MiB",
+        _remarks(row),
+    ]
+
+
+def _remarks(row: dict[str, Any]) -> str:
+    remarks = [row["note"]] if row["note"] else []
+    if "tokens_per_second" in row:
+        remarks.append(f"{row['tokens_per_second']:,.0f} tokens/s")
+    if "flops_per_second" in row:
+        share = f"{100 * row['share_of_matrix_rate']:.0f} % of the fastest products"
+        remarks.append(f"{row['flops_per_second'] / 1e9:,.0f} GFLOP/s, {share}")
+    if "bytes_per_second" in row:
+        remarks.append(f"{row['bytes_per_second'] / 1e6:.1f} MB/s")
+    if row["wall"] > row["median"] * row["scale"] * 1.001 and "tokens_per_second" not in row:
+        remarks.append(f"whole process {duration(row['wall'])}")
+    return ", ".join(remarks)
+
+
+def _table(header: list[str] | tuple[str, ...], rows: list[list[str]], alignment: str) -> str:
+    """Markdown; `alignment` has l for left and - for right, a letter a column."""
+    rule = ["---" if letter == "l" else "--:" for letter in alignment]
+    # A bar ends a cell, also inside code.
+    cells = [[str(cell).replace("|", r"\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *cells])

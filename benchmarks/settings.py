@@ -1,0 +1,68 @@
+"""What all benchmarks share: the work, how often it is done, and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sweep.record import Machine
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the model; the defaults are those of `roberta_small`."""
+
+    layers: int = 4
+    embed: int = 512
+    ffn: int = 512
+    heads: int = 8
+
+    def flags(self) -> dict[str, str]:
+        """As fairseq's RoBERTa takes them."""
+        return {
+            "--encoder-layers": str(self.layers),
+            "--encoder-embed-dim": str(self.embed),
+            "--encoder-ffn-embed-dim": str(self.ffn),
+            "--encoder-attention-heads": str(self.heads),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One call of `python -m benchmarks`."""
+
+    data: Path
+    """Binarized folder for classification (input0/, label/)."""
+    corpus: Path
+    """Binarized folder of unlabelled text (dict.txt, train.bin, ...)."""
+    text: Path
+    """Plain text for `binarize`, with the two files that follow."""
+    sentencepiece_model: Path
+    srcdict: Path
+    scratch: Path
+    """For checkpoints and the like; removed at the end."""
+    output: Path
+    machine: Machine
+    sizes: Sizes = Sizes()
+    rounds: int = 3
+    workers: int = 2
+    """Processes of `binarize`."""
+    batch_size: int = 8
+    updates: int = 50
+    """Of fine-tuning, of which the first `warm_up` are not timed."""
+    warm_up: int = 10
+    blocks: int = 32
+    """Blocks of `block_tokens` tokens in an update of masked-lm."""
+    block_tokens: int = 256
+    lm_updates: int = 12
+    """Of masked-lm, of which the first `lm_warm_up` and the last (which nothing follows) are not timed."""
+    lm_warm_up: int = 3
+    epochs: int = 1
+    """Of each run of `sweep`."""
+    limit: float = 3600.0
+    """Seconds after which a process is given up."""
+
+    @property
+    def max_positions(self) -> int:
+        """Longest sentence in tokens, that of the reference recipe."""
+        return 256

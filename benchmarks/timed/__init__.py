@@ -1,0 +1,1 @@
+"""What runs in a process of its own and writes its times to a file; see `benchmarks.measure`."""

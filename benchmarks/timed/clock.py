@@ -1,0 +1,41 @@
+"""Times of updates: from the start of one to the start of the next, so that nothing in between is lost."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+
+class Clock:
+    """Told when each update starts, how many real tokens it has, and its loss."""
+
+    def __init__(self) -> None:
+        self._starts: list[float] = []
+        self._tokens: list[int] = []
+        self._losses: list[float] = []
+
+    def start(self, tokens: int) -> None:
+        """An update of so many tokens starts; what a GPU has left to do is waited for."""
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self._starts.append(time.perf_counter())
+        self._tokens.append(tokens)
+
+    def loss(self, value: float) -> None:
+        """The loss of the update that started last."""
+        self._losses.append(value)
+
+    def result(self, warm_up: int) -> dict[str, Any]:
+        """Seconds and tokens of each update after the first `warm_up`; the last one has no end.
+
+        Loading data and logging are part of them. The losses are those of all updates.
+        """
+        pairs = zip(self._starts, self._starts[1:], strict=False)
+        seconds = [after - before for before, after in pairs][warm_up:]
+        if not seconds:
+            raise SystemExit(
+                f"error: {len(self._starts)} updates, of which {warm_up} are warm-up and the last has no end"
+            )
+        return {"seconds": seconds, "tokens": self._tokens[warm_up:-1], "losses": self._losses}

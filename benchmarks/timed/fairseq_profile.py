@@ -1,0 +1,58 @@
+"""fairseq-train under torch.profiler for some updates.
+
+python -m benchmarks.timed.fairseq_profile OUT.json WARM_UP UPDATES words of fairseq-train ...
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import torch
+from fairseq.trainer import Trainer
+from fairseq_cli.train import cli_main
+from torch.profiler import ProfilerActivity, profile
+
+from common.files import atomic_write
+
+
+def main(output: str, warm_up: str, updates: str, *words: str) -> None:
+    """Train as the words say, then write each operator's own time in the profiled updates."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
+    profiler = profile(activities=activities)
+    train_step, first, last = Trainer.train_step, int(warm_up), int(warm_up) + int(updates) - 1
+    done = 0
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        nonlocal done
+        if done == first:
+            profiler.start()
+        logged = train_step(*args, **kwargs)
+        if done == last:
+            profiler.stop()
+        done += 1
+        return logged
+
+    Trainer.train_step = watched
+    sys.argv = ["fairseq-train", *words]
+    cli_main()
+    atomic_write(output, json.dumps({"device": device, "operators": operators(profiler, device)}))
+
+
+def operators(profiler: profile, device: str) -> list[dict[str, Any]]:
+    """Name, calls and own milliseconds (without the operators it calls) of each, the longest first."""
+    rows = [
+        {
+            "operator": event.key,
+            "calls": event.count,
+            "ms": (event.self_device_time_total if device == "cuda" else event.self_cpu_time_total) / 1000,
+        }
+        for event in profiler.key_averages()
+    ]
+    return sorted(rows, key=lambda row: -row["ms"])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

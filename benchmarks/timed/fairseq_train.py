@@ -1,0 +1,38 @@
+"""fairseq-train with a clock at each update.
+
+python -m benchmarks.timed.fairseq_train OUT.json WARM_UP words of fairseq-train ...
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from fairseq.trainer import Trainer
+from fairseq_cli.train import cli_main
+
+from common.files import atomic_write
+
+from .clock import Clock
+
+
+def main(output: str, warm_up: str, *words: str) -> None:
+    """Train as the words say, then write the times of the updates after the first `warm_up`."""
+    clock = Clock()
+    train_step = Trainer.train_step
+
+    def timed(trainer: Trainer, samples: list[dict[str, Any]], *args: Any, **kwargs: Any) -> Any:
+        clock.start(sum(sample["ntokens"] for sample in samples))
+        logged = train_step(trainer, samples, *args, **kwargs)
+        clock.loss(float(logged["loss"]))
+        return logged
+
+    Trainer.train_step = timed
+    sys.argv = ["fairseq-train", *words]
+    cli_main()
+    atomic_write(output, json.dumps(clock.result(int(warm_up))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

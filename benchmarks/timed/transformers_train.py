@@ -1,0 +1,105 @@
+"""The Transformers Trainer on the sentences of a binarized folder, with a clock at each update.
+
+The model, the recipe (AdamW, linear schedule, dropout 0.1, no clipping) and, without --group, the
+batches are those of fairseq with sweep/recipes/reference.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import Trainer, TrainingArguments
+
+from benchmarks.sentences import by_length, fairseq_batches
+from common.files import atomic_write
+
+from .clock import Clock
+from .transformers_model import add_arguments, build, pad, read
+
+SEED = 1
+
+
+class TimedTrainer(Trainer):
+    """Reports each update to a clock."""
+
+    def __init__(self, clock: Clock, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._clock = clock
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
+        """One update's forward and backward pass."""
+        self._clock.start(int(inputs["attention_mask"].sum()))
+        loss = super().training_step(model, inputs, *args, **kwargs)
+        self._clock.loss(float(loss))
+        return loss
+
+
+def batches_of(args: argparse.Namespace, reviews: list[dict[str, Any]]) -> list[list[int]]:
+    """fairseq's batches; with --group, those that are timed (see `Clock.result`) regrouped by length.
+
+    Transformers' own grouping does the same to fifty batches at a time, and trains from long to short:
+    other sentences would be timed.
+    """
+    batches = fairseq_batches(len(reviews), batch_size=args.batch_size, seed=SEED, updates=args.updates)
+    if not args.group:
+        return batches
+    sizes = np.array([len(review["input_ids"]) for review in reviews])
+    return [*batches[: args.warm_up], *by_length(batches[args.warm_up : -1], sizes, SEED), batches[-1]]
+
+
+def training_arguments(args: argparse.Namespace, folder: str) -> TrainingArguments:
+    """The reference recipe without saving and evaluation."""
+    return TrainingArguments(
+        output_dir=folder,
+        max_steps=args.updates,
+        per_device_train_batch_size=args.batch_size,
+        train_sampling_strategy="sequential",
+        learning_rate=1e-5,
+        lr_scheduler_type="linear",
+        warmup_steps=67,
+        adam_beta2=0.98,
+        weight_decay=0.01,
+        max_grad_norm=0.0,
+        optim="adamw_torch_fused",
+        bf16=args.precision == "bf16",
+        use_cpu=not torch.cuda.is_available(),
+        logging_steps=25,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        seed=SEED,
+    )
+
+
+def main() -> None:
+    """Train and write the times."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_arguments(parser)
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--updates", type=int, required=True)
+    parser.add_argument("--warm-up", type=int, required=True)
+    parser.add_argument("--group", action="store_true", help="batches of similar length")
+    args = parser.parse_args()
+
+    reviews = read(args, "train")
+    torch.manual_seed(SEED)
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        TimedTrainer(
+            clock,
+            model=build(args),
+            args=training_arguments(args, folder),
+            train_dataset=[reviews[index] for batch in batches_of(args, reviews) for index in batch],
+            data_collator=pad,
+        ).train()
+    atomic_write(args.output, json.dumps(clock.result(args.warm_up)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks import measure
+from benchmarks.measure import RESULT, Contender, compare, execute, summarize, with_ratios
+from common.errors import UserError
+from sweep.command import TUNING
+
+WRITE = "import json, sys; json.dump({0}, open(sys.argv[1], 'w'))"
+
+
+def command(code, *words):
+    return (sys.executable, "-c", code, *words)
+
+
+def record(*seconds, wall=9.0, peak=1, **more):
+    return {"seconds": list(seconds), "wall": wall, "peak_bytes": peak, **more}
+
+
+def test_the_summary_is_that_of_numpy():
+    rounds = [record(1.0, 2.0, 6.0, peak=5), record(4.0, 5.0, 3.0, peak=7), record(9.0, 9.0, 9.0, peak=6)]
+    summary = summarize(rounds)
+    every = [1, 2, 6, 4, 5, 3, 9, 9, 9]
+    assert summary["median"] == np.median([3.0, 4.0, 9.0])
+    assert (summary["q1"], summary["q3"]) == tuple(np.percentile(every, (25, 75)))
+    assert (summary["times"], summary["wall"], summary["peak_bytes"]) == (9, 9.0, 7)
+    assert "tokens_per_second" not in summary
+
+
+def test_tokens_a_second_are_all_tokens_by_all_seconds():
+    rounds = [record(1.0, 2.0, tokens=[10, 20]), record(1.0, tokens=[30])]
+    assert summarize(rounds)["tokens_per_second"] == 60 / 4
+
+
+def test_ratios_are_of_medians_with_the_first():
+    rows = [{"median": 6.0}, {"problem": "none"}, {"median": 2.0}]
+    assert [row.get("ratio") for row in with_ratios(rows)] == [1.0, None, 3.0]
+    assert "ratio" not in with_ratios([{"problem": "x"}, {"median": 2.0}])[1]
+
+
+def test_a_contender_tells_its_own_times(settings, tmp_path):
+    code = WRITE.format("{'seconds': [0.25, 0.5], 'losses': [1.0]}")
+    found = execute(Contender("a", command(code, RESULT), scale=2.0), settings, tmp_path / "log")
+    assert found["seconds"] == [0.5, 1.0]
+    assert found["losses"] == [1.0]
+
+
+def test_without_a_result_the_wall_time_counts(settings, tmp_path):
+    code = "import time; x = bytearray(300_000_000); time.sleep(0.3)"
+    found = execute(Contender("a", command(code)), settings, tmp_path / "log")
+    assert found["seconds"] == [found["wall"]]
+    assert 0.3 < found["wall"] < 30
+    assert 300e6 < found["peak_bytes"] < 3e9
+
+
+def test_contenders_alternate_and_one_that_fails_leaves_the_others(settings, tmp_path):
+    order = tmp_path / "order"
+    write = f"open({str(order)!r}, 'a').write(NAME)"
+    contenders = [
+        Contender("a", command(write.replace("NAME", "'a'"))),
+        Contender("broken", command("raise SystemExit('no luck')")),
+        Contender("absent", command("pass"), needs="no_such_module"),
+        Contender("b", command(write.replace("NAME", "'b'")), ours=True),
+    ]
+    calls = []
+    result = compare(
+        "x", "X", contenders, settings, rounds=3, after_round=lambda: calls.append(order.read_text()), work=1
+    )
+    assert calls == ["ab", "abab", "ababab"]
+    first, broken, absent, own = result["contenders"]
+    assert "exit code 1: no luck" in broken["problem"]
+    assert absent["problem"] == measure.NOT_INSTALLED
+    assert own["ratio"] == first["median"] / own["median"]
+    assert [len(row["rounds"]) for row in (first, own)] == [3, 3]
+    assert result["work"] == 1
+    json.dumps(result)
+
+
+def test_peers_do_not_get_our_variables(settings, tmp_path, monkeypatch):
+    name = next(iter(TUNING))
+    monkeypatch.setenv(name, "123")
+    monkeypatch.setenv("KEPT", "yes")
+    code = WRITE.format("{'seconds': [1.0], 'seen': dict(__import__('os').environ)}")
+    plain = execute(Contender("a", command(code, RESULT)), settings, tmp_path / "log")["seen"]
+    tuned = execute(Contender("a", command(code, RESULT), {name: "7"}), settings, tmp_path / "log")["seen"]
+    assert name not in plain
+    assert plain["KEPT"] == "yes"
+    assert tuned[name] == "7"
+
+
+def test_who_takes_too_long_is_stopped_with_its_children(settings, tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "GRACE_SECONDS", 5)
+    pid = tmp_path / "pid"
+    slow = ("sh", "-c", f"sleep 300 & echo $! > {pid}; wait")
+    start = time.monotonic()
+    with pytest.raises(UserError, match="gave up after 1 s"):
+        execute(Contender("slow", slow), replace(settings, limit=1.0), tmp_path / "log")
+    assert time.monotonic() - start < 20
+    assert is_gone(int(pid.read_text()))
+
+
+def test_interrupt_stops_the_contender(tmp_path):
+    pid = tmp_path / "pid"
+    code = (
+        "import sys\nfrom benchmarks.measure import run_bounded\n"
+        f"run_bounded(['sh', '-c', 'echo $$ > {pid}; exec sleep 300'], {{}}, None, 300)"
+    )
+    program = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while not (pid.exists() and pid.read_text().strip()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    program.send_signal(signal.SIGINT)
+    program.wait(timeout=30)
+    assert is_gone(int(pid.read_text()))
+
+
+def is_gone(pid):
+    """Whether a process has ended, within some seconds."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        with open(f"/proc/{pid}/stat") as stat:  # nobody reaps orphans in some containers
+            if stat.read().rsplit(")", 1)[1].split()[0] == "Z":
+                return True
+        time.sleep(0.1)
+    return False

@@ -1,0 +1,178 @@
+"""Each kind of contender once, in its own process, on a model of one layer."""
+
+import argparse
+import math
+import re
+from dataclasses import replace
+from itertools import chain
+
+import pytest
+
+from benchmarks import binarize, classify, finetune, floor, flops, masked_lm, profiler, sample, sweep_runs
+from benchmarks import report as reports
+from benchmarks.measure import compare, execute
+from benchmarks.sentences import fairseq_batches, read_sentences
+from benchmarks.timed import transformers_train
+from common.errors import UserError
+from preprocess.__main__ import main as preprocess
+
+
+def run(contenders, name, settings, tmp_path):
+    """The record of the contender of that name."""
+    return execute(named(contenders, name), settings, tmp_path / "log")
+
+
+def named(contenders, name):
+    return next(contender for contender in contenders if contender.name == name)
+
+
+def test_stock_and_ours_train_on_the_same_batches(settings, tmp_path):
+    contenders = finetune.contenders(settings)
+    stock = run(contenders, "stock fairseq, fp32", settings, tmp_path)
+    ours = run(contenders, "ours, fp32, padded", settings, tmp_path)
+    for record in (stock, ours):
+        assert len(record["seconds"]) == 3  # of 5: one to warm up, one without end
+        assert 0 < sum(record["seconds"]) < record["wall"]
+    assert stock["tokens"] == ours["tokens"] == tokens_of_updates(settings)
+    assert stock["losses"] == pytest.approx(ours["losses"], abs=0.001)  # stock logs three digits
+
+
+def test_transformers_trains_on_the_same_sentences(settings, tmp_path):
+    pytest.importorskip("accelerate")
+    contenders = finetune.contenders(settings)
+    record = run(contenders, "Transformers, bf16, by length", settings, tmp_path)
+    assert len(record["seconds"]) == len(record["tokens"]) == 3
+    assert sum(record["tokens"]) == sum(tokens_of_updates(settings))
+    assert record["losses"][0] == pytest.approx(math.log(2), abs=0.1)
+
+
+def tokens_of_updates(settings):
+    """Of the timed ones."""
+    sentences = read_sentences(settings.data / "input0" / "train", first=0, longest=settings.max_positions)
+    batches = fairseq_batches(len(sentences), batch_size=8, seed=1, updates=settings.updates)
+    return [sum(len(sentences[index]) for index in batch) for batch in batches[settings.warm_up : -1]]
+
+
+def test_masked_lm_tells_its_model_flops(settings, monkeypatch):
+    only = ("stock fairseq, fp32", "ours")
+    every = masked_lm.contenders(settings)
+    monkeypatch.setattr(masked_lm, "contenders", lambda _: [named(every, name) for name in only])
+    result = masked_lm.run(settings)
+    stock, ours = result["contenders"]
+    for row in (stock, ours):
+        assert row["rounds"][0]["tokens"] == [2 * 16] * 2  # of four updates
+        assert row["flops_per_second"] == result["flops"] / row["median"]
+        share = row["flops_per_second"] / result["fastest_matrix_rate"]
+        assert row["share_of_matrix_rate"] == share
+    losses = [row["rounds"][0]["losses"][0] for row in (stock, ours)]
+    assert losses[0] == pytest.approx(losses[1], abs=0.1)
+
+
+def test_the_floor_adds_products_and_memory_traffic(settings):
+    result = floor.run(settings)
+    rates = floor.machine_rates(settings)
+    found = {row["quantity"]: row["value"] for row in result["quantities"]}
+    assert found["fine-tuning update, floor"] == pytest.approx(result["floor_seconds"] * 1e3)
+    products = found["fine-tuning update, model"] * 1e9 / floor.best_rate(rates)
+    traffic = 28 * result["parameters"] / max(rates["memory"].values())
+    assert result["floor_seconds"] == pytest.approx(products + traffic)
+    assert result["formula"] == flops.CLASSIFIER
+    assert set(rates["matrix"]) == {"1096x16x16", "4x16x45"}
+
+
+def test_the_test_split_is_classified_by_all(settings, tmp_path):
+    contenders = classify.contenders(settings)
+    for name in ("stock fairseq, fp32, batches of 8", "ours, batches of 32", "Transformers, fp32, sorted"):
+        record = run(contenders, name, settings, tmp_path)
+        assert 0 < record["seconds"][0] < record["wall"]
+        if "fairseq" in name or "ours" in name:
+            log = (tmp_path / "log").read_text()
+            assert re.search(r'"test_loss"|test_accuracy', log)
+    assert record["batch_size"] in (1, 8, 32)
+
+
+def test_the_profile_counts_the_operators_of_its_updates(settings, monkeypatch):
+    monkeypatch.setattr(profiler, "SHOWN", 1000)
+    result = profiler.run(settings)
+    rows = {row["operator"]: row for row in result["operators"]}
+    assert rows["aten::_fused_adamw_"]["calls"] == profiler.UPDATES
+    times = [row["ms"] for row in result["operators"]]
+    assert times == sorted(times, reverse=True)
+    assert sum(times) <= result["total_ms"] * 1.0001
+    assert "| aten::" in reports.profile(result)
+
+
+def test_the_sweep_is_six_runs_for_both(settings, tmp_path):
+    loop, *ours = sweep_runs.contenders(settings)
+    script = loop.command[-1].splitlines()
+    assert loop.scale * len(script) == 6
+    assert ["--restore-file" in line for line in script] == [False, True]
+    for contender in (ours[0], ours[-1]):
+        words = list(contender.command)
+        words.insert(words.index("--"), "--dry-run")
+        log = tmp_path / "log"
+        execute(type(contender)("dry", tuple(words), contender.environment), settings, log)
+        assert log.read_text().count("fairseq-train ") == 6
+
+
+def test_stock_runs_of_the_sweep_validate_and_save(settings, tmp_path):
+    loop = sweep_runs.contenders(settings)[0]
+    record = execute(loop, settings, tmp_path / "log")
+    assert record["seconds"] == [pytest.approx(3 * record["wall"])]
+    for init in ("random", "pretrained"):
+        assert (settings.scratch / "sweep" / "stock" / init / "checkpoint_best.pt").is_file()
+        assert list((settings.scratch / "sweep" / "stock" / init / "tensorboard").rglob("events*"))
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Fields of the settings for a little text with a vocabulary of its own."""
+    folder = tmp_path_factory.mktemp("text")
+    preprocess(["sample", "--destdir", str(folder / "text")])
+    lines = (folder / "text" / "corpus.train.txt").read_text(encoding="utf-8").splitlines()[:1500]
+    path, model, dictionary = folder / "news.txt", folder / "own.model", folder / "dict.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    words = ["--text", str(path), "--sentencepiece-model", str(model), "--output", str(dictionary)]
+    preprocess(["vocabulary", "--train", "--size", "300", *words])
+    return {"text": path, "sentencepiece_model": model, "srcdict": dictionary}
+
+
+def test_binarized_files_are_compared(settings, text):
+    result = binarize.run(replace(settings, **text))
+    stock, ours = result["contenders"]
+    assert [stock["ours"], ours["ours"]] == [False, True]
+    size = text["text"].stat().st_size
+    assert ours["bytes_per_second"] == size / ours["median"]
+    assert result["text"]["bytes"] == size
+
+
+def test_different_files_are_an_error(tmp_path):
+    for name, content in (("stock", b"a"), ("ours", b"b")):
+        (tmp_path / name).mkdir()
+        for file in binarize.FILES:
+            (tmp_path / name / file).write_bytes(content if file == "train.bin" else b"same")
+    with pytest.raises(UserError, match=r"not the same as stock: train\.bin"):
+        binarize.check_identical(tmp_path)
+
+
+def test_the_sample_has_all_that_is_measured(tmp_path):
+    made = sample.make(tmp_path)
+    assert all(path.exists() for path in made.values())
+    assert (made["data"] / "input0" / "test.bin").is_file()
+    assert (made["corpus"] / "train.bin").is_file()
+
+
+def test_grouping_by_length_times_the_same_sentences(settings):
+    found = {}
+    for group in (False, True):
+        args = argparse.Namespace(batch_size=8, updates=6, warm_up=2, group=group)
+        found[group] = transformers_train.batches_of(args, [{"input_ids": [0] * n} for n in range(48)])
+    assert found[True][:2] + found[True][-1:] == found[False][:2] + found[False][-1:]
+    assert sorted(chain(*found[True][2:-1])) == sorted(chain(*found[False][2:-1]))
+    assert found[True] != found[False]
+
+
+def test_a_problem_of_a_peer_is_one_row(settings):
+    missing = finetune.Contender("absent", ("true",), needs="no_such_module")
+    result = compare("finetune", "Fine-tuning", [missing], settings)
+    assert "not installed" in reports.table([result])

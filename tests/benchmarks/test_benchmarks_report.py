@@ -1,0 +1,135 @@
+import json
+
+import pytest
+
+from benchmarks import figure, machine, report
+from benchmarks.__main__ import BENCHMARKS, main, parse_args
+from common.errors import UserError
+
+
+def row(name, median, ratio, *, ours=False, **more):
+    return {
+        "contender": name, "ours": ours, "median": median, "q1": 0.9 * median, "q3": 1.2 * median, "times": 9,
+        "wall": 20.0, "peak_bytes": 512 * 2**20, "ratio": ratio, "scale": 1.0, "note": "", "rounds": [{}, {}],
+    } | more  # fmt: skip
+
+
+@pytest.fixture
+def document():
+    rows = [
+        row("stock", 0.6, 1.0, tokens_per_second=1500.0),
+        row("ours", 0.15, 4.0, ours=True, tokens_per_second=6000.0),
+        row("other", 0.3, 2.0, tokens_per_second=3000.0),
+        {"contender": "absent", "ours": False, "problem": "not installed", "note": ""},
+    ]
+    quantities = [{"quantity": "memory, copy", "value": 12.34, "unit": "GB/s"}]
+    operators = [
+        {"operator": "aten::mm", "calls": 7, "ms": 30.0},
+        {"operator": "a|b", "calls": 1, "ms": 10.0},
+    ]
+    hardware = {"cpu": "CPU X", "cores": 2, "memory_bytes": 8 * 2**30, "capabilities": ["avx2"], "gpu": None}
+    return {
+        "machine": {"hardware": hardware, "packages": {"python": "3.11.7", "torch": "2.13.0"}},
+        "device": "CPU",
+        "settings": {"rounds": 2},
+        "benchmarks": [
+            {"name": "finetune", "title": "Fine-tuning", "about": "the same", "contenders": rows},
+            {"name": "floor", "title": "Limits", "quantities": quantities},
+            {"name": "profile", "title": "Operators", "total_ms": 40.0, "operators": operators},
+        ],
+    }
+
+
+def test_the_table_has_a_row_for_each_contender(document):
+    lines = report.table(document["benchmarks"][:1]).splitlines()
+    assert lines[2] == "| finetune | stock | 600 ms | 540 ms to 720 ms | 1.00 | 512 MiB | 1,500 tokens/s |"
+    assert lines[3].startswith("| finetune | **ours** | 150 ms | 135 ms to 180 ms | 4.00 |")
+    assert lines[5].endswith("|  |  |  |  | not installed |")
+    assert {line.count("|") for line in lines} == {len(report.COLUMNS) + 1}
+
+
+def test_the_conclusion_names_the_first_and_the_best_of_the_others(document):
+    comparison = document["benchmarks"][0]
+    assert (
+        report.conclusion(comparison) == "ours is 4.00 times as fast as stock and 2.00 times as fast as other"
+    )
+    comparison["contenders"] = comparison["contenders"][:1]
+    assert report.conclusion(comparison) == "nothing to compare"
+
+
+def test_everything_is_written(document, tmp_path):
+    text = report.write(document, tmp_path)
+    assert json.loads((tmp_path / "benchmarks.json").read_text(encoding="utf-8")) == document
+    assert (tmp_path / "benchmarks.md").read_text(encoding="utf-8") == text
+    assert "| memory, copy | 12.34 | GB/s |" in text
+    assert "Device: CPU. CPU X (avx2), 2 cores, 8 GiB; Python 3.11.7, torch 2.13.0." in text
+    assert r"| a\|b | 1 | 10.0 | 25.0 |" in (tmp_path / "profile.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.0123, "12.3 ms"), (0.2, "200 ms"), (1.5, "1.5 s"), (1234.5, "1,234 s"), (0.00042, "0.42 ms")],
+)
+def test_durations_have_three_digits(seconds, shown):
+    assert report.duration(seconds) == shown
+
+
+def test_bars_are_the_medians(document, tmp_path):
+    drawn = figure.draw(document["benchmarks"][:1])
+    (panel,) = drawn.axes
+    bars = [patch.get_width() for patch in panel.patches]
+    assert bars == [0.6, 0.15, 0.3]
+    assert [label.get_text() for label in panel.get_yticklabels()] == ["stock", "ours", "other"]
+    colors = [patch.get_facecolor() for patch in panel.patches]
+    assert colors[0] == colors[2] != colors[1]
+    path = figure.save(document, tmp_path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_times_there_is_no_figure(document, tmp_path):
+    document["benchmarks"] = document["benchmarks"][1:]
+    assert figure.save(document, tmp_path) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_capabilities_are_the_first_cpus(tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("model name\t: X\nflags\t\t: sse avx2 amx_bf16 amx_tile\n\nflags\t: avx512f\n")
+    assert machine.capabilities(cpuinfo) == ["avx2", "amx_tile", "amx_bf16"]
+    assert machine.capabilities(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["finetone"], "finetone: no such benchmark; there are floor, finetune"),
+        (["--text", "a.txt"], "belong together"),
+        (["--rounds", "0"], "at least 1"),
+        (["--updates", "11"], "--updates at least 12"),
+    ],
+)
+def test_mistakes_on_the_command_line_are_one_line(words, message):
+    with pytest.raises(UserError, match=message):
+        parse_args(words)
+
+
+def test_missing_data_is_said_before_anything_runs(tmp_path, capsys):
+    assert main(["floor", "--data", str(tmp_path / "none"), "--output", str(tmp_path / "out")]) == 1
+    assert "no such folder" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_contender_of_ours_that_fails_shows_in_the_exit_code(monkeypatch, tmp_path, capsys, document):
+    rows = document["benchmarks"][0]["contenders"]
+    monkeypatch.setitem(BENCHMARKS, "finetune", lambda settings: document["benchmarks"][0])
+    monkeypatch.setattr("benchmarks.sample.make", lambda folder: dict.fromkeys(
+        ("data", "corpus", "text", "sentencepiece_model", "srcdict"), folder
+    ))  # fmt: skip
+    words = ["finetune", "--output", str(tmp_path), "--device", "cpu"]
+    assert main(words) == 0
+    assert "**ours**" in capsys.readouterr().out
+    written = json.loads((tmp_path / "benchmarks.json").read_text(encoding="utf-8"))
+    assert written["machine"]["git_commit"]
+    assert written["settings"]["sizes"]["layers"] == 4
+    rows[1] = {"contender": "ours", "ours": True, "problem": "crashed", "note": ""}
+    assert main(words) == 1
