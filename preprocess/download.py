@@ -4,8 +4,15 @@
     xlmr        SentencePiece model of XLM-R (`FacebookAI/xlm-roberta-base`)
     bloom       BLOOM-560m (`bigscience/bloom-560m`)
 
-Each file is checked against the digest its host publishes. A broken download goes on where it
-stopped when the command is run again; files that are there and right are not fetched again.
+Each file is checked against the digest recorded for it here, and its SHA-256 is printed:
+
+    cls-books   SHA-256 of the archive, from the FLUE loader of Hugging Face `datasets`
+    xlmr        SHA-256 that Hugging Face publishes
+    bloom       the same for tokenizer.json and model.safetensors; of the three small JSON files the host
+                publishes git's SHA-1 alone: enough against damage, no longer trusted against forgery
+
+A broken download goes on where it stopped when the command is run again; files that are there and right
+are not fetched again.
 """
 
 from __future__ import annotations
@@ -38,7 +45,7 @@ CLS_MEMBER = "cls-acl10-unprocessed/fr/books/{split}.review"
 
 SOURCES = {
     "cls-books": Source(
-        # The SHA-256 is the one that the FLUE loader of Hugging Face `datasets` records for this address.
+        # The FLUE loader records its SHA-256 for this address.
         "https://zenodo.org/record/3251672/files",
         {CLS_ARCHIVE: Digest("sha256", "51504dea54dfad525ec5373db0606a263393feb9182ffc50c276682936e14ee5")},
     ),
@@ -51,7 +58,7 @@ SOURCES = {
         },
     ),
     "bloom": Source(
-        # A fixed revision: the small files are known by their git digest alone.
+        # A fixed revision, so that the digests are those of its files.
         "https://huggingface.co/bigscience/bloom-560m/resolve/e985a63cdc139290c5f700ff1929f0b5942cced2",
         {
             "config.json": Digest("git", "a9f31df161b949147c63449ead0bd4e5fc70770d"),
@@ -71,14 +78,14 @@ SOURCES = {
 def download(source: Source, destdir: Path, local: Path | None = None) -> None:
     """Put all files of `source` into `destdir`, from the network or from the folder `local`.
 
-    Prints each file's SHA-256. Raises `UserError` as `fetch` and `copy` do.
+    Prints what each file was checked by, and its SHA-256. Raises `UserError` as `fetch` and `copy` do.
     """
     for name, digest in source.files.items():
         if local is None:
             fetch(f"{source.base.rstrip('/')}/{name}", destdir / name, digest)
         else:
             copy(local / name, destdir / name, digest)
-        print(f"{destdir / name}: {digest.kind} as published; sha256 {sha256(destdir / name)}")
+        print(f"{destdir / name}: {digest.name} as expected; sha256 {sha256(destdir / name)}")
 
 
 def unpack_books(archive: Path, destdir: Path) -> None:
@@ -140,5 +147,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "--from", dest="local", type=Path, metavar="DIR", help="folder with copies to take instead"
     )
     origin.add_argument("--url", help="mirror: address under which the files have their usual names")
-    parser.add_argument("--sha256", metavar="HEX", help="digest to expect instead of the published one")
+    parser.add_argument(
+        "--sha256", metavar="HEX", help="digest to expect instead of the recorded one (not of bloom)"
+    )
     parser.set_defaults(run=run)

@@ -30,10 +30,15 @@ RETRIED = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses that may be gone 
 
 @dataclass(frozen=True)
 class Digest:
-    """A published checksum: `sha256`, or `git` for the SHA-1 that git gives to a file's content."""
+    """The checksum to expect: `sha256`, or `git` for the SHA-1 that git gives to a file's content."""
 
     kind: str
     value: str
+
+    @property
+    def name(self) -> str:
+        """What to call it in messages."""
+        return {"sha256": "sha256", "git": "git's SHA-1"}[self.kind]
 
     def of(self, path: Path) -> str:
         """The digest of this kind of a file, in hexadecimal."""
@@ -47,7 +52,7 @@ class Digest:
     def check(self, path: Path, name: str, remedy: str) -> None:
         """Raises `UserError` with both digests where the file is another."""
         if (measured := self.of(path)) != self.value:
-            raise UserError(f"{name}: {self.kind} is {measured}, but {self.value} was published; {remedy}")
+            raise UserError(f"{name}: {self.name} is {measured}, but {self.value} is expected; {remedy}")
 
 
 class _BrokenError(Exception):
@@ -96,7 +101,7 @@ def copy(source: Path, target: Path, digest: Digest) -> None:
         return
     if not source.is_file():
         raise UserError(f"{source}: no such file; --from needs a folder that holds {target.name}")
-    digest.check(source, str(source), "fetch it again, or give --sha256 if this version is what you want")
+    digest.check(source, str(source), "fetch it again; a single file of another version: give its --sha256")
     with open(source, "rb") as origin, atomic_open(target, "wb") as stream:
         shutil.copyfileobj(origin, stream, CHUNK_BYTES)
 

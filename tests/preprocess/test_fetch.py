@@ -157,12 +157,13 @@ def test_server_that_refuses(server, target, statuses, requests):
     assert len(server.ranges) == requests
 
 
-def test_wrong_content(server, target):
+@pytest.mark.parametrize(("digest", "name"), [(SHA, "sha256"), (GIT, "git's SHA-1")])
+def test_wrong_content(server, target, digest, name):
     server.content = b"<html>please log in</html>"
-    with pytest.raises(UserError) as caught:
-        fetch(server.url, target, SHA)
-    assert SHA.value in str(caught.value)
-    assert hashlib.sha256(server.content).hexdigest() in str(caught.value)
+    before = b"" if digest is SHA else b"blob 26\0"
+    measured = (hashlib.sha256 if digest is SHA else hashlib.sha1)(before + server.content).hexdigest()
+    with pytest.raises(UserError, match=f"{name} is {measured}, but {digest.value} is expected"):
+        fetch(server.url, target, digest)
     assert list(target.parent.iterdir()) == []
 
 
