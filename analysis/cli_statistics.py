@@ -21,7 +21,7 @@ from .compare import PAIRINGS, compare
 from .expected import expected_best_of_seeds
 from .load import read_runs
 from .metrics import IN_PERCENT, lower_is_better
-from .reference import compare_reference, read_reference
+from .reference import OPTIONAL, REQUIRED, compare_reference, read_reference
 from .runs import Run
 from .sizes import find_size
 from .spread import BEST, scores, spread
@@ -63,7 +63,11 @@ def register(commands: argparse._SubParsersAction) -> None:
         "--groups", nargs="+", metavar="ARM/INIT",
         help="two or more, each against each; of other runs: FOLDER:ARM/INIT",
     )  # fmt: skip
-    compared.add_argument("--reference", metavar="FILE", help="published results: .csv, .md or .json")
+    compared.add_argument(
+        "--reference", metavar="FILE",
+        help="published results, .csv, .md or .json, with the columns "
+        f"{', '.join(REQUIRED)} and optionally {', '.join(OPTIONAL)}",
+    )  # fmt: skip
     _add_subset(compared)
     compared.add_argument(
         "--at", nargs="+", default=[BEST], metavar="EPOCH", help="epochs, best, or all (%(default)s)"

@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Literal, get_args
 
 import pandas as pd
+from tqdm import tqdm
 
 from common.errors import UserError
 
@@ -51,7 +52,8 @@ def compare(
     _check(values, groups, at)
     points = list(dict.fromkeys(values["at"])) if at is None else list(dict.fromkeys(at))
     rows = []
-    for a, b in combinations(dict.fromkeys(groups), 2):
+    pairs = list(combinations(dict.fromkeys(groups), 2))
+    for a, b in tqdm(pairs, desc="comparing", delay=1, leave=False):
         for point in points:
             here = values[values["at"] == point]
             by_seed = [here[here["group"] == group].set_index("seed")["value"] for group in (a, b)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from tqdm import tqdm
 
 from .best import at_best
 from .intervals import DRAWS, LEVEL, SEED, bootstrap_interval, t_interval, wilson_interval
@@ -52,7 +53,8 @@ def spread(
     """
     counts = test_size if metric in IN_PERCENT and test_size else 0
     rows = []
-    for (arm, init, at), group in values.groupby([*GROUP, "at"], sort=False):
+    groups = values.groupby([*GROUP, "at"], sort=False)
+    for (arm, init, at), group in tqdm(groups, desc="intervals", delay=1, leave=False):
         x = group["value"].to_numpy(dtype=float)
         t = t_interval(x, level)
         bootstrap = bootstrap_interval(x, level, draws=draws, seed=seed)

@@ -9,11 +9,17 @@ import pandas as pd
 from .audit import Overlap
 from .cells import PERCENT, interval, p_value, signed, signed_interval, whole
 from .intervals import DRAWS, LEVEL, SEED
-from .long_table import RUN
+from .long_table import GROUP, RUN
 from .metrics import number
 from .tables import Table
 
 ACCURACY = "accuracy"
+SUMMED = {
+    "logged": "logged",
+    "accuracy": "accuracy",
+    "unseen accuracy": "unseen_accuracy",
+    "seen accuracy": "seen_accuracy",
+}
 LOGGED_TOLERANCE = 0.1
 """Points of accuracy that a checkpoint's predictions may be away from its log before it is said: precision of
 the forward pass moves single answers."""
@@ -48,9 +54,8 @@ def reference_table(data: pd.DataFrame, source: str, best_note: str) -> Table:
             "mean ± std (n seeds); both std with ddof 1, a reference's population std is converted. "
             "difference: ours − reference.",
             f"within noise: whether Welch's {PERCENT} interval of the difference, from means, std and n, "
-            "holds 0. "
-            "With few seeds it is wide: yes says that these runs cannot tell the two apart, not that they "
-            "agree.",
+            "holds 0. With few seeds it is wide: yes says that these runs cannot tell the two apart, not "
+            "that they agree.",
             f"Not corrected for {len(data)} rows: where all agree, about {(1 - LEVEL) * len(data):.1f} of "
             "them say no.",
         ),
@@ -81,10 +86,6 @@ def accuracy_table(
             PERCENT: [interval(row["low"], row["high"], ACCURACY) for row in rows],
         }
     )
-    notes = [
-        f"From the prediction files of {split}; {PERCENT}: Wilson's interval. logged: accuracy at the "
-        "best checkpoint in the logs.",
-    ]
     if overlap is not None:
         shown["unseen"] = data["unseen_n"].map(whole)
         shown["unseen accuracy"] = [number(x, ACCURACY) for x in data["unseen_accuracy"]]
@@ -92,6 +93,11 @@ def accuracy_table(
             interval(row["unseen_low"], row["unseen_high"], ACCURACY) for row in rows
         ]
         shown["seen accuracy"] = [number(x, ACCURACY) for x in data["seen_accuracy"]]
+    notes = [
+        f"From the prediction files of {split}; {PERCENT}: Wilson's interval. logged: accuracy at the "
+        "best checkpoint in the logs. std: ddof 1.",
+    ]
+    if overlap is not None:
         notes.append(
             f"unseen: without the {len(overlap.lines):,} examples of {overlap.split} whose text stands in "
             f"{overlap.other} ({overlap.notion} duplicates of the audit); seen: those alone."
@@ -107,7 +113,7 @@ def accuracy_table(
         caption=f"Accuracy (%) on {split}, counted from the predictions",
         notes=tuple(notes),
         data=data.assign(split=split, level=LEVEL),
-        shown=shown,
+        shown=_with_sums(shown, data),
     )
 
 
@@ -132,7 +138,9 @@ def answers_table(data: pd.DataFrame, split: str) -> Table:
         name="examples",
         caption=f"Accuracy (%) on {split}, example by example: A against B",
         notes=(
-            "p McNemar: exact, two-sided; Holm: over the seeds of each two groups.",
+            "p McNemar: exact, two-sided, of two runs rather than two recipes; Holm: over the seeds of each "
+            "two "
+            "groups.",
             f"bootstrap: percentiles of {DRAWS:,} test sets drawn from the examples, the same for A and B, "
             f"seed {SEED}; mean: of the accuracies of all seeds.",
             "This speaks of other test sets with these very runs; the comparison over seeds, of other runs.",
@@ -140,6 +148,20 @@ def answers_table(data: pd.DataFrame, split: str) -> Table:
         data=data.assign(split=split, level=LEVEL, draws=DRAWS),
         shown=shown,
     )
+
+
+def _with_sums(shown: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:
+    """Below the rows of each arm and init, mean and std over its seeds."""
+    parts = []
+    for group, runs in data.groupby(GROUP):
+        sums = {
+            heading: _mean_std(runs[column].mean(), runs[column].std(ddof=1), runs[column].count(), ACCURACY)
+            for heading, column in SUMMED.items()
+            if heading in shown
+        }
+        last = dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **sums)
+        parts += [shown.loc[runs.index], pd.DataFrame([last])]
+    return pd.concat(parts, ignore_index=True).fillna("")
 
 
 def _mean_std(mean: float, std: float, n: float, metric: str) -> str:

@@ -119,7 +119,7 @@ def comparison_table(data: pd.DataFrame, metric: str, subset: str, best_note: st
             *_dropped_notes(rows),
             *_floor_notes(data),
             "P(A beats B): over all pairs of runs, a tie counts half.",
-            "All runs answer the same examples: this speaks of other seeds, not of other test sets.",
+            "This speaks of other seeds on the same test set, not of other test sets.",
         ),
         data=data.assign(metric=metric, subset=subset, level=LEVEL),
         shown=shown,

@@ -171,6 +171,8 @@ def test_accuracy_beside_the_deduplicated_one(answered, tmp_path, capsys):
     rows = parsed(capsys, "accuracy", answered, "--audit", tmp_path / "audit.json")["accuracy"]["rows"]
     assert (rows[-1]["accuracy"], rows[-1]["unseen_n"]) == (70.0, 18)
     assert rows[-1]["unseen_accuracy"] == pytest.approx(100 * 14 / 18)
+    assert "70.00 ± 0.00 (3)" in out
+    assert "77.78 ± 0.00 (3)" in out
 
 
 def test_accuracy_says_where_it_is_away_from_the_log(answered, capsys):

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from run_trees import write_run
+from run_trees import write_events, write_run
 
 from analysis.load import load_runs, read_runs
 from analysis.runs import find_runs
@@ -150,3 +150,26 @@ def test_listing(runs):
     rows = markdown_rows(render([listing]))
     assert rows[2] == ["fairseq", "pretrained", "1", "reference", "finished", "3", "675", "135", "5.00"]
     assert rows[-1] == ["fairseq", "random", "4", "reference", "running", "1", "225", "–", "–"]
+
+
+def test_table1_says_what_chose_where(tmp_path):
+    run = write_run(tmp_path, "random", 1, [60.0, 61.0], [50.0, 52.0])
+    for subset, losses in (("valid", [0.5, 0.7]), ("test", [0.8, 0.9])):
+        rows = [(225 * epoch, "loss", loss) for epoch, loss in enumerate(losses, start=1)]
+        write_events(run / "tensorboard" / subset, rows, suffix=".loss")
+    table = load_runs(tmp_path)
+    text = render([table1(table, by="loss")])
+    rows = markdown_rows(text)
+    assert rows[0][3:5] == ["loss on valid", "accuracy on test"]
+    assert rows[2][3:7] == ["0.5000", "50.00", "1", "225"]
+    assert "Best: lowest loss on valid" in text
+    text = render([table1(table, subset="test")])
+    assert "Best: highest accuracy (%) on test" in text
+    assert "A choice on test is optimistic." in text
+    assert "Best: lowest accuracy (%) on valid" in render([table1(table, direction="lowest")])
+
+
+def test_json_has_no_infinity():
+    frame = pd.DataFrame({"ppl": [np.inf, 2.0, np.nan]})
+    rows = json.loads(render([Table("t", "", (), frame, frame)], "json"))["t"]["rows"]
+    assert [row["ppl"] for row in rows] == [None, 2.0, None]
