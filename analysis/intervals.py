@@ -20,11 +20,14 @@ NONE: Interval = (math.nan, math.nan)
 
 
 def t_interval(values: Values, level: float = LEVEL) -> Interval:
-    """Student's interval for the mean; it takes the values for draws from a normal distribution."""
+    """Student's interval for the mean; it takes the values for draws from a normal distribution.
+
+    None (NaN) for values that do not vary: of a normal distribution they are not.
+    """
     from scipy.stats import t
 
     n = len(values)
-    if n < 2:
+    if n < 2 or np.ptp(values) == 0:
         return NONE
     half = t.ppf((1 + level) / 2, n - 1) * values.std(ddof=1) / math.sqrt(n)
     return values.mean() - half, values.mean() + half

@@ -136,7 +136,7 @@ def bootstrap_examples(
 ) -> Interval:
     """Paired bootstrap of a mean difference over (examples,): percentiles over `draws` test sets.
 
-    Both systems answer the same resampled examples (Koehn 2004, section 4; Berg-Kirkpatrick et al. 2012).
+    Both systems answer the same resampled examples (Koehn 2004; Berg-Kirkpatrick et al. 2012).
     """
     random = np.random.default_rng(seed)
     # Only how often each distinct difference is drawn matters: a few counts instead of every example.

@@ -138,9 +138,8 @@ def answers_table(data: pd.DataFrame, split: str) -> Table:
         name="examples",
         caption=f"Accuracy (%) on {split}, example by example: A against B",
         notes=(
-            "p McNemar: exact, two-sided, of two runs rather than two recipes; Holm: over the seeds of each "
-            "two "
-            "groups.",
+            "p McNemar: exact, two-sided, of two runs rather than two recipes; "
+            "Holm: over the seeds of each two groups.",
             f"bootstrap: percentiles of {DRAWS:,} test sets drawn from the examples, the same for A and B, "
             f"seed {SEED}; mean: of the accuracies of all seeds.",
             "This speaks of other test sets with these very runs; the comparison over seeds, of other runs.",

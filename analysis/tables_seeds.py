@@ -57,8 +57,8 @@ def spread_table(
     else:
         examples = (
             f"examples: Wilson's {PERCENT} interval for one run of that mean on {test_size:,} examples of "
-            f"{subset}; all seeds share them, so more seeds cannot take it away. wider: which of t and "
-            "examples is."
+            f"{subset}; all seeds share them, so more seeds cannot take it away. "
+            "wider: which of t and examples is."
         )
     fewest = int(data["n"].min())
     few = f"With {fewest} seeds the bootstrap cannot leave [min, max] and is too narrow."
@@ -68,9 +68,8 @@ def spread_table(
         notes=(
             best_note,
             f"{AT} n: seeds. std: {STD_NOTES[ddof]}.",
-            f"t: Student's {PERCENT} interval for the mean over seeds (std with ddof 1). bootstrap: "
-            "percentiles "
-            f"of {DRAWS:,} resampled means, seed {SEED}.",
+            f"t: Student's {PERCENT} interval for the mean over seeds (std with ddof 1). "
+            f"bootstrap: percentiles of {DRAWS:,} resampled means, seed {SEED}.",
             *([few] if fewest < FEW else []),
             examples,
         ),
@@ -111,9 +110,8 @@ def comparison_table(data: pd.DataFrame, metric: str, subset: str, best_note: st
         caption=f"{subset.capitalize()} {label(metric)}: A against B",
         notes=(
             best_note,
-            f"{AT} All tests are two-sided; perm. is exact up to {EXACT_UP_TO:,} permutations, beyond it "
-            "draws "
-            f"{PERMUTATIONS:,}.",
+            f"{AT} All tests are two-sided; "
+            f"perm. is exact up to {EXACT_UP_TO:,} permutations and draws {PERMUTATIONS:,} beyond.",
             *(DESIGNS[design] for design in dict.fromkeys(data["design"])),
             *([f"Holm: adjusted over the {family} rows, for each test."] if family > 1 else []),
             *_dropped_notes(rows),
@@ -147,11 +145,10 @@ def plan_table(data: pd.DataFrame, metric: str) -> Table:
         name="plan",
         caption=f"Seeds needed to find a difference of {detect} in {label(metric)}",
         notes=(
-            f"Power of the two-sided t test, noncentral t: alpha {ALPHA}, power {POWER}. paired: pairs of "
-            "runs, "
-            "std of their differences (ddof 1); unpaired: runs in each group, std pooled.",
-            f"{PERCENT}: the same with both ends of the interval of std (chi-square), which few seeds leave "
-            "wide.",
+            f"Power of the two-sided t test, noncentral t: alpha {ALPHA}, power {POWER}. "
+            "paired: pairs of runs, std of their differences (ddof 1); "
+            "unpaired: runs in each group, std pooled.",
+            f"{PERCENT}: the same with both ends of the interval of std (chi-square), wide with few seeds.",
         ),
         data=data[columns].assign(metric=metric, alpha=ALPHA, power=POWER),
         shown=shown,
@@ -174,11 +171,10 @@ def expected_table(data: pd.DataFrame, metric: str, by: str, subset: str, best_n
         caption="Expected result of the best of n seeds",
         notes=(
             best_note,
-            "Mean over all subsets of n of these runs, without replacement (Tang et al. 2020): unbiased, "
-            "unlike "
-            "drawing with replacement (Dodge et al. 2019).",
-            "Near the number of runs it rests on few subsets; the last row is the best run alone (of equally "
-            "good ones their mean).",
+            "Mean over all subsets of n of these runs, without replacement (Tang et al. 2020): "
+            "unbiased, unlike drawing with replacement (Dodge et al. 2019).",
+            "Near the number of runs it rests on few subsets; "
+            "the last row is the best run alone (of equally good ones their mean).",
         ),
         data=data.assign(metric=metric, by=by, subset=subset, estimator="without replacement"),
         shown=shown,
@@ -203,14 +199,12 @@ def _floor_notes(data: pd.DataFrame) -> list[str]:
         runs = f"{n_a} pairs" if design == "paired" else f"{n_a} and {n_b} runs"
         if floor > ALPHA:
             notes.append(
-                f"With {runs} perm. and rank cannot give a p below {floor:.2g}, whatever the runs score; t "
-                "gets "
-                "lower only by assuming normal values, which so few runs cannot show."
+                f"With {runs} perm. and rank cannot give a p below {floor:.2g}, whatever the runs score; "
+                "t gets lower only by assuming normal values, which so few runs cannot show."
             )
         elif adjusted > ALPHA:
             notes.append(
-                f"With {runs} perm. and rank cannot give a p below {floor:.2g}, nor below {adjusted:.2g} "
-                "after "
-                f"Holm over {len(data)} rows; compare fewer."
+                f"With {runs} perm. and rank cannot give a p below {floor:.2g}, "
+                f"nor below {adjusted:.2g} after Holm over {len(data)} rows; compare fewer."
             )
     return notes

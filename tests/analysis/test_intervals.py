@@ -66,6 +66,7 @@ def test_welch_is_scipys(n):
 
 def test_too_few_values_have_no_interval():
     assert all(map(math.isnan, t_interval(THREE[:1])))
+    assert all(map(math.isnan, t_interval(np.full(3, 50.0))))  # a width of zero would claim certainty
     assert all(map(math.isnan, bootstrap_interval(THREE[:1])))
     assert all(map(math.isnan, wilson_interval(0.5, 0)))
     assert all(map(math.isnan, wilson_interval(math.nan, 10)))

@@ -96,6 +96,7 @@ def test_no_difference_at_all():
     ours = paired(A, A)
     assert (ours.difference, ours.p_rank, ours.p_permutation) == (0.0, 1.0, 1.0)
     assert math.isnan(ours.p_t)
+    assert math.isnan(ours.low)
 
 
 def test_a_constant_difference_has_no_t_test():
