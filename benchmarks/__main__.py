@@ -29,6 +29,7 @@ from typing import Any
 
 from common.errors import UserError, one_line_errors
 from sweep import inputs, record
+from sweep.command import shown_path
 from sweep.settings import DEVICES
 
 from . import (
@@ -91,7 +92,9 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         parser.add_argument(
             f"--{name}", type=int, default=default, help=f"{explanation} (default: {default})"
         )
-    parser.add_argument("--output", type=_path, default="bench-output", help="folder (default: %(default)s)")
+    parser.add_argument(
+        "--output", type=_path, default="bench-output", help="folder, overwritten (default: %(default)s)"
+    )
     args = parser.parse_args(argv)
     if unknown := [name for name in args.names if name not in BENCHMARKS]:
         raise UserError(f"{', '.join(unknown)}: no such benchmark; there are {', '.join(BENCHMARKS)}")
@@ -121,19 +124,17 @@ def prepare(args: argparse.Namespace, scratch: Path) -> Settings:
     return Settings(**given, scratch=scratch, machine=record.machine(args.device))
 
 
-def measure(names: list[str], settings: Settings) -> dict[str, Any]:
-    """Run the benchmarks; everything that was measured and where, as written to benchmarks.json."""
+def describe(settings: Settings) -> dict[str, Any]:
+    """Where and with what is measured, as benchmarks.json begins."""
     place = machine.describe(settings.machine)
+    left_out = ("machine", "sizes", "scratch", "output")
+    kept = {name: value for name, value in vars(settings).items() if name not in left_out}
+    shown = {name: shown_path(value) if isinstance(value, Path) else value for name, value in kept.items()}
     return {
         "machine": place,
         "device": place["hardware"]["gpu"] or "CPU",
-        "settings": {
-            name: str(value) if isinstance(value, Path) else value
-            for name, value in vars(settings).items()
-            if name not in ("machine", "sizes", "scratch")
-        }
-        | {"sizes": vars(settings.sizes)},
-        "benchmarks": [BENCHMARKS[name](settings) for name in names],
+        "settings": shown | {"sizes": vars(settings.sizes)},
+        "benchmarks": [],
     }
 
 
@@ -144,9 +145,12 @@ def main(argv: list[str] | None = None) -> int:
     # A polite end (kill, a closing terminal's shell) stops the contenders as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
-        document = measure(args.names or list(BENCHMARKS), prepare(args, Path(folder)))
-    text = report.write(document, args.output)
-    figure.save(document, args.output)
+        settings = prepare(args, Path(folder))
+        document = describe(settings)
+        for name in args.names or BENCHMARKS:
+            document["benchmarks"].append(BENCHMARKS[name](settings))
+            text = report.write(document, args.output)  # after each: what is measured stays
+            figure.save(document, args.output)
     print(text)
     rows = [row for result in document["benchmarks"] for row in result.get("contenders", ())]
     return int(any(row["ours"] and "problem" in row for row in rows))

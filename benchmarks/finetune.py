@@ -60,7 +60,7 @@ def transformers_arguments(settings: Settings) -> list[str]:
     """Data and sizes, as `timed.transformers_model` takes them."""
     sizes = vars(settings.sizes) | {
         "max-positions": settings.max_positions,
-        "vocabulary": words.vocabulary(settings.data / "input0" / "dict.txt"),
+        "vocabulary": words.vocabulary(words.dictionary(settings)),
         "classes": words.classes(settings),
     }
     return [str(settings.data), *(f"--{name}={value}" for name, value in sizes.items())]

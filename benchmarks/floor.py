@@ -11,6 +11,7 @@ import functools
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import flops, words
 from .measure import RESULT, Contender, execute, python, say
@@ -23,10 +24,11 @@ ADAM_BYTES = 7 * 4
 def run(settings: Settings) -> dict[str, Any]:
     """Rates, FLOPs of an update at the mean batch, and the floor in seconds."""
     rates = machine_rates(settings)
-    lengths = np.minimum(read_sizes(settings.data / "input0" / "train") + 1, settings.max_positions)
-    types, classes = words.vocabulary(settings.data / "input0" / "dict.txt"), words.classes(settings)
+    lengths, classes = sentence_lengths(settings), words.classes(settings)
     batch = flops.classifier(settings.sizes, lengths, classes) * settings.batch_size / len(lengths)
-    parameters = flops.parameters(settings.sizes, types, settings.max_positions, classes)
+    parameters = flops.parameters(
+        settings.sizes, words.vocabulary(words.dictionary(settings)), settings.max_positions, classes
+    )
     bandwidth = max(rates["memory"].values())
     products, traffic = batch / best_rate(rates), ADAM_BYTES * parameters / bandwidth
     quantities = [
@@ -54,15 +56,24 @@ def run(settings: Settings) -> dict[str, Any]:
 
 @functools.cache
 def machine_rates(settings: Settings) -> dict[str, Any]:
-    """FLOP/s and bytes/s, measured once in a process with our environment."""
-    embed, blocks = settings.sizes.embed, settings.blocks * settings.block_tokens
-    types = words.vocabulary(settings.data / "input0" / "dict.txt")
-    shapes = [f"{settings.batch_size * 137}x{embed}x{embed}", f"{blocks // 8}x{embed}x{types}"]
+    """FLOP/s and bytes/s, measured once in a process with our environment.
+
+    The products are a layer's at the mean batch of fine-tuning, and that of the LM head.
+    """
+    embed = settings.sizes.embed
+    tokens = round(sentence_lengths(settings).mean() * settings.batch_size)
+    masked = round(words.masked_share() * settings.blocks * settings.block_tokens)
+    shapes = [f"{tokens}x{embed}x{embed}", f"{masked}x{embed}x{words.vocabulary(words.dictionary(settings))}"]
     command = python("benchmarks.timed.machine_rates", RESULT, *shapes)
     say("floor: matrix products and memory")
     contender = Contender("rates", command, words.tuned(settings))
     record = execute(contender, settings, settings.output / "logs" / "floor.txt")
     return {"matrix": record["matrix"], "memory": record["memory"]}
+
+
+def sentence_lengths(settings: Settings) -> NDArray[np.integer]:
+    """Tokens of each training sentence with <s>, cut at the longest."""
+    return np.minimum(read_sizes(settings.data / "input0" / "train") + 1, settings.max_positions)
 
 
 def best_rate(rates: dict[str, Any]) -> float:

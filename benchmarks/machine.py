@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from sweep import record
 from sweep.record import Machine
 
 CAPABILITIES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
+VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "ONEDNN_", "DNNL_", "MALLOC_", "GLIBC_", "LD_PRELOAD", "TORCH")
+"""How the names of environment variables begin that change the speed."""
 PACKAGES = ("transformers", "accelerate", "sentencepiece", "pandas", "tbparse", "tensorboard-reducer")
 
 
 def describe(machine: Machine) -> dict[str, Any]:
-    """Commit, package versions, CPU, its matrix instructions, cores, memory and GPU."""
+    """Commit, packages, CPU with its matrix instructions, cores, memory, GPU, the user's variables."""
     found = record.static(machine)
     for name in PACKAGES:
         try:
@@ -22,6 +25,9 @@ def describe(machine: Machine) -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             continue
     found["hardware"]["capabilities"] = capabilities()
+    found["environment"] = {
+        name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)
+    }
     return found
 
 

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from sweep import recipes
-
 from . import flops, words
 from .floor import best_rate, machine_rates
 from .measure import RESULT, Contender, compare, python
@@ -16,10 +14,9 @@ from .settings import Settings
 
 def run(settings: Settings) -> dict[str, Any]:
     """Seconds of an update, tokens a second, model FLOP/s and their share of the fastest matrix rate."""
-    masked = float(recipes.load("pretrain").value("--mask-prob"))
     types = words.vocabulary(settings.corpus / "dict.txt")
     lengths = np.full(settings.blocks, settings.block_tokens)
-    work = flops.masked_lm(settings.sizes, lengths, types, masked)
+    work = flops.masked_lm(settings.sizes, lengths, types, words.masked_share())
     rate = best_rate(machine_rates(settings))
     result = compare(
         "masked-lm",

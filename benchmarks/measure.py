@@ -96,7 +96,8 @@ def compare(
             say(f"{name}, round {number}/{count}: {contender.name}: {mean:.4g} s")
         after_round()
     rows = [
-        _row(contender, records[contender.name], problems.get(contender.name)) for contender in contenders
+        _row(contender, records[contender.name], problems.get(contender.name), settings)
+        for contender in contenders
     ]
     return {"name": name, "title": title, **about, "contenders": with_ratios(rows)}
 
@@ -189,11 +190,13 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _row(contender: Contender, records: list[dict[str, Any]], problem: str | None) -> dict[str, Any]:
+def _row(
+    contender: Contender, records: list[dict[str, Any]], problem: str | None, settings: Settings
+) -> dict[str, Any]:
     row: dict[str, Any] = {
         "contender": contender.name,
         "ours": contender.ours,
-        "command": [_shown(word) for word in contender.command],
+        "command": [_shown(word, settings) for word in contender.command],
         "environment": dict(contender.environment),
         "scale": contender.scale,
         "note": contender.note,
@@ -203,9 +206,12 @@ def _row(contender: Contender, records: list[dict[str, Any]], problem: str | Non
     return {**row, **summarize(records), "rounds": records}
 
 
-def _shown(word: str) -> str:
-    """Without the place of this interpreter and this clone."""
-    return word.replace(sys.executable, "python").replace(f"{ROOT}{os.sep}", "")
+def _shown(word: str, settings: Settings) -> str:
+    """Without the places of this interpreter, of the temporary files and of this clone."""
+    places = {sys.executable: "python", str(settings.scratch): "SCRATCH", f"{ROOT}{os.sep}": ""}
+    for place, name in places.items():
+        word = word.replace(place, name)
+    return word
 
 
 @contextmanager

@@ -124,7 +124,7 @@ def _remarks(row: dict[str, Any]) -> str:
         remarks.append(f"{row['flops_per_second'] / 1e9:,.0f} GFLOP/s, {share}")
     if "bytes_per_second" in row:
         remarks.append(f"{row['bytes_per_second'] / 1e6:.1f} MB/s")
-    if row["wall"] > row["median"] * row["scale"] * 1.001 and "tokens_per_second" not in row:
+    if row["wall"] > 1.001 * row["median"] and "tokens_per_second" not in row:
         remarks.append(f"whole process {duration(row['wall'])}")
     return ", ".join(remarks)
 

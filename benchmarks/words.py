@@ -44,6 +44,16 @@ def classes(settings: Settings) -> int:
     return count_classes(settings.data / "label" / "dict.txt")
 
 
+def dictionary(settings: Settings) -> Path:
+    """Of the classification folder's sentences."""
+    return settings.data / "input0" / "dict.txt"
+
+
+def masked_share() -> float:
+    """Of the tokens in pre-training."""
+    return float(recipes.load("pretrain").value("--mask-prob"))
+
+
 def vocabulary(dictionary: Path) -> int:
     """Types of a dictionary with fairseq's four special symbols and `<mask>`."""
     with open(dictionary, encoding="utf-8") as lines:

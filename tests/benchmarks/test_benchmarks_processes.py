@@ -77,7 +77,9 @@ def test_the_floor_adds_products_and_memory_traffic(settings):
     traffic = 28 * result["parameters"] / max(rates["memory"].values())
     assert result["floor_seconds"] == pytest.approx(products + traffic)
     assert result["formula"] == flops.CLASSIFIER
-    assert set(rates["matrix"]) == {"1096x16x16", "4x16x45"}
+    sentences = read_sentences(settings.data / "input0" / "train", first=0, longest=256)
+    tokens = round(8 * sum(map(len, sentences)) / len(sentences))
+    assert set(rates["matrix"]) == {f"{tokens}x16x16", "5x16x45"}  # 15 % of 32 tokens
 
 
 def test_the_test_split_is_classified_by_all(settings, tmp_path):
