@@ -64,8 +64,8 @@ def _figures(options: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m analysis",
-        description="Tables and figures from the TensorBoard logs of the runs below a folder.",
-        epilog=EXAMPLES,
+        description="Tables, figures and statistics from the logs of the runs below a folder.",
+        epilog=f"{EXAMPLES}\nEach command has more: python -m analysis COMMAND --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

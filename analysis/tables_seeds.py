@@ -50,9 +50,8 @@ def spread_table(
     if data["wider"].isna().all():
         shown = shown.drop(columns=[f"examples {PERCENT}", "wider"])
         examples = (
-            "The interval that the size of the test set imposes is missing: it needs a metric in percent, "
-            "and "
-            "--test-size, --audit, prediction files or the data folder that the manifests name."
+            "The interval that the size of the test set imposes is missing: it needs a metric in percent "
+            "and --test-size, --audit, prediction files or the data folder that the manifests name."
         )
     else:
         examples = (

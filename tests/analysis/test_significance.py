@@ -167,3 +167,29 @@ def test_ranks_with_ties_and_zeros_are_exact_too():
     ranks = stats.rankdata(differences[:3])  # zeros are left out, as Wilcoxon has it
     assert paired(a, a - differences).p_rank == pytest.approx(enumerated_sign_flips(ranks)) == 0.25
     assert unpaired(np.array([5.0, 5.0, 6.0]), np.array([1.0, 2.0, 2.0])).p_rank == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("test", [paired, unpaired])
+@pytest.mark.parametrize("seed", range(5))
+def test_p_values_know_no_unit(test, seed):
+    """Fractions or percentages, from zero or from fifty: the same p, the interval in the unit given."""
+    random = np.random.default_rng(seed)
+    a, b = (random.integers(600, 700, size=5) / 10 for _ in range(2))
+    one, other = test(a, b), test(a / 100 + 0.2, b / 100 + 0.2)
+    for name in ("p_t", "p_rank", "p_permutation", "p_floor"):
+        assert getattr(one, name) == pytest.approx(getattr(other, name))
+    for name in ("difference", "low", "high", "std"):
+        assert getattr(one, name) == pytest.approx(100 * getattr(other, name))
+    assert one.p_floor <= one.p_permutation <= 1
+    assert one.low <= one.difference <= one.high
+    assert (one.low <= 0 <= one.high) == (one.p_t >= 0.05)
+
+
+def test_holm_keeps_the_order_and_never_helps():
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        p = random.random(6)
+        adjusted = holm(p)
+        assert (adjusted >= p).all()
+        assert (np.diff(adjusted[np.argsort(p)]) >= 0).all()
+        assert adjusted.max() <= 1
