@@ -32,6 +32,7 @@ INSTALL_REQUIRES = [
     "omegaconf==2.3.0",  # fairseq's configurations, inside checkpoints too
     "sentencepiece",  # text to pieces
     "tensorboard",  # the logs: written by fairseq, parsed by analysis
+    "google-crc32c",  # checks the checksums of logs; in Python that takes 100 times longer
     "pandas",  # the long table and all that is made of it
     "matplotlib",  # figures
     "tqdm",  # progress
@@ -47,6 +48,8 @@ EXTRAS = {
     ],
     "bench": [
         "accelerate",  # without it, the Transformers Trainer refuses to train
+        "tbparse",  # the usual readers of many TensorBoard logs
+        "tensorboard-reducer",
     ],
 }
 CONSOLE_SCRIPTS = [

@@ -1,23 +1,13 @@
-"""One TensorBoard event file -> its scalars, without TensorFlow or torch.
+"""TensorBoard event files -> scalars, without TensorFlow or torch.
 
-An event file is a TFRecord file, one record after the other:
-
-    uint64  length of the data, little endian
-    uint32  masked CRC-32C of the length
-    bytes   data: one `Event` protocol buffer
-    uint32  masked CRC-32C of the data
-
-(TensorFlow, `tensorflow/core/lib/io/record_writer.h`.) TensorBoard's own reader stops at the first
-damaged record; this one steps over the damage, keeps every good record and says what it left out.
+An event file holds one `Event` protocol buffer a record (`tfrecord`). Nearly all are scalars written the
+same way (`plain_scalars`); every other record goes through protobuf.
 """
 
 from __future__ import annotations
 
-import functools
-import logging
 import os
-import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,17 +15,16 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.compat.proto.types_pb2 import DT_STRING
-from tensorboard.util import tensor_util
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.types_pb2 import DataType
 
-from common.errors import UserError
+from . import plain_scalars
+from .damage import Damage, report
+from .scalars import Scalars, Tags, concatenate, scalars
+from .tfrecord import HEADER_BYTES, Records, read_records
 
-logger = logging.getLogger(__name__)
-
-HEADER_BYTES = 12
-FOOTER_BYTES = 4
-CRC32C_POLYNOMIAL = 0x82F63B78  # Castagnoli's, bits reversed
-CRC_MASK_DELTA = 0xA282EAD8
+BATCH_BYTES = 1 << 21
+"""So much of the files is held at once, or one record if that is longer."""
 
 
 class Scalar(NamedTuple):
@@ -53,116 +42,161 @@ def read_scalars(path: str | os.PathLike[str]) -> list[Scalar]:
     Damaged or cut records are left out with one warning that gives the offset of the first.
     Raises `UserError` where not one record is good, `OSError` where the file cannot be read.
     """
-    content = Path(path).read_bytes()
-    if not content:
-        logger.warning("%s: empty event file (the run stopped before its first log)", path)
-        return []
-    scalars: list[Scalar] = []
-    good, damaged = 0, []
-    for offset, data in _records(content):
-        event = None if data is None else _event(data)
-        if event is None:
-            damaged.append(offset)
-        else:
-            good += 1
-            scalars.extend(_event_scalars(event))
-    if not good:
-        raise UserError(
-            f"{path}: not an event file (no good record from byte {damaged[0]} on); move it out of the run"
-        )
-    if damaged:
-        logger.warning(
-            "%s: damaged or cut at byte %d (%d in all); the %d good records are kept",
-            path, damaged[0], len(damaged), good,
-        )  # fmt: skip
-    return scalars
+    tags, damage = Tags(), Damage(Path(path))
+    columns = concatenate(list(read_event_files([Path(path)], tags, [damage])))
+    report([damage])
+    names = [tag for _, tag in tags]
+    _, *rows = (column.tolist() for column in columns)
+    return [
+        Scalar(wall_time, step, names[tag], value) for wall_time, step, tag, value in zip(*rows, strict=True)
+    ]
 
 
-def _event(data: bytes) -> Event | None:
-    try:
-        return Event.FromString(data)
-    except DecodeError:
-        return None
+def read_event_files(paths: Sequence[Path], tags: Tags, damage: Sequence[Damage]) -> Iterator[Scalars]:
+    """The scalars of these files in batches; a file and its damage have the same position.
+
+    New tags get a number in `tags`, under no subset: `(None, tag)`.
+    """
+    numbers = _TagNumbers(tags)
+    batch = _Batch()
+    for file, path in enumerate(paths):
+        with open(path, "rb", buffering=0) as stream:
+            left = os.fstat(stream.fileno()).st_size
+            damage[file].empty = left == 0
+            offset, content = 0, b""
+            while left:
+                piece = stream.read(min(left, BATCH_BYTES))
+                left = left - len(piece) if piece else 0  # a file may shrink meanwhile
+                content += piece
+                records = read_records(content, left)
+                damage[file].add(records, offset)
+                batch.add(file, offset, content, records)
+                offset, content = offset + records.done, content[records.done :]
+                if batch.size >= BATCH_BYTES:
+                    yield batch.decode(numbers, damage)
+                    batch = _Batch()
+    yield batch.decode(numbers, damage)
 
 
-def _event_scalars(event: Event) -> Iterator[Scalar]:
-    for value in event.summary.value:
-        number = _number(value)
-        if number is not None:
-            yield Scalar(event.wall_time, event.step, value.tag, number)
+class _TagNumbers(dict[bytes, int]):
+    """The number of a tag by its bytes, -1 where they are not UTF-8."""
+
+    def __init__(self, tags: Tags) -> None:
+        super().__init__()
+        self.tags = tags
+
+    def __missing__(self, tag: bytes) -> int:
+        try:
+            self[tag] = self.tags[None, tag.decode()]
+        except UnicodeDecodeError:
+            self[tag] = -1
+        return self[tag]
+
+
+class _Batch:
+    """Records of several files, or of a piece of one, to be decoded together."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.contents: list[bytes] = []
+        self.files: list[int] = []
+        self.counts: list[int] = []
+        self.shifts: list[int] = []
+        """What to add to a place in the joined contents for its offset in the file."""
+        self.begins: list[np.ndarray] = []
+        self.ends: list[np.ndarray] = []
+
+    def add(self, file: int, offset: int, content: bytes, records: Records) -> None:
+        """The records of a piece that begins at `offset` of the file."""
+        if not records.begins:
+            return
+        self.contents.append(content)
+        self.files.append(file)
+        self.counts.append(len(records.begins))
+        self.shifts.append(offset - self.size)
+        self.begins.append(np.array(records.begins) + self.size)
+        self.ends.append(np.array(records.ends) + self.size)
+        self.size += len(content)
+
+    def decode(self, numbers: _TagNumbers, damage: Sequence[Damage]) -> Scalars:
+        """All scalars, in the order of the records; records that are no events are damage."""
+        if not self.begins:
+            return concatenate([])
+        content = b"".join(self.contents)
+        begins_N, ends_N = np.concatenate(self.begins), np.concatenate(self.ends)
+        file_N = np.repeat(np.array(self.files, np.int32), self.counts)
+        shift_N = np.repeat(self.shifts, self.counts)
+        plain = plain_scalars.decode(content, begins_N, ends_N, numbers.__getitem__)
+        others = np.ones(len(begins_N), bool)
+        others[plain.which] = False
+        rows: list[tuple[int, float, int, int, float]] = []
+        for record in np.flatnonzero(others).tolist():
+            try:
+                event = Event.FromString(content[begins_N[record] : ends_N[record]])
+                rows.extend((record, *row) for row in _event_scalars(event, numbers.tags))
+            except (DecodeError, ValueError):
+                offset = int(begins_N[record] + shift_N[record]) - HEADER_BYTES
+                damage[file_N[record]].refuse(offset)
+        if not rows:
+            return scalars(file_N[plain.which], *plain[1:])
+        columns = [np.concatenate(pair) for pair in zip(plain, zip(*rows, strict=True), strict=True)]
+        order = np.argsort(columns[0], kind="stable")
+        which_N, *columns = (column[order] for column in columns)
+        return scalars(file_N[which_N.astype(np.int64)], *columns)
+
+
+def _event_scalars(event: Event, tags: Tags) -> list[tuple[float, int, int, float]]:
+    """(wall time, step, tag number, value) of each scalar."""
+    numbers = [(value.tag, _number(value)) for value in event.summary.value]
+    return [
+        (event.wall_time, event.step, tags[None, tag], number)
+        for tag, number in numbers
+        if number is not None
+    ]
 
 
 def _number(value: Summary.Value) -> float | None:
-    """The scalar in a summary value, written as a float (torch) or a tensor (TensorFlow 2), or None."""
+    """The scalar in a summary value, written as a float or as a tensor, or None."""
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return value.simple_value
-    if kind == "tensor" and value.tensor.dtype != DT_STRING:
-        array = tensor_util.make_ndarray(value.tensor)
-        if array.size == 1:
-            return float(array.item())
-    return None
+    return tensor_number(value.tensor) if kind == "tensor" else None
 
 
-def _records(content: bytes) -> Iterator[tuple[int, bytes | None]]:
-    """(offset, data) of each record; data is None for a stretch of damaged or missing bytes."""
-    offset = 0
-    while offset < len(content):
-        start = offset + HEADER_BYTES
-        length = _length(content[offset:start])
-        end = None if length is None else start + length
-        if end is None or end + FOOTER_BYTES > len(content):
-            # The length cannot be trusted or leads past the end: look for the next good header.
-            yield offset, None
-            offset = _next_header(content, offset + 1)
-            continue
-        data = content[start:end]
-        (checksum,) = struct.unpack_from("<I", content, end)
-        yield offset, data if checksum == _masked_crc32c(data) else None
-        offset = end + FOOTER_BYTES
+# The field that holds the numbers of a type, and how they are stored in `tensor_content`.
+TENSOR_TYPES = {
+    DataType.DT_FLOAT: ("float_val", "<f4"),
+    DataType.DT_DOUBLE: ("double_val", "<f8"),
+    DataType.DT_HALF: ("half_val", "<f2"),
+    DataType.DT_BFLOAT16: ("half_val", "<u2"),
+    DataType.DT_INT8: ("int_val", "i1"),
+    DataType.DT_INT16: ("int_val", "<i2"),
+    DataType.DT_INT32: ("int_val", "<i4"),
+    DataType.DT_INT64: ("int64_val", "<i8"),
+    DataType.DT_UINT8: ("int_val", "u1"),
+    DataType.DT_UINT16: ("int_val", "<u2"),
+    DataType.DT_UINT32: ("uint32_val", "<u4"),
+    DataType.DT_UINT64: ("uint64_val", "<u8"),
+    DataType.DT_BOOL: ("bool_val", "?"),
+}
 
 
-@functools.lru_cache(maxsize=4096)  # a file has few different lengths
-def _length(header: bytes) -> int | None:
-    """The data length that a record header states, or None where the header is cut or damaged."""
-    if len(header) < HEADER_BYTES:
+def tensor_number(tensor: TensorProto) -> float | None:
+    """The number in a tensor of one element, None for other tensors (texts, vectors, complex numbers).
+
+    Raises `ValueError` where the tensor does not hold the one element that its shape promises.
+    """
+    if tensor.dtype not in TENSOR_TYPES or tensor.tensor_shape.unknown_rank:
         return None
-    length, checksum = struct.unpack("<QI", header)
-    return length if checksum == _masked_crc32c(header[:8]) else None
-
-
-def _next_header(content: bytes, offset: int) -> int:
-    """The next place from `offset` on with a good record header, or the end of the file."""
-    # Records are shorter than 4 GiB: the upper half of the length is zero, and quick to find.
-    while (zeros := content.find(bytes(4), offset + 4)) >= 0:
-        offset = zeros - 4
-        if _length(content[offset : offset + HEADER_BYTES]) is not None:
-            return offset
-        offset += 1
-    return len(content)
-
-
-def _masked_crc32c(data: bytes) -> int:
-    """CRC-32C of `data`, rotated and shifted as TFRecord stores it."""
-    by_byte, by_pair = _crc_tables()
-    crc = 0xFFFFFFFF
-    even = len(data) & ~1
-    for pair in struct.unpack(f"<{even // 2}H", data[:even]):
-        crc = by_pair[(crc ^ pair) & 0xFFFF] ^ (crc >> 16)
-    for byte in data[even:]:
-        crc = by_byte[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    crc ^= 0xFFFFFFFF
-    return (((crc >> 15) | (crc << 17)) + CRC_MASK_DELTA) & 0xFFFFFFFF
-
-
-@functools.cache
-def _crc_tables() -> tuple[list[int], list[int]]:
-    """What one byte and one pair of bytes do to the CRC; pairs halve the work of the Python loop."""
-
-    def table(bits: int) -> list[int]:
-        crc = np.arange(1 << bits, dtype=np.uint32)
-        for _ in range(bits):
-            crc = (crc >> 1) ^ np.where(crc & 1, np.uint32(CRC32C_POLYNOMIAL), np.uint32(0))
-        return crc.tolist()
-
-    return table(8), table(16)
+    if any(dimension.size != 1 for dimension in tensor.tensor_shape.dim):
+        return None
+    name, dtype = TENSOR_TYPES[tensor.dtype]
+    if tensor.tensor_content:
+        (number,) = np.frombuffer(tensor.tensor_content, dtype)
+    else:
+        (number,) = getattr(tensor, name)
+        if name == "half_val":
+            number = np.uint16(number & 0xFFFF).view(dtype)
+    if tensor.dtype == DataType.DT_BFLOAT16:
+        number = (np.uint32(number) << np.uint32(16)).view(np.float32)  # the upper half of a float32
+    return float(number)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,9 +12,12 @@ from pathlib import Path
 from common import manifest
 from common.errors import UserError
 
+from .discovery import Found, Log, discover
+from .pattern import Pattern
+
 logger = logging.getLogger(__name__)
 
-EVENT_FILES = "tensorboard/*/events.out.tfevents.*"
+NO_MANIFEST = "no manifest"
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,9 @@ class Run:
     status: str
     recipe: str | None = None
     seconds: float | None = None
+    named_by: str = manifest.NAME
+    """Where arm, init and seed come from: the manifest, a pattern or the path."""
+    logs: tuple[Log, ...] = ()
 
     @property
     def finished(self) -> bool:
@@ -37,33 +42,29 @@ class Run:
 
     @property
     def name(self) -> str:
-        """`arm/init/seedN`, as the folders are called."""
+        """`arm/init/seedN`, as the folders of the sweep are called."""
         return f"{self.arm}/{self.init}/seed{self.seed}"
 
-    def event_files(self) -> list[Path]:
-        """Its event files, oldest first within a subset: their names start with the time of creation."""
-        return sorted(self.path.glob(EVENT_FILES))
 
-
-def find_runs(root: str | os.PathLike[str]) -> list[Run]:
+def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[Run]:
     """Every run below `root` (or `root` itself), ordered by arm, init and seed.
 
-    Raises `UserError` for a missing folder, a folder without event files, a malformed manifest, a run
-    that neither a manifest nor its path `<arm>/<init>/seed<N>` names, and two runs of the same name.
+    A run is named by its manifest, else by `pattern` (see `pattern.Pattern`), else by its path (see
+    `layout`). Exports and JSON logs count only where there are no event files of the run.
+
+    Raises `UserError` for a missing folder, a folder without logs, a malformed manifest or pattern, a
+    pattern that describes no log, and two runs of the same name.
     """
     root = Path(root)
     if not root.is_dir():
         raise UserError(f"{root}: no such folder; give the folder that holds the runs")
-    event_files = list(root.rglob(EVENT_FILES))
-    if not event_files:
-        raise UserError(f"{root}: no event files below it (<arm>/<init>/seed<N>/{EVENT_FILES}); train first")
-    # A run that failed before its first log has a manifest and no events: it belongs in the listing.
-    folders = {path.parents[2] for path in event_files}
-    folders |= {path.parent for path in root.rglob(manifest.NAME)}
-    runs = [_read_run(folder) for folder in sorted(folders)]
+    runs = [_run(found) for found in discover(root, None if pattern is None else Pattern(pattern))]
+    if not runs:
+        raise UserError(f"{root}: no logs below it (event files of TensorBoard, ...); train first")
     runs.sort(key=lambda run: (run.arm, run.init, run.seed))
     _refuse_duplicates(runs)
-    if bare := [run for run in runs if run.status == "no manifest"]:
+    bare = [run for run in runs if run.status == NO_MANIFEST]
+    if bare and len(bare) < len(runs):
         logger.warning(
             "%s without %s (first: %s): named by their path, taken for unfinished",
             count(len(bare), "run"), manifest.NAME, bare[0].path,
@@ -74,11 +75,15 @@ def find_runs(root: str | os.PathLike[str]) -> list[Run]:
 def select_finished(runs: Iterable[Run], include_unfinished: bool = False) -> list[Run]:
     """The runs that tables and figures may use; what is left out or let in is said in one line.
 
+    Logs of other trainers have no manifest at all: where no run has one, all are used.
     Raises `UserError` where no run is left.
     """
     runs = list(runs)
     unfinished = [run for run in runs if not run.finished]
     if not unfinished:
+        return runs
+    if all(run.status == NO_MANIFEST for run in runs):
+        logger.warning("no run has a %s: all are used, finished or not", manifest.NAME)
         return runs
     names = enumerate_some(f"{run.name} ({run.status})" for run in unfinished)
     if include_unfinished:
@@ -110,28 +115,23 @@ def enumerate_some(names: Iterable[str], limit: int = 3) -> str:
     return ", ".join(names[:limit]) + more
 
 
-def _read_run(folder: Path) -> Run:
-    if (content := manifest.read(folder)) is None:
-        return _run_from_path(folder)
+def _run(found: Found) -> Run:
+    if found.name is not None:
+        name = found.name
+        return Run(
+            found.folder, name.arm, name.init, name.seed, NO_MANIFEST, named_by=name.named_by, logs=found.logs
+        )
+    content = manifest.read(found.folder)
     return Run(
-        path=folder,
+        path=found.folder,
         arm=content["arm"],
         init=content["init"],
         seed=content["seed"],
         status=content["status"],
         recipe=content["recipe"],
         seconds=content.get("seconds"),
+        logs=found.logs,
     )
-
-
-def _run_from_path(folder: Path) -> Run:
-    path = folder.resolve()
-    seed = re.fullmatch(r"seed(\d+)", path.name)
-    if seed is None:
-        raise UserError(
-            f"{folder}: neither {manifest.NAME} nor a path <arm>/<init>/seed<N>; rename the folder"
-        )
-    return Run(folder, path.parent.parent.name, path.parent.name, int(seed[1]), "no manifest")
 
 
 def _refuse_duplicates(runs: Sequence[Run]) -> None:

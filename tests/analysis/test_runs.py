@@ -74,7 +74,7 @@ def test_missing_folder(tmp_path):
 
 
 def test_folder_without_event_files(tmp_path):
-    with pytest.raises(UserError, match="no event files below it"):
+    with pytest.raises(UserError, match="no logs below it"):
         find_runs(tmp_path)
 
 
@@ -85,10 +85,10 @@ def test_malformed_manifest(runs):
         find_runs(runs)
 
 
-def test_a_run_that_nothing_names(tmp_path):
+def test_a_run_without_a_seed_in_its_path(tmp_path):
     write_events(tmp_path / "experiment" / "tensorboard" / "valid", [(1, "accuracy", 50.0)])
-    with pytest.raises(UserError, match=r"experiment: neither manifest\.json nor a path"):
-        find_runs(tmp_path)
+    (run,) = find_runs(tmp_path)
+    assert (run.init, run.seed, run.named_by) == ("experiment", 0, "path, seed assumed")
 
 
 def test_two_runs_of_the_same_name(runs):

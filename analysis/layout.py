@@ -1,0 +1,85 @@
+"""What the path of a log says about its run: arm, init, seed and subset.
+
+A path is read from its end: the folder of a subset (train, train_inner, valid, test, what lies beside one of
+these or in `tensorboard/`), folders that say nothing (tensorboard, runs, logs, a date and a host), the
+seed (3, seed3, s3, random-seed3), the init, the arm. So fairseq, Transformers and this project write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+SUBSET = re.compile(r"train_inner|train|valid\d*|test\d*|eval|val|validation|dev")
+FAIRSEQ_SUBSETS = frozenset({"train", "train_inner", "valid"})
+SUBSET_NAMES = {"eval": "valid", "val": "valid", "validation": "valid", "dev": "valid"}
+TAG = re.compile(r"(train_inner|train|valid|test|eval|val|validation|dev)[/_](.+)", re.DOTALL)
+NO_SUBSET = "unnamed"
+# Transformers logs into runs/Nov21_07-43-53_host.
+SAYS_NOTHING = re.compile(
+    r"tensorboard(_logs)?|tb(_logs)?|runs|logs?|events|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*", re.DOTALL
+)
+SEED = re.compile(r"(?:(?P<init>.+)[-_.])?(?:seed|s)[-_=]?(?P<seed>\d+)|(?P<number>\d+)", re.DOTALL)
+ASSUMED_SEED = 0
+
+
+@dataclass(frozen=True)
+class Name:
+    """What a path says about the run that lies in `folder`; `named_by` tells how that was found out."""
+
+    folder: str
+    arm: str
+    init: str
+    seed: int
+    named_by: str
+
+
+def split_subset(path: Sequence[str], siblings: Collection[str]) -> tuple[str | None, list[str]]:
+    """The subset that the folder of a log is called after, and the parts of the path before it.
+
+    `siblings` are the names of the folders with logs that lie in the same folder, its own too. Beside train
+    or valid every name is that of a subset, as fairseq's users choose them.
+    """
+    *parts, name = path
+    known = SUBSET.fullmatch(name) or not FAIRSEQ_SUBSETS.isdisjoint(siblings)
+    if not known and (parts[-1:] != ["tensorboard"] or SAYS_NOTHING.fullmatch(name)):
+        return None, [*parts, name]
+    return (name if "valid" in siblings else SUBSET_NAMES.get(name, name)), parts
+
+
+def name_run(path: Sequence[str]) -> Name:
+    """Seed, init and arm from the end of a path without its subset."""
+    parts = strip(path)
+    folder = "/".join(parts)
+    named_by, init = "path", None
+    if match := SEED.fullmatch(parts[-1]):
+        seed, init = int(match["seed"] or match["number"]), match["init"]
+        parts.pop()
+    elif len(parts) > 1 and (match := SEED.fullmatch(parts[-2])) and match["seed"]:
+        seed = int(match["seed"])  # <arm>/seed<N>/<init>
+        del parts[-2]
+    else:
+        seed, named_by = ASSUMED_SEED, "path, seed assumed"
+    init = init or last_name(parts)
+    return Name(folder, last_name(parts), init, seed, named_by)
+
+
+def strip(path: Sequence[str]) -> list[str]:
+    """The path without the folders at its end that say nothing about the run."""
+    parts = list(path)
+    while len(parts) > 1 and SAYS_NOTHING.fullmatch(parts[-1]):
+        parts.pop()
+    return parts
+
+
+def last_name(parts: list[str]) -> str:
+    """Take the last part off; "-" at the root of the file system."""
+    return (parts.pop() if parts else "") or "-"
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """Subset and metric of a tag in a log that has one folder for all: eval/loss is the loss on valid."""
+    if match := TAG.fullmatch(tag):
+        return SUBSET_NAMES.get(match[1], match[1]), match[2]
+    return NO_SUBSET, tag
