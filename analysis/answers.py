@@ -6,6 +6,7 @@ answers     group, arm, init, seed, index, gold, predicted, correct
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 import numpy as np
@@ -21,13 +22,15 @@ from .long_table import RUN
 from .runs import Run
 from .significance import bootstrap_examples, holm, mcnemar
 
+logger = logging.getLogger(__name__)
+
 COLUMNS = ["group", *RUN, "index", "gold", "predicted", "correct"]
 
 
 def read_answers(runs: Iterable[Run], split: str = "test") -> pd.DataFrame:
     """The answers of the runs that have a prediction file for `split`; empty where none has.
 
-    Raises `UserError` as `predictions.read`, and where no class is known in a file.
+    A file without one known class is left out with a warning. Raises `UserError` as `predictions.read`.
     """
     frames = []
     for run in runs:
@@ -36,7 +39,8 @@ def read_answers(runs: Iterable[Run], split: str = "test") -> pd.DataFrame:
             continue
         known = [answer for answer in predictions.read(path) if answer.gold is not None]
         if not known:
-            raise UserError(f"{path}: the true class is null on every line; predict on labelled sentences")
+            logger.warning("%s: the true class is null on every line, not used", path)
+            continue
         frame = pd.DataFrame(
             {
                 "index": [answer.index for answer in known],

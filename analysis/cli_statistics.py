@@ -168,7 +168,8 @@ def _accuracy(options: argparse.Namespace) -> None:
     answers = read_answers(runs, options.subset)
     if answers.empty:
         raise UserError(
-            f"{options.runs}: no run has a file predictions-{options.subset}.jsonl; predict first"
+            f"{options.runs}: no run has a file predictions-{options.subset}.jsonl with known classes; "
+            "predict first"
         )
     overlap = None
     if options.audit:

@@ -38,7 +38,8 @@ def bootstrap_interval(
 ) -> Interval:
     """Percentile bootstrap of the mean (Efron and Tibshirani 1993, section 13.3).
 
-    It never leaves the range of the values, and is too narrow for a handful of them.
+    It never leaves the range of the values, and is too narrow for a handful of them: at level 0.95 it holds
+    the mean of a normal distribution in 76 % of samples of 3 and in 91 % of samples of 10.
     """
     from scipy.stats import bootstrap
 

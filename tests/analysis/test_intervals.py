@@ -74,6 +74,14 @@ def test_too_few_values_have_no_interval():
     assert all(map(math.isnan, welch_interval(1.0, 0.0, 3, 2.0, 0.0, 3)))
 
 
+@pytest.mark.parametrize(("n", "share"), [(3, 0.76), (10, 0.91)])
+def test_coverage_of_the_bootstrap_is_what_its_note_says(n, share):
+    random = np.random.default_rng(0)
+    samples = (random.normal(size=n) for _ in range(600))
+    held = [low < 0 < high for low, high in (bootstrap_interval(x, draws=500) for x in samples)]
+    assert np.mean(held) == pytest.approx(share, abs=0.04)
+
+
 def test_coverage_is_what_the_level_says():
     """Of 1,000 intervals from three normal values, about 950 hold the true mean."""
     random = np.random.default_rng(0)
