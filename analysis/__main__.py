@@ -31,13 +31,16 @@ from .writers import FORMATS, render, write_tables
 @one_line_errors
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line; the exit code is 0, or 1 after an error."""
-    logging.basicConfig(format="warning: %(message)s", level=logging.WARNING)
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    logging.addLevelName(logging.WARNING, "warning")
+    logging.addLevelName(logging.INFO, "note")
+    logging.getLogger(__package__).setLevel(logging.INFO)
     options = _parser().parse_args(arguments)
     options.command(options)
 
 
 def _runs(options: argparse.Namespace) -> None:
-    runs = find_runs(options.runs)
+    runs = find_runs(options.runs, options.pattern)
     print(render([list_runs(runs, read_runs(runs))], options.format), end="")
 
 

@@ -13,6 +13,7 @@ from .writers import FORMATS
 
 EXAMPLES = """examples:
   python -m analysis runs runs
+  python -m analysis runs tensorboard-logs --pattern '{init}/{seed}/{subset}'
   python -m analysis tables runs --ddof 0 --ties earliest
   python -m analysis tables runs --format latex > tables.tex
   python -m analysis tables runs --metric macro_f1 --output-dir results
@@ -33,7 +34,12 @@ def add_command(
         name, help=text, description=text[0].upper() + text[1:] + ".",
         epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("runs", metavar="RUNS", help="folder with <arm>/<init>/seed<N>/ below it")
+    parser.add_argument("runs", metavar="RUNS", help="folder with <arm>/<init>/seed<N>/ or any logs below it")
+    parser.add_argument(
+        "--pattern", metavar="PATH",
+        help="how the folders of logs without manifest.json end, such as '{init}/{seed}/{subset}'; "
+        "{arm}, * and ** may be used as well (default: guessed, see `runs`)",
+    )  # fmt: skip
     parser.set_defaults(command=run)
     return parser
 
@@ -91,6 +97,6 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 
 def selected_runs(options: argparse.Namespace) -> list[Run]:
     """The finished runs that the options name; what was found is said on standard error."""
-    runs = find_runs(options.runs)
+    runs = find_runs(options.runs, options.pattern)
     print(describe(runs), file=sys.stderr)
     return select_finished(runs, options.include_unfinished)

@@ -98,9 +98,11 @@ def select_finished(runs: Iterable[Run], include_unfinished: bool = False) -> li
 
 
 def describe(runs: Sequence[Run]) -> str:
-    """One line: how many runs of each arm and init."""
+    """One line: how many runs of each arm and init, and what named those without manifest."""
     groups = Counter(f"{run.arm}/{run.init}" for run in runs)
-    return f"{count(len(runs), 'run')}: " + ", ".join(f"{number} {name}" for name, number in groups.items())
+    line = f"{count(len(runs), 'run')}: " + ", ".join(f"{number} {name}" for name, number in groups.items())
+    named_by = sorted({run.named_by for run in runs} - {manifest.NAME})
+    return line + (f" (arm/init named by the {' or the '.join(named_by)})" if named_by else "")
 
 
 def count(number: int, noun: str) -> str:

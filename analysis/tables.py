@@ -111,9 +111,12 @@ def table2(table: pd.DataFrame, metric: str = "accuracy", *, subset: str = "test
 
 
 def list_runs(runs: Sequence[Run], table: pd.DataFrame) -> Table:
-    """What was found: each run with its status, validations, last step and time spent training."""
+    """What was found: each run with its status, validations, last step, time spent training and subsets, and
+    the folder and how arm, init and seed were found out.
+    """
     last_steps = table.groupby(RUN)["step"].max()
     validations = table[table["subset"] == "valid"].groupby(RUN)["step"].nunique()
+    subsets = table.groupby(RUN)["subset"].unique()
     rows = []
     for run in runs:
         key = (run.arm, run.init, run.seed)
@@ -129,6 +132,9 @@ def list_runs(runs: Sequence[Run], table: pd.DataFrame) -> Table:
                 "updates": updates,
                 "seconds": run.seconds,
                 "updates_per_second": updates / run.seconds if run.seconds else None,
+                "subsets": " ".join(subsets.get(key, ())),
+                "named_by": run.named_by,
+                "folder": str(run.path),
             }
         )
     data = pd.DataFrame(rows).astype({"seconds": float, "updates_per_second": float})
@@ -142,7 +148,7 @@ def list_runs(runs: Sequence[Run], table: pd.DataFrame) -> Table:
         caption="Runs",
         notes=("epochs: validations so far. seconds: time spent training.",),
         data=data,
-        shown=shown.rename(columns={"updates_per_second": "updates/s"}),
+        shown=shown.rename(columns={"updates_per_second": "updates/s", "named_by": "named by"}),
     )
 
 

@@ -148,8 +148,9 @@ def test_listing(runs):
     found = find_runs(runs)
     listing = list_runs(found, read_runs(found))
     rows = markdown_rows(render([listing]))
-    assert rows[2] == ["fairseq", "pretrained", "1", "reference", "finished", "3", "675", "135", "5.00"]
-    assert rows[-1] == ["fairseq", "random", "4", "reference", "running", "1", "225", "–", "–"]
+    assert rows[2][:9] == ["fairseq", "pretrained", "1", "reference", "finished", "3", "675", "135", "5.00"]
+    assert rows[2][9:] == ["test valid", "manifest.json", str(runs / "fairseq" / "pretrained" / "seed1")]
+    assert rows[-1][:9] == ["fairseq", "random", "4", "reference", "running", "1", "225", "–", "–"]
 
 
 def test_table1_says_what_chose_where(tmp_path):
