@@ -1,0 +1,35 @@
+"""`from analysis import ...`: public names, and what they do not drag in."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import analysis
+from analysis import load as load_module
+
+HEAVY = ("torch", "fairseq", "matplotlib", "scipy", "tensorflow", "sklearn", "transformers")
+IMPORTED = "import json, sys; from analysis import {}; print(json.dumps(sorted(sys.modules)))"
+
+
+def test_every_public_name_is_there():
+    assert sorted(analysis.MODULES) == analysis.__all__ == dir(analysis)
+    for name in analysis.__all__:
+        assert getattr(analysis, name).__module__ == f"analysis.{analysis.MODULES[name]}"
+    assert analysis.load_runs is load_module.load_runs
+
+
+def test_an_unknown_name_is_the_usual_error():
+    with pytest.raises(ImportError, match="cannot import name 'load_rums'"):
+        from analysis import load_rums  # noqa: F401
+
+
+@pytest.mark.parametrize("names", ["load_runs", ", ".join(sorted(set(analysis.__all__) - {"draw_curves"}))])
+def test_reading_imports_neither_trainers_nor_drawing(names):
+    output = subprocess.run(
+        [sys.executable, "-c", IMPORTED.format(names)], check=True, capture_output=True, text=True
+    ).stdout
+    modules = json.loads(output)
+    assert "pandas" in modules
+    assert not [module for module in modules if module.split(".")[0] in HEAVY]
