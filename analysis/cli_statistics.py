@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -132,11 +132,10 @@ def _group_tables(
     answers = [read_answers(runs, options.subset)]
     for folder in dict.fromkeys(group.rpartition(":")[0] for group in options.groups if ":" in group):
         others, other_table, other_best = _read(argparse.Namespace(**{**vars(options), "runs": folder}))
-        for frames, frame in (
-            (values, scores(other_table, other_best, options.metric, options.subset)),
-            (answers, read_answers(others, options.subset)),
-        ):
-            frames.append(frame.assign(group=folder + ":" + frame["group"]))
+        other_values = scores(other_table, other_best, options.metric, options.subset)
+        other_answers = read_answers(others, options.subset)
+        values.append(other_values.assign(group=f"{folder}:" + other_values["group"]))
+        answers.append(other_answers.assign(group=f"{folder}:" + other_answers["group"]))
     detect = options.detect or (1.0 if options.metric in IN_PERCENT else 0.01)
     data = compare(
         pd.concat(values, ignore_index=True), options.groups,
@@ -193,7 +192,9 @@ def _show(tables: Sequence[Table], options: argparse.Namespace) -> None:
     print(render(tables, options.format), end="")
 
 
-def _add(commands: argparse._SubParsersAction, name: str, run: object, text: str) -> argparse.ArgumentParser:
+def _add(
+    commands: argparse._SubParsersAction, name: str, run: Callable[[argparse.Namespace], None], text: str
+) -> argparse.ArgumentParser:
     parser = add_command(commands, name, run, text, EXAMPLES)
     add_selection(parser)
     add_choice(parser)
