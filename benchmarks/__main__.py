@@ -93,6 +93,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
             f"--{name}", type=int, default=default, help=f"{explanation} (default: {default})"
         )
     parser.add_argument(
+        "--limit",
+        type=float,
+        default=Settings.limit,
+        help="seconds a process may take (default: %(default)s)",
+    )
+    parser.add_argument(
         "--output", type=_path, default="bench-output", help="folder, overwritten (default: %(default)s)"
     )
     args = parser.parse_args(argv)
@@ -101,9 +107,9 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     given = [getattr(args, name) for name in TEXT_OPTIONS]
     if any(given) and not all(given):
         raise UserError("--text, --sentencepiece-model and --srcdict belong together; give all or none")
-    if min(args.rounds, args.epochs, args.workers) < 1 or args.updates < Settings.warm_up + 2:
+    if min(args.rounds, args.epochs, args.workers, args.limit) < 1 or args.updates < Settings.warm_up + 2:
         least = Settings.warm_up + 2
-        raise UserError(f"--rounds, --epochs and --workers are at least 1, --updates at least {least}")
+        raise UserError(f"--rounds, --epochs, --workers and --limit are at least 1, --updates {least}")
     return args
 
 

@@ -30,7 +30,8 @@ def draw(comparisons: list[dict[str, Any]]) -> Figure:
         _draw_panel(panel, result)
     figure.legend(
         handles=[Patch(color=OURS, label="this project"), Patch(color=OTHERS, label="others")],
-        loc="outside lower center", ncols=2, frameon=False,
+        loc="outside lower center", ncols=2, frameon=False, title_fontsize=8, fontsize=8,
+        title="whiskers: quartiles of single times; in brackets: times as fast as the first of the panel",
     )  # fmt: skip
     return figure
 
@@ -53,26 +54,21 @@ def timed(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _draw_panel(panel: Axes, result: dict[str, Any]) -> None:
     rows = timed(result)
-    medians = [row["median"] for row in rows]
-    # Where times vary with the work (batches of several lengths), a median can lie outside of quartiles
-    # that are taken over all rounds.
-    low = [max(0.0, row["median"] - row["q1"]) for row in rows]
-    high = [max(0.0, row["q3"] - row["median"]) for row in rows]
     positions = range(len(rows))
-    panel.barh(
-        positions, medians, color=[OURS if row["ours"] else OTHERS for row in rows], height=0.7,
-        xerr=(low, high), error_kw={"elinewidth": 1, "capsize": 2, "ecolor": "0.3"},
-    )  # fmt: skip
-    panel.set_yticks(positions, [row["contender"] for row in rows])
-    panel.invert_yaxis()
-    for position, row, extent in zip(positions, rows, high, strict=True):
-        ratio = f"  ({row['ratio']:.2f} times)" if row.get("ratio") and position else ""
+    colors = [OURS if row["ours"] else OTHERS for row in rows]
+    panel.barh(positions, [row["median"] for row in rows], color=colors, height=0.7)
+    for position, row in zip(positions, rows, strict=True):
+        if row["times"] > 1:
+            panel.plot([row["q1"], row["q3"]], [position, position], color="0.3", linewidth=1, marker="|")
+        ratio = f"  ({row['ratio']:.2f} times)" if position and "ratio" in row else ""
         panel.annotate(
-            f"{duration(row['median'])}{ratio}", (row["median"] + extent, position), xytext=(5, 0),
+            f"{duration(row['median'])}{ratio}", (max(row["median"], row["q3"]), position), xytext=(6, 0),
             textcoords="offset points", va="center", fontsize=8,
         )  # fmt: skip
+    panel.set_yticks(positions, [row["contender"] for row in rows])
+    panel.invert_yaxis()
     panel.set_title(result["title"], loc="left", fontsize=10)
-    panel.set_xlim(0, 1.28 * max(median + extent for median, extent in zip(medians, high, strict=True)))
+    panel.set_xlim(0, 1.28 * max(max(row["median"], row["q3"]) for row in rows))
     panel.set_xlabel("seconds", fontsize=8)
     panel.tick_params(labelsize=8)
     panel.spines[["top", "right"]].set_visible(False)

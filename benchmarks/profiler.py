@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import words
-from .finetune import changes
+from .finetune import ENGINES, changes
 from .measure import RESULT, Contender, execute, python, say
 from .settings import Settings
 
@@ -16,8 +16,8 @@ SHOWN = 25
 
 def run(settings: Settings) -> dict[str, Any]:
     """Own time of each operator over all profiled updates; `report` writes it as profile.md."""
-    number = {"--max-update": str(WARM_UP + UPDATES), "--precision": "auto"}
-    flags = words.ours(settings, "reference", settings.data, changes(settings, "ours") | number)
+    engine = ENGINES["ours"] | {"--max-update": str(WARM_UP + UPDATES)}
+    flags = words.ours(settings, "reference", settings.data, changes(settings, "ours") | engine)
     command = python("benchmarks.timed.fairseq_profile", RESULT, WARM_UP, UPDATES, *flags)
     say(f"profile: {UPDATES} updates of fine-tuning, ours")
     contender = Contender("ours", command, words.tuned(settings))

@@ -10,6 +10,11 @@ from common.files import atomic_write
 
 COLUMNS = ("work", "contender", "median", "quartiles", "times faster", "peak memory", "and")
 
+LEGEND = (
+    "median: over the rounds, of each round's mean; quartiles: of single updates or passes; times faster: by "
+    "the medians, against the first contender of the same work; peak memory: of the largest process."
+)
+
 
 def write(document: dict[str, Any], folder: Path) -> str:
     """Write benchmarks.json, benchmarks.md and, after a profile, profile.md; the text of the second.
@@ -31,7 +36,7 @@ def markdown(document: dict[str, Any]) -> str:
     comparisons = [result for result in document["benchmarks"] if "contenders" in result]
     parts = [machine_line(document)]
     if comparisons:
-        parts.append(table(comparisons))
+        parts += [table(comparisons), LEGEND]
         parts.append("\n".join(f"- {result['title']}: {_about(result)}." for result in comparisons))
     for result in document["benchmarks"]:
         if "quantities" in result:

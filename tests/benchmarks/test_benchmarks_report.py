@@ -105,7 +105,7 @@ def test_capabilities_are_the_first_cpus(tmp_path):
         (["finetone"], "finetone: no such benchmark; there are floor, finetune"),
         (["--text", "a.txt"], "belong together"),
         (["--rounds", "0"], "at least 1"),
-        (["--updates", "11"], "--updates at least 12"),
+        (["--updates", "11"], "--updates 12"),
     ],
 )
 def test_mistakes_on_the_command_line_are_one_line(words, message):
