@@ -144,6 +144,8 @@ def _describe(folder: str, name: str, kind: Kind) -> str:
     """
     if kind == "csv":
         run = EXPORT.fullmatch(name)["run"]
+        if run == ".":
+            return folder
         train_inner = "/train_inner" if re.search(r"(^|[/_])train_inner$", run) else ""
         return folder + "/" + run.removesuffix(train_inner[1:]).rstrip("_/").replace("_", "/") + train_inner
     stem = name.removesuffix(".log")

@@ -18,7 +18,8 @@ TAG = re.compile(r"(train_inner|train|valid|test|eval|val|validation|dev)[/_](.+
 NO_SUBSET = "unnamed"
 # Transformers logs into runs/Nov21_07-43-53_host.
 SAYS_NOTHING = re.compile(
-    r"tensorboard(_logs)?|tb(_logs)?|runs|logs?|events|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*", re.DOTALL
+    r"(tensorboard|tb)(_logs)?|runs|logs?|events|checkpoints?|ckpt|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*",
+    re.DOTALL,
 )
 SEED = re.compile(r"(?:(?P<init>.+)[-_.])?(?:seed|s)[-_=]?(?P<seed>\d+)|(?P<number>\d+)", re.DOTALL)
 ASSUMED_SEED = 0
@@ -74,7 +75,8 @@ def strip(path: Sequence[str]) -> list[str]:
 
 
 def last_name(parts: list[str]) -> str:
-    """Take the last part off; "-" at the root of the file system."""
+    """Take the last part that says something off; "-" at the root of the file system."""
+    parts[:] = strip(parts)
     return (parts.pop() if parts else "") or "-"
 
 

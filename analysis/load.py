@@ -36,7 +36,8 @@ def load_runs(
 def read_runs(runs: Iterable[Run]) -> pd.DataFrame:
     """The long table of these runs (its columns: see `long_table`).
 
-    A value logged twice for the same step (a resumed run) is the later one by the clock. NaN is kept.
+    Of values logged for the same step (a resumed run) the last one by the clock is kept, NaN too; that others
+    were replaced is said where they differ.
     Damaged records are left out and reported, see `damage.report`.
 
     Raises `UserError` where a finished run, or all of them, hold no scalar, and for a file without one
@@ -83,7 +84,7 @@ def _read_logs(runs: Sequence[Run], tags: Tags) -> Scalars:
 
 
 def _rows(runs: Sequence[Run], scalars: Scalars, tags: Tags) -> tuple[Rows, np.ndarray]:
-    """The rows, and for each run how many values a later one replaced.
+    """The rows, and for each run how many values another one replaced.
 
     The subset is that of the file, else of the tag.
     """
@@ -110,7 +111,9 @@ def _rows(runs: Sequence[Run], scalars: Scalars, tags: Tags) -> tuple[Rows, np.n
     last = _last_of_equal(group_N[order], step_N[order])
     if not last.all():  # the clock decides, whatever the files are called
         order = np.lexsort((wall_time_N, step_N, group_N))
-    repeated_R = np.bincount(run_N[order[~last]], minlength=len(runs))
+    replaced = np.flatnonzero(~last)
+    replaced = replaced[_differ(value_N[order[replaced]], value_N[order[replaced + 1]])]
+    repeated_R = np.bincount(run_N[order[replaced]], minlength=len(runs))
     order = order[last]
     rows = Rows(
         run_N[order], subset_N[order], metric_N[order], step_N[order], value_N[order], subsets, metrics
@@ -127,6 +130,11 @@ def _last_of_equal(*columns: np.ndarray) -> np.ndarray:
     differs = np.ones(len(columns[0]), bool)
     differs[:-1] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
     return differs
+
+
+def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Where the values differ; NaN is equal to NaN."""
+    return (one != other) & ~(np.isnan(one) & np.isnan(other))
 
 
 def _refuse_without_scalars(runs: Sequence[Run], rows: Rows) -> None:

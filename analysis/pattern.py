@@ -33,7 +33,7 @@ class Pattern:
         self.fields: list[str] = []
         self._path = self._compile(r"(?P<before>(?:.*/)?)", "/")
         # In exports, a run's slashes may have become underscores, and its name begins in the file's name.
-        self._export = self._compile(r"(?P<before>(?:.*?[/_])?)", "[/_]")
+        self._export = self._compile(r"(?P<before>(?:.*?[/_])??)", "[/_]")
 
     @property
     def has_subset(self) -> bool:

@@ -123,7 +123,8 @@ def _values(bytes_B: np.ndarray, begin_M: np.ndarray, end_M: np.ndarray) -> tupl
         ):
             for offset, expected in enumerate(constant):
                 rows = rows[bytes_B[place_M[rows] + offset] == expected]
-        value_M[rows] = _numbers(bytes_B, begin_M[rows] + len(layout.before), layout.dtype)
+        with np.errstate(invalid="ignore"):  # there are NaNs that complain about being copied
+            value_M[rows] = _numbers(bytes_B, begin_M[rows] + len(layout.before), layout.dtype)
         good_M[rows] = True
     return value_M, good_M
 

@@ -84,25 +84,22 @@ def _all_data_good(content: bytes, records: Records) -> bool:
 def salvage(content: bytes, more: int = 0) -> Records:
     """As `read_records`, for a file that may be damaged anywhere or cut at its end.
 
-    Where the data of a record is wrong, its length is trusted if a good header follows. Otherwise, and
-    where the header is wrong, the next good header is looked for.
+    From what is no good record on, the next good header is looked for. The length of a record with wrong
+    data is not trusted: where bytes were lost, the next record begins before its end.
     """
     records, offset, size = Records(), 0, len(content)
     while offset < size:
         begin = offset + HEADER_BYTES
         length = _length(content[offset:begin])
-        end = begin if length is None else begin + length
-        after = begin if length is None else end + FOOTER_BYTES
-        whole = length is not None and after <= size
-        if whole and _is_good(content, begin, end):
+        after = begin if length is None else begin + length + FOOTER_BYTES
+        if after > size and more and (begin > size or after <= size + more):
+            break
+        if length is not None and after <= size and _is_good(content, begin, after - FOOTER_BYTES):
             records.begins.append(begin)
-            records.ends.append(end)
+            records.ends.append(after - FOOTER_BYTES)
             offset = after
             continue
-        # Bytes that are not here yet may complete the record, or show that a good one follows it.
-        if size < after + (HEADER_BYTES if whole else 0) <= size + more:
-            break
-        following = after if whole and _is_border(content, after) else _next_header(content, offset + 1)
+        following = _next_header(content, offset + 1)
         if following is None and not more and after > size:
             records.cut = offset
         else:
@@ -118,11 +115,6 @@ def salvage(content: bytes, more: int = 0) -> Records:
 def _is_good(content: bytes, begin: int, end: int) -> bool:
     (stored,) = struct.unpack_from("<I", content, end)
     return mask(crc32c(content[begin:end])) == stored
-
-
-def _is_border(content: bytes, offset: int) -> bool:
-    """Whether a record could end here: at the end of the file or at a good header."""
-    return offset == len(content) or _length(content[offset : offset + HEADER_BYTES]) is not None
 
 
 def _next_header(content: bytes, offset: int) -> int | None:

@@ -1,0 +1,49 @@
+"""Some damaged files; `FUZZ_FILES=100000 python -m pytest tests/analysis/test_fuzz_logs.py` tries more."""
+
+import os
+import random
+
+import pytest
+from mutations import check_many, first_gap, frame, surviving
+
+from analysis.tfrecord import salvage
+
+FILES = int(os.environ.get("FUZZ_FILES", "2000"))
+
+
+def test_damaged_files_keep_their_good_records_and_say_where_they_break(tmp_path):
+    kept, damaged = check_many(tmp_path, FILES)
+    assert kept > FILES
+    assert damaged > FILES / 2
+
+
+def test_the_check_notices_a_reader_that_loses_records(tmp_path, monkeypatch):
+    """TensorBoard's own habit: to stop at the first damaged record."""
+
+    def stop_at_damage(content, more=0):
+        records = salvage(content, more)
+        good = [begin for begin in records.begins if not records.damaged or begin < records.damaged[0]]
+        records.begins, records.ends = good, records.ends[: len(good)]
+        return records
+
+    monkeypatch.setattr("analysis.events.read_records", stop_at_damage)
+    with pytest.raises(AssertionError, match="scalars lost"):
+        check_many(tmp_path, 100)
+
+
+def test_the_oracle_finds_whole_records_only():
+    one, two = frame(b"one"), frame(b"two")
+    content = one + two[:-1] + b"?" + one
+    assert surviving(content, [one, two]) == [(0, one), (len(one) + len(two), one)]
+    assert first_gap(content, surviving(content, [one, two])) == len(one)
+    assert first_gap(one + two, surviving(one + two, [one, two])) is None
+
+
+def test_long_stretches_of_zeros_and_noise_take_no_long_time(tmp_path):
+    """A megabyte of each between good records; a search byte by byte would take minutes."""
+    record = frame(b"\t" + bytes(8) + b"\x10\x07")  # an event with a step and nothing else
+    noise = random.Random(0).randbytes(1 << 20)
+    content = record + bytes(1 << 20) + record + noise + record + frame(bytes(1 << 20))[:-2] + record
+    records = salvage(content)
+    assert len(records.begins) == 4
+    assert records.cut is None

@@ -1,0 +1,174 @@
+"""Trees of other trainers, exports and JSON logs: found, named, read."""
+
+import logging
+import math
+
+import pytest
+from log_trees import fairseq_json_lines, write_export, write_fairseq, write_json_log, write_transformers
+from run_trees import write_run
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from analysis.__main__ import main
+from analysis.load import load_runs
+from analysis.long_table import values_of
+from analysis.runs import find_runs
+from common.errors import UserError
+
+
+def series(table, subset, metric):
+    rows = values_of(table, subset, metric)
+    return list(zip(rows["step"], rows["value"], strict=True))
+
+
+def test_a_tree_of_stock_fairseq(tmp_path):
+    for seed in (1, 2):
+        write_fairseq(tmp_path / "exp" / "tb" / "bert" / str(seed), valid=(50.0 + seed, 60.0))
+    runs = find_runs(tmp_path)
+    assert [run.name for run in runs] == ["exp/bert/seed1", "exp/bert/seed2"]
+    assert [run.named_by for run in runs] == ["path", "path"]
+    table = load_runs(tmp_path)
+    assert sorted(table["subset"].unique()) == ["test", "train", "train_inner", "valid"]
+    assert series(table[table["seed"] == 2], "valid", "accuracy") == [(25, 52.0), (50, 60.0)]
+    assert values_of(table, "train_inner", "loss")["epoch"].tolist() == [1, 1, 2, 2, 2] * 2
+
+
+def test_a_tree_of_transformers(tmp_path):
+    write_transformers(tmp_path / "hf" / "bert" / "seed1")
+    table = load_runs(tmp_path)
+    assert table[["arm", "init", "seed"]].drop_duplicates().values.tolist() == [["hf", "bert", 1]]
+    assert series(table, "valid", "accuracy") == [(25, 0.5), (50, pytest.approx(0.6))]
+    assert series(table, "test", "accuracy") == [(50, pytest.approx(0.59))]
+    assert [step for step, _ in series(table, "train", "loss")] == [10, 20, 30, 40, 50]
+
+
+def test_the_same_numbers_as_tensorboards_accumulator(tmp_path):
+    write_fairseq(tmp_path / "bert" / "1")
+    table = load_runs(tmp_path)
+    expected = set()
+    for subset in ("train", "train_inner", "valid", "test"):
+        accumulator = EventAccumulator(str(tmp_path / "bert" / "1" / subset)).Reload()
+        for tag in accumulator.Tags()["scalars"]:
+            expected |= {(subset, tag, event.step, event.value) for event in accumulator.Scalars(tag)}
+    rows = table[["subset", "metric", "step", "value"]].itertuples(index=False, name=None)
+    assert set(rows) == expected
+
+
+def test_a_pattern_names_the_runs(tmp_path):
+    write_fairseq(tmp_path / "hf" / "7" / "bert" / "logs")
+    for pattern in ("{arm}/{seed}/{init}/logs/{subset}", "{seed}/{init}"):
+        assert [run.name for run in find_runs(tmp_path, pattern)] == ["hf/bert/seed7"]
+        table = load_runs(tmp_path, pattern=pattern)
+        assert sorted(table["subset"].unique()) == ["test", "train", "train_inner", "valid"]
+
+
+def test_a_pattern_that_describes_no_log(tmp_path):
+    write_fairseq(tmp_path / "bert" / "1")
+    with pytest.raises(UserError, match=r"'\{init\}-\{seed\}': it describes no log; the first is .*test"):
+        find_runs(tmp_path, "{init}-{seed}")
+
+
+def test_logs_that_a_pattern_does_not_describe_are_left_out_and_named(tmp_path, caplog):
+    write_fairseq(tmp_path / "bert" / "1")
+    write_fairseq(tmp_path / "old" / "bert")
+    assert len(find_runs(tmp_path, "{init}/{seed}/{subset}")) == 1
+    assert "4 logs left out" in caplog.text
+    assert str(tmp_path / "old" / "bert" / "test") in caplog.text
+
+
+def test_a_manifest_wins_over_a_pattern(tmp_path):
+    write_run(tmp_path, "random", 1, [50.0], [50.0])
+    write_fairseq(tmp_path / "stock" / "bert" / "1")
+    runs = find_runs(tmp_path, "{init}/{seed}/{subset}")
+    assert [(run.name, run.named_by) for run in runs] == [
+        ("fairseq/random/seed1", "manifest.json"),
+        ("stock/bert/seed1", "pattern"),
+    ]
+
+
+def test_two_paths_that_name_the_same_run(tmp_path):
+    for folder in ("a", "b"):
+        write_fairseq(tmp_path / folder / "fairseq" / "bert" / "1")
+    with pytest.raises(UserError, match="both say that they are fairseq/bert/seed1"):
+        find_runs(tmp_path)
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+def test_json_logs(tmp_path, prefix):
+    write_json_log(tmp_path / "logs" / "bert" / "1" / "train.log", prefix)
+    table = load_runs(tmp_path)
+    expected = set()
+    for subset, stats in fairseq_json_lines():
+        stats = {key.removeprefix(f"{subset}_"): float(value) for key, value in stats.items()}
+        step = stats.pop("num_updates")
+        expected |= {(subset, key, step, stats[key]) for key in stats.keys() - {"epoch", "update"}}
+    assert set(table[["subset", "metric", "step", "value"]].itertuples(index=False, name=None)) == expected
+    assert table[["init", "seed"]].drop_duplicates().values.tolist() == [["bert", 1]]
+    assert series(table, "test", "accuracy") == [(25, 50.25), (50, 50.25)]
+
+
+def test_json_logs_of_several_runs_in_one_folder(tmp_path):
+    for seed in (1, 2):
+        write_json_log(tmp_path / "hf" / f"bert-seed{seed}.log")
+    assert [run.name for run in find_runs(tmp_path)] == ["hf/bert/seed1", "hf/bert/seed2"]
+
+
+def test_json_logs_beside_event_files_are_not_read_twice(tmp_path, caplog):
+    write_fairseq(tmp_path / "tb" / "bert" / "1")
+    write_json_log(tmp_path / "logs" / "bert" / "1" / "train.log")
+    with caplog.at_level(logging.INFO):
+        (run,) = find_runs(tmp_path)
+    assert {log.kind for log in run.logs} == {"events"}
+    assert "1 exports or JSON logs beside event files are not read" in caplog.text
+
+
+def test_damaged_lines_of_a_json_log(tmp_path, caplog):
+    path = tmp_path / "bert" / "1" / "train.log"
+    write_json_log(path)
+    lines = path.read_text().splitlines(keepends=True)
+    lines[1] = lines[1].replace('"1.016"', '"1.01')
+    path.write_text("".join(lines) + '{"epoch": 3, "valid_loss": "1.0')
+    table = load_runs(tmp_path)
+    assert [step for step, _ in series(table, "train_inner", "loss")] == [35]
+    assert f"{path}: damaged at line 2 (1 in all) and cut at line 18; the 7 good records" in caplog.text
+
+
+def test_exports(tmp_path):
+    rows = [(1_700_000_000.5, 25, 50.0), (1_700_000_100.5, 50, math.nan)]
+    for subset in ("valid", "test", "train_inner"):
+        write_export(tmp_path / f"run-hf_bert_seed3_{subset}-tag-accuracy.csv", rows)
+    write_export(tmp_path / "run-hf_bert_seed4-tag-eval_accuracy.csv", rows)
+    assert [run.name for run in find_runs(tmp_path)] == ["hf/bert/seed3", "hf/bert/seed4"]
+    table = load_runs(tmp_path)
+    assert sorted(table["subset"].unique()) == ["test", "train_inner", "valid"]
+    values = values_of(table, "valid", "accuracy")
+    assert values["seed"].tolist() == [3, 3, 4, 4]
+    assert values["step"].tolist() == [25, 50] * 2
+    assert str(values["value"].tolist()) == "[50.0, nan, 50.0, nan]"
+
+
+def test_damaged_lines_of_an_export(tmp_path, caplog):
+    path = tmp_path / "run-bert_1_valid-tag-accuracy.csv"
+    path.write_text("Wall time,Step,Value\n1.5,25,50.0\n1.5,x,50.0\n2.5,50,60.25\n3.5,75,61.")
+    with caplog.at_level(logging.INFO):
+        assert series(load_runs(tmp_path), "valid", "accuracy") == [(25, 50.0), (50, 60.25)]
+    assert f"{path}: damaged at line 3 (1 in all)" in caplog.text
+    assert f"{path} at line 5" in caplog.text
+
+
+def test_an_export_with_other_columns(tmp_path):
+    path = tmp_path / "run-bert_1_valid-tag-accuracy.csv"
+    path.write_text("step,value\n1,2\n")
+    with pytest.raises(UserError, match=r"accuracy\.csv, line 1: the columns are not Wall time,Step,Value"):
+        load_runs(tmp_path)
+
+
+def test_commands_take_a_tree_without_manifests(tmp_path, capsys):
+    for seed in (1, 2):
+        write_fairseq(tmp_path / "bert" / str(seed) / "x")
+    assert main(["tables", str(tmp_path), "--pattern", "{init}/{seed}/x/{subset}"]) == 0
+    output, messages = capsys.readouterr()
+    assert "59.00 ± 0.00 (2)" in output
+    assert "2 runs: 2 " in messages
+    assert "named by the pattern" in messages
+    assert main(["runs", str(tmp_path), "--pattern", "{init}/{seed}"]) == 1
+    assert "it describes no log" in capsys.readouterr().err
