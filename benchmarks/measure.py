@@ -121,7 +121,7 @@ def execute(contender: Contender, settings: Settings, log: Path) -> dict[str, An
     if code is None:
         raise UserError(f"gave up after {settings.limit:.0f} s (see {log})")
     if code:
-        raise UserError(f"ended with exit code {code}: {_last_line(log)} (see {log})")
+        raise UserError(f"ended with exit code {code}: {_reason(log)} (see {log})")
     record = json.loads(result.read_text(encoding="utf-8")) if RESULT in contender.command else {}
     seconds = [contender.scale * value for value in record.pop("seconds", [wall])]
     return {**record, "seconds": seconds, "wall": wall, "peak_bytes": peak}
@@ -238,9 +238,12 @@ def _stop(group: int, ended: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def _last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "no output")
+def _reason(log: Path) -> str:
+    """The last line that speaks of an error, else the last line."""
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").split("\n")]
+    said = [line for line in lines if line]
+    errors = [line for line in said if re.match(r"[\w.]*[Ee]rror\b", line)]
+    return (errors or said or ["no output"])[-1][:300]
 
 
 def _slug(name: str) -> str:

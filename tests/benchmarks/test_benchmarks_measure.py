@@ -84,6 +84,25 @@ def test_contenders_alternate_and_one_that_fails_leaves_the_others(settings, tmp
     json.dumps(result)
 
 
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("error: a.txt: no such file\n", "error: a.txt: no such file"),
+        (
+            "Traceback\n  x\nomegaconf.errors.KeyError: lost\n    object_type=Y\n",
+            "omegaconf.errors.KeyError: lost",
+        ),
+        ("one\n\n  two \n", "two"),
+        ("", "no output"),
+    ],
+)
+def test_the_reason_is_the_line_about_the_error(settings, tmp_path, output, reason):
+    code = f"import sys; sys.stdout.write({output!r}); sys.exit(3)"
+    with pytest.raises(UserError) as caught:
+        execute(Contender("a", command(code)), settings, tmp_path / "log")
+    assert f"exit code 3: {reason} (see " in str(caught.value)
+
+
 def test_peers_do_not_get_our_variables(settings, tmp_path, monkeypatch):
     name = next(iter(TUNING))
     monkeypatch.setenv(name, "123")
