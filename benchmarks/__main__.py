@@ -10,6 +10,7 @@ is small: take your own for numbers that mean something.
   classify   classifying the test split
   sweep      six runs with validation and saving (long)
   binarize   raw text to binary data
+  logs       TensorBoard logs of 200 runs to tables
   profile    the operators of our own updates
 
 Written to OUTPUT: benchmarks.json, benchmarks.md, benchmarks.png, profile.md and the contenders' logs.
@@ -38,6 +39,7 @@ from . import (
     figure,
     finetune,
     floor,
+    logs,
     machine,
     masked_lm,
     profiler,
@@ -55,6 +57,7 @@ BENCHMARKS: dict[str, Callable[[Settings], dict[str, Any]]] = {
     "classify": classify.run,
     "sweep": sweep_runs.run,
     "binarize": binarize.run,
+    "logs": logs.run,
     "profile": profiler.run,
 }
 EXAMPLES = """\

@@ -9,11 +9,14 @@ import pytest
 from run_trees import write_events
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.types_pb2 import DataType
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util import tensor_util
 
+from analysis import plain_scalars
 from analysis.events import read_scalars
 from analysis.tfrecord import crc32c as our_crc32c
 from analysis.tfrecord import mask
@@ -60,14 +63,104 @@ def test_scalars_and_texts_as_the_trainer_writes_them(tmp_path):
     assert rows_of(read_scalars(path)) == [(225, "accuracy", 79.25)]
 
 
-def test_tensor_scalars_are_read_and_arrays_passed_over(tmp_path):
+def write_values(folder, *values, **event):
+    """One event that holds these summary values; its file."""
+    writer = EventFileWriter(str(folder))
+    writer.add_event(Event(summary=Summary(value=values), **{"wall_time": 1.7e9, "step": 3} | event))
+    writer.close()
+    (path,) = folder.iterdir()
+    return path
+
+
+TYPES = "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool"
+
+
+@pytest.mark.parametrize("content", [False, True])
+@pytest.mark.parametrize("dtype", TYPES.split())
+def test_tensor_scalars_of_every_type(tmp_path, dtype, content):
+    """From the field of their type and from `tensor_content`."""
+    array = np.array(1.2345).astype(dtype)
+    tensor = tensor_util.make_tensor_proto(array)
+    if content:
+        shape = tensor.tensor_shape
+        tensor = TensorProto(dtype=tensor.dtype, tensor_shape=shape, tensor_content=array.tobytes())
+    if content or dtype not in ("uint32", "uint64"):  # TensorBoard cannot convert these two
+        assert float(tensor_util.make_ndarray(tensor)) == float(array)
+    path = write_values(tmp_path, Summary.Value(tag="loss", tensor=tensor))
+    assert rows_of(read_scalars(path)) == [(3, "loss", float(array))]
+
+
+def test_bfloat16_is_the_upper_half_of_a_float32(tmp_path):
+    tensor = TensorProto(dtype=DataType.DT_BFLOAT16, half_val=[0x3FA0])  # 1.25
+    content = TensorProto(dtype=DataType.DT_BFLOAT16, tensor_content=b"\xa0\xbf")
+    path = write_values(tmp_path, *(Summary.Value(tag="x", tensor=value) for value in (tensor, content)))
+    assert [value for _, _, value in rows_of(read_scalars(path))] == [1.25, -1.25]
+
+
+def test_arrays_and_texts_are_passed_over(tmp_path):
+    arrays = {"one": np.array([1.0]), "many": np.zeros(3), "none": np.zeros(0), "text": "words", "z": 1j}
+    values = [
+        Summary.Value(tag=tag, tensor=tensor_util.make_tensor_proto(array)) for tag, array in arrays.items()
+    ]
+    path = write_values(tmp_path, *values, Summary.Value(tag="image", image=Summary.Image(height=1)))
+    assert rows_of(read_scalars(path)) == [(3, "one", 1.0)]
+
+
+def test_a_tensor_without_its_number_is_damage(tmp_path, caplog):
+    tensor = TensorProto(dtype=DataType.DT_FLOAT)
+    path = write_values(tmp_path, Summary.Value(tag="loss", tensor=tensor))
+    assert read_scalars(path) == []
+    assert "(1 in all); the 1 good records" in caplog.text  # the file's version is good
+
+
+def test_several_values_in_an_event_keep_their_order(tmp_path):
+    values = [
+        Summary.Value(tag=tag, simple_value=number) for tag, number in (("b", 1.0), ("a", 2.0), ("b", 3.0))
+    ]
+    assert rows_of(read_scalars(write_values(tmp_path, *values))) == [
+        (3, "b", 1.0),
+        (3, "a", 2.0),
+        (3, "b", 3.0),
+    ]
+
+
+@pytest.mark.parametrize("step", [0, 1, 127, 128, 300, 2**31, 2**35 - 1, 2**35, 2**62, -1, -(2**40)])
+@pytest.mark.parametrize("tag", ["", "f", "eval/accuracy", "größer", "x" * 107, "x" * 130, "x" * 500])
+def test_steps_and_tags_of_any_length(tmp_path, step, tag):
+    path = write_values(tmp_path, Summary.Value(tag=tag, simple_value=0.5), step=step)
+    assert rows_of(read_scalars(path)) == [(step, tag, 0.5)]
+
+
+@pytest.mark.parametrize("style", [{}, {"new_style": True}, {"new_style": True, "double_precision": True}])
+def test_scalars_of_torch_in_every_style(tmp_path, style):
+    tensorboard = pytest.importorskip("torch.utils.tensorboard")
+    with tensorboard.SummaryWriter(str(tmp_path)) as writer:
+        for step in (0, 7, 225, 10**6):
+            writer.add_scalar("accuracy", 79.25, step, walltime=step / 8, **style)
+    (path,) = tmp_path.iterdir()
+    expected = [(step / 8, step, "accuracy", 79.25) for step in (0, 7, 225, 10**6)]
+    assert [tuple(scalar) for scalar in read_scalars(path)] == expected
+
+
+def test_scalars_as_tensorflow_2_writes_them(tmp_path):
+    """With the metadata of the scalars plugin and a shape; decoded without protobuf, to the same numbers."""
+    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"))
+    in_field = tensor_util.make_tensor_proto(np.float32(0.1))
+    in_content = TensorProto(
+        dtype=1, tensor_shape=in_field.tensor_shape, tensor_content=np.float32(0.1).tobytes()
+    )
     writer = EventFileWriter(str(tmp_path))
-    for tag, array in (("half", np.float32(0.5)), ("one", np.array([1.0])), ("many", np.zeros(3))):
-        value = Summary.Value(tag=tag, tensor=tensor_util.make_tensor_proto(array))
-        writer.add_event(Event(step=3, summary=Summary(value=[value])))
+    for tensor in (in_field, in_content):
+        value = Summary.Value(tag="loss", tensor=tensor, metadata=metadata)
+        writer.add_event(Event(wall_time=1.5, step=3, summary=Summary(value=[value])))
     writer.close()
     (path,) = tmp_path.iterdir()
-    assert rows_of(read_scalars(path)) == [(3, "half", 0.5), (3, "one", 1.0)]
+    content = path.read_bytes()
+    begins = np.array(record_offsets(content)) + 12
+    ends = np.array([*record_offsets(content)[1:], len(content)]) - 4
+    plain = plain_scalars.decode(content, begins, ends, lambda tag: len(tag))
+    assert plain.which.tolist() == [1, 2]
+    assert [tuple(scalar) for scalar in read_scalars(path)] == [(1.5, 3, "loss", float(np.float32(0.1)))] * 2
 
 
 def test_nan_and_infinity_are_kept(tmp_path):
