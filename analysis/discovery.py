@@ -184,11 +184,8 @@ def _say_left_out(left_out: Sequence[_File], pattern: Pattern | None, anything: 
 
 def _as_given(folder: str, root: Path, absolute: str) -> Path:
     """The folder as the user would write it: relative if `root` is."""
-    return (
-        root / os.path.relpath(folder, absolute)
-        if folder.startswith(absolute + "/")
-        else (root if folder == absolute else Path(folder))
-    )
+    inside = folder == absolute or folder.startswith(absolute + "/")
+    return root / os.path.relpath(folder, absolute) if inside else Path(folder)
 
 
 def _prefer_events(found: Iterable[Found]) -> list[Found]:

@@ -17,6 +17,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.types_pb2 import DataType
+from tqdm import tqdm
 
 from . import plain_scalars
 from .damage import Damage, report
@@ -59,7 +60,7 @@ def read_event_files(paths: Sequence[Path], tags: Tags, damage: Sequence[Damage]
     """
     numbers = _TagNumbers(tags)
     batch = _Batch()
-    for file, path in enumerate(paths):
+    for file, path in enumerate(tqdm(paths, desc="reading", unit="file", delay=1, leave=False)):
         with open(path, "rb", buffering=0) as stream:
             left = os.fstat(stream.fileno()).st_size
             damage[file].empty = left == 0

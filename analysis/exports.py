@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from common.errors import UserError
 
 from .damage import Damage
+from .discovery import EXPORT
 from .scalars import Scalars, Tags, scalars
 
 HEADER = "Wall time,Step,Value"
-TAG = re.compile(r"run-.*-tag-(?P<tag>.*)\.csv", re.DOTALL)
 
 
 def read_csv_files(paths: Sequence[Path], tags: Tags, damage: Sequence[Damage]) -> Iterator[Scalars]:
@@ -22,7 +21,7 @@ def read_csv_files(paths: Sequence[Path], tags: Tags, damage: Sequence[Damage]) 
     with other columns.
     """
     for file, path in enumerate(paths):
-        tag = tags[None, TAG.fullmatch(path.name)["tag"]]
+        tag = tags[None, EXPORT.fullmatch(path.name)["tag"]]
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
         damage[file].empty = not lines
         if lines and lines[0].strip().lstrip("\ufeff") != HEADER:

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .damage import Damage
+from .discovery import JSON_LINE
 from .scalars import Scalars, Tags, scalars
 
-BEGINS = b'{"epoch": '
 UPDATES = "num_updates"
 NOT_METRICS = {"epoch", "update", UPDATES}
 
@@ -32,7 +32,7 @@ def read_json_files(paths: Sequence[Path], tags: Tags, damage: Sequence[Damage])
         rows: list[tuple[int, int, float]] = []
         with open(path, "rb") as stream:
             for number, line in enumerate(stream, start=1):
-                begin = line.find(BEGINS)
+                begin = line.find(JSON_LINE)
                 if begin < 0:
                     continue
                 try:

@@ -2,7 +2,8 @@
 
     arm, init   str     what was trained and what it started from
     seed        int
-    subset      str     train, train_inner, valid or test
+    subset      str     train, train_inner, valid, test or what the trainer calls it; "unnamed" where neither
+                        a folder nor the tag says it
     epoch       int     1 + the number of validations of that run before the step
     step        int     updates
     metric      str     the tag that the trainer wrote: loss, accuracy, macro_f1, ...

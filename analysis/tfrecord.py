@@ -51,7 +51,13 @@ def read_records(content: bytes, more: int = 0) -> Records:
     A record that the following bytes may complete is left to the next piece: `done` is its offset.
     """
     records = _walk(content)
-    if records.done == len(content) and _all_data_good(content, records):
+    half = len(content) < records.done <= len(content) + more
+    if half:  # the following bytes complete the last record
+        records.ends.pop()
+        records.done = records.begins.pop() - HEADER_BYTES
+    rest = len(content) - records.done
+    in_order = rest == 0 or (more > 0 and (half or 0 < rest < FRAME_BYTES))
+    if in_order and _all_data_good(content, records):
         return records
     return salvage(content, more)
 
