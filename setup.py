@@ -11,7 +11,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
-ROOMS = ["analysis", "benchmarks", "common", "fairseq_plugin", "preprocess", "sweep"]
+ROOMS = ["analysis", "benchmarks", "common", "eval", "fairseq_plugin", "preprocess", "sweep"]
 
 INSTALL_REQUIRES = [
     # fairseq is missing here on purpose: its distribution (fairseq-fixed) asks for torchaudio,
@@ -46,6 +46,9 @@ EXTRAS = {
     "hf": [
         "transformers",  # to use beside fairseq: the two must import together
     ],
+    "explain": [
+        "captum",  # integrated gradients: which words drove a decision (python -m eval predict --explain)
+    ],
     "bench": [
         "accelerate",  # without it, the Transformers Trainer refuses to train
         "tbparse",  # the usual readers of many TensorBoard logs
@@ -56,6 +59,7 @@ CONSOLE_SCRIPTS = [
     "roberta-small-preprocess = preprocess.__main__:main",
     "roberta-small-sweep = sweep.__main__:main",
     "roberta-small-analysis = analysis.__main__:main",
+    "roberta-small-eval = eval.__main__:main",
     "roberta-small-parameters = fairseq_plugin.parameters:main",
 ]
 
@@ -92,7 +96,7 @@ setup(
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
     packages=find_packages(include=[pattern for room in ROOMS for pattern in (room, f"{room}.*")]),
-    package_data={"sweep": ["recipes/*.txt"]},
+    package_data={"eval": ["*.html"], "sweep": ["recipes/*.txt"]},
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS,
     entry_points={"console_scripts": CONSOLE_SCRIPTS},

@@ -1,0 +1,31 @@
+"""A trained classifier at work: predictions for text, metrics on a test set, its mistakes.
+
+`python -m eval --help` for the commands; in Python:
+
+    from eval import SentenceClassifier
+
+    classifier = SentenceClassifier.from_run("runs/fairseq/pretrained/seed1")
+    classifier.predict(["Un livre captivant."])      # a list of common.predictions.Prediction
+
+Names are imported when they are first used: `--help` does not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .classifier import SentenceClassifier
+
+__all__ = ["SentenceClassifier"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return importlib.import_module(".classifier", __name__).SentenceClassifier
+
+
+def __dir__() -> list[str]:
+    return __all__

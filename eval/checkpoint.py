@@ -1,0 +1,109 @@
+"""A classifier's checkpoint, checked: its weights, how it was built and how its input was made.
+
+Everything is taken from the checkpoint itself: those of this project's task and of fairseq's own
+`sentence_prediction` with any RoBERTa.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from common.errors import UserError
+from fairseq_plugin.checkpoints import load_checkpoint
+from fairseq_plugin.task import SentenceClassificationConfig, SentenceClassificationTask
+
+TASKS = ("sentence_classification", "sentence_prediction")
+ARCHITECTURES = ("roberta_small", "roberta", "roberta_base", "roberta_large", "roberta_prenorm")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file says of the classifier in it."""
+
+    path: Path
+    arguments: argparse.Namespace
+    """The model's, as fairseq builds it from them."""
+    settings: dict[str, Any]
+    """The task's."""
+    weights: dict[str, Tensor]
+    dictionary_sha256: str | None
+    """Of the symbols, `<mask>` included, as the task remembers it; None in stock fairseq's files."""
+    class_names: list[str] | None
+    """In the order of the logits; None in stock fairseq's files."""
+
+    @property
+    def head(self) -> str:
+        """Name of the classification head."""
+        return self.settings["classification_head_name"]
+
+    @property
+    def classes(self) -> int:
+        """How many logits there are."""
+        return len(self.weights[head_weight(self.head)])
+
+    def task_config(self, data: str = "") -> SentenceClassificationConfig:
+        """The task's configuration as in training, for the data folder `data`, in the order of its files."""
+        known = {field.name for field in dataclasses.fields(SentenceClassificationConfig)}
+        values = {key: value for key, value in self.settings.items() if key in known and value is not None}
+        values |= {"data": data, "num_classes": self.classes, "no_shuffle": True}
+        return SentenceClassificationConfig(**values)
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a classifier's checkpoint.
+
+    Raises `UserError` for what is no checkpoint (see `load_checkpoint`), for one of another architecture or
+    task, and for one without classification head.
+    """
+    state = load_checkpoint(path)
+    cfg, arguments = state.get("cfg"), state.get("args")
+    if cfg is not None:
+        arguments, settings = cfg["model"], dict(cfg["task"] or {})
+    else:
+        settings = dict(vars(arguments)) if arguments is not None else {}
+    arguments = argparse.Namespace(**(vars(arguments) if hasattr(arguments, "__dict__") else arguments or {}))
+    _check_kind(path, arguments)
+    settings.setdefault("classification_head_name", "sentence_classification_head")
+    settings["seed"] = settings["seed"] if isinstance(settings.get("seed"), int) else 1
+    _check_head(path, state["model"], settings)
+    remembered = (state.get("extra_state") or {}).get(SentenceClassificationTask.__name__) or {}
+    return Checkpoint(
+        path=path,
+        arguments=arguments,
+        settings=settings,
+        weights=state["model"],
+        dictionary_sha256=remembered.get("dictionary_sha256"),
+        class_names=remembered.get("class_names"),
+    )
+
+
+def head_weight(head: str) -> str:
+    """The weight (K, C) whose rows are the classes."""
+    return f"classification_heads.{head}.out_proj.weight"
+
+
+def _check_kind(path: Path, arguments: argparse.Namespace) -> None:
+    architecture = getattr(arguments, "arch", None) or getattr(arguments, "_name", None)
+    if architecture not in ARCHITECTURES:
+        raise UserError(
+            f"{path}: a model of architecture '{architecture}', not one of {', '.join(ARCHITECTURES)}; "
+            "give the checkpoint of a sentence classifier"
+        )
+
+
+def _check_head(path: Path, weights: dict[str, Tensor], settings: dict[str, Any]) -> None:
+    if head_weight(settings["classification_head_name"]) not in weights:
+        raise UserError(
+            f"{path}: no classification head (only pretrained?); fine-tune it first: "
+            f"./train.sh --data DATA --pretrained {path}"
+        )
+    task = settings.get("_name") or settings.get("task")
+    if task not in TASKS or settings.get("regression_target"):
+        kind = "a regression" if settings.get("regression_target") else f"the task '{task}'"
+        raise UserError(f"{path}: trained for {kind}, not for one of {', '.join(TASKS)}; give a classifier's")

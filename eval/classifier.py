@@ -1,0 +1,142 @@
+"""`SentenceClassifier`: text in, classes and their probabilities out.
+
+N examples, K classes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+import fairseq_plugin  # noqa: F401  registers what a checkpoint names
+from common.errors import UserError
+from common.predictions import Prediction
+from preprocess.encoder import Encoder
+from preprocess.text import Block
+
+from .checkpoint import read_checkpoint
+from .inputs import Ids, InputFormat
+from .network import MAX_TOKENS, Network, probabilities
+from .runs import find_run
+from .sources import Overrides, class_names_of, data_folder, dictionary_of, sentencepiece_model_of
+
+Text = str | Sequence[str]
+"""A sentence, or the two of a pair."""
+
+
+class SentenceClassifier:
+    """A checkpoint with all that belongs to it: network, dictionary, SentencePiece model, class names.
+
+    Attributes:
+        classes: names of the classes, in the order of the probabilities.
+        pairs: whether an example is two sentences.
+        network, encoder, input_format: its parts, for those who build on them.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        encoder: Encoder,
+        input_format: InputFormat,
+        classes: list[str],
+        *,
+        pairs: bool,
+    ) -> None:
+        self.network = network
+        self.encoder = encoder
+        self.input_format = input_format
+        self.classes = classes
+        self.pairs = pairs
+
+    @classmethod
+    def from_run(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        files: Overrides | None = None,
+        device: str = "auto",
+        precision: str | None = None,
+        max_tokens: int = MAX_TOKENS,
+    ) -> SentenceClassifier:
+        """The classifier of a run folder (its best checkpoint) or of a checkpoint file.
+
+        `files` names data folder, dictionary or SentencePiece model where the run's own records should not
+        be followed; `precision` None is the checkpoint's; `max_tokens` is the size of a batch. Raises
+        `UserError` for whatever is missing or does not belong to the checkpoint.
+        """
+        files = files or Overrides()
+        run = find_run(path)
+        checkpoint = read_checkpoint(run.checkpoint)
+        data = data_folder(run, checkpoint, files.data)
+        dictionary, dictionary_path = dictionary_of(run, checkpoint, data, files.dictionary)
+        model_path = sentencepiece_model_of(data, files.sentencepiece_model)
+        return cls(
+            Network(checkpoint, dictionary, device=device, precision=precision, max_tokens=max_tokens),
+            Encoder(str(model_path), str(dictionary_path), normalize_apostrophes=data.normalize_apostrophes),
+            InputFormat.of(checkpoint),
+            class_names_of(checkpoint, data),
+            pairs=data.pairs,
+        )
+
+    def predict(self, texts: Iterable[Text], *, progress: str | None = None) -> list[Prediction]:
+        """One prediction a text, in the order given; `index` counts from 0 and `gold` is None.
+
+        An empty text is answered like any other: by what the network makes of `<s> </s>`.
+        """
+        answers_NK = self.probabilities(texts, progress=progress)
+        return [
+            Prediction(index, None, dict(zip(self.classes, row_K.tolist(), strict=True)))
+            for index, row_K in enumerate(answers_NK)
+        ]
+
+    def probabilities(self, texts: Iterable[Text], *, progress: str | None = None) -> NDArray[np.float64]:
+        """(N, K), columns in the order of `classes`."""
+        return probabilities(self.network.logits(self.encode(texts), progress=progress))
+
+    def encode(self, texts: Iterable[Text], *, first: int = 1, where: str = "text") -> list[Ids]:
+        """What the network reads of each text: (tokens,) int64, as in training.
+
+        A line break within a text counts as a space. `where` and `first`, the number of the first text,
+        name a text in errors.
+        """
+        texts = list(texts)
+        if not texts:
+            return []
+        columns = [self._encode_column(column) for column in self._columns(texts, first, where)]
+        return [
+            self.input_format.assemble(parts, f"{where} {number}")
+            for number, parts in enumerate(zip(*columns, strict=True), start=first)
+        ]
+
+    def _columns(self, texts: list[Text], first: int, where: str) -> list[list[str]]:
+        """The sentences, or the first and the second ones."""
+        if not self.pairs:
+            for number, text in enumerate(texts, start=first):
+                if not isinstance(text, str):
+                    raise UserError(f"{where} {number}: {type(text).__name__} instead of a string")
+            return [texts]
+        for number, text in enumerate(texts, start=first):
+            if isinstance(text, str) or len(text) != 2:
+                raise UserError(
+                    f"{where} {number}: the checkpoint is for pairs of sentences; give two, parted by a tab"
+                )
+        return [[pair[0] for pair in texts], [pair[1] for pair in texts]]
+
+    def _encode_column(self, lines: list[str]) -> list[Ids]:
+        try:
+            content = "\n".join(line.replace("\n", " ") for line in lines).encode()
+        except UnicodeEncodeError as error:
+            raise UserError(f"text with a lone surrogate ({error.reason}): not Unicode; repair it") from None
+        # The newline at the end keeps a last empty line.
+        encoded = self.encoder(Block("text", 1, content + b"\n", len(content)))
+        return np.split(encoded.ids.astype(np.int64), np.cumsum(encoded.sizes)[:-1])
+
+
+def overrides(data: str | None, dictionary: str | None, sentencepiece_model: str | None) -> Overrides:
+    """`Overrides` from the values of flags."""
+    paths = [Path(name) if name else None for name in (data, dictionary, sentencepiece_model)]
+    return Overrides(*paths)

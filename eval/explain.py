@@ -1,0 +1,119 @@
+"""Which words drove a decision: integrated gradients of the predicted class over the embeddings.
+
+Explained is the log-odds of the predicted class, its logit less the log-sum-exp of the others. Attributions
+are integrated along the straight line from an embedding of zeros, `<s>` and `</s>` left as they are, to
+that of the text (Sundararajan, Taly and Yan 2017, equation 1); they add up to the log-odds less those of
+the empty text. A word's score is the sum over its pieces and their dimensions. Computed in fp32.
+
+B sentences, L tokens, C embedding size, K classes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from common.errors import UserError
+from preprocess.dictionary import EOS
+
+from .answers import Word
+from .inputs import Ids
+
+if TYPE_CHECKING:
+    from .classifier import SentenceClassifier, Text
+    from .network import Network
+
+STEPS = 50
+STEPS_AT_ONCE = 10
+WORD_START = "\u2581"  # SentencePiece's mark of a space
+
+
+def explain_all(
+    classifier: SentenceClassifier, texts: Sequence[Text], rows: Sequence[Ids]
+) -> Iterator[list[Word]]:
+    """The words of each text with their scores; `rows` are its ids, as `classifier.encode` gives them.
+
+    Raises `UserError` where Captum is not installed.
+    """
+    try:
+        import captum.attr  # noqa: F401
+    except ImportError:
+        raise UserError("--explain needs Captum: pip install captum (in the extra `explain`)") from None
+    return (explain(classifier, text, row) for text, row in zip(texts, rows, strict=True))
+
+
+def explain(classifier: SentenceClassifier, text: Text, row: Ids) -> list[Word]:
+    """The words of one text that the network read, in their order, with their scores."""
+    scores = attribute(classifier.network, row).tolist()
+    fixed = {classifier.input_format.init_token, classifier.input_format.separator_token, EOS}
+    symbols = [classifier.network.dictionary[token] for token in row.tolist()]
+    pieces = iter(_pieces(classifier, text))
+    words: list[tuple[str, float]] = []
+    for token, symbol, score in zip(row.tolist(), symbols, scores, strict=True):
+        if token in fixed and symbol.startswith("<"):
+            continue
+        # The piece as written: the dictionary may not know it.
+        piece = next(pieces, symbol)
+        if piece.startswith(WORD_START) or not words:
+            words.append((piece.lstrip(WORD_START), score))
+        else:
+            words[-1] = (words[-1][0] + piece, words[-1][1] + score)
+    return [Word(word.replace(WORD_START, " "), score) for word, score in words if word]
+
+
+def attribute(network: Network, row: Ids, steps: int = STEPS) -> Tensor:
+    """(L,) attribution of each token of one example, float64 on the CPU; zero for `<s>` and `</s>`."""
+    from captum.attr import IntegratedGradients
+
+    encoder = network.model.encoder.sentence_encoder
+    tokens_1L = torch.from_numpy(row).unsqueeze(0).to(network.device)
+    with torch.no_grad():
+        embeddings_1LC = encoder.embed_tokens(tokens_1L)
+        target = int(log_odds(network, embeddings_1LC, tokens_1L).argmax(dim=-1))
+    baseline_1LC = torch.where(_fixed(tokens_1L)[..., None], embeddings_1LC, torch.zeros_like(embeddings_1LC))
+
+    def forward(embeddings_BLC: Tensor) -> Tensor:
+        return log_odds(network, embeddings_BLC, tokens_1L.expand(len(embeddings_BLC), -1))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Captum sets requires_grad of its input and says so
+        attributions_1LC = IntegratedGradients(forward).attribute(
+            embeddings_1LC, baseline_1LC, target=target, n_steps=steps, internal_batch_size=STEPS_AT_ONCE
+        )
+    return attributions_1LC.detach().double().sum(dim=-1)[0].cpu()
+
+
+def log_odds(network: Network, embeddings_BLC: Tensor, tokens_BL: Tensor) -> Tensor:
+    """(B, K), each class against all others, of sentences given by their embeddings."""
+    encoded = network.model.encoder.sentence_encoder(tokens_BL, token_embeddings=embeddings_BLC)
+    features_BLC = encoded["encoder_out"][0].transpose(0, 1)
+    logits_BK = network.model.classification_heads[network.head](features_BLC)
+    columns = []
+    for k in range(logits_BK.size(-1)):
+        others_BK = torch.cat([logits_BK[:, :k], logits_BK[:, k + 1 :]], dim=-1)
+        columns.append(logits_BK[:, k] - others_BK.logsumexp(dim=-1))
+    return torch.stack(columns, dim=-1)
+
+
+def _fixed(tokens_BL: Tensor) -> Tensor:
+    """(B, L) whether a token is `<s>` or `</s>`: part of every input, and no word."""
+    return (tokens_BL == 0) | (tokens_BL == EOS)
+
+
+def _pieces(classifier: SentenceClassifier, text: Text) -> list[str]:
+    """The pieces of an example as they are written, one for each token that is no special symbol."""
+    from preprocess.text import normalize
+
+    encoder = classifier.encoder
+    sentences = [text] if isinstance(text, str) else list(text)
+    if encoder.normalize_apostrophes:
+        sentences = [normalize(sentence) for sentence in sentences]
+    return [
+        piece
+        for sentence in sentences
+        for piece in " ".join(encoder.model.encode(sentence.replace("\n", " "), out_type=str)).split()
+    ]

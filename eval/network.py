@@ -1,0 +1,116 @@
+"""The network of a checkpoint, ready to answer: rows of ids in, logits out, in the order of the rows.
+
+N examples, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from common.errors import UserError
+from fairseq_plugin import roberta
+from fairseq_plugin.precision import CHOICES
+from fairseq_plugin.task import SentenceClassificationTask
+
+from .batching import batches, pad
+from .checkpoint import Checkpoint
+from .inputs import Ids
+
+DEVICES = ("auto", "cpu", "cuda")
+MAX_TOKENS = 4096
+DIFFERENCES_SHOWN = 3
+
+
+class Network:
+    """A model in evaluation mode on its device.
+
+    Attributes:
+        model: the plugin's RoBERTa.
+        head: name of the classification head.
+        device: where it computes.
+        dictionary: of the text, `<mask>` included.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        dictionary: Dictionary,
+        *,
+        device: str = "auto",
+        precision: str | None = None,
+        max_tokens: int = MAX_TOKENS,
+    ) -> None:
+        """Build the model and load the weights; `precision` None is the checkpoint's own.
+
+        Raises `UserError` where weights and dictionary do not fit or the device is missing.
+        """
+        if precision is not None and precision not in CHOICES:
+            raise UserError(f"precision '{precision}': choose one of {', '.join(CHOICES)}")
+        self.device = find_device(device)
+        self.head = checkpoint.head
+        self.dictionary = dictionary
+        self.max_tokens = max_tokens
+        self.model = _build(checkpoint, dictionary)
+        if precision is not None:
+            self.model.args.precision = precision
+        self.model.to(self.device).eval()
+
+    def logits(self, rows: Sequence[Ids], *, progress: str | None = None) -> NDArray[np.float32]:
+        """Rows of ids, each (tokens,) -> (N, K), in the order of the rows; `progress` titles a bar."""
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        classes = self.model.classification_heads[self.head].out_proj.out_features
+        logits_NK = np.empty((len(rows), classes), dtype=np.float32)
+        bar = tqdm(total=len(rows), desc=progress, leave=False, disable=None if progress else True)
+        with torch.inference_mode(), bar:
+            for batch in batches(lengths, self.max_tokens):
+                tokens_BL = torch.from_numpy(pad([rows[i] for i in batch], self.dictionary.pad()))
+                logits_BK, _ = self.model(
+                    tokens_BL.to(self.device), features_only=True, classification_head_name=self.head
+                )
+                logits_NK[batch] = logits_BK.float().cpu().numpy()
+                bar.update(len(batch))
+        return logits_NK
+
+
+def probabilities(logits_NK: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Softmax over the classes."""
+    return torch.softmax(torch.from_numpy(logits_NK).double(), dim=-1).numpy()
+
+
+def find_device(name: str) -> torch.device:
+    """`auto` is the GPU where there is one; raises `UserError` where the named one is missing."""
+    if name not in DEVICES:
+        raise UserError(f"device '{name}': choose one of {', '.join(DEVICES)}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: PyTorch sees no GPU here; check nvidia-smi, or take --device cpu")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def _build(checkpoint: Checkpoint, dictionary: Dictionary) -> roberta.RobertaSmall:
+    task = SentenceClassificationTask(checkpoint.task_config(), dictionary, Dictionary())
+    checkpoint.arguments.max_positions = task.cfg.max_positions
+    with torch.random.fork_rng(devices=[]):
+        model = roberta.RobertaSmall.build_model(checkpoint.arguments, task)
+        model.register_classification_head(checkpoint.head, num_classes=checkpoint.classes)
+    weights = dict(checkpoint.weights)
+    model.upgrade_state_dict(weights)
+    wanted = {key: tuple(value.shape) for key, value in model.state_dict().items()}
+    found = {key: tuple(value.shape) for key, value in weights.items()}
+    if wanted != found:
+        differing = sorted(key for key in wanted | found if wanted.get(key) != found.get(key))
+        shown = "; ".join(
+            f"{key} is {found.get(key, 'missing')} instead of {wanted.get(key, 'absent')}"
+            for key in differing[:DIFFERENCES_SHOWN]
+        )
+        raise UserError(
+            f"{checkpoint.path}: its weights do not fit its own settings and the dictionary ({shown}); "
+            "give the dictionary it was trained with, or another checkpoint"
+        )
+    model.load_state_dict(weights)
+    return model

@@ -1,0 +1,88 @@
+"""Which checkpoints the user means: a file, a run folder, or a folder with runs below it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from common import manifest
+from common.errors import UserError
+
+BEST = "checkpoint_best.pt"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A checkpoint and what its run's manifest says, where there is one."""
+
+    checkpoint: Path
+    manifest: manifest.Manifest | None
+
+    @property
+    def folder(self) -> Path:
+        """The run folder: where its prediction files go."""
+        return self.checkpoint.parent
+
+    @property
+    def group(self) -> str:
+        """`arm/init`, within which runs differ by their seed alone; empty without manifest."""
+        return f"{self.manifest['arm']}/{self.manifest['init']}" if self.manifest else ""
+
+    @property
+    def name(self) -> str:
+        """`arm/init/seedN`, or the checkpoint's path; another file than the best is named too."""
+        if self.manifest is None:
+            return str(self.checkpoint)
+        file = "" if self.checkpoint.name == BEST else f"/{self.checkpoint.name}"
+        return f"{self.group}/seed{self.manifest['seed']}{file}"
+
+
+def find_run(path: str | os.PathLike[str]) -> Run:
+    """The checkpoint of one file or run folder; raises `UserError` where the folder holds several or none."""
+    found = find_runs([path])
+    if len(found) > 1:
+        raise UserError(f"{path}: {len(found)} runs below it; name one of them, such as {found[0].folder}")
+    return found[0]
+
+
+def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
+    """The checkpoints behind the paths: of a folder, the best of each finished run in or below it.
+
+    Runs that are not finished are left out, which is said on standard error. Raises `UserError` for a path
+    without a checkpoint and for one that is named twice.
+    """
+    runs = [run for path in paths for run in _find(Path(path))]
+    seen: set[Path] = set()
+    for run in runs:
+        if (resolved := run.checkpoint.resolve()) in seen:
+            raise UserError(f"{run.checkpoint}: named twice; name each checkpoint once")
+        seen.add(resolved)
+    return runs
+
+
+def _find(path: Path) -> list[Run]:
+    if not path.exists():
+        raise UserError(f"{path}: no such checkpoint or folder of runs")
+    if path.is_file():
+        return [Run(path, manifest.read(path.parent))]
+    if (path / BEST).is_file():
+        return [Run(path / BEST, manifest.read(path))]
+    candidates = [Run(file, manifest.read(file.parent)) for file in sorted(path.rglob(BEST), key=_by_seed)]
+    if not candidates:
+        raise UserError(f"{path}: no {BEST} in or below it; name a checkpoint, a run or a folder of runs")
+    finished = [run for run in candidates if run.manifest is None or run.manifest["status"] == "finished"]
+    if left := [run for run in candidates if run not in finished]:
+        if not finished:
+            raise UserError(f"{path}: no run below it is finished; finish them, or name a checkpoint itself")
+        print(f"left out, not finished: {', '.join(run.name for run in left)}", file=sys.stderr)
+    return finished
+
+
+def _by_seed(file: Path) -> tuple[str, int, str]:
+    """seed10 after seed9."""
+    name = file.parent.name
+    digits = name.removeprefix("seed")
+    return str(file.parent.parent), int(digits) if digits.isdigit() else -1, name

@@ -1,0 +1,107 @@
+"""Text to probabilities (classifier.py, inputs.py, network.py) against the task and the trainer."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_runs import make_data, make_run
+
+from common.errors import UserError
+from eval import SentenceClassifier
+from eval.inputs import InputFormat
+
+
+def rows_of(trainer, data_order_split="test"):
+    """What the task feeds, in the order of the files."""
+    dataset = trainer.task.load_dataset(data_order_split)
+    batch = dataset.collater([dataset[i] for i in range(len(dataset))])
+    tokens, lengths = batch["net_input"]["src_tokens"], batch["net_input"]["src_lengths"]
+    rows = {int(i): tokens[at, : lengths[at]] for at, i in enumerate(batch["id"])}
+    return [rows[i].numpy() for i in range(len(rows))], batch
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        [],
+        ["--max-positions", "9"],
+        ["--max-positions", "9", "--keep-eos"],
+        ["--max-positions", "256", "--shorten-method", "none"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("pairs", [False, True], ids=["sentence", "pair"])
+def test_ids_equal_the_tasks(tmp_path, flags, pairs):
+    data = make_data(tmp_path, pairs=pairs)
+    trainer = make_run(data, tmp_path / "run", *flags)
+    columns = [(tmp_path / f"test.input{i}").read_text("utf-8").splitlines() for i in range(1 + pairs)]
+    texts = list(zip(*columns, strict=True)) if pairs else columns[0]
+    classifier = SentenceClassifier.from_run(tmp_path / "run")
+    assert classifier.pairs == pairs
+    ours, (theirs, _) = classifier.encode(texts), rows_of(trainer)
+    assert len(ours) == len(theirs) == 31
+    for a, b in zip(ours, theirs, strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_logits_equal_the_trainers_validation(house):
+    _, batch = rows_of(house.trainer)
+    house.trainer.model.eval()
+    with torch.no_grad():
+        logits, _ = house.trainer.model(
+            **batch["net_input"], features_only=True, classification_head_name="sentence_classification_head"
+        )
+    theirs = torch.softmax(logits, -1)[np.argsort(batch["id"].numpy())].numpy()
+    ours = SentenceClassifier.from_run(house.run, max_tokens=50).probabilities(house.texts)
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    assert ours.std(axis=0).min() > 1e-4  # the answers differ, so their order is tested
+
+
+def test_predictions_are_named_and_in_order(house):
+    classifier = SentenceClassifier.from_run(house.run)
+    assert classifier.classes == ["neg", "pos"]
+    predictions = classifier.predict(house.texts)
+    assert [p.index for p in predictions] == list(range(31))
+    alone = [classifier.predict([text])[0] for text in house.texts]
+    for a, b in zip(predictions, alone, strict=True):
+        assert a.probabilities == pytest.approx(b.probabilities, abs=1e-6)
+        assert sum(a.probabilities.values()) == pytest.approx(1)
+    assert classifier.predict([]) == []
+
+
+def test_empty_text_is_answered_and_a_line_break_is_a_space(house):
+    classifier = SentenceClassifier.from_run(house.run)
+    empty, blank, broken, spaced = classifier.encode(["", "  ", "un\nlivre", "un livre"])
+    assert empty.tolist() == blank.tolist() == [0, 2]
+    assert broken.tolist() == spaced.tolist()
+    assert len(classifier.predict(["", ""])) == 2
+
+
+def test_too_long_without_truncation_names_the_text():
+    longest = InputFormat(0, 2, max_positions=4, shorten=False, keep_eos=False)
+    with pytest.raises(UserError, match="line 7: 5 tokens, more than the 4"):
+        longest.assemble([np.array([5, 6, 7, 2])], "line 7")
+
+
+def test_lone_surrogate_and_wrong_kinds_are_refused(house):
+    classifier = SentenceClassifier.from_run(house.run)
+    with pytest.raises(UserError, match="surrogate"):
+        classifier.predict(["\ud800"])
+    with pytest.raises(UserError, match="text 2: tuple"):
+        classifier.predict(["a", ("a", "b")])
+
+
+def test_apostrophes_as_the_data_were_read(tmp_path):
+    data = make_data(tmp_path, normalize_apostrophes=True)
+    make_run(data, tmp_path / "run")
+    typographic, plain = SentenceClassifier.from_run(tmp_path / "run").encode(["j’ai lu", "j'ai lu"])
+    assert typographic.tolist() == plain.tolist()
+
+
+def test_precision_is_the_checkpoints_or_the_users(house):
+    trained = SentenceClassifier.from_run(house.run)
+    assert trained.network.model.args.precision == "fp32"
+    bf16 = SentenceClassifier.from_run(house.run, precision="bf16")
+    difference = np.abs(trained.probabilities(house.texts) - bf16.probabilities(house.texts)).max()
+    assert 0 < difference < 0.02
+    with pytest.raises(UserError, match="precision 'fp8'"):
+        SentenceClassifier.from_run(house.run, precision="fp8")

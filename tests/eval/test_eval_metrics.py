@@ -1,0 +1,103 @@
+"""metrics.py against scikit-learn, and the bootstrap against scipy's."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import bootstrap
+from sklearn import metrics as sk
+
+from eval.metrics import BINS, NAMES, Scored, per_class
+
+
+def example(count=200, classes=3, seed=0, digits=1):
+    """Probabilities with many ties, and gold that goes along with them."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(count, classes)).round(digits)
+    gold = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    probabilities = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    return Scored(gold, probabilities)
+
+
+def values(scored):
+    return {name: value[0] for name, value in scored.measure(np.ones((1, len(scored.gold)))).items()}
+
+
+def expected_calibration_error(gold, probabilities):
+    total = 0.0
+    for b in range(BINS):
+        inside = [i for i, row in enumerate(probabilities) if b / BINS < max(row) <= (b + 1) / BINS]
+        if inside:
+            accuracy = sum(np.argmax(probabilities[i]) == gold[i] for i in inside) / len(inside)
+            confidence = sum(max(probabilities[i]) for i in inside) / len(inside)
+            total += len(inside) / len(gold) * abs(accuracy - confidence)
+    return total
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_equals_scikit_learn(classes, seed):
+    scored = example(classes=classes, seed=seed)
+    gold, p, predicted = scored.gold, scored.probabilities, scored.probabilities.argmax(axis=1)
+    auroc = (
+        sk.roc_auc_score(gold, p[:, 1])
+        if classes == 2
+        else sk.roc_auc_score(gold, p, multi_class="ovr", average="macro")
+    )
+    assert values(scored) == pytest.approx(
+        {
+            "accuracy": 100 * sk.accuracy_score(gold, predicted),
+            "macro_f1": sk.f1_score(gold, predicted, average="macro"),
+            "mcc": sk.matthews_corrcoef(gold, predicted),
+            "auroc": auroc,
+            "brier": sk.brier_score_loss(gold, p, scale_by_half=False),
+            "calibration_error": expected_calibration_error(gold, p),
+        },
+        abs=1e-12,
+    )
+    matrix = scored.confusion(np.ones((1, len(gold))))[0]
+    assert np.array_equal(matrix, sk.confusion_matrix(gold, predicted))
+    columns = np.array(sk.precision_recall_fscore_support(gold, predicted, zero_division=0))
+    for k, row in enumerate(per_class(matrix)):
+        assert list(row.values()) == pytest.approx(columns[:, k])
+
+
+def test_classes_that_never_occur():
+    scored = Scored(np.array([0, 0, 1]), np.array([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.1, 0.8, 0.1]]))
+    assert per_class(scored.confusion(np.ones((1, 3)))[0])[2] == {
+        "precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0,
+    }  # fmt: skip
+    assert values(scored)["macro_f1"] == sk.f1_score([0, 0, 1], [0, 1, 1], average="macro")
+    assert values(scored)["auroc"] == 1.0  # classes 0 and 1, each against the rest
+    one = Scored(np.array([0, 0]), np.array([[0.6, 0.4], [0.2, 0.8]]))
+    assert math.isnan(values(one)["auroc"])
+    assert values(one)["mcc"] == 0.0
+
+
+def test_weights_count_examples():
+    scored = example(classes=3)
+    weights = np.random.default_rng(5).integers(0, 3, size=(4, 200)).astype(float)
+    found = scored.measure(weights)
+    for row in range(4):
+        index = np.repeat(np.arange(200), weights[row].astype(int))
+        resampled = Scored(scored.gold[index], scored.probabilities[index])
+        assert {name: found[name][row] for name in NAMES} == pytest.approx(values(resampled))
+
+
+def test_interval_equals_scipys_bootstrap():
+    scored = example(count=300, classes=2)
+    correct = (scored.predicted == scored.gold) * 100.0
+    theirs = bootstrap(
+        (correct,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(3)
+    ).confidence_interval
+    ours = scored.intervals(draws=20_000)["accuracy"]
+    assert ours.value == correct.mean()
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.4)
+    assert scored.intervals(draws=50) == scored.intervals(draws=50)
+
+
+def test_wide_level_contains_narrow():
+    scored = example()
+    wide, narrow = scored.intervals(0.99, draws=500), scored.intervals(0.5, draws=500)
+    for name in NAMES:
+        assert wide[name].low < narrow[name].low < narrow[name].high < wide[name].high
