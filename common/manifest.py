@@ -23,6 +23,7 @@ The manifest is a JSON object. Keys:
     git_changed     whether files differed from that commit
     packages        {name: version}
     hardware        {"cpu", "cores", "threads", "memory_bytes", "gpu"}
+    precision       "fp32" or "bf16": of the matrix products; absent where the trainer did not say
     started, ended  ISO 8601 in UTC; ended is null while running
     seconds         time spent training, summed over resumptions
 """

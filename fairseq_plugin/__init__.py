@@ -1,10 +1,10 @@
 """What this project adds to fairseq: `fairseq-train DATA --user-dir fairseq_plugin …`.
 
-Importing the package registers the task and the criterion `sentence_classification`, the model
-and architecture `roberta_small` and the optimizer `fused_adam`; lets fairseq read its own
-checkpoints without executing code from them; checks the checkpoint that a run starts from before
-its first update; refuses flags of precision that fairseq would crash on; and turns a user's
-mistake into one line.
+Importing the package registers the task `sentence_classification`, the criteria
+`sentence_classification` and `fast_masked_lm`, the model and architecture `roberta_small` and the
+optimizer `fused_adam`; lets fairseq read its own checkpoints without executing code from them;
+checks the checkpoint that a run starts from before its first update; refuses flags of precision
+that fairseq would crash on; and turns a user's mistake into one line.
 """
 
 import logging
@@ -14,9 +14,18 @@ from common.errors import install_excepthook
 # fairseq's speech tasks ask for a package that nothing here needs, on each start.
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.ERROR)
 
-from . import checkpoints, criterion, initialisation, optimizer, precision, roberta, task  # noqa: E402
+from . import checkpoints, criterion, initialisation, masked_lm, optimizer, precision, roberta, task  # noqa: E402
 
-__all__ = ["checkpoints", "criterion", "initialisation", "optimizer", "precision", "roberta", "task"]
+__all__ = [
+    "checkpoints",
+    "criterion",
+    "initialisation",
+    "masked_lm",
+    "optimizer",
+    "precision",
+    "roberta",
+    "task",
+]
 
 install_excepthook()
 checkpoints.allow_fairseq_objects()

@@ -9,11 +9,16 @@ With m, v the moments and c1, c2 the bias corrections 1 - beta^t,
 
 which are equal for eps' = eps / sqrt(c2). That is what `step` sets, so that the updates agree up
 to rounding. Weight decay is decoupled (Loshchilov & Hutter 2019) and scaled by lr in both.
+
+On a CPU the gradient of an embedding arrives as the rows that occurred in the batch, a few hundred
+of 32,000: filling the others with zeros, scaling and measuring them costs more than the update. The
+rows are put into a buffer of zeros for the update, which is dense as ever: moments of the others decay.
 """
 
 import ast
+import contextlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, List
 
@@ -21,8 +26,12 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
+from torch import Tensor
 
 from common.errors import UserError
+
+LARGE = 1 << 23
+"""Elements of a gradient whose memory malloc would give back and map anew, page by page, at each update."""
 
 
 @dataclass
@@ -41,7 +50,10 @@ class FairseqFusedAdam(FairseqOptimizer):
 
     def __init__(self, cfg: FusedAdamConfig, params: Iterable[torch.nn.Parameter]) -> None:
         super().__init__(cfg)
-        self._optimizer = FusedAdam(list(params), **self.optimizer_config)
+        params = list(params)
+        for parameter in params:
+            parameter.takes_rows = parameter.device.type == "cpu" and not distributed()
+        self._optimizer = FusedAdam(params, **self.optimizer_config)
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
@@ -54,16 +66,56 @@ class FairseqFusedAdam(FairseqOptimizer):
             "weight_decay": self.cfg.weight_decay,
         }
 
+    def zero_grad(self) -> None:
+        """Forget the gradients; the memory of large ones is left at hand as `parameter.spare_grad`."""
+        for parameter in self.params:
+            gradient = parameter.grad
+            if gradient is not None and not gradient.is_sparse and gradient.numel() >= LARGE:
+                parameter.spare_grad = gradient
+            parameter.grad = None
+
+    def multiply_grads(self, c: float | Tensor) -> None:
+        """Scale all gradients."""
+        torch._foreach_mul_(self._gradients(), c)
+
+    def clip_grad_norm(
+        self, max_norm: float, aggregate_norm_fn: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
+        """The 2-norm of all gradients; where it is above `max_norm` (> 0) they are scaled down to it."""
+        gradients = self._gradients()
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if aggregate_norm_fn is not None:
+            norm = aggregate_norm_fn(norm)
+        if max_norm > 0:
+            torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
+        return norm
+
+    def _gradients(self) -> list[Tensor]:
+        """All gradients; of those that are rows, the rows, once each (a token may occur twice)."""
+        gradients = []
+        for parameter in self.params:
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.coalesce()
+                gradients.append(parameter.grad.values())
+            elif parameter.grad is not None:
+                gradients.append(parameter.grad)
+        return gradients
+
 
 class FusedAdam(torch.optim.AdamW):
     """torch's fused AdamW with fairseq's epsilon; groups keep fairseq's value under `eps`."""
 
     def __init__(self, params: Iterable[torch.nn.Parameter], **settings: Any) -> None:
         super().__init__(params, fused=True, **settings)
+        self._dense: dict[torch.nn.Parameter, Tensor] = {}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update of all parameters that have a gradient."""
+        with self._rows_as_dense():
+            return self._fused_step(closure)
+
+    def _fused_step(self, closure: Callable[[], Any] | None) -> Any:
         eps = [group["eps"] for group in self.param_groups]
         for group in self.param_groups:
             group["eps"] /= math.sqrt(1 - group["betas"][1] ** self._next_step(group))
@@ -73,10 +125,35 @@ class FusedAdam(torch.optim.AdamW):
             for group, value in zip(self.param_groups, eps, strict=True):
                 group["eps"] = value
 
+    @contextlib.contextmanager
+    def _rows_as_dense(self) -> Iterator[None]:
+        """Within, gradients that are rows stand in a dense tensor that is kept from step to step."""
+        sparse = {
+            parameter: parameter.grad.coalesce()
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None and parameter.grad.is_sparse
+        }
+        for parameter, gradient in sparse.items():
+            if parameter not in self._dense:
+                self._dense[parameter] = torch.zeros_like(parameter)
+            parameter.grad = self._dense[parameter].index_copy_(0, gradient.indices()[0], gradient.values())
+        try:
+            yield
+        finally:
+            for parameter, gradient in sparse.items():
+                self._dense[parameter].index_fill_(0, gradient.indices()[0], 0.0)
+                parameter.grad = gradient
+
     def _next_step(self, group: dict[str, Any]) -> int:
         """The number t of the coming update (parameters of a group are updated together)."""
         steps = [self.state[p]["step"] for p in group["params"] if "step" in self.state.get(p, ())]
         return 1 + int(max(steps, default=0))
+
+
+def distributed() -> bool:
+    """Whether gradients are exchanged between processes, which takes them dense."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def parse_betas(betas: Any) -> tuple[float, float]:

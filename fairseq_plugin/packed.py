@@ -5,7 +5,7 @@ runs within each sentence. Parameters, their names and shapes, and the mathemati
 fairseq's `TransformerEncoder`; only the work on pads is gone. With dropout the random numbers
 fall on other elements than in the padded encoder, so runs agree in distribution, not in bits.
 
-Shapes: B sentences, L length of the longest, T real tokens of the batch (T <= B * L),
+Shapes: B sentences, L length of the longest, T tokens of the packed sequence,
 C embedding size, H heads, D size of a head (C = H * D).
 """
 
@@ -17,6 +17,9 @@ from fairseq.models.transformer import TransformerEncoder
 from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor
+
+from .attention import attend, attend_from_first
+from .dropout import dropout
 
 
 class PackedTransformerEncoder(TransformerEncoder):
@@ -73,7 +76,10 @@ class PackedTransformerEncoder(TransformerEncoder):
     def embed(self, src_tokens: Tensor, packing: Packing, token_embeddings: Tensor | None = None) -> Tensor:
         """Token plus position embeddings of the real tokens, normalised and dropped out: (T, C)."""
         if token_embeddings is None:
-            x_TC = self.embed_tokens(packing.pack(src_tokens))
+            weight = self.embed_tokens.weight
+            # The rows that occurred as gradient, where the optimizer takes that (see optimizer.py).
+            rows = getattr(weight, "takes_rows", False)
+            x_TC = F.embedding(packing.pack(src_tokens), weight, sparse=rows)
         else:
             x_TC = packing.pack(token_embeddings)
         x_TC = self.embed_scale * x_TC if self.embed_scale != 1.0 else x_TC
@@ -82,18 +88,25 @@ class PackedTransformerEncoder(TransformerEncoder):
             x_TC = x_TC + F.embedding(packing.pack(positions), self.embed_positions.weight)
         if self.layernorm_embedding is not None:
             x_TC = self.layernorm_embedding(x_TC)
-        return self.dropout_module(x_TC)
+        return dropout(x_TC, self.dropout_module.p, self.training)
 
 
 class Packing:
     """Where the real tokens of a padded batch stand, and the way there and back.
 
+    The packed sequence is filled up to a multiple of `MULTIPLE` tokens: the matrix kernels of a CPU
+    are compiled for each shape they meet, 5 ms and half a megabyte at a time, and batches of random
+    lengths would be new shapes for ever. What is computed for the fillers goes nowhere.
+
     Attributes:
         real_BL: bool (B, L), True for a token, False for a pad.
         positions_BL: int64 (B, L), 1 for the first token of a sentence, 0 for pads.
         lengths_B: int64 (B,); `lengths`, the same as a list without the empty sentences.
-        full: whether there is no pad at all, so that packing is a reshape.
+        index_T: int64 (T,), where each token stands in the flattened batch, fillers at the end;
+            None where there is neither pad nor filler, so that packing is a reshape.
     """
+
+    MULTIPLE = 64
 
     def __init__(self, src_tokens: Tensor, padding_idx: int) -> None:
         self.shape = src_tokens.shape
@@ -101,13 +114,17 @@ class Packing:
         self.positions_BL = self.real_BL.cumsum(dim=1) * self.real_BL
         self.lengths_B = self.real_BL.sum(dim=1)
         self.lengths = [length for length in self.lengths_B.tolist() if length]
-        self.full = sum(self.lengths) == src_tokens.numel()
-        self.index_T = None if self.full else self.real_BL.flatten().nonzero().squeeze(1)
+        self.tokens = sum(self.lengths)
+        fillers = -self.tokens % self.MULTIPLE
+        self.index_T = None
+        if fillers or self.tokens < src_tokens.numel():
+            index_T = self.real_BL.flatten().nonzero().squeeze(1)
+            self.index_T = F.pad(index_T, (0, fillers), value=int(index_T[0]) if fillers else 0)
 
     def pack(self, x_BL: Tensor) -> Tensor:
         """(B, L, ...) -> (T, ...)."""
         x = x_BL.flatten(0, 1)
-        return x if self.full else x.index_select(0, self.index_T)
+        return x if self.index_T is None else x.index_select(0, self.index_T)
 
     def first(self, x_TC: Tensor) -> Tensor:
         """The first token of each sentence: (T, C) -> (B, C); no sentence may be empty."""
@@ -117,9 +134,9 @@ class Packing:
     def unpack(self, x_TC: Tensor) -> Tensor:
         """(T, C) -> (L, B, C), fairseq's order, zeros at the pads."""
         batch, length = self.shape
-        if not self.full:
+        if self.index_T is not None:
             zeros = x_TC.new_zeros(batch * length, x_TC.size(-1))
-            x_TC = zeros.index_copy(0, self.index_T, x_TC)
+            x_TC = zeros.index_copy(0, self.index_T[: self.tokens], x_TC[: self.tokens])
         return x_TC.view(batch, length, -1).transpose(0, 1)
 
 
@@ -127,51 +144,30 @@ def encode_layer(
     layer: TransformerEncoderLayerBase, x_TC: Tensor, packing: Packing, first_only: bool = False
 ) -> Tensor:
     """One encoder layer, post-norm or pre-norm: (T, C) -> (T, C), or (B, C) for first tokens only."""
+    p, training = layer.dropout_module.p, layer.training
     residual = packing.first(x_TC) if first_only else x_TC
     if layer.normalize_before:
         x_TC = layer.self_attn_layer_norm(x_TC)
-    x_TC = residual + layer.dropout_module(attend(layer.self_attn, x_TC, packing, first_only))
+    x_TC = residual + dropout(attend_layer(layer.self_attn, x_TC, packing, first_only), p, training)
     if not layer.normalize_before:
         x_TC = layer.self_attn_layer_norm(x_TC)
 
     residual = x_TC
     if layer.normalize_before:
         x_TC = layer.final_layer_norm(x_TC)
-    x_TC = layer.activation_dropout_module(layer.activation_fn(layer.fc1(x_TC)))
-    x_TC = residual + layer.dropout_module(layer.fc2(x_TC))
+    x_TC = dropout(layer.activation_fn(layer.fc1(x_TC)), layer.activation_dropout_module.p, training)
+    x_TC = residual + dropout(layer.fc2(x_TC), p, training)
     return x_TC if layer.normalize_before else layer.final_layer_norm(x_TC)
 
 
-def attend(attention: MultiheadAttention, x_TC: Tensor, packing: Packing, first_only: bool) -> Tensor:
-    """Multi-head self-attention within each sentence (Vaswani et al. 2017, section 3.2).
-
-    Keys and values are all tokens; queries too, or the first of each sentence: (T, C) -> (T or B, C).
-    """
-    heads = attention.num_heads
-    q_QC = attention.q_proj(packing.first(x_TC) if first_only else x_TC)
-    k_TC, v_TC = attention.k_proj(x_TC), attention.v_proj(x_TC)
-    dropout = attention.dropout_module.p if attention.training else 0.0
-    if packing.full:
-        q, k, v = (t.view(packing.shape[0], -1, heads, attention.head_dim) for t in (q_QC, k_TC, v_TC))
-        out_QC = attention_BLHD(q, k, v, dropout).reshape(q_QC.shape)
+def attend_layer(attention: MultiheadAttention, x_TC: Tensor, packing: Packing, first_only: bool) -> Tensor:
+    """Self-attention of a layer: (T, C) -> (T, C), or (B, C) for the first tokens only."""
+    p = attention.dropout_module.p if attention.training else 0.0
+    if first_only:
+        out_QC = attend_from_first(attention, x_TC, packing.first(x_TC), packing.lengths, p)
     else:
-        # `split` rather than slices: its backward pass writes each gradient once, where slices
-        # would each fill a tensor of the whole batch with zeros.
-        lengths = packing.lengths
-        parts = [
-            t.view(1, -1, heads, attention.head_dim).split(sizes, dim=1)
-            for t, sizes in (
-                (q_QC, [1] * len(lengths) if first_only else lengths),
-                (k_TC, lengths),
-                (v_TC, lengths),
-            )
-        ]
-        out = [attention_BLHD(q, k, v, dropout) for q, k, v in zip(*parts, strict=True)]
-        out_QC = torch.cat(out, dim=1).view(q_QC.shape)
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        weight_EC = torch.cat([projection.weight for projection in projections])
+        bias_E = torch.cat([projection.bias for projection in projections])
+        out_QC = attend(F.linear(x_TC, weight_EC, bias_E), packing.lengths, attention.num_heads, p)
     return attention.out_proj(out_QC)
-
-
-def attention_BLHD(q: Tensor, k: Tensor, v: Tensor, dropout: float) -> Tensor:  # noqa: N802
-    """torch's attention on (B, L, H, D) tensors, scaled by 1 / sqrt(D)."""
-    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
-    return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout).transpose(1, 2)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta.model import RobertaEncoder, RobertaModel, base_architecture
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from common.errors import UserError
 
 from . import precision
+from .masked_lm import linear_cross_entropy
 from .packed import PackedTransformerEncoder
 
 ENCODERS = {"packed": PackedTransformerEncoder, "padded": TransformerEncoder}
@@ -74,6 +76,16 @@ class RobertaSmall(RobertaModel):
                 )
             features = encoder.first_tokens(src_tokens)
             return self.classification_heads[classification_head_name](features), {"inner_states": None}
+
+    def masked_lm_loss(self, src_tokens: Tensor, masked: Tensor, target: Tensor) -> Tensor:
+        """Summed cross-entropy, in nats, of the pieces where `masked` is true; all arguments (B, L)."""
+        with precision.autocast(self.args.precision, src_tokens.device):
+            features_BLC, _ = super().forward(src_tokens, features_only=True)
+            head = self.encoder.lm_head
+            x_MC = head.layer_norm(head.activation_fn(head.dense(features_BLC[masked])))
+            if torch.is_autocast_enabled(src_tokens.device.type):
+                x_MC = x_MC.to(torch.get_autocast_dtype(src_tokens.device.type))
+            return linear_cross_entropy(x_MC, head.weight, head.bias, target[masked])
 
 
 class RobertaSmallEncoder(RobertaEncoder):

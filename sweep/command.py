@@ -20,13 +20,14 @@ RESETS = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
 # blocks back to the kernel at once, and their pages are faulted in again: a third of a step.
 # 32 MiB is the largest threshold that glibc honours; the trim threshold bounds what is kept. What
 # is larger comes and goes in huge pages, with a twentieth of the faults (glibc 2.35 and later).
-# Threads that wait sleep: where they spin, as libgomp's do by default, a second program on the
-# machine (or a second run) halves the speed.
+# Threads that wait for each other spin for some 50 microseconds, the gap between two operations, and
+# then sleep: sleeping at once costs a third of the speed, and spinning for ever, as libgomp does by
+# default, halves that of whatever else runs on the machine (or of a second run).
 TUNING = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-    "OMP_WAIT_POLICY": "PASSIVE",
+    "GOMP_SPINCOUNT": "20000",
 }
 
 

@@ -21,6 +21,7 @@ from tqdm import tqdm
 from .recipes import Recipe
 
 RECORD = re.compile(r"^[\d-]+ [\d:]+ \| INFO \| (\w+) \| (\{.*\})$")
+PRECISION = re.compile(r"\| precision: (\w+)")
 SAVED = re.compile(r"Saved checkpoint .* \(epoch (\d+) @ (\d+) updates")
 
 
@@ -42,6 +43,8 @@ class Progress:
     last_valid: dict[str, float] = field(default_factory=dict)
     saved: tuple[int, int] | None = None
     """Epoch and update of the last checkpoint."""
+    precision: str | None = None
+    """Arithmetic of the matrix products, as the trainer chose it."""
 
     def read_line(self, line: str) -> None:
         """Take in one line of the log; lines that say nothing of interest are passed over."""
@@ -52,6 +55,8 @@ class Progress:
                 return  # a printed dictionary that only looks like a record
         elif match := SAVED.search(line):
             self.saved = int(match[1]), int(match[2])
+        elif match := PRECISION.search(line):
+            self.precision = match[1]
 
     def fraction(self) -> float:
         """Part of the run that is done, between 0 and 1: whichever limit is nearer."""

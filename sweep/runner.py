@@ -170,6 +170,8 @@ class Runner:
     def _write_end(self, active: Active, status: str) -> None:
         active.content["seconds"] = round(active.content["seconds"] + time.monotonic() - active.started, 3)
         active.content |= {"status": status, "ended": now()}
+        if active.follower.progress.precision is not None:
+            active.content["precision"] = active.follower.progress.precision
         manifest.write(active.job.planned.run.folder, active.content)
 
     def _stop(self) -> None:

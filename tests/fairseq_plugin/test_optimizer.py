@@ -6,6 +6,7 @@ import copy
 import pytest
 import torch
 from fairseq.optim.adam import Adam
+from fairseq.utils import clip_grad_norm_
 
 from common.errors import UserError
 from fairseq_plugin.optimizer import FairseqFusedAdam, FusedAdam, parse_betas
@@ -80,3 +81,70 @@ def test_takes_fairseqs_flags():
 def test_wrong_betas_are_refused(betas):
     with pytest.raises(UserError, match="--adam-betas"):
         parse_betas(betas)
+
+
+def embedding_network(sparse):
+    torch.manual_seed(0)
+    embedding = torch.nn.Embedding(20, 6)
+    head = torch.nn.Linear(6, 2)
+
+    def loss(step):
+        tokens = torch.randint(20, (7,), generator=torch.Generator().manual_seed(step))
+        tokens = torch.cat([tokens, tokens[:2]])  # a token that occurs twice
+        return head(torch.nn.functional.embedding(tokens, embedding.weight, sparse=sparse)).pow(2).sum()
+
+    return torch.nn.ModuleList([embedding, head]), loss
+
+
+def fairseq_updates(sparse, max_norm, accumulate=1):
+    """Weights and gradient norms of thirty updates as fairseq's trainer makes them."""
+    model, loss = embedding_network(sparse)
+    cfg = argparse.Namespace(lr=[1e-2], adam_betas="(0.9, 0.98)", adam_eps=1e-6, weight_decay=0.01)
+    optimizer = FairseqFusedAdam(cfg, model.parameters())
+    norms = []
+    for step in range(30):
+        optimizer.zero_grad()
+        for part in range(accumulate):
+            loss(step * accumulate + part).backward()
+        optimizer.multiply_grads(0.5)
+        norms.append(optimizer.clip_grad_norm(max_norm).item())
+        optimizer.step()
+    return [p.detach() for p in model.parameters()], norms
+
+
+@pytest.mark.parametrize("max_norm", [0.0, 0.05])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_gradients_as_rows_make_the_same_updates(max_norm, accumulate):
+    dense, dense_norms = fairseq_updates(False, max_norm, accumulate)
+    rows, norms = fairseq_updates(True, max_norm, accumulate)
+    assert norms == pytest.approx(dense_norms, rel=1e-5)
+    for a, b in zip(rows, dense, strict=True):
+        torch.testing.assert_close(a, b, **TOLERANCE)
+
+
+@pytest.mark.parametrize("max_norm", [0.0, 0.7, 1e6])
+def test_clips_as_fairseq(max_norm):
+    model = network()
+    model(torch.ones(3, 8)).pow(2).sum().backward()
+    before = [p.grad.clone() for p in model.parameters()]
+    cfg = argparse.Namespace(lr=[0.5], adam_betas="(0.9, 0.98)", adam_eps=1e-6, weight_decay=0.01)
+    norm = FairseqFusedAdam(cfg, model.parameters()).clip_grad_norm(max_norm)
+    ours = [p.grad for p in model.parameters()]
+    for parameter, gradient in zip(model.parameters(), before, strict=True):
+        parameter.grad = gradient
+    assert norm.item() == pytest.approx(clip_grad_norm_(list(model.parameters()), max_norm).item())
+    for a, parameter in zip(ours, model.parameters(), strict=True):
+        torch.testing.assert_close(a, parameter.grad)
+
+
+def test_memory_of_a_large_gradient_is_used_again(monkeypatch):
+    monkeypatch.setattr("fairseq_plugin.optimizer.LARGE", 100)
+    model = network()
+    cfg = argparse.Namespace(lr=[0.5], adam_betas="(0.9, 0.98)", adam_eps=1e-6, weight_decay=0.01)
+    optimizer = FairseqFusedAdam(cfg, model.parameters())
+    model(torch.ones(3, 8)).sum().backward()
+    gradient = model[0].weight.grad
+    optimizer.zero_grad()
+    assert model[0].weight.spare_grad is gradient
+    assert model[0].weight.grad is None
+    assert not hasattr(model[0].bias, "spare_grad")

@@ -6,7 +6,19 @@ import pytest
 import torch
 from data_folders import write_data
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from training import FAST, INPUT, OURS, SIZES, SLOW, STEPS, STOCK, fairseq_train, losses_and_accuracy
+from training import (
+    FAST,
+    INPUT,
+    OURS,
+    SIZES,
+    SLOW,
+    STEPS,
+    STOCK,
+    build_trainer,
+    fairseq_train,
+    losses_and_accuracy,
+    losses_of,
+)
 
 UPDATES = 50
 NO_DROPOUT = shlex.split("--dropout 0 --attention-dropout 0")
@@ -97,3 +109,14 @@ def test_trains_on_a_gpu(data, tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "checkpoint_best.pt").is_file()
+
+
+def test_masked_lm_losses_equal_stock(data):
+    """fairseq's task, data and masks; our encoder, criterion and optimizer against stock, without dropout."""
+    task = shlex.split("--task masked_lm --tokens-per-sample 32 --max-positions 32 --sample-break-mode none")
+    common = [data / "input0", *task, *STEPS, *SIZES, *NO_DROPOUT]
+    slow = shlex.split("--criterion masked_lm --arch roberta --optimizer adam")
+    fast = shlex.split("--criterion fast_masked_lm --arch roberta_small")
+    stock, fast = (losses_of(build_trainer([*common, *words])[1], 20) for words in (slow, [*fast, *FAST]))
+    assert fast == pytest.approx(stock, abs=2e-4)
+    assert stock[-1] < stock[0]

@@ -47,20 +47,25 @@ def build_trainer(arguments):
     return task, trainer
 
 
-def losses_and_accuracy(arguments, updates):
-    """Unrounded loss of each of the first updates (bits), then the accuracy on valid (percent)."""
-    task, trainer = build_trainer(arguments)
+def losses_of(trainer, updates):
+    """Unrounded loss of each of the first updates (bits)."""
     losses, epoch = [], 1
     trainer.begin_epoch(1)
-    while len(losses) < updates:
+    while True:
         iterator = trainer.get_train_iterator(epoch=epoch, load_dataset=epoch == 1)
         for sample in iterator.next_epoch_itr(shuffle=True):
             with metrics.aggregate(new_root=True) as meters:
                 trainer.train_step([sample])
             losses.append(float(meters["loss"].avg))
             if len(losses) == updates:
-                break
+                return losses
         epoch += 1
+
+
+def losses_and_accuracy(arguments, updates):
+    """The losses of the first updates, then the accuracy on valid (percent)."""
+    task, trainer = build_trainer(arguments)
+    losses = losses_of(trainer, updates)
     task.load_dataset("valid")
     with metrics.aggregate(new_root=True) as meters:
         for sample in trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False):

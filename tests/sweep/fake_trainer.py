@@ -45,6 +45,7 @@ def main():
     if args.stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
+    print("2026-01-02 03:04:05 | INFO | fairseq_plugin.precision | precision: bf16 (as asked)", flush=True)
     first = 1
     if (folder / "checkpoint_last.pt").exists():
         with zipfile.ZipFile(folder / "checkpoint_last.pt") as archive:

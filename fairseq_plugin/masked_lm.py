@@ -1,0 +1,156 @@
+"""The criterion `fast_masked_lm`: the loss of fairseq's `masked_lm`, without a tensor of all its logits.
+
+The scores of all masked positions over 32,000 types are the largest tensor of pre-training by far, and
+the usual loss makes several copies of it. Here they are computed for a few positions at a time, turned
+into their own gradient at once, and forgotten.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask
+from fairseq.utils import get_perplexity
+from torch import Tensor
+
+from common.errors import UserError
+
+ROWS = 128
+"""Positions whose scores are computed at a time: 16 MB of fp32 for 32,000 types."""
+BLOCK_BYTES = 32 << 20
+"""Of the scores' gradients that are kept for one matrix product. Larger tensors than this are mapped anew
+each time (see `sweep/command.py` on malloc), and their page faults cost more than the product."""
+
+
+@register_criterion("fast_masked_lm")
+class FastMaskedLmCriterion(FairseqCriterion):
+    """Cross-entropy of the masked pieces (Devlin et al. 2019), summed; for `--arch roberta_small`."""
+
+    def __init__(self, task: FairseqTask) -> None:
+        super().__init__(task)
+        self.padding_idx = task.source_dictionary.pad()
+
+    def forward(
+        self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """The loss of a batch in nats, the number of masked pieces, and what is logged."""
+        if not hasattr(model, "masked_lm_loss"):
+            raise UserError("--criterion fast_masked_lm needs --arch roberta_small; or use masked_lm")
+        masked_BL = sample["target"].ne(self.padding_idx)
+        loss = model.masked_lm_loss(sample["net_input"]["src_tokens"], masked_BL, sample["target"])
+        sample_size = int(masked_BL.sum())
+        return loss, sample_size, {
+            "loss": loss.detach(),
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+            "sample_size": sample_size,
+        }  # fmt: skip
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
+        """As `masked_lm`: the mean loss in bits, and the perplexity."""
+        sample_size = sum(int(log.get("sample_size", 0)) for log in logging_outputs)
+        if sample_size == 0:
+            return
+        loss = sum(float(log["loss"]) for log in logging_outputs)
+        metrics.log_scalar("loss", loss / sample_size / math.log(2), sample_size)
+        metrics.log_derived("ppl", lambda meters: get_perplexity(meters["loss"].avg))
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """All logging outputs are plain numbers."""
+        return True
+
+
+def linear_cross_entropy(x_MC: Tensor, weight_VC: Tensor, bias_V: Tensor, target_M: Tensor) -> Tensor:
+    """Sum over M positions of the cross-entropy, in nats, of the scores x W^T + b.
+
+    Equals `F.cross_entropy(F.linear(x_MC, weight_VC, bias_V), target_M, reduction="sum")`. Products are in
+    the dtype of `x_MC`; softmax, loss and the gradients of weight and bias in fp32. The gradients are
+    computed along with the loss. Where `weight_VC` has a tensor `spare_grad`, its gradient is written there.
+    """
+    return _LinearCrossEntropy.apply(x_MC, weight_VC, bias_V, target_M, torch.is_grad_enabled())
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x_MC: Tensor, weight_VC: Tensor, bias_V: Tensor, target_M: Tensor, differentiate: bool
+    ) -> Tensor:
+        with torch.autocast(x_MC.device.type, enabled=False):
+            weight, bias = weight_VC.to(x_MC.dtype), bias_V.to(x_MC.dtype)
+            ctx.grads = grads = _Gradients(x_MC, weight_VC, bias_V) if differentiate else None
+            loss = torch.zeros((), device=x_MC.device)
+            rows = max(1, BLOCK_BYTES // (len(weight) * weight.element_size()))
+            for start in range(0, len(x_MC), rows):
+                block = slice(start, start + rows)
+                x = x_MC[block]
+                scores = x.new_empty(len(x), len(weight))
+                for x_part, gold, out in zip(
+                    x.split(ROWS), target_M[block].split(ROWS), scores.split(ROWS), strict=True
+                ):
+                    log_probs = F.log_softmax(torch.addmm(bias, x_part, weight.t()), -1, torch.float32)
+                    loss -= log_probs.gather(1, gold[:, None]).sum()
+                    if grads is not None:
+                        grads.of_scores(log_probs, gold, out)
+                if grads is not None:
+                    grads.of_products(block, x, weight, scores)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        # Handed over, not kept, so that the 65 MB of the embeddings are not copied; hence once only.
+        grads, ctx.grads = ctx.grads, None
+        if gradient != 1.0:
+            grads.scale(gradient)
+        return grads.x, grads.give_weight(), grads.bias, None, None
+
+
+class _Gradients:
+    """Gradients of `linear_cross_entropy`, added up block by block."""
+
+    COLUMNS = 8000
+    """Types whose embeddings get their gradient at a time."""
+
+    def __init__(self, x_MC: Tensor, weight_VC: Tensor, bias_V: Tensor) -> None:
+        self.parameter = weight_VC
+        self.x = torch.empty_like(x_MC)
+        spare = weight_VC.__dict__.pop("spare_grad", None)
+        self.weight = torch.zeros_like(weight_VC) if spare is None else spare.zero_()
+        self.bias = torch.zeros_like(bias_V)
+
+    def of_scores(self, log_probs: Tensor, gold: Tensor, out: Tensor) -> None:
+        """Softmax minus one at the target, into `out`; `log_probs` is used up."""
+        probs = log_probs.exp_()
+        probs[torch.arange(len(gold), device=gold.device), gold] -= 1.0
+        self.bias += probs.sum(dim=0)
+        out.copy_(probs)
+
+    def of_products(self, block: slice, x: Tensor, weight: Tensor, scores: Tensor) -> None:
+        """Through the matrix product of one block of positions."""
+        torch.mm(scores, weight, out=self.x[block])
+        for columns, part in zip(self.weight.split(self.COLUMNS), scores.split(self.COLUMNS, 1), strict=True):
+            columns += part.t() @ x
+
+    def scale(self, factor: Tensor) -> None:
+        """Multiply all by the gradient of the loss."""
+        for grad in (self.x, self.weight, self.bias):
+            grad *= factor
+
+    def give_weight(self) -> Tensor | None:
+        """For autograd; or put where autograd will add the rows of the embeddings in place.
+
+        The weight is the embedding matrix too, whose other gradient is a few rows where the optimizer
+        takes these (see `optimizer.py`). Autograd would add the two into a third tensor.
+        """
+        parameter, self.parameter = self.parameter, None
+        if parameter.grad is not None or not getattr(parameter, "takes_rows", False):
+            return self.weight
+        parameter.grad = self.weight
+        return None

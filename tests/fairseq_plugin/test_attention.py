@@ -1,0 +1,92 @@
+"""Attention within sentences against torch's own, sentence by sentence."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.modules import MultiheadAttention
+
+from fairseq_plugin.attention import attend, attend_from_first, attend_jagged
+from fairseq_plugin.dropout import keep_mask
+
+HEADS, SIZE = 3, 8
+WIDTH = HEADS * SIZE
+LENGTHS = (5, 1, 16, 33)
+FILLERS = 9
+TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
+
+
+def inputs(dtype=torch.float32):
+    torch.manual_seed(0)
+    return torch.randn(sum(LENGTHS) + FILLERS, 3 * WIDTH, dtype=dtype, requires_grad=True)
+
+
+def torchs_attention(qkv_TE):
+    parts = []
+    for qkv_lE in qkv_TE[: sum(LENGTHS)].split(LENGTHS):
+        q, k, v = qkv_lE.view(-1, 3, HEADS, SIZE).permute(1, 2, 0, 3)
+        parts.append(F.scaled_dot_product_attention(q[None], k[None], v[None])[0].transpose(0, 1).flatten(1))
+    return F.pad(torch.cat(parts), (0, 0, 0, FILLERS))
+
+
+@pytest.mark.parametrize("function", [attend, attend_jagged])
+def test_values_and_gradients_equal_torchs(function):
+    qkv_TE = inputs()
+    ours, theirs = function(qkv_TE, LENGTHS, HEADS, 0.0), torchs_attention(qkv_TE)
+    torch.testing.assert_close(ours, theirs, **TOLERANCE)
+    weights = torch.randn_like(ours)
+    grads = [torch.autograd.grad((out * weights).sum(), qkv_TE)[0] for out in (ours, theirs)]
+    torch.testing.assert_close(*grads, **TOLERANCE)
+    assert not grads[0][sum(LENGTHS) :].any()
+
+
+def test_with_dropout_equals_the_formula():
+    """The same masks, applied with plain differentiable operations."""
+    p, qkv_TE = 0.3, inputs()
+    torch.manual_seed(5)
+    ours = attend(qkv_TE, LENGTHS, HEADS, p)
+    torch.manual_seed(5)
+    parts = []
+    for length, qkv_lE in zip(LENGTHS, qkv_TE.split((*LENGTHS, FILLERS))[:-1], strict=True):
+        q, k, v = qkv_lE.view(-1, 3, HEADS, SIZE).permute(1, 2, 0, 3)
+        rows = length + -length % 16
+        mask, scale = keep_mask(torch.Size([HEADS, rows, rows]), p)
+        weights = torch.softmax(q @ k.transpose(1, 2) * SIZE**-0.5, dim=-1)
+        out = (weights * mask[:, :length, :length] * scale) @ v
+        parts.append(out.transpose(0, 1).flatten(1))
+    theirs = F.pad(torch.cat(parts), (0, 0, 0, FILLERS))
+    torch.testing.assert_close(ours, theirs, **TOLERANCE)
+    grads = [torch.autograd.grad(out.pow(2).sum(), qkv_TE)[0] for out in (ours, theirs)]
+    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
+
+
+def test_bf16_is_near_fp32_and_stays_bf16():
+    exact, rounded = inputs(), inputs(torch.bfloat16)
+    a, b = (attend(x, LENGTHS, HEADS, 0.0) for x in (exact, rounded))
+    assert b.dtype == torch.bfloat16
+    torch.testing.assert_close(b.float(), a, rtol=0.05, atol=0.05)
+    a, b = (torch.autograd.grad(out.float().pow(2).sum(), x)[0] for out, x in ((a, exact), (b, rounded)))
+    torch.testing.assert_close(b.float(), a, rtol=0.1, atol=0.1)
+
+
+def test_nothing_is_kept_for_a_gradient_that_nobody_asks_for():
+    with torch.no_grad():
+        assert attend(inputs(), LENGTHS, HEADS, 0.0).grad_fn is None
+
+
+def test_from_the_first_token_equals_its_row():
+    torch.manual_seed(0)
+    attention = MultiheadAttention(WIDTH, HEADS, self_attention=True)
+    for bias in (attention.q_proj.bias, attention.k_proj.bias, attention.v_proj.bias):
+        torch.nn.init.normal_(bias)
+    x_TC = torch.randn(sum(LENGTHS) + FILLERS, WIDTH, requires_grad=True)
+    starts = torch.tensor([0, *LENGTHS[:-1]]).cumsum(0)
+
+    first_BC = attend_from_first(attention, x_TC, x_TC[starts], LENGTHS, 0.0)
+    qkv_TE = torch.cat([p(x_TC) for p in (attention.q_proj, attention.k_proj, attention.v_proj)], dim=1)
+    whole_BC = attend(qkv_TE, LENGTHS, HEADS, 0.0)[starts]
+    torch.testing.assert_close(first_BC, whole_BC, **TOLERANCE)
+
+    parameters = [x_TC, *(p for n, p in attention.named_parameters() if "out_proj" not in n)]
+    grads = [torch.autograd.grad(out.pow(2).sum(), parameters) for out in (first_BC, whole_BC)]
+    for ours, theirs in zip(*grads, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-5)

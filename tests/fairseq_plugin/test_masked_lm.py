@@ -1,0 +1,126 @@
+"""The loss over the vocabulary, block by block, against torch's and fairseq's."""
+
+import argparse
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
+from fairseq.data import Dictionary
+from fairseq.logging import metrics
+from fairseq.models.roberta.model import RobertaModel
+
+from common.errors import UserError
+from fairseq_plugin import masked_lm
+from fairseq_plugin.masked_lm import FastMaskedLmCriterion, linear_cross_entropy
+from fairseq_plugin.roberta import RobertaSmall
+
+POSITIONS, TYPES, WIDTH, PAD = 21, 50, 12, 1
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Several blocks of several parts, and a remainder of each."""
+    monkeypatch.setattr(masked_lm, "ROWS", 3)
+    monkeypatch.setattr(masked_lm, "BLOCK_BYTES", 8 * TYPES * 4)
+    monkeypatch.setattr(masked_lm._Gradients, "COLUMNS", 16)
+
+
+def tensors():
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(POSITIONS, WIDTH), torch.randn(TYPES, WIDTH), torch.randn(TYPES)
+    return [t.requires_grad_() for t in (x, weight, bias)], torch.randint(TYPES, (POSITIONS,))
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+def test_loss_and_gradients_equal_torchs(scale):
+    parameters, target = tensors()
+    ours = linear_cross_entropy(*parameters, target)
+    theirs = F.cross_entropy(F.linear(*parameters), target, reduction="sum")
+    torch.testing.assert_close(ours, theirs)
+    grads = [torch.autograd.grad(loss * scale, parameters) for loss in (ours, theirs)]
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_bf16_is_near():
+    (x, weight, bias), target = tensors()
+    theirs = F.cross_entropy(F.linear(x, weight, bias), target, reduction="sum")
+    ours = linear_cross_entropy(x.bfloat16(), weight, bias, target)
+    assert ours.dtype == torch.float32
+    assert ours.item() == pytest.approx(theirs.item(), rel=0.01)
+    grads = [torch.autograd.grad(loss, (x, weight, bias)) for loss in (ours, theirs)]
+    for a, b in zip(*grads, strict=True):
+        assert a.dtype == torch.float32
+        torch.testing.assert_close(a, b, rtol=0.1, atol=0.15)
+
+
+def test_without_gradient_and_without_positions():
+    (x, weight, bias), target = tensors()
+    with torch.no_grad():
+        loss = linear_cross_entropy(x, weight, bias, target)
+        assert loss.item() == pytest.approx(
+            F.cross_entropy(F.linear(x, weight, bias), target).item() * POSITIONS
+        )
+    nothing = linear_cross_entropy(x[:0], weight, bias, target[:0])
+    nothing.backward()
+    assert nothing == 0
+    assert not weight.grad.any()
+
+
+def models():
+    dictionary = Dictionary()
+    for i in range(TYPES - 4):
+        dictionary.add_symbol(f"piece{i}")
+    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    sizes = {
+        "encoder_layers": 2, "encoder_embed_dim": WIDTH, "encoder_ffn_embed_dim": 16,
+        "encoder_attention_heads": 2, "max_positions": 16, "precision": "fp32",
+        "dropout": 0.0, "attention_dropout": 0.0,
+    }  # fmt: skip
+    built = []
+    for kind in (RobertaModel, RobertaSmall):
+        torch.manual_seed(0)
+        built.append(kind.build_model(argparse.Namespace(**sizes), task).train())
+    return task, *built
+
+
+def batch():
+    torch.manual_seed(1)
+    tokens = torch.randint(4, TYPES, (3, 14))
+    tokens[1, 9:] = PAD
+    masked = (torch.rand(tokens.shape) < 0.4) & tokens.ne(PAD)
+    target = tokens.masked_fill(~masked, PAD)
+    return {
+        "net_input": {"src_tokens": tokens, "src_lengths": tokens.ne(PAD).sum(1)},
+        "target": target, "ntokens": int(tokens.ne(PAD).sum()), "nsentences": 3,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [False, True], ids=["dense", "embedding gradient as rows"])
+def test_criterion_equals_fairseqs(rows):
+    task, stock, ours = models()
+    ours.encoder.sentence_encoder.embed_tokens.weight.takes_rows = rows
+    theirs_loss, theirs_size, _ = MaskedLmLoss(MaskedLmConfig(tpu=False), task)(stock, batch())
+    loss, size, logged = FastMaskedLmCriterion(task)(ours, batch())
+    assert size == theirs_size
+    torch.testing.assert_close(loss, theirs_loss)
+    loss.backward()
+    theirs_loss.backward()
+    theirs = {name: p.grad for name, p in stock.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(parameter.grad, theirs[name], rtol=1e-4, atol=1e-5, msg=name)
+
+    metrics.reset()
+    with metrics.aggregate() as meters:
+        FastMaskedLmCriterion.reduce_metrics([logged, logged])
+    bits = theirs_loss.item() / int(theirs_size) / 0.6931471805599453
+    assert meters["loss"].avg == pytest.approx(bits, rel=1e-6)
+    assert meters.get_smoothed_values()["ppl"] == pytest.approx(2**bits, rel=1e-2)
+
+
+def test_another_model_is_named():
+    task, stock, _ = models()
+    with pytest.raises(UserError, match="--arch roberta_small"):
+        FastMaskedLmCriterion(task)(stock, batch())
