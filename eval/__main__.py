@@ -8,9 +8,9 @@ import sys
 
 from common.errors import one_line_errors
 
-from . import predict
+from . import errors, evaluate, predict
 
-COMMANDS = (predict,)
+COMMANDS = (predict, evaluate, errors)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -11,7 +11,9 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
 
 from common.errors import UserError
 from common.files import atomic_open
@@ -97,10 +99,14 @@ def run(args: argparse.Namespace) -> None:
             from .explain_page import Page
 
             writers.append(stack.enter_context(Page(args.html, classifier.classes)))
+        # Not into answers that are read on the same terminal.
+        hidden = True if output.isatty() else None
+        bar = stack.enter_context(tqdm(desc="predict", unit=" texts", leave=False, disable=hidden))
         for block in read_input(args.text, args.input):
             for answer in _answers(classifier, block, explain=args.explain):
                 for writer in writers:
                     writer.write(answer)
+                bar.update()
             output.flush()
 
 
@@ -114,13 +120,12 @@ def read_input(texts: Sequence[str], path: str | None) -> Iterator[Lines]:
         yield Lines(block.lines(), block.first_line, f"{name}, line")
 
 
-def _standard_input(stream: IO[bytes] | None = None) -> Iterator[Block]:
+def _standard_input() -> Iterator[Block]:
     """Blocks as soon as their lines come: who types or pipes slowly is answered at once."""
-    stream = stream or sys.stdin.buffer
     first_line = 1
-    while data := stream.read1(BLOCK_BYTES):
+    while data := sys.stdin.buffer.read1(BLOCK_BYTES):
         if not data.endswith(b"\n"):
-            data += stream.readline()
+            data += sys.stdin.buffer.readline()
         yield Block(STDIN, first_line, data, len(data))
         first_line += data.count(b"\n")
 

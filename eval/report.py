@@ -1,0 +1,155 @@
+"""What an evaluation found, as JSON and as tables to read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .metrics import DRAWS, LEVEL, NAMES, SEED, Interval, Scored, per_class
+
+HEADINGS = {
+    "accuracy": "accuracy (%)",
+    "macro_f1": "macro-F1",
+    "mcc": "MCC",
+    "auroc": "AUROC",
+    "brier": "Brier",
+    "calibration_error": "ECE",
+}
+CONVENTIONS = {
+    "accuracy": "percent",
+    "macro_f1": "mean F1 of the classes that occur or are predicted",
+    "mcc": "Matthews correlation; 0 where gold or predictions are all of one class",
+    "auroc": "two classes: area under the ROC curve; more: mean of each class against the rest",
+    "brier": "mean squared error summed over the classes, 0 to 2",
+    "calibration_error": "expected calibration error, 15 bins of equal width of the top probability",
+    "confusion": "rows true classes, columns predicted ones",
+    "std": "sample standard deviation over the checkpoints (ddof 1)",
+    "ensemble": "mean of the probabilities",
+}
+
+
+def conventions(draws: int) -> dict[str, str]:
+    """What the numbers mean."""
+    interval = f"percentile bootstrap over the examples, level {LEVEL}, {draws:,} draws, seed {SEED}"
+    return {"interval": interval, **CONVENTIONS}
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The metrics of one checkpoint or ensemble."""
+
+    name: str
+    intervals: dict[str, Interval]
+    classes: list[str]
+    matrix: np.ndarray
+    """(K, K), rows gold, columns predicted."""
+
+    @classmethod
+    def of(cls, name: str, scored: Scored, classes: list[str], *, draws: int = DRAWS) -> Scores:
+        """Measure."""
+        matrix_KK = scored.confusion(np.ones((1, len(scored.gold))))[0]
+        return cls(name, scored.intervals(draws=draws), classes, matrix_KK)
+
+    def as_json(self) -> dict[str, Any]:
+        """Ready for JSON; undefined values are null."""
+        metrics = {
+            name: {key: _finite(value) for key, value in vars(interval).items()}
+            for name, interval in self.intervals.items()
+        }
+        return {
+            "name": self.name,
+            "metrics": metrics,
+            "per_class": dict(zip(self.classes, per_class(self.matrix), strict=True)),
+            "confusion": self.matrix.astype(int).tolist(),
+        }
+
+    def cells(self) -> list[str]:
+        """A row of the table."""
+        return [self.name, *(_cell(name, self.intervals[name]) for name in NAMES)]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The checkpoints that differ by their seed alone, their mean and their ensemble."""
+
+    name: str
+    """`arm/init`, or empty."""
+    members: list[Scores]
+    ensemble: Scores | None
+    """None for a single checkpoint."""
+
+    def mean(self) -> dict[str, dict[str, float | None]]:
+        """Mean and standard deviation of each metric over the members."""
+        found = {}
+        for name in NAMES:
+            values = np.array([member.intervals[name].value for member in self.members])
+            deviation = values.std(ddof=1) if len(values) > 1 else math.nan
+            found[name] = {"mean": _finite(values.mean()), "std": _finite(deviation)}
+        return found
+
+    def rows(self) -> list[list[str]]:
+        """The rows of the table."""
+        rows = [member.cells() for member in self.members]
+        if self.ensemble is None:
+            return rows
+        title = f"{self.name} mean ± std ({len(self.members)})".strip()
+        means = [f"{_number(name, m['mean'])} ± {_number(name, m['std'])}" for name, m in self.mean().items()]
+        return [*rows, [title, *means], self.ensemble.cells()]
+
+    def as_json(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "group": self.name,
+            "checkpoints": [member.as_json() for member in self.members],
+            "mean": self.mean(),
+            "ensemble": self.ensemble.as_json() if self.ensemble else None,
+        }
+
+
+def tables(groups: Sequence[Group], meaning: dict[str, str]) -> str:
+    """Markdown: one row a checkpoint, mean and ensemble; of a single checkpoint the classes too."""
+    rows = [row for group in groups for row in group.rows()]
+    parts = [markdown(["", *HEADINGS.values()], rows)]
+    if len(groups) == 1 and groups[0].ensemble is None:
+        parts.append(_class_table(groups[0].members[0]))
+    parts.append(f"In brackets: {meaning['interval']}. ECE: {meaning['calibration_error']}.\n")
+    return "\n".join(parts)
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    """A pipe table, padded to read well in a terminal; all columns but the first to the right."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    rule = [("-" * w if i == 0 else "-" * (w - 1) + ":") for i, w in enumerate(widths)]
+    lines = [
+        [c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        for row in [head, rule, *rows]
+    ]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _class_table(scores: Scores) -> str:
+    rows = []
+    for name, row, counts in zip(scores.classes, per_class(scores.matrix), scores.matrix, strict=True):
+        shares = [f"{row[key]:.4f}" for key in ("precision", "recall", "f1")]
+        rows.append([name, *shares, f"{row['support']:,}", *(f"{int(n):,}" for n in counts)])
+    predicted = [f"predicted {name}" for name in scores.classes]
+    return markdown(["true class", "precision", "recall", "F1", "examples", *predicted], rows)
+
+
+def _cell(name: str, interval: Interval) -> str:
+    value, low, high = (_number(name, x) for x in (interval.value, interval.low, interval.high))
+    return f"{value} [{low}, {high}]"
+
+
+def _number(name: str, value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{value:.2f}" if name == "accuracy" else f"{value:.4f}"
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)

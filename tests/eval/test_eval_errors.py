@@ -1,0 +1,102 @@
+"""The error page: what is in it, and in a browser where there is one."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from common import predictions
+from common.errors import UserError
+from common.predictions import Prediction
+from eval.__main__ import main
+from eval.errors import accuracy_by_length, page_data, render
+
+TEXTS = ["un livre", "</script><b>gras</b> & beau", "trois mots ici", "quatre mots sont ici"]
+
+
+def answers(*positive, gold="pnpn"):
+    names = {"p": "pos", "n": "neg"}
+    return [
+        Prediction(i, names[g], {"neg": 1 - p, "pos": p})
+        for i, (p, g) in enumerate(zip(positive, gold, strict=True))
+    ]
+
+
+def data():
+    return page_data(
+        ["seed1", "seed2"], [answers(0.9, 0.8, 0.3, 0.4), answers(0.7, 0.9, 0.9, 0.1)], TEXTS, "test"
+    )
+
+
+def test_content():
+    content = data()
+    assert content["classes"] == ["neg", "pos"]
+    assert [row["gold"] for row in content["rows"]] == [1, 0, 1, 0]
+    assert [row["wrong"] for row in content["rows"]] == [False, True, False, False]  # of the mean
+    assert content["rows"][1]["p"] == [[0.2, 0.8], [0.1, 0.9]]
+    assert [row["line"] for row in content["rows"]] == [1, 2, 3, 4]
+
+
+def test_accuracy_by_length():
+    words = np.array([1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144])
+    correct = np.linspace(0, 1, 12)
+    groups = accuracy_by_length(words, correct)
+    assert sum(group["examples"] for group in groups) == 12
+    for group in groups:
+        inside = (words >= group["shortest"]) & (words <= group["longest"])
+        assert inside.sum() == group["examples"]
+        assert group["accuracy"] == pytest.approx(100 * correct[inside].mean(), abs=0.01)
+        assert group["low"] <= group["accuracy"] <= group["high"]
+    assert [group["shortest"] for group in groups] == sorted({group["shortest"] for group in groups})
+    assert accuracy_by_length(np.array([4, 4]), np.array([1.0, 0.0]))[0]["accuracy"] == 50
+
+
+def test_text_cannot_leave_the_script():
+    page = render(data())
+    inside = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.S)[1]
+    assert json.loads(inside)["rows"][1]["text"] == TEXTS[1]
+    assert "http" not in page.replace("http-equiv", "")  # nothing from outside
+
+
+def test_runs_that_do_not_go_together():
+    one = answers(0.9, 0.8, 0.3, 0.4)
+    with pytest.raises(UserError, match="b and a answered other examples"):
+        page_data(["a", "b"], [one, one[:3]], TEXTS, "test")
+    with pytest.raises(UserError, match="line 4 of test, but the text has 2 lines"):
+        page_data(["a"], [one], TEXTS[:2], "test")
+
+
+def test_command(house, copied_run, tmp_path, capsys):
+    page = tmp_path / "errors.html"
+    assert main(["errors", "--checkpoint", str(copied_run), "--output", str(page)]) == 1
+    assert "--write-predictions" in capsys.readouterr().err
+    labels = (house.root / "test.label").read_text().split()
+    predictions.write(
+        copied_run / "predictions-test.jsonl",
+        [Prediction(i, label, {"neg": 0.3, "pos": 0.7}) for i, label in enumerate(labels)],
+    )
+    assert main(["errors", "--checkpoint", str(copied_run), "--output", str(page)]) == 0
+    assert f"31 examples, {labels.count('neg')} mistakes" in capsys.readouterr().out
+    assert all(json.dumps(text, ensure_ascii=False) in page.read_text("utf-8") for text in house.texts[:3])
+    short = tmp_path / "short.txt"
+    short.write_text("un\n")
+    assert main(["errors", "--checkpoint", str(copied_run), "--text", str(short), "--output", str(page)]) == 1
+
+
+def test_in_a_browser(tmp_path):
+    """Most confident mistake first, every text as it was written."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if not chromium:
+        pytest.skip("no Chromium here")
+    page = tmp_path / "errors.html"
+    page.write_text(render(data()), encoding="utf-8")
+    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    done = subprocess.run([*command, f"file://{page}"], capture_output=True, text=True, timeout=120)
+    main_part = re.search(r"<main.*?</main>", done.stdout, re.S)[0]
+    assert main_part.count("<article>") == 1
+    assert "&lt;/script&gt;&lt;b&gt;gras&lt;/b&gt; &amp; beau" in main_part
+    assert "85.0 %" in main_part
+    assert "they disagree on 1" in done.stdout

@@ -1,0 +1,150 @@
+"""`evaluate` end to end, against the trainer's own accuracy and scikit-learn on the written predictions."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+from tiny_runs import make_data, make_run, write_manifest
+
+from analysis.answers import read_answers
+from analysis.runs import Run as AnalysedRun
+from common import predictions
+from eval.__main__ import main
+
+
+@pytest.fixture(scope="module")
+def sweep(house, tmp_path_factory):
+    """Two seeds of the same data; the second is another network."""
+    root = tmp_path_factory.mktemp("sweep")
+    shutil.copytree(house.run, root / "fairseq/random/seed1")
+    make_run(house.data, root / "fairseq/random/seed2", seed=2, updates=3)
+    return root
+
+
+def evaluated(tmp_path, *arguments):
+    output = tmp_path / "evaluation.json"
+    code = main(["evaluate", "--draws", "50", "--output", str(output), "--checkpoint", *map(str, arguments)])
+    assert code == 0
+    return json.loads(output.read_text("utf-8"))
+
+
+def arrays(path):
+    found = predictions.read(path)
+    classes = list(found[0].probabilities)
+    gold = np.array([classes.index(p.gold) for p in found])
+    return gold, np.array([list(p.probabilities.values()) for p in found])
+
+
+def test_metrics_of_a_sweep(sweep, tmp_path, capsys, house):
+    report = evaluated(tmp_path, sweep, "--write-predictions")
+    (group,) = report["groups"]
+    assert group["group"] == "fairseq/random"
+    assert [c["name"] for c in group["checkpoints"]] == ["fairseq/random/seed1", "fairseq/random/seed2"]
+    probabilities = []
+    for seed, scores in zip((1, 2), group["checkpoints"], strict=True):
+        gold, p = arrays(sweep / f"fairseq/random/seed{seed}/predictions-test.jsonl")
+        probabilities.append(p)
+        metrics = {name: metric["value"] for name, metric in scores["metrics"].items()}
+        assert metrics["accuracy"] == pytest.approx(100 * sk.accuracy_score(gold, p.argmax(1)))
+        assert metrics["auroc"] == pytest.approx(sk.roc_auc_score(gold, p[:, 1]))
+        assert metrics["brier"] == pytest.approx(sk.brier_score_loss(gold, p, scale_by_half=False))
+        assert scores["confusion"] == sk.confusion_matrix(gold, p.argmax(1)).tolist()
+    labels = (house.root / "test.label").read_text().split()
+    assert [["neg", "pos"][k] for k in gold] == labels
+    ensemble = np.mean(probabilities, axis=0)
+    assert group["ensemble"]["metrics"]["auroc"]["value"] == pytest.approx(
+        sk.roc_auc_score(gold, ensemble[:, 1])
+    )
+    values = [c["metrics"]["brier"]["value"] for c in group["checkpoints"]]
+    assert group["mean"]["brier"] == pytest.approx({"mean": np.mean(values), "std": np.std(values, ddof=1)})
+    shown = capsys.readouterr().out
+    assert "test: 31 examples" in shown
+    assert "fairseq/random mean ± std (2)" in shown
+    assert "fairseq/random ensemble" in shown
+    run = AnalysedRun(sweep / "fairseq/random/seed1", "fairseq", "random", 1, "finished")
+    assert len(read_answers([run])) == 31
+
+
+def test_accuracy_equals_the_trainers(house, tmp_path):
+    from fairseq.logging import metrics
+
+    house.trainer.task.load_dataset("valid")
+    with metrics.aggregate(new_root=True) as meters:
+        for sample in house.trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False):
+            house.trainer.valid_step(sample)
+    report = evaluated(tmp_path, house.run, "--split", "valid")
+    ours = report["groups"][0]["checkpoints"][0]["metrics"]
+    assert ours["accuracy"]["value"] == pytest.approx(meters.get_smoothed_value("accuracy"))
+    assert ours["mcc"]["value"] == pytest.approx(meters.get_smoothed_value("mcc"))
+
+
+def audit(path, lines, size=31):
+    content = {"splits": {"test": {"lines": size}}, "duplicates": {"exact": {"test": {"train": lines}}}}
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_duplicates_of_train_are_left_out(house, copied_run, tmp_path, capsys):
+    report = evaluated(
+        tmp_path, copied_run, "--dedup", audit(tmp_path / "audit.json", [0, 4, 30]), "--write-predictions"
+    )
+    assert (report["examples"], report["dedup"]["left_out"]) == (28, 3)
+    gold, p = arrays(copied_run / "predictions-test.jsonl")
+    keep = np.setdiff1d(np.arange(31), [0, 4, 30])
+    accuracy = report["groups"][0]["checkpoints"][0]["metrics"]["accuracy"]["value"]
+    assert accuracy == pytest.approx(100 * sk.accuracy_score(gold[keep], p[keep].argmax(1)))
+    assert "3 that stand in train left out" in capsys.readouterr().out
+
+
+def fails(capsys, *arguments):
+    code = main([str(a) for a in arguments])
+    error = capsys.readouterr().err.splitlines()
+    assert code == 1
+    return error[-1]
+
+
+def test_mistakes_of_the_user(house, sweep, tmp_path, capsys):
+    evaluate = ["evaluate", "--checkpoint", house.run]
+    other = audit(tmp_path / "other.json", [], size=30)
+    assert "the audit knows 30 lines" in fails(capsys, *evaluate, "--dedup", other)
+    everything = audit(tmp_path / "all.json", list(range(31)))
+    assert "nothing is left" in fails(capsys, *evaluate, "--dedup", everything)
+    assert "splits here: test, train, valid" in fails(capsys, *evaluate, "--split", "dev")
+    assert "no such folder" in fails(capsys, *evaluate, "--data", tmp_path / "absent")
+    shutil.copy(house.run / "checkpoint_best.pt", house.run / "checkpoint_last.pt")
+    both = [house.run / "checkpoint_last.pt", house.run]
+    message = fails(capsys, "evaluate", "--checkpoint", *both, "--write-predictions")
+    assert "2 checkpoints of one folder" in message
+
+
+def test_unknown_class_and_other_numbering(house, tmp_path, capsys):
+    """The classes of another data folder are matched by name."""
+    data = tmp_path / "data"
+    shutil.copytree(house.data, data)
+    (data / "label/dict.txt").write_text("pos 15\nneg 15\nmadeupword0000 0\nmadeupword0001 0\n")
+    (tmp_path / "swapped").mkdir()
+    same = evaluated(tmp_path, house.run)["groups"][0]["checkpoints"][0]["confusion"]
+    swapped = evaluated(tmp_path / "swapped", house.run, "--data", data)["groups"][0]["checkpoints"][0]
+    assert np.array(swapped["confusion"])[::-1].tolist() == same  # gold is exchanged, the answers are not
+    (data / "label/dict.txt").write_text("pos 15\nnone 15\n")
+    message = fails(capsys, "evaluate", "--checkpoint", house.run, "--data", data)
+    assert "the class 'none' of sentence 2 of test is none of neg, pos" in message
+
+
+def test_groups_are_not_mixed(sweep, house, tmp_path):
+    runs = tmp_path / "runs"
+    for init, seed in (("random", 1), ("pretrained", 1)):
+        shutil.copytree(sweep / f"fairseq/random/seed{seed}", runs / f"fairseq/{init}/seed{seed}")
+        write_manifest(runs / f"fairseq/{init}/seed{seed}", house.data, seed, init=init)
+    report = evaluated(tmp_path, runs)
+    assert [(g["group"], g["ensemble"]) for g in report["groups"]] == [
+        ("fairseq/pretrained", None),
+        ("fairseq/random", None),
+    ]
+
+
+def test_pairs(tmp_path):
+    make_run(make_data(tmp_path, pairs=True), tmp_path / "run")
+    assert evaluated(tmp_path, tmp_path / "run")["examples"] == 31
