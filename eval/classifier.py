@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from .checkpoint import read_checkpoint
 from .inputs import Ids, InputFormat
 from .network import MAX_TOKENS, Network, probabilities
 from .runs import find_run
-from .sources import Overrides, class_names_of, data_folder, dictionary_of, sentencepiece_model_of
+from .sources import Place, class_names_of, data_folder, dictionary_of, sentencepiece_model_of
 
 Text = str | Sequence[str]
 """A sentence, or the two of a pair."""
@@ -57,29 +56,31 @@ class SentenceClassifier:
         cls,
         path: str | os.PathLike[str],
         *,
-        files: Overrides | None = None,
+        data: Place = None,
+        dictionary: Place = None,
+        sentencepiece_model: Place = None,
         device: str = "auto",
         precision: str | None = None,
         max_tokens: int = MAX_TOKENS,
     ) -> SentenceClassifier:
         """The classifier of a run folder (its best checkpoint) or of a checkpoint file.
 
-        `files` names data folder, dictionary or SentencePiece model where the run's own records should not
-        be followed; `precision` None is the checkpoint's; `max_tokens` is the size of a batch. Raises
-        `UserError` for whatever is missing or does not belong to the checkpoint.
+        `data` (the binarized folder), `dictionary` (its dict.txt) and `sentencepiece_model` are where the
+        run recorded them unless they are given; `precision` None is the checkpoint's; `max_tokens` is the
+        size of a batch. Raises `UserError` for whatever is missing or does not belong to the checkpoint.
         """
-        files = files or Overrides()
         run = find_run(path)
         checkpoint = read_checkpoint(run.checkpoint)
-        data = data_folder(run, checkpoint, files.data)
-        dictionary, dictionary_path = dictionary_of(run, checkpoint, data, files.dictionary)
-        model_path = sentencepiece_model_of(data, files.sentencepiece_model)
+        folder = data_folder(run, checkpoint, data)
+        symbols, dictionary_path = dictionary_of(run, checkpoint, folder, dictionary)
+        model_path = sentencepiece_model_of(folder, sentencepiece_model)
+        apostrophes = folder.normalize_apostrophes
         return cls(
-            Network(checkpoint, dictionary, device=device, precision=precision, max_tokens=max_tokens),
-            Encoder(str(model_path), str(dictionary_path), normalize_apostrophes=data.normalize_apostrophes),
+            Network(checkpoint, symbols, device=device, precision=precision, max_tokens=max_tokens),
+            Encoder(str(model_path), str(dictionary_path), normalize_apostrophes=apostrophes),
             InputFormat.of(checkpoint),
-            class_names_of(checkpoint, data),
-            pairs=data.pairs,
+            class_names_of(checkpoint, folder),
+            pairs=folder.pairs,
         )
 
     def predict(self, texts: Iterable[Text], *, progress: str | None = None) -> list[Prediction]:
@@ -134,9 +135,3 @@ class SentenceClassifier:
         # The newline at the end keeps a last empty line.
         encoded = self.encoder(Block("text", 1, content + b"\n", len(content)))
         return np.split(encoded.ids.astype(np.int64), np.cumsum(encoded.sizes)[:-1])
-
-
-def overrides(data: str | None, dictionary: str | None, sentencepiece_model: str | None) -> Overrides:
-    """`Overrides` from the values of flags."""
-    paths = [Path(name) if name else None for name in (data, dictionary, sentencepiece_model)]
-    return Overrides(*paths)

@@ -89,11 +89,12 @@ def run(args: argparse.Namespace) -> None:
         _one_checkpoint_a_folder(runs)
     overlap = read_overlap(args.dedup, args.split, notion=args.duplicates) if args.dedup else None
     answered = [answer(run, args) for run in runs]
+    check_same_examples(answered)
+    kept_N = kept(answered[0], overlap)
+    groups = measure(answered, kept_N, args.draws)
     if args.write_predictions:
         for answers in answered:
             write_predictions(answers, args.split)
-    kept_N = kept(answered[0], overlap)
-    groups = measure(answered, kept_N, args.draws)
     report = {
         "split": args.split,
         "examples": int(kept_N.sum()),
@@ -119,12 +120,12 @@ def answer(run: Run, args: argparse.Namespace) -> Answered:
 
     checkpoint = read_checkpoint(run.checkpoint)
     trained_on = data_folder(run, checkpoint)
-    data = data_folder(run, checkpoint, Path(args.data)) if args.data else trained_on
+    data = data_folder(run, checkpoint, args.data) if args.data else trained_on
     if not data.exists:
         raise UserError(
             f"{data.path}: no such folder, which {run.name} was trained on; name data with --data"
         )
-    dictionary, _ = dictionary_of(run, checkpoint, data, Path(args.dict) if args.dict else None)
+    dictionary, _ = dictionary_of(run, checkpoint, data, args.dict)
     classes = class_names_of(checkpoint, trained_on if trained_on.exists else data)
     examples = read_split(checkpoint, dictionary, classes, data.path, args.split)
     network = Network(
@@ -132,6 +133,17 @@ def answer(run: Run, args: argparse.Namespace) -> Answered:
     )
     answers_NK = probabilities(network.logits(examples.rows, progress=run.name))
     return Answered(run, classes, examples.gold, answers_NK)
+
+
+def check_same_examples(answered: list[Answered]) -> None:
+    """Raise `UserError` where the true classes differ: the runs' own data folders may."""
+    first, *others = [np.array(answers.classes)[answers.gold] for answers in answered]
+    for answers, gold_N in zip(answered[1:], others, strict=True):
+        if not np.array_equal(first, gold_N):
+            raise UserError(
+                f"{answers.run.name} and {answered[0].run.name} have other examples in their data; "
+                "name the data to evaluate them on with --data"
+            )
 
 
 def kept(answers: Answered, overlap: Overlap | None) -> NDArray[np.bool_]:

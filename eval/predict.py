@@ -82,11 +82,13 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> None:
     """The command: load, then answer block by block."""
     _check(args)
-    from .classifier import SentenceClassifier, overrides
+    from .classifier import SentenceClassifier
 
     classifier = SentenceClassifier.from_run(
         args.checkpoint,
-        files=overrides(args.data, args.dict, args.sentencepiece_model),
+        data=args.data,
+        dictionary=args.dict,
+        sentencepiece_model=args.sentencepiece_model,
         device=args.device,
         precision=args.precision,
         max_tokens=args.max_tokens,

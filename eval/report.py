@@ -134,7 +134,7 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
 def _class_table(scores: Scores) -> str:
     rows = []
     for name, row, counts in zip(scores.classes, per_class(scores.matrix), scores.matrix, strict=True):
-        shares = [f"{row[key]:.4f}" for key in ("precision", "recall", "f1")]
+        shares = [f"{row[key]:.3f}" for key in ("precision", "recall", "f1")]
         rows.append([name, *shares, f"{row['support']:,}", *(f"{int(n):,}" for n in counts)])
     predicted = [f"predicted {name}" for name in scores.classes]
     return markdown(["true class", "precision", "recall", "F1", "examples", *predicted], rows)
@@ -148,7 +148,7 @@ def _cell(name: str, interval: Interval) -> str:
 def _number(name: str, value: float | None) -> str:
     if value is None or math.isnan(value):
         return "–"
-    return f"{value:.2f}" if name == "accuracy" else f"{value:.4f}"
+    return f"{value:.2f}" if name == "accuracy" else f"{value:.3f}"
 
 
 def _finite(value: float) -> float | None:

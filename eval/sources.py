@@ -1,13 +1,14 @@
 """The files that belong to a checkpoint: dictionary, SentencePiece model, class names.
 
-A run's manifest names its data folder, and the folder's `preprocess.json` the SentencePiece model. Each
-is overruled by a flag, and each must be what the checkpoint was trained with, where a digest is recorded.
+A run's manifest names its data folder, and the folder's `preprocess.json` the SentencePiece model. The
+user may name others; each must be what the checkpoint was trained with, where a digest is recorded.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,8 @@ from .runs import Run
 DICTIONARY = "input0/dict.txt"
 CLONE = Path(__file__).resolve().parents[1]
 
-
-@dataclass(frozen=True)
-class Overrides:
-    """Paths that the user names; None: what the run recorded."""
-
-    data: Path | None = None
-    dictionary: Path | None = None
-    sentencepiece_model: Path | None = None
+Place = str | os.PathLike[str] | None
+"""A path that the user gives; None: what the run recorded."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +67,10 @@ class DataFolder:
         return self.report.get("sha256", {}).get(path)
 
 
-def data_folder(run: Run, checkpoint: Checkpoint | None, given: Path | None = None) -> DataFolder:
+def data_folder(run: Run, checkpoint: Checkpoint | None, given: Place = None) -> DataFolder:
     """The folder that the user, the manifest or the checkpoint names."""
     if given is not None:
+        given = Path(given)
         if not given.is_dir():
             raise UserError(f"{given}: no such folder; --data is the binarized data of the run")
         return DataFolder(given, read_report(given))
@@ -106,10 +102,10 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 
 def dictionary_of(
-    run: Run, checkpoint: Checkpoint, data: DataFolder, given: Path | None = None
+    run: Run, checkpoint: Checkpoint, data: DataFolder, given: Place = None
 ) -> tuple[Dictionary, Path]:
     """The dictionary of the text, `<mask>` included, and its file; refused unless it is the checkpoint's."""
-    path = given or data.dictionary
+    path = Path(given or data.dictionary)
     if not path.is_file():
         raise UserError(
             f"{path}: no such file; name with --dict the one that {checkpoint.path} was trained with"
@@ -130,14 +126,14 @@ def dictionary_of(
     return dictionary, path
 
 
-def sentencepiece_model_of(data: DataFolder, given: Path | None = None) -> Path:
+def sentencepiece_model_of(data: DataFolder, given: Place = None) -> Path:
     """The SentencePiece model; refused where it is not the one that the data were made with."""
     recorded = data.option("sentencepiece_model")
     if given is None and recorded is None:
         raise UserError(
             f"{data.path / REPORT}: does not name a SentencePiece model; name it with --sentencepiece-model"
         )
-    path = given or resolve(recorded)
+    path = Path(given or resolve(recorded))
     if not path.is_file():
         raise UserError(f"{path}: no such SentencePiece model; name it with --sentencepiece-model")
     digest = data.digest(recorded) if recorded else None

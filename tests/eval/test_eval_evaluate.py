@@ -145,6 +145,16 @@ def test_groups_are_not_mixed(sweep, house, tmp_path):
     ]
 
 
+def test_runs_of_other_data(house, tmp_path, capsys):
+    (tmp_path / "other").mkdir()
+    data = make_data(tmp_path / "other", pairs=True)
+    make_run(data, tmp_path / "runs/fairseq/random/seed2", seed=2)
+    (data / "label/dict.txt").write_text("pos 20\nneg 20\n")
+    shutil.copytree(house.run, tmp_path / "runs/fairseq/random/seed1")
+    message = fails(capsys, "evaluate", "--checkpoint", tmp_path / "runs")
+    assert "have other examples in their data" in message
+
+
 def test_pairs(tmp_path):
     make_run(make_data(tmp_path, pairs=True), tmp_path / "run")
     assert evaluated(tmp_path, tmp_path / "run")["examples"] == 31

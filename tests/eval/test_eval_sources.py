@@ -12,7 +12,6 @@ from common.errors import UserError
 from eval import SentenceClassifier
 from eval.checkpoint import read_checkpoint
 from eval.runs import find_run, find_runs
-from eval.sources import Overrides
 from fairseq_plugin.checkpoints import load_checkpoint
 
 
@@ -26,13 +25,13 @@ def test_another_dictionary_is_refused(house, tmp_path):
     lines = (house.root / "dict.txt").read_text("utf-8").splitlines(keepends=True)
     (tmp_path / "dict.txt").write_text("".join([lines[1], lines[0], *lines[2:]]), "utf-8")
     with pytest.raises(UserError, match=r"dict\.txt: not the dictionary that .*--dict"):
-        SentenceClassifier.from_run(house.run, files=Overrides(dictionary=tmp_path / "dict.txt"))
+        SentenceClassifier.from_run(house.run, dictionary=tmp_path / "dict.txt")
 
 
 def test_another_sentencepiece_model_is_refused(house, tmp_path):
     (tmp_path / "other.model").write_bytes((house.root / "spm.model").read_bytes() + b"\0")
     with pytest.raises(UserError, match=r"other\.model: not the SentencePiece model that"):
-        SentenceClassifier.from_run(house.run, files=Overrides(sentencepiece_model=tmp_path / "other.model"))
+        SentenceClassifier.from_run(house.run, sentencepiece_model=tmp_path / "other.model")
 
 
 def test_run_without_its_data_folder(house, copied_run, tmp_path):
@@ -40,9 +39,9 @@ def test_run_without_its_data_folder(house, copied_run, tmp_path):
     with pytest.raises(UserError, match="--dict"):
         SentenceClassifier.from_run(copied_run)
     with pytest.raises(UserError, match="--sentencepiece-model"):
-        SentenceClassifier.from_run(copied_run, files=Overrides(dictionary=house.root / "dict.txt"))
-    files = Overrides(dictionary=house.root / "dict.txt", sentencepiece_model=house.root / "spm.model")
-    moved = SentenceClassifier.from_run(copied_run, files=files)
+        SentenceClassifier.from_run(copied_run, dictionary=house.root / "dict.txt")
+    files = {"dictionary": house.root / "dict.txt", "sentencepiece_model": str(house.root / "spm.model")}
+    moved = SentenceClassifier.from_run(copied_run, **files)
     assert moved.classes == ["neg", "pos"]
     assert moved.predict(house.texts) == SentenceClassifier.from_run(house.run).predict(house.texts)
 
