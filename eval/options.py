@@ -16,7 +16,9 @@ def add_checkpoint_files(parser: argparse.ArgumentParser) -> None:
 def add_engine(parser: argparse.ArgumentParser) -> None:
     """How the network computes."""
     group = parser.add_argument_group("computation")
-    group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(%(default)s)")
+    group.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute (%(default)s)"
+    )
     group.add_argument(
         "--precision", choices=("auto", "fp32", "bf16"), help="of the matrix products (default: as trained)"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common import manifest
@@ -20,6 +20,8 @@ class Run:
 
     checkpoint: Path
     manifest: manifest.Manifest | None
+    named_by_path: bool = False
+    """Two sweeps may have runs of one name: then all are called after their folders."""
 
     @property
     def folder(self) -> Path:
@@ -28,8 +30,12 @@ class Run:
 
     @property
     def group(self) -> str:
-        """`arm/init`, within which runs differ by their seed alone; empty without manifest."""
-        return f"{self.manifest['arm']}/{self.manifest['init']}" if self.manifest else ""
+        """`arm/init`, or its path: within it runs differ by their seed alone. Empty without manifest."""
+        if self.manifest is None:
+            return ""
+        if self.named_by_path:
+            return str(self.folder.parent)
+        return f"{self.manifest['arm']}/{self.manifest['init']}"
 
     @property
     def name(self) -> str:
@@ -60,6 +66,8 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
         if (resolved := run.checkpoint.resolve()) in seen:
             raise UserError(f"{run.checkpoint}: named twice; name each checkpoint once")
         seen.add(resolved)
+    if len({run.name for run in runs}) < len(runs):
+        return [replace(run, named_by_path=True) for run in runs]
     return runs
 
 

@@ -109,6 +109,14 @@ def test_folder_of_runs(house, tmp_path, capsys):
         find_runs([tmp_path, tmp_path / "fairseq/random/seed1/checkpoint_best.pt"])
 
 
+def test_two_sweeps_with_the_same_names(house, tmp_path):
+    for sweep in ("a", "b"):
+        shutil.copytree(house.run, tmp_path / sweep / "fairseq/random/seed1")
+    runs = find_runs([tmp_path / "a", tmp_path / "b"])
+    assert [run.group for run in runs] == [str(tmp_path / sweep / "fairseq/random") for sweep in ("a", "b")]
+    assert [run.name for run in runs] == [f"{run.group}/seed1" for run in runs]
+
+
 def test_more_logits_than_labels_get_names(tmp_path):
     data = write_data(tmp_path / "data")
     make_run(data, tmp_path / "run", "--num-classes", "3")
