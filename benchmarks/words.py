@@ -15,7 +15,7 @@ OURS_ONLY = ("--precision", "--encoder", "--keep-eos")
 """Flags of our recipes that stock fairseq does not have."""
 STOCK = {
     "sentence_classification": {"--task": "sentence_prediction", "--criterion": "sentence_prediction"},
-    "masked_lm": {},
+    "masked_lm": {"--criterion": "masked_lm"},
 }
 """Our task -> what stock fairseq calls it."""
 NOTHING_BUT_UPDATES = {"--disable-validation": "", "--no-save": ""}
