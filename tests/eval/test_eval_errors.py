@@ -86,17 +86,43 @@ def test_command(house, copied_run, tmp_path, capsys):
     assert main(["errors", "--checkpoint", str(copied_run), "--text", str(short), "--output", str(page)]) == 1
 
 
-def test_in_a_browser(tmp_path):
-    """Most confident mistake first, every text as it was written."""
+def in_browser(path, changes=None):
+    """The page's DOM after the controls were set."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if not chromium:
         pytest.skip("no Chromium here")
-    page = tmp_path / "errors.html"
-    page.write_text(render(data()), encoding="utf-8")
-    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    done = subprocess.run([*command, f"file://{page}"], capture_output=True, text=True, timeout=120)
-    main_part = re.search(r"<main.*?</main>", done.stdout, re.S)[0]
-    assert main_part.count("<article>") == 1
-    assert "&lt;/script&gt;&lt;b&gt;gras&lt;/b&gt; &amp; beau" in main_part
-    assert "85.0 %" in main_part
-    assert "they disagree on 1" in done.stdout
+    script = f"""<script>for (const [id, value] of Object.entries({json.dumps(changes or {})})) {{
+        document.getElementById(id).value = value;
+        document.getElementById(id).dispatchEvent(new Event("input"));
+    }}</script></body>"""
+    path.write_text(render(data()).replace("</body>", script), encoding="utf-8")
+    command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", f"file://{path}"]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def test_in_a_browser(tmp_path):
+    page = in_browser(tmp_path / "errors.html")
+    shown = re.search(r"<main.*?</main>", page, re.S)[0]
+    assert shown.count("<article>") == 1
+    assert "&lt;/script&gt;&lt;b&gt;gras&lt;/b&gt; &amp; beau" in shown
+    assert "85.0 %" in shown
+    assert "they disagree on 1" in page
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines"),
+    [
+        ({"show": "all"}, [1, 2, 3, 4]),
+        ({"show": "split"}, [3]),
+        ({"show": "right"}, [3, 4, 1]),  # probabilities 0.6, 0.75, 0.8
+        ({"show": "wrong", "run": "0"}, [2, 3]),
+        ({"show": "all", "gold": "0"}, [2, 4]),
+        ({"show": "all", "predicted": "0"}, [4]),
+        ({"show": "all", "search": "MOTS"}, [3, 4]),
+    ],
+    ids=str,
+)
+def test_controls(tmp_path, changes, lines):
+    page = in_browser(tmp_path / "errors.html", changes)
+    assert [int(n) for n in re.findall(r'class="note">line (\d+)', page)] == lines
+    assert page.count("<mark>") == (2 if "search" in changes else 0)
