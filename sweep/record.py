@@ -21,14 +21,17 @@ from .recipes import Recipe
 
 PACKAGES = ("fairseq-fixed", "fairseq", "torch", "numpy", "omegaconf", "hydra-core", "tensorboard")
 PROBE = "import torch.cuda as c; [print(c.get_device_name(i)) for i in range(c.device_count())]"
+RUN_BYTES = 3 << 30
+"""Memory to allow for a run: its peak is half of that (results/benchmarks)."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where runs are made: GPUs to use (none for a CPU run), threads of each run."""
+    """Where runs are made: GPUs to use (none for a CPU run), threads of each run, runs at a time."""
 
     gpus: tuple[str, ...]
     threads: int
+    slots: int = 1
 
     @property
     def cpu(self) -> bool:
@@ -44,13 +47,23 @@ class Machine:
         return names[slot % len(self.gpus)]
 
 
-def machine(device: str, jobs: int = 1) -> Machine:
-    """Look at this machine; raises `UserError` where `device` is cuda and there is none."""
+def machine(device: str, jobs: int | None = 1, runs: int = 1) -> Machine:
+    """Look at this machine for `runs` runs, `jobs` at a time; None leaves that to the machine.
+
+    Then a GPU gets one run, and a CPU one for each core, as its memory allows: two runs of one thread
+    are a third to a half faster than one after the other with two, whose threads wait for each other.
+
+    Raises `UserError` where `device` is cuda and there is none.
+    """
     gpus = () if device == "cpu" else _gpus()
     if device == "cuda" and not gpus:
         raise UserError("--device cuda: PyTorch sees no GPU here; check nvidia-smi, or take --device cpu")
-    threads = os.environ.get("OMP_NUM_THREADS", "")
-    return Machine(gpus, int(threads) if threads.isdigit() and int(threads) else max(1, _cores() // jobs))
+    words = os.environ.get("OMP_NUM_THREADS", "")
+    threads = int(words) if words.isdigit() else 0
+    if jobs is None:
+        jobs = len(gpus) or min(_cores() // max(1, threads), _memory_bytes() // RUN_BYTES)
+    slots = max(1, min(jobs, runs))
+    return Machine(gpus, threads or max(1, _cores() // slots), slots)
 
 
 def static(where: Machine) -> dict[str, Any]:
@@ -63,7 +76,7 @@ def static(where: Machine) -> dict[str, Any]:
             "cpu": _cpu_model(),
             "cores": _cores(),
             "threads": where.threads,
-            "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "memory_bytes": _memory_bytes(),
             "gpu": where.gpus[0] if where.gpus else None,
         },
     }
@@ -111,6 +124,10 @@ def _packages() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _cores() -> int:

@@ -73,8 +73,8 @@ class TrainSettings(Settings):
     """Name of each initialisation -> its checkpoint, None for random weights."""
     seeds: tuple[int, ...]
     arm: str
-    jobs: int
-    """Runs at a time."""
+    jobs: int | None
+    """Runs at a time; None for as many as suit the machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ def train_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSett
     add("arm", "fairseq", "first folder below OUT")
     add("recipe", "reference", "hyper-parameters: a name in sweep/recipes/ or a file of flags, one a line")
     add("out", "runs", "folder of the runs")
-    add("jobs", "1", "runs at a time; they share the cores")
+    add("jobs", "auto", "runs at a time, which share the cores; auto: one for each core, or for each GPU")
     add("device", "auto", "auto, cpu or cuda; auto takes a GPU where there is one")
     options, passthrough = _parse(parser, argv)
     return TrainSettings(
@@ -107,7 +107,7 @@ def train_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSett
         inits=_inits(_words(options.inits), options.pretrained),
         seeds=_seeds(_words(options.seeds)),
         arm=_name("--arm", options.arm),
-        jobs=_integer("--jobs", options.jobs, minimum=1),
+        jobs=None if options.jobs == "auto" else _integer("--jobs", options.jobs, minimum=1),
     )
 
 

@@ -23,8 +23,7 @@ def train(settings: TrainSettings, trainer: Sequence[str] = command.TRAINER) -> 
         if checkpoint is not None:
             inputs.require_checkpoint(checkpoint, "--pretrained" if init == "pretrained" else "--inits")
     inputs.require_writable(settings.out)
-    slots = min(settings.jobs, len(settings.inits) * len(settings.seeds))
-    machine = record.machine(settings.device, slots)
+    machine = record.machine(settings.device, settings.jobs, len(settings.inits) * len(settings.seeds))
 
     data = inputs.fingerprint_data(settings.data, files)
     checkpoints = {init: inputs.fingerprint_checkpoint(path) for init, path in settings.inits.items()}
@@ -52,7 +51,7 @@ def train(settings: TrainSettings, trainer: Sequence[str] = command.TRAINER) -> 
         report.plan_table(jobs)
         static = record.static(machine)
         runner = Runner(
-            slots=slots,
+            slots=machine.slots,
             machine=machine,
             recipe=recipe,
             record=lambda job: record.describe(job, recipe) | identity(job.planned.run.init) | static,

@@ -11,10 +11,29 @@ from sweep import ROOT, record
 def test_threads_are_shared_out(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(record, "_cores", lambda: 8)
-    assert record.machine("cpu", jobs=3).threads == 2
-    assert record.machine("cpu", jobs=16).threads == 1
+    assert record.machine("cpu", jobs=3, runs=6) == record.Machine((), threads=2, slots=3)
+    assert record.machine("cpu", jobs=16, runs=16).threads == 1
+    assert record.machine("cpu", jobs=16, runs=2) == record.Machine((), threads=4, slots=2)
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert record.machine("cpu", jobs=3).threads == 5
+    assert record.machine("cpu", jobs=3, runs=6).threads == 5
+
+
+@pytest.mark.parametrize(
+    ("cores", "gigabytes", "threads", "runs", "slots"),
+    [(2, 24, "", 6, 2), (2, 24, "2", 6, 1), (64, 24, "", 6, 6), (64, 10, "", 6, 3), (1, 1, "", 6, 1)],
+    ids=["a run a core", "threads as asked", "no more than runs", "as memory allows", "at least one"],
+)
+def test_jobs_that_suit_the_machine(monkeypatch, cores, gigabytes, threads, runs, slots):
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    monkeypatch.setattr(record, "_cores", lambda: cores)
+    monkeypatch.setattr(record, "_memory_bytes", lambda: gigabytes << 30)
+    assert record.machine("cpu", jobs=None, runs=runs).slots == slots
+
+
+def test_a_run_a_gpu(monkeypatch):
+    monkeypatch.setattr(record, "_gpus", lambda: ("A", "B"))
+    assert record.machine("auto", jobs=None, runs=6).slots == 2
+    assert record.machine("auto", jobs=4, runs=6).slots == 4
 
 
 def test_a_cpu_run_sees_no_gpu():
