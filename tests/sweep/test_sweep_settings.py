@@ -14,7 +14,7 @@ def test_defaults_need_only_data_and_a_checkpoint():
         "fairseq",
         "reference",
         Path("runs"),
-        1,
+        None,
     )
     assert settings.passthrough == ()
 
