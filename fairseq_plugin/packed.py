@@ -63,8 +63,8 @@ class PackedTransformerEncoder(TransformerEncoder):
     def first_tokens(self, src_tokens: Tensor) -> Tensor:
         """Features of the first token of each sentence, `<s>`: (B, L) -> (B, 1, C).
 
-        All that a classifier reads. The last layer computes nothing else, a sixth of the work of
-        four layers less, with the same result.
+        All that a classifier reads. The last layer computes nothing else (see `attend_from_first`),
+        which of four layers' work leaves little more than three's, with the same result.
         """
         packing = Packing(src_tokens, self.padding_idx)
         x_TC = self.embed(src_tokens, packing)
