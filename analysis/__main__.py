@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from common.errors import one_line_errors
 
+from . import cli_showing, cli_statistics
 from .cli_options import (
     EXAMPLES,
     add_choice,
@@ -19,9 +20,6 @@ from .cli_options import (
     choice,
     selected_runs,
 )
-from .cli_statistics import register
-from .figures import FORMATS as FIGURE_FORMATS
-from .figures import draw_curves, save_figure
 from .load import read_runs
 from .runs import find_runs
 from .tables import list_runs, table1, table2
@@ -56,14 +54,6 @@ def _tables(options: argparse.Namespace) -> None:
     print(render(tables, options.format), end="")
 
 
-def _figures(options: argparse.Namespace) -> None:
-    table = read_runs(selected_runs(options))
-    figure = draw_curves(table, options.metric, ddof=options.ddof, chance=options.chance)
-    for fmt in options.format:
-        path = save_figure(figure, options.output_dir, f"{options.metric}_per_epoch", fmt)
-        print(f"wrote {path}", file=sys.stderr)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m analysis",
@@ -83,15 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     add_format(tables)
     tables.add_argument("--output-dir", metavar="DIR", help="also write both tables here, in every format")
 
-    figures = add_command(commands, "figures", _figures, "valid and test per epoch, every run and the mean")
-    add_selection(figures)
-    add_ddof(figures)
-    figures.add_argument("--output-dir", metavar="DIR", required=True, help="folder for the figures")
-    figures.add_argument(
-        "--format", nargs="+", choices=FIGURE_FORMATS, default=["png"], help="of the files (png)"
-    )
-    figures.add_argument("--chance", type=float, help="draw a line at the score of guessing")
-    register(commands)
+    cli_showing.register(commands)
+    cli_statistics.register(commands)
     return parser
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from common.files import atomic_open
-
+from .figure_style import Style, finish, legend_below, literal, styles, whole_numbers, wrap
 from .long_table import RUN
 from .metrics import label
 from .runs import count
@@ -17,16 +14,12 @@ from .stats import at_validations, per_epoch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.figure import Figure
 
-FORMATS = ("png", "svg", "pdf")
 SUBSETS = ("valid", "test")
-# Okabe and Ito's colours, told apart by colour-blind readers (https://jfly.uni-koeln.de/color/); line
-# styles and markers differ as well, for print without colour. Yellow is left out: too faint on white.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-LINE_STYLES = ("-", "--", "-.", ":")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 PANEL_INCHES = (4.4, 3.8)
+MOST_BANDS = 3
+"""More groups than this in a panel, and bands hide each other: each mean gets bars instead."""
 
 
 def draw_curves(
@@ -34,8 +27,9 @@ def draw_curves(
 ) -> Figure:
     """`metric` after each epoch: a row of panels for each arm, valid on the left and test on the right.
 
-    Thin lines are seeds, the thick one is their mean, the band one standard deviation (`ddof`) to each
-    side. All panels have the same scale. Raises `UserError` where no run has `metric` on valid or on test.
+    Thin lines are seeds, the thick one is their mean, the band (of more than three groups: the bar) one
+    standard deviation (`ddof`) to each side. All panels have the same scale. Raises `UserError` where no run
+    has `metric` on valid or on test.
     """
     from matplotlib.figure import Figure  # here, so that `import analysis` stays quick
 
@@ -43,82 +37,59 @@ def draw_curves(
     means = {subset: per_epoch(table, metric, subset=subset, ddof=ddof) for subset in SUBSETS}
     pooled = pd.concat(values.values())
     arms = list(dict.fromkeys(pooled["arm"]))
-    styles = {init: _style(index) for index, init in enumerate(sorted(set(pooled["init"])))}
+    style_of = styles(sorted(set(pooled["init"])))
 
     width, height = PANEL_INCHES
     figure = Figure(figsize=(width * len(SUBSETS), height * len(arms)), layout="constrained")
     rows = figure.subfigures(len(arms), 1, squeeze=False)[:, 0]
     for row, arm in zip(rows, arms, strict=True):
+        bars = pooled.loc[pooled["arm"] == arm, "init"].nunique() > MOST_BANDS
         panels = row.subplots(1, len(SUBSETS))
         for panel, subset in zip(panels, SUBSETS, strict=True):
-            _draw_seeds(panel, _of(arm, values[subset]), styles)
-            _draw_means(panel, _of(arm, means[subset]), styles)
+            _draw_seeds(panel, _of(arm, values[subset]), style_of)
+            _draw_means(panel, _of(arm, means[subset]), style_of, bars=bars)
             if chance is not None:
                 panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=f"chance ({chance:g})")
-            _finish(panel, f"{arm}: {subset}", label(metric))
-        _draw_legend(row, ddof)
+            _label(panel, wrap(f"{arm}: {subset}", 40), label(metric))
+        spread = "bar" if bars else "band"
+        legend_below(row, f"thick: mean over seeds, {spread}: ± std (ddof {ddof}), thin: one seed")
     _share_scale(figure)
     return figure
 
 
-def save_figure(figure: Figure, folder: str | os.PathLike[str], name: str, fmt: str = "png") -> Path:
-    """Write `folder/name.fmt` atomically; the same figure gives the same bytes each time."""
-    from matplotlib import rc_context
-
-    path = Path(folder) / f"{name}.{fmt}"
-    date = {"svg": "Date", "pdf": "CreationDate"}.get(fmt)
-    with rc_context({"svg.hashsalt": name}), atomic_open(path, "wb") as stream:
-        figure.savefig(stream, format=fmt, dpi=200, metadata={date: None} if date else None)
-    return path
-
-
-def _draw_seeds(panel: Axes, values: pd.DataFrame, styles: dict[str, dict]) -> None:
+def _draw_seeds(panel: Axes, values: pd.DataFrame, style_of: dict[str, Style]) -> None:
     for (_, init, _), run in values.groupby(RUN):
         panel.plot(
-            run["epoch"], run["value"], color=styles[init]["color"], linestyle=styles[init]["linestyle"],
+            run["epoch"], run["value"], color=style_of[init]["color"], linestyle=style_of[init]["linestyle"],
             linewidth=0.8, alpha=0.5,
         )  # fmt: skip
 
 
-def _draw_means(panel: Axes, means: pd.DataFrame, styles: dict[str, dict]) -> None:
-    for init, curve in means.groupby("init"):
+def _draw_means(panel: Axes, means: pd.DataFrame, style_of: dict[str, Style], *, bars: bool) -> None:
+    groups = list(means.groupby("init"))
+    for index, (init, curve) in enumerate(groups):
         seeds = count(curve["n"].max(), "seed")
+        # Bars side by side: a few hundredths of an epoch apart.
+        shift = 0.06 * (index - (len(groups) - 1) / 2) if bars else 0.0
+        epochs, color = curve["epoch"] + shift, style_of[init]["color"]
         panel.plot(
-            curve["epoch"], curve["mean"], label=f"{init} ({seeds})", linewidth=2.2, markersize=5,
-            **styles[init],
+            epochs, curve["mean"], label=wrap(f"{init} ({seeds})"), linewidth=2.2, markersize=5,
+            **style_of[init],
         )  # fmt: skip
         low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
-        color = styles[init]["color"]
-        if len(curve) > 1:
-            panel.fill_between(curve["epoch"], low, high, color=color, alpha=0.15, linewidth=0)
+        if len(curve) > 1 and not bars:
+            panel.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
         else:  # a band needs two epochs
-            panel.vlines(curve["epoch"], low, high, color=color, linewidth=1.2)
+            panel.vlines(epochs, low, high, color=color, linewidth=1.2)
 
 
-def _finish(panel: Axes, title: str, quantity: str) -> None:
-    from matplotlib.ticker import MaxNLocator
-
+def _label(panel: Axes, title: str, quantity: str) -> None:
     panel.set_title(title)
     panel.set_xlabel("epoch")
-    panel.set_ylabel(quantity)
+    panel.set_ylabel(literal(quantity))
     panel.label_outer()
-    panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    panel.grid(axis="y", color="0.9")
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_legend(row: SubFigure, ddof: int) -> None:
-    """Below the panels, so that it never covers a curve; each entry once."""
-    entries = {
-        text: line
-        for panel in row.axes
-        for line, text in zip(*panel.get_legend_handles_labels(), strict=True)
-    }
-    row.legend(
-        entries.values(), entries.keys(), loc="outside lower center", ncols=3, handlelength=4, frameon=False,
-        title=f"thick: mean over seeds, band: ± std (ddof {ddof}), thin: one seed",
-    )  # fmt: skip
+    whole_numbers(panel)
+    finish(panel)
 
 
 def _share_scale(figure: Figure) -> None:
@@ -126,14 +97,6 @@ def _share_scale(figure: Figure) -> None:
     limits = [panel.get_ylim() for panel in figure.axes]
     for panel in figure.axes:
         panel.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
-
-
-def _style(index: int) -> dict[str, str]:
-    return {
-        "color": COLORS[index % len(COLORS)],
-        "linestyle": LINE_STYLES[index % len(LINE_STYLES)],
-        "marker": MARKERS[index % len(MARKERS)],
-    }
 
 
 def _of(arm: str, frame: pd.DataFrame) -> pd.DataFrame:

@@ -13,12 +13,16 @@ from analysis.__main__ import main
 ROOT = Path(__file__).parents[2]
 WITHOUT_TORCH = """
 import sys
-for name in ("torch", "fairseq", "tensorflow"):
-    sys.modules[name] = None  # makes an import of it fail
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "fairseq", "tensorflow"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
 from analysis.__main__ import main
 assert "matplotlib" not in sys.modules
 runs, output = sys.argv[1:]
 codes = [main(["tables", runs]), main(["figures", runs, "--output-dir", output]), main(["runs", runs])]
+codes += [main(["report", runs, "--output", output + "/report.html"]), main(["watch", runs, "--once"])]
 sys.exit(max(codes))
 """
 
@@ -84,7 +88,7 @@ def test_mistakes_are_one_line(runs, capsys, arguments, message):
     assert message in errors[0]
 
 
-@pytest.mark.parametrize("command", ["runs", "tables", "figures"])
+@pytest.mark.parametrize("command", ["runs", "tables", "figures", "report", "watch"])
 def test_help_has_examples(command, capsys):
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from run_trees import write_run
 
-from analysis.figures import draw_curves, save_figure
+from analysis.figure_style import save_figure
+from analysis.figures import draw_curves
 from analysis.load import load_runs
 
 
