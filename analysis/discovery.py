@@ -198,7 +198,8 @@ def _prefer_events(found: Iterable[Found]) -> list[Found]:
     for run in found:
         covered = run.folder in around or (run.name and (run.name.arm, run.name.init, run.name.seed) in names)
         logs = tuple(log for log in run.logs if log.kind == "events" or not covered)
-        dropped += len(run.logs) - len(logs)
+        if run.name is not None:  # the trainer's log in a run folder is no export
+            dropped += len(run.logs) - len(logs)
         if logs or run.name is None:
             kept.append(Found(run.folder, run.name, logs))
     if dropped:
