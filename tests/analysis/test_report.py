@@ -1,0 +1,215 @@
+"""The report: its numbers are those of the frames, it loads nothing, and data stays data."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from answer_files import write_answers
+from run_trees import write_manifest, write_run
+
+from analysis.__main__ import main
+from analysis.findings import Rule, gather
+from analysis.report import render_report
+from analysis.report_runs import group_facts
+from analysis.runs import find_runs
+from analysis.tables import table1
+from analysis.writers import render
+from common.errors import UserError
+
+EVIL = "x</script><script>alert(1)</script><img src=http://evil.example onerror=alert(2)>\"'&$title"
+VOID = {"meta", "img", "input", "br"}
+LOADING = {"src", "srcset", "poster", "action", "formaction", "background", "data"}
+
+
+class Page(HTMLParser):
+    """The elements of a page, which must be closed in order; the text of scripts and tables."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.scripts, self.tables, self.ids = [], [], [], {}, []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.elements.append((tag, attributes))
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.rows = self.tables[attributes["id"]] = []
+        elif tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+        elif tag == "script":
+            self.scripts.append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self.ids += [value for key, value in attrs if key == "id"]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+        elif self.open and self.open[-1] == "script":
+            self.scripts[-1] += data
+
+
+def page_of(root, **more):
+    findings = gather(find_runs(root), Rule(), **more)
+    return Page(render_report(findings)), findings
+
+
+def test_embedded_curves_are_the_logged_values(runs):
+    page, findings = page_of(runs)
+    content = json.loads(page.scripts[0])
+    assert [metric["name"] for metric in content["metrics"]] == ["accuracy"]
+    assert content["subsets"] == ["valid", "test"]
+    drawn = {
+        (run["group"], run["seed"], subset, epoch): value
+        for run in content["runs"]
+        for subset, curve in run["curves"]["accuracy"].items()
+        for epoch, value in curve
+    }
+    logged = {
+        (f"{row.arm}/{row.init}", row.seed, row.subset, row.epoch): row.value
+        for row in findings.table.itertuples()
+    }
+    assert drawn == logged
+    assert len(drawn) == 6 * 3 * 2
+
+
+def test_tables_have_the_cells_of_the_markdown(runs):
+    page, findings = page_of(runs)
+    lines = [line for line in render([table1(findings.table)]).splitlines() if line.startswith("|")]
+    markdown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "---" not in line]
+    assert page.tables["table-table1"] == markdown
+    assert {"table-table2", "table-seeds", "table-comparison", "table-plan", "table-expected"} <= set(
+        page.tables
+    )
+
+
+def test_nothing_is_loaded_and_only_our_script_may_run(runs):
+    page, _ = page_of(runs)
+    for _, attributes in page.elements:
+        for name, value in attributes.items():
+            assert name not in LOADING or (value or "").startswith("data:"), (name, value)
+            assert not name.startswith("on")
+            assert name != "href" or value.startswith(("#", "data:"))
+    assert len(page.ids) == len(set(page.ids))
+    policy = next(a["content"] for t, a in page.elements if t == "meta" and "http-equiv" in a)
+    digest = base64.b64encode(hashlib.sha256(page.scripts[1].encode()).digest()).decode()
+    assert "default-src 'none'" in policy
+    assert f"script-src 'sha256-{digest}'" in policy
+
+
+def test_names_from_files_stay_text(tmp_path):
+    for seed in (1, 2):
+        write_run(
+            tmp_path, "random", seed, [50.0, 60.0 + seed], [51.0, 61.0], recipe=EVIL, command=["train", EVIL],
+            packages={EVIL: EVIL}, data={"path": EVIL},
+        )  # fmt: skip
+    run = tmp_path / "fairseq" / "evil" / "seed1"
+    write_run(tmp_path, "evil", 1, [50.0], [51.0])
+    write_manifest(run, "fairseq", EVIL, 1)
+    page, _ = page_of(tmp_path)
+    assert [tag for tag, _ in page.elements].count("script") == 2
+    assert not [tag for tag, _ in page.elements if tag == "img"]
+    names = [run["name"] for run in json.loads(page.scripts[0])["runs"]]
+    assert f"fairseq/{EVIL}/seed1" in names
+    assert EVIL in {row[1] for row in page.tables["table-table1"]}
+
+
+def test_missing_values_are_null(tmp_path):
+    write_run(tmp_path, "random", 1, [50.0, float("nan")], [51.0, float("inf")])
+    page, _ = page_of(tmp_path)
+    curves = json.loads(page.scripts[0])["runs"][0]["curves"]["accuracy"]
+    assert curves == {"test": [[1, 51.0], [2, None]], "valid": [[1, 50.0], [2, None]]}
+
+
+def test_manifests_are_told_once_for_a_group(tmp_path):
+    for seed, cpu in ((1, "A"), (2, "A"), (3, "B")):
+        write_run(
+            tmp_path, "random", seed, [50.0], [50.0], seconds=60.0 * seed, hardware={"cpu": cpu},
+            command=["fairseq-train", "two words"], started=f"2026-01-0{seed}T10:00:00+00:00",
+            ended=f"2026-01-0{seed}T11:30:00+00:00",
+        )  # fmt: skip
+    (group,) = group_facts(find_runs(tmp_path))
+    facts = dict(group.facts)
+    assert facts["seeds"] == "1, 2, 3"
+    assert facts["hardware"] == "A (2 runs); B (1 run)"
+    assert facts["time"] == "1.0, 2.0, 3.0 min"
+    assert facts["trained"] == "2026-01-01 10:00 to 2026-01-03 11:30 UTC"
+    assert group.commands[0] == ("fairseq/random/seed1", "fairseq-train 'two words'")
+
+
+def test_everything_that_there_is(runs, tmp_path):
+    for init, seed in (("random", 1), ("random", 2), ("pretrained", 1)):
+        write_answers(runs / "fairseq" / init / f"seed{seed}", "0101", "0111")
+    write_run(runs, "random", 9, [50.0], [50.0], status="failed")
+    audit = tmp_path / "audit.json"
+    duplicates = {"train": {"test": [0]}, "test": {"train": [3]}}
+    content = {
+        "splits": {"train": {"lines": 9}, "test": {"lines": 4, "labels": {"<0>": 4}}},
+        "duplicates": {"exact": duplicates, "normalized": duplicates},
+        "conflicts": [],
+    }
+    audit.write_text(json.dumps(content), encoding="utf-8")
+    published = tmp_path / "published.csv"
+    published.write_text(
+        "arm,init,epoch,subset,metric,mean,std,n\nfairseq,random,best,test,accuracy,70,1,3\n", "utf-8"
+    )
+    output = tmp_path / "report.html"
+    words = ["report", str(runs), "--audit", str(audit), "--reference", str(published), "--title", "<Title>"]
+    assert main([*words, "--output", str(output)]) == 0
+    text = output.read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.tables["table-audit_splits"][2][2] == "<0>: 4"
+    assert page.tables["table-audit_duplicates"][1] == ["train", "test", "1", "1"]
+    assert page.tables["table-reference"][1][6] == "70.00 ± 1.00 (3)"
+    assert {"table-accuracy", "table-examples"} <= set(page.tables)
+    assert "left out: fairseq/random/seed9 (failed)" in text
+    assert "<title>&lt;Title&gt;</title>" in text
+    again = tmp_path / "again.html"
+    main([*words, "--output", str(again)])
+    assert again.read_bytes() == output.read_bytes()
+    assert len(text) < 2_000_000
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"splits": {"test": 3}}'])
+def test_a_file_that_is_no_audit_is_one_line(runs, tmp_path, content):
+    path = tmp_path / "audit.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=re.escape(str(path))):
+        gather(find_runs(runs), Rule(), audit=path)
+
+
+def test_colours_of_the_page_read_on_both_backgrounds():
+    """Lines need a contrast of 3 (WCAG 2.2, 1.4.11), in light and in dark."""
+    from analysis.report import ASSETS
+
+    css = (ASSETS / "report.css").read_text(encoding="utf-8")
+
+    def luminance(colour):
+        digits = colour * 2 if len(colour) == 3 else colour
+        channels = np.array([int(digits[i : i + 2], 16) for i in (0, 2, 4)]) / 255
+        linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+        return linear @ [0.2126, 0.7152, 0.0722]
+
+    schemes = re.findall(r":root \{(.*?)\}", css, flags=re.DOTALL)
+    assert len(schemes) == 2
+    for scheme in schemes:
+        colours = dict(re.findall(r"--(\w+): #(\w+);", scheme))
+        back = luminance(colours["back"])
+        for index in range(7):
+            one, other = sorted((luminance(colours[f"c{index}"]), back))
+            assert (other + 0.05) / (one + 0.05) >= 3, index
