@@ -1,3 +1,4 @@
+import contextlib
 import gzip
 import json
 import lzma
@@ -321,20 +322,22 @@ def test_not_a_sentencepiece_model(workdir, model, lines, capsys, content):
     assert "wrong.model: not a SentencePiece model" in capsys.readouterr().err
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def small_disk():
-    """No file can grow beyond 2 kB, by the kernel's own limit."""
+    """No file can grow beyond 2 kB, by the kernel's own limit; pytest's own output neither."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2048, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_no_room_is_one_line_and_leaves_nothing(workdir, model, lines, capsys, request):
+def test_no_room_is_one_line_and_leaves_nothing(workdir, model, lines, capsys):
     write_dictionary(model)
     write(Path("text"), lines)
-    request.getfixturevalue("small_disk")
-    assert binarize(model, "--only-source", "--trainpref", "text") == 1
+    with small_disk():
+        assert binarize(model, "--only-source", "--trainpref", "text") == 1
     output = capsys.readouterr().err.strip().split("\r")[-1].splitlines()
     assert output[-1].startswith("error: bin/train.bin: cannot be written (File too large)")
     assert sorted(path.name for path in workdir.iterdir()) == ["dict.txt", "text"]
