@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from signals import restore_defaults
 
 from benchmarks import measure
 from benchmarks.measure import RESULT, Contender, compare, execute, summarize, with_ratios
@@ -132,7 +133,9 @@ def test_interrupt_stops_the_contender(tmp_path):
         "import sys\nfrom benchmarks.measure import run_bounded\n"
         f"run_bounded(['sh', '-c', 'echo $$ > {pid}; exec sleep 300'], {{}}, None, 300)"
     )
-    program = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    program = subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.DEVNULL, preexec_fn=restore_defaults
+    )
     deadline = time.monotonic() + 30
     while not (pid.exists() and pid.read_text().strip()) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import fake_trainer
 import pytest
+from signals import restore_defaults
 
 from common import manifest
 from sweep import ROOT, runner
@@ -174,6 +175,7 @@ def background(*words):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=restore_defaults,
     )
     try:
         for _ in range(500):
