@@ -1,7 +1,7 @@
 """Dropout with random bits in bulk.
 
-torch draws one random number an element, on one thread, to decide what a CPU's dropout keeps: a
-fifth of a training step. One draw of 64 bits holds four decisions of 15 bits each, which makes the
+torch draws one random number an element, on one thread, to decide what a CPU's dropout keeps: an
+eighth of a training step. One draw of 64 bits holds four decisions of 15 bits each, which makes the
 probability a multiple of 1/32,768 (0.1 becomes 0.10001; the scale makes up for it, so expected values
 are exact). The numbers come from torch's generator: the same seed gives the same mask. On other
 devices torch's own dropout is used.

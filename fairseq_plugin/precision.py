@@ -43,8 +43,8 @@ def resolve(precision: str, device: torch.device) -> str:
 def bf16_is_fast(device: torch.device) -> tuple[bool, str]:
     """Whether the device multiplies bf16 matrices in hardware, and how that is known.
 
-    On a CPU it is measured, in some 20 ms: with AMX or AVX512-BF16 a product of this model's size is 2 to
-    20 times as fast in bf16 as in fp32; emulated, it is slower.
+    On a CPU it is measured, in some 20 ms: with AMX or AVX512-BF16 a product of this model's size is
+    several times as fast in bf16 as in fp32; emulated, it is slower.
     """
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)

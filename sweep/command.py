@@ -21,8 +21,8 @@ RESETS = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
 # 32 MiB is the largest threshold that glibc honours; the trim threshold bounds what is kept. What
 # is larger comes and goes in huge pages, with a twentieth of the faults (glibc 2.35 and later).
 # Threads that wait for each other spin for some 50 microseconds, the gap between two operations, and
-# then sleep: sleeping at once costs a third of the speed, and spinning for ever, as libgomp does by
-# default, halves that of whatever else runs on the machine (or of a second run).
+# then sleep: sleeping at once makes every small operation wait, and spinning for ever, as libgomp does
+# by default, halves the speed of whatever else runs on the machine (or of a second run).
 TUNING = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
