@@ -11,7 +11,17 @@ from pathlib import Path
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
-ROOMS = ["analysis", "benchmarks", "common", "eval", "fairseq_plugin", "preprocess", "sweep"]
+ROOMS = [
+    "analysis",
+    "baseline",
+    "benchmarks",
+    "common",
+    "eval",
+    "fairseq_plugin",
+    "hf",
+    "preprocess",
+    "sweep",
+]
 
 INSTALL_REQUIRES = [
     # fairseq is missing here on purpose: its distribution (fairseq-fixed) asks for torchaudio,
@@ -44,13 +54,17 @@ EXTRAS = {
         "statsmodels",  # the independent implementation of our statistics: power, Holm, Wilson, McNemar
     ],
     "hf": [
-        "transformers",  # to use beside fairseq: the two must import together
+        "transformers",  # the same model there; to use beside fairseq: the two must import together
+        "accelerate",  # without it, the Transformers Trainer refuses to train
+        "peft",  # LoRA
+        "onnx",  # export: the file format,
+        "onnxscript",  # what torch.onnx writes it with,
+        "onnxruntime",  # and what checks, quantizes and runs it
     ],
     "explain": [
         "captum",  # integrated gradients: which words drove a decision (python -m eval predict --explain)
     ],
     "bench": [
-        "accelerate",  # without it, the Transformers Trainer refuses to train
         "tbparse",  # the usual readers of many TensorBoard logs
         "tensorboard-reducer",
     ],
