@@ -1,0 +1,140 @@
+"""A fairseq RoBERTa checkpoint, read for Transformers: its weights under today's names, and how it was built.
+
+Shapes: V types with `<mask>`, P positions, C embedding, F feed-forward, K classes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models.roberta.model import RobertaModel
+from torch import Tensor
+
+import fairseq_plugin  # noqa: F401  registers what a checkpoint names
+from common.errors import UserError
+from eval.checkpoint import ARCHITECTURES
+from fairseq_plugin.checkpoints import load_checkpoint
+from fairseq_plugin.roberta import RobertaSmall
+
+HEADS = "classification_heads."
+TOKENS = "encoder.sentence_encoder.embed_tokens.weight"
+SPECIALS = 4  # <s> <pad> </s> <unk>
+# What Transformers' RoBERTa has no place for: argument -> the value it must have, and why.
+REQUIRED = {
+    "encoder_normalize_before": (False, "layer norms before the blocks (--encoder-normalize-before)"),
+    "untie_weights_roberta": (False, "an LM head of its own weights (--untie-weights-roberta)"),
+    "pooler_activation_fn": ("tanh", "another activation than tanh in its head (--pooler-activation-fn)"),
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a file says of the RoBERTa in it."""
+
+    path: Path
+    arguments: argparse.Namespace
+    """The model's, as fairseq builds it from them; the encoder is fairseq's own, the precision fp32."""
+    weights: dict[str, Tensor]
+    """As a model of today's fairseq names them."""
+    head: str | None
+    """Name of the classification head; None for a masked language model."""
+
+    @property
+    def vocabulary(self) -> int:
+        """V."""
+        return len(self.weights[TOKENS])
+
+    @property
+    def classes(self) -> int | None:
+        """K; None for a masked language model."""
+        return None if self.head is None else len(self.weights[f"{HEADS}{self.head}.out_proj.weight"])
+
+    def model(self) -> RobertaModel:
+        """fairseq's own model with these weights, in evaluation mode: (B, L) ids -> logits or LM scores."""
+        model = _build(self.arguments, self.vocabulary, self.head, self.classes)
+        model.load_state_dict(self.weights)
+        return model.eval()
+
+
+def read_source(path: str | os.PathLike[str]) -> Source:
+    """Read a masked language model or a sentence classifier.
+
+    Raises `UserError` for what is no checkpoint (see `load_checkpoint`), for another architecture than
+    RoBERTa, for one that Transformers' RoBERTa cannot express, and for weights that do not fit their own
+    settings.
+    """
+    path = Path(path)
+    state = load_checkpoint(path)
+    arguments = _arguments(path, state)
+    weights: dict[str, Tensor] = state["model"]
+    tokens = next((value for key, value in weights.items() if key.endswith(".embed_tokens.weight")), None)
+    if tokens is None:
+        raise UserError(f"{path}: no token embeddings, so not a RoBERTa; give one that fairseq trained")
+    head, classes = _head(path, weights)
+    try:
+        model = _build(arguments, len(tokens), head, classes)
+        weights = dict(weights)
+        model.upgrade_state_dict(weights)
+        model.load_state_dict(weights)
+    except (RuntimeError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
+        raise UserError(
+            f"{path}: its weights do not fit its own settings ({first_lines(error)}); "
+            "give a file that fairseq wrote"
+        ) from None
+    return Source(path, arguments, weights, head)
+
+
+def first_lines(error: BaseException) -> str:
+    """What torch says, without the list of everything."""
+    return " ".join(str(error).split())[:200]
+
+
+def _arguments(path: Path, state: dict) -> argparse.Namespace:
+    cfg = state.get("cfg")
+    found = cfg["model"] if cfg is not None else state.get("args")
+    arguments = argparse.Namespace(**(vars(found) if hasattr(found, "__dict__") else dict(found or {})))
+    architecture = getattr(arguments, "arch", None) or getattr(arguments, "_name", None)
+    if architecture not in ARCHITECTURES or architecture == "roberta_prenorm":
+        known = ", ".join(name for name in ARCHITECTURES if name != "roberta_prenorm")
+        raise UserError(f"{path}: a model of architecture '{architecture}', not one of {known}")
+    for name, (value, what) in REQUIRED.items():
+        if getattr(arguments, name, value) != value:
+            raise UserError(f"{path}: trained with {what}, which Transformers' RoBERTa cannot express")
+    arguments.encoder_kind, arguments.precision = "padded", "fp32"
+    return arguments
+
+
+def _head(path: Path, weights: dict[str, Tensor]) -> tuple[str | None, int | None]:
+    names = sorted({key.removeprefix(HEADS).split(".")[0] for key in weights if key.startswith(HEADS)})
+    if len(names) > 1:
+        raise UserError(
+            f"{path}: {len(names)} classification heads ({', '.join(names)}); give a file with one"
+        )
+    if not names:
+        return None, None
+    out = weights.get(f"{HEADS}{names[0]}.out_proj.weight")
+    if out is None:
+        raise UserError(f"{path}: its head '{names[0]}' has no {HEADS}{names[0]}.out_proj.weight; cut short?")
+    return names[0], len(out)
+
+
+def _build(
+    arguments: argparse.Namespace, vocabulary: int, head: str | None, classes: int | None
+) -> RobertaModel:
+    dictionary = Dictionary()
+    for number in range(vocabulary - SPECIALS):
+        dictionary.add_symbol(f"piece{number}")
+    positions = getattr(arguments, "max_positions", None) or getattr(arguments, "tokens_per_sample", 512)
+    arguments.max_positions = positions
+    task = SimpleNamespace(source_dictionary=dictionary, max_positions=lambda: positions)
+    with torch.random.fork_rng(devices=[]):
+        model = RobertaSmall.build_model(arguments, task)
+        if head is not None:
+            model.register_classification_head(head, num_classes=classes)
+    return model
