@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -66,12 +67,12 @@ def machine(device: str, jobs: int | None = 1, runs: int = 1) -> Machine:
     return Machine(gpus, threads or max(1, _cores() // slots), slots)
 
 
-def static(where: Machine) -> dict[str, Any]:
-    """The keys of a manifest that are the same for all runs of a sweep."""
+def static(where: Machine, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
+    """The keys of a manifest that are the same for all runs of a sweep; `packages` are those to name."""
     return {
         "git_commit": _git("rev-parse", "HEAD"),
         "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        "packages": _packages(),
+        "packages": _packages(packages),
         "hardware": {
             "cpu": _cpu_model(),
             "cores": _cores(),
@@ -116,9 +117,9 @@ def _git(*words: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _packages() -> dict[str, str]:
+def _packages(names: Sequence[str]) -> dict[str, str]:
     versions = {"python": platform.python_version()}
-    for name in PACKAGES:
+    for name in names:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

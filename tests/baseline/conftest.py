@@ -1,0 +1,32 @@
+import random
+
+import pytest
+
+WORDS = {
+    "good": ["captivant", "superbe", "émouvant"],
+    "bad": ["ennuyeux", "plat", "raté"],
+    "mixed": ["inégal", "long", "correct"],
+}
+COMMON = ["le", "livre", "est", "un", "peu", "très"]
+
+
+def write_split(folder, name, labels, seed):
+    """Texts of common words and, mostly, one that tells the class."""
+    draw = random.Random(seed)
+    lines = []
+    for label in labels:
+        told = draw.choice(WORDS[label]) if draw.random() < 0.9 else "roman"
+        lines.append(" ".join([*draw.sample(COMMON, 3), told]))
+    (folder / f"{name}.input0").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (folder / f"{name}.label").write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
+
+
+@pytest.fixture(params=[["good", "bad"], ["good", "bad", "mixed"]], ids=["two classes", "three classes"])
+def texts(tmp_path, request):
+    """A folder as `preprocess split` writes it; the first class is the most frequent."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for seed, (name, copies) in enumerate((("train", 30), ("valid", 10), ("test", 12))):
+        labels = [label for label in request.param for _ in range(copies)] + request.param[:1]
+        write_split(folder, name, labels, seed)
+    return folder
