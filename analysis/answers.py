@@ -86,16 +86,18 @@ def compare_answers(
 ) -> pd.DataFrame:
     """Two groups example by example, for each seed that both have; a last row for their mean.
 
+    Where none is in both and a group is a single run (a baseline without random numbers), that run is set
+    against each of the other group, whose seed is named.
+
     Columns: `a`, `b`, `seed` (int, or "mean"), `n` (examples), `only_a`, `only_b` (right where the other is
     wrong), `p_mcnemar` (exact; empty for the mean), `p_mcnemar_holm` (over the seeds), `difference` of
     accuracy in points, `low`, `high` (paired bootstrap over the examples, `draws` test sets).
 
-    Empty where no seed is in both. Raises `UserError` where two runs answered other examples.
+    Empty where nothing can be paired. Raises `UserError` where two runs answered other examples.
     """
-    seeds = [set(answers.loc[answers["group"] == group, "seed"]) for group in (a, b)]
     rows, differences = [], []
-    for run_seed in sorted(seeds[0] & seeds[1]):
-        right_a, right_b = _aligned(answers, (a, b), run_seed)
+    for run_seed, seeds in _partners(answers, (a, b)).items():
+        right_a, right_b = _aligned(answers, (a, b), seeds)
         only_a, only_b, p = mcnemar(right_a, right_b)
         differences.append(right_a.astype(float) - right_b)
         rows.append({"seed": run_seed, "only_a": only_a, "only_b": only_b, "p_mcnemar": p})
@@ -129,16 +131,32 @@ def _accuracy(correct: pd.Series, prefix: str, level: float) -> dict[str, float]
     }
 
 
-def _aligned(answers: pd.DataFrame, groups: tuple[str, str], seed: int) -> list[NDArray[np.bool_]]:
-    """(examples,) right or wrong, for the run of this seed in each group, in the same order."""
-    of_seed = answers[answers["seed"] == seed]
-    one, other = (of_seed[of_seed["group"] == group].sort_values("index") for group in groups)
+def _partners(answers: pd.DataFrame, groups: tuple[str, str]) -> dict[int, tuple[int, int]]:
+    """The seed that names a pair -> the seed of its run in each group."""
+    one, other = (sorted(set(answers.loc[answers["group"] == group, "seed"])) for group in groups)
+    if common := [seed for seed in one if seed in other]:
+        return {seed: (seed, seed) for seed in common}
+    if len(other) == 1:
+        return {seed: (seed, other[0]) for seed in one}
+    if len(one) == 1:
+        return {seed: (one[0], seed) for seed in other}
+    return {}
+
+
+def _aligned(
+    answers: pd.DataFrame, groups: tuple[str, str], seeds: tuple[int, int]
+) -> list[NDArray[np.bool_]]:
+    """(examples,) right or wrong, for the run of its seed in each group, in the same order."""
+    one, other = (
+        answers[(answers["group"] == group) & (answers["seed"] == seed)].sort_values("index")
+        for group, seed in zip(groups, seeds, strict=True)
+    )
     same = len(one) == len(other) and bool(
         (one[["index", "gold"]].to_numpy() == other[["index", "gold"]].to_numpy()).all()
     )
     if not same:
         raise UserError(
-            f"{groups[0]} and {groups[1]}, seed {seed}: their predictions are for other examples or classes; "
-            "predict the same split with both"
+            f"{groups[0]} and {groups[1]}, seed {seeds[0]}: their predictions are for other examples or "
+            "classes; predict the same split with both"
         )
     return [run["correct"].to_numpy(dtype=bool) for run in (one, other)]

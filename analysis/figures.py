@@ -8,7 +8,7 @@ import pandas as pd
 
 from .figure_style import Style, finish, legend_below, literal, styles, whole_numbers, wrap
 from .long_table import RUN
-from .metrics import label
+from .metrics import label, number
 from .runs import count
 from .stats import at_validations, per_epoch
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SUBSETS = ("valid", "test")
 PANEL_INCHES = (4.4, 3.8)
+LINES = ((0, (6, 2)), (0, (1, 1)), (0, (6, 2, 1, 2)))
 MOST_BANDS = 3
 """More groups than this in a panel, and bands hide each other: each mean gets bars instead."""
 
@@ -28,16 +29,17 @@ def draw_curves(
     """`metric` after each epoch: a row of panels for each arm, valid on the left and test on the right.
 
     Thin lines are seeds, the thick one is their mean, the band (of more than three groups: the bar) one
-    standard deviation (`ddof`) to each side. All panels have the same scale. Raises `UserError` where no run
-    has `metric` on valid or on test.
+    standard deviation (`ddof`) to each side. An arm that validates once is no curve: beside arms that do so
+    more often it is a horizontal line in their panels. All panels have the same scale. Raises `UserError`
+    where no run has `metric` on valid or on test.
     """
     from matplotlib.figure import Figure  # here, so that `import analysis` stays quick
 
     values = {subset: at_validations(table, subset, metric) for subset in SUBSETS}
     means = {subset: per_epoch(table, metric, subset=subset, ddof=ddof) for subset in SUBSETS}
     pooled = pd.concat(values.values())
-    arms = list(dict.fromkeys(pooled["arm"]))
-    style_of = styles(sorted(set(pooled["init"])))
+    arms, flat = _curves_and_lines(pooled)
+    style_of = styles(sorted(set(pooled.loc[pooled["arm"].isin(arms), "init"])))
 
     width, height = PANEL_INCHES
     figure = Figure(figsize=(width * len(SUBSETS), height * len(arms)), layout="constrained")
@@ -48,6 +50,7 @@ def draw_curves(
         for panel, subset in zip(panels, SUBSETS, strict=True):
             _draw_seeds(panel, _of(arm, values[subset]), style_of)
             _draw_means(panel, _of(arm, means[subset]), style_of, bars=bars)
+            draw_lines(panel, means[subset][means[subset]["arm"].isin(flat)], metric)
             if chance is not None:
                 panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=f"chance ({chance:g})")
             _label(panel, wrap(f"{arm}: {subset}", 40), label(metric))
@@ -55,6 +58,24 @@ def draw_curves(
         legend_below(row, f"thick: mean over seeds, {spread}: ± std (ddof {ddof}), thin: one seed")
     _share_scale(figure)
     return figure
+
+
+def draw_lines(panel: Axes, means: pd.DataFrame, metric: str) -> None:
+    """A horizontal line for each row of `means` (`arm`, `init`, `mean`): what has no place on the axis."""
+    for index, (arm, init, mean) in enumerate(means[["arm", "init", "mean"]].itertuples(index=False)):
+        dashes = LINES[index % len(LINES)]
+        panel.axhline(mean, color="0.25", linewidth=1.4, linestyle=dashes, label=wrap(f"{arm}/{init}"))
+        panel.annotate(
+            number(mean, metric), (1, mean), xycoords=("axes fraction", "data"), xytext=(0, 2),
+            textcoords="offset points", ha="right", va="bottom", fontsize="small", color="0.25",
+        )  # fmt: skip
+
+
+def _curves_and_lines(pooled: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """The arms to draw as curves, and those with one validation, where not all are such."""
+    epochs = pooled.groupby("arm", sort=False)["epoch"].max()
+    flat = list(epochs.index[(epochs == 1) & (epochs.max() > 1)])
+    return [arm for arm in epochs.index if arm not in flat], flat
 
 
 def _draw_seeds(panel: Axes, values: pd.DataFrame, style_of: dict[str, Style]) -> None:

@@ -96,7 +96,7 @@ class Findings:
 
     @cached_property
     def examples(self) -> pd.DataFrame | None:
-        """`answers.compare_answers` of each two groups that share a seed, where there are prediction files.
+        """`answers.compare_answers` of each two groups with pairs of runs, where there are prediction files.
 
         Raises `UserError` where two runs answered other examples.
         """

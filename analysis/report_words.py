@@ -77,14 +77,19 @@ def _sources(at_best: pd.DataFrame, findings: Findings) -> str:
 
 
 def _few_seeds(at_best: pd.DataFrame) -> str:
-    fewest = int(at_best["n"].min()) if len(at_best) else 0
-    if not 0 < fewest < FEW_SEEDS:
-        return ""
-    if fewest == 1:
-        return (
+    several = at_best.loc[at_best["n"] > 1, "n"]
+    sentences = []
+    if (at_best["n"] == 1).any():
+        sentences.append(
             "A single seed does not show how far away another one would be; "
             "no interval over seeds can be given for it."
         )
+    if len(several) and several.min() < FEW_SEEDS:
+        sentences.append(_few(int(several.min())))
+    return " ".join(sentences)
+
+
+def _few(fewest: int) -> str:
     return (
         f"{fewest} seeds are few: their standard deviation is itself uncertain, and the intervals rest "
         "on the assumption that scores are normally distributed, which so few values cannot show."
@@ -106,6 +111,8 @@ def _pair(row: dict, findings: Findings, family: int) -> str:
     metric = findings.rule.metric
     a, b, low, high = row["a"], row["b"], row["low"], row["high"]
     difference = f"{a} minus {b}: {signed(row['difference'], metric)}"
+    if min(row["n_a"], row["n_b"]) == 1:
+        return f"{difference}. No test over seeds can be made with a single run; {_by_example(row, findings)}"
     if math.isnan(low):
         return f"{difference}. With so few seeds, or none that differ, no interval can be given: undecided."
     n = (
@@ -133,6 +140,18 @@ def _pair(row: dict, findings: Findings, family: int) -> str:
     if low <= 0 <= high and not math.isnan(row["seeds_needed"]):
         sentences.append(_plan(row, metric))
     return " ".join(sentences)
+
+
+def _by_example(row: dict, findings: Findings) -> str:
+    """What the same test set's examples say of a pair, as far as there are prediction files."""
+    examples = findings.examples
+    if examples is not None:
+        pair = examples[(examples["a"] == row["a"]) & (examples["b"] == row["b"])]
+        if len(pair):
+            last = pair.iloc[-1]  # the mean, where there are several seeds
+            ends = signed_interval(last["low"], last["high"], "accuracy")
+            return f"example by example these very runs differ by {ends} ({PERCENT} interval over test sets)."
+    return "prediction files would compare the runs example by example."
 
 
 def _plan(row: dict, metric: str) -> str:

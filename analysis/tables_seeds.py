@@ -15,6 +15,7 @@ from .tables import STD_NOTES, Table
 
 FEW = 20
 """Below so many seeds the percentile bootstrap is visibly too narrow."""
+SINGLE = "A single run shows nothing of other seeds: only the interval of its examples can be given."
 DESIGNS = {
     "paired": "paired: n pairs of runs of equal seed; t interval and t test of their differences, rank: "
     "Wilcoxon's signed ranks, perm.: sign flips.",
@@ -47,7 +48,7 @@ def spread_table(
             "wider": data["wider"].fillna("–"),
         }
     )
-    if data["wider"].isna().all():
+    if data["examples_low"].isna().all():
         shown = shown.drop(columns=[f"examples {PERCENT}", "wider"])
         examples = (
             "The interval that the size of the test set imposes is missing: it needs a metric in percent "
@@ -59,7 +60,8 @@ def spread_table(
             f"{subset}; all seeds share them, so more seeds cannot take it away. "
             "wider: which of t and examples is."
         )
-    fewest = int(data["n"].min())
+    several = data.loc[data["n"] > 1, "n"]
+    fewest = int(several.min()) if len(several) else FEW
     few = (
         f"With {fewest} seeds the bootstrap cannot leave [min, max] and is too narrow: "
         "of normal values it holds the mean in 76 % of cases with 3 seeds, in 91 % with 10."
@@ -73,6 +75,7 @@ def spread_table(
             f"t: Student's {PERCENT} interval for the mean over seeds (std with ddof 1). "
             f"bootstrap: percentiles of {DRAWS:,} resampled means, seed {SEED}.",
             *([few] if fewest < FEW else []),
+            *([SINGLE] if (data["n"] == 1).any() else []),
             examples,
         ),
         data=data.assign(metric=metric, subset=subset, ddof=ddof, level=LEVEL, test_size=test_size),
@@ -197,6 +200,12 @@ def _floor_notes(data: pd.DataFrame) -> list[str]:
     """A plain warning where a permutation test cannot reach the usual level, alone or after Holm."""
     notes = []
     for (design, n_a, n_b), rows in data.groupby(["design", "n_a", "n_b"]):
+        if min(n_a, n_b) < 2:
+            notes.append(
+                "A single run has no spread over seeds, so no test over seeds can be made with it; "
+                "prediction files compare it example by example."
+            )
+            continue
         floor, adjusted = rows["p_floor"].min(), min(1.0, rows["p_floor"].min() * len(data))
         runs = f"{n_a} pairs" if design == "paired" else f"{n_a} and {n_b} runs"
         if floor > ALPHA:
@@ -209,4 +218,4 @@ def _floor_notes(data: pd.DataFrame) -> list[str]:
                 f"With {runs} perm. and rank cannot give a p below {floor:.2g}, "
                 f"nor below {adjusted:.2g} after Holm over {len(data)} rows; compare fewer."
             )
-    return notes
+    return list(dict.fromkeys(notes))
