@@ -4,7 +4,8 @@ Importing the package registers the task `sentence_classification`, the criteria
 `sentence_classification` and `fast_masked_lm`, the model and architecture `roberta_small` and the
 optimizer `fused_adam`; lets fairseq read its own checkpoints without executing code from them;
 checks the checkpoint that a run starts from before its first update; refuses flags of precision
-that fairseq would crash on; and turns a user's mistake into one line.
+that fairseq would crash on; stops fairseq's loading threads before the process ends; and turns a
+user's mistake into one line.
 """
 
 import logging
@@ -14,12 +15,23 @@ from common.errors import install_excepthook
 # fairseq's speech tasks ask for a package that nothing here needs, on each start.
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.ERROR)
 
-from . import checkpoints, criterion, initialisation, masked_lm, optimizer, precision, roberta, task  # noqa: E402
+from . import (  # noqa: E402
+    checkpoints,
+    criterion,
+    initialisation,
+    loading,
+    masked_lm,
+    optimizer,
+    precision,
+    roberta,
+    task,
+)
 
 __all__ = [
     "checkpoints",
     "criterion",
     "initialisation",
+    "loading",
     "masked_lm",
     "optimizer",
     "precision",
@@ -31,3 +43,4 @@ install_excepthook()
 checkpoints.allow_fairseq_objects()
 initialisation.check_before_training()
 precision.check_before_training()
+loading.stop_at_exit()

@@ -6,6 +6,7 @@ python -m benchmarks.timed.fairseq_profile OUT.json WARM_UP UPDATES words of fai
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -39,6 +40,8 @@ def main(output: str, warm_up: str, updates: str, *words: str) -> None:
     sys.argv = ["fairseq-train", *words]
     cli_main()
     atomic_write(output, json.dumps({"device": device, "operators": operators(profiler, device)}))
+    sys.stdout.flush()
+    os._exit(0)  # as in fairseq_train.py
 
 
 def operators(profiler: profile, device: str) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ python -m benchmarks.timed.fairseq_train OUT.json WARM_UP words of fairseq-train
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -32,6 +33,9 @@ def main(output: str, warm_up: str, *words: str) -> None:
     sys.argv = ["fairseq-train", *words]
     cli_main()
     atomic_write(output, json.dumps(clock.result(int(warm_up))))
+    # Stock fairseq's loading thread, still at work in the middle of an epoch, may abort an ordinary end.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":
