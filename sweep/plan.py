@@ -14,6 +14,7 @@ from common import manifest
 from common.errors import UserError
 from common.files import atomic_open
 
+from .grid import setting_of
 from .progress import Progress, read_log
 from .recipes import Recipe, by_flag
 
@@ -42,14 +43,19 @@ class Run:
     """What it starts from; None for random weights."""
 
     @property
+    def setting(self) -> str:
+        """What it has otherwise than its recipe, `lr=1e-4`; "" for the recipe itself (see `grid`)."""
+        return setting_of(self.arm)
+
+    @property
     def name(self) -> str:
         """For tables and progress lines."""
-        return f"{self.init}/seed{self.seed}"
+        return "/".join(part for part in (self.setting, self.init, f"seed{self.seed}") if part)
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A run with its state; `progress` is what its log says so far."""
+    """A run with its state; `progress` is what its log says so far, and knows the run's recipe."""
 
     run: Run
     state: State

@@ -7,19 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .command import Job, environment, shown_path
-from .plan import LOG, State
+from .plan import LOG, Run, State
 from .progress import duration, read_log
 from .recipes import Recipe
 from .record import Machine
 from .runner import Outcome
 
 FAILURE_LINES = 15
+RECIPE_ITSELF = "as the recipe"
 
 
 def plan_table(jobs: Sequence[Job]) -> None:
     """The table before the start."""
     planned = [job.planned for job in jobs]
-    print(table(["init", "seed", "state"], [[p.run.init, str(p.run.seed), p.intention] for p in planned]))
+    runs = [p.run for p in planned]
+    rows = [[*names, p.intention] for names, p in zip(_names(runs), planned, strict=True)]
+    print(table([*_heading(runs), "state"], rows))
     if all(p.state is State.FINISHED for p in planned):
         print("All runs are finished: nothing to do.")
     print(flush=True)
@@ -39,14 +42,16 @@ def dry_run(jobs: Sequence[Job], machine: Machine) -> int:
 def summary(jobs: Sequence[Job], outcomes: Sequence[Outcome], recipe: Recipe) -> int:
     """The table at the end and what is known of each failure; the exit code."""
     ended = {outcome.run: outcome for outcome in outcomes}
+    runs = [job.planned.run for job in jobs]
     rows = []
-    for run in (job.planned.run for job in jobs):
-        outcome = ended.get(run)
-        progress = outcome.progress if outcome else read_log(run.folder / LOG, recipe)
+    for names, planned in zip(_names(runs), (job.planned for job in jobs), strict=True):
+        outcome = ended.get(planned.run)
+        progress = (
+            outcome.progress if outcome else read_log(planned.run.folder / LOG, planned.progress.recipe)
+        )
         rows.append(
             [
-                run.init,
-                str(run.seed),
+                *names,
                 "failed" if outcome and outcome.problem else "finished",
                 str(progress.epoch),
                 "-" if progress.best is None else f"{progress.best:.4g}",
@@ -54,14 +59,22 @@ def summary(jobs: Sequence[Job], outcomes: Sequence[Outcome], recipe: Recipe) ->
                 duration(outcome.seconds) if outcome else "skipped",
             ]
         )
-    print(
-        "\n"
-        + table(["init", "seed", "status", "epochs", f"best valid {recipe.metric}", "at epoch", "time"], rows)
-    )
+    heading = [*_heading(runs), "status", "epochs", f"best valid {recipe.metric}", "at epoch", "time"]
+    print("\n" + table(heading, rows))
     failures = [outcome for outcome in outcomes if outcome.problem]
     for outcome in failures:
         _failure(outcome)
     return 1 if failures else 0
+
+
+def _heading(runs: Sequence[Run]) -> list[str]:
+    return [*(["setting"] if any(run.setting for run in runs) else []), "init", "seed"]
+
+
+def _names(runs: Sequence[Run]) -> list[list[str]]:
+    """The cells below `_heading`."""
+    grid = any(run.setting for run in runs)
+    return [[*([run.setting or RECIPE_ITSELF] if grid else []), run.init, str(run.seed)] for run in runs]
 
 
 def _failure(outcome: Outcome) -> None:

@@ -70,7 +70,10 @@ class Runner:
         lock: IO[str],
         finish: Callable[[Run], None] = lambda run: None,
     ) -> None:
-        """`record` gives the manifest keys of a job; `finish` is called on a trained run's folder."""
+        """`record` gives the manifest keys of a job; `finish` is called on a trained run's folder.
+
+        `recipe` says what every run is validated on.
+        """
         self._slots = slots
         self._machine = machine
         self._recipe = recipe
@@ -105,7 +108,7 @@ class Runner:
             clear(run)
         else:
             mend(run)
-        follower = Follower(run.folder / LOG, self._recipe)
+        follower = Follower(run.folder / LOG, job.planned.progress.recipe)
         follower.skip()
         content = self._record(job) | {"status": "running", "started": now(), "ended": None}
         previous = manifest.read(run.folder)

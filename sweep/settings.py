@@ -7,11 +7,14 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 from common.errors import UserError
+
+from . import grid
+from .grid import Grid
 
 DEVICES = ("auto", "cpu", "cuda")
 KNOWN_INITS = ("random", "pretrained")
@@ -20,9 +23,11 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 TRAIN_DESCRIPTION = """\
-Fine-tune a sentence classifier with fairseq from each initialisation with each seed. Runs are
-written to OUT/ARM/INIT/seedN. Finished runs are skipped and interrupted ones go on where their
-last checkpoint left them: call the same line again after any accident.
+Fine-tune a sentence classifier with fairseq from each initialisation with each seed, and with each
+setting of a grid where there is one. Runs are written to OUT/ARM/INIT/seedN, those with another
+setting than the recipe's to OUT/ARM,FLAG=VALUE/INIT/seedN. Finished runs are skipped and
+interrupted ones go on where their last checkpoint left them: call the same line again after any
+accident.
 
 Every setting is a flag or an environment variable (the flag wins)."""
 
@@ -31,6 +36,8 @@ examples:
   ./train.sh --data data/books/bin --pretrained pretrained/fr/model.pt
   DATA=data/books/bin INITS=random SEEDS="1 2 3 4 5" JOBS=2 ./train.sh
   ./train.sh --data data/books/bin --inits random "small=ckpt/a.pt" --dry-run
+  ./train.sh --data data/books/bin --inits random --grid lr=1e-5,3e-5,1e-4 --dry-run
+  GRID="lr=1e-5,1e-4 dropout=0.1,0.3" ./train.sh --data data/books/bin --inits random
   ./train.sh --data data/books/bin --inits random --out runs/lr1e-4 -- --lr 1e-4
 
 OMP_NUM_THREADS, where it is set, is the number of threads of each run instead of cores / JOBS."""
@@ -75,6 +82,8 @@ class TrainSettings(Settings):
     arm: str
     jobs: int | None
     """Runs at a time; None for as many as suit the machine."""
+    grid: Grid = field(default_factory=dict)
+    """Settings to try, every combination; none for the recipe as it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +105,10 @@ def train_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSett
     add("pretrained", None, "checkpoint file of the init 'pretrained'")
     add("inits", "random pretrained", "initialisations: random, pretrained or NAME=FILE", nargs="+")
     add("seeds", "1 2 3", "one run of each initialisation for each seed", nargs="+")
+    add(
+        "grid", None, "settings to try, FLAG=VALUE,VALUE of fairseq; several flags make all combinations",
+        nargs="+", action=_Collect,
+    )  # fmt: skip
     add("arm", "fairseq", "first folder below OUT")
     add("recipe", "reference", "hyper-parameters: a name in sweep/recipes/ or a file of flags, one a line")
     add("out", "runs", "folder of the runs")
@@ -108,6 +121,7 @@ def train_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSett
         seeds=_seeds(_words(options.seeds)),
         arm=_name("--arm", options.arm),
         jobs=None if options.jobs == "auto" else _integer("--jobs", options.jobs, minimum=1),
+        grid=grid.parse(_words(options.grid or "")),
     )
 
 
@@ -148,6 +162,20 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message} (see {self.prog} --help)")
 
 
+class _Collect(argparse.Action):
+    """The words of a flag that may be repeated; they replace the default."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest)
+        setattr(namespace, self.dest, [*(before if isinstance(before, list) else []), *values])
+
+
 def _parser(prog: str, description: str, examples: str) -> _Parser:
     return _Parser(
         prog=prog,
@@ -160,12 +188,19 @@ def _parser(prog: str, description: str, examples: str) -> _Parser:
 
 
 def _adder(parser: _Parser, environ: Mapping[str, str]) -> Callable[..., None]:
-    def add(name: str, default: str | None, explanation: str, nargs: str | None = None) -> None:
+    def add(
+        name: str,
+        default: str | None,
+        explanation: str,
+        nargs: str | None = None,
+        action: str | type[argparse.Action] = "store",
+    ) -> None:
         variable = name.upper()
         shown = f"; default: {default}" if default is not None else ""
         parser.add_argument(
             f"--{name}",
             nargs=nargs,
+            action=action,
             default=environ.get(variable) or default,
             metavar=variable,
             help=f"{explanation} [{variable}{shown}]",

@@ -34,6 +34,7 @@ def fast(monkeypatch):
         "DEVICE",
         "TOKENS",
         "SEED",
+        "GRID",
     ):
         monkeypatch.delenv(name, raising=False)
 
