@@ -1,7 +1,8 @@
-"""Classifying the test sentences with a trained model: fairseq-validate, ours, Transformers."""
+"""Classifying the test sentences with a trained model: fairseq-validate, our eval, Transformers."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from . import checkpoints, words
@@ -12,7 +13,6 @@ from .settings import Settings
 
 STOCK_BATCH_SIZES = (1, 8, 32)
 OURS = {"ours": "auto", "ours, fp32": "fp32"}
-OUR_BATCH_SIZE = 32
 TRANSFORMERS = {
     "Transformers, fp32": ("--precision", "fp32"),
     "Transformers, fp32, sorted": ("--precision", "fp32", "--sort"),
@@ -38,18 +38,17 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def contenders(settings: Settings) -> list[Contender]:
-    """fairseq-validate with and without our plugin, and Transformers, each with its own batch sizes."""
+    """fairseq-validate, our eval and Transformers, each with its own batch sizes."""
     tuned = words.tuned(settings)
     path = checkpoints.stock(settings)
     found = [
-        Contender(f"stock fairseq, fp32, batches of {size}", _validate(settings, path, size, []), words.TRUST)
+        Contender(f"stock fairseq, fp32, batches of {size}", _validate(settings, path, size), words.TRUST)
         for size in STOCK_BATCH_SIZES
     ]
     own = checkpoints.ours(settings)
     for name, precision in OURS.items():
-        plugin = ["--user-dir", str(words.PLUGIN), "--model-overrides", f"{{'precision': '{precision}'}}"]
-        command = _validate(settings, own, OUR_BATCH_SIZE, plugin)
-        found.append(Contender(f"{name}, batches of {OUR_BATCH_SIZE}", command, tuned, ours=True))
+        command = python("benchmarks.timed.eval_classify", RESULT, own, settings.data, precision)
+        found.append(Contender(name, command, tuned, ours=True))
     arguments = transformers_arguments(settings)
     for name, flags in TRANSFORMERS.items():
         command = python("benchmarks.timed.transformers_classify", RESULT, *arguments, *flags)
@@ -57,9 +56,10 @@ def contenders(settings: Settings) -> list[Contender]:
     return [*found, Contender(f"{name}, our variables", command, tuned, needs="transformers")]
 
 
-def _validate(settings: Settings, path: Any, batch_size: int, more: list[str]) -> tuple[str, ...]:
+def _validate(settings: Settings, path: Path, batch_size: int) -> tuple[str, ...]:
     flags = [str(settings.data), "--path", str(path), "--valid-subset", "test"]
     flags += ["--batch-size", str(batch_size), "--log-format", "json", "--log-interval", "1000"]
-    task = "sentence_classification" if more else "sentence_prediction"
-    flags += ["--task", task, "--criterion", task, *more, *(["--cpu"] if settings.machine.cpu else [])]
-    return python("benchmarks.timed.fairseq_validate", RESULT, *flags)
+    flags += ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
+    return python(
+        "benchmarks.timed.fairseq_validate", RESULT, *flags, *(["--cpu"] if settings.machine.cpu else [])
+    )

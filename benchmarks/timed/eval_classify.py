@@ -1,0 +1,38 @@
+"""Classify the test sentences of a binarized folder as `python -m eval evaluate` does, with a clock around
+it.
+
+python -m benchmarks.timed.eval_classify OUT.json CHECKPOINT DATA PRECISION
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from common.files import atomic_write
+from eval.checkpoint import read_checkpoint
+from eval.gold import read_split
+from eval.network import Network, probabilities
+from fairseq_plugin.task import class_names, load_dictionary
+
+
+def main(output: str, checkpoint: str, data: str, precision: str) -> None:
+    """Load the model, then write the seconds that reading and classifying the sentences took."""
+    trained = read_checkpoint(Path(checkpoint))
+    dictionary = load_dictionary(Path(data) / "input0" / "dict.txt")
+    dictionary.add_symbol("<mask>")
+    classes = class_names(load_dictionary(Path(data) / "label" / "dict.txt"))
+    network = Network(trained, dictionary, precision=precision)
+    start = time.perf_counter()
+    examples = read_split(trained, dictionary, classes, data, "test")
+    answers_N = probabilities(network.logits(examples.rows)).argmax(-1)
+    seconds = time.perf_counter() - start
+    atomic_write(
+        output, json.dumps({"seconds": [seconds], "correct": int((answers_N == examples.gold).sum())})
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
