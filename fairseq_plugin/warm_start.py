@@ -1,11 +1,11 @@
-"""Embeddings to start pre-training from: which pieces keep company with which, by linear algebra.
+"""Weights to start pre-training from: which pieces keep company with which, by linear algebra.
 
 The first thing that a masked language model learns is slow to learn by gradients and quick to count:
 which pieces occur together. Here the co-occurrences of binarized text are counted within a window,
 weighted by positive pointwise mutual information, and factorised by a truncated SVD (Levy & Goldberg
 2014, sections 3.1 and 4.3; the square root of the singular values as in section 4.3's symmetric
-variant). The result, centred and scaled to BERT's initialisation, becomes the embedding matrix of an
-otherwise random model, whose checkpoint `pretrain.sh --start` takes.
+variant). The result, centred and scaled to BERT's initialisation, becomes the embedding matrix of a
+model; `first_weights.py` writes what makes use of it. `pretrain.sh --start` takes the checkpoint.
 
     python -m fairseq_plugin.warm_start data/corpus --output warm.pt
     python -m fairseq_plugin.warm_start data/corpus --window 40 --output warm.pt --encoder-layers 2
@@ -32,6 +32,7 @@ from common.errors import UserError, one_line_errors
 from common.files import atomic_open
 
 from .datasets import load_split
+from .first_weights import content_dimensions, write_weights
 
 STD = 0.02
 """Of the embeddings, as BERT initialises them."""
@@ -87,17 +88,18 @@ def embeddings(counts: csr_matrix, dimensions: int, rng: np.random.Generator) ->
     return result.astype(np.float32)
 
 
-def count_split(data: Path, dictionary: Dictionary, window: int) -> csr_matrix:
-    """Co-occurrences of DATA/train, without the `</s>` that ends each sentence."""
+def count_split(data: Path, dictionary: Dictionary, window: int) -> tuple[np.ndarray, csr_matrix]:
+    """Of DATA/train: occurrences (V,) of each type, and co-occurrences without the `</s>` of sentences."""
     dataset = load_split(str(data), ".", "train", dictionary)
-    tokens = np.memmap(data / "train.bin", dtype=dataset._index.dtype, mode="r")
+    tokens = np.asarray(np.memmap(data / "train.bin", dtype=dataset._index.dtype, mode="r"))
     sentences = np.repeat(np.arange(len(dataset)), dataset.sizes)
-    words = np.asarray(tokens) != dictionary.eos()
-    return cooccurrences(np.asarray(tokens)[words], sentences[words], len(dictionary), window)
+    words = tokens != dictionary.eos()
+    pairs = cooccurrences(tokens[words], sentences[words], len(dictionary), window)
+    return np.bincount(tokens, minlength=len(dictionary)), pairs
 
 
 def warm_start(data: Path, output: Path, window: int, flags: list[str]) -> None:
-    """Write a checkpoint of a random model with counted embeddings; `flags` are fairseq-train's."""
+    """Write a checkpoint of a model with counted embeddings; `flags` are fairseq-train's."""
     parser = options.get_training_parser(default_task="masked_lm")
     words = [
         str(data),
@@ -114,12 +116,14 @@ def warm_start(data: Path, output: Path, window: int, flags: list[str]) -> None:
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)
     table = model.encoder.sentence_encoder.embed_tokens
-    counts = count_split(data, task.source_dictionary, window)
+    occurrences_V, pairs = count_split(data, task.source_dictionary, window)
+    content = content_dimensions(table.embedding_dim, cfg.model.encoder_attention_heads)
+    counted = embeddings(pairs, content, np.random.default_rng(cfg.common.seed))
     with torch.no_grad():
-        table.weight.copy_(
-            torch.from_numpy(embeddings(counts, table.embedding_dim, np.random.default_rng(cfg.common.seed)))
-        )
+        table.weight.zero_()
+        table.weight[:, :content] = torch.from_numpy(counted)
         table.weight[table.padding_idx] = 0
+    write_weights(model, occurrences_V)
     state = {
         "args": None,
         "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
@@ -137,7 +141,8 @@ def main(argv: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugin.warm_start",
-        description="Start pre-training from embeddings that were counted.",
+        description="Write a checkpoint to start pre-training from: embeddings that were counted, and first "
+        "weights that make use of them.",
         epilog="Further flags (--encoder-layers, --encoder-embed-dim, --seed, ...) are fairseq-train's. "
         "example: python -m fairseq_plugin.warm_start data/corpus --window 5 --output warm.pt",
         allow_abbrev=False,

@@ -1,0 +1,123 @@
+"""First weights of a masked language model: what is slow to learn from random ones, written down.
+
+A post-norm encoder with random weights spends its first millions of tokens on finding out how frequent
+each piece is, and then that the company of a masked piece says something about it. Given embeddings whose
+products are the association of pieces (`warm_start.py`), the first layers of such a model can be written
+down: a masked piece then gets the score that a naive Bayes model of its context gives it.
+
+Four steps, each of which training is free to undo:
+
+- the output bias is the logarithm of how often each piece occurs;
+- the output transformation passes on what it gets (its GELU is nearly linear near 0);
+- of every residual branch (attention, feed-forward) only a part is added, so that the network starts as
+  little more than its own input: see Zhang et al. 2019 (Fixup) and Wang et al. 2022 (DeepNet, section 3);
+- the first layer copies the context: half of its heads take the mean of all pieces, the others look one
+  piece to the left or right, by sinusoidal positions (Vaswani et al. 2017, section 3.5) that have a part
+  of the dimensions to themselves. Trockman & Kolter 2023 ("Mimetic initialization of self-attention
+  layers") start value and output projections near the identity for the same reason.
+
+C dimensions, H heads of D = C / H dimensions, V types.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+LINEAR = 0.1
+"""What the output transformation scales its input by: GELU(0.1 x) is x / 20 within 8 % for |x| < 1."""
+BRANCH = 0.3
+"""Part of a residual branch that is added."""
+NOISE = 0.1
+"""Part of the random weights that the first layer's attention keeps."""
+MEAN_GAIN = 1.5
+"""The mean of a context is much smaller than the vector of one piece: the mean heads' output gain."""
+SHARPNESS = 1.6
+"""Of the heads that look at a neighbour: the factor of queries and of keys."""
+FASTEST, RANGE = 1.5, 300.0
+"""Radians a position of the fastest sinusoid, and how many times slower the slowest one is."""
+RARE = 0.1
+"""Occurrences of a piece that never occurs."""
+
+
+def content_dimensions(dimensions: int, heads: int) -> int:
+    """Dimensions of the embeddings that are the pieces' own; the rest, as many as a head's, tell positions."""
+    return dimensions - dimensions // heads
+
+
+def write_weights(model: Any, occurrences_V: np.ndarray) -> None:
+    """Write the first weights into fairseq's RoBERTa, whose embeddings are given.
+
+    The embeddings use the first `content_dimensions`. `occurrences_V` counts each type, <mask> last.
+    """
+    encoder, head = model.encoder.sentence_encoder, model.encoder.lm_head
+    with torch.no_grad():
+        head.bias.copy_(torch.from_numpy(log_shares(occurrences_V)))
+        head.dense.weight.copy_(LINEAR * torch.eye(head.dense.in_features))
+        head.dense.bias.zero_()
+        for layer in encoder.layers:
+            layer.self_attn.out_proj.weight.mul_(BRANCH)
+            layer.fc2.weight.mul_(BRANCH)
+        first = encoder.layers[0].self_attn
+        write_positions(encoder, first.num_heads)
+        copy_context(first)
+
+
+def log_shares(occurrences_V: np.ndarray) -> np.ndarray:
+    """Logarithm of each type's share of all occurrences, float32 (V,)."""
+    counts_V = np.maximum(occurrences_V, RARE)
+    return np.log(counts_V / counts_V.sum()).astype(np.float32)
+
+
+def write_positions(encoder: Any, heads: int) -> None:
+    """Sinusoids in the last D dimensions of the position table, as large as the embeddings there would be.
+
+    The row of <mask> becomes zero: a masked piece starts as its position and nothing else.
+    """
+    pieces, positions = encoder.embed_tokens.weight, encoder.embed_positions.weight
+    content = content_dimensions(pieces.shape[1], heads)
+    angles = torch.arange(len(positions))[:, None] * frequencies(pieces.shape[1] - content)
+    size = math.sqrt(2) * float(pieces[:, :content].std())  # a sine has the standard deviation 1 / sqrt(2)
+    positions.zero_()
+    positions[:, content:] = size * torch.cat([angles.sin(), angles.cos()], dim=1)
+    positions[encoder.embed_positions.padding_idx] = 0
+    pieces[-1] = 0
+
+
+def frequencies(dimensions: int) -> torch.Tensor:
+    """Radians a position of each sine and cosine pair, (dimensions / 2,)."""
+    return FASTEST * torch.exp(-torch.linspace(0, math.log(RANGE), dimensions // 2))
+
+
+def copy_context(attention: Any) -> None:
+    """Let each head of the first layer copy D dimensions of the context.
+
+    Of H heads, the first half take the mean of all pieces, each in its own D dimensions; the others
+    look at the left and the right neighbour in turn, two in the same D dimensions.
+    """
+    heads, size = attention.num_heads, attention.head_dim
+    for projection in (attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj):
+        projection.weight.mul_(NOISE)
+        projection.bias.zero_()
+    identity, place = torch.eye(size), slice(content_dimensions(heads * size, heads), None)
+    means = max(1, heads // 2)
+    for head in range(heads):
+        own = slice(head * size, (head + 1) * size)
+        number, right = divmod(head - means, 2)
+        part = head if head < means else number
+        content = slice(part * size, (part + 1) * size)
+        attention.v_proj.weight[own, content] += identity
+        attention.out_proj.weight[content, own] += (MEAN_GAIN if head < means else 1.0) * identity
+        if head >= means:
+            attention.q_proj.weight[own, place] += SHARPNESS * shift(size, 1 if right else -1)
+            attention.k_proj.weight[own, place] += SHARPNESS * identity
+
+
+def shift(dimensions: int, offset: int) -> torch.Tensor:
+    """The matrix (D, D) that turns the sinusoids of position i into those of position i + offset."""
+    angles = frequencies(dimensions) * offset
+    cosines, sines = torch.diag(angles.cos()), torch.diag(angles.sin())
+    return torch.cat([torch.cat([cosines, sines], dim=1), torch.cat([-sines, cosines], dim=1)])
