@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from common.errors import one_line_errors
 
-from . import cli_showing, cli_statistics
+from . import cli_settings, cli_showing, cli_statistics
 from .cli_options import (
     EXAMPLES,
     add_choice,
@@ -75,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 
     cli_showing.register(commands)
     cli_statistics.register(commands)
+    cli_settings.register(commands)
     return parser
 
 

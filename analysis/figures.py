@@ -48,23 +48,27 @@ def draw_curves(
         bars = pooled.loc[pooled["arm"] == arm, "init"].nunique() > MOST_BANDS
         panels = row.subplots(1, len(SUBSETS))
         for panel, subset in zip(panels, SUBSETS, strict=True):
-            _draw_seeds(panel, _of(arm, values[subset]), style_of)
-            _draw_means(panel, _of(arm, means[subset]), style_of, bars=bars)
+            draw_runs(panel, _of(arm, values[subset]), style_of)
+            draw_means(panel, _of(arm, means[subset]), style_of, bars=bars)
             draw_lines(panel, means[subset][means[subset]["arm"].isin(flat)], metric)
             if chance is not None:
                 panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=f"chance ({chance:g})")
-            _label(panel, wrap(f"{arm}: {subset}", 40), label(metric))
+            label_panel(panel, wrap(f"{arm}: {subset}", 40), label(metric))
         spread = "bar" if bars else "band"
         legend_below(row, f"thick: mean over seeds, {spread}: ± std (ddof {ddof}), thin: one seed")
-    _share_scale(figure)
+    share_scale(figure)
     return figure
 
 
-def draw_lines(panel: Axes, means: pd.DataFrame, metric: str) -> None:
-    """A horizontal line for each row of `means` (`arm`, `init`, `mean`): what has no place on the axis."""
+def draw_lines(panel: Axes, means: pd.DataFrame, metric: str, *, named: bool = True) -> None:
+    """A horizontal line for each row of `means` (`arm`, `init`, `mean`): what has no place on the axis.
+
+    `named` says whether the legend gets its name from here.
+    """
     for index, (arm, init, mean) in enumerate(means[["arm", "init", "mean"]].itertuples(index=False)):
         dashes = LINES[index % len(LINES)]
-        panel.axhline(mean, color="0.25", linewidth=1.4, linestyle=dashes, label=wrap(f"{arm}/{init}"))
+        name = wrap(f"{arm}/{init}") if named else None
+        panel.axhline(mean, color="0.25", linewidth=1.4, linestyle=dashes, label=name)
         panel.annotate(
             number(mean, metric), (1, mean), xycoords=("axes fraction", "data"), xytext=(0, 2),
             textcoords="offset points", ha="right", va="bottom", fontsize="small", color="0.25",
@@ -78,7 +82,8 @@ def _curves_and_lines(pooled: pd.DataFrame) -> tuple[list[str], list[str]]:
     return [arm for arm in epochs.index if arm not in flat], flat
 
 
-def _draw_seeds(panel: Axes, values: pd.DataFrame, style_of: dict[str, Style]) -> None:
+def draw_runs(panel: Axes, values: pd.DataFrame, style_of: dict[str, Style]) -> None:
+    """A thin line for each run of the rows `arm`, `init`, `seed`, `epoch`, `value`."""
     for (_, init, _), run in values.groupby(RUN):
         panel.plot(
             run["epoch"], run["value"], color=style_of[init]["color"], linestyle=style_of[init]["linestyle"],
@@ -86,7 +91,8 @@ def _draw_seeds(panel: Axes, values: pd.DataFrame, style_of: dict[str, Style]) -
         )  # fmt: skip
 
 
-def _draw_means(panel: Axes, means: pd.DataFrame, style_of: dict[str, Style], *, bars: bool) -> None:
+def draw_means(panel: Axes, means: pd.DataFrame, style_of: dict[str, Style], *, bars: bool) -> None:
+    """A thick line for each init of a frame of `per_epoch`, with its band or bars."""
     groups = list(means.groupby("init"))
     for index, (init, curve) in enumerate(groups):
         seeds = count(curve["n"].max(), "seed")
@@ -104,7 +110,8 @@ def _draw_means(panel: Axes, means: pd.DataFrame, style_of: dict[str, Style], *,
             panel.vlines(epochs, low, high, color=color, linewidth=1.2)
 
 
-def _label(panel: Axes, title: str, quantity: str) -> None:
+def label_panel(panel: Axes, title: str, quantity: str) -> None:
+    """Title and axes of a panel with epochs."""
     panel.set_title(title)
     panel.set_xlabel("epoch")
     panel.set_ylabel(literal(quantity))
@@ -113,7 +120,7 @@ def _label(panel: Axes, title: str, quantity: str) -> None:
     finish(panel)
 
 
-def _share_scale(figure: Figure) -> None:
+def share_scale(figure: Figure) -> None:
     """The same vertical range for all panels, which lie in different subfigures."""
     limits = [panel.get_ylim() for panel in figure.axes]
     for panel in figure.axes:

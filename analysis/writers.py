@@ -15,7 +15,22 @@ from .tables import Table
 SUFFIXES = {"markdown": "md", "csv": "csv", "latex": "tex", "json": "json"}
 FORMATS = tuple(SUFFIXES)
 LEFT_ALIGNED = frozenset(
-    {"arm", "init", "recipe", "status", "A", "B", "at", "design", "subset", "metric", "wider", "within noise"}
+    {
+        "arm",
+        "init",
+        "recipe",
+        "status",
+        "A",
+        "B",
+        "at",
+        "design",
+        "subset",
+        "metric",
+        "wider",
+        "within noise",
+        "setting",
+        "best",
+    }
 )
 LATEX_ESCAPES = str.maketrans(
     {

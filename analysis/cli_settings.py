@@ -1,0 +1,139 @@
+"""The commands `best-settings` and `pretraining`: the best of a grid, and what pre-training buys."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from itertools import combinations
+
+import pandas as pd
+
+from .answers import compare_answers, read_answers
+from .best import best_checkpoints
+from .cli_options import add_choice, add_command, add_ddof, add_format, add_selection, choice, selected_runs
+from .compare import compare
+from .figure_style import FORMATS, save_figure
+from .load import read_runs
+from .long_table import GROUP
+from .metrics import IN_PERCENT, lower_is_better
+from .runs import Run
+from .settings import FAMILY, choose_settings, find_settings, varied_flags
+from .sizes import find_size
+from .spread import BEST, scores, spread
+from .tables import Table, best_note
+from .tables_checks import answers_table
+from .tables_seeds import comparison_table
+from .tables_settings import chosen_table, settings_table
+from .writers import render, write_tables
+
+EXAMPLES = """examples:
+  python -m analysis best-settings runs
+  python -m analysis best-settings runs --output-dir results --chance 50
+"""
+
+
+def register(commands: argparse._SubParsersAction) -> None:
+    """Add the commands."""
+    parser = add_command(
+        commands, "best-settings", _best_settings, "the setting of each arm that validation chooses", EXAMPLES
+    )
+    _add_common(parser)
+    add_ddof(parser)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    add_selection(parser)
+    add_choice(parser)
+    add_format(parser)
+    parser.add_argument(
+        "--output-dir", metavar="DIR", help="also write the tables here, in every format, and the figures"
+    )
+    parser.add_argument(
+        "--figure-format", nargs="+", choices=FORMATS, default=["png"], help="of the figures (png)"
+    )
+    parser.add_argument("--chance", type=float, help="draw a line at the score of guessing")
+
+
+def _best_settings(options: argparse.Namespace) -> None:
+    runs = selected_runs(options)
+    table = read_runs(runs)
+    rule = choice(options)
+    best = best_checkpoints(table, options.metric, **rule)
+    lower = lower_is_better(rule["by"], options.direction)
+    data = choose_settings(find_settings(runs), best, lower=lower, ddof=options.ddof)
+    note = best_note(**rule)
+    size = find_size(runs, rule["subset"])
+    tables = [
+        settings_table(data, options.metric, rule["by"], rule["subset"], note, ddof=options.ddof, size=size),
+        *_chosen_tables(runs, table, best, data, note, options),
+    ]
+    figures = _settings_figures(table, best, data, options) if options.output_dir else []
+    _show(tables, figures, options)
+
+
+def _chosen_tables(
+    runs: Sequence[Run], table: pd.DataFrame, best: pd.DataFrame, data: pd.DataFrame, note: str,
+    options: argparse.Namespace,
+) -> list[Table]:  # fmt: skip
+    """The chosen settings beside the recipes, and the chosen ones compared in pairs."""
+    shown = data[data["chosen"] | (data["setting"] == "")]
+    alone = data.groupby(FAMILY)["arm"].transform("size") == 1
+    names = {
+        (row.arm, row.init): f"chosen: {row.label}" if row.chosen and not alone[row.Index] else row.label
+        for row in shown.itertuples()
+    }
+    values = scores(table, best, options.metric)
+    values = values[values["at"] == BEST].merge(shown[GROUP], on=GROUP)
+    size = find_size(runs) if options.metric in IN_PERCENT else None
+    data_spread = spread(values, options.metric, ddof=options.ddof, test_size=size)
+    tables = [chosen_table(data_spread, names, options.metric, note, ddof=options.ddof, test_size=size)]
+    chosen = shown[shown["chosen"]]
+    groups = [group for group in (chosen["arm"] + "/" + chosen["init"]) if group in set(values["group"])]
+    if len(groups) < 2:
+        return tables
+    lower = lower_is_better(options.metric, "auto" if options.by else options.direction)
+    tables.append(
+        comparison_table(compare(values, groups, at=[BEST], lower=lower), options.metric, "test", note)
+    )
+    answers = read_answers(runs)
+    pairs = [compare_answers(answers, a, b) for a, b in combinations(groups, 2)]
+    pairs = [pair for pair in pairs if len(pair)]
+    return [*tables, answers_table(pd.concat(pairs, ignore_index=True), "test")] if pairs else tables
+
+
+def _settings_figures(
+    table: pd.DataFrame, best: pd.DataFrame, data: pd.DataFrame, options: argparse.Namespace
+) -> list[tuple[str, object]]:
+    from .figure_settings import draw_best_settings, draw_flag
+
+    flags = varied_flags(data)
+    if not flags:
+        return []
+    rule = choice(options)
+    curves = draw_best_settings(table, data, options.metric, ddof=options.ddof, chance=options.chance)
+    return [
+        (f"{options.metric}_best_settings", curves),
+        *(
+            (
+                f"{options.metric}_by_{flag}",
+                draw_flag(best, data, flag, options.metric, rule["by"], subset=rule["subset"]),
+            )
+            for flag in flags
+        ),
+    ]
+
+
+def _show(
+    tables: Sequence[Table], figures: Sequence[tuple[str, object]], options: argparse.Namespace
+) -> None:
+    if options.output_dir:
+        paths = write_tables(tables, options.output_dir)
+        paths += [
+            save_figure(figure, options.output_dir, name, fmt)
+            for name, figure in figures
+            for fmt in options.figure_format
+        ]
+        for path in paths:
+            print(f"wrote {path}", file=sys.stderr)
+    print(render(tables, options.format), end="")

@@ -1,0 +1,137 @@
+"""Settings of an arm: which were tried, and which one validation chooses.
+
+`fairseq,lr=1e-4` is the arm `fairseq` with another setting than its recipe's (`sweep/grid.py` writes such
+names): what stands before the first comma is the family, what follows the setting; "" is the recipe itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+import pandas as pd
+
+from common import manifest
+
+from .intervals import LEVEL, t_interval
+from .long_table import GROUP, RUN
+from .runs import Run
+
+AS_RECIPE = "as the recipe"
+FAMILY = ["family", "init"]
+
+
+def split_arm(arm: str) -> tuple[str, str]:
+    """`("fairseq", "lr=1e-4")` of `fairseq,lr=1e-4`."""
+    family, _, setting = arm.partition(",")
+    return family, setting
+
+
+def flag_values(setting: str) -> dict[str, str]:
+    """`{"lr": "1e-4"}` of `lr=1e-4`; a part without a value has an empty one."""
+    parts = (part.partition("=") for part in setting.split(",") if part)
+    return {flag: value for flag, _, value in parts}
+
+
+def find_settings(runs: Iterable[Run]) -> pd.DataFrame:
+    """One row for each arm and init, ordered by family, init, and setting, the recipe itself first.
+
+    Columns: `arm`, `init`, `family`, `setting`, `values` (flag -> value, for every flag that some setting of
+    the family names; those of the recipe from the manifest, missing where it does not say), `label` (for a
+    reader: `lr=1e-4`, or `as the recipe (lr=1e-5)`).
+    """
+    groups = {(run.arm, run.init): run for run in runs}
+    flags: dict[str, set[str]] = {}
+    for arm, _ in groups:
+        family, setting = split_arm(arm)
+        flags.setdefault(family, set()).update(flag_values(setting))
+    rows = []
+    for (arm, init), run in groups.items():
+        family, setting = split_arm(arm)
+        values = recipe_values(run, sorted(flags[family])) | flag_values(setting)
+        row = {"arm": arm, "init": init, "family": family, "setting": setting, "values": values}
+        rows.append(row | {"label": setting or _recipe_label(values)})
+    rows.sort(key=lambda row: (row["family"], row["init"], _order(row["setting"], row["values"])))
+    return pd.DataFrame(rows)
+
+
+def recipe_values(run: Run, flags: Sequence[str]) -> dict[str, str]:
+    """What the flags that a run was trained with say of these; a flag that they do not name is missing."""
+    words = [str(word) for word in (manifest.read(run.path) or {}).get("recipe_flags") or ()]
+    found = {}
+    for word, following in pairwise([*words, ""]):
+        name, equals, value = word.removeprefix("--").partition("=")
+        if word.startswith("--") and name in flags:
+            found[name] = value if equals else following
+    return found
+
+
+def choose_settings(
+    settings: pd.DataFrame, best: pd.DataFrame, *, lower: bool = False, ddof: int = 1, level: float = LEVEL
+) -> pd.DataFrame:
+    """For each family and init, the setting with the best mean over seeds of what validation chose by.
+
+    `settings` is the frame of `find_settings`, `best` that of `best_checkpoints`, whose column `valid`
+    chooses (`lower`: the lowest mean). Test takes no part. Of equal means the first counts: the recipe
+    itself, then the smallest values.
+
+    Columns: those of `settings`; `n` (seeds), `valid_mean`, `valid_std`, `test_mean`, `test_std` (with
+    `ddof`); `chosen`; `behind`, the mean by which the chosen setting is better on valid over the `pairs`
+    seeds that both have, with its t interval `low`, `high` at `level`. Settings without a value are left out.
+    """
+    known = best.dropna(subset="valid")
+    sums = known.groupby(GROUP).agg(
+        n=("valid", "size"),
+        valid_mean=("valid", "mean"),
+        valid_std=("valid", lambda x: x.std(ddof=ddof)),
+        test_mean=("test", "mean"),
+        test_std=("test", lambda x: x.std(ddof=ddof)),
+    )
+    frame = settings.merge(sums.reset_index(), on=GROUP)
+    frame["chosen"] = False
+    for _, rows in frame.groupby(FAMILY, sort=False):
+        mean = rows["valid_mean"].round(9)  # 1/3 + 2/3 in another order is not a better mean
+        frame.loc[mean.idxmin() if lower else mean.idxmax(), "chosen"] = True
+    behind = [_behind(row, frame, known, lower, level) for row in frame.to_dict("records")]
+    return frame.join(pd.DataFrame(behind, index=frame.index))
+
+
+def varied_flags(settings: pd.DataFrame) -> list[str]:
+    """The flags that settings name, in alphabetical order."""
+    return sorted({flag for setting in settings["setting"] for flag in flag_values(setting)})
+
+
+def number_of(text: str | None) -> float | None:
+    """A value as a number; None where it is none."""
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def _behind(
+    row: Mapping[str, object], frame: pd.DataFrame, best: pd.DataFrame, lower: bool, level: float
+) -> dict[str, float]:
+    """The chosen setting of the same family and init against this one, pairs of equal seed."""
+    same = (frame["family"] == row["family"]) & (frame["init"] == row["init"])
+    chosen = frame.loc[same & frame["chosen"], "arm"].item()
+    of_init = best[best["init"] == row["init"]][[*RUN, "valid"]]
+    pairs = of_init[of_init["arm"] == chosen].merge(of_init[of_init["arm"] == row["arm"]], on="seed")
+    differences = (pairs["valid_x"] - pairs["valid_y"]).to_numpy(dtype=float) * (-1 if lower else 1)
+    low, high = t_interval(differences, level)
+    mean = differences.mean() if len(differences) else float("nan")
+    return {"pairs": len(differences), "behind": mean, "low": low, "high": high}
+
+
+def _recipe_label(values: Mapping[str, str]) -> str:
+    said = ", ".join(f"{flag}={value}" for flag, value in sorted(values.items()))
+    return f"{AS_RECIPE} ({said})" if said else AS_RECIPE
+
+
+def _order(setting: str, values: Mapping[str, str]) -> tuple:
+    """The recipe itself, then by the values of the flags: numbers as numbers, before text."""
+    keys = []
+    for _, value in sorted(values.items()):
+        number = number_of(value)
+        keys.append((number is None, number or 0.0, value))
+    return (setting != "", keys)
