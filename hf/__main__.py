@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,6 +61,7 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
 @one_line_errors
 def main(arguments: list[str] | None = None) -> int | None:
     """Run one command; its exit code is the program's."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # Transformers' own, a moment each
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     arguments = sys.argv[1:] if arguments is None else arguments
     with missing_package_is_said():

@@ -39,7 +39,7 @@ class Source:
 
     path: Path
     arguments: argparse.Namespace
-    """The model's, as fairseq builds it from them; the encoder is fairseq's own, the precision fp32."""
+    """The model's, as fairseq builds it from them."""
     weights: dict[str, Tensor]
     """As a model of today's fairseq names them."""
     head: str | None
@@ -56,8 +56,8 @@ class Source:
         return None if self.head is None else len(self.weights[f"{HEADS}{self.head}.out_proj.weight"])
 
     def model(self) -> RobertaModel:
-        """fairseq's own model with these weights, in evaluation mode: (B, L) ids -> logits or LM scores."""
-        model = _build(self.arguments, self.vocabulary, self.head, self.classes)
+        """fairseq's own model with these weights, padded, fp32, in evaluation mode: (B, L) ids -> logits."""
+        model = model_of(self.arguments, self.vocabulary, self.head, self.classes)
         model.load_state_dict(self.weights)
         return model.eval()
 
@@ -78,7 +78,7 @@ def read_source(path: str | os.PathLike[str]) -> Source:
         raise UserError(f"{path}: no token embeddings, so not a RoBERTa; give one that fairseq trained")
     head, classes = _head(path, weights)
     try:
-        model = _build(arguments, len(tokens), head, classes)
+        model = model_of(arguments, len(tokens), head, classes)
         weights = dict(weights)
         model.upgrade_state_dict(weights)
         model.load_state_dict(weights)
@@ -87,7 +87,7 @@ def read_source(path: str | os.PathLike[str]) -> Source:
             f"{path}: its weights do not fit its own settings ({first_lines(error)}); "
             "give a file that fairseq wrote"
         ) from None
-    return Source(path, arguments, weights, head)
+    return Source(path, model.args, weights, head)
 
 
 def first_lines(error: BaseException) -> str:
@@ -106,7 +106,6 @@ def _arguments(path: Path, state: dict) -> argparse.Namespace:
     for name, (value, what) in REQUIRED.items():
         if getattr(arguments, name, value) != value:
             raise UserError(f"{path}: trained with {what}, which Transformers' RoBERTa cannot express")
-    arguments.encoder_kind, arguments.precision = "padded", "fp32"
     return arguments
 
 
@@ -124,9 +123,11 @@ def _head(path: Path, weights: dict[str, Tensor]) -> tuple[str | None, int | Non
     return names[0], len(out)
 
 
-def _build(
+def model_of(
     arguments: argparse.Namespace, vocabulary: int, head: str | None, classes: int | None
 ) -> RobertaModel:
+    """fairseq's own RoBERTa with random weights, built from a checkpoint's arguments."""
+    arguments = argparse.Namespace(**vars(arguments) | {"encoder_kind": "padded", "precision": "fp32"})
     dictionary = Dictionary()
     for number in range(vocabulary - SPECIALS):
         dictionary.add_symbol(f"piece{number}")

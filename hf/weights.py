@@ -29,7 +29,8 @@ LAYER = {  # of encoder.sentence_encoder.layers.N and roberta.encoder.layer.N
 }
 LM_HEAD = {"encoder.lm_head.dense": "lm_head.dense", "encoder.lm_head.layer_norm": "lm_head.layer_norm"}
 # The LM head's matrix is the token embeddings', in both; Transformers has its bias twice.
-LM_OUTPUT = {"encoder.lm_head.weight": ("lm_head.decoder.weight",)}
+TIED = "encoder.lm_head.weight"
+LM_OUTPUT = {TIED: ("lm_head.decoder.weight",)}
 LM_OUTPUT["encoder.lm_head.bias"] = ("lm_head.bias", "lm_head.decoder.bias")
 TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
 POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
@@ -79,12 +80,17 @@ def to_fairseq(weights: Mapping[str, Tensor], *, head: str | None) -> dict[str, 
 
 
 def leftover(weights: Mapping[str, Tensor], *, head: str | None, lm_head: bool) -> dict[str, Tensor]:
-    """What `to_transformers` has no place for: the LM head of a classifier, and fairseq's version number."""
+    """What `to_transformers` has no place for: the LM head of a classifier, and fairseq's version number.
+
+    Not the LM head's matrix, which is the token embeddings'.
+    """
     names = _fairseq_modules(head, lm_head)
     return {
         key: tensor
         for key, tensor in weights.items()
-        if not (lm_head and key in LM_OUTPUT) and _translated(key, names, FAIRSEQ_LAYER, LAYER, "") is None
+        if key != "encoder.lm_head.weight"
+        and not (lm_head and key in LM_OUTPUT)
+        and _translated(key, names, FAIRSEQ_LAYER, LAYER, "") is None
     }
 
 

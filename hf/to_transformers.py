@@ -1,0 +1,51 @@
+"""`convert`: a fairseq checkpoint as a from_pretrained folder, proved before it appears."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from common.errors import UserError
+from common.files import atomic_write
+from eval.sources import Place
+from preprocess.folder import atomic_folder
+
+from .card import card
+from .fairseq_files import write_carried
+from .folder import load_folder
+from .models import converted
+from .origin import find_origin
+from .proof import Proof, prove
+from .tokenizer import write_tokenizer
+
+
+def convert(
+    source: str | os.PathLike[str],
+    output: Path,
+    *,
+    data: Place = None,
+    dictionary: Place = None,
+    sentencepiece_model: Place = None,
+) -> Proof:
+    """Write the folder `output` of the run or checkpoint `source`; the other files as for `find_origin`.
+
+    Raises `UserError` where `output` exists, for what `find_origin` and `read_source` refuse, and where ids
+    or logits differ; then nothing is written.
+    """
+    check_absent(output)
+    origin = find_origin(source, data=data, dictionary=dictionary, sentencepiece_model=sentencepiece_model)
+    with atomic_folder(output) as folder:
+        model = converted(origin.source, origin.classes)
+        model.save_pretrained(folder)
+        write_tokenizer(folder, origin.sentencepiece_model, origin.dictionary, origin.text_format)
+        write_carried(folder, origin)
+        proof = prove(origin, folder, load_folder(folder))
+        parameters = sum(weight.numel() for weight in model.parameters())
+        atomic_write(folder / "README.md", card(origin, proof, parameters, output.name))
+    return proof
+
+
+def check_absent(output: Path) -> None:
+    """Raise `UserError` where something stands under the name already; an empty folder may."""
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise UserError(f"{output}: exists; choose another name, or move it away")
