@@ -11,9 +11,9 @@ Four steps, each of which training is free to undo:
 - the output transformation passes on what it gets (its GELU is nearly linear near 0);
 - of every residual branch (attention, feed-forward) only a part is added, so that the network starts as
   little more than its own input: see Zhang et al. 2019 (Fixup) and Wang et al. 2022 (DeepNet, section 3);
-- the first layer copies the context: half of its heads take the mean of all pieces, the others look one
-  piece to the left or right, by sinusoidal positions (Vaswani et al. 2017, section 3.5) that have a part
-  of the dimensions to themselves. Trockman & Kolter 2023 ("Mimetic initialization of self-attention
+- the first layer copies the context: all but two of its heads take the mean of all pieces, the two look
+  one piece to the left and one to the right, by sinusoidal positions (Vaswani et al. 2017, section 3.5)
+  that have a part of the dimensions to themselves. Trockman & Kolter 2023 ("Mimetic initialization of self-attention
   layers") start value and output projections near the identity for the same reason.
 
 C dimensions, H heads of D = C / H dimensions, V types.
@@ -95,24 +95,22 @@ def frequencies(dimensions: int) -> torch.Tensor:
 def copy_context(attention: Any) -> None:
     """Let each head of the first layer copy D dimensions of the context.
 
-    Of H heads, the first half take the mean of all pieces, each in its own D dimensions; the others
-    look at the left and the right neighbour in turn, two in the same D dimensions.
+    All but the last two of H heads take the mean of all pieces, each in its own D dimensions; the two
+    look at the left and the right neighbour, in the first D.
     """
     heads, size = attention.num_heads, attention.head_dim
     for projection in (attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj):
         projection.weight.mul_(NOISE)
         projection.bias.zero_()
     identity, place = torch.eye(size), slice(content_dimensions(heads * size, heads), None)
-    means = max(1, heads // 2)
+    offsets = {heads - 2: -1, heads - 1: 1}
     for head in range(heads):
         own = slice(head * size, (head + 1) * size)
-        number, right = divmod(head - means, 2)
-        part = head if head < means else number
-        content = slice(part * size, (part + 1) * size)
+        content = slice(0, size) if head in offsets else own
         attention.v_proj.weight[own, content] += identity
-        attention.out_proj.weight[content, own] += (MEAN_GAIN if head < means else 1.0) * identity
-        if head >= means:
-            attention.q_proj.weight[own, place] += SHARPNESS * shift(size, 1 if right else -1)
+        attention.out_proj.weight[content, own] += (1.0 if head in offsets else MEAN_GAIN) * identity
+        if head in offsets:
+            attention.q_proj.weight[own, place] += SHARPNESS * shift(size, offsets[head])
             attention.k_proj.weight[own, place] += SHARPNESS * identity
 
 

@@ -116,6 +116,8 @@ def warm_start(data: Path, output: Path, window: int, flags: list[str]) -> None:
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)
     table = model.encoder.sentence_encoder.embed_tokens
+    if cfg.model.encoder_attention_heads < 2:
+        raise UserError("--encoder-attention-heads 1: the first weights need two heads or more")
     occurrences_V, pairs = count_split(data, task.source_dictionary, window)
     content = content_dimensions(table.embedding_dim, cfg.model.encoder_attention_heads)
     counted = embeddings(pairs, content, np.random.default_rng(cfg.common.seed))

@@ -91,6 +91,7 @@ def test_company_becomes_nearness_in_the_checkpoint(corpus, capsys):
         (lambda d: (d / "dict.txt").unlink(), [], "dict.txt: no such file"),
         (lambda d: (d / "train.bin").unlink(), [], "train.bin: no such file"),
         (lambda d: None, ["--window", "0"], "--window 0"),
+        (lambda d: None, ["--encoder-attention-heads", "1"], "--encoder-attention-heads 1"),
     ],
 )
 def test_wrong_input_gets_one_line(corpus, capsys, spoil, flags, said):
