@@ -13,8 +13,8 @@ Four steps, each of which training is free to undo:
   little more than its own input: see Zhang et al. 2019 (Fixup) and Wang et al. 2022 (DeepNet, section 3);
 - the first layer copies the context: all but two of its heads take the mean of all pieces, the two look
   one piece to the left and one to the right, by sinusoidal positions (Vaswani et al. 2017, section 3.5)
-  that have a part of the dimensions to themselves. Trockman & Kolter 2023 ("Mimetic initialization of self-attention
-  layers") start value and output projections near the identity for the same reason.
+  that have a part of the dimensions to themselves. Trockman & Kolter 2023 ("Mimetic initialization of
+  self-attention layers") start value and output projections near the identity for the same reason.
 
 C dimensions, H heads of D = C / H dimensions, V types.
 """
@@ -44,7 +44,7 @@ RARE = 0.1
 
 
 def content_dimensions(dimensions: int, heads: int) -> int:
-    """Dimensions of the embeddings that are the pieces' own; the rest, as many as a head's, tell positions."""
+    """Dimensions of the embeddings that are the pieces' own; the last D tell positions."""
     return dimensions - dimensions // heads
 
 
