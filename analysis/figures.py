@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 SUBSETS = ("valid", "test")
 PANEL_INCHES = (4.4, 3.8)
-LINES = ((0, (6, 2)), (0, (1, 1)), (0, (6, 2, 1, 2)))
+LINES = ((0, (6, 2)), (0, (6, 2, 1, 2)), (0, (3, 1)))
+"""None that could be taken for the dots of chance."""
 MOST_BANDS = 3
 """More groups than this in a panel, and bands hide each other: each mean gets bars instead."""
 

@@ -56,10 +56,14 @@ def find_settings(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 def recipe_values(run: Run, flags: Sequence[str]) -> dict[str, str]:
-    """What the flags that a run was trained with say of these; a flag that they do not name is missing."""
-    words = [str(word) for word in (manifest.read(run.path) or {}).get("recipe_flags") or ()]
+    """What the recipe that a run was trained with says of these flags; others are missing."""
+    return values_in((manifest.read(run.path) or {}).get("recipe_flags") or (), flags)
+
+
+def values_in(words: Iterable[object], flags: Sequence[str]) -> dict[str, str]:
+    """Flag (without dashes) -> its value in a command line's words, the last one where it stands twice."""
     found = {}
-    for word, following in pairwise([*words, ""]):
+    for word, following in pairwise([*map(str, words), ""]):
         name, equals, value = word.removeprefix("--").partition("=")
         if word.startswith("--") and name in flags:
             found[name] = value if equals else following

@@ -1,0 +1,64 @@
+"""What pre-training buys: the score after fine-tuning against the tokens seen before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from .cells import PERCENT
+from .figure_style import finish, legend_below, literal, styles, wrap
+from .figures import draw_lines
+from .long_table import GROUP
+from .metrics import label
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INCHES = (6.4, 4.4)
+DECADE = 10
+
+
+def draw_pretraining(
+    values: pd.DataFrame, spread: pd.DataFrame, metric: str, *, chance: float | None = None
+) -> Figure:
+    """`metric` on test at the best checkpoint against tokens of pre-training, on a logarithmic axis.
+
+    `values` is the frame of `spread.scores`, `spread` that of `spread.spread` with a column `tokens`, both at
+    one point. A line for each arm through the means over seeds, with t intervals; arms and inits without
+    pre-training (a random init, a bag of words) are horizontal lines with their interval as a band: over
+    seeds, or of the examples for a single run.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
+    figure = Figure(figsize=INCHES, layout="constrained")
+    panel = figure.subplots()
+    trained, flat = spread[spread["tokens"] > 0], spread[spread["tokens"] == 0]
+    style_of = styles(dict.fromkeys(trained["arm"]))
+    for arm, line in trained.sort_values("tokens").groupby("arm", sort=False):
+        runs = values.merge(line[[*GROUP, "tokens"]], on=GROUP)
+        color = style_of[arm]["color"]
+        panel.plot(runs["tokens"], runs["value"], ".", color=color, alpha=0.35, markersize=5)
+        panel.vlines(line["tokens"], line["t_low"], line["t_high"], color=color, linewidth=1.4)
+        panel.plot(
+            line["tokens"], line["mean"], label=wrap(f"{arm}, pre-trained"), linewidth=2, markersize=6,
+            **style_of[arm],
+        )  # fmt: skip
+    for row in flat.to_dict("records"):
+        key = "t" if row["n"] > 1 else "examples"
+        panel.axhspan(row[f"{key}_low"], row[f"{key}_high"], color="0.4", alpha=0.1, linewidth=0)
+    draw_lines(panel, flat, metric)
+    if chance is not None:
+        panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=f"chance ({chance:g})")
+    panel.set_xscale("log")
+    low, high = trained["tokens"].min(), trained["tokens"].max()
+    margin = 1.5 if high >= DECADE * low else DECADE**0.5  # a decade at least has a tick
+    panel.set_xlim(low / margin, high * margin)
+    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    panel.set_xlabel("tokens of pre-training")
+    panel.set_ylabel(literal(f"{label(metric)} on test"))
+    finish(panel)
+    title = f"mean over seeds, bar and band: {PERCENT} (t; a single run: its examples), dots: seeds"
+    legend_below(figure, title, characters=72)
+    return figure

@@ -1,0 +1,130 @@
+"""How many tokens of pre-training are behind each arm and init."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from common import manifest
+from common.errors import UserError
+from common.files import read_lines, sha256
+
+from .runs import Run, enumerate_some
+from .settings import values_in
+
+logger = logging.getLogger(__name__)
+
+PRETRAIN_ARM = "pretrain"
+COLUMNS = ("init", "tokens")
+FACTORS = ("max-update", "batch-size", "tokens-per-sample")
+REMEDY = "give --tokens FILE, a CSV file with the columns init and tokens"
+
+
+def find_tokens(runs: Iterable[Run], known: Mapping[str, int] | None = None) -> dict[tuple[str, str], int]:
+    """Tokens seen in pre-training by the arms and inits of which that can be told.
+
+    The number is that of the init in `known`; else 0 where the manifest of the run says that it started from
+    no checkpoint; else what the manifest beside the checkpoint says (`pretrained_tokens`). The others are
+    left out with a warning. Raises `UserError` where none has been pre-trained.
+    """
+    found: dict[tuple[str, str], int] = {}
+    unknown: dict[tuple[str, str], str] = {}
+    for run in runs:
+        group = run.arm, run.init
+        if group in found or group in unknown:
+            continue
+        if known and run.init in known:
+            found[group] = known[run.init]
+            continue
+        content = manifest.read(run.path)
+        if content is None or "checkpoint" not in content:
+            unknown[group] = "its manifest names no checkpoint"
+        elif content["checkpoint"] is None:
+            found[group] = 0
+        else:
+            tokens, why = _tokens_of(content["checkpoint"])
+            if tokens is None:
+                unknown[group] = why
+            else:
+                found[group] = tokens
+    if unknown:
+        names = enumerate_some(f"{'/'.join(group)} ({why})" for group, why in unknown.items())
+        logger.warning("left out, tokens of pre-training unknown: %s; %s", names, REMEDY)
+    if not any(found.values()):
+        raise UserError(f"no run has a known number of tokens of pre-training above 0; {REMEDY}")
+    return found
+
+
+def pretrained_tokens(content: manifest.Manifest) -> int | None:
+    """Tokens of a finished masked-LM run, from its flags: updates times the tokens of a full batch.
+
+    With the tokens of the checkpoint that it started from, where that was pre-trained itself. None where the
+    manifest is of no such run, or its flags do not say: `--max-update`, `--batch-size`,
+    `--tokens-per-sample`, no other limit.
+    """
+    if content["arm"] != PRETRAIN_ARM or content["status"] != "finished":
+        return None
+    values = values_in(content.get("recipe_flags") or (), (*FACTORS, "update-freq", "max-epoch"))
+    factors = [_whole(values.get(flag, "")) for flag in FACTORS]
+    often = _whole(values.get("update-freq", "1"))
+    if None in factors or often is None or "max-epoch" in values:
+        return None
+    before = 0
+    if start := content.get("checkpoint"):
+        # Embeddings that were counted (fairseq_plugin.warm_start) have no manifest: no token was trained on.
+        before = _tokens_of(start)[0] or 0
+    return before + math.prod(factors) * often
+
+
+def read_tokens(path: str | os.PathLike[str]) -> dict[str, int]:
+    """Tokens by init from a CSV file with the columns `init` and `tokens`: 10000000 or 1e7.
+
+    Raises `UserError` naming file and line for a missing column, an init twice, or what is no whole number.
+    """
+    rows = csv.reader(io.StringIO("\n".join(read_lines(path))))
+    header = [name.strip() for name in next(rows, [])]
+    if missing := [name for name in COLUMNS if name not in header]:
+        raise UserError(f"{path}, line 1: no column {' and '.join(missing)}; write init,tokens")
+    found: dict[str, int] = {}
+    for row in rows:
+        if not row:
+            continue
+        where = f"{path}, line {rows.line_num}"
+        if len(row) != len(header):
+            raise UserError(f"{where}: {len(row)} values for {len(header)} columns")
+        cells = {name: cell.strip() for name, cell in zip(header, row, strict=True)}
+        init, tokens = cells["init"], _whole(cells["tokens"])
+        if tokens is None:
+            raise UserError(f"{where}: tokens {cells['tokens']!r} is no whole number; write 10000000 or 1e7")
+        if init in found:
+            raise UserError(f"{where}: '{init}' stands there twice; keep one")
+        found[init] = tokens
+    return found
+
+
+def _tokens_of(checkpoint: Mapping[str, Any]) -> tuple[int | None, str]:
+    """Tokens behind a checkpoint as a manifest records it, or why they are not known."""
+    path = Path(checkpoint["path"])
+    if not path.is_file():
+        return None, f"{path} is not there"
+    content = manifest.read(path.parent)
+    if content is None:
+        return None, f"no {manifest.NAME} beside {path}"
+    if sha256(path) != checkpoint["sha256"]:
+        return None, f"{path} is not the file that it started from"
+    tokens = pretrained_tokens(content)
+    return tokens, f"{path.parent / manifest.NAME} does not tell"
+
+
+def _whole(text: str) -> int | None:
+    try:
+        number = float(text.replace("_", ""))
+    except ValueError:
+        return None
+    return int(number) if 0 <= number < math.inf and number == int(number) else None

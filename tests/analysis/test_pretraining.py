@@ -1,0 +1,193 @@
+import hashlib
+import json
+import logging
+
+import pytest
+from run_trees import write_manifest, write_run
+from scipy.stats import t
+
+from analysis.__main__ import main
+from analysis.best import best_checkpoints
+from analysis.figure_pretraining import draw_pretraining
+from analysis.load import load_runs
+from analysis.pretraining import find_tokens, pretrained_tokens, read_tokens
+from analysis.runs import find_runs
+from analysis.spread import scores, spread
+from common.errors import UserError
+
+FLAGS = ["--batch-size", "16", "--tokens-per-sample", "256", "--update-freq", "2"]
+
+
+def pretrain(folder, updates, start=None, status="finished", flags=FLAGS):
+    """A masked-LM run folder with its checkpoint; returns what a manifest records of the checkpoint."""
+    write_manifest(
+        folder, "pretrain", "random", 1, status, recipe_flags=[*flags, "--max-update", str(updates)],
+        checkpoint=start,
+    )  # fmt: skip
+    return checkpoint(folder / "model.pt")
+
+
+def checkpoint(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(str(path).encode())
+    return {"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Two pre-trained inits of 819,200 and 8,192,000 tokens, random ones, and a bag of words."""
+    for init, updates, shift in (("short", 100, 0.0), ("long", 1000, 6.0)):
+        start = pretrain(tmp_path / init, updates)
+        for seed in (1, 2, 3):
+            score = 70.0 + shift + seed
+            write_run(tmp_path / "runs", init, seed, [score], [score], checkpoint=start)
+    for seed in (1, 2, 3):
+        write_run(tmp_path / "runs", "random", seed, [60.0 + seed], [60.0 + seed], checkpoint=None)
+    write_run(tmp_path / "runs", "tfidf", 0, [83.0], [83.0], arm="bow", checkpoint=None)
+    return tmp_path / "runs"
+
+
+def test_tokens_are_updates_times_a_full_batch(tree):
+    assert find_tokens(find_runs(tree)) == {
+        ("bow", "tfidf"): 0,
+        ("fairseq", "random"): 0,
+        ("fairseq", "short"): 100 * 16 * 256 * 2,
+        ("fairseq", "long"): 1000 * 16 * 256 * 2,
+    }
+
+
+def test_a_file_of_tokens_wins_over_the_manifests(tree):
+    tokens = find_tokens(find_runs(tree), {"short": 7, "other": 1})
+    assert tokens["fairseq", "short"] == 7
+    assert tokens["fairseq", "long"] == 8_192_000
+
+
+def test_a_pretraining_that_goes_on_from_another_adds_its_tokens(tmp_path):
+    first = pretrain(tmp_path / "first", 100)
+    second = pretrain(tmp_path / "second", 50, start=first)
+    warm = checkpoint(tmp_path / "warm" / "warm.pt")
+    third = pretrain(tmp_path / "third", 10, start=warm)
+    write_run(tmp_path / "runs", "second", 1, [1.0], [1.0], checkpoint=second)
+    write_run(tmp_path / "runs", "third", 1, [1.0], [1.0], checkpoint=third)
+    tokens = find_tokens(find_runs(tmp_path / "runs"))
+    assert tokens == {("fairseq", "second"): 150 * 8192, ("fairseq", "third"): 10 * 8192}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"arm": "fairseq"},
+        {"status": "interrupted"},
+        {"recipe_flags": FLAGS},
+        {"recipe_flags": [*FLAGS, "--max-update", "many"]},
+        {"recipe_flags": [*FLAGS, "--max-update", "5", "--max-epoch", "1"]},
+    ],
+)
+def test_what_the_flags_do_not_say_is_not_guessed(changes):
+    content = {"arm": "pretrain", "status": "finished", "recipe_flags": [*FLAGS, "--max-update", "5"]}
+    assert pretrained_tokens(content) == 5 * 8192
+    assert pretrained_tokens(content | changes) is None
+
+
+@pytest.mark.parametrize("damage", ["gone", "changed", "no manifest", "unfinished"])
+def test_checkpoints_of_unknown_tokens_are_left_out_and_named(tree, caplog, damage):
+    folder = tree.parent / "short"
+    if damage == "gone":
+        (folder / "model.pt").unlink()
+    elif damage == "changed":
+        (folder / "model.pt").write_bytes(b"other")
+    elif damage == "no manifest":
+        (folder / "manifest.json").unlink()
+    else:
+        pretrain(folder, 100, status="failed")
+    with caplog.at_level(logging.WARNING):
+        tokens = find_tokens(find_runs(tree))
+    assert ("fairseq", "short") not in tokens
+    assert ("fairseq", "long") in tokens
+    assert "fairseq/short (" in caplog.text
+    assert "give --tokens FILE" in caplog.text
+
+
+def test_without_any_pretraining_there_is_no_curve(runs):
+    with pytest.raises(UserError, match=r"no run has a known number of tokens.*give --tokens FILE"):
+        find_tokens(find_runs(runs))
+
+
+def test_a_file_of_tokens_is_read(tmp_path):
+    path = tmp_path / "tokens.csv"
+    path.write_text("init, tokens\nshort,1e6\n\nlong,10_000_000\nrandom,0\n")
+    assert read_tokens(path) == {"short": 1_000_000, "long": 10_000_000, "random": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "line 1: no column init and tokens"),
+        ("init;tokens\n", "line 1: no column init and tokens"),
+        ("init\na\n", "line 1: no column tokens"),
+        ("init,tokens\na,1\na,2\n", "line 3: 'a' stands there twice"),
+        ("init,tokens\na,many\n", "line 2: tokens 'many' is no whole number"),
+        ("init,tokens\na,1.5\n", "line 2: tokens '1.5' is no whole number"),
+        ("init,tokens\na,-1\n", "line 2: tokens '-1' is no whole number"),
+        ("init,tokens\na,nan\n", "line 2: tokens 'nan' is no whole number"),
+        ("init,tokens\na\n", "line 2: 1 values for 2 columns"),
+    ],
+)
+def test_a_malformed_file_of_tokens_is_named_with_its_line(tmp_path, text, said):
+    path = tmp_path / "tokens.csv"
+    path.write_text(text)
+    with pytest.raises(UserError) as caught:
+        read_tokens(path)
+    assert str(caught.value).startswith(str(path))
+    assert said in str(caught.value)
+
+
+def test_the_table_is_ordered_by_tokens(tree, capsys):
+    assert main(["pretraining", str(tree), "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["pretraining"]["rows"]
+    assert [(row["init"], row["tokens"], row["mean"]) for row in rows] == [
+        ("tfidf", 0, 83.0),
+        ("random", 0, 62.0),
+        ("short", 819_200, 72.0),
+        ("long", 8_192_000, 78.0),
+    ]
+
+
+def test_the_figure_has_a_curve_and_horizontal_lines(tree):
+    table = load_runs(tree)
+    values = scores(table, best_checkpoints(table), "accuracy")
+    values = values[values["at"] == "best"]
+    tokens = find_tokens(find_runs(tree))
+    data = spread(values, "accuracy", test_size=2000)
+    data["tokens"] = [tokens[group] for group in zip(data["arm"], data["init"], strict=True)]
+    (panel,) = draw_pretraining(values, data, "accuracy").axes
+    assert panel.get_xscale() == "log"
+    lines = {line.get_label(): line for line in panel.lines}
+    curve = lines["fairseq, pre-trained"]
+    assert curve.get_xdata().tolist() == [819_200, 8_192_000]
+    assert curve.get_ydata() == pytest.approx([72.0, 78.0])
+    assert set(lines["fairseq/random"].get_ydata()) == {62.0}
+    assert set(lines["bow/tfidf"].get_ydata()) == {83.0}
+    half = t.ppf(0.975, 2) / 3**0.5  # the standard deviation of three seeds is 1
+    bars = [segment[:, 1] for segment in panel.collections[0].get_segments()]
+    assert bars[0] == pytest.approx([72.0 - half, 72.0 + half])
+    random_band = [patch.get_bbox() for patch in panel.patches][1]
+    assert (random_band.y0, random_band.y1) == pytest.approx((62.0 - half, 62.0 + half))
+
+
+def test_of_each_init_only_the_chosen_setting(tree, tmp_path, capsys):
+    start = json.loads((tree / "fairseq/long/seed1/manifest.json").read_text())["checkpoint"]
+    for seed in (1, 2, 3):
+        score = [90.0 + seed]
+        write_run(tree, "long", seed, score, score, arm="fairseq,lr=1e-3", checkpoint=start)
+    words = ["pretraining", str(tree), "--format", "json", "--output-dir", str(tmp_path / "out")]
+    assert main([*words, "--best-settings"]) == 0
+    rows = json.loads(capsys.readouterr().out)["pretraining"]["rows"]
+    assert [(row["arm"], row["init"], row["mean"]) for row in rows][-2:] == [
+        ("fairseq", "short", 72.0),
+        ("fairseq", "long", 92.0),
+    ]
+    assert (tmp_path / "out" / "accuracy_by_tokens.png").exists()
+    assert main(words) == 0
+    rows = json.loads(capsys.readouterr().out)["pretraining"]["rows"]
+    assert len(rows) == 5
