@@ -1,0 +1,112 @@
+"""One run in a process of its own: `python -m hf.train_run DATA --seed N --save-dir RUN ... --recipe ...`.
+
+`hf/arms.py` starts it, with words like those of fairseq-train. It writes below RUN
+
+    tensorboard/             as fairseq does
+    trainer/checkpoint-*/    where an interrupted run goes on; removed at the end
+    model/                   the best model as a from_pretrained folder; not for LoRA
+    base/, adapter/          for LoRA: what it started from, and what was trained at the best epoch
+    predictions-*.jsonl      of the best model on every validation subset
+    measured.json            parameters, peak memory, for the manifest
+    checkpoint_best.pt       the best model as fairseq's checkpoint
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+from transformers import set_seed
+
+from common.errors import one_line_errors
+from fairseq_plugin.precision import resolve
+
+from . import lora_adapters
+from .arms import CHECKPOINTS
+from .classifier_trainer import ClassifierTrainer, training_arguments
+from .finish import MODEL, finish, save
+from .initial import initial_model, with_adapters
+from .lora_adapters import ADAPTER, BASE
+from .lora_classify import ALPHA, DROPOUT, RANK, TARGETS
+from .options import add_lora, lora_settings
+from .recipe import parse
+from .run_log import RunLog, log_to_standard_output
+from .sentences import read_sentences
+
+logger = logging.getLogger(__name__)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Words that are not the recipe's."""
+    parser = argparse.ArgumentParser(prog="python -m hf.train_run", description=__doc__, allow_abbrev=False)
+    parser.add_argument("data")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--save-dir", type=Path, required=True)
+    parser.add_argument("--restore-file", type=Path)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--lora", action="store_true")
+    add_lora(parser, rank=RANK, alpha=ALPHA, dropout=DROPOUT, targets=TARGETS)
+    parser.add_argument("--recipe", nargs=argparse.REMAINDER, required=True, help="the rest is the recipe's")
+    return parser
+
+
+@one_line_errors
+def main(words: list[str] | None = None) -> None:
+    """Train one run, from its words to `checkpoint_best.pt`."""
+    args = build_parser().parse_args(words)
+    log_to_standard_output()
+    run, checkpoints = args.save_dir, args.save_dir / CHECKPOINTS
+    if not args.resume:
+        for name in (MODEL, ADAPTER, BASE, CHECKPOINTS):
+            shutil.rmtree(run / name, ignore_errors=True)
+    recipe = parse(args.data, args.recipe)
+    task = recipe.task()
+    precision = resolve(recipe.precision, torch.device("cpu" if args.cpu else "cuda"))
+    train = read_sentences(task, "train")
+    valid = {name: read_sentences(task, name) for name in recipe.valid_subsets}
+
+    set_seed(args.seed)
+    model = initial_model(recipe, task, args.restore_file)
+    if args.lora:
+        model = with_adapters(model, lora_settings(args), run)
+    parameters = lora_adapters.count(model)
+    logger.info("%s", parameters)
+    log = RunLog(run / "tensorboard")
+    trainer = ClassifierTrainer(
+        model,
+        recipe,
+        training_arguments(
+            recipe,
+            checkpoints,
+            sentences=len(train),
+            seed=args.seed,
+            bf16=precision == "bf16",
+            cpu=args.cpu,
+        ),
+        train=train,
+        valid=valid,
+        classes=task.class_names,
+        pad=task.source_dictionary.pad(),
+        run=run,
+        log=log,
+        save_best=lambda model: save(model, run / (ADAPTER if args.lora else MODEL)),
+    )
+    trainer.train(resume_from_checkpoint=last_checkpoint(checkpoints) if args.resume else None)
+    log.close()
+    finish(run, recipe, task, trainer, parameters, lora=args.lora)
+    shutil.rmtree(checkpoints, ignore_errors=True)
+
+
+def last_checkpoint(folder: Path) -> str:
+    """The newest whole checkpoint of Trainer, which writes its state last."""
+    whole = folder.glob("checkpoint-*/trainer_state.json")
+    return str(max(whole, key=lambda state: int(state.parent.name.rpartition("-")[2])).parent)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
