@@ -63,13 +63,9 @@ def class_names(model: RobertaForSequenceClassification) -> list[str]:
 def _architecture(folder: Path) -> str:
     path = folder / "config.json"
     if not folder.is_dir():
-        raise UserError(
-            f"{folder}: no such folder; give one that save_pretrained or python -m hf convert wrote"
-        )
+        raise UserError(f"{folder}: no such folder; {REMEDY}")
     if not path.is_file():
-        raise UserError(
-            f"{path}: no such file; give a folder that save_pretrained or python -m hf convert wrote"
-        )
+        raise UserError(f"{path}: no such file; {REMEDY}")
     try:
         config: Any = json.loads(path.read_text(encoding="utf-8"))
         names = config.get("architectures") or [None]

@@ -85,12 +85,11 @@ def leftover(weights: Mapping[str, Tensor], *, head: str | None, lm_head: bool) 
     Not the LM head's matrix, which is the token embeddings'.
     """
     names = _fairseq_modules(head, lm_head)
+    placed = {TIED, *(LM_OUTPUT if lm_head else ())}
     return {
         key: tensor
         for key, tensor in weights.items()
-        if key != "encoder.lm_head.weight"
-        and not (lm_head and key in LM_OUTPUT)
-        and _translated(key, names, FAIRSEQ_LAYER, LAYER, "") is None
+        if key not in placed and _translated(key, names, FAIRSEQ_LAYER, LAYER, "") is None
     }
 
 
