@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
 from itertools import combinations
 
 import pandas as pd
+
+from common.arguments import positive
 
 from .answers import compare_answers, read_answers
 from .best import best_checkpoints
@@ -19,7 +22,7 @@ from .long_table import GROUP
 from .metrics import IN_PERCENT, lower_is_better
 from .pretraining import find_tokens, read_tokens
 from .runs import Run
-from .settings import FAMILY, choose_settings, find_settings, split_arm, varied_flags
+from .settings import FAMILY, choose_settings, find_settings, split_arm
 from .sizes import find_size
 from .spread import BEST, scores, spread
 from .tables import Table, best_note
@@ -28,6 +31,8 @@ from .tables_pretraining import pretraining_table
 from .tables_seeds import comparison_table
 from .tables_settings import chosen_table, settings_table
 from .writers import render, write_tables
+
+logger = logging.getLogger(__name__)
 
 EXAMPLES = """examples:
   python -m analysis best-settings runs
@@ -70,6 +75,10 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--figure-format", nargs="+", choices=FORMATS, default=["png"], help="of the figures (png)"
     )
+    parser.add_argument(
+        "--test-size", type=positive, metavar="N",
+        help="examples of test (default: those of the prediction files or of the runs' data folder)",
+    )  # fmt: skip
     parser.add_argument("--chance", type=float, help="draw a line at the score of guessing")
 
 
@@ -81,7 +90,9 @@ def _best_settings(options: argparse.Namespace) -> None:
     lower = lower_is_better(rule["by"], options.direction)
     data = choose_settings(find_settings(runs), best, lower=lower, ddof=options.ddof)
     note = best_note(**rule)
-    size = find_size(runs, rule["subset"])
+    alone = data.groupby(FAMILY)["arm"].transform("size") == 1
+    grid = set(data.loc[~alone, GROUP].itertuples(index=False, name=None))
+    size = find_size([run for run in runs if (run.arm, run.init) in grid], rule["subset"])
     tables = [
         settings_table(data, options.metric, rule["by"], rule["subset"], note, ddof=options.ddof, size=size),
         *_chosen_tables(runs, table, best, data, note, options),
@@ -102,8 +113,9 @@ def _pretraining(options: argparse.Namespace) -> None:
         lower = lower_is_better(rule["by"], options.direction)
         data = choose_settings(find_settings(runs), best, lower=lower)
         values = values.merge(data.loc[data["chosen"], GROUP], on=GROUP)
+    _warn_of_recipes(runs, tokens)
     counts = pd.DataFrame([(*group, number) for group, number in tokens.items()], columns=[*GROUP, "tokens"])
-    size = find_size(runs) if options.metric in IN_PERCENT else None
+    size = options.test_size or (find_size(runs) if options.metric in IN_PERCENT else None)
     data = spread(values, options.metric, ddof=options.ddof, test_size=size).merge(counts, on=GROUP)
     if options.best_settings:
         values, data = (
@@ -120,6 +132,17 @@ def _pretraining(options: argparse.Namespace) -> None:
     _show(tables, figures, options)
 
 
+def _warn_of_recipes(runs: Sequence[Run], tokens: dict[tuple[str, str], int]) -> None:
+    """Another recipe is another reason for another score."""
+    recipes: dict[str, set[str]] = {}
+    for run in runs:
+        if (run.arm, run.init) in tokens and run.recipe:
+            recipes.setdefault(run.arm, set()).add(run.recipe)
+    for arm, names in recipes.items():
+        if len(names) > 1:
+            logger.warning("%s: trained with several recipes (%s)", arm, ", ".join(sorted(names)))
+
+
 def _chosen_tables(
     runs: Sequence[Run], table: pd.DataFrame, best: pd.DataFrame, data: pd.DataFrame, note: str,
     options: argparse.Namespace,
@@ -133,7 +156,7 @@ def _chosen_tables(
     }
     values = scores(table, best, options.metric)
     values = values[values["at"] == BEST].merge(shown[GROUP], on=GROUP)
-    size = find_size(runs) if options.metric in IN_PERCENT else None
+    size = options.test_size or (find_size(runs) if options.metric in IN_PERCENT else None)
     data_spread = spread(values, options.metric, ddof=options.ddof, test_size=size)
     tables = [chosen_table(data_spread, names, options.metric, note, ddof=options.ddof, test_size=size)]
     chosen = shown[shown["chosen"]]
@@ -153,10 +176,10 @@ def _chosen_tables(
 def _settings_figures(
     table: pd.DataFrame, best: pd.DataFrame, data: pd.DataFrame, options: argparse.Namespace
 ) -> list[tuple[str, object]]:
-    from .figure_settings import draw_best_settings, draw_flag
+    """None where no arm and init has more than one setting."""
+    from .figure_settings import draw_best_settings, draw_flag, flags_to_draw
 
-    flags = varied_flags(data)
-    if not flags:
+    if data.groupby(FAMILY)["arm"].size().max() == 1:
         return []
     rule = choice(options)
     curves = draw_best_settings(table, data, options.metric, ddof=options.ddof, chance=options.chance)
@@ -167,7 +190,7 @@ def _settings_figures(
                 f"{options.metric}_by_{flag}",
                 draw_flag(best, data, flag, options.metric, rule["by"], subset=rule["subset"]),
             )
-            for flag in flags
+            for flag in flags_to_draw(data)
         ),
     ]
 

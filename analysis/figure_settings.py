@@ -13,7 +13,7 @@ from .figures import MOST_BANDS, draw_lines, draw_means, draw_runs, label_panel
 from .intervals import t_interval
 from .long_table import GROUP
 from .metrics import label
-from .settings import AS_RECIPE, FAMILY, number_of
+from .settings import AS_RECIPE, FAMILY, number_of, varied_flags
 from .stats import at_validations, per_epoch
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def draw_best_settings(
     from matplotlib.figure import Figure
 
     values, means = at_validations(table, "test", metric), per_epoch(table, metric, ddof=ddof)
-    tried = chosen[chosen.groupby(FAMILY)["arm"].transform("size") > 1]
+    tried = chosen[_tried(chosen) > 1]
     flat = _flat(chosen, values)
     style_of = styles(sorted(set(tried["init"])))
     families = list(dict.fromkeys(tried["family"]))
@@ -73,18 +73,16 @@ def draw_flag(
     """The score at the best checkpoint against the value of a flag: left where it is chosen, right on test.
 
     Each line is an arm and init, with all other flags as in its chosen setting, which a ring marks. Bars are
-    t intervals for the mean over seeds, faint dots the seeds. Settings whose value of the flag is not known
+    t intervals for the mean over seeds, faint dots the seeds. Arms and inits with a single setting are
+    horizontal lines. Settings whose value of the flag is not known
     (no manifest) are left out. Values that are no numbers stand in the order of their names.
     """
     from matplotlib.figure import Figure
 
-    groups = [
-        (f"{family}/{init}", line)
-        for (family, init), settings in chosen.groupby(FAMILY, sort=False)
-        if len(line := _slice(settings, flag)) > 1
-    ]
-    places, names = _places(pd.concat([line["value"] for _, line in groups]) if groups else pd.Series([]))
+    groups = _lines(chosen, flag)
+    places, names = _places(pd.concat([line["value"] for _, line in groups]))
     style_of = styles([name for name, _ in groups])
+    alone = chosen[_tried(chosen) == 1]
     figure = Figure(figsize=(2 * PANEL_INCHES[0], PANEL_INCHES[1]), layout="constrained")
     panels = figure.subplots(1, 2, sharey=by == metric)
     titles = {"valid": f"{label(by)} on {subset}, which chooses", "test": f"{label(metric)} on test"}
@@ -92,6 +90,8 @@ def draw_flag(
         for index, (name, line) in enumerate(groups):
             shift = APART * (index - (len(groups) - 1) / 2)
             _draw_line(panel, line, best, column, (places, shift), name, style_of[name])
+        means = alone.assign(mean=alone[f"{column}_mean"])
+        draw_lines(panel, means, by if column == "valid" else metric)
         _label_values(panel, flag, names)
         panel.set_title(literal(title), fontsize="medium")
         finish(panel)
@@ -102,6 +102,20 @@ def draw_flag(
     )  # fmt: skip
     legend_below(figure, f"mean over seeds, bar: {PERCENT} (t), dots: seeds")
     return figure
+
+
+def flags_to_draw(chosen: pd.DataFrame) -> list[str]:
+    """The flags of which `draw_flag` has a line to draw: some settings differ in them alone."""
+    return [flag for flag in varied_flags(chosen) if _lines(chosen, flag)]
+
+
+def _lines(chosen: pd.DataFrame, flag: str) -> list[tuple[str, pd.DataFrame]]:
+    """Each family and init with two values of the flag or more, beside all else that its best setting has."""
+    return [
+        (f"{family}/{init}", line)
+        for (family, init), settings in chosen.groupby(FAMILY, sort=False)
+        if len(line := _slice(settings, flag)) > 1
+    ]
 
 
 def _draw_curves(
@@ -122,9 +136,14 @@ def _draw_curves(
     draw_means(panel, curves, style, bars=len(names) > MOST_BANDS)
 
 
+def _tried(chosen: pd.DataFrame) -> pd.Series:
+    """How many settings the family and init of each row has."""
+    return chosen.groupby(FAMILY)["arm"].transform("size")
+
+
 def _flat(chosen: pd.DataFrame, values: pd.DataFrame) -> pd.DataFrame:
     """Arms and inits with a single setting whose runs validate once: a baseline."""
-    alone = chosen[chosen.groupby(FAMILY)["arm"].transform("size") == 1]
+    alone = chosen[_tried(chosen) == 1]
     epochs = values.groupby(GROUP)["epoch"].max().reset_index()
     once = epochs.loc[epochs["epoch"] == 1, GROUP]
     return alone[GROUP].merge(once, on=GROUP)
@@ -146,7 +165,7 @@ def _places(values: pd.Series) -> tuple[dict[str, float], dict[float, str]]:
     """Where each value stands on an axis from 0 to 1, and the value at each place."""
     texts = sorted(set(values))
     numbers = {text: number_of(text) for text in texts}
-    if any(number is None for number in numbers.values()) or not texts:
+    if any(number is None for number in numbers.values()):
         place = {text: index / max(1, len(texts) - 1) for index, text in enumerate(texts)}
         return place, {place[text]: text for text in texts}
     low, high = min(numbers.values()), max(numbers.values())

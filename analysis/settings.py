@@ -12,6 +12,7 @@ from itertools import pairwise
 import pandas as pd
 
 from common import manifest
+from common.errors import UserError
 
 from .intervals import LEVEL, t_interval
 from .long_table import GROUP, RUN
@@ -81,7 +82,8 @@ def choose_settings(
 
     Columns: those of `settings`; `n` (seeds), `valid_mean`, `valid_std`, `test_mean`, `test_std` (with
     `ddof`); `chosen`; `behind`, the mean by which the chosen setting is better on valid over the `pairs`
-    seeds that both have, with its t interval `low`, `high` at `level`. Settings without a value are left out.
+    seeds that both have, with its t interval `low`, `high` at `level`. Settings without a value are left out;
+    raises `UserError` where that are all.
     """
     known = best.dropna(subset="valid")
     sums = known.groupby(GROUP).agg(
@@ -92,6 +94,8 @@ def choose_settings(
         test_std=("test", lambda x: x.std(ddof=ddof)),
     )
     frame = settings.merge(sums.reset_index(), on=GROUP)
+    if frame.empty:
+        raise UserError("no run has a number to choose by: all are NaN; look at the runs' train.log")
     frame["chosen"] = False
     for _, rows in frame.groupby(FAMILY, sort=False):
         mean = rows["valid_mean"].round(9)  # 1/3 + 2/3 in another order is not a better mean

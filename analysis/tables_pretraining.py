@@ -24,8 +24,8 @@ def pretraining_table(
         name="pretraining",
         caption=f"Test {label(metric)} over seeds, by tokens of pre-training",
         notes=(
-            "tokens: as --tokens has them, else updates times a full batch of the whole pre-training, of which "
-            "the checkpoint is the one with the lowest validation loss; 0: no pre-training.",
+            "tokens: as --tokens has them, else updates times a full batch of the whole pre-training, of "
+            "which the checkpoint is the one with the lowest validation loss; 0: no pre-training.",
             *table.notes,
         ),
         shown=shown,

@@ -1,6 +1,6 @@
 """Which runs exist, where they live, what is finished: calls fairseq-train, knows no model.
 
-    settings -> recipes, inputs -> plan -> command -> runner (progress) -> manifest.json
+    settings -> recipes, grid, inputs -> plan -> command -> runner (progress) -> manifest.json
 
 Read `train.py` first: it is the sweep from top to bottom.
 """

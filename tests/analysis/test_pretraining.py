@@ -14,6 +14,8 @@ from analysis.pretraining import find_tokens, pretrained_tokens, read_tokens
 from analysis.runs import find_runs
 from analysis.spread import scores, spread
 from common.errors import UserError
+from sweep import recipes
+from sweep.pretrain import with_budget
 
 FLAGS = ["--batch-size", "16", "--tokens-per-sample", "256", "--update-freq", "2"]
 
@@ -71,6 +73,13 @@ def test_a_pretraining_that_goes_on_from_another_adds_its_tokens(tmp_path):
     write_run(tmp_path / "runs", "third", 1, [1.0], [1.0], checkpoint=third)
     tokens = find_tokens(find_runs(tmp_path / "runs"))
     assert tokens == {("fairseq", "second"): 150 * 8192, ("fairseq", "third"): 10 * 8192}
+
+
+def test_what_pretrain_sh_records_is_understood():
+    recipe = with_budget(recipes.load("pretrain", ["--batch-size", "16"]), 10**7)
+    content = {"arm": "pretrain", "status": "finished", "recipe_flags": list(recipe.words)}
+    # 16 x 256 = 4,096 tokens an update, rounded up to whole updates
+    assert pretrained_tokens(content) == -(-(10**7) // 4096) * 4096
 
 
 @pytest.mark.parametrize(
@@ -191,3 +200,11 @@ def test_of_each_init_only_the_chosen_setting(tree, tmp_path, capsys):
     assert main(words) == 0
     rows = json.loads(capsys.readouterr().out)["pretraining"]["rows"]
     assert len(rows) == 5
+
+
+def test_several_recipes_are_said(tree, caplog):
+    path = tree / "fairseq/long/seed1/manifest.json"
+    path.write_text(path.read_text().replace('"reference"', '"tuned"'))
+    with caplog.at_level(logging.WARNING):
+        assert main(["pretraining", str(tree)]) == 0
+    assert "fairseq: trained with several recipes (reference, tuned)" in caplog.text

@@ -15,6 +15,8 @@ from analysis.settings import (
     split_arm,
     varied_flags,
 )
+from common.errors import UserError
+from sweep.grid import variants
 
 VALID = {
     "fairseq": (60.0, 62.0, 61.5),
@@ -160,3 +162,19 @@ def test_each_init_of_each_family_has_its_choice(grid):
     write_run(grid, "tfidf", 0, [80.0], [80.0], arm="bow")
     data = choose(grid)
     assert data.loc[data["chosen"], "arm"].tolist() == ["bow", "fairseq,lr=1e-4", "fairseq,lr=1e-3"]
+
+
+def test_what_the_sweep_calls_its_arms_is_understood():
+    grid = {"clip-norm": ("7", "8"), "dropout": ("0.2",)}
+    names = [variant.arm for variant in variants("fairseq", "reference", [], grid)]
+    assert [flag_values(split_arm(name)[1]) for name in names] == [
+        {"clip-norm": "7", "dropout": "0.2"},
+        {"clip-norm": "8", "dropout": "0.2"},
+    ]
+    assert {split_arm(name)[0] for name in names} == {"fairseq"}
+
+
+def test_nothing_to_choose_by_is_one_line(tmp_path):
+    write_run(tmp_path, "random", 1, [float("nan")], [1.0], arm="fairseq,lr=1")
+    with pytest.raises(UserError, match="no run has a number to choose by"):
+        choose(tmp_path)

@@ -148,3 +148,14 @@ def test_values_that_are_no_numbers_stand_in_the_order_of_their_names(tmp_path):
     panel = draw_flag(best, data, "optimizer", "accuracy", "accuracy").axes[0]
     assert [label.get_text() for label in panel.get_xticklabels()] == ["a", "b", "c"]
     assert lines_of(panel)["fairseq/random"].get_ydata() == pytest.approx([61, 60, 62])
+
+
+def test_a_single_setting_has_no_figure_and_two_flags_at_once_no_line(tmp_path):
+    write_run(tmp_path / "runs", "random", 1, [60.0], [60.0], arm="fairseq,lr=1")
+    out = tmp_path / "out"
+    words = ["best-settings", str(tmp_path / "runs"), "--output-dir", str(out)]
+    assert main(words) == 0
+    assert not list(out.glob("*.png"))
+    write_run(tmp_path / "runs", "random", 1, [60.0], [60.0], arm="fairseq,dropout=0.5,lr=2")
+    assert main(words) == 0
+    assert [path.name for path in out.glob("*.png")] == ["accuracy_best_settings.png"]
