@@ -1,0 +1,49 @@
+import os
+from pathlib import Path
+
+import pytest
+from hf_houses import make_house, make_masked_lm
+
+from hf.to_transformers import convert
+
+
+@pytest.fixture(scope="session")
+def house(tmp_path_factory):
+    """(data, run) of a classifier; text, labels, spm.model and dict.txt lie beside."""
+    return make_house(tmp_path_factory.mktemp("house"))
+
+
+@pytest.fixture(scope="session")
+def masked_lm(tmp_path_factory):
+    """(data, checkpoint) of a masked language model."""
+    return make_masked_lm(tmp_path_factory.mktemp("masked-lm"))
+
+
+@pytest.fixture(scope="session")
+def classifier_folder(house, tmp_path_factory):
+    """The classifier as a from_pretrained folder."""
+    folder = tmp_path_factory.mktemp("converted") / "classifier"
+    convert(house[1], folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def masked_lm_folder(masked_lm, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("converted") / "masked-lm"
+    convert(masked_lm[1], folder, data=masked_lm[0])
+    return folder
+
+
+@pytest.fixture
+def own_modules_cache(tmp_path, monkeypatch):
+    """Transformers copies code that it trusts into a cache: not the user's."""
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """The real data, for the tests that check every review."""
+    folder = Path(os.environ.get("SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
+    if not (folder / "cls-books").is_dir():
+        pytest.skip("no real data here (SHARED_DATA)")
+    return folder

@@ -1,0 +1,170 @@
+"""Weights and sizes (source.py, config.py, weights.py, models.py) against stock fairseq's RobertaModel."""
+
+import pytest
+import torch
+from hf_houses import HEAD, PAD, dictionary_of, make_house, make_masked_lm, padded_ids, stock_model
+from transformers import RobertaForMaskedLM, RobertaForSequenceClassification
+
+from common.errors import UserError
+from hf.config import Sizes, roberta_config, sizes_of
+from hf.models import converted, pretrained_classifier, random_classifier
+from hf.source import read_source
+from hf.weights import TOKEN_TYPES, leftover, to_fairseq, to_transformers
+
+BEST = "checkpoint_best.pt"
+
+
+@pytest.mark.parametrize("flags", [[], ["--activation-fn", "relu", "--encoder-layers", "3"]], ids=str)
+def test_classifiers_logits_equal_stock_fairseqs(tmp_path, flags):
+    data, run = make_house(tmp_path, *flags)
+    dictionary = dictionary_of(data / "input0/dict.txt")
+    model = converted(read_source(run / BEST), ["neg", "pos"])
+    assert isinstance(model, RobertaForSequenceClassification)
+    ids_BL = padded_ids(len(dictionary))
+    with torch.no_grad():
+        wanted_BK, _ = stock_model(run / BEST, dictionary)(ids_BL, classification_head_name=HEAD)
+        found_BK = model(ids_BL, attention_mask=ids_BL != PAD).logits
+    assert wanted_BK.std() > 1e-3
+    torch.testing.assert_close(found_BK, wanted_BK, atol=1e-6, rtol=0)
+
+
+def test_masked_lm_scores_equal_stock_fairseqs(masked_lm):
+    data, checkpoint = masked_lm
+    dictionary = dictionary_of(data / "dict.txt")
+    model = converted(read_source(checkpoint))
+    assert isinstance(model, RobertaForMaskedLM)
+    ids_BL = padded_ids(len(dictionary))
+    with torch.no_grad():
+        wanted_BLV, _ = stock_model(checkpoint, dictionary)(ids_BL)
+        found_BLV = model(ids_BL, attention_mask=ids_BL != PAD).logits
+    kept_BL = ids_BL != PAD
+    torch.testing.assert_close(found_BLV[kept_BL], wanted_BLV[kept_BL], atol=1e-5, rtol=0)
+    assert model.lm_head.decoder.weight is model.roberta.embeddings.word_embeddings.weight
+
+
+def test_gradients_and_dropout_are_fairseqs_to_set(tmp_path):
+    _, run = make_house(
+        tmp_path, "--dropout", "0.3", "--attention-dropout", "0.2", "--pooler-dropout", "0.15"
+    )
+    config = converted(read_source(run / BEST), ["neg", "pos"]).config
+    assert config.hidden_dropout_prob == 0.3
+    assert config.attention_probs_dropout_prob == 0.2
+    assert config.classifier_dropout == 0.15
+    assert config.max_position_embeddings == 34
+    assert config.id2label == {0: "neg", 1: "pos"}
+
+
+def test_new_head_on_a_pretrained_encoder(masked_lm):
+    _, checkpoint = masked_lm
+    source = read_source(checkpoint)
+    model = pretrained_classifier(checkpoint, ["a", "b", "c"], vocabulary=source.vocabulary)
+    assert model.classifier.out_proj.out_features == 3
+    wanted = converted(source).roberta.state_dict()
+    found = model.roberta.state_dict()
+    assert set(found) == set(wanted)
+    assert all(torch.equal(found[key], wanted[key]) for key in wanted)
+    with pytest.raises(UserError, match=f"{source.vocabulary:,} types, but the dictionary of the data has 9"):
+        pretrained_classifier(checkpoint, ["a", "b"], vocabulary=9)
+
+
+def test_random_classifier_has_the_sizes_of_roberta_small():
+    with torch.device("meta"):
+        model = random_classifier(Sizes(vocabulary=32000), ["0", "1"])
+    parameters = sum(weight.numel() for weight in model.parameters())
+    head, token_types = 512 * 512 + 512 + 2 * 512 + 2, 512
+    assert parameters - head - token_types == 22_829_056  # python -m fairseq_plugin.parameters
+
+
+@pytest.mark.parametrize("kind", ["classifier", "masked LM"])
+def test_names_go_back_and_nothing_is_lost(house, masked_lm, kind):
+    source = read_source(house[1] / BEST if kind == "classifier" else masked_lm[1])
+    is_lm = source.head is None
+    there = to_transformers(source.weights, head=source.head, lm_head=is_lm)
+    back = to_fairseq(there, head=source.head) | leftover(source.weights, head=source.head, lm_head=is_lm)
+    assert set(source.weights) - set(back) <= {"encoder.lm_head.weight"}
+    assert all(torch.equal(back[key], source.weights[key]) for key in back)
+
+
+def test_token_types_that_were_trained_go_into_the_positions(house):
+    source = read_source(house[1] / BEST)
+    model = converted(source, ["neg", "pos"])
+    with torch.no_grad():
+        model.roberta.embeddings.token_type_embeddings.weight.normal_()
+    weights = source.weights | to_fairseq(model.state_dict(), head=source.head)
+    assert model.state_dict()[TOKEN_TYPES].abs().max() > 0.1
+    reference = source.model()
+    reference.load_state_dict(weights)
+    ids_BL = padded_ids(source.vocabulary)
+    with torch.no_grad():
+        found_BK = model(ids_BL, attention_mask=ids_BL != PAD).logits
+        wanted_BK, _ = reference(ids_BL, classification_head_name=source.head)
+    torch.testing.assert_close(found_BK, wanted_BK, atol=1e-5, rtol=0)
+
+
+def spoiled(path, target, change):
+    """A copy of a checkpoint after `change(state)`."""
+    state = torch.load(path, weights_only=False)
+    change(state)
+    torch.save(state, target)
+    return target
+
+
+def argument(name, value):
+    return lambda state: setattr(state["cfg"]["model"], name, value)
+
+
+def weight(name, value):
+    return lambda state: state["model"].update({name: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (argument("arch", "transformer_lm"), "architecture 'transformer_lm', not one of"),
+        (argument("arch", "roberta_prenorm"), "architecture 'roberta_prenorm'"),
+        (argument("encoder_normalize_before", True), "--encoder-normalize-before"),
+        (argument("untie_weights_roberta", True), "--untie-weights-roberta"),
+        (argument("pooler_activation_fn", "relu"), "--pooler-activation-fn"),
+        (argument("encoder_layers", 5), "do not fit its own settings"),
+        (lambda state: state["model"].clear(), "no token embeddings"),
+        (weight("classification_heads.other.dense.weight", torch.ones(1)), "2 classification heads"),
+    ],
+)
+def test_what_transformers_cannot_express_is_refused(house, tmp_path, change, message):
+    path = spoiled(house[1] / BEST, tmp_path / "spoiled.pt", change)
+    with pytest.raises(UserError, match=message) as error:
+        read_source(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_activation_that_transformers_lacks(house):
+    source = read_source(house[1] / BEST)
+    source.arguments.activation_fn = "linear"
+    with pytest.raises(UserError, match="--activation-fn linear"):
+        sizes_of(source)
+
+
+def test_cut_and_missing_checkpoints(house, tmp_path):
+    (tmp_path / "cut.pt").write_bytes((house[1] / BEST).read_bytes()[:5000])
+    for name in ("cut.pt", "missing.pt"):
+        with pytest.raises(UserError, match=name):
+            read_source(tmp_path / name)
+
+
+def test_configuration_names_ids_and_classes():
+    config = roberta_config(Sizes(vocabulary=50), ["neg", "pos"])
+    assert (config.bos_token_id, config.pad_token_id, config.eos_token_id) == (0, 1, 2)
+    assert config.label2id == {"neg": 0, "pos": 1}
+    assert config.layer_norm_eps == torch.nn.LayerNorm(2).eps
+
+
+def test_masked_lm_with_another_activation_is_not_what_transformers_computes(tmp_path):
+    """Its LM head is fixed to gelu: the conversion's proof must see it (test_hf_convert.py)."""
+    _, checkpoint = make_masked_lm(tmp_path, "--activation-fn", "relu")
+    source = read_source(checkpoint)
+    ids_BL = padded_ids(source.vocabulary)
+    with torch.no_grad():
+        wanted_BLV, _ = source.model()(ids_BL)
+        found_BLV = converted(source)(ids_BL, attention_mask=ids_BL != PAD).logits
+    assert (found_BLV - wanted_BLV).abs().max() > 1e-3
