@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from common.errors import one_line_errors
 
-from . import cli_settings, cli_showing, cli_statistics
+from . import cli_pretraining, cli_settings, cli_showing, cli_statistics
 from .cli_options import (
     EXAMPLES,
     add_choice,
@@ -76,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     cli_showing.register(commands)
     cli_statistics.register(commands)
     cli_settings.register(commands)
+    cli_pretraining.register(commands)
     return parser
 
 

@@ -1,9 +1,8 @@
-"""The commands `best-settings` and `pretraining`: the best of a grid, and what pre-training buys."""
+"""The command `best-settings`: what was tried with each arm, and the best of it."""
 
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from itertools import combinations
@@ -20,51 +19,32 @@ from .figure_style import FORMATS, save_figure
 from .load import read_runs
 from .long_table import GROUP
 from .metrics import IN_PERCENT, lower_is_better
-from .pretraining import find_tokens, read_tokens
 from .runs import Run
-from .settings import FAMILY, choose_settings, find_settings, split_arm
+from .settings import FAMILY, choose_settings, find_settings
 from .sizes import find_size
 from .spread import BEST, scores, spread
 from .tables import Table, best_note
 from .tables_checks import answers_table
-from .tables_pretraining import pretraining_table
 from .tables_seeds import comparison_table
 from .tables_settings import chosen_table, settings_table
 from .writers import render, write_tables
 
-logger = logging.getLogger(__name__)
-
 EXAMPLES = """examples:
   python -m analysis best-settings runs
   python -m analysis best-settings runs --output-dir results --chance 50
-  python -m analysis pretraining runs --output-dir results
-  python -m analysis pretraining runs --tokens tokens.csv --best-settings
 """
 
 
 def register(commands: argparse._SubParsersAction) -> None:
-    """Add the two commands."""
+    """Add the command."""
     parser = add_command(
         commands, "best-settings", _best_settings, "the setting of each arm that validation chooses", EXAMPLES
     )
-    _add_common(parser)
-
-    parser = add_command(
-        commands, "pretraining", _pretraining, "scores against the tokens of pre-training", EXAMPLES
-    )
-    _add_common(parser)
-    parser.add_argument(
-        "--tokens", metavar="FILE",
-        help="CSV file with the columns init and tokens (default: the manifest beside each checkpoint)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--best-settings",
-        action="store_true",
-        help="of each arm and init only the setting that valid chooses",
-    )
+    add_common(parser)
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """The options of a command that shows tables and figures of chosen checkpoints."""
     add_selection(parser)
     add_choice(parser)
     add_ddof(parser)
@@ -98,49 +78,7 @@ def _best_settings(options: argparse.Namespace) -> None:
         *_chosen_tables(runs, table, best, data, note, options),
     ]
     figures = _settings_figures(table, best, data, options) if options.output_dir else []
-    _show(tables, figures, options)
-
-
-def _pretraining(options: argparse.Namespace) -> None:
-    runs = selected_runs(options)
-    tokens = find_tokens(runs, read_tokens(options.tokens) if options.tokens else None)
-    table = read_runs(runs)
-    rule = choice(options)
-    best = best_checkpoints(table, options.metric, **rule)
-    values = scores(table, best, options.metric)
-    values = values[values["at"] == BEST]
-    if options.best_settings:
-        lower = lower_is_better(rule["by"], options.direction)
-        data = choose_settings(find_settings(runs), best, lower=lower)
-        values = values.merge(data.loc[data["chosen"], GROUP], on=GROUP)
-    _warn_of_recipes(runs, tokens)
-    counts = pd.DataFrame([(*group, number) for group, number in tokens.items()], columns=[*GROUP, "tokens"])
-    size = options.test_size or (find_size(runs) if options.metric in IN_PERCENT else None)
-    data = spread(values, options.metric, ddof=options.ddof, test_size=size).merge(counts, on=GROUP)
-    if options.best_settings:
-        values, data = (
-            frame.assign(arm=[split_arm(arm)[0] for arm in frame["arm"]]) for frame in (values, data)
-        )
-    note = best_note(**rule)
-    tables = [pretraining_table(data, options.metric, note, ddof=options.ddof, test_size=size)]
-    figures = []
-    if options.output_dir:
-        from .figure_pretraining import draw_pretraining
-
-        figure = draw_pretraining(values, data, options.metric, chance=options.chance)
-        figures.append((f"{options.metric}_by_tokens", figure))
-    _show(tables, figures, options)
-
-
-def _warn_of_recipes(runs: Sequence[Run], tokens: dict[tuple[str, str], int]) -> None:
-    """Another recipe is another reason for another score."""
-    recipes: dict[str, set[str]] = {}
-    for run in runs:
-        if (run.arm, run.init) in tokens and run.recipe:
-            recipes.setdefault(run.arm, set()).add(run.recipe)
-    for arm, names in recipes.items():
-        if len(names) > 1:
-            logger.warning("%s: trained with several recipes (%s)", arm, ", ".join(sorted(names)))
+    show(tables, figures, options)
 
 
 def _chosen_tables(
@@ -195,9 +133,8 @@ def _settings_figures(
     ]
 
 
-def _show(
-    tables: Sequence[Table], figures: Sequence[tuple[str, object]], options: argparse.Namespace
-) -> None:
+def show(tables: Sequence[Table], figures: Sequence[tuple[str, object]], options: argparse.Namespace) -> None:
+    """Print the tables, and write them and the figures where that was asked for."""
     if options.output_dir:
         paths = write_tables(tables, options.output_dir)
         paths += [

@@ -43,12 +43,13 @@ def settings_table(
         caption=f"Settings, chosen on {subset}",
         notes=(
             best_note,
-            f"chosen: the best mean over seeds of {label(by)} on {subset}; test takes no part in it. "
+            f"chosen: the best mean over seeds of {label(by)} on {subset}{_test_note(subset)}. "
             "Of equal means the recipe itself counts, then the smallest values.",
             f"Cells are mean ± std over n seeds; std: {STD_NOTES[ddof]}.",
             f"behind: by how much the chosen one is better on {subset}, over the seeds that both have; "
             f"{PERCENT}: t interval of that.",
-            f"The mean of the chosen setting on {subset} is a winner's, so optimistic; that on test is not.",
+            f"The mean of the chosen setting on {subset} is a winner's, so optimistic"
+            f"{'' if subset == 'test' else '; that on test is not'}.",
             *_doubts(data, subset, size),
         ),
         data=data.drop(columns="values").assign(metric=metric, by=by, subset=subset, ddof=ddof, level=LEVEL),
@@ -106,6 +107,10 @@ def _doubts(data: pd.DataFrame, subset: str, size: int | None) -> list[str]:
             f"All seeds are judged by the same {size:,} examples of {subset}, which more seeds do not change."
         )
     return notes
+
+
+def _test_note(subset: str) -> str:
+    return "" if subset == "test" else "; test takes no part in it"
 
 
 def _mean_std(row: dict, column: str, metric: str) -> str:

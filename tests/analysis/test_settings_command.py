@@ -159,3 +159,15 @@ def test_a_single_setting_has_no_figure_and_two_flags_at_once_no_line(tmp_path):
     write_run(tmp_path / "runs", "random", 1, [60.0], [60.0], arm="fairseq,dropout=0.5,lr=2")
     assert main(words) == 0
     assert [path.name for path in out.glob("*.png")] == ["accuracy_best_settings.png"]
+
+
+def test_a_choice_on_test_is_not_said_to_be_without_it(grid, capsys):
+    assert main(["best-settings", str(grid)]) == 0
+    out = capsys.readouterr().out
+    assert "test takes no part in it" in out
+    assert "that on test is not" in out
+    assert main(["best-settings", str(grid), "--choose-on", "test"]) == 0
+    out = capsys.readouterr().out
+    assert "A choice on test is optimistic" in out
+    assert "takes no part" not in out
+    assert "that on test is not" not in out
