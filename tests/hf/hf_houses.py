@@ -11,16 +11,8 @@ from tests.eval.tiny_runs import make_data, make_run
 
 PAD = 1
 HEAD = "sentence_classification_head"
-MASKED_LM = [
-    "--task",
-    "masked_lm",
-    "--criterion",
-    "masked_lm",
-    "--arch",
-    "roberta_small",
-    "--tokens-per-sample",
-    "32",
-]
+MASKED_LM = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_small"]
+LENGTH = ["--max-positions", "32", "--tokens-per-sample", "32"]
 
 
 def make_house(root, *flags, pairs=False, normalize_apostrophes=False):
@@ -40,7 +32,7 @@ def make_masked_lm(root, *flags):
         sentencepiece_model=str(root / "spm.model"),
         srcdict=str(root / "dict.txt"),
     )
-    arguments = [root / "corpus", *MASKED_LM, "--max-positions", "32", *STEPS, *SIZES, "--optimizer", "adam"]
+    arguments = [root / "corpus", *MASKED_LM, *LENGTH, *STEPS, *SIZES, "--optimizer", "adam"]
     _, trainer = build_trainer([*arguments, "--precision", "fp32", *flags])
     trainer.begin_epoch(1)
     for sample in trainer.get_train_iterator(epoch=1).next_epoch_itr():

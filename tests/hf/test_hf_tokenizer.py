@@ -1,0 +1,169 @@
+"""Ids of the tokenizer (tokenizer.py, tokenization_pieces.py) against SentencePiece and fairseq itself."""
+
+import numpy as np
+import pytest
+import sentencepiece
+from hf_houses import SpmThenFairseq
+from transformers import AutoTokenizer, BartphoTokenizer
+
+from common.errors import UserError
+from hf.config import Sizes, roberta_config
+from hf.tokenization_pieces import PieceTokenizer
+from hf.tokenizer import TextFormat, write_tokenizer
+from tests.eval.tiny_runs import sentences
+
+LONGEST = 24
+ODD = [
+    "",
+    "   ",
+    "un  livre   magnifique ",
+    "Œuvre à 5 € — l’été…",
+    "中文 и 😀😀 roman",
+    "un <mask> livre </s> <s> <unk> <pad>",
+    "roman\u0085 style\u2028ennui a\u0085b\u3000\t\x0b c",
+    "ennui\nplaisir",
+    "livre " * 60,
+    "magnifique" * 30,
+    "j’ai lu c’est",
+]
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return [*ODD, *(text for text, _ in sentences(60, 7))]
+
+
+@pytest.fixture(scope="module", params=["usual", "odd white space"])
+def files(request, tmp_path_factory):
+    """A SentencePiece model, and a dictionary that lacks a third of its pieces."""
+    root = tmp_path_factory.mktemp("tokenizer")
+    odd = {
+        "normalization_rule_name": "identity",
+        "remove_extra_whitespaces": False,
+        "user_defined_symbols": ["\u0085", "\u2028"],
+    }
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([text for text, _ in sentences(200, 1)]),
+        model_prefix=str(root / "spm"),
+        vocab_size=60,
+        minloglevel=2,
+        **(odd if request.param != "usual" else {}),
+    )
+    model = sentencepiece.SentencePieceProcessor(model_file=str(root / "spm.model"))
+    pieces = [model.id_to_piece(i) for i in range(3, len(model))]
+    kept = [piece for i, piece in enumerate(pieces) if i % 3 and piece.split() == [piece]]
+    (root / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in reversed(kept)), encoding="utf-8")
+    return root / "spm.model", root / "dict.txt"
+
+
+def written(folder, files, **options):
+    folder.mkdir()
+    return write_tokenizer(folder, *files, TextFormat(LONGEST, **options))
+
+
+@pytest.mark.parametrize("keep_eos", [False, True])
+@pytest.mark.parametrize("pairs", [False, True], ids=["sentence", "pair"])
+def test_ids_are_training_s(tmp_path, files, texts, keep_eos, pairs):
+    tokenizer = written(tmp_path / "folder", files, keep_eos=keep_eos)
+    reference = SpmThenFairseq(*files, longest=LONGEST, keep_eos=keep_eos)
+    cut = unknown = 0
+    for text, other in zip(texts, reversed(texts), strict=True):
+        parts = [part.replace("\n", " ") for part in ((text, other) if pairs else (text,))]
+        wanted = reference(*parts)
+        assert tokenizer(*parts, truncation=True)["input_ids"] == wanted, text
+        cut += len(wanted) == LONGEST
+        unknown += 3 in wanted
+    assert cut > 2
+    assert unknown > 5
+
+
+def test_without_own_code_only_the_end_of_cut_texts_differs(tmp_path, files, texts):
+    tokenizer = written(tmp_path / "folder", files)
+    roberta_config(Sizes(vocabulary=60), ["0", "1"]).save_pretrained(tmp_path / "folder")
+    plain = AutoTokenizer.from_pretrained(tmp_path / "folder")
+    assert type(plain) is BartphoTokenizer
+    cut = 0
+    for text in texts:
+        if "\u0085" in text or "\n" in text:  # white space to Python: nothing in fairseq
+            continue
+        wanted, found = (each(text, truncation=True)["input_ids"] for each in (tokenizer, plain))
+        if len(tokenizer(text)["input_ids"]) > LONGEST:
+            cut += 1
+            assert found[:-1] == wanted[:-1]
+            assert found[-1] == 2
+        else:
+            assert found == wanted
+    assert cut > 1
+
+
+def test_own_code_travels_with_the_folder(tmp_path, files, texts, own_modules_cache):
+    tokenizer = written(tmp_path / "folder", files, keep_eos=True, normalize_apostrophes=True)
+    roberta_config(Sizes(vocabulary=60), ["0", "1"]).save_pretrained(tmp_path / "folder")
+    trusted = AutoTokenizer.from_pretrained(tmp_path / "folder", trust_remote_code=True)
+    trusted.save_pretrained(tmp_path / "again")
+    again = AutoTokenizer.from_pretrained(tmp_path / "again", trust_remote_code=True)
+    assert type(trusted).__name__ == type(again).__name__ == "PieceTokenizer"
+    for text in texts:
+        wanted = tokenizer(text, truncation=True)["input_ids"]
+        assert trusted(text, truncation=True)["input_ids"] == wanted
+        assert again(text, truncation=True)["input_ids"] == wanted
+
+
+def test_apostrophes_as_the_data_were_read(tmp_path, files):
+    read_as_they_are = written(tmp_path / "as they are", files)
+    normalized = written(tmp_path / "normalized", files, normalize_apostrophes=True)
+    assert normalized("j’ai")["input_ids"] == read_as_they_are("j'ai")["input_ids"]
+    assert read_as_they_are("j’ai")["input_ids"] != read_as_they_are("j'ai")["input_ids"]
+
+
+def test_special_tokens_are_text_unless_wanted(tmp_path, files):
+    text = "un <mask> livre"
+    plain = written(tmp_path / "plain", files)
+    assert plain.mask_token_id not in plain(text)["input_ids"]
+    masked = written(tmp_path / "masked", files, plain_text=False)
+    assert masked(text)["input_ids"].count(masked.mask_token_id) == 1
+    assert masked.mask_token_id == len(masked) - 1
+
+
+def test_batches_are_padded_and_masked(tmp_path, files):
+    tokenizer = written(tmp_path / "folder", files)
+    batch = tokenizer(["un", "livre " * 60], padding=True, truncation=True, return_tensors="np")
+    assert batch["input_ids"].shape == (2, LONGEST)
+    assert np.array_equal(batch["attention_mask"], batch["input_ids"] != 1)
+    special = tokenizer("un livre", return_special_tokens_mask=True)["special_tokens_mask"]
+    assert (special[0], special[-1], sum(special)) == (1, 1, 2)
+
+
+def test_text_comes_back(tmp_path, files):
+    tokenizer = written(tmp_path / "folder", files)
+    ids = tokenizer("le")["input_ids"]
+    assert tokenizer.decode(ids) == "".join(tokenizer.convert_ids_to_tokens(ids)).replace("▁", " ").strip()
+
+
+def test_dictionary_that_transformers_reads_otherwise(tmp_path, files):
+    model, dictionary = files
+    lines = dictionary.read_text(encoding="utf-8").splitlines()
+    lines.insert(3, f"{lines[0]} #fairseq:overwrite")
+    (tmp_path / "dict.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"dict.txt: '.*' is type \d+ in fairseq, but"):
+        written(tmp_path / "folder", (model, tmp_path / "dict.txt"))
+
+
+def test_what_is_no_model(tmp_path, files):
+    with pytest.raises(UserError, match=r"dict.txt: not a SentencePiece model"):
+        written(tmp_path / "folder", (files[1], files[1]))
+
+
+def test_every_review_of_cls_books(tmp_path, shared_data):
+    files = [shared_data / "xlmr" / name for name in ("sentencepiece.bpe.model", "dict.txt")]
+    (tmp_path / "folder").mkdir()
+    tokenizer = write_tokenizer(tmp_path / "folder", *files, TextFormat(256))
+    reference = SpmThenFairseq(*files, longest=256)
+    cut = 0
+    for name in ("train.review", "test.review"):
+        for review in (shared_data / "cls-books" / name).read_text(encoding="utf-8").rstrip("\n").split("\n"):
+            found = tokenizer(review, truncation=True)["input_ids"]
+            assert found == reference(review)
+            cut += found[-1] != 2
+    assert cut > 500
+    assert isinstance(tokenizer, PieceTokenizer)
