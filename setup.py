@@ -40,6 +40,7 @@ INSTALL_REQUIRES = [
     "torch",  # the model
     "numpy>=2",  # binarized data, statistics
     "omegaconf==2.3.0",  # fairseq's configurations, inside checkpoints too
+    "safetensors",  # weights to give away: half the size, no code
     "sentencepiece",  # text to pieces
     "tensorboard",  # the logs: written by fairseq, parsed by analysis
     "google-crc32c",  # checks the checksums of logs; in Python that takes 100 times longer

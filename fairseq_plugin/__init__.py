@@ -2,10 +2,10 @@
 
 Importing the package registers the task `sentence_classification`, the criteria
 `sentence_classification` and `fast_masked_lm`, the model and architecture `roberta_small` and the
-optimizer `fused_adam`; lets fairseq read its own checkpoints without executing code from them;
-checks the checkpoint that a run starts from before its first update; refuses flags of precision
-that fairseq would crash on; stops fairseq's loading threads before the process ends; and turns a
-user's mistake into one line.
+optimizer `fused_adam`; lets fairseq read its own checkpoints without executing code from them, and
+weights in safetensors; checks the checkpoint that a run starts from before its first update; refuses
+flags of precision that fairseq would crash on; stops fairseq's loading threads before the process ends;
+and turns a user's mistake into one line.
 """
 
 import logging
@@ -18,6 +18,7 @@ logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.ERROR)
 from . import (  # noqa: E402
     checkpoints,
     criterion,
+    half_weights,
     initialisation,
     loading,
     masked_lm,
@@ -30,6 +31,7 @@ from . import (  # noqa: E402
 __all__ = [
     "checkpoints",
     "criterion",
+    "half_weights",
     "initialisation",
     "loading",
     "masked_lm",
@@ -41,6 +43,7 @@ __all__ = [
 
 install_excepthook()
 checkpoints.allow_fairseq_objects()
+half_weights.let_fairseq_read()
 initialisation.check_before_training()
 precision.check_before_training()
 loading.stop_at_exit()

@@ -73,11 +73,15 @@ def allow_fairseq_objects() -> None:
 def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a fairseq checkpoint to the CPU: keys `model`, `cfg`, `extra_state`, ...
 
-    Raises `UserError` for a file that is missing, truncated, no fairseq checkpoint, or that holds
-    anything outside the allow-list.
+    NAME.safetensors is read by `half_weights.read`. Raises `UserError` for a file that is missing,
+    truncated, no fairseq checkpoint, or that holds anything outside the allow-list.
     """
     allow_fairseq_objects()
     path = Path(path)
+    if path.suffix == ".safetensors":
+        from .half_weights import read  # which reads checkpoints with this module
+
+        return read(path)
     if not path.is_file():
         raise UserError(f"{path}: no such checkpoint")
     with path.open("rb") as stream:

@@ -1,0 +1,151 @@
+"""Weights to give away: safetensors in half precision, with fairseq's configuration beside them.
+
+A fairseq checkpoint of a small model is 90 MB and a pickle; this file is 46 MB, cannot hold code, and
+loads wherever fairseq takes a checkpoint (`--restore-file`, `train.sh --pretrained`, `from_pretrained`).
+The metadata of the file holds the configuration as JSON. Rounding to 16 bits (IEEE 754 binary16) moves
+a weight by at most 1 part in 2,048.
+
+    python -m fairseq_plugin.half_weights pretrained/run/model.pt pretrained/mine/model.safetensors
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.dataclass.utils import overwrite_args_by_name
+from omegaconf import OmegaConf
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from common.errors import UserError, one_line_errors
+
+from .checkpoints import load_checkpoint
+
+SUFFIX = ".safetensors"
+FORMAT = "fairseq-roberta"
+NAMESPACE = "argparse.Namespace"
+LARGEST = torch.finfo(torch.float16).max
+
+
+def write(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Copy the weights and the configuration of a fairseq checkpoint.
+
+    Raises `UserError` for what `load_checkpoint` refuses, and for weights beyond 16 bits.
+    """
+    state = load_checkpoint(source)
+    weights: dict[str, torch.Tensor] = {}
+    tied: dict[str, str] = {}
+    places: dict[Any, str] = {}
+    for name, weight in state["model"].items():
+        if not weight.isfinite().all() or weight.abs().max() > LARGEST:
+            raise UserError(f"{source}: {name} has values that 16 bits cannot hold; keep the checkpoint")
+        first = places.setdefault((weight.data_ptr(), weight.shape), name)
+        if first == name:
+            weights[name] = weight.half().contiguous()
+        else:
+            tied[name] = first
+    kept = {"args": state.get("args"), "cfg": state.get("cfg"), "tied": tied}
+    metadata = {"format": "pt", "kind": FORMAT, "configuration": json.dumps(kept, default=_as_json)}
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        save_file(weights, temporary, metadata=metadata)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A checkpoint's state as fairseq knows it, weights in float32.
+
+    Raises `UserError` for a file that is missing, damaged, or not written by `write`.
+    """
+    if not Path(path).is_file():
+        raise UserError(f"{path}: no such checkpoint")
+    try:
+        with safe_open(path, framework="pt") as stored:
+            metadata = stored.metadata() or {}
+            weights = {name: stored.get_tensor(name).float() for name in stored.keys()}  # noqa: SIM118
+        if metadata.get("kind") != FORMAT:
+            raise UserError(
+                f"{path}: not written by fairseq_plugin.half_weights; convert it with python -m hf"
+            )
+        kept = json.loads(metadata["configuration"], object_hook=_from_json)
+        weights |= {name: weights[first] for name, first in kept.pop("tied").items()}
+    except (SafetensorError, OSError, KeyError, ValueError):
+        raise UserError(f"{path}: damaged or cut short; copy it again") from None
+    # fairseq looks at the last two of every checkpoint, even where it resets them.
+    history = [{"criterion_name": "", "lr_scheduler_state": {}, "num_updates": 0}]
+    return {
+        **kept,
+        "model": weights,
+        "optimizer_history": history,
+        "extra_state": {"train_iterator": {"epoch": 1}},
+    }
+
+
+def let_fairseq_read() -> None:
+    """Put `read` into fairseq's one function that reads checkpoints, for files of this suffix."""
+    original = checkpoint_utils.load_checkpoint_to_cpu
+    if hasattr(original, "reads_safetensors"):
+        return
+
+    @functools.wraps(original)
+    def load(path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False) -> Any:
+        if not str(path).endswith(SUFFIX):
+            return original(path, arg_overrides, load_on_all_ranks)
+        state = load_checkpoint(path)
+        state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
+        if arg_overrides is not None:
+            overwrite_args_by_name(state["cfg"], arg_overrides)
+        return state
+
+    load.reads_safetensors = True
+    checkpoint_utils.load_checkpoint_to_cpu = load
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, argparse.Namespace):
+        return {NAMESPACE: vars(value)}
+    if OmegaConf.is_config(value):
+        return OmegaConf.to_container(value, resolve=True, enum_to_str=True)
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"{type(value).__name__} in a configuration of fairseq")
+
+
+def _from_json(value: dict[str, Any]) -> Any:
+    return argparse.Namespace(**value[NAMESPACE]) if set(value) == {NAMESPACE} else value
+
+
+@one_line_errors
+def main(argv: list[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m fairseq_plugin.half_weights",
+        description="Write the weights of a fairseq checkpoint in half precision, as safetensors.",
+        epilog="example: python -m fairseq_plugin.half_weights pretrained/run/model.pt "
+        "pretrained/mine/model.safetensors",
+    )
+    parser.add_argument("checkpoint", type=Path, help="checkpoint of fairseq")
+    parser.add_argument("output", type=Path, help=f"file to write, NAME{SUFFIX}")
+    args = parser.parse_args(argv)
+    if args.output.suffix != SUFFIX:
+        raise UserError(f"{args.output}: must end in {SUFFIX}, by which it is known again")
+    write(args.checkpoint, args.output)
+    print(f"written to {args.output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
