@@ -11,8 +11,8 @@ from sweep.inputs import count_classes
 
 from .settings import Settings
 
-OURS_ONLY = ("--precision", "--encoder", "--keep-eos")
-"""Flags of our recipes that stock fairseq does not have."""
+OURS_ONLY = ("--precision", "--encoder", "--keep-eos", "--batch-size-valid", "--max-tokens-valid")
+"""Flags of our recipes that stock fairseq does not have, or could only lose by: it validates unsorted."""
 STOCK = {
     "sentence_classification": {"--task": "sentence_prediction", "--criterion": "sentence_prediction"},
     "masked_lm": {"--criterion": "masked_lm"},

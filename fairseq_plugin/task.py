@@ -6,7 +6,8 @@ It reads the folders that `preprocess binarize` and `fairseq-preprocess` write:
     DATA/input1/...          the second sentence of a pair, where there is one
     DATA/label/{dict.txt, train.bin, ...}
 
-and gives the model what stock `sentence_prediction` does, batch for batch.
+and gives the model what stock `sentence_prediction` does in training, batch for batch. Other splits are
+read in the order of their lengths, so that a batch (--max-tokens-valid) has little padding.
 """
 
 import contextlib
@@ -80,6 +81,7 @@ class SentenceClassificationConfig(FairseqDataclass):
     max_positions: int = field(default=256, metadata={"help": "max tokens per example"})
     classification_head_name: str = II("criterion.classification_head_name")
     seed: int = II("common.seed")
+    train_subset: str = II("dataset.train_subset")
 
 
 @register_task("sentence_classification", dataclass=SentenceClassificationConfig)
@@ -121,8 +123,6 @@ class SentenceClassificationTask(FairseqTask):
         check_same_length(self.cfg.data, split, {"input0": text, "label": labels})
         check_labels(self.cfg.data, split, labels, self.label_dictionary, self.class_names)
 
-        with data_utils.numpy_seed(self.cfg.seed):
-            shuffle = np.random.permutation(len(text))
         tokens = self._shorten(text, split)
         check_lengths(self.cfg.data, split, tokens, self.cfg.max_positions)
         pad = self.source_dictionary.pad()
@@ -141,7 +141,7 @@ class SentenceClassificationTask(FairseqTask):
             sizes=[tokens.sizes],
         )
         if not self.cfg.no_shuffle:
-            dataset = SortDataset(dataset, sort_order=[shuffle])
+            dataset = SortDataset(dataset, sort_order=[self._order(split, tokens)])
         logger.info("loaded %s: %d sentences", split, len(dataset))
         self.datasets[split] = dataset
         return dataset
@@ -154,6 +154,12 @@ class SentenceClassificationTask(FairseqTask):
         scores of a part of the test set.
         """
         return super().get_batch_iterator(*args, **{**kwargs, "required_batch_size_multiple": 1})
+
+    def _order(self, split: str, tokens: FairseqDataset) -> np.ndarray:
+        """Sort keys: random for training, as stock shuffles; the length elsewhere, where order is free."""
+        with data_utils.numpy_seed(self.cfg.seed):
+            shuffle = np.random.permutation(len(tokens))
+        return shuffle if split in self.cfg.train_subset.split(",") else tokens.sizes
 
     def _load_text(self, split: str, combine: bool) -> FairseqDataset:
         """The sentence, or both of a pair, with the initial and separator tokens."""

@@ -55,6 +55,19 @@ def test_batches_equal_stock(tmp_path, flags, pairs):
         assert np.array_equal(a[key], b[key])
 
 
+def test_other_splits_are_read_by_length(tmp_path):
+    data = write_data(tmp_path)
+    order, batch = items(ours(data), "valid")
+    lengths = batch["net_input"]["src_lengths"]
+    assert sorted(order) == list(range(len(lengths)))
+    assert torch.equal(lengths, lengths.sort().values)
+    assert len(lengths.unique()) > 1
+    unsorted, _ = items(ours(data, "--no-shuffle"), "valid")
+    assert np.array_equal(unsorted, np.arange(len(lengths)))
+    named, _ = items(ours(data, "--train-subset", "valid"), "valid")
+    assert np.array_equal(named, items(stock(data), "valid")[0])
+
+
 def test_keep_eos_puts_it_back_where_it_was_cut(tmp_path):
     data = write_data(tmp_path)
     (_, cut), (_, kept) = (

@@ -12,7 +12,8 @@ PUBLISHED = """
 --batch-size 8 --update-freq 1 --max-epoch 5 --max-update 1125 --total-num-update 1125 --warmup-updates 67
 --lr 1e-5 --lr-scheduler polynomial_decay --optimizer fused_adam --adam-betas (0.9,_0.98) --adam-eps 1e-8
 --weight-decay 0.01 --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric
---valid-subset valid,test --no-epoch-checkpoints --precision fp32 --encoder packed --clip-norm 0
+--valid-subset valid,test --no-epoch-checkpoints --precision auto --encoder packed --clip-norm 0
+--batch-size-valid 64 --max-tokens-valid 4096
 """
 
 
