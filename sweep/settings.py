@@ -15,6 +15,7 @@ from common.errors import UserError
 
 from . import grid
 from .grid import Grid
+from .shipped import checkpoint_file, shipped_for
 
 DEVICES = ("auto", "cpu", "cuda")
 KNOWN_INITS = ("random", "pretrained")
@@ -102,7 +103,11 @@ def train_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSett
     parser = _parser("train.sh", TRAIN_DESCRIPTION, TRAIN_EXAMPLES)
     add = _adder(parser, environ)
     add("data", None, "folder of binarized data, with input0/ and label/ (required)")
-    add("pretrained", None, "checkpoint file of the init 'pretrained'")
+    add(
+        "pretrained", None,
+        "checkpoint of the init 'pretrained', a file or its folder (default: the one that comes with the "
+        "project, where the data have its dictionary)",
+    )  # fmt: skip
     add("inits", "random pretrained", "initialisations: random, pretrained or NAME=FILE", nargs="+")
     add("seeds", "1 2 3", "one run of each initialisation for each seed", nargs="+")
     add(
@@ -117,7 +122,7 @@ def train_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSett
     options, passthrough = _parse(parser, argv)
     return TrainSettings(
         **_common(options, passthrough),
-        inits=_inits(_words(options.inits), options.pretrained),
+        inits=_inits(_words(options.inits), options.pretrained, Path(options.data)),
         seeds=_seeds(_words(options.seeds)),
         arm=_name("--arm", options.arm),
         jobs=None if options.jobs == "auto" else _integer("--jobs", options.jobs, minimum=1),
@@ -245,7 +250,7 @@ def _words(value: str | list[str]) -> list[str]:
         raise UserError(f"{value!r}: {error}; close the quotes") from None
 
 
-def _inits(words: list[str], pretrained: str | None) -> dict[str, Path | None]:
+def _inits(words: list[str], pretrained: str | None, data: Path) -> dict[str, Path | None]:
     inits: dict[str, Path | None] = {}
     for word in words:
         name, equals, path = word.partition("=")
@@ -255,16 +260,18 @@ def _inits(words: list[str], pretrained: str | None) -> dict[str, Path | None]:
         if equals:
             if name == "random" or not path:
                 raise UserError(f"--inits {word!r}: write NAME=FILE, with a name other than 'random'")
-            inits[name] = Path(path)
+            inits[name] = checkpoint_file(Path(path))
         elif name == "random":
             inits[name] = None
         elif name == "pretrained":
-            if pretrained is None:
+            checkpoint = shipped_for(data) if pretrained is None else checkpoint_file(Path(pretrained))
+            if checkpoint is None:
                 raise UserError(
-                    "--inits has 'pretrained' but --pretrained (or PRETRAINED=) names no checkpoint file; "
-                    "name it, or take --inits random"
+                    "--inits has 'pretrained' but --pretrained (or PRETRAINED=) names no checkpoint file, and "
+                    f"none that comes with the project has the dictionary of {data}; name one, or take "
+                    "--inits random"
                 )
-            inits[name] = Path(pretrained)
+            inits[name] = checkpoint
         else:
             raise UserError(f"--inits: '{name}' is unknown; known are {', '.join(KNOWN_INITS)} and NAME=FILE")
     if not inits:

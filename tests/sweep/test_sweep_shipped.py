@@ -1,0 +1,47 @@
+"""The checkpoint that comes with the project is taken where the data have its dictionary."""
+
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from sweep import shipped
+from sweep.settings import train_settings
+
+
+def dictionary(folder, pieces, count=1):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "dict.txt").write_text("".join(f"{piece} {count}\n" for piece in pieces), encoding="utf-8")
+
+
+@pytest.fixture
+def house(tmp_path, monkeypatch):
+    """Two shipped checkpoints, a folder without weights, and data."""
+    monkeypatch.setattr(shipped, "SHIPPED", tmp_path / "pretrained")
+    for name, pieces in (("de", "xyz"), ("empty", "abc"), ("fr", "abc")):
+        dictionary(tmp_path / "pretrained" / name, pieces)
+        if name != "empty":
+            (tmp_path / "pretrained" / name / "model.safetensors").write_bytes(b"weights")
+    dictionary(tmp_path / "data" / "input0", "abc", count=7)  # counts are of no matter
+    return tmp_path
+
+
+def test_the_dictionary_decides(house):
+    assert shipped.shipped_for(house / "data") == house / "pretrained" / "fr" / "model.safetensors"
+    settings = train_settings(["--data", str(house / "data")], {})
+    assert settings.inits == {"random": None, "pretrained": house / "pretrained/fr/model.safetensors"}
+
+
+def test_another_dictionary_asks_for_a_checkpoint(house):
+    dictionary(house / "data" / "input0", "acb")
+    assert shipped.shipped_for(house / "data") is None
+    with pytest.raises(UserError, match="none that comes with the project has the dictionary"):
+        train_settings(["--data", str(house / "data")], {})
+
+
+def test_a_folder_stands_for_its_weights(house):
+    folder = house / "pretrained" / "de"
+    words = ["--data", "D", "--pretrained", str(folder), "--inits", "pretrained", f"own={folder}"]
+    weights = folder / "model.safetensors"
+    assert train_settings(words, {}).inits == {"pretrained": weights, "own": weights}
+    assert shipped.checkpoint_file(Path("no-such-folder")) == Path("no-such-folder")
