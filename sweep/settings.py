@@ -267,9 +267,9 @@ def _inits(words: list[str], pretrained: str | None, data: Path) -> dict[str, Pa
             checkpoint = shipped_for(data) if pretrained is None else checkpoint_file(Path(pretrained))
             if checkpoint is None:
                 raise UserError(
-                    "--inits has 'pretrained' but --pretrained (or PRETRAINED=) names no checkpoint file, and "
-                    f"none that comes with the project has the dictionary of {data}; name one, or take "
-                    "--inits random"
+                    "--inits has 'pretrained' but --pretrained (or PRETRAINED=) names no checkpoint file, "
+                    f"and none that comes with the project has the dictionary of {data}; name one, or "
+                    "take --inits random"
                 )
             inits[name] = checkpoint
         else:
