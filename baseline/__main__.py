@@ -19,8 +19,8 @@ RATIO = STRENGTHS[1] / STRENGTHS[0]
 DESCRIPTION = f"""\
 What a bag of words scores: TF-IDF of word n-grams and logistic regression, fitted on train. The
 strength of the regularization is chosen by accuracy on valid, among {len(STRENGTHS)} values of C from
-{STRENGTHS[0]:g} to {STRENGTHS[-1]:g}, each {RATIO:.2f} times the one before; of equally good ones the smallest.
-Test takes no part in it.
+{STRENGTHS[0]:g} to {STRENGTHS[-1]:g}, each {RATIO:.2f} times the one before; of equally good ones the
+smallest. Test takes no part in it.
 
 A word is a run of two or more letters, digits or underscores, in lower case (scikit-learn's
 token_pattern).
