@@ -6,9 +6,9 @@ import argparse
 
 from common.errors import one_line_errors
 
-from . import audit, binarize, download, sample, split, vocabulary
+from . import audit, binarize, corpus, download, sample, split, vocabulary
 
-COMMANDS = (sample, download, split, vocabulary, binarize, audit)
+COMMANDS = (sample, download, split, vocabulary, corpus, binarize, audit)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -1,0 +1,163 @@
+"""Running text for pre-training: each paragraph once, and nothing of what a model is tested on.
+
+Reads text files (one paragraph a line, an empty line between documents, .xz and .gz too) and writes one file
+without paragraphs that stood there before and without those that share a sentence with a protected text.
+Paragraphs are the same, and so are sentences, if their words are, whatever the case, the punctuation and the
+spaces. A sentence ends at . ! ? ; : or an ellipsis, and counts from 50 characters on: what is shorter is said
+by many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from tqdm import tqdm
+
+from common.arguments import positive
+from common.errors import UserError
+from common.files import atomic_open, atomic_write, sha256
+
+from .audit import normalized
+from .text import disk_bytes, read_blocks
+
+ENDS = re.compile(r"[.!?;:…]+")
+SHARED_CHARS = 50
+"""Shortest sentence that two texts do not share by chance."""
+KEPT, SHORT, DUPLICATE, PROTECTED = "kept", "short", "duplicate", "protected"
+FATES = (KEPT, SHORT, DUPLICATE, PROTECTED)
+EXAMPLES = """examples:
+  python -m preprocess corpus --text news.txt.xz novels.txt.xz --protect valid.input0 test.input0 \\
+      --output corpus.txt
+  python -m preprocess corpus --text corpus.txt --protect valid.input0 test.input0 --check
+"""
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `corpus`."""
+    parser = subparsers.add_parser(
+        "corpus",
+        help="clean running text: no paragraph twice, no sentence of a protected text",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--text", required=True, nargs="+", metavar="FILE", help="one paragraph a line")
+    parser.add_argument(
+        "--protect", nargs="+", default=[], metavar="FILE", help="texts whose sentences must not be in it"
+    )
+    parser.add_argument(
+        "--min-chars", type=positive, default=20, metavar="N", help="of a paragraph (default: %(default)s)"
+    )
+    goal = parser.add_mutually_exclusive_group(required=True)
+    goal.add_argument("--output", metavar="FILE", help="text to write; FILE.json has the counts")
+    goal.add_argument(
+        "--check", action="store_true", help="write nothing; fail if a sentence of --protect is in --text"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command; the exit code is 1 where a check finds a shared sentence."""
+    if args.check and not args.protect:
+        raise UserError("--check needs --protect: the texts whose sentences must not be in --text")
+    protected = sentences_of(args.protect)
+    if args.check:
+        return check(args.text, protected)
+    counts = {path: Counter() for path in args.text}
+    with atomic_open(args.output) as stream:
+        for path, fate, line in judged(args.text, protected, args.min_chars):
+            counts[path][fate] += bool(line)
+            if fate == KEPT:
+                stream.write(f"{line}\n")
+    report = {
+        "protect": list(args.protect),
+        "min_chars": args.min_chars,
+        "sentence_chars": SHARED_CHARS,
+        "paragraphs": {path: {fate: counts[path][fate] for fate in FATES} for path in args.text},
+        "sha256": {path: sha256(path) for path in [*args.text, *args.protect, args.output]},
+    }
+    atomic_write(f"{args.output}.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    print("\n".join(table(counts)))
+    return 0
+
+
+def check(texts: Sequence[str], protected: set[bytes]) -> int:
+    """Name the first lines that share a sentence with the protected texts; 0 if there is none."""
+    found = 0
+    for path, number, line in lines_of(texts):
+        if shares(line, protected):
+            found += 1
+            if found <= 10:
+                print(f"{path}, line {number}: shares a sentence with a protected text: {line[:100]}")
+    print(f"{found:,} lines share a sentence of {SHARED_CHARS} or more characters with a protected text")
+    return 1 if found else 0
+
+
+def judged(texts: Sequence[str], protected: set[bytes], min_chars: int) -> Iterator[tuple[str, str, str]]:
+    """File, fate and text of each line; of empty lines in a row one is kept, with no text."""
+    seen: set[bytes] = set()
+    open_document = False
+    for path, _, line in lines_of(texts):
+        if not line:
+            yield path, KEPT if open_document else SHORT, ""
+            open_document = False
+            continue
+        fate = KEPT
+        if len(line) < min_chars:
+            fate = SHORT
+        elif (key := digest(normalized(line))) in seen:
+            fate = DUPLICATE
+        elif shares(line, protected):
+            fate = PROTECTED
+        else:
+            seen.add(key)
+            open_document = True
+        yield path, fate, line
+
+
+def lines_of(texts: Sequence[str]) -> Iterator[tuple[str, int, str]]:
+    """File, number (from 1) and text of each line, spaces made single."""
+    with tqdm(total=disk_bytes(texts), unit="B", unit_scale=True, desc="corpus", disable=None) as bar:
+        for path in texts:
+            for block in read_blocks(path):
+                for number, line in enumerate(block.lines(), start=block.first_line):
+                    yield path, number, " ".join(line.split())
+                bar.update(block.file_bytes)
+            yield path, 0, ""  # a file ends a document
+
+
+def sentences_of(paths: Iterable[str]) -> set[bytes]:
+    """Digests of the sentences that count."""
+    paths = list(paths)
+    return {digest(sentence) for _, _, line in lines_of(paths) for sentence in sentences(line)}
+
+
+def sentences(line: str) -> Iterator[str]:
+    """The words of each sentence of `SHARED_CHARS` or more characters."""
+    for part in ENDS.split(line):
+        if len(part) >= SHARED_CHARS and len(words := normalized(part)) >= SHARED_CHARS:
+            yield words
+
+
+def shares(line: str, protected: set[bytes]) -> bool:
+    """Whether the line has a protected sentence."""
+    return bool(protected) and any(digest(sentence) in protected for sentence in sentences(line))
+
+
+def digest(words: str) -> bytes:
+    """Eight bytes that stand for a text: among a hundred million, two collide once in 3,700 times."""
+    return hashlib.blake2b(words.encode(), digest_size=8).digest()
+
+
+def table(counts: dict[str, Counter]) -> list[str]:
+    """Paragraphs of each file by fate."""
+    width = max(map(len, [*counts, "all"]))
+    total = sum(counts.values(), Counter())
+    rows = [(path, counts[path]) for path in counts] + [("all", total)]
+    head = f"{'file':{width}}" + "".join(f"{fate:>12}" for fate in FATES)
+    return [head, *(f"{name:{width}}" + "".join(f"{row[fate]:>12,}" for fate in FATES) for name, row in rows)]
