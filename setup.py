@@ -72,6 +72,8 @@ EXTRAS = {
 }
 CONSOLE_SCRIPTS = [
     "roberta-small-preprocess = preprocess.__main__:main",
+    "roberta-small-baseline = baseline.__main__:main",
+    "roberta-small-hf = hf.__main__:main",
     "roberta-small-sweep = sweep.__main__:main",
     "roberta-small-analysis = analysis.__main__:main",
     "roberta-small-eval = eval.__main__:main",
