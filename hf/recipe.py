@@ -39,7 +39,14 @@ FOLLOWED = frozenset(ONLY) | {
     *("--encoder-layers", "--encoder-embed-dim", "--encoder-ffn-embed-dim", "--encoder-attention-heads"),
     *("--dropout", "--attention-dropout", "--pooler-dropout", "--activation-fn"),
     *("--init-token", "--separator-token", "--max-positions", "--shorten-method", "--keep-eos"),
-    *("--batch-size", "--batch-size-valid", "--update-freq", "--max-epoch", "--max-update"),
+    *(
+        "--batch-size",
+        "--batch-size-valid",
+        "--max-tokens-valid",
+        "--update-freq",
+        "--max-epoch",
+        "--max-update",
+    ),
     *("--lr", "--total-num-update", "--warmup-updates", "--adam-betas", "--adam-eps"),
     *("--weight-decay", "--clip-norm", "--precision", "--valid-subset"),
     *("--maximize-best-checkpoint-metric", "--no-epoch-checkpoints", "--num-classes"),
@@ -126,7 +133,7 @@ def parse(data: str, words: Sequence[str]) -> Recipe:
     return Recipe(
         cfg=cfg,
         batch_size=batch_size,
-        valid_batch_size=cfg.dataset.batch_size_valid or batch_size,
+        valid_batch_size=_valid_batch_size(cfg),
         accumulation=optimization.update_freq[0],
         max_epoch=optimization.max_epoch,
         max_update=optimization.max_update,
@@ -142,6 +149,13 @@ def parse(data: str, words: Sequence[str]) -> Recipe:
         metric=cfg.checkpoint.best_checkpoint_metric,
         maximize=cfg.checkpoint.maximize_best_checkpoint_metric,
     )
+
+
+def _valid_batch_size(cfg: DictConfig) -> int:
+    """Sentences of a batch in validation; of `--max-tokens-valid`, as many of the longest as it holds."""
+    by_count = cfg.dataset.batch_size_valid or cfg.dataset.batch_size
+    tokens = cfg.dataset.max_tokens_valid
+    return min(by_count, max(1, tokens // cfg.task.max_positions)) if tokens else by_count
 
 
 def _configuration(data: str, words: Sequence[str]) -> DictConfig:

@@ -1,0 +1,190 @@
+"""`python -m hf finetune` and `lora classify`: runs as everything else reads them."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from data_folders import write_data
+from hf_arms import RECIPE, command, measured, words
+from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, save
+from transformers import RobertaForSequenceClassification
+
+from analysis import best_checkpoints, load_runs
+from common import manifest, predictions
+from eval.__main__ import main as evaluate
+from hf import lora_adapters
+from hf.recipe import parse
+from hf.sentences import Pad, read_sentences
+from hf.weights import to_transformers
+
+RUNS = {"hf": ("random", "pretrained"), "lora": ("pretrained",)}
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """Runs of both arms, made by the commands."""
+    root = tmp_path_factory.mktemp("swept")
+    data = write_data(root / "data")
+    (root / "tiny.txt").write_text(RECIPE)
+    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *SLOW])
+    save(trainer, root / "pre.pt")
+    shutil.copy(data / "input0/dict.txt", root / "dict.txt")
+    assert command("finetune", *options(root), "--inits", "random", "pretrained") == 0
+    assert command("lora", "classify", *options(root), "--merge", "--lr", "2e-2") == 0
+    return root
+
+
+def options(root):
+    return [
+        *("--data", root / "data", "--pretrained", root / "pre.pt", "--recipe", root / "tiny.txt"),
+        *("--seeds", "1", "--jobs", "1", "--out", root / "runs", "--device", "cpu"),
+    ]
+
+
+def runs(root):
+    return [root / "runs" / arm / init / "seed1" for arm, inits in RUNS.items() for init in inits]
+
+
+def logits_of(root, model, split="test"):
+    sentences = read_sentences(parse(str(root / "data"), words()).task(), split)
+    batch = Pad(1)([sentences[i] for i in range(len(sentences))])
+    with torch.no_grad():
+        return model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+
+
+def written(run, split="test"):
+    rows = predictions.read(run / predictions.file_name(split))
+    return np.array([list(row.probabilities.values()) for row in rows]), [row.gold for row in rows]
+
+
+def test_manifests_say_what_was_done(swept):
+    for run in runs(swept):
+        content = manifest.read(run)
+        assert content["status"] == "finished"
+        assert (content["arm"], content["init"]) == run.parts[-3:-1]
+        assert (content["checkpoint"] is None) == (content["init"] == "random")
+        assert len(content["data"]["sha256"]) == 14
+        assert content["precision"] == "fp32"
+        assert content["packages"]["transformers"]
+        assert content["command"][:3] == ["python", "-m", "hf"]
+        for key, value in measured(run).items():
+            assert content[key] == value
+        assert content["peak_memory_bytes"] > 1 << 20
+    full, lora = (manifest.read(run) for run in runs(swept)[1:])
+    head = 16 * 16 + 16 + 16 * 2 + 2
+    assert lora["trainable_parameters"] == head + 2 * 2 * 8 * (16 + 16)
+    assert full["trainable_parameters"] == full["parameters"]
+    assert lora["recipe_flags"][-2:] == ["query", "value"]
+    assert {"--lora-rank", "--lora-dropout"} <= set(lora["recipe_flags"])
+
+
+def test_analysis_reads_all_arms_in_one_table(swept):
+    table = load_runs(swept / "runs")
+    for subset in ("valid", "test"):
+        for metric in ("accuracy", "macro_f1", "mcc", "loss"):
+            rows = table[(table["subset"] == subset) & (table["metric"] == metric)]
+            assert len(rows) == 3 * len(runs(swept)), (subset, metric)
+    assert set(table["step"]) >= {6, 12, 18}
+    best = best_checkpoints(table).set_index(["arm", "init"])
+    for run in runs(swept):
+        p_NK, gold = written(run)
+        accuracy = 100 * np.mean(p_NK.argmax(axis=1) == np.array(gold, dtype=int))
+        assert best.loc[run.parts[-3:-1], "test"] == pytest.approx(accuracy)
+
+
+def test_the_best_models_folder_gives_the_written_predictions(swept):
+    for run in runs(swept)[:2]:
+        model = RobertaForSequenceClassification.from_pretrained(run / "model")
+        assert model.config.id2label == {0: "0", 1: "1"}
+        p_NK = torch.softmax(logits_of(swept, model), dim=-1)
+        assert p_NK.std() > 0.01
+        np.testing.assert_allclose(p_NK, written(run)[0], atol=1e-5)
+
+
+def test_adapters_are_reloaded_and_merged_with_their_head(swept):
+    run = runs(swept)[2]
+    wanted = written(run)[0]
+    for model in (
+        lora_adapters.adapted_classifier(run),
+        lora_adapters.merged_classifier(run),
+        RobertaForSequenceClassification.from_pretrained(run / "merged"),
+    ):
+        np.testing.assert_allclose(torch.softmax(logits_of(swept, model), -1), wanted, atol=1e-5)
+    base = RobertaForSequenceClassification.from_pretrained(run / "base")
+    assert np.abs(torch.softmax(logits_of(swept, base), -1).numpy() - wanted).max() > 1e-3
+
+
+def test_the_base_of_a_pretrained_run_is_the_checkpoints_encoder(swept):
+    source = torch.load(swept / "pre.pt", weights_only=False)["model"]
+    wanted = to_transformers(source, head=None, lm_head=False)
+    base = RobertaForSequenceClassification.from_pretrained(runs(swept)[2] / "base")
+    for key, value in base.state_dict().items():
+        if key.startswith("roberta."):
+            assert torch.equal(value, wanted[key]), key
+
+
+def test_eval_reads_their_checkpoints_and_gives_the_same_answers(swept, tmp_path):
+    shutil.copytree(swept / "runs", tmp_path / "runs")
+    before = [written(run)[0] for run in runs(swept)]
+    assert evaluate(["evaluate", "--checkpoint", str(tmp_path / "runs"), "--write-predictions"]) == 0
+    for run, wanted in zip(runs(swept), before, strict=True):
+        copied = tmp_path / "runs" / Path(*run.parts[-3:])
+        np.testing.assert_allclose(written(copied)[0], wanted, atol=1e-5)
+
+
+def test_the_same_line_again_skips_and_another_recipe_is_refused(swept, capfd):
+    assert command("finetune", *options(swept), "--inits", "random") == 0
+    assert "All runs are finished" in capfd.readouterr().out
+    assert command("finetune", *options(swept), "--inits", "random", "--", "--dropout", "0.3") == 1
+    assert "another recipe (no --dropout, now --dropout 0.3)" in capfd.readouterr().err
+    assert command("lora", "classify", *options(swept), "--rank", "3") == 1
+    assert "--lora-rank 8, now --lora-rank 3" in capfd.readouterr().err
+
+
+def test_table_of_what_it_took(swept, capfd, tmp_path):
+    assert command("lora", "table", swept / "runs") == 0
+    out = capfd.readouterr().out
+    trained = manifest.read(runs(swept)[2])["trainable_parameters"]
+    assert f"{trained:,}" in out
+    assert command("lora", "table", swept / "runs", "--output-dir", tmp_path) == 0
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".json", ".md", ".png", ".tex"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--target-modules", "q_proj"], "--target-modules q_proj: .*there are dense, key, query, value"),
+        (["--pretrained", "absent.pt"], "absent.pt: no such checkpoint file"),
+        (["--data", "absent"], "absent: no such folder"),
+        (["--", "--encoder-layers", "3"], "num_hidden_layers is 2, in the recipe 3"),
+        (["--", "--tokens-per-sample", "3"], "--tokens-per-sample cannot be followed"),
+    ],
+)
+def test_mistakes_are_one_line_before_anything_starts(swept, capfd, tmp_path, arguments, complaint):
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    start = ["lora", "classify", *options(swept), "--out", tmp_path / "new"]
+    assert command(*start, *arguments[:at], *arguments[at:]) == 1
+    captured = capfd.readouterr().err.strip().splitlines()
+    assert len(captured) == 1
+    assert re.search(complaint, captured[0])
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_dictionary_that_is_not_the_checkpoints_is_refused(swept, capfd, tmp_path):
+    shutil.copy(swept / "pre.pt", tmp_path / "pre.pt")
+    lines = (swept / "dict.txt").read_text().splitlines()
+    (tmp_path / "dict.txt").write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
+    arguments = [*options(swept), "--pretrained", tmp_path / "pre.pt", "--out", tmp_path / "new"]
+    assert command("finetune", *arguments, "--inits", "pretrained") == 1
+    assert "not the dictionary of the data" in capfd.readouterr().err
+
+
+def test_dry_run_shows_the_line_of_each_run(swept, capfd):
+    assert command("finetune", *options(swept), "--inits", "random", "--seeds", "1", "4", "--dry-run") == 0
+    out = capfd.readouterr().out
+    assert "python -m hf finetune --data" in out
+    assert "--inits random --seeds 4" in out
+    assert not (swept / "runs/hf/random/seed4").exists()

@@ -1,0 +1,90 @@
+"""lora_adapters.py: counts of the real BLOOM-560m, the algebra of merging, what is refused."""
+
+import pytest
+import torch
+from peft import TaskType
+from transformers import BloomConfig, BloomForCausalLM
+
+from common.errors import UserError
+from hf import lora_adapters
+from hf.config import Sizes
+from hf.lora_adapters import LoraSettings
+from hf.models import random_classifier
+
+TINY = Sizes(vocabulary=20, layers=1, embed=8, ffn=8, heads=2, positions=16)
+QUERY_VALUE = LoraSettings(rank=2, alpha=6, dropout=0.0, target_modules=("query", "value"))
+
+
+def test_bloom_560m_has_the_published_number_of_trainable_parameters():
+    with torch.device("meta"):
+        # The sizes in the config.json of bigscience/bloom-560m.
+        base = BloomForCausalLM(BloomConfig(vocab_size=250880, hidden_size=1024, n_layer=24, n_head=16))
+        settings = LoraSettings(16, 32, 0.05, ("query_key_value",))
+        model = lora_adapters.add_adapters(base, settings, TaskType.CAUSAL_LM)
+    counted = lora_adapters.count(model)
+    assert counted.trainable == 24 * 16 * (1024 + 3 * 1024) == 1_572_864
+    assert counted.total - counted.trainable == 559_214_592
+    assert str(counted).startswith("1,572,864 of 560,787,456 parameters are trained")
+
+
+def test_a_classifiers_count_has_the_adapters_and_one_head():
+    base = random_classifier(TINY, ["a", "b"])
+    before = lora_adapters.count(base)
+    assert before.trainable == before.total == sum(p.numel() for p in base.parameters())
+    head = sum(p.numel() for p in base.classifier.parameters())
+    model = lora_adapters.add_adapters(base, QUERY_VALUE, TaskType.SEQ_CLS, ["classifier"])
+    adapters = 2 * 2 * (8 + 8)
+    assert lora_adapters.count(model) == lora_adapters.Parameters(head + adapters, before.total + adapters)
+
+
+def test_merging_adds_b_a_and_reloading_keeps_the_head(tmp_path):
+    torch.manual_seed(0)
+    base = random_classifier(TINY, ["a", "b"])
+    weight = base.roberta.encoder.layer[0].attention.self.query.weight.detach().clone()
+    base.save_pretrained(tmp_path / "base")
+    model = lora_adapters.add_adapters(base, QUERY_VALUE, TaskType.SEQ_CLS, ["classifier"])
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter)
+    model.eval()
+    ids_BL = torch.randint(4, 20, (3, 9))
+    with torch.no_grad():
+        trained_BK = model(input_ids=ids_BL).logits
+    lora_adapters.save(model, tmp_path / "adapter")
+    assert sorted(path.name for path in (tmp_path / "adapter").iterdir()) == [
+        "adapter_config.json", "adapter_model.safetensors",
+    ]  # fmt: skip
+
+    named = dict(model.named_parameters())
+    a, b = (
+        next(value for key, value in named.items() if f"query.lora_{part}" in key).detach() for part in "AB"
+    )
+    merged = lora_adapters.merged_classifier(tmp_path)
+    found = merged.roberta.encoder.layer[0].attention.self.query.weight
+    torch.testing.assert_close(found, weight + 6 / 2 * b @ a, atol=1e-5, rtol=0)
+    for again in (merged, lora_adapters.adapted_classifier(tmp_path)):
+        with torch.no_grad():
+            torch.testing.assert_close(again(input_ids=ids_BL).logits, trained_BK, atol=1e-5, rtol=1e-5)
+
+
+def test_an_unknown_target_is_refused_with_those_there_are():
+    settings = LoraSettings(2, 4, 0.0, ("query", "q_proj"))
+    with pytest.raises(UserError, match="q_proj.*there are dense, key, query, value"):
+        lora_adapters.add_adapters(
+            random_classifier(TINY, ["a", "b"]), settings, TaskType.SEQ_CLS, ["classifier"]
+        )
+
+
+def test_missing_folders_are_named(tmp_path):
+    with pytest.raises(UserError, match="base: no model.safetensors"):
+        lora_adapters.merged_classifier(tmp_path)
+    random_classifier(TINY, ["a", "b"]).save_pretrained(tmp_path / "base")
+    with pytest.raises(UserError, match="adapter: no adapter_model.safetensors"):
+        lora_adapters.merged_classifier(tmp_path)
+
+
+def test_a_model_that_answers_otherwise_is_noticed():
+    one, other = (torch.nn.Linear(2, 2) for _ in range(2))
+    assert lora_adapters.largest_difference(lambda m: m(torch.ones(1, 2)), one, one, "same") == 0
+    with pytest.raises(RuntimeError, match="other: logits differ"):
+        lora_adapters.largest_difference(lambda m: 9 * m(torch.ones(1, 2)), one, other, "other")

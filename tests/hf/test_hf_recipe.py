@@ -1,0 +1,97 @@
+"""recipe.py and what Trainer makes of a recipe, against fairseq."""
+
+import pytest
+import torch
+from data_folders import PIECES, write_data
+from fairseq.optim.lr_scheduler import build_lr_scheduler
+from hf_arms import words
+
+from common.errors import UserError
+from fairseq_plugin.optimizer import FairseqFusedAdam
+from hf.classifier_trainer import ClassifierTrainer, training_arguments
+from hf.recipe import parse
+from sweep import recipes
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+def test_the_reference_is_what_the_reports_ran(data):
+    recipe = parse(str(data), recipes.load("reference").words)
+    assert (recipe.batch_size, recipe.accumulation, recipe.max_epoch, recipe.max_update) == (8, 1, 5, 1125)
+    assert (recipe.lr, recipe.warmup_updates, recipe.total_num_update) == (1e-5, 67, 1125)
+    assert (recipe.betas, recipe.eps, recipe.weight_decay, recipe.clip_norm) == ((0.9, 0.98), 1e-8, 0.01, 0)
+    assert recipe.valid_subsets == ("valid", "test")
+    assert (recipe.metric, recipe.maximize) == ("accuracy", True)
+    assert recipe.updates(1800) == 1125
+    sizes = recipe.sizes(32_000)
+    assert (sizes.layers, sizes.embed, sizes.ffn, sizes.heads, sizes.positions) == (4, 512, 512, 8, 256)
+    assert (sizes.dropout, sizes.attention_dropout, sizes.pooler_dropout) == (0.1, 0.1, 0.0)
+
+
+def test_every_recipe_of_classification_can_be_followed(data):
+    assert parse(str(data), recipes.load("sample").words).sizes(PIECES).layers == 2
+
+
+def test_validation_batches_hold_as_many_of_the_longest_as_the_tokens_allow(data):
+    changes = {"--batch-size-valid": "64", "--max-tokens-valid": "100"}
+    assert parse(str(data), words(changes)).valid_batch_size == 3  # of 32 tokens
+    assert parse(str(data), words({"--batch-size-valid": "5"})).valid_batch_size == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({}, 18),
+        ({"--max-epoch": "2"}, 12),
+        ({"--max-update": "5"}, 5),
+        ({"--update-freq": "4"}, 6),  # of 6 batches an epoch
+        ({"--max-epoch": None, "--max-update": "7"}, 7),
+    ],
+)
+def test_updates(data, changes, wanted):
+    assert parse(str(data), words(changes)).updates(48) == wanted
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"--ddp-backend": "no_c10d"}, "--ddp-backend cannot be followed"),
+        ({"--optimizer": "sgd"}, "--optimizer sgd: only adam, fused_adam"),
+        ({"--lr-scheduler": "fixed"}, "--lr-scheduler fixed: only polynomial_decay"),
+        ({"--batch-size": "eight"}, "--max-sentences: invalid int value: 'eight'"),
+        ({"--batch-size": None}, "--batch-size is missing"),
+        ({"--max-epoch": None}, "neither --max-epoch nor --max-update"),
+        ({"--activation-fn": "linear"}, "--activation-fn linear: not one of gelu"),
+        ({"--adam-betas": "0.9"}, "is not a pair"),
+    ],
+)
+def test_what_cannot_be_followed_is_named(data, changes, complaint):
+    with pytest.raises(UserError, match=complaint.replace("(", r"\(")):
+        parse(str(data), words(changes))
+
+
+def test_the_learning_rate_is_fairseqs_at_every_update(data, tmp_path):
+    recipe = parse(str(data), words({"--total-num-update": "30", "--warmup-updates": "7"}))
+    theirs = build_lr_scheduler(
+        recipe.cfg.lr_scheduler, FairseqFusedAdam(recipe.cfg.optimizer, [torch.nn.Parameter(torch.ones(1))])
+    )
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.AdamW([parameter], lr=recipe.lr)
+    trainer = ClassifierTrainer.__new__(ClassifierTrainer)
+    trainer.recipe, trainer.lr_scheduler = recipe, None
+    ours = ClassifierTrainer.create_scheduler(trainer, recipe.updates(48), optimizer)
+    for update in range(30):
+        assert ours.get_last_lr()[0] == pytest.approx(theirs.step_update(update), abs=1e-12), update
+        optimizer.step()
+        ours.step()
+
+
+def test_trainer_is_told_the_recipe(data, tmp_path):
+    recipe = parse(str(data), words({"--clip-norm": "0.5"}))
+    told = training_arguments(recipe, tmp_path, sentences=48, seed=3, bf16=False, cpu=True)
+    assert (told.max_steps, told.per_device_train_batch_size, told.seed) == (18, 8, 3)
+    assert (told.adam_beta1, told.adam_beta2, told.adam_epsilon) == (0.9, 0.98, 1e-8)
+    assert (told.weight_decay, told.max_grad_norm) == (0.01, 0.5)

@@ -1,0 +1,174 @@
+"""classifier_trainer.py: the same updates as stock fairseq, the best model, and going on after an interruption."""
+
+import json
+
+import pytest
+import torch
+from data_folders import write_data
+from hf_arms import measured, train_one, words
+from safetensors.torch import load_file
+from training import SIZES, STOCK, build_trainer, losses_of
+
+from common import predictions
+from hf.classifier_trainer import ClassifierTrainer, training_arguments
+from hf.models import random_classifier
+from hf.recipe import parse
+from hf.run_log import RunLog
+from hf.sentences import read_sentences
+from hf.weights import to_fairseq, to_transformers
+
+HEAD = "sentence_classification_head"
+NO_DROPOUT = {"--dropout": "0", "--attention-dropout": "0", "--lr": "1e-3", "--max-epoch": None}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"), longest=40)
+
+
+def build(data, run, changes, seed=1):
+    """A trainer of the recipe with these changes, and the best models' epochs as they come."""
+    recipe = parse(str(data), words(changes))
+    task = recipe.task()
+    model = random_classifier(recipe.sizes(len(task.source_dictionary)), task.class_names)
+    train = read_sentences(task, "train")
+    kept = []
+    trainer = ClassifierTrainer(
+        model,
+        recipe,
+        training_arguments(recipe, run / "trainer", sentences=len(train), seed=seed, bf16=False, cpu=True),
+        train=train,
+        valid={name: read_sentences(task, name) for name in ("valid", "test")},
+        classes=task.class_names,
+        pad=1,
+        run=run,
+        log=RunLog(run / "tensorboard"),
+        save_best=lambda model: kept.append(model),
+    )
+    return trainer, kept
+
+
+def fairseqs_weights_and_losses(data, updates):
+    """Stock fairseq on batches of the whole training set, from random weights; without dropout."""
+    flags = ["--dropout", "0", "--attention-dropout", "0", "--optimizer", "adam", "--batch-size", "48"]
+    flags += ["--lr", "1e-3", "--lr-scheduler", "polynomial_decay", "--total-num-update", "18"]
+    flags += ["--warmup-updates", "2", "--adam-betas", "(0.9, 0.98)", "--weight-decay", "0.01", "--cpu"]
+    flags += ["--init-token", "0", "--separator-token", "2", "--max-positions", "32"]
+    flags += ["--shorten-method", "truncate", "--arch", "roberta", "--seed", "1", "--num-workers", "0"]
+    _, trainer = build_trainer([data, *STOCK, *SIZES, *flags])
+    before = {key: value.clone() for key, value in trainer.model.state_dict().items()}
+    losses = losses_of(trainer, updates)
+    return before, losses, trainer.model.state_dict()
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+def test_updates_are_stock_fairseqs(data, tmp_path, accumulation):
+    before, losses, after = fairseqs_weights_and_losses(data, 6)
+    changes = NO_DROPOUT | {"--max-update": "6", "--batch-size": str(48 // accumulation)}
+    trainer, _ = build(data, tmp_path, changes | {"--update-freq": str(accumulation)})
+    trainer.model.load_state_dict(to_transformers(before, head=HEAD, lm_head=False))
+    # fairseq has no token types; Transformers' begin at zero here and would be trained.
+    trainer.model.roberta.embeddings.token_type_embeddings.weight.requires_grad_(False)
+    ours = []
+    clear = trainer.whole_epoch.clear
+    trainer.whole_epoch.clear = lambda: (ours.append(trainer.whole_epoch.loss), clear())
+    trainer.train()
+    assert ours == pytest.approx(losses, rel=2e-5)
+    for key, value in to_fairseq(trainer.model.state_dict(), head=HEAD).items():
+        if key.endswith("k_proj.bias"):
+            continue  # its gradient is zero but for rounding, which Adam makes steps of
+        # Not element by element: where a gradient is next to nothing, Adam makes steps of its rounding.
+        moved, apart = float((after[key] - before[key]).norm()), float((value - after[key]).norm())
+        assert moved > 1e-3, key
+        # The gradients of queries and keys are a thousandth of the others' here.
+        assert apart < (0.15 if "q_proj" in key or "k_proj" in key else 0.02) * moved, key
+
+
+def test_every_parameter_decays(data, tmp_path):
+    trainer, _ = build(data, tmp_path, {})
+    names = trainer.get_decay_parameter_names(trainer.model)
+    assert len(names) == len(list(trainer.model.parameters()))
+
+
+def test_the_later_of_equally_good_epochs_is_kept(data, tmp_path, monkeypatch):
+    trainer, kept = build(data, tmp_path, {})
+    values = iter([50.0, 60.0, 60.0])
+
+    def measure(subset, logits):
+        return {
+            "loss": 1.0,
+            "accuracy": next(values) if subset == "valid" else 0.0,
+            "macro_f1": 0.0,
+            "mcc": 0.0,
+        }
+
+    monkeypatch.setattr(trainer, "measure", measure)
+    trainer.train()
+    assert len(kept) == 3
+    assert trainer.state.best_metric == 60
+
+
+def test_a_worse_epoch_is_not_kept(data, tmp_path, monkeypatch):
+    trainer, kept = build(data, tmp_path, {"--best-checkpoint-metric": "loss"} | MINIMIZE)
+    values = iter([0.5, 0.7, 0.4])
+
+    def measure(subset, logits):
+        return {"loss": next(values) if subset == "valid" else 9.0, "accuracy": 0.0}
+
+    monkeypatch.setattr(trainer, "measure", measure)
+    trainer.train()
+    assert len(kept) == 2
+
+
+MINIMIZE = {"--maximize-best-checkpoint-metric": None}
+
+
+def test_logits_come_in_the_order_of_the_files(data, tmp_path):
+    trainer, _ = build(data, tmp_path, {})
+    sentences = trainer.subsets["test"]
+    logits_NK = trainer.logits(sentences)
+    trainer.model.eval()
+    for i in (0, 3, len(sentences) - 1):
+        with torch.no_grad():
+            alone = trainer.model(sentences.rows[i][None]).logits[0]
+        torch.testing.assert_close(torch.from_numpy(logits_NK[i]), alone, atol=1e-6, rtol=0)
+
+
+def test_an_interrupted_run_goes_on_to_the_same_weights(data, tmp_path, monkeypatch):
+    assert train_one(data, tmp_path / "whole") == 0
+    evaluate, calls = ClassifierTrainer.evaluate, []
+
+    def interrupted(trainer, *args, **kwargs):
+        calls.append(trainer.state.global_step)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return evaluate(trainer, *args, **kwargs)
+
+    monkeypatch.setattr(ClassifierTrainer, "evaluate", interrupted)
+    assert train_one(data, tmp_path / "cut") == 130
+    assert (tmp_path / "cut/trainer/checkpoint-12/trainer_state.json").is_file()
+    assert not (tmp_path / "cut/checkpoint_best.pt").exists()
+    monkeypatch.setattr(ClassifierTrainer, "evaluate", evaluate)
+    assert train_one(data, tmp_path / "cut", "--resume") == 0
+    assert not (tmp_path / "cut/trainer").exists()
+    whole, cut = (load_file(tmp_path / name / "model/model.safetensors") for name in ("whole", "cut"))
+    assert whole.keys() == cut.keys()
+    for key in whole:
+        assert torch.equal(whole[key], cut[key]), key
+    for split in ("valid", "test"):
+        name = predictions.file_name(split)
+        assert (tmp_path / "whole" / name).read_text() == (tmp_path / "cut" / name).read_text()
+
+
+def test_a_seed_decides_everything_and_seeds_differ(data, tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        assert train_one(data, tmp_path / name, seed=seed, changes={"--max-epoch": "1"}) == 0
+    texts = [(tmp_path / name / "predictions-valid.jsonl").read_text() for name in "abc"]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_bf16_trains_too(data, tmp_path):
+    assert train_one(data, tmp_path, changes={"--precision": "bf16", "--max-epoch": "1"}) == 0
+    assert 0 < measured(tmp_path)["reloaded_difference"] < 0.05
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    assert config["dtype"] == "float32"
