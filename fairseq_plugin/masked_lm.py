@@ -21,6 +21,8 @@ from torch import Tensor
 
 from common.errors import UserError
 
+from . import flops
+
 ROWS = 128
 """Positions whose scores are computed at a time: 16 MB of fp32 for 32,000 types."""
 BLOCK_BYTES = 32 << 20
@@ -50,17 +52,30 @@ class FastMaskedLmCriterion(FairseqCriterion):
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
             "sample_size": sample_size,
+            "flops": self._flops(model, sample["net_input"]["src_tokens"], sample_size),
         }  # fmt: skip
+
+    def _flops(self, model: BaseFairseqModel, tokens_BL: Tensor, masked: int) -> float:
+        """Of the model's mathematics, forward and backward; 0 outside training."""
+        if not model.training:
+            return 0.0
+        args, lengths_B = model.args, tokens_BL.ne(self.padding_idx).sum(1).double()
+        sizes = args.encoder_layers, args.encoder_embed_dim, args.encoder_ffn_embed_dim
+        types = model.encoder.sentence_encoder.embed_tokens.num_embeddings
+        head = flops.masked_lm_head(args.encoder_embed_dim, types, masked)
+        return flops.encoder(*sizes, float(lengths_B.sum()), float(lengths_B.square().sum())) + head
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        """As `masked_lm`: the mean loss in bits, and the perplexity."""
+        """As `masked_lm`: the mean loss in bits, and the perplexity; in training, model FLOPs a second."""
         sample_size = sum(int(log.get("sample_size", 0)) for log in logging_outputs)
         if sample_size == 0:
             return
         loss = sum(float(log["loss"]) for log in logging_outputs)
         metrics.log_scalar("loss", loss / sample_size / math.log(2), sample_size)
         metrics.log_derived("ppl", lambda meters: get_perplexity(meters["loss"].avg))
+        if work := sum(float(log.get("flops", 0)) for log in logging_outputs):
+            metrics.log_speed("tflops", work / 1e12, priority=95, round=4)  # model TFLOP/s, beside wps
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

@@ -10,9 +10,11 @@ from fairseq.criterions.masked_lm import MaskedLmConfig, MaskedLmLoss
 from fairseq.data import Dictionary
 from fairseq.logging import metrics
 from fairseq.models.roberta.model import RobertaModel
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from common.errors import UserError
-from fairseq_plugin import masked_lm
+from fairseq_plugin import flops, masked_lm
 from fairseq_plugin.masked_lm import FastMaskedLmCriterion, linear_cross_entropy
 from fairseq_plugin.roberta import RobertaSmall
 
@@ -118,6 +120,25 @@ def test_criterion_equals_fairseqs(rows):
     bits = theirs_loss.item() / int(theirs_size) / 0.6931471805599453
     assert meters["loss"].avg == pytest.approx(bits, rel=1e-6)
     assert meters.get_smoothed_values()["ppl"] == pytest.approx(2**bits, rel=1e-2)
+
+
+def test_model_flops_are_those_that_torch_counts():
+    """Without the head, which stock computes for every token, on a batch without padding."""
+    task, stock, ours = models()
+    full = batch()
+    full["net_input"]["src_tokens"][1] = 5
+    _, masked, logged = FastMaskedLmCriterion(task)(ours, full)
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # fused: not counted
+        x, _ = stock(**full["net_input"], features_only=True)
+        (x * 2).sum().backward()
+    layers_only = logged["flops"] - flops.masked_lm_head(WIDTH, TYPES, masked)
+    assert layers_only == counter.get_total_flops()
+    metrics.reset()
+    with metrics.aggregate() as meters:
+        for _ in range(3):  # the first call starts the clock
+            FastMaskedLmCriterion.reduce_metrics([logged, logged])
+    assert meters["tflops"].n == pytest.approx(4 * logged["flops"] / 1e12)
+    assert FastMaskedLmCriterion(task)(ours.eval(), full)[2]["flops"] == 0
 
 
 def test_another_model_is_named():
