@@ -61,7 +61,9 @@ def build_parser(command: str | None) -> argparse.ArgumentParser:
 @one_line_errors
 def main(arguments: list[str] | None = None) -> int | None:
     """Run one command; its exit code is the program's."""
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # Transformers' own, a moment each
+    # Transformers' own bars, a moment each, and its remarks on tokenizers.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     arguments = sys.argv[1:] if arguments is None else arguments
     with missing_package_is_said():

@@ -1,5 +1,4 @@
-"""The model card, README.md of a from_pretrained folder: what it is, where it is from, how good, its
-limits."""
+"""The model card, README.md of a from_pretrained folder: what it is, its origin, quality and limits."""
 
 from __future__ import annotations
 
@@ -7,6 +6,7 @@ import logging
 from pathlib import Path
 
 from common import manifest, predictions
+from common.errors import UserError
 from common.files import sha256
 
 from .origin import Origin
@@ -30,7 +30,7 @@ def card(origin: Origin, proof: Proof, parameters: int, name: str) -> str:
         "## How good it is\n",
         "".join(f"- {line}\n" for line in _quality(origin)),
         "## The conversion\n",
-        "Compared with fairseq's own network and with the rows that training read:\n",
+        "Compared with fairseq's own network and with the ids that training reads:\n",
         "".join(f"- {line}\n" for line in str(proof).splitlines()),
         "## Limits\n",
         "".join(f"- {line}\n" for line in _limits(origin)),
@@ -102,8 +102,7 @@ def _accuracy(folder: Path, split: str) -> str | None:
 
 def _logged(folder: Path) -> list[str]:
     """What the trainer logged at the best checkpoint; empty where it logged nothing."""
-    from analysis import best_checkpoints, load_runs
-    from common.errors import UserError
+    from analysis import best_checkpoints, load_runs  # pandas: only when there are logs
 
     record = manifest.read(folder)
     if record is None or not (folder / "tensorboard").is_dir():

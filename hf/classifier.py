@@ -52,10 +52,12 @@ class Classifier:
 
         Raises `UserError` where the data are malformed or were made with another dictionary.
         """
+        if data is not None and not Path(data).is_dir():
+            raise UserError(f"{data}: no such folder; --data is a binarized folder")
         folder = self.data if data is None else DataFolder(Path(data), read_report(Path(data)))
-        if folder is None or not folder.exists:
+        if folder is None or not folder.dictionary.is_file():
             if data is not None:
-                raise UserError(f"{data}: no such folder; --data is a binarized folder")
+                raise UserError(f"{folder.dictionary}: no such file; --data is a binarized folder")
             return None
         return read_split(self.checkpoint, self._dictionary(folder), self.classes, folder.path, split)
 

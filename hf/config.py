@@ -38,8 +38,10 @@ class Sizes:
 
 
 def sizes_of(source: Source) -> Sizes:
-    """The sizes of a fairseq checkpoint, counted on its weights; raises `UserError` where Transformers lacks
-    one."""
+    """The sizes of a fairseq checkpoint, counted on its weights.
+
+    Raises `UserError` for an activation that Transformers does not have.
+    """
     encoder = TOKENS.removesuffix("embed_tokens.weight")
     arguments, weights = source.arguments, source.weights
     if arguments.activation_fn not in ACTIVATIONS:

@@ -10,6 +10,8 @@ import json
 import logging
 import tempfile
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -87,18 +89,16 @@ class Session:
         return self.session.run(["logits"], feed)[0]
 
 
-class _silence:  # noqa: N801  a context manager, used like a function
+@contextmanager
+def _silence() -> Iterator[None]:
     """Keep what the exporter and the quantizer say about themselves from the user's terminal."""
-
-    def __enter__(self) -> None:
-        self.levels = {name: logging.getLogger(name).level for name in NOISY}
-        for name in NOISY:
-            logging.getLogger(name).setLevel(logging.ERROR)
-        self.warnings = warnings.catch_warnings()
-        self.warnings.__enter__()
-        warnings.simplefilter("ignore")
-
-    def __exit__(self, *error: object) -> None:
-        self.warnings.__exit__(*error)
-        for name, level in self.levels.items():
+    levels = {name: logging.getLogger(name).level for name in NOISY}
+    for name in NOISY:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for name, level in levels.items():
             logging.getLogger(name).setLevel(level)

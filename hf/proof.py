@@ -99,8 +99,7 @@ def prove(origin: Origin, folder: str | os.PathLike[str], model: nn.Module) -> P
 
 
 def find_examples(origin: Origin) -> Examples:
-    """All labelled texts that the data were made of, with the rows of the training task; else sample
-    sentences."""
+    """The texts that the data were made of, with the rows of the training task; else sample sentences."""
     whole = origin.data.exists and origin.data.option("valid_every") is None
     if origin.checkpoint is not None and whole:
         splits = origin.data.option("splits") or {}
@@ -147,18 +146,17 @@ def chosen_rows(rows: Sequence[Ids], count: int) -> list[Ids]:
 
 
 def largest_difference(source: Source, model: nn.Module, rows: Sequence[Ids]) -> float:
-    """Between fairseq's own padded encoder and `model`, in evaluation mode, over the rows in padded
-    batches."""
+    """Between fairseq's own encoder and `model`, over the rows in padded batches; NaN where one gives NaN."""
     reference, head = source.model(), source.head
     lengths = np.array([len(row) for row in rows])
-    largest = 0.0
+    differences: list[float] = []
     with torch.inference_mode():
         for batch in tqdm(list(batches(lengths, MAX_TOKENS)), desc="proof", leave=False, disable=None):
             ids_BL = torch.from_numpy(pad([rows[i] for i in batch], PAD))
             wanted, _ = reference(ids_BL, features_only=head is not None, classification_head_name=head)
             found = model(input_ids=ids_BL, attention_mask=(ids_BL != PAD).long()).logits
-            largest = max(largest, _difference(found, wanted, ids_BL, per_token=head is None))
-    return largest
+            differences.append(_difference(found, wanted, ids_BL, per_token=head is None))
+    return float(np.max(differences))
 
 
 def _difference(found: Tensor, wanted: Tensor, ids_BL: Tensor, *, per_token: bool) -> float:

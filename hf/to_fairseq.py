@@ -52,8 +52,7 @@ class ProofBack:
 
     difference: float
     new: list[str]
-    """Weights that the folder does not hold and fairseq wants: random, and without influence on the
-    answers."""
+    """Weights that fairseq wants and the folder lacks: random, without influence on the answers."""
 
     def __str__(self) -> str:
         """One line, or two."""
@@ -70,12 +69,12 @@ def convert_back(folder: Path, output: Path, *, dictionary: Place = None) -> Pro
     damaged or does not fit, where fairseq cannot express the model, and where something else stands in the
     place.
     """
+    if output.exists():
+        raise UserError(f"{output}: exists; choose another name, or move it away")
     model = load_folder(folder)
     carried = read_carried(folder)
     words, content = _dictionary(Path(dictionary or folder / "dict.txt"), model.config)
     beside = output.parent / "dict.txt"
-    if output.exists():
-        raise UserError(f"{output}: exists; choose another name, or move it away")
     if beside.is_file() and beside.read_bytes() != content:
         raise UserError(f"{beside}: another dictionary than the model's; write to another folder")
     _check_expressible(folder, model.config)
@@ -136,6 +135,7 @@ def _configuration(config: RobertaConfig, carried: Carried, classes: list[str] |
         "activation-dropout": carried.activation_dropout,
         "pooler-dropout": pooler,
         "activation-fn": activation,
+        "precision": "fp32",
     }
     switches = []
     if classes is None:

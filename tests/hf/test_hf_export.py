@@ -1,0 +1,124 @@
+"""The command `export`: ONNX graphs against the network of Transformers and against eval's accuracy."""
+
+import json
+import shutil
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from hf_houses import PAD, make_masked_lm, padded_ids
+
+from common.errors import UserError
+from eval import SentenceClassifier
+from hf import onnx_check
+from hf.__main__ import main
+from hf.classifier import find_classifier
+from hf.folder import load_folder
+
+
+@pytest.fixture(scope="module")
+def exported(house, tmp_path_factory):
+    """fp32 and int8, and what the command said of the second."""
+    root = tmp_path_factory.mktemp("onnx")
+    assert main(["export", str(house[1]), str(root / "fp32.onnx")]) == 0
+    assert main(["export", str(house[1]), str(root / "int8.onnx"), "--int8"]) == 0
+    return root
+
+
+def answers(path, ids_BL):
+    session = onnxruntime.InferenceSession(path)
+    feed = {"input_ids": ids_BL.numpy(), "attention_mask": (ids_BL != PAD).long().numpy()}
+    return session.run(None, feed)[0]
+
+
+@pytest.mark.parametrize("lengths", [(1,), (2,), (32,), (32, 1, 7), (3, 3, 3, 3, 3), (9, 20)], ids=str)
+def test_any_batch_and_length_equal_torchs(exported, classifier_folder, lengths):
+    model = load_folder(classifier_folder)
+    ids_BL = padded_ids(model.config.vocab_size, lengths)
+    with torch.no_grad():
+        wanted_BK = model(ids_BL, attention_mask=ids_BL != PAD).logits.numpy()
+    np.testing.assert_allclose(answers(exported / "fp32.onnx", ids_BL), wanted_BK, atol=1e-5)
+    assert np.abs(answers(exported / "int8.onnx", ids_BL) - wanted_BK).max() < 0.1
+
+
+def test_graph_names_its_axes_and_classes(exported):
+    graph = onnx.load(exported / "fp32.onnx")
+    metadata = {entry.key: entry.value for entry in graph.metadata_props}
+    assert json.loads(metadata["classes"]) == ["neg", "pos"]
+    assert metadata["longest"] == "32"
+    session = onnxruntime.InferenceSession(exported / "fp32.onnx")
+    assert [(i.name, i.shape) for i in session.get_inputs()] == [
+        ("input_ids", ["batch", "length"]),
+        ("attention_mask", ["batch", "length"]),
+    ]
+    assert (exported / "int8.onnx").stat().st_size < (exported / "fp32.onnx").stat().st_size
+
+
+def test_accuracy_is_evals(house, tmp_path, capsys):
+    data, run = house
+    assert main(["export", str(run), str(tmp_path / "model.onnx"), "--int8"]) == 0
+    table = capsys.readouterr().out
+    texts = (data.parent / "test.input0").read_text(encoding="utf-8").splitlines()
+    gold = (data.parent / "test.label").read_text().splitlines()
+    predictions = SentenceClassifier.from_run(run).predict(texts)
+    accuracy = 100 * np.mean([p.predicted == label for p, label in zip(predictions, gold, strict=True)])
+    assert "31 sentences of test" in table
+    for form in ("torch, fp32", "ONNX, fp32"):
+        assert f"| {form} | {accuracy:.2f} | 100.00 |" in table
+    assert "| ONNX, int8 |" in table
+
+
+def test_folders_are_exported_and_measured(house, classifier_folder, tmp_path, capsys):
+    assert main(["export", str(classifier_folder), str(tmp_path / "a.onnx")]) == 0
+    assert "accuracy was not measured" in capsys.readouterr().out
+    arguments = ["export", str(classifier_folder), str(tmp_path / "b.onnx"), "--data", str(house[0])]
+    assert main([*arguments, "--split", "valid"]) == 0
+    assert "12 sentences of valid" in capsys.readouterr().out
+
+
+def test_rows_of_a_folder_are_those_of_its_run(house, classifier_folder):
+    ours, theirs = (
+        find_classifier(path).examples(house[0], "test") for path in (classifier_folder, house[1])
+    )
+    assert all(np.array_equal(a, b) for a, b in zip(ours.rows, theirs.rows, strict=True))
+    assert np.array_equal(ours.gold, theirs.gold)
+
+
+def test_a_graph_that_differs_is_not_written(house, tmp_path, monkeypatch, capsys):
+    class Wrong(onnx_check.Session):
+        def __call__(self, ids_BL):
+            return super().__call__(ids_BL) + 0.01
+
+    monkeypatch.setattr(onnx_check, "Session", Wrong)
+    assert main(["export", str(house[1]), str(tmp_path / "model.onnx")]) == 1
+    assert "differ from torch's by 1.0e-02; nothing was written" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_exported(house, masked_lm_folder, classifier_folder, tmp_path, capsys):
+    def refused(*arguments):
+        assert main(["export", *map(str, arguments)]) == 1
+        return capsys.readouterr().err.splitlines()[-1]
+
+    out = tmp_path / "model.onnx"
+    assert "a masked language model; export takes classifiers" in refused(masked_lm_folder, out)
+    assert "none: no such checkpoint or folder of runs" in refused(tmp_path / "none", out)
+    assert "none: no such folder" in refused(house[1], out, "--data", tmp_path / "none")
+    other = shutil.copytree(house[0], tmp_path / "other")
+    lines = (other / "input0/dict.txt").read_text(encoding="utf-8").splitlines()
+    (other / "input0/dict.txt").write_text(
+        "\n".join([lines[1], lines[0], *lines[2:]]) + "\n", encoding="utf-8"
+    )
+    assert "not the dictionary of" in refused(classifier_folder, out, "--data", other)
+    assert "not the dictionary that" in refused(house[1], out, "--data", other)
+    out.write_text("mine")
+    assert "exists" in refused(house[1], out)
+    assert out.read_text() == "mine"
+
+
+def test_masked_lm_checkpoint_is_told_to_be_fine_tuned(tmp_path):
+    _, checkpoint = make_masked_lm(tmp_path)
+    with pytest.raises(UserError, match="fine-tune it first"):
+        find_classifier(checkpoint)

@@ -1,0 +1,162 @@
+"""`convert --to-fairseq`: folders as checkpoints that fairseq, train.sh and eval load."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from hf_houses import LENGTH, MASKED_LM, PAD, padded_ids
+from training import INPUT, OURS, SIZES, SLOW, STEPS, fairseq_train
+from transformers import BertConfig, BertForMaskedLM
+
+from common.errors import UserError
+from eval import SentenceClassifier
+from fairseq_plugin.checkpoints import load_checkpoint
+from hf.__main__ import main
+from hf.config import Sizes
+from hf.folder import load_folder
+from hf.models import random_classifier
+from hf.to_fairseq import convert_back
+
+BEST = "checkpoint_best.pt"
+
+
+def same_weights(one, other):
+    ours, theirs = load_checkpoint(one)["model"], load_checkpoint(other)["model"]
+    return set(ours) == set(theirs) and all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+def test_classifier_goes_round_bit_for_bit_and_answers(house, classifier_folder, tmp_path, capsys):
+    data, run = house
+    back = tmp_path / "back/model.pt"
+    assert main(["convert", "--to-fairseq", str(classifier_folder), str(back)]) == 0
+    assert "largest difference" in capsys.readouterr().out
+    assert same_weights(back, run / BEST)
+    assert (back.parent / "dict.txt").read_bytes() == (data / "input0/dict.txt").read_bytes()
+    text = ["un livre magnifique", "livre banal " * 40]
+    model = data.parent / "spm.model"
+    classifier = SentenceClassifier.from_run(
+        back, dictionary=back.parent / "dict.txt", sentencepiece_model=model
+    )
+    wanted = SentenceClassifier.from_run(run).predict(text)
+    assert classifier.classes == ["neg", "pos"]
+    for ours, theirs in zip(classifier.predict(text), wanted, strict=True):
+        assert ours.probabilities == pytest.approx(theirs.probabilities, abs=1e-6)
+
+
+def test_settings_survive(house, classifier_folder, tmp_path):
+    convert_back(classifier_folder, tmp_path / "model.pt")
+    ours, theirs = (load_checkpoint(path) for path in (tmp_path / "model.pt", house[1] / BEST))
+    for name in (
+        "arch", "encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads",
+        "max_positions", "dropout", "attention_dropout", "activation_dropout", "pooler_dropout",
+        "activation_fn", "encoder_kind",
+    ):  # fmt: skip
+        assert getattr(ours["cfg"]["model"], name) == getattr(theirs["cfg"]["model"], name), name
+    for name in ("_name", "init_token", "separator_token", "shorten_method", "keep_eos"):
+        assert ours["cfg"]["task"][name] == theirs["cfg"]["task"][name], name
+
+
+def test_masked_lm_goes_round_and_is_trained_on(house, masked_lm, masked_lm_folder, tmp_path):
+    back = tmp_path / "model.pt"
+    convert_back(masked_lm_folder, back)
+    assert same_weights(back, masked_lm[1])
+    resets = [f"--reset-{what}" for what in ("optimizer", "dataloader", "meters", "lr-scheduler")]
+    save = ["--save-dir", tmp_path / "save", "--disable-validation", "--max-update", "2"]
+    flags = [*OURS, *INPUT, *STEPS, *SIZES, *SLOW, "--restore-file", back, *resets]
+    done = fairseq_train(house[0], *flags, *save)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert f"initialisation: weights of {back}" in done.stdout + done.stderr
+
+
+def test_masked_lm_restores_without_resets(masked_lm, masked_lm_folder, tmp_path):
+    back = tmp_path / "model.pt"
+    convert_back(masked_lm_folder, back)
+    save = ["--save-dir", tmp_path / "save", "--disable-validation", "--max-update", "2"]
+    flags = [*MASKED_LM, *LENGTH, *STEPS, *SIZES, *SLOW, "--restore-file", back]
+    done = fairseq_train(masked_lm[0], *flags, *save)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_model_that_only_transformers_has_seen(house, tmp_path, capsys):
+    """No settings and no LM head are carried, and its token types are not zero."""
+    data, _ = house
+    words = len((data / "input0/dict.txt").read_text(encoding="utf-8").splitlines()) + 5
+    sizes = Sizes(vocabulary=words, layers=2, embed=16, ffn=24, heads=2, positions=32)
+    torch.manual_seed(1)
+    model = random_classifier(sizes, ["neg", "pos"])
+    model.save_pretrained(tmp_path / "folder")
+    shutil.copy(data / "input0/dict.txt", tmp_path / "folder")
+    proof = convert_back(tmp_path / "folder", tmp_path / "model.pt")
+    assert proof.new
+    assert all(name.startswith("encoder.lm_head.") for name in proof.new)
+    classifier = SentenceClassifier.from_run(
+        tmp_path / "model.pt", dictionary=tmp_path / "dict.txt", sentencepiece_model=data.parent / "spm.model"
+    )
+    ids_BL = padded_ids(words)
+    with torch.no_grad():
+        wanted_BK = model.eval()(ids_BL, attention_mask=ids_BL != PAD).logits
+    rows = [row[row != PAD].numpy() for row in ids_BL]
+    found_BK = torch.from_numpy(classifier.network.logits(rows))
+    torch.testing.assert_close(found_BK, wanted_BK, atol=1e-5, rtol=0)
+
+
+def spoil_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: (f / "config.json").unlink(), "config.json: no such file"),
+        (lambda f: (f / "config.json").write_text("{"), "not the configuration of a model"),
+        (lambda f: spoil_config(f, model_type="bert"), "of type 'bert'"),
+        (
+            lambda f: spoil_config(f, architectures=["RobertaForTokenClassification"]),
+            "RobertaForTokenClassification",
+        ),
+        (lambda f: spoil_config(f, layer_norm_eps=1e-12), "layer_norm_eps is 1e-12"),
+        (lambda f: spoil_config(f, hidden_act="silu"), "hidden_act is silu"),
+        (lambda f: spoil_config(f, num_hidden_layers=3), "weights are missing"),
+        (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "pickled weights are not read"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"\x10" * 99), "cannot be loaded"),
+        (lambda f: (f / "dict.txt").unlink(), "dict.txt: no such file"),
+        (lambda f: (f / "dict.txt").write_text("▁un 1\n", encoding="utf-8"), "6 types with <mask>"),
+        (lambda f: (f / "fairseq.json").write_text("[]"), "fairseq.json: not the settings"),
+        (lambda f: (f / "fairseq_extra.safetensors").write_bytes(b"x"), "fairseq_extra.safetensors: damaged"),
+    ],
+)
+def test_spoiled_folders_are_refused(classifier_folder, tmp_path, capsys, spoil, message):
+    folder = shutil.copytree(classifier_folder, tmp_path / "folder")
+    spoil(folder)
+    assert main(["convert", "--to-fairseq", str(folder), str(tmp_path / "model.pt")]) == 1
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "model.pt").exists()
+
+
+def test_nothing_is_overwritten(classifier_folder, tmp_path):
+    (tmp_path / "model.pt").write_text("mine")
+    with pytest.raises(UserError, match=r"model.pt: exists"):
+        convert_back(classifier_folder, tmp_path / "model.pt")
+    (tmp_path / "dict.txt").write_text("▁un 1\n", encoding="utf-8")
+    with pytest.raises(UserError, match="another dictionary than the model's"):
+        convert_back(classifier_folder, tmp_path / "other.pt")
+    assert (tmp_path / "model.pt").read_text() == "mine"
+    assert not (tmp_path / "other.pt").exists()
+
+
+def test_flags_that_contradict_each_other(classifier_folder, tmp_path, capsys):
+    assert (
+        main(["convert", "--to-fairseq", str(classifier_folder), str(tmp_path / "m.pt"), "--data", "x"]) == 1
+    )
+    assert "takes neither --data" in capsys.readouterr().err
+
+
+def test_other_models_are_refused(tmp_path):
+    config = BertConfig(
+        vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4
+    )
+    BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
+    with pytest.raises(UserError, match="BertForMaskedLM of type 'bert'"):
+        load_folder(tmp_path / "bert")
