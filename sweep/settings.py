@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,6 +22,8 @@ KNOWN_INITS = ("random", "pretrained")
 MAX_SEED = 2**32 - 1  # numpy's, which fairseq seeds
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+MOST = 10**18
+"""Larger counts are a mistake."""
 
 TRAIN_DESCRIPTION = """\
 Fine-tune a sentence classifier with fairseq from each initialisation with each seed, and with each
@@ -154,8 +156,8 @@ def pretrain_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Pretra
 def parse_count(flag: str, text: str) -> int:
     """A positive whole number, also written 5e6, 5_000_000 or 5M (k, M and G are powers of ten)."""
     match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?(?:e[0-9]+)?)([kmg]?)", text.strip().lower())
-    number = float(match[1].replace("_", "")) * MULTIPLES[match[2]] if match else 0
-    if not (1 <= number < math.inf and number == int(number)):
+    number = Decimal(match[1].replace("_", "")) * MULTIPLES[match[2]] if match else Decimal(0)
+    if not (1 <= number < MOST and number == number.to_integral_value()):
         raise UserError(f"{flag} {text!r}: not a positive whole number; write 5000000, 5e6 or 5M")
     return int(number)
 

@@ -81,7 +81,8 @@ def test_pretraining_has_one_seed_and_a_budget():
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("4096", 4096), ("5e6", 5_000_000), ("1.5M", 1_500_000), ("10_000k", 10_000_000)]
+    ("text", "number"),
+    [("4096", 4096), ("5e6", 5_000_000), ("1.5M", 1_500_000), ("10_000k", 10_000_000), ("8.2M", 8_200_000)],
 )
 def test_counts(text, number):
     assert parse_count("--tokens", text) == number
