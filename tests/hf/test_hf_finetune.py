@@ -100,7 +100,7 @@ def test_the_best_models_folder_gives_the_written_predictions(swept):
         model = RobertaForSequenceClassification.from_pretrained(run / "model")
         assert model.config.id2label == {0: "0", 1: "1"}
         p_NK = torch.softmax(logits_of(swept, model), dim=-1)
-        assert p_NK.std() > 0.01
+        assert p_NK.std() > 1e-3
         np.testing.assert_allclose(p_NK, written(run)[0], atol=1e-5)
 
 

@@ -69,17 +69,17 @@ def test_merging_adds_b_a_and_reloading_keeps_the_head(tmp_path):
 
 def test_an_unknown_target_is_refused_with_those_there_are():
     settings = LoraSettings(2, 4, 0.0, ("query", "q_proj"))
-    with pytest.raises(UserError, match="q_proj.*there are dense, key, query, value"):
+    with pytest.raises(UserError, match=r"q_proj.*there are dense, key, query, value"):
         lora_adapters.add_adapters(
             random_classifier(TINY, ["a", "b"]), settings, TaskType.SEQ_CLS, ["classifier"]
         )
 
 
 def test_missing_folders_are_named(tmp_path):
-    with pytest.raises(UserError, match="base: no model.safetensors"):
+    with pytest.raises(UserError, match="base: no model"):
         lora_adapters.merged_classifier(tmp_path)
     random_classifier(TINY, ["a", "b"]).save_pretrained(tmp_path / "base")
-    with pytest.raises(UserError, match="adapter: no adapter_model.safetensors"):
+    with pytest.raises(UserError, match="adapter: no adapter_model"):
         lora_adapters.merged_classifier(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""classifier_trainer.py: the same updates as stock fairseq, the best model, and going on after an interruption."""
+"""classifier_trainer.py: the same updates as stock fairseq, the best model, going on."""
 
 import json
 
