@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from common import predictions
 from common.errors import UserError
+from common.overlap import Overlap
 
-from .audit import Overlap
 from .intervals import DRAWS, LEVEL, SEED, wilson_interval
 from .long_table import RUN
 from .runs import Run

@@ -12,9 +12,9 @@ import pandas as pd
 
 from common.arguments import positive
 from common.errors import UserError
+from common.overlap import NOTIONS, read_overlap
 
 from .answers import accuracies, compare_answers, read_answers
-from .audit import NOTIONS, read_overlap
 from .best import at_best, best_checkpoints
 from .cli_options import add_choice, add_command, add_ddof, add_format, add_selection, choice, selected_runs
 from .compare import PAIRINGS, compare

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from common.overlap import Overlap, read_overlap
+
 from .answers import accuracies, compare_answers
-from .audit import Overlap, read_overlap
 from .best import TieRule, at_best, best_checkpoints
 from .calibration import read_confidences
 from .compare import compare

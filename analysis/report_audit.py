@@ -10,8 +10,8 @@ import pandas as pd
 
 from common.errors import UserError
 from common.files import read_lines
+from common.overlap import NOTIONS, REMEDY
 
-from .audit import NOTIONS, REMEDY
 from .cells import whole
 from .tables import Table
 

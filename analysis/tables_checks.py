@@ -6,7 +6,8 @@ import math
 
 import pandas as pd
 
-from .audit import Overlap
+from common.overlap import Overlap
+
 from .cells import PERCENT, interval, p_value, signed, signed_interval, whole
 from .intervals import DRAWS, LEVEL, SEED
 from .long_table import GROUP, RUN

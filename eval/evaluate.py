@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.audit import NOTIONS, Overlap, read_overlap
 from common import predictions
 from common.arguments import positive
 from common.errors import UserError
 from common.files import atomic_write, sha256
+from common.overlap import NOTIONS, Overlap, read_overlap
 from common.predictions import Prediction
 
 from .options import add_checkpoint_files, add_engine

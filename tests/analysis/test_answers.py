@@ -9,9 +9,9 @@ from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.proportion import proportion_confint
 
 from analysis.answers import accuracies, compare_answers, read_answers
-from analysis.audit import Overlap
 from analysis.runs import find_runs
 from common.errors import UserError
+from common.overlap import Overlap
 
 RANDOM = np.random.default_rng(0)
 GOLD = list(RANDOM.choice(["0", "1"], size=300))

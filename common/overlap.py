@@ -6,8 +6,8 @@ import json
 import os
 from dataclasses import dataclass
 
-from common.errors import UserError
-from common.files import read_lines
+from .errors import UserError
+from .files import read_lines
 
 NOTIONS = ("exact", "normalized")
 REMEDY = "make it again: python -m preprocess audit --output"
