@@ -100,8 +100,8 @@ def test_the_best_models_folder_gives_the_written_predictions(swept):
         model = RobertaForSequenceClassification.from_pretrained(run / "model")
         assert model.config.id2label == {0: "0", 1: "1"}
         p_NK = torch.softmax(logits_of(swept, model), dim=-1)
-        assert p_NK.std() > 1e-3
-        np.testing.assert_allclose(p_NK, written(run)[0], atol=1e-5)
+        assert p_NK.std() > 2e-5
+        np.testing.assert_allclose(p_NK, written(run)[0], atol=1e-6)
 
 
 def test_adapters_are_reloaded_and_merged_with_their_head(swept):
@@ -136,9 +136,9 @@ def test_eval_reads_their_checkpoints_and_gives_the_same_answers(swept, tmp_path
 
 
 def test_the_same_line_again_skips_and_another_recipe_is_refused(swept, capfd):
-    assert command("finetune", *options(swept), "--inits", "random") == 0
+    assert command("finetune", *options(swept), "--inits", "random", "pretrained") == 0
     assert "All runs are finished" in capfd.readouterr().out
-    assert command("finetune", *options(swept), "--inits", "random", "--", "--dropout", "0.3") == 1
+    assert command("finetune", *options(swept), "--", "--dropout", "0.3") == 1
     assert "another recipe (no --dropout, now --dropout 0.3)" in capfd.readouterr().err
     assert command("lora", "classify", *options(swept), "--rank", "3") == 1
     assert "--lora-rank 8, now --lora-rank 3" in capfd.readouterr().err
@@ -183,7 +183,7 @@ def test_a_dictionary_that_is_not_the_checkpoints_is_refused(swept, capfd, tmp_p
 
 
 def test_dry_run_shows_the_line_of_each_run(swept, capfd):
-    assert command("finetune", *options(swept), "--inits", "random", "--seeds", "1", "4", "--dry-run") == 0
+    assert command("finetune", *options(swept), "--seeds", "1", "4", "--dry-run") == 0
     out = capfd.readouterr().out
     assert "python -m hf finetune --data" in out
     assert "--inits random --seeds 4" in out
