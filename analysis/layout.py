@@ -15,6 +15,8 @@ SUBSET = re.compile(r"train_inner|train|valid\d*|test\d*|eval|val|validation|dev
 FAIRSEQ_SUBSETS = frozenset({"train", "train_inner", "valid"})
 SUBSET_NAMES = {"eval": "valid", "val": "valid", "validation": "valid", "dev": "valid"}
 TAG = re.compile(r"(train_inner|train|valid|test|eval|val|validation|dev)[/_](.+)", re.DOTALL)
+# Transformers with eval_dataset={"valid": ..., "test": ...}.
+EVAL_TAG = re.compile(r"eval[/_](train|valid|test|val|validation|dev)_(.+)", re.DOTALL)
 NO_SUBSET = "unnamed"
 # Transformers logs into runs/Nov21_07-43-53_host.
 SAYS_NOTHING = re.compile(
@@ -81,7 +83,10 @@ def last_name(parts: list[str]) -> str:
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Subset and metric of a tag in a log that has one folder for all: eval/loss is the loss on valid."""
-    if match := TAG.fullmatch(tag):
+    """Subset and metric of a tag in a log that has one folder for all.
+
+    eval/loss is the loss on valid, eval/test_loss that on test.
+    """
+    if match := EVAL_TAG.fullmatch(tag) or TAG.fullmatch(tag):
         return SUBSET_NAMES.get(match[1], match[1]), match[2]
     return NO_SUBSET, tag

@@ -18,7 +18,8 @@ from .exports import read_csv_files
 from .json_logs import read_json_files
 from .layout import split_tag
 from .long_table import COLUMNS
-from .runs import Run, count, enumerate_some, find_runs, select_finished
+from .metrics import IN_PERCENT
+from .runs import NO_MANIFEST, Run, count, enumerate_some, find_runs, select_finished
 from .scalars import Scalars, Tags, concatenate
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,8 @@ def read_runs(runs: Iterable[Run]) -> pd.DataFrame:
 
     Of values logged for the same step (a resumed run) the last one by the clock is kept, NaN too; that others
     were replaced is said where they differ.
-    Damaged records are left out and reported, see `damage.report`.
+    Damaged records are left out and reported, see `damage.report`. Accuracy that a run without manifest
+    logged as a share is given in percent, which is said.
 
     Raises `UserError` where a finished run, or all of them, hold no scalar, and for a file without one
     good record.
@@ -47,6 +49,7 @@ def read_runs(runs: Iterable[Run]) -> pd.DataFrame:
     tags = Tags()
     rows, repeated_R = _rows(runs, _read_logs(runs, tags), tags)
     _refuse_without_scalars(runs, rows)
+    rows = _in_percent(runs, rows)
     if repeated_R.any():
         logger.warning(
             "%s logged again for the same step, the later one is kept, in %s",
@@ -145,6 +148,28 @@ def _refuse_without_scalars(runs: Sequence[Run], rows: Rows) -> None:
             raise UserError(
                 f"{run.path}: a finished run without one scalar; delete the folder and run it again"
             )
+
+
+def _in_percent(runs: Sequence[Run], rows: Rows) -> Rows:
+    """Shares of right answers as percentages: Transformers' metrics give 0.59 where fairseq logs 59.
+
+    A run logged shares where none of its accuracies is above 1. Runs with a manifest log percent.
+    """
+    accuracies = np.flatnonzero(np.isin(rows.metrics, list(IN_PERCENT))[rows.metric])
+    highest_R = np.zeros(len(runs))
+    np.fmax.at(highest_R, rows.run[accuracies], rows.value[accuracies])
+    foreign_R = np.array([run.status == NO_MANIFEST for run in runs])
+    shares_R = foreign_R & (highest_R > 0) & (highest_R <= 1)
+    if not shares_R.any():
+        return rows
+    logger.info(
+        "%s logged accuracy as a share (0 to 1), given in percent: %s",
+        count(int(shares_R.sum()), "run"), enumerate_some(runs[run].name for run in np.flatnonzero(shares_R)),
+    )  # fmt: skip
+    accuracies = accuracies[shares_R[rows.run[accuracies]]]
+    value_N = rows.value.copy()
+    value_N[accuracies] *= 100
+    return rows._replace(value=value_N)
 
 
 def _frame(runs: Sequence[Run], rows: Rows) -> pd.DataFrame:

@@ -7,7 +7,7 @@
     epoch       int     1 + the number of validations of that run before the step
     step        int     updates
     metric      str     the tag that the trainer wrote: loss, accuracy, macro_f1, ...
-    value       float   in the trainer's unit (accuracy in percent); NaN where it logged NaN
+    value       float   in the trainer's unit, accuracy in percent; NaN where it logged NaN
 
 Ordered by arm, init, seed, subset, metric and step; a run logs a metric once a step.
 """

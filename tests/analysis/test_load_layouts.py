@@ -36,9 +36,22 @@ def test_a_tree_of_transformers(tmp_path):
     write_transformers(tmp_path / "hf" / "bert" / "seed1")
     table = load_runs(tmp_path)
     assert table[["arm", "init", "seed"]].drop_duplicates().values.tolist() == [["hf", "bert", 1]]
-    assert series(table, "valid", "accuracy") == [(25, 0.5), (50, pytest.approx(0.6))]
-    assert series(table, "test", "accuracy") == [(50, pytest.approx(0.59))]
+    assert series(table, "valid", "accuracy") == [(25, 50.0), (50, pytest.approx(60.0))]
+    assert series(table, "test", "accuracy") == [(50, pytest.approx(59.0))]
     assert [step for step, _ in series(table, "train", "loss")] == [10, 20, 30, 40, 50]
+
+
+def test_shares_are_given_in_percent_and_percentages_are_left_alone(tmp_path, caplog):
+    write_transformers(tmp_path / "hf" / "bert" / "seed1", valid=(0.5, 1.0), test=math.nan)
+    write_transformers(tmp_path / "hf" / "bert" / "seed2", valid=(1.0, 1.5))
+    write_transformers(tmp_path / "hf" / "bert" / "seed3", valid=(0.0, 0.0), test=0.0)
+    write_run(tmp_path, "random", 1, [0.5], [0.75])
+    with caplog.at_level(logging.INFO):
+        table = load_runs(tmp_path, include_unfinished=True)
+    values = values_of(table, "valid", "accuracy")
+    assert values["value"].tolist() == [0.5, 50.0, 100.0, 1.0, 1.5, 0.0, 0.0]
+    assert values_of(table, "valid", "loss")["value"].tolist() == pytest.approx([0.69] * 6)
+    assert "1 run logged accuracy as a share (0 to 1), given in percent: hf/bert/seed1" in caplog.text
 
 
 def test_the_same_numbers_as_tensorboards_accumulator(tmp_path):
