@@ -1,11 +1,11 @@
 """What this project adds to fairseq: `fairseq-train DATA --user-dir fairseq_plugin …`.
 
 Importing the package registers the task `sentence_classification`, the criteria
-`sentence_classification` and `fast_masked_lm`, the model and architecture `roberta_small` and the
-optimizer `fused_adam`; lets fairseq read its own checkpoints without executing code from them, and
-weights in safetensors; checks the checkpoint that a run starts from before its first update; refuses
-flags of precision that fairseq would crash on; stops fairseq's loading threads before the process ends;
-and turns a user's mistake into one line.
+`sentence_classification`, `fast_masked_lm` and `fast_lm`, the models and architectures `roberta_small`,
+`causal_roberta_small` and `causal_lm_small`, and the optimizer `fused_adam`; lets fairseq read its own
+checkpoints without executing code from them, and weights in safetensors; checks the checkpoint that a
+run starts from before its first update; refuses flags of precision that fairseq would crash on; stops
+fairseq's loading threads before the process ends; and turns a user's mistake into one line.
 """
 
 import logging
@@ -16,6 +16,8 @@ from common.errors import install_excepthook
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.ERROR)
 
 from . import (  # noqa: E402
+    causal,
+    causal_lm,
     checkpoints,
     criterion,
     half_weights,
@@ -29,6 +31,8 @@ from . import (  # noqa: E402
 )
 
 __all__ = [
+    "causal",
+    "causal_lm",
     "checkpoints",
     "criterion",
     "half_weights",

@@ -1,11 +1,12 @@
-"""Where the parameters of a RoBERTa are: each component by formula, and counted on the built model.
+"""Where the parameters of a model are: each component by formula, and counted on the built model.
 
     python -m fairseq_plugin.parameters
+    python -m fairseq_plugin.parameters --arch causal_lm_small
     python -m fairseq_plugin.parameters --encoder-layers 12 --encoder-embed-dim 768 \\
         --encoder-ffn-embed-dim 3072 --encoder-attention-heads 12 --vocabulary 50265 --max-positions 512
 
-Symbols: V types of the dictionary with <mask>, P positions, L layers, C embedding, F feed-forward,
-K classes. fairseq counts positions from the padding index + 1, hence P + 2 rows of positions.
+Symbols: V types of the dictionary (with <mask>, if the model knows it), P positions, L layers, C embedding,
+F feed-forward, K classes. fairseq counts positions from the padding index + 1, hence P + 2 rows of positions.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -47,7 +49,23 @@ COMPONENTS = (
     Component("LM head (matrix: token embeddings)", r"encoder\.lm_head\..*", "C*C+C+2*C+V", plain="3*C+V"),
     Component("classification head", r"classification_heads\..*", "C*C+C+K*C+K", plain="C+K"),
 )
-HEADS = COMPONENTS[-2:]
+HEADS = 2
+"""The last components of a table: the language model's head and the classifier's."""
+
+# Sinusoidal positions, no norm after the embeddings, an LM head with a matrix of its own.
+LEFT_TO_RIGHT = (
+    COMPONENTS[0],
+    *COMPONENTS[3:6],
+    Component("LM head", r"encoder\.lm_head\..*", "V*C+V", plain="V"),
+    Component("classification head", r"classification_heads\..*", "K*C+K", plain="K"),
+)
+VOCABULARIES = {"causal_lm_small": 50001, "causal_roberta_small": 31999}
+"""Types of the architectures that have no <mask>; of all others 32,000."""
+
+
+def components(arch: str) -> tuple[Component, ...]:
+    """The table's rows for an architecture."""
+    return LEFT_TO_RIGHT if arch == "causal_lm_small" else COMPONENTS
 
 
 def formula_value(formula: str, sizes: dict[str, int]) -> int:
@@ -57,14 +75,14 @@ def formula_value(formula: str, sizes: dict[str, int]) -> int:
     return eval(formula, {"__builtins__": {}}, dict(sizes))
 
 
-def measured(model: BaseFairseqModel) -> Counter[str]:
+def measured(model: BaseFairseqModel, components: Sequence[Component]) -> Counter[str]:
     """Number of parameters of each component on the built model; tied weights count once.
 
     Raises `ValueError` for a parameter that no component, or more than one, claims.
     """
     counts: Counter[str] = Counter()
     for name, parameter in model.named_parameters():
-        owners = [component.name for component in COMPONENTS if re.fullmatch(component.pattern, name)]
+        owners = [component.name for component in components if re.fullmatch(component.pattern, name)]
         if len(owners) != 1:
             raise ValueError(f"parameter {name} belongs to {len(owners)} components")
         counts[owners[0]] += parameter.numel()
@@ -72,10 +90,10 @@ def measured(model: BaseFairseqModel) -> Counter[str]:
 
 
 def build(args: argparse.Namespace) -> BaseFairseqModel:
-    """The architecture with the sizes that the flags give, and a classification head."""
+    """The architecture with the sizes that the flags give, as a language model."""
     if args.arch not in ARCH_CONFIG_REGISTRY:
-        known = ", ".join(name for name in ARCH_CONFIG_REGISTRY if name.startswith("roberta"))
-        raise UserError(f"--arch {args.arch}: no such architecture; the RoBERTa ones are {known}")
+        known = (name for name, model in ARCH_MODEL_REGISTRY.items() if issubclass(model, RobertaModel))
+        raise UserError(f"--arch {args.arch}: no such architecture; the RoBERTa ones are {', '.join(known)}")
     if not issubclass(ARCH_MODEL_REGISTRY[args.arch], RobertaModel):
         raise UserError(f"--arch {args.arch} is not a RoBERTa")
     dictionary = Dictionary()
@@ -84,14 +102,15 @@ def build(args: argparse.Namespace) -> BaseFairseqModel:
     ARCH_CONFIG_REGISTRY[args.arch](args)
     args.max_positions = getattr(args, "max_positions", 512)  # fairseq's default for RoBERTa
     task = SimpleNamespace(source_dictionary=dictionary, max_positions=lambda: args.max_positions)
-    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
-    model.register_classification_head(HEAD_NAME, num_classes=args.num_classes)
-    return model
+    return ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
 
 
 def table(args: argparse.Namespace) -> tuple[list[tuple[str, str, int, int]], dict[str, int]]:
     """Rows (component, formula, value, measured) and the named totals, computed by formula."""
-    counts = measured(build(args))
+    parts, model = components(args.arch), build(args)
+    counts = measured(model, parts)
+    model.register_classification_head(HEAD_NAME, num_classes=args.num_classes)
+    counts |= measured(model, parts)  # a left-to-right classifier has lost its LM head
     sizes = {
         "V": args.vocabulary,
         "P": args.max_positions,
@@ -100,15 +119,16 @@ def table(args: argparse.Namespace) -> tuple[list[tuple[str, str, int, int]], di
         "F": args.encoder_ffn_embed_dim,
         "K": args.num_classes,
     }
-    rows = [(c.name, c.formula, formula_value(c.formula, sizes), counts[c.name]) for c in COMPONENTS]
-    heads = sum(formula_value(c.formula, sizes) for c in HEADS)
-    total = sum(value for _, _, value, _ in rows)
-    plain = sum(formula_value(c.plain, sizes) for c in COMPONENTS if c not in HEADS)
-    totals = {
-        "total without heads": total - heads,
-        "the same without biases and layer norms": total - heads - plain,
-        "total with both heads": total,
-    }
+    rows = [(c.name, c.formula, formula_value(c.formula, sizes), counts[c.name]) for c in parts]
+    body = sum(value for _, _, value, _ in rows[:-HEADS])
+    lm_head, classification_head = (value for _, _, value, _ in rows[-HEADS:])
+    plain = sum(formula_value(c.plain, sizes) for c in parts[:-HEADS])
+    totals = {"total without heads": body, "the same without biases and layer norms": body - plain}
+    if args.arch in VOCABULARIES:
+        totals["total as language model"] = body + lm_head
+        totals["total as classifier"] = body + classification_head
+    else:
+        totals["total with both heads"] = body + lm_head + classification_head
     return rows, totals
 
 
@@ -124,14 +144,18 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--vocabulary",
         type=positive,
-        default=32000,
-        help="types, with specials and <mask> (default: %(default)s)",
+        help="types, with specials and, for models of masked text, <mask> (default: 32000; "
+        + "; ".join(f"{arch}: {types}" for arch, types in VOCABULARIES.items())
+        + ")",
     )
     parser.add_argument("--num-classes", type=positive, default=2, help="classes (default: %(default)s)")
     for flag in ("layers", "embed-dim", "ffn-embed-dim", "attention-heads"):
         parser.add_argument(f"--encoder-{flag}", type=positive)
     parser.add_argument("--max-positions", type=positive)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if not hasattr(args, "vocabulary"):
+        args.vocabulary = VOCABULARIES.get(args.arch, 32000)
+    return args
 
 
 @one_line_errors

@@ -19,6 +19,21 @@ def test_reference_totals(capsys):
 
 
 @pytest.mark.parametrize(
+    ("arch", "figures"),
+    [
+        # The published left-to-right model: embeddings, layers, LM head; as LM and as classifier.
+        ("causal_lm_small", "10,000,200 10,050,201 402 21,018,401 10,968,602"),
+        # roberta_small's 22,829,056 and heads without the row and the bias of <mask>.
+        ("causal_roberta_small", "22,828,544 23,124,223 23,092,226"),
+    ],
+)
+def test_left_to_right_totals(capsys, arch, figures):
+    printed = totals(capsys, "--arch", arch)
+    for figure in figures.split():
+        assert figure in printed
+
+
+@pytest.mark.parametrize(
     "flags",
     [
         "--arch roberta_base --vocabulary 5000 --max-positions 64",

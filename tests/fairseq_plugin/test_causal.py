@@ -1,0 +1,229 @@
+"""Left-to-right models against plain torch, and what they may and may not see."""
+
+import argparse
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from torch import nn
+
+from common.errors import UserError
+from fairseq_plugin.causal import CausalLmSmall, CausalRobertaSmall, without_mask
+from fairseq_plugin.causal_encoder import attend_causal
+from fairseq_plugin.roberta import RobertaSmall
+
+KINDS = (CausalLmSmall, CausalRobertaSmall)
+HEAD = "sentence_classification_head"
+LENGTHS = (20, 3, 11, 1, 14)
+PAD, UNK, START, END = 1, 3, 2, 2
+WIDTH, HEADS, HIDDEN, LAYERS = 24, 2, 40, 3
+# Rounding of fp32 sums in another order; scores and gradients are of size 0.1 to 10.
+TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}
+
+
+def dictionary(pieces=50):
+    words = Dictionary()
+    for i in range(pieces):
+        words.add_symbol(f"piece{i}")
+    return words
+
+
+def build(kind, classes=None, **changes):
+    sizes = {
+        "encoder_layers": LAYERS, "encoder_embed_dim": WIDTH, "encoder_ffn_embed_dim": HIDDEN,
+        "encoder_attention_heads": HEADS, "max_positions": 32, "precision": "fp32",
+    }  # fmt: skip
+    torch.manual_seed(0)
+    task = SimpleNamespace(source_dictionary=dictionary())
+    model = kind.build_model(argparse.Namespace(**{**sizes, **changes}), task)
+    if classes is not None:
+        model.register_classification_head(HEAD, num_classes=classes)
+    return model.eval()
+
+
+def sentences(lengths=LENGTHS):
+    """Token ids (B, L), padded on the right."""
+    torch.manual_seed(1)
+    tokens = torch.full((len(lengths), max(lengths)), PAD)
+    for row, length in zip(tokens, lengths, strict=True):
+        row[:length] = torch.randint(4, 50, (length,))
+    return tokens
+
+
+class PlainTorch(nn.Module):
+    """The published model, of torch's own modules."""
+
+    def __init__(self, types):
+        super().__init__()
+        self.embed = nn.Embedding(types, WIDTH)
+        layer = nn.TransformerEncoderLayer(WIDTH, HEADS, HIDDEN, dropout=0.0, activation="relu")
+        self.encoder = nn.TransformerEncoder(layer, LAYERS)
+        self.head = nn.Linear(WIDTH, types)
+
+    def forward(self, tokens_BL):
+        length = tokens_BL.size(1)
+        positions_LC = torch.zeros(length, WIDTH)
+        for p in range(length):
+            for i in range(0, WIDTH, 2):
+                positions_LC[p, i] = math.sin(p / 10000 ** (i / WIDTH))
+                positions_LC[p, i + 1] = math.cos(p / 10000 ** (i / WIDTH))
+        x_LBC = (self.embed(tokens_BL) * math.sqrt(WIDTH) + positions_LC).transpose(0, 1)
+        mask_LL = nn.Transformer.generate_square_subsequent_mask(length)
+        return self.head(self.encoder(x_LBC, mask=mask_LL, is_causal=True).transpose(0, 1))
+
+
+def plain_twin(model):
+    """`PlainTorch` with the model's weights."""
+    theirs = model.state_dict()
+    twin = PlainTorch(len(theirs["encoder.lm_head.bias"]))
+    name = "encoder.sentence_encoder."
+    weights = {
+        "embed.weight": theirs[f"{name}embed_tokens.weight"],
+        "head.weight": theirs["encoder.lm_head.weight"],
+        "head.bias": theirs["encoder.lm_head.bias"],
+    }
+    for i in range(LAYERS):
+        for end in ("weight", "bias"):
+            layer = f"{name}layers.{i}."
+            qkv = [theirs[f"{layer}self_attn.{part}_proj.{end}"] for part in "qkv"]
+            weights |= {
+                f"encoder.layers.{i}.self_attn.in_proj_{end}": torch.cat(qkv),
+                f"encoder.layers.{i}.self_attn.out_proj.{end}": theirs[f"{layer}self_attn.out_proj.{end}"],
+                f"encoder.layers.{i}.linear1.{end}": theirs[f"{layer}fc1.{end}"],
+                f"encoder.layers.{i}.linear2.{end}": theirs[f"{layer}fc2.{end}"],
+                f"encoder.layers.{i}.norm1.{end}": theirs[f"{layer}self_attn_layer_norm.{end}"],
+                f"encoder.layers.{i}.norm2.{end}": theirs[f"{layer}final_layer_norm.{end}"],
+            }
+    twin.load_state_dict(weights)
+    return twin.train()  # without dropout the same, and no fused inference path
+
+
+def test_scores_and_gradients_are_those_of_torchs_encoder_with_a_square_mask():
+    model = build(CausalLmSmall)
+    twin, tokens = plain_twin(model), sentences()
+    real = tokens.ne(PAD)
+    ours, theirs = model(tokens)[0][real], twin(tokens)[real]
+    torch.testing.assert_close(ours, theirs, **TOLERANCE)
+    ours.pow(2).sum().backward()
+    theirs.pow(2).sum().backward()
+    gradient = model.encoder.sentence_encoder.embed_tokens.weight.grad
+    torch.testing.assert_close(gradient, twin.embed.weight.grad, rtol=1e-3, atol=1e-3)
+    fc1 = model.encoder.sentence_encoder.layers[0].fc1.weight.grad
+    torch.testing.assert_close(fc1, twin.encoder.layers[0].linear1.weight.grad, rtol=1e-3, atol=1e-3)
+
+
+def test_first_weights_are_spread_as_torchs():
+    ours, theirs = plain_twin(build(CausalLmSmall, encoder_layers=LAYERS)), PlainTorch(54)
+    for (name, a), b in zip(ours.encoder.named_parameters(), theirs.encoder.parameters(), strict=True):
+        # Both uniform within the same bound, zeros or ones: the more elements, the closer.
+        few = a.dim() < 2
+        assert a.abs().max().item() == pytest.approx(b.abs().max().item(), rel=0.3 if few else 0.05), name
+        assert few or a.std().item() == pytest.approx(b.std().item(), rel=0.1), name
+    assert 0.09 < ours.embed.weight.abs().max() <= 0.1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lengths", [LENGTHS, (16, 16)], ids=["sentences", "blocks"])
+def test_no_position_sees_a_later_one(kind, lengths):
+    model, tokens, at = build(kind), sentences(lengths), 7
+    before = model(tokens)[0]
+    other = tokens.clone()
+    other[0, at:] = 4 + (tokens[0, at:] - 3) % 46
+    after = model(other)[0]
+    torch.testing.assert_close(after[0, :at], before[0, :at], rtol=0, atol=1e-6)
+    torch.testing.assert_close(after[1:], before[1:], rtol=0, atol=1e-6)
+    assert (after[0, at] - before[0, at]).abs().max() > 1e-3
+
+
+def test_objective_is_all_that_tells_it_from_roberta_small():
+    """With one token a sentence there is nothing to the right: the same weights give the same scores."""
+    causal, masked = build(CausalRobertaSmall), build(RobertaSmall)
+    masked.load_state_dict(causal.state_dict())
+    tokens = sentences((1, 1, 1))
+    torch.testing.assert_close(causal(tokens)[0], masked(tokens)[0], **TOLERANCE)
+    longer = sentences((5, 5))
+    assert (causal(longer)[0] - masked(longer)[0]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_padding_changes_no_class(kind, pooling):
+    model, tokens = build(kind, classes=3, pooling=pooling), sentences()
+    together = model(tokens, classification_head_name=HEAD)[0]
+    assert together.shape == (len(LENGTHS), 3)
+    for row, length, logits in zip(tokens, LENGTHS, together, strict=True):
+        alone = model(row[None, :length], classification_head_name=HEAD)[0][0]
+        torch.testing.assert_close(logits, alone, **TOLERANCE)
+    wider = torch.nn.functional.pad(tokens, (0, 5), value=PAD)
+    torch.testing.assert_close(model(wider, classification_head_name=HEAD)[0], together, **TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("changes", [{}, {"encoder_normalize_before": True}], ids=["post-norm", "pre-norm"])
+def test_what_is_pooled(kind, changes):
+    encoder, tokens = build(kind, **changes).encoder.sentence_encoder, sentences()
+    features = encoder(tokens)["encoder_out"][0].transpose(0, 1)
+    last = torch.stack([row[length - 1] for row, length in zip(features, LENGTHS, strict=True)])
+    mean = torch.stack([row[:length].mean(0) for row, length in zip(features, LENGTHS, strict=True)])
+    torch.testing.assert_close(encoder.pooled(tokens, "last"), last, **TOLERANCE)
+    torch.testing.assert_close(encoder.pooled(tokens, "mean"), mean, **TOLERANCE)
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_rows_without_a_token_and_of_unknown_pieces(pooling):
+    model = build(CausalLmSmall, classes=3, pooling=pooling)
+    tokens = torch.tensor([[START, 7, 8, END], [PAD] * 4, [START, UNK, UNK, END], [START, END, PAD, PAD]])
+    logits = model(tokens, classification_head_name=HEAD)[0]
+    assert logits.isfinite().all()
+    bias = model.classification_heads[HEAD].out_proj.bias
+    torch.testing.assert_close(logits[1], bias)  # of a vector of zeros
+    for row in (2, 3):
+        real = tokens[row][tokens[row].ne(PAD)]
+        torch.testing.assert_close(
+            logits[row], model(real[None], classification_head_name=HEAD)[0][0], **TOLERANCE
+        )
+    nothing = model(tokens[1:2], classification_head_name=HEAD)[0]
+    torch.testing.assert_close(nothing[0], bias)
+
+
+def test_attention_drops_in_training_alone():
+    torch.manual_seed(0)
+    qkv = torch.randn(8, 3 * WIDTH)
+    assert torch.equal(attend_causal(qkv, [5, 2], HEADS, 0.0)[7:], torch.zeros(1, WIDTH))
+    assert not torch.equal(attend_causal(qkv, [5, 2], HEADS, 0.5), attend_causal(qkv, [5, 2], HEADS, 0.0))
+    model, tokens = build(CausalRobertaSmall, attention_dropout=0.5, dropout=0.0), sentences()
+    assert torch.equal(model(tokens)[0], model(tokens)[0])
+    model.train()
+    assert not torch.equal(model(tokens)[0], model(tokens)[0])
+
+
+def test_bf16_is_close():
+    tokens = sentences()
+    fp32, bf16 = (build(CausalLmSmall, precision=p) for p in ("fp32", "bf16"))
+    torch.testing.assert_close(bf16(tokens)[0].float(), fp32(tokens)[0], rtol=0.1, atol=0.1)
+    assert not torch.equal(bf16(tokens)[0].float(), fp32(tokens)[0])
+
+
+def test_mask_at_the_end_of_the_dictionary_has_no_row():
+    words = dictionary(5)
+    assert without_mask(words) is words
+    words.add_symbol("<mask>")
+    smaller = without_mask(words)
+    assert (len(smaller), len(words)) == (9, 10)
+    assert smaller.index("<mask>") == smaller.unk()
+    assert words.index("<mask>") == 9
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"encoder_kind": "padded"}, "--encoder padded: left-to-right"),
+        ({"encoder_attention_heads": 5}, "no multiple"),
+        ({"tokens_per_sample": 99}, "--tokens-per-sample 99 is more than"),
+    ],
+)
+def test_flags_that_contradict_each_other(changes, said):
+    with pytest.raises(UserError, match=said):
+        build(CausalLmSmall, **changes)
