@@ -1,7 +1,8 @@
 """What each run answered to each example: accuracy on a part of them, and two groups example by example.
 
-answers     group, arm, init, seed, index, gold, predicted, correct
-            one row for each run and example with a known class; index is the 0-based line of the split
+answers     group, arm, init, seed, index, gold, predicted, confidence, correct
+            one row for each run and example with a known class; index is the 0-based line of the split, gold
+            and predicted are categorical, confidence is the probability of the predicted class
 """
 
 from __future__ import annotations
@@ -16,23 +17,26 @@ from numpy.typing import NDArray
 from common import predictions
 from common.errors import UserError
 from common.overlap import Overlap
+from common.predictions import Prediction
+from common.wilson import wilson_interval
 
-from .intervals import DRAWS, LEVEL, SEED, wilson_interval
+from .intervals import DRAWS, LEVEL, SEED
 from .long_table import RUN
 from .runs import Run
 from .significance import bootstrap_examples, holm, mcnemar
 
 logger = logging.getLogger(__name__)
 
-COLUMNS = ["group", *RUN, "index", "gold", "predicted", "correct"]
+COLUMNS = ["group", *RUN, "index", "gold", "predicted", "confidence", "correct"]
 
 
 def read_answers(runs: Iterable[Run], split: str = "test") -> pd.DataFrame:
     """The answers of the runs that have a prediction file for `split`; empty where none has.
 
+    The categories of `gold` and `predicted` are all classes, in the order of the label dictionary.
     A file without one known class is left out with a warning. Raises `UserError` as `predictions.read`.
     """
-    frames = []
+    frames, classes = [], {}
     for run in runs:
         path = run.path / predictions.file_name(split)
         if not path.exists():
@@ -41,16 +45,12 @@ def read_answers(runs: Iterable[Run], split: str = "test") -> pd.DataFrame:
         if not known:
             logger.warning("%s: the true class is null on every line, not used", path)
             continue
-        frame = pd.DataFrame(
-            {
-                "index": [answer.index for answer in known],
-                "gold": [answer.gold for answer in known],
-                "predicted": [answer.predicted for answer in known],
-            }
-        )
-        names = {"group": f"{run.arm}/{run.init}", "arm": run.arm, "init": run.init, "seed": run.seed}
-        frames.append(frame.assign(correct=frame["gold"] == frame["predicted"], **names)[COLUMNS])
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=COLUMNS)
+        classes |= dict.fromkeys(known[0].probabilities)
+        frames.append(_frame(run, known))
+    if not frames:
+        return pd.DataFrame(columns=COLUMNS)
+    kind = pd.CategoricalDtype(list(classes))
+    return pd.concat(frames, ignore_index=True).astype({"gold": kind, "predicted": kind})
 
 
 def accuracies(
@@ -118,6 +118,19 @@ def compare_answers(
     frame.insert(0, "a", a)
     frame.insert(1, "b", b)
     return frame
+
+
+def _frame(run: Run, answers: list[Prediction]) -> pd.DataFrame:
+    names = {"group": f"{run.arm}/{run.init}", "arm": run.arm, "init": run.init, "seed": run.seed}
+    predicted = [answer.predicted for answer in answers]
+    columns = {
+        "index": [answer.index for answer in answers],
+        "gold": [answer.gold for answer in answers],
+        "predicted": predicted,
+        "confidence": [answer.probabilities[name] for answer, name in zip(answers, predicted, strict=True)],
+    }
+    frame = pd.DataFrame(columns)
+    return frame.assign(correct=frame["gold"] == frame["predicted"], **names)[COLUMNS]
 
 
 def _accuracy(correct: pd.Series, prefix: str, level: float) -> dict[str, float]:

@@ -1,48 +1,20 @@
 """Which classes are confused, and whether confidence is earned: more than right and wrong.
 
-predicted   group, arm, init, seed, index, gold, predicted, confidence, correct
-            confidence is the probability of the predicted class
+`answers` is the frame of `answers.read_answers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import pandas as pd
-
-from common import predictions
-
-from .runs import Run
 
 BINS = 10
 
 
-def read_confidences(runs: Iterable[Run], split: str = "test") -> tuple[pd.DataFrame, list[str]]:
-    """The answers of the runs that have a prediction file for `split`, and the classes in their order.
-
-    Lines without a known class are left out; empty where nothing is left. Raises `UserError` as
-    `predictions.read`.
-    """
-    rows, classes = [], {}
-    for run in runs:
-        path = run.path / predictions.file_name(split)
-        if not path.exists():
-            continue
-        for answer in predictions.read(path):
-            classes |= dict.fromkeys(answer.probabilities)
-            if answer.gold is not None:
-                best = answer.predicted
-                confidence = answer.probabilities[best]
-                names = (f"{run.arm}/{run.init}", run.arm, run.init, run.seed)
-                rows.append((*names, answer.index, answer.gold, best, confidence, answer.correct))
-    columns = ["group", "arm", "init", "seed", "index", "gold", "predicted", "confidence", "correct"]
-    return pd.DataFrame(rows, columns=columns), list(classes)
-
-
-def confusion(answers: pd.DataFrame, classes: list[str]) -> pd.DataFrame:
+def confusion(answers: pd.DataFrame) -> pd.DataFrame:
     """(C, C) float: mean count a run, a row for each true class and a column for each predicted one."""
-    counts = pd.crosstab(answers["gold"], answers["predicted"])
+    classes = list(answers["gold"].cat.categories)
+    counts = pd.crosstab(answers["gold"].astype(str), answers["predicted"].astype(str))
     return counts.reindex(index=classes, columns=classes, fill_value=0) / answers["seed"].nunique()
 
 

@@ -22,14 +22,15 @@ MOST_WRITTEN = 8
 """Classes up to which the cells of a confusion matrix are written out."""
 
 
-def draw_confusion(answers: pd.DataFrame, classes: list[str]) -> Figure:
-    """The frame of `calibration.read_confidences`: of each true class, which part was taken for what.
+def draw_confusion(answers: pd.DataFrame) -> Figure:
+    """The frame of `answers.read_answers`: of each true class, which part was taken for what.
 
     Colour is the share of the true class; the number below it, the mean count a run.
     """
     figure, panels = _panels(answers, PANEL_INCHES)
     for panel, title, group in panels:
-        counts = confusion(group, classes)
+        counts = confusion(group)
+        classes = list(counts)
         total = counts.sum(axis=1)
         shares = counts.div(total.where(total > 0), axis=0)
         image = panel.imshow(shares, cmap="cividis", vmin=0, vmax=1)
@@ -46,7 +47,7 @@ def draw_confusion(answers: pd.DataFrame, classes: list[str]) -> Figure:
 
 
 def draw_reliability(answers: pd.DataFrame, bins: int = BINS) -> Figure:
-    """The frame of `calibration.read_confidences`: accuracy against confidence, of the answers of all seeds.
+    """The frame of `answers.read_answers`: accuracy against confidence, of the answers of all seeds.
 
     Bars at the bottom are the share of answers in each bin. The title has the mean over runs of the expected
     calibration error, in points.

@@ -14,9 +14,8 @@ import pandas as pd
 
 from common.overlap import Overlap, read_overlap
 
-from .answers import accuracies, compare_answers
+from .answers import accuracies, compare_answers, read_answers
 from .best import TieRule, at_best, best_checkpoints
-from .calibration import read_confidences
 from .compare import compare
 from .expected import expected_best_of_seeds
 from .load import read_runs
@@ -64,8 +63,7 @@ class Findings:
     spread: pd.DataFrame
     expected: pd.DataFrame
     answers: pd.DataFrame
-    """`calibration.read_confidences`."""
-    classes: Sequence[str]
+    """`answers.read_answers` on test."""
     test_size: int | None
     overlap: Overlap | None
     reference: pd.DataFrame | None
@@ -130,7 +128,6 @@ def gather(
     values = scores(table, best, rule.metric)
     overlap = read_overlap(audit) if audit else None
     size = test_size or (overlap.size if overlap else find_size(runs, TEST))
-    answers, classes = read_confidences(runs)
     return Findings(
         rule=rule,
         runs=runs,
@@ -139,8 +136,7 @@ def gather(
         values=values,
         spread=spread(values, rule.metric, ddof=rule.ddof, test_size=size),
         expected=expected_best_of_seeds(best, lower=lower_is_better(rule.by, rule.direction)),
-        answers=answers,
-        classes=classes,
+        answers=read_answers(runs, TEST),
         test_size=size,
         overlap=overlap,
         reference=compare_reference(table, best, read_reference(reference)) if reference else None,
@@ -172,7 +168,7 @@ def figures(findings: Findings, chance: float | None = None) -> Iterator[tuple[s
             draw_expected(findings.expected, rule.metric, rule.by, subset=rule.subset),
         )
     if len(findings.answers):
-        yield "confusion", draw_confusion(findings.answers, list(findings.classes))
+        yield "confusion", draw_confusion(findings.answers)
         yield "reliability", draw_reliability(findings.answers)
 
 

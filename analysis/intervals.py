@@ -1,4 +1,4 @@
-"""Intervals for a mean over seeds, a difference of two means, and a share of right answers.
+"""Intervals for a mean over seeds and for a difference of two means; that for a share is in `common.wilson`.
 
 Arrays are (values,) float; every interval is (low, high), NaN where there are too few values.
 """
@@ -50,22 +50,6 @@ def bootstrap_interval(
         rng=np.random.default_rng(seed),
     ).confidence_interval  # fmt: skip
     return float(interval.low), float(interval.high)
-
-
-def wilson_interval(share: float, n: float, level: float = LEVEL) -> Interval:
-    """The interval for the share (0 to 1) of right answers, of which `n` were tried.
-
-    Wilson's score interval (Wilson 1927; Brown, Cai and DasGupta 2001, equation 4). `share * n` need not be
-    whole: a mean over seeds has a share too.
-    """
-    from scipy.stats import norm
-
-    if not n > 0 or math.isnan(share):
-        return NONE
-    z2 = norm.ppf((1 + level) / 2) ** 2
-    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = math.sqrt(z2) / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
-    return middle - half, middle + half
 
 
 def welch_interval(

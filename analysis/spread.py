@@ -10,8 +10,10 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from common.wilson import wilson_interval
+
 from .best import at_best
-from .intervals import DRAWS, LEVEL, SEED, bootstrap_interval, t_interval, wilson_interval
+from .intervals import DRAWS, LEVEL, SEED, bootstrap_interval, t_interval
 from .long_table import GROUP, RUN
 from .metrics import IN_PERCENT
 from .stats import at_validations

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.intervals import wilson_interval
 from common import predictions
 from common.errors import UserError
 from common.files import atomic_write, sha256
 from common.predictions import Prediction
+from common.wilson import wilson_interval
 from preprocess.text import read_text_lines
 
 from .runs import Run, find_runs

@@ -6,7 +6,8 @@ from run_trees import write_run
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 
-from analysis.calibration import confusion, expected_calibration_error, read_confidences, reliability
+from analysis.answers import read_answers
+from analysis.calibration import confusion, expected_calibration_error, reliability
 from analysis.figure_answers import draw_confusion, draw_reliability
 from analysis.runs import find_runs
 from common.predictions import Prediction, file_name, write
@@ -33,44 +34,42 @@ def answers(tmp_path):
                 for index, row in enumerate(probabilities_NC)
             ],
         )
-    return read_confidences(find_runs(tmp_path))
+    return read_answers(find_runs(tmp_path))
 
 
 def test_confusion_agrees_with_sklearn(answers):
-    frame, classes = answers
-    assert classes == CLASSES
-    assert len(frame) == 2 * 196
-    expected = confusion_matrix(frame["gold"], frame["predicted"], labels=CLASSES) / 2
-    np.testing.assert_array_equal(confusion(frame, classes), expected)
+    assert len(answers) == 2 * 196
+    expected = confusion_matrix(answers["gold"], answers["predicted"], labels=CLASSES) / 2
+    counts = confusion(answers)
+    assert list(counts) == list(counts.index) == CLASSES
+    np.testing.assert_array_equal(counts, expected)
+
+
+def test_a_class_that_nobody_answers_has_its_row_and_column(answers):
+    some = answers[(answers["gold"] != "good") & (answers["predicted"] != "good")]
+    expected = confusion_matrix(some["gold"], some["predicted"], labels=CLASSES) / 2
+    np.testing.assert_array_equal(confusion(some), expected)
 
 
 def test_reliability_agrees_with_sklearn(answers):
-    frame, _ = answers
-    accuracy, confidence = calibration_curve(frame["correct"].astype(bool), frame["confidence"], n_bins=10)
-    table = reliability(frame)
+    accuracy, confidence = calibration_curve(answers["correct"], answers["confidence"], n_bins=10)
+    table = reliability(answers)
     np.testing.assert_allclose(table["accuracy"], accuracy)
     np.testing.assert_allclose(table["confidence"], confidence)
     assert table["share"].sum() == pytest.approx(1)
 
 
 def test_calibration_error_by_hand(answers):
-    frame = answers[0].head(4).assign(
+    frame = answers.head(4).assign(
         confidence=[0.55, 0.6, 0.95, 1.0], correct=[True, False, True, True]
     )  # fmt: skip
     # Two bins of two answers: |0.5 - 0.575| and |1 - 0.975|.
     assert expected_calibration_error(frame) == pytest.approx(0.5 * 0.075 + 0.5 * 0.025)
 
 
-def test_runs_without_prediction_files(runs):
-    frame, classes = read_confidences(find_runs(runs))
-    assert frame.empty
-    assert classes == []
-
-
 def test_cells_show_shares_of_the_true_class(answers):
-    frame, classes = answers
-    panel = draw_confusion(frame, classes).axes[0]
-    counts = confusion(frame, classes)
+    panel = draw_confusion(answers).axes[0]
+    counts = confusion(answers)
     first = panel.texts[0].get_text().split("\n")
     assert first[0] == f"{100 * counts.iat[0, 0] / counts.iloc[0].sum():.0f} %"
     assert float(first[1]) == pytest.approx(counts.iat[0, 0], abs=0.05)
@@ -78,16 +77,17 @@ def test_cells_show_shares_of_the_true_class(answers):
 
 
 def test_many_classes_are_not_written_out(answers):
-    frame, _ = answers
-    figure = draw_confusion(frame, [*CLASSES, *map(str, range(10))])
+    more = {
+        name: answers[name].cat.add_categories(list(map(str, range(10)))) for name in ("gold", "predicted")
+    }
+    figure = draw_confusion(answers.assign(**more))
     assert not figure.axes[0].texts
     figure.canvas.draw()
 
 
 def test_the_diagram_draws_the_table(answers):
-    frame, _ = answers
-    (panel,) = draw_reliability(frame).axes
+    (panel,) = draw_reliability(answers).axes
     accuracy = next(line for line in panel.get_lines() if line.get_label() == "accuracy")
-    np.testing.assert_allclose(accuracy.get_ydata(), reliability(frame)["accuracy"])
-    errors = [expected_calibration_error(group) for _, group in frame.groupby("seed")]
+    np.testing.assert_allclose(accuracy.get_ydata(), reliability(answers)["accuracy"])
+    errors = [expected_calibration_error(group) for _, group in answers.groupby("seed")]
     assert f"ECE {100 * np.mean(errors):.1f} points" in panel.get_title()

@@ -1,13 +1,12 @@
-"""Intervals against scipy, statsmodels and tables in textbooks."""
+"""Intervals against scipy and tables in textbooks."""
 
 import math
 
 import numpy as np
 import pytest
 from scipy import stats
-from statsmodels.stats.proportion import proportion_confint
 
-from analysis.intervals import bootstrap_interval, t_interval, welch_interval, wilson_interval
+from analysis.intervals import bootstrap_interval, t_interval, welch_interval
 
 THREE = np.array([79.25, 78.5, 80.0])
 
@@ -42,18 +41,6 @@ def test_the_bootstrap_is_the_same_twice_and_differs_with_the_seed():
     assert bootstrap_interval(values) != bootstrap_interval(values, seed=2)
 
 
-@pytest.mark.parametrize(("right", "n"), [(0, 10), (1, 10), (1316, 2000), (10, 10), (163, 200)])
-def test_wilson_is_statsmodels(right, n):
-    expected = proportion_confint(right, n, alpha=0.05, method="wilson")
-    assert wilson_interval(right / n, n) == pytest.approx(expected, abs=1e-12)
-
-
-def test_wilson_takes_shares_between_two_counts():
-    low, high = wilson_interval(0.5001, 2000)
-    assert wilson_interval(0.5, 2000)[0] < low < wilson_interval(0.5005, 2000)[0]
-    assert low < 0.5001 < high
-
-
 @pytest.mark.parametrize("n", [2, 3, 30])
 def test_welch_is_scipys(n):
     random = np.random.default_rng(n)
@@ -68,8 +55,6 @@ def test_too_few_values_have_no_interval():
     assert all(map(math.isnan, t_interval(THREE[:1])))
     assert all(map(math.isnan, t_interval(np.full(3, 50.0))))  # a width of zero would claim certainty
     assert all(map(math.isnan, bootstrap_interval(THREE[:1])))
-    assert all(map(math.isnan, wilson_interval(0.5, 0)))
-    assert all(map(math.isnan, wilson_interval(math.nan, 10)))
     assert all(map(math.isnan, welch_interval(1.0, 1.0, 1, 2.0, 1.0, 3)))
     assert all(map(math.isnan, welch_interval(1.0, 0.0, 3, 2.0, 0.0, 3)))
 
