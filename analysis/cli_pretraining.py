@@ -20,7 +20,7 @@ from .pretraining import find_tokens, read_tokens
 from .runs import Run
 from .settings import choose_settings, find_settings, split_arm
 from .sizes import find_size
-from .spread import BEST, scores, spread
+from .spread import BEST, scores, spread_over_seeds
 from .tables import best_note
 from .tables_pretraining import pretraining_table
 
@@ -55,7 +55,9 @@ def _pretraining(options: argparse.Namespace) -> None:
     values = _scores(runs, options)
     size = options.test_size or (find_size(runs) if options.metric in IN_PERCENT else None)
     counts = pd.DataFrame([(*group, number) for group, number in tokens.items()], columns=[*GROUP, "tokens"])
-    data = spread(values, options.metric, ddof=options.ddof, test_size=size).merge(counts, on=GROUP)
+    data = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size).merge(
+        counts, on=GROUP
+    )
     if not (data["tokens"] > 0).any():
         raise UserError(f"no pre-trained run has a finite {options.metric} on test; look at its train.log")
     if options.best_settings:

@@ -14,7 +14,7 @@ from common.arguments import positive
 from .answers import compare_answers, read_answers
 from .best import best_checkpoints
 from .cli_options import add_choice, add_command, add_ddof, add_format, add_selection, choice, selected_runs
-from .compare import compare
+from .compare import compare_groups
 from .figure_style import FORMATS, save_figure
 from .load import read_runs
 from .long_table import GROUP
@@ -22,7 +22,7 @@ from .metrics import IN_PERCENT, lower_is_better
 from .runs import Run
 from .settings import FAMILY, choose_settings, find_settings
 from .sizes import find_size
-from .spread import BEST, scores, spread
+from .spread import BEST, scores, spread_over_seeds
 from .tables import Table, best_note
 from .tables_checks import answers_table
 from .tables_seeds import comparison_table
@@ -95,7 +95,7 @@ def _chosen_tables(
     values = scores(table, best, options.metric)
     values = values[values["at"] == BEST].merge(shown[GROUP], on=GROUP)
     size = options.test_size or (find_size(runs) if options.metric in IN_PERCENT else None)
-    data_spread = spread(values, options.metric, ddof=options.ddof, test_size=size)
+    data_spread = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size)
     tables = [chosen_table(data_spread, names, options.metric, note, ddof=options.ddof, test_size=size)]
     chosen = shown[shown["chosen"]]
     groups = [group for group in (chosen["arm"] + "/" + chosen["init"]) if group in set(values["group"])]
@@ -103,7 +103,7 @@ def _chosen_tables(
         return tables
     lower = lower_is_better(options.metric, "auto" if options.by else options.direction)
     tables.append(
-        comparison_table(compare(values, groups, at=[BEST], lower=lower), options.metric, "test", note)
+        comparison_table(compare_groups(values, groups, at=[BEST], lower=lower), options.metric, "test", note)
     )
     answers = read_answers(runs)
     pairs = [compare_answers(answers, a, b) for a, b in combinations(groups, 2)]

@@ -17,14 +17,14 @@ from common.overlap import NOTIONS, read_overlap
 from .answers import accuracies, compare_answers, read_answers
 from .best import at_best, best_checkpoints
 from .cli_options import add_choice, add_command, add_ddof, add_format, add_selection, choice, selected_runs
-from .compare import PAIRINGS, compare
+from .compare import PAIRINGS, compare_groups
 from .expected import expected_best_of_seeds
 from .load import read_runs
 from .metrics import IN_PERCENT, lower_is_better
 from .reference import OPTIONAL, REQUIRED, compare_reference, read_reference
 from .runs import Run
 from .sizes import find_size
-from .spread import BEST, scores, spread
+from .spread import BEST, scores, spread_over_seeds
 from .tables import Table, best_note
 from .tables_checks import accuracy_table, answers_table, reference_table
 from .tables_seeds import comparison_table, expected_table, plan_table, spread_table
@@ -101,7 +101,7 @@ def _seeds(options: argparse.Namespace) -> None:
     elif size is None:
         size = find_size(runs, options.subset)
     values = scores(table, best, options.metric, options.subset)
-    data = spread(values, options.metric, ddof=options.ddof, test_size=size)
+    data = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size)
     note = best_note(**choice(options))
     _show(
         [spread_table(data, options.metric, options.subset, note, ddof=options.ddof, test_size=size)], options
@@ -137,7 +137,7 @@ def _group_tables(
         values.append(other_values.assign(group=f"{folder}:" + other_values["group"]))
         answers.append(other_answers.assign(group=f"{folder}:" + other_answers["group"]))
     detect = options.detect or (1.0 if options.metric in IN_PERCENT else 0.01)
-    data = compare(
+    data = compare_groups(
         pd.concat(values, ignore_index=True), options.groups,
         at=None if "all" in options.at else options.at, pairing=options.pairing, detect=detect,
         lower=lower_is_better(options.metric, "auto" if options.by else options.direction),

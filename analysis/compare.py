@@ -21,7 +21,7 @@ PAIRINGS: tuple[Pairing, ...] = get_args(Pairing)
 TESTS = ("p_t", "p_rank", "p_permutation")
 
 
-def compare(
+def compare_groups(
     values: pd.DataFrame,
     groups: Sequence[str],
     *,

@@ -29,7 +29,7 @@ def draw_seeds(
 ) -> Figure:
     """A dot for each run at its best checkpoint; below, the intervals for the mean of each group.
 
-    `values` is the frame of `spread.scores`, `spread` that of `spread.spread`; both at `at`. The interval of
+    `values` is the frame of `spread.scores`, `spread` that of `spread_over_seeds`; both at `at`. The interval of
     the test set is drawn where `spread` has it.
     """
     from matplotlib.figure import Figure

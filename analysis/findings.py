@@ -16,7 +16,7 @@ from common.overlap import Overlap, read_overlap
 
 from .answers import accuracies, compare_answers, read_answers
 from .best import TieRule, at_best, best_checkpoints
-from .compare import compare
+from .compare import compare_groups
 from .expected import expected_best_of_seeds
 from .load import read_runs
 from .long_table import GROUP
@@ -24,7 +24,7 @@ from .metrics import IN_PERCENT, Direction, lower_is_better
 from .reference import compare_reference, read_reference
 from .runs import Run
 from .sizes import find_size
-from .spread import BEST, scores, spread
+from .spread import BEST, scores, spread_over_seeds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,12 +78,12 @@ class Findings:
 
     @cached_property
     def comparison(self) -> pd.DataFrame | None:
-        """`compare.compare` of each two groups at their best checkpoints; None for a single group."""
+        """`compare.compare_groups` of each two groups at their best checkpoints; None for a single group."""
         rule = self.rule
         groups = _groups(self.values[self.values["at"] == BEST])
         if len(groups) < 2:
             return None
-        return compare(
+        return compare_groups(
             self.values, groups, at=[BEST], detect=1.0 if rule.metric in IN_PERCENT else 0.01,
             lower=lower_is_better(rule.metric, "auto" if rule.by != rule.metric else rule.direction),
         )  # fmt: skip
@@ -134,7 +134,7 @@ def gather(
         table=table,
         best=best,
         values=values,
-        spread=spread(values, rule.metric, ddof=rule.ddof, test_size=size),
+        spread=spread_over_seeds(values, rule.metric, ddof=rule.ddof, test_size=size),
         expected=expected_best_of_seeds(best, lower=lower_is_better(rule.by, rule.direction)),
         answers=read_answers(runs, TEST),
         test_size=size,

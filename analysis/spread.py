@@ -35,7 +35,7 @@ def scores(table: pd.DataFrame, best: pd.DataFrame, metric: str, subset: str = "
     return rows.assign(group=rows["arm"] + "/" + rows["init"])[COLUMNS].reset_index(drop=True)
 
 
-def spread(
+def spread_over_seeds(
     values: pd.DataFrame,
     metric: str = "accuracy",
     *,

@@ -14,7 +14,7 @@ from .tables_seeds import spread_table
 def pretraining_table(
     spread: pd.DataFrame, metric: str, best_note: str, *, ddof: int, test_size: int | None
 ) -> Table:
-    """The frame of `spread.spread` with a column `tokens`, ordered by arm and tokens."""
+    """The frame of `spread_over_seeds` with a column `tokens`, ordered by arm and tokens."""
     spread = spread.sort_values(["arm", "tokens", "init"], ignore_index=True)
     table = spread_table(spread, metric, "test", best_note, ddof=ddof, test_size=test_size)
     shown = table.shown.copy()

@@ -27,7 +27,7 @@ AT = 'at: epoch, or "best" checkpoint.'
 def spread_table(
     data: pd.DataFrame, metric: str, subset: str, best_note: str, *, ddof: int, test_size: int | None
 ) -> Table:
-    """The frame of `spread.spread` as a table."""
+    """The frame of `spread_over_seeds` as a table."""
     shown = pd.DataFrame(
         {
             "arm": data["arm"],
@@ -84,7 +84,7 @@ def spread_table(
 
 
 def comparison_table(data: pd.DataFrame, metric: str, subset: str, best_note: str) -> Table:
-    """The frame of `compare.compare`: differences, intervals and tests."""
+    """The frame of `compare.compare_groups`: differences, intervals and tests."""
     family = len(data)
     p_columns = {}
     for name, key in (("t", "p_t"), ("rank", "p_rank"), ("perm.", "p_permutation")):
@@ -130,7 +130,7 @@ def comparison_table(data: pd.DataFrame, metric: str, subset: str, best_note: st
 
 
 def plan_table(data: pd.DataFrame, metric: str) -> Table:
-    """The frame of `compare.compare`: how many seeds a difference would need."""
+    """The frame of `compare.compare_groups`: how many seeds a difference would need."""
     detect = number(data["detect"].iloc[0], metric)
     columns = ["a", "b", "at", "design", "n_a", "n_b", "std", "std_low", "std_high", "detect"]
     columns += ["seeds_needed", "seeds_needed_low", "seeds_needed_high", "seeds_more"]

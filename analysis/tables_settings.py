@@ -61,7 +61,7 @@ def chosen_table(
     spread: pd.DataFrame, names: dict[tuple[str, str], str], metric: str, best_note: str, *,
     ddof: int, test_size: int | None,
 ) -> Table:  # fmt: skip
-    """The frame of `spread.spread` for the chosen settings and the recipes themselves, side by side.
+    """The frame of `spread_over_seeds` for the chosen settings and the recipes themselves, side by side.
 
     `names` tells what each arm and init is, in the order of the rows.
     """

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,13 @@ def test_an_unknown_name_is_the_usual_error():
         from analysis import load_rums  # noqa: F401
 
 
-@pytest.mark.parametrize("names", ["load_runs", ", ".join(sorted(set(analysis.__all__) - {"draw_curves"}))])
+def test_names_stay_functions_when_their_modules_are_imported():
+    """`from analysis import NAME` would otherwise give a module of that name."""
+    modules = {path.stem for path in Path(analysis.__file__).parent.glob("*.py")}
+    assert not modules & set(analysis.__all__)
+
+
+@pytest.mark.parametrize("names", ["load_runs", ", ".join(analysis.__all__)])
 def test_reading_imports_neither_trainers_nor_drawing(names):
     output = subprocess.run(
         [sys.executable, "-c", IMPORTED.format(names)], check=True, capture_output=True, text=True

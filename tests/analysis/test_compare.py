@@ -10,7 +10,7 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
 from analysis.best import best_checkpoints
-from analysis.compare import compare
+from analysis.compare import compare_groups
 from analysis.load import load_runs
 from analysis.spread import scores
 from common.errors import UserError
@@ -21,7 +21,7 @@ BEST_TESTS = np.array([79.25, 78.5, 80.0]), np.array([65.5, 66.75, 68.25])
 
 def compared(root, groups=GROUPS, **options):
     table = load_runs(root)
-    return compare(scores(table, best_checkpoints(table), "accuracy"), groups, **options)
+    return compare_groups(scores(table, best_checkpoints(table), "accuracy"), groups, **options)
 
 
 def test_paired_by_seed(runs):

@@ -12,7 +12,7 @@ from analysis.figure_pretraining import draw_pretraining
 from analysis.load import load_runs
 from analysis.pretraining import find_tokens, pretrained_tokens, read_tokens
 from analysis.runs import find_runs
-from analysis.spread import scores, spread
+from analysis.spread import scores, spread_over_seeds
 from common.errors import UserError
 from sweep import recipes
 from sweep.pretrain import with_budget
@@ -167,7 +167,7 @@ def test_the_figure_has_a_curve_and_horizontal_lines(tree):
     values = scores(table, best_checkpoints(table), "accuracy")
     values = values[values["at"] == "best"]
     tokens = find_tokens(find_runs(tree))
-    data = spread(values, "accuracy", test_size=2000)
+    data = spread_over_seeds(values, "accuracy", test_size=2000)
     data["tokens"] = [tokens[group] for group in zip(data["arm"], data["init"], strict=True)]
     (panel,) = draw_pretraining(values, data, "accuracy").axes
     assert panel.get_xscale() == "log"

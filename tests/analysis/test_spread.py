@@ -8,7 +8,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from analysis.best import best_checkpoints
 from analysis.load import load_runs
-from analysis.spread import scores, spread
+from analysis.spread import scores, spread_over_seeds
 from common.errors import UserError
 
 
@@ -50,7 +50,7 @@ def test_no_such_metric(runs):
 
 @pytest.mark.parametrize("ddof", [0, 1])
 def test_spread_against_numpy_scipy_and_statsmodels(runs, ddof):
-    frame = spread(scores_of(runs), ddof=ddof, test_size=2000).set_index(["init", "at"])
+    frame = spread_over_seeds(scores_of(runs), ddof=ddof, test_size=2000).set_index(["init", "at"])
     tests = np.array([65.5, 66.75, 68.25])
     row = frame.loc[("random", "best")]
     assert row[["n", "mean", "std", "median", "min", "max"]].tolist() == pytest.approx(
@@ -67,28 +67,28 @@ def test_which_interval_is_wider(runs):
     """Three seeds within 1.5 points: +-1.9 by t; 2,000 examples: +-1.8; 1,000,000 examples: +-0.1; 100: "
     "+-8."""
     for size, wider in ((100, "examples"), (2000, "seeds"), (1_000_000, "seeds")):
-        frame = spread(scores_of(runs), test_size=size).set_index(["init", "at"])
+        frame = spread_over_seeds(scores_of(runs), test_size=size).set_index(["init", "at"])
         assert frame.loc[("pretrained", "best"), "wider"] == wider
 
 
 def test_groups_stay_together_in_order(runs):
-    frame = spread(scores_of(runs))
+    frame = spread_over_seeds(scores_of(runs))
     assert frame["init"].tolist() == ["pretrained"] * 4 + ["random"] * 4
     assert frame["at"].tolist() == ["1", "2", "3", "best"] * 2
 
 
 def test_no_examples_interval_without_a_size_or_for_other_metrics(runs, tmp_path):
-    assert spread(scores_of(runs))["examples_low"].isna().all()
+    assert spread_over_seeds(scores_of(runs))["examples_low"].isna().all()
     write_run(tmp_path / "loss", "random", 1, [0.5], [0.6], metric="loss")
     table = load_runs(tmp_path / "loss")
-    frame = spread(scores(table, best_checkpoints(table, "loss"), "loss"), "loss", test_size=100)
+    frame = spread_over_seeds(scores(table, best_checkpoints(table, "loss"), "loss"), "loss", test_size=100)
     assert frame["examples_low"].isna().all()
     assert frame["wider"].isna().all()
 
 
 def test_one_seed_has_no_interval(tmp_path):
     write_run(tmp_path, "random", 1, [50.0], [51.0])
-    row = spread(scores_of(tmp_path), test_size=100).iloc[-1]
+    row = spread_over_seeds(scores_of(tmp_path), test_size=100).iloc[-1]
     assert (row["n"], row["mean"]) == (1, 51.0)
     assert np.isnan([row["std"], row["t_low"], row["bootstrap_low"]]).all()
     assert row["examples_low"] < 51 < row["examples_high"]
