@@ -24,10 +24,10 @@ def draw_pretraining(
 ) -> Figure:
     """`metric` on test at the best checkpoint against tokens of pre-training, on a logarithmic axis.
 
-    `values` is the frame of `spread.scores`, `spread` that of `spread_over_seeds` with a column `tokens`, both at
-    one point. A line for each arm through the means over seeds, with t intervals; arms and inits without
-    pre-training (a random init, a bag of words) are horizontal lines with their interval as a band: over
-    seeds, or of the examples for a single run.
+    `values` is the frame of `spread.scores`, `spread` that of `spread_over_seeds` with a column `tokens`,
+    both at one point. A line for each arm through the means over seeds, with t intervals; arms and inits
+    without pre-training (a random init, a bag of words) are horizontal lines with their interval as a band:
+    over seeds, or of the examples for a single run.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter

@@ -29,8 +29,8 @@ def draw_seeds(
 ) -> Figure:
     """A dot for each run at its best checkpoint; below, the intervals for the mean of each group.
 
-    `values` is the frame of `spread.scores`, `spread` that of `spread_over_seeds`; both at `at`. The interval of
-    the test set is drawn where `spread` has it.
+    `values` is the frame of `spread.scores`, `spread` that of `spread_over_seeds`; both at `at`. The
+    interval of the test set is drawn where `spread` has it.
     """
     from matplotlib.figure import Figure
 
