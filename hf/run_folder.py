@@ -84,10 +84,12 @@ def _log_file(path: Path) -> Iterator[None]:
     ours, level = logging.getLogger(__package__), logging.getLogger(__package__).level
     ours.setLevel(logging.INFO)
     ours.addHandler(handler)
+    ours.propagate = False  # the terminal has a bar, and an error in one line
     try:
         yield
     finally:
         ours.setLevel(level)
+        ours.propagate = True
         ours.removeHandler(handler)
         handler.close()
 
