@@ -34,10 +34,11 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
 
 
 def _style(index: int) -> Style:
+    again = index // len(COLORS)  # where colours come again, they have other markers
     return {
         "color": COLORS[index % len(COLORS)],
         "linestyle": LINE_STYLES[index % len(LINE_STYLES)],
-        "marker": MARKERS[index % len(MARKERS)],
+        "marker": MARKERS[(index + again) % len(MARKERS)],
     }
 
 

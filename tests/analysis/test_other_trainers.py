@@ -1,0 +1,145 @@
+"""Real logs of stock fairseq and Transformers (results/other-trainers), alone and beside this project's."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from log_trees import write_fairseq
+from run_trees import write_run
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from analysis.__main__ import main
+from analysis.best import best_checkpoints
+from analysis.load import load_runs
+from analysis.long_table import values_of
+from analysis.runs import find_runs
+
+ROOT = Path(__file__).parents[2] / "results" / "other-trainers"
+RUNS, JSON_LOGS = ROOT / "runs", ROOT / "fairseq-json"
+INITS = ("tiny-lr1e-3", "tiny-lr3e-3")
+STEPS = [113, 226, 339]
+
+
+def accumulated(folder):
+    """{tag: [(step, value)]} of the event files of a folder, by TensorBoard's own reader.
+
+    Of equal steps the last: Transformers logs `train/epoch` with each evaluation once more.
+    """
+    reader = EventAccumulator(str(folder), size_guidance={"scalars": 0}).Reload()
+    curves = {tag: {e.step: e.value for e in reader.Scalars(tag)} for tag in reader.Tags()["scalars"]}
+    return {tag: list(curve.items()) for tag, curve in curves.items()}
+
+
+def logged(table, names, subset):
+    """{metric: [(step, value)]} of a run, by ours."""
+    arm, init, seed = names
+    rows = table[(table["arm"] == arm) & (table["init"] == init) & (table["seed"] == seed)]
+    rows = rows[rows["subset"] == subset]
+    return {
+        metric: list(zip(curve["step"], curve["value"], strict=True))
+        for metric, curve in rows.groupby("metric")
+    }
+
+
+@pytest.fixture(scope="module")
+def table():
+    return load_runs(RUNS)
+
+
+def test_who_the_runs_are():
+    runs = find_runs(RUNS)
+    expected = [(arm, init, seed) for arm in ("fairseq", "transformers") for init in INITS for seed in (1, 2)]
+    assert [(run.arm, run.init, run.seed) for run in runs] == expected
+    assert {run.named_by for run in runs} == {"path"}
+
+
+@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_scalar_of_stock_fairseq(table, init, seed):
+    for subset in ("train", "train_inner", "valid", "test"):
+        expected = accumulated(RUNS / "fairseq" / init / str(seed) / subset)
+        assert "accuracy" in expected
+        assert logged(table, ("fairseq", init, seed), subset) == expected
+
+
+@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_scalar_of_transformers(table, init, seed):
+    (folder,) = (RUNS / "transformers" / init / f"seed{seed}" / "runs").iterdir()
+    expected = accumulated(folder)
+    found = {
+        f"{prefix}{metric}": curve
+        for subset, prefix in (("train", "train/"), ("valid", "eval/valid_"), ("test", "eval/test_"))
+        for metric, curve in logged(table, ("transformers", init, seed), subset).items()
+    }
+    for tag in ("eval/valid_accuracy", "eval/test_accuracy"):
+        assert [step for step, _ in expected[tag]] == STEPS
+        expected[tag] = [(step, pytest.approx(100 * share)) for step, share in expected[tag]]
+    assert found == expected
+
+
+def test_fairseqs_json_logs_say_the_same_as_its_event_files(table):
+    logs = load_runs(JSON_LOGS)
+    for subset in ("valid", "test", "train", "train_inner"):
+        events = values_of(table[table["arm"] == "fairseq"], subset, "accuracy")
+        lines = values_of(logs, subset, "accuracy")
+        same = ["init", "seed", "epoch", "step"]
+        assert lines[same].values.tolist() == events[same].values.tolist()
+        assert lines["value"].tolist() == pytest.approx(events["value"].tolist(), abs=0.051)
+
+
+def test_best_checkpoints_by_hand(table):
+    for row in best_checkpoints(table).to_dict("records"):
+        names = row["arm"], row["init"], row["seed"]
+        valid, test = (dict(logged(table, names, subset)["accuracy"]) for subset in ("valid", "test"))
+        best = max(valid, key=lambda step: (valid[step], step))
+        assert (row["step"], row["valid"], row["test"]) == (best, valid[best], test[best])
+        assert row["epoch"] == STEPS.index(best) + 1
+
+
+@pytest.fixture
+def mixture(tmp_path):
+    """Real logs of both trainers beside runs with manifests and a tree that only a pattern describes."""
+    shutil.copytree(RUNS, tmp_path / "others")
+    for seed in (1, 2, 3):
+        write_run(tmp_path / "ours", "random", seed, [60.0, 65.0 + seed], [61.0, 66.0 + seed], arm="ours")
+    write_fairseq(tmp_path / "more" / "7" / "bert")
+    return tmp_path
+
+
+def test_all_commands_on_a_mixture(mixture, tmp_path, capsys):
+    root, chosen = str(mixture), "--include-unfinished"
+    groups = ["fairseq/tiny-lr1e-3", "transformers/tiny-lr1e-3", "ours/random"]
+    reference = tmp_path / "published.csv"
+    reference.write_text(
+        "arm,init,epoch,subset,metric,mean,std,n\ntransformers,tiny-lr1e-3,3,test,accuracy,72,1,3\n"
+    )
+    commands = {
+        "runs": [],
+        "tables": [chosen],
+        "seeds": [chosen, "--test-size", "2000"],
+        "expected": [chosen],
+        "compare": [chosen, "--groups", *groups, "--reference", str(reference)],
+        "figures": [chosen, "--output-dir", str(tmp_path / "out"), "--test-size", "2000"],
+        "report": [chosen, "--output", str(tmp_path / "out" / "report.html"), "--reference", str(reference)],
+    }
+    shown = {}
+    for command, options in commands.items():
+        assert main([command, root, *options]) == 0
+        shown[command] = capsys.readouterr().out
+    assert len([line for line in shown["runs"].splitlines() if "no manifest" in line]) == 9
+    assert "72.28 ± 1.59 (2)" in shown["tables"]
+    assert "| transformers | tiny-lr1e-3 | best |   2 | 72.28 | 1.59 |" in shown["seeds"]
+    assert "−1.78" in shown["compare"]
+    assert "72.43 ± 1.38 (2) | 72.00 ± 1.00 (3) |      +0.43" in shown["compare"]
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "transformers/tiny-lr1e-3 reaches 72.28 on average of 2 seeds (71.15 to 73.40)" in page
+    assert {path.name for path in (tmp_path / "out").glob("*.png")} == {
+        "accuracy_per_epoch.png", "accuracy_seeds.png", "accuracy_expected.png"
+    }  # fmt: skip
+
+
+def test_a_mixture_without_asking_uses_what_is_finished(mixture, capsys, caplog):
+    assert main(["tables", str(mixture)]) == 0
+    assert "transformers" not in capsys.readouterr().out
+    assert "9 unfinished runs left out (--include-unfinished keeps them)" in caplog.text
