@@ -1,4 +1,4 @@
-"""A trained classifier at work; `python -m eval COMMAND --help` tells more."""
+"""A trained model at work; `python -m eval COMMAND --help` tells more."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 
 from common.errors import one_line_errors
 
-from . import errors, evaluate, predict
+from . import complete, errors, evaluate, predict
 
-COMMANDS = (predict, evaluate, errors)
+COMMANDS = (predict, evaluate, errors, complete)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@ For a classifier (tasks `sentence_prediction`):   for pre-training (`--only-sour
     BIN/preprocess.json
 
 Text goes from SentencePiece ids to fairseq ids through a table; no text of pieces is written in between.
+Text that is in pieces already, parted by spaces, is read with `--pieces` in place of a model.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from .folder import Report, atomic_folder, check_replaceable, finished, request,
 from .indexed import IndexedWriter
 from .labels import check_line_counts, class_names, label_dictionary, label_ids
 from .options import add_destination, add_reading, add_suffixes
+from .pieces import PieceReader
 
 REPORT = "preprocess.json"
 EXAMPLES = """examples:
@@ -37,6 +39,8 @@ EXAMPLES = """examples:
       --trainpref split/train --validpref split/valid --testpref split/test --destdir data/books
   python -m preprocess binarize --sentencepiece-model sentencepiece.bpe.model --srcdict dict.txt \\
       --only-source --trainpref news.txt.xz novels.txt.xz --valid-every 100 --destdir data/corpus
+  python -m preprocess binarize --pieces --srcdict dict.txt --inputs review.spm --trainpref lm/train \\
+      --validpref lm/valid --testpref lm/test --destdir data/lm
 """
 
 
@@ -79,7 +83,7 @@ def binarize(
     splits: list[Split],
     destdir: str | os.PathLike[str],
     *,
-    sentencepiece_model: str,
+    sentencepiece_model: str | None,
     srcdict: str,
     valid_every: int | None = None,
     normalize_apostrophes: bool = False,
@@ -88,7 +92,8 @@ def binarize(
 ) -> Report:
     """Write the binarized folder in one step and return its report (the content of `preprocess.json`).
 
-    The first split must be the training set: its labels make the label dictionary. A folder that holds
+    The first split must be the training set: its labels make the label dictionary. Without a SentencePiece
+    model (None) the text is in pieces already. A folder that holds
     the very same result is left alone. Raises `UserError` for bad input, and then writes nothing.
     """
     options = {
@@ -98,15 +103,18 @@ def binarize(
         "valid_every": valid_every,
         "normalize_apostrophes": normalize_apostrophes,
     }
-    wanted = request(
-        options, [*(path for split in splits for path in split.files()), sentencepiece_model, srcdict]
-    )
+    files = [path for split in splits for path in split.files()]
+    models = [] if sentencepiece_model is None else [sentencepiece_model]
+    wanted = request(options, [*files, *models, srcdict])
     destination = Path(destdir)
     if (report := finished(destination, REPORT, wanted)) is not None:
         return report
     check_replaceable(destination, REPORT, overwrite=overwrite)
 
-    encoder = Encoder(sentencepiece_model, srcdict, normalize_apostrophes=normalize_apostrophes)
+    if sentencepiece_model is None:
+        encoder = PieceReader(srcdict, normalize_apostrophes=normalize_apostrophes)
+    else:
+        encoder = Encoder(sentencepiece_model, srcdict, normalize_apostrophes=normalize_apostrophes)
     with atomic_folder(destination) as folder:
         classes, label_counts = _write_labels(splits, folder / "label") if splits[0].label else (None, {})
         counts: dict[str, Any] = {}
@@ -122,7 +130,12 @@ def binarize(
 
 
 def _write_text(
-    encoder: Encoder, paths: list[str], folder: Path, split: str, workers: int, valid_every: int | None
+    encoder: Encoder | PieceReader,
+    paths: list[str],
+    folder: Path,
+    split: str,
+    workers: int,
+    valid_every: int | None,
 ) -> list[IndexedWriter]:
     """Encode the files into `split`, or into train and valid where documents are held out."""
     size = len(encoder.dictionary)
@@ -181,7 +194,9 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--sentencepiece-model", required=True, metavar="MODEL")
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("--sentencepiece-model", metavar="MODEL", help="that cuts the text into pieces")
+    how.add_argument("--pieces", action="store_true", help="the text is in pieces already, parted by spaces")
     parser.add_argument("--srcdict", required=True, metavar="DICT", help="fairseq dict.txt of pieces")
     for name in ("train", "valid", "test"):
         parser.add_argument(

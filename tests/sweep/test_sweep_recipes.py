@@ -28,7 +28,15 @@ def test_the_reference_is_the_published_recipe():
 
 
 def test_each_recipe_of_the_project_loads():
-    assert recipes.known() == ["pretrain", "reference", "sample", "sample-pretrain"]
+    assert recipes.known() == [
+        "causal-pretrain",
+        "causal-reference",
+        "causal-roberta-pretrain",
+        "pretrain",
+        "reference",
+        "sample",
+        "sample-pretrain",
+    ]
     for name in recipes.known():
         assert recipes.load(name).name == name
 
@@ -72,7 +80,7 @@ def test_a_malformed_recipe_is_refused_with_its_line(tmp_path, text, said):
 
 
 def test_an_unknown_recipe_lists_the_known_ones():
-    with pytest.raises(UserError, match="known recipes are pretrain, reference, sample"):
+    with pytest.raises(UserError, match="known recipes are causal-pretrain, .*, pretrain, reference, sample"):
         recipes.load("referense")
 
 

@@ -1,0 +1,191 @@
+"""Completion against the slow way, and drawing against Transformers' own."""
+
+import json
+import shlex
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from tiny_runs import make_data
+from training import STEPS, build_trainer, losses_of, save
+from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
+
+from common.errors import UserError
+from eval.__main__ import main
+from eval.language_model import LanguageModel
+from eval.sampling import Sampling, best, draw
+from preprocess.binarize import Split, binarize
+
+PROMPTS = ["un livre", "", "très long très court c'est", "la", "漢字 Ω"]
+FLAGS = shlex.split(
+    "--task language_modeling --criterion fast_lm --tokens-per-sample 24 --max-positions 24 --precision fp32 "
+    "--optimizer fused_adam --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 "
+    "--encoder-attention-heads 2"
+)
+BOS, PAD, EOS, UNK = 0, 1, 2, 3
+
+
+def make_language_model(root, arch, updates):
+    """A folder with checkpoint, dict.txt and the data that it was trained on."""
+    make_data(root)
+    text = str(root / "train.input0")
+    binarize(
+        [Split(name, {".": [text]}, None) for name in ("train", "valid")],
+        root / "text",
+        sentencepiece_model=str(root / "spm.model"),
+        srcdict=str(root / "dict.txt"),
+    )
+    _, trainer = build_trainer([root / "text", *FLAGS, "--arch", arch, *STEPS])
+    losses_of(trainer, updates)
+    save(trainer, root / "model.pt")
+    return root
+
+
+@pytest.fixture(scope="module", params=["causal_lm_small", "causal_roberta_small"])
+def folder(request, tmp_path_factory):
+    return make_language_model(tmp_path_factory.mktemp(request.param), request.param, 40)
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return LanguageModel.from_run(folder / "model.pt", data=folder / "text")
+
+
+def slowly(model, prompt, length, choose):
+    """One prompt alone, everything computed again for each piece."""
+    row, new = model.encode(prompt), []
+    while len(new) < length and len(row) <= 24 and (not new or new[-1] != EOS):
+        with torch.no_grad():
+            scores = model.model(torch.tensor([row]))[0][0, -1]
+        scores[[BOS, PAD, UNK]] = -torch.inf
+        new.append(choose(scores))
+        row = [*row, new[-1]]
+    return new[:-1] if new[-1] == EOS else new
+
+
+@pytest.mark.parametrize("length", [1, 6, 40])
+def test_greedy_completion_equals_the_slow_way(model, length):
+    for batch_size in (1, 2, 5):
+        completions = model.complete(PROMPTS, length=length, batch_size=batch_size)
+        for prompt, completion in zip(PROMPTS, completions, strict=True):
+            assert completion.prompt == prompt
+            assert completion.tokens == slowly(model, prompt, length, lambda scores: int(scores.argmax()))
+
+
+def test_a_sample_depends_on_seed_and_number_alone(model):
+    sampling = Sampling(temperature=0.9, top_k=30, top_p=0.95)
+
+    def texts(prompts, **changes):
+        found = model.complete(prompts, length=12, sampling=sampling, **{"seed": 3, **changes})
+        return [completion.text for completion in found]
+
+    together = texts(PROMPTS, batch_size=5)
+    assert texts(PROMPTS, batch_size=2) == together
+    assert texts(PROMPTS[2:3], first=3) == together[2:3]
+    assert texts(PROMPTS, seed=4) != together
+    assert len(set(texts(["un"] * 20))) > 10
+
+
+def test_a_sentence_ends_with_its_end_or_the_models_positions(model):
+    drawn = model.complete([""] * 40, length=30, sampling=Sampling(temperature=2.0))
+    assert {completion.ended for completion in drawn} == {True, False}
+    for completion in drawn:
+        # 24 positions: </s> and 23 pieces are read, one more is predicted.
+        assert len(completion.tokens) == 24 or completion.ended
+        assert not {BOS, PAD, UNK, EOS} & set(completion.tokens)
+
+
+def test_the_text_of_a_completion(model):
+    words = Dictionary()
+    for piece in ("▁un", "▁liv", "re", "▁Ω"):
+        words.add_symbol(piece)
+    parts = SimpleNamespace(dictionary=words)
+    completion = LanguageModel._completion(parts, "Voici un liv", [6, 7, 2])
+    assert completion.text == "Voici un livre Ω"
+    assert (completion.continuation, completion.tokens, completion.ended) == ("re Ω", [6, 7], True)
+    assert LanguageModel._completion(parts, "", [4, 5]).text == "un liv"
+
+
+@pytest.mark.parametrize(
+    "flags", [{"top_k": 5}, {"top_p": 0.6}, {"top_k": 7, "top_p": 0.7, "temperature": 0.5}]
+)
+def test_what_is_drawn_is_distributed_as_transformers_has_it(flags):
+    torch.manual_seed(0)
+    scores = 2 * torch.randn(20)
+    kept = scores[None] / flags.get("temperature", 1.0)
+    if "top_k" in flags:
+        kept = TopKLogitsWarper(flags["top_k"])(None, kept)
+    if "top_p" in flags:
+        kept = TopPLogitsWarper(flags["top_p"])(None, kept)
+    wanted = kept.softmax(-1)[0]
+    grid = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
+    drawn = draw(scores.expand(len(grid), -1), Sampling(**flags), grid)
+    found = drawn.bincount(minlength=20) / len(grid)
+    torch.testing.assert_close(found, wanted, rtol=0, atol=2e-4)
+
+
+def test_the_ends_of_the_random_numbers():
+    scores = torch.tensor([[0.0, 3.0, -torch.inf, 1.0]])
+    low, high = torch.zeros(1, dtype=torch.float64), torch.full((1,), 1 - 2**-53, dtype=torch.float64)
+    assert draw(scores, Sampling(), low).tolist() == best(scores).tolist() == [1]
+    assert draw(scores, Sampling(), high).tolist() == [0]
+    assert draw(scores, Sampling(top_k=1), high).tolist() == [1]
+
+
+def call(capsys, *arguments):
+    code = main(["complete", *(str(argument) for argument in arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_from_the_command_line(folder, model, capsys, tmp_path):
+    common = ["--checkpoint", folder / "model.pt", "--data", folder / "text", "--length", 5]
+    wanted = model.complete(PROMPTS[:3], length=5)
+    code, out, _ = call(capsys, *common, *PROMPTS[:3])
+    assert (code, out.split("\n")[:-1]) == (0, [completion.text for completion in wanted])
+    (tmp_path / "prompts.txt").write_text("".join(f"{prompt}\n" for prompt in PROMPTS[:3]), encoding="utf-8")
+    output = tmp_path / "answers.jsonl"
+    words = ["--input", tmp_path / "prompts.txt", "--format", "jsonl", "--output", output, "--batch-size", 2]
+    assert call(capsys, *common, *words)[:2] == (0, "")
+    answers = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert answers == [{"prompt": c.prompt, "continuation": c.continuation, "ended": c.ended} for c in wanted]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--top-k", "3"], "--top-k: of drawing at random; add --sample"),
+        (["--sample", "--temperature", "0"], "--temperature 0: give more than 0"),
+        (["--sample", "--top-p", "1.5"], "--top-p 1.5"),
+        (["--sample", "--top-k", "0"], "--top-k 0"),
+        (["--sample", "--seed", "-1"], "--seed -1"),
+        (["--dict", "nothing.txt"], "nothing.txt: no such file"),
+        (["--input", "a.txt"], "in one way"),
+        (["un " * 60], "prompt 2: "),
+    ],
+)
+def test_mistakes_get_one_line(folder, capsys, flags, said):
+    code, out, err = call(
+        capsys, "--checkpoint", folder / "model.pt", "--data", folder / "text", "un", *flags
+    )
+    assert (code, out) == (1, "")
+    assert said in err
+    assert err.strip().count("\n") == 0
+
+
+def test_what_is_no_language_model_is_refused(folder, tmp_path, house):
+    with pytest.raises(UserError, match="architecture 'roberta_small'; only left-to-right"):
+        LanguageModel.from_run(house.run, dictionary=house.root / "dict.txt")
+    state = torch.load(folder / "model.pt", weights_only=True)
+    state["model"] = {key: value for key, value in state["model"].items() if "lm_head" not in key}
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(UserError, match="a classifier, which has no language-model head"):
+        LanguageModel.from_run(tmp_path / "model.pt", dictionary=folder / "dict.txt")
+
+
+def test_another_dictionary_is_refused(folder, tmp_path):
+    lines = (folder / "dict.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "dict.txt").write_text("".join(lines[:-2]), encoding="utf-8")
+    with pytest.raises(UserError, match="do not fit the dictionary"):
+        LanguageModel.from_run(folder / "model.pt", dictionary=tmp_path / "dict.txt", data=folder / "text")
