@@ -11,8 +11,8 @@ The manifest is a JSON object. Keys:
 
     schema          1
     status          "running", "finished", "failed" or "interrupted"
-    arm             the kind of training: "fairseq", "hf", "lora", "bow", or "pretrain" for masked-LM runs;
-                    in a grid with the setting, "fairseq,lr=1e-4"
+    arm             the kind of training: "fairseq", "causal", "hf", "lora", "causal-lora", "bow", or
+                    "pretrain" for language-model runs; in a grid with the setting, "fairseq,lr=1e-4"
     init            "random", "pretrained", ... (what the weights start from)
     seed            integer
     recipe          name of the recipe
