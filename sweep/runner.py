@@ -148,7 +148,7 @@ class Runner:
 
     def _close(self, active: Active, code: int) -> Outcome:
         run = active.job.planned.run
-        problem = f"fairseq-train ended with {_exit_words(code)}" if code else self._lacking(run)
+        problem = f"the trainer ended with {_exit_words(code)}" if code else self._lacking(run)
         if problem is None:
             try:
                 self._finish(run)
@@ -164,10 +164,10 @@ class Runner:
     def _lacking(self, run: Run) -> str | None:
         """What a run that ended without an error should have written and has not."""
         if not (run.folder / "checkpoint_best.pt").is_file():
-            return "fairseq-train ended without an error but wrote no checkpoint_best.pt"
+            return "the trainer ended without an error but wrote no checkpoint_best.pt"
         for subset in ("train", *self._recipe.valid_subsets):
             if not any((run.folder / TENSORBOARD / subset).glob("events.out.tfevents.*")):
-                return f"fairseq-train ended without an error but wrote no {TENSORBOARD}/{subset}/ events"
+                return f"the trainer ended without an error but wrote no {TENSORBOARD}/{subset}/ events"
         return None
 
     def _write_end(self, active: Active, status: str) -> None:

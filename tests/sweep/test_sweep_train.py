@@ -76,7 +76,7 @@ def test_a_failed_run_is_reported_and_the_others_finish(sweep, status):
     code, out, _ = sweep(*RANDOM, "--", "--fail-seed", "1")
     assert code == 1
     assert (status(RUN1), status(RUN2)) == ("failed", "finished")
-    report = out[out.index("random/seed1 failed: fairseq-train ended with exit code 3") :]
+    report = out[out.index("random/seed1 failed: the trainer ended with exit code 3") :]
     assert "RuntimeError: the loss is not a number" in report
 
 
