@@ -34,6 +34,6 @@ class PieceReader:
         if unknown > (1 - LOWEST_SHARE) * pieces:
             raise UserError(
                 f"{block.path}, from line {block.first_line}: only {pieces - unknown:,} of {pieces:,} pieces "
-                f"are in {self.path}; give the dictionary of these pieces, or, of plain text, --sentencepiece-model"
+                f"are in {self.path}; give their dictionary, or for plain text a --sentencepiece-model"
             )
         return Encoded(block, ids, sizes + 1)
