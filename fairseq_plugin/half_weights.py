@@ -24,9 +24,10 @@ from fairseq import checkpoint_utils
 from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import OmegaConf
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from common.errors import UserError, one_line_errors
+from common.files import atomic_write
 
 from .checkpoints import load_checkpoint
 
@@ -55,14 +56,7 @@ def write(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Non
             tied[name] = first
     kept = {"args": state.get("args"), "cfg": state.get("cfg"), "tied": tied}
     metadata = {"format": "pt", "kind": FORMAT, "configuration": json.dumps(kept, default=_as_json)}
-    target = Path(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        save_file(weights, temporary, metadata=metadata)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    atomic_write(target, save(weights, metadata))
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
