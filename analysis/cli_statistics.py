@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
 from itertools import combinations
@@ -208,7 +209,10 @@ def _add_subset(parser: argparse.ArgumentParser) -> None:
 
 
 def _difference(text: str) -> float:
-    value = abs(float(text))
-    if not 0 < value < float("inf"):
-        raise ValueError(text)
+    try:
+        value = abs(float(text))
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no difference; give a number other than 0")
     return value

@@ -8,7 +8,7 @@ import pandas as pd
 
 from .cells import PERCENT, interval, p_value, signed, signed_interval, whole
 from .intervals import DRAWS, LEVEL, SEED
-from .metrics import label, number
+from .metrics import IN_PERCENT, label, number
 from .power import ALPHA, POWER
 from .significance import EXACT_UP_TO, PERMUTATIONS
 from .tables import STD_NOTES, Table
@@ -16,6 +16,9 @@ from .tables import STD_NOTES, Table
 FEW = 20
 """Below so many seeds the percentile bootstrap is visibly too narrow."""
 SINGLE = "A single run shows nothing of other seeds: only the interval of its examples can be given."
+BEYOND = (
+    "t below 0 or above 100: so few and so different seeds say next to nothing; the formula knows no bounds."
+)
 DESIGNS = {
     "paired": "paired: n pairs of runs of equal seed; t interval and t test of their differences, rank: "
     "Wilcoxon's signed ranks, perm.: sign flips.",
@@ -74,6 +77,7 @@ def spread_table(
             f"{AT} n: seeds. std: {STD_NOTES[ddof]}.",
             f"t: Student's {PERCENT} interval for the mean over seeds (std with ddof 1). "
             f"bootstrap: percentiles of {DRAWS:,} resampled means, seed {SEED}.",
+            *([BEYOND] if metric in IN_PERCENT and _beyond(data) else []),
             *([few] if fewest < FEW else []),
             *([SINGLE] if (data["n"] == 1).any() else []),
             examples,
@@ -184,6 +188,11 @@ def expected_table(data: pd.DataFrame, metric: str, by: str, subset: str, best_n
         data=data.assign(metric=metric, by=by, subset=subset, estimator="without replacement"),
         shown=shown,
     )
+
+
+def _beyond(data: pd.DataFrame) -> bool:
+    """Whether a t interval holds percentages that do not exist."""
+    return bool(((data["t_low"] < 0) | (data["t_high"] > 100)).any())
 
 
 def _dropped_notes(rows: list[dict]) -> list[str]:

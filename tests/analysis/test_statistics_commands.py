@@ -66,6 +66,13 @@ def test_seeds_finds_the_size_in_prediction_files_or_an_audit(answered, tmp_path
     assert audited["seeds"]["rows"][0]["test_size"] == 500
 
 
+def test_seeds_says_what_an_interval_beyond_100_means(runs, tmp_path, capsys):
+    for seed, test in ((1, 60.0), (2, 80.0)):
+        write_run(tmp_path / "two", "random", seed, [50.0], [test])
+    assert "below 0 or above 100" in printed(capsys, "seeds", tmp_path / "two")
+    assert "below 0 or above 100" not in printed(capsys, "seeds", runs)
+
+
 def test_seeds_says_that_the_size_is_missing(runs, capsys):
     out = printed(capsys, "seeds", runs)
     assert "The interval that the size of the test set imposes is missing" in out
@@ -228,7 +235,9 @@ def test_numbers_that_make_no_sense_are_refused(runs, capsys, arguments):
     with pytest.raises(SystemExit) as stop:
         main([arguments[0], str(runs), *arguments[1:]])
     assert stop.value.code == 2
-    assert arguments[1] in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert arguments[1] in message
+    assert "_difference" not in message
 
 
 @pytest.mark.parametrize("command", ["seeds", "compare", "expected", "accuracy"])
