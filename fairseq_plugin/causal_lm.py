@@ -30,6 +30,13 @@ class FastLmCriterion(FastMaskedLmCriterion):
         self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss of a batch, the number of targets, and what is logged."""
-        if "future" not in model.supported_targets:
+        if "future" not in getattr(model, "supported_targets", ()):
             raise UserError("--criterion fast_lm needs --arch causal_lm_small or causal_roberta_small")
         return super().forward(model, sample, reduce)
+
+    def _flops(self, model: BaseFairseqModel, tokens_BL: Tensor, masked: int) -> float:
+        """As of masked models, but for a linear head, which lacks their product of C by C."""
+        total = super()._flops(model, tokens_BL, masked)
+        if not total or hasattr(model.encoder.lm_head, "dense"):
+            return total
+        return total - 6.0 * masked * model.args.encoder_embed_dim**2

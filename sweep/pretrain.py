@@ -1,4 +1,7 @@
-"""pretrain.sh: one masked-LM run of roberta_small, and a checkpoint to fine-tune from."""
+"""pretrain.sh: one language-model run, masked or left to right, and a checkpoint to fine-tune from.
+
+The recipe says which; both read the same folders.
+"""
 
 from __future__ import annotations
 

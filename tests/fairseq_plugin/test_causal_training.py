@@ -10,6 +10,8 @@ from data_folders import PIECES, write_data, write_dictionary, write_split
 from fairseq import checkpoint_utils, utils
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.logging import metrics
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 from training import OURS, SIZES, STEPS, build_trainer, losses_of, save
 
 from common.errors import UserError
@@ -91,6 +93,19 @@ def test_criterion_equals_fairseqs_cross_entropy(text, arch):
     assert ours[1] == sample["ntokens"]
     for name, gradient in our_gradients.items():
         torch.testing.assert_close(gradient, their_gradients[name], rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_model_flops_are_those_that_torch_counts(text, arch):
+    task, trainer = trainer_of(text, arch)
+    model = trainer.get_model().train()
+    tokens = torch.randint(4, PIECES, (8, 16))  # a whole number of packed blocks: no fillers
+    sample = {"net_input": {"src_tokens": tokens}, "target": tokens, "ntokens": 128, "nsentences": 8}
+    logged = FastLmCriterion(task)(model, sample)[2]
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # fused: not counted
+        model(tokens)[0].sum().backward()
+    assert logged["flops"] == counter.get_total_flops()
+    assert FastLmCriterion(task)(model.eval(), sample)[2]["flops"] == 0
 
 
 def test_criterion_wants_a_left_to_right_model(text):
