@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 from common import manifest
 
-from .runs import Run, count
+from .runs import NO_MANIFEST, Run, count
 
 Manifest = manifest.Manifest
 
@@ -25,7 +26,7 @@ class GroupFacts:
 
 
 def group_facts(runs: Sequence[Run]) -> list[GroupFacts]:
-    """One for each arm and init. Runs without manifest have a status and a folder, and nothing else."""
+    """One for each arm and init. Runs without manifest have a status, their logs, and nothing else."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(f"{run.arm}/{run.init}", []).append(run)
@@ -37,6 +38,7 @@ def _facts(name: str, runs: Sequence[Run]) -> GroupFacts:
     facts = {
         "seeds": ", ".join(str(run.seed) for run in runs),
         "status": _distinct([run.status for run in runs]),
+        "logs": _logs([run for run in runs if run.status == NO_MANIFEST]),
         **{
             title: _distinct([describe(content) for content in manifests])
             for title, describe in FACTS.items()
@@ -58,6 +60,14 @@ def _distinct(values: Sequence[str]) -> str:
     if len(counts) <= 1 and sum(counts.values()) == len(values):
         return next(iter(counts), "")
     return "; ".join(f"{value} ({count(number, 'run')})" for value, number in counts.items())
+
+
+def _logs(runs: Sequence[Run]) -> str:
+    """The folder that holds the logs of these runs, and what named them."""
+    if not runs:
+        return ""
+    folder = os.path.commonpath([run.path for run in runs])
+    return f"{folder} (named by the {_distinct([run.named_by for run in runs])})"
 
 
 def _hardware(content: Manifest) -> str:

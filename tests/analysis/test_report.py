@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from answer_files import write_answers
+from log_trees import write_fairseq
 from run_trees import write_manifest, write_run
 
 from analysis.__main__ import main
@@ -150,6 +151,18 @@ def test_manifests_are_told_once_for_a_group(tmp_path):
     assert facts["time"] == "1.0, 2.0, 3.0 min"
     assert facts["trained"] == "2026-01-01 10:00 to 2026-01-03 11:30 UTC"
     assert group.commands[0] == ("fairseq/random/seed1", "fairseq-train 'two words'")
+
+
+def test_runs_without_manifest_say_where_their_logs_are(tmp_path):
+    write_fairseq(tmp_path / "tb" / "bert" / "1")
+    write_fairseq(tmp_path / "tb" / "bert" / "2")
+    (group,) = group_facts(find_runs(tmp_path))
+    assert dict(group.facts) == {
+        "seeds": "1, 2",
+        "status": "no manifest",
+        "logs": f"{tmp_path / 'tb' / 'bert'} (named by the path)",
+    }
+    assert group.commands == ()
 
 
 def test_everything_that_there_is(runs, tmp_path):
