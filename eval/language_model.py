@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from tqdm import tqdm
 
 import fairseq_plugin  # noqa: F401  registers what a checkpoint names
 from common.errors import UserError
+from common.files import sha256
 from fairseq_plugin.causal import CausalRobertaSmall, without_mask
 from fairseq_plugin.causal_cache import Cache, next_scores
 from fairseq_plugin.checkpoints import load_checkpoint
@@ -32,7 +34,7 @@ from preprocess.text import Block
 
 from .batching import pad
 from .network import find_device
-from .runs import find_run
+from .runs import Run, find_run
 from .sampling import Sampling, best, draw
 from .sources import Place, data_folder, sentencepiece_model_of
 
@@ -91,8 +93,8 @@ class LanguageModel:
         """
         run = find_run(path)
         state = load_checkpoint(run.checkpoint)
-        folder = data_folder(run, None, data)
-        dictionary_path = find_dictionary(run.checkpoint, folder.path, dictionary)
+        folder = data_folder(run, None, data or (None if run.manifest else recorded_data(state)))
+        dictionary_path = find_dictionary(run, folder.path, dictionary)
         symbols = without_mask(load_dictionary(dictionary_path))
         model = build(run.checkpoint, state, symbols)
         if precision is not None:
@@ -206,16 +208,29 @@ def chooser(numbers: Sequence[int], sampling: Sampling | None, seed: int) -> Cal
     return choose
 
 
-def find_dictionary(checkpoint: Path, data: Path, given: Place = None) -> Path:
-    """The dict.txt that is given, that lies beside the checkpoint, or in the data folder."""
-    candidates = [Path(given)] if given else [checkpoint.parent / "dict.txt", data / "dict.txt"]
-    for path in candidates:
-        if path.is_file():
-            return path
-    raise UserError(f"{candidates[0]}: no such file; name with --dict the one {checkpoint} was trained with")
+def recorded_data(state: dict[str, Any]) -> Path | None:
+    """The data folder that a checkpoint's content names, where it is still there."""
+    recorded = ((state.get("cfg") or {}).get("task") or {}).get("data")
+    return Path(recorded) if recorded and Path(recorded).is_dir() else None
 
 
-def build(path: Path, state: dict, dictionary: Dictionary) -> CausalRobertaSmall:
+def find_dictionary(run: Run, data: Path, given: Place = None) -> Path:
+    """The dict.txt that is given, that lies beside the checkpoint, or in the data folder.
+
+    Raises `UserError` where there is none, and where it is not the one that the run recorded.
+    """
+    candidates = [Path(given)] if given else [run.folder / "dict.txt", data / "dict.txt"]
+    path = next((path for path in candidates if path.is_file()), None)
+    remedy = f"name with --dict the one that {run.checkpoint} was trained with"
+    if path is None:
+        raise UserError(f"{candidates[0]}: no such file; {remedy}")
+    recorded = (run.manifest or {}).get("data", {}).get("sha256", {}).get("dict.txt")
+    if recorded not in (None, sha256(path)):
+        raise UserError(f"{path}: not the dictionary of the run; {remedy}")
+    return path
+
+
+def build(path: Path, state: dict[str, Any], dictionary: Dictionary) -> CausalRobertaSmall:
     """The model of a checkpoint's content; raises `UserError` where it is none or its weights do not fit."""
     arguments = (state.get("cfg") or {}).get("model") or state.get("args") or {}
     arguments = argparse.Namespace(**(vars(arguments) if hasattr(arguments, "__dict__") else arguments))

@@ -2,16 +2,19 @@
 
 import json
 import shlex
+import shutil
 from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq.data import Dictionary
-from tiny_runs import make_data
+from tiny_runs import make_data, write_manifest
 from training import STEPS, build_trainer, losses_of, save
 from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
 
+from common import manifest
 from common.errors import UserError
+from common.files import sha256
 from eval.__main__ import main
 from eval.language_model import LanguageModel
 from eval.sampling import Sampling, best, draw
@@ -182,6 +185,25 @@ def test_what_is_no_language_model_is_refused(folder, tmp_path, house):
     torch.save(state, tmp_path / "model.pt")
     with pytest.raises(UserError, match="a classifier, which has no language-model head"):
         LanguageModel.from_run(tmp_path / "model.pt", dictionary=folder / "dict.txt")
+
+
+def test_a_run_of_the_sweep_names_its_files(folder, model, tmp_path):
+    shutil.copy(folder / "model.pt", tmp_path / "checkpoint_best.pt")
+    shutil.copy(folder / "dict.txt", tmp_path)
+    write_manifest(tmp_path, folder / "text")
+    content = manifest.read(tmp_path)
+    content["data"]["sha256"] = {"dict.txt": sha256(folder / "dict.txt")}
+    manifest.write(tmp_path, content)
+    found = LanguageModel.from_run(tmp_path)
+    assert found.complete(PROMPTS, length=4) == model.complete(PROMPTS, length=4)
+    (tmp_path / "other.txt").write_text((folder / "dict.txt").read_text(encoding="utf-8")[::-1], "utf-8")
+    with pytest.raises(UserError, match=r"other\.txt: not the dictionary of the run"):
+        LanguageModel.from_run(tmp_path, dictionary=tmp_path / "other.txt")
+
+
+def test_a_checkpoint_names_its_data(folder, model):
+    found = LanguageModel.from_run(folder / "model.pt")
+    assert found.complete(PROMPTS, length=4) == model.complete(PROMPTS, length=4)
 
 
 def test_another_dictionary_is_refused(folder, tmp_path):
