@@ -20,7 +20,6 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor
-from tqdm import tqdm
 
 import fairseq_plugin  # noqa: F401  registers what a checkpoint names
 from common.errors import UserError
@@ -117,7 +116,6 @@ class LanguageModel:
         seed: int = 1,
         first: int = 1,
         batch_size: int = BATCH,
-        progress: str | None = None,
     ) -> list[Completion]:
         """Continue each prompt by at most `length` pieces; greedily where `sampling` is None.
 
@@ -129,14 +127,12 @@ class LanguageModel:
         # Prompts of one length together: little padding.
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         found: dict[int, Completion] = {}
-        with tqdm(total=len(rows), desc=progress, leave=False, disable=None if progress else True) as bar:
-            for start in range(0, len(order), batch_size):
-                batch = order[start : start + batch_size]
-                choose = chooser([first + i for i in batch], sampling, seed)
-                continued = self._continue([rows[i] for i in batch], length, choose)
-                for i, tokens in zip(batch, continued, strict=True):
-                    found[i] = self._completion(prompts[i], tokens)
-                bar.update(len(batch))
+        for start in range(0, len(order), batch_size):
+            batch = order[start : start + batch_size]
+            choose = chooser([first + i for i in batch], sampling, seed)
+            continued = self._continue([rows[i] for i in batch], length, choose)
+            for i, tokens in zip(batch, continued, strict=True):
+                found[i] = self._completion(prompts[i], tokens)
         return [found[i] for i in range(len(rows))]
 
     def encode(self, prompt: str, number: int = 1) -> list[int]:
