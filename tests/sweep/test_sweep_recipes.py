@@ -80,7 +80,7 @@ def test_a_malformed_recipe_is_refused_with_its_line(tmp_path, text, said):
 
 
 def test_an_unknown_recipe_lists_the_known_ones():
-    with pytest.raises(UserError, match=r"known recipes are causal-pretrain, .*, pretrain, reference, sample"):
+    with pytest.raises(UserError, match=r"known recipes are causal-.*, pretrain, reference, sample"):
         recipes.load("referense")
 
 
