@@ -1,3 +1,3 @@
 #!/bin/sh
-# Pre-train roberta_small as a masked language model. ./pretrain.sh --help
+# Pre-train a language model, masked or left to right. ./pretrain.sh --help
 exec "$(dirname -- "$(readlink -f -- "$0")")/sweep/launch.sh" pretrain "$@"

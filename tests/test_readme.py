@@ -59,7 +59,7 @@ def run(block, clone):
 
 @pytest.mark.slow
 def test_the_documented_commands_run(clone):
-    assert [name for name, _ in BLOCKS] == ["data", "train", "fairseq", "analysis", "eval", "hf"]
+    assert [name for name, _ in BLOCKS] == ["data", "train", "fairseq", "analysis", "eval", "causal", "hf"]
     for _, block in BLOCKS:
         run(block, clone)
     assert (clone / "demo" / "pretrained" / "model.pt").is_file()
