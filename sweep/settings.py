@@ -47,10 +47,10 @@ OMP_NUM_THREADS, where it is set, is the number of threads of each run instead o
 
 PRETRAIN_DESCRIPTION = """\
 Pre-train a language model with fairseq, masked (roberta_small) or left to right (the recipes
-causal-pretrain and causal-roberta-pretrain), on a folder with dict.txt, train.bin/.idx and valid.bin/.idx. Writes
-OUT/model.pt (weights of the checkpoint with the lowest validation loss, without the optimizer's
-state) and OUT/dict.txt beside it; give OUT/model.pt to train.sh as PRETRAINED. An interrupted run
-goes on where its last checkpoint left it.
+causal-pretrain and causal-roberta-pretrain), on a folder with dict.txt, train.bin/.idx and
+valid.bin/.idx. Writes OUT/model.pt (weights of the checkpoint with the lowest validation loss,
+without the optimizer's state) and OUT/dict.txt beside it; give OUT/model.pt to train.sh as
+PRETRAINED. An interrupted run goes on where its last checkpoint left it.
 
 Every setting is a flag or an environment variable (the flag wins)."""
 
