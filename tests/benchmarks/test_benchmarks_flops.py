@@ -54,6 +54,8 @@ def test_parameters_are_those_of_the_model():
     sizes |= {"encoder_ffn_embed_dim": 48, "encoder_attention_heads": 4}
     args = SimpleNamespace(arch="roberta_small", vocabulary=VOCABULARY, num_classes=CLASSES, max_positions=64)
     vars(args).update(sizes)
-    total = sum(parameter.numel() for parameter in build(args).parameters())
+    model = build(args)
+    model.register_classification_head("head", num_classes=CLASSES)
+    total = sum(parameter.numel() for parameter in model.parameters())
     assert flops.parameters(SIZES, VOCABULARY, 64, CLASSES) == total
     assert flops.parameters(dataclasses.replace(SIZES, layers=2), VOCABULARY, 64, CLASSES) < total
