@@ -12,6 +12,9 @@ TORCH_FROM = $(if $(findstring ://,$(TORCH)),--extra-index-url $(TORCH) torch==2
 # For the installation only: what the recipes start uses .venv.
 unexport PYTHON TORCH
 
+# A process a core, each with the files it is given, so that what a file sets up is set up once.
+PARALLEL := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+
 SAMPLE      := data/sample
 SAMPLE_RUNS := data/sample/runs
 
@@ -41,7 +44,7 @@ sweep: $(VENV)/installed  ## the whole experiment on the embedded sample: six ru
 	sweep/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
 
 test: $(VENV)/installed  ## all tests that need no GPU
-	$(BIN)/python -m pytest -m "not cuda"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda" $(PARALLEL)
 
 test-cuda: $(VENV)/installed  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m cuda

@@ -51,6 +51,7 @@ INSTALL_REQUIRES = [
 EXTRAS = {
     "test": [
         "pytest",
+        "pytest-xdist",  # the tests on all cores
         "ruff",
         "statsmodels",  # the independent implementation of our statistics: power, Holm, Wilson, McNemar
     ],

@@ -10,6 +10,8 @@ is small: take your own for numbers that mean something.
   classify   classifying the test split
   sweep      six runs with validation and saving (long)
   binarize   raw text to binary data
+  causal     an update of the left-to-right classifier: a plain PyTorch loop, ours
+  causal-lm  the same of its pre-training
   logs       TensorBoard logs of 200 runs to tables
   profile    the operators of our own updates
 
@@ -35,6 +37,7 @@ from sweep.settings import DEVICES
 
 from . import (
     binarize,
+    causal,
     classify,
     figure,
     finetune,
@@ -57,6 +60,8 @@ BENCHMARKS: dict[str, Callable[[Settings], dict[str, Any]]] = {
     "classify": classify.run,
     "sweep": sweep_runs.run,
     "binarize": binarize.run,
+    "causal": causal.finetune,
+    "causal-lm": causal.pretrain,
     "logs": logs.run,
     "profile": profiler.run,
 }
@@ -136,7 +141,7 @@ def prepare(args: argparse.Namespace, scratch: Path) -> Settings:
 def describe(settings: Settings) -> dict[str, Any]:
     """Where and with what is measured, as benchmarks.json begins."""
     place = machine.describe(settings.machine)
-    left_out = ("machine", "sizes", "scratch", "output")
+    left_out = ("machine", "sizes", "causal_sizes", "scratch", "output")
     kept = {name: value for name, value in vars(settings).items() if name not in left_out}
     shown = {name: shown_path(value) if isinstance(value, Path) else value for name, value in kept.items()}
     return {

@@ -44,6 +44,8 @@ class Settings:
     output: Path
     machine: Machine
     sizes: Sizes = Sizes()
+    causal_sizes: Sizes = Sizes(layers=4, embed=200, ffn=200, heads=2)
+    """Of `causal_lm_small`."""
     rounds: int = 3
     workers: int = 2
     """Processes of `binarize`."""
@@ -54,8 +56,10 @@ class Settings:
     blocks: int = 32
     """Blocks of `block_tokens` tokens in an update of masked-lm."""
     block_tokens: int = 256
+    causal_blocks: int = 16
+    """The same of causal-lm."""
     lm_updates: int = 12
-    """Of masked-lm, of which the first `lm_warm_up` and the last (which nothing follows) are not timed."""
+    """Of both, of which the first `lm_warm_up` and the last (which nothing follows) are not timed."""
     lm_warm_up: int = 3
     epochs: int = 1
     """Of each run of `sweep`."""

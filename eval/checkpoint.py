@@ -1,7 +1,7 @@
 """A classifier's checkpoint, checked: its weights, how it was built and how its input was made.
 
 Everything is taken from the checkpoint itself: those of this project's task and of fairseq's own
-`sentence_prediction` with any RoBERTa.
+`sentence_prediction` with any RoBERTa, and this project's left-to-right classifiers.
 """
 
 from __future__ import annotations
@@ -15,11 +15,20 @@ from typing import Any
 from torch import Tensor
 
 from common.errors import UserError
+from fairseq_plugin.causal import CausalLmSmall, CausalRobertaSmall
 from fairseq_plugin.checkpoints import load_checkpoint
+from fairseq_plugin.roberta import RobertaSmall
 from fairseq_plugin.task import SentenceClassificationConfig, SentenceClassificationTask
 
 TASKS = ("sentence_classification", "sentence_prediction")
-ARCHITECTURES = ("roberta_small", "roberta", "roberta_base", "roberta_large", "roberta_prenorm")
+MODELS: dict[str, type[RobertaSmall]] = {
+    **dict.fromkeys(
+        ("roberta_small", "roberta", "roberta_base", "roberta_large", "roberta_prenorm"), RobertaSmall
+    ),
+    "causal_roberta_small": CausalRobertaSmall,
+    "causal_lm_small": CausalLmSmall,
+}
+"""What computes a checkpoint of each architecture; stock RoBERTa's weights have the plugin's names."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,11 @@ class Checkpoint:
     """Of the symbols, `<mask>` included, as the task remembers it; None in stock fairseq's files."""
     class_names: list[str] | None
     """In the order of the logits; None in stock fairseq's files."""
+
+    @property
+    def model(self) -> type[RobertaSmall]:
+        """The class of the network."""
+        return MODELS[architecture(self.arguments)]
 
     @property
     def head(self) -> str:
@@ -88,11 +102,15 @@ def head_weight(head: str) -> str:
     return f"classification_heads.{head}.out_proj.weight"
 
 
+def architecture(arguments: argparse.Namespace) -> str | None:
+    """What `--arch` was; newer checkpoints have it under another name."""
+    return getattr(arguments, "arch", None) or getattr(arguments, "_name", None)
+
+
 def _check_kind(path: Path, arguments: argparse.Namespace) -> None:
-    architecture = getattr(arguments, "arch", None) or getattr(arguments, "_name", None)
-    if architecture not in ARCHITECTURES:
+    if (name := architecture(arguments)) not in MODELS:
         raise UserError(
-            f"{path}: a model of architecture '{architecture}', not one of {', '.join(ARCHITECTURES)}; "
+            f"{path}: a model of architecture '{name}', not one of {', '.join(MODELS)}; "
             "give the checkpoint of a sentence classifier"
         )
 

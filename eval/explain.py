@@ -89,9 +89,8 @@ def attribute(network: Network, row: Ids, steps: int = STEPS) -> Tensor:
 
 def log_odds(network: Network, embeddings_BLC: Tensor, tokens_BL: Tensor) -> Tensor:
     """(B, K), each class against all others, of sentences given by their embeddings."""
-    encoded = network.model.encoder.sentence_encoder(tokens_BL, token_embeddings=embeddings_BLC)
-    features_BLC = encoded["encoder_out"][0].transpose(0, 1)
-    logits_BK = network.model.classification_heads[network.head](features_BLC)
+    head = network.model.classification_heads[network.head]
+    logits_BK = head(network.head_input(tokens_BL, embeddings_BLC))
     columns = []
     for k in range(logits_BK.size(-1)):
         others_BK = torch.cat([logits_BK[:, :k], logits_BK[:, k + 1 :]], dim=-1)

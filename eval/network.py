@@ -1,6 +1,6 @@
 """The network of a checkpoint, ready to answer: rows of ids in, logits out, in the order of the rows.
 
-N examples, K classes.
+N examples, K classes; B sentences of a batch, L length of the longest, C embedding size.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from fairseq.data import Dictionary
 from numpy.typing import NDArray
+from torch import Tensor
 from tqdm import tqdm
 
 from common.errors import UserError
-from fairseq_plugin import roberta
 from fairseq_plugin.precision import CHOICES
+from fairseq_plugin.roberta import RobertaSmall
 from fairseq_plugin.task import SentenceClassificationTask
 
 from .batching import batches, pad
@@ -31,7 +32,7 @@ class Network:
     """A model in evaluation mode on its device.
 
     Attributes:
-        model: the plugin's RoBERTa.
+        model: the plugin's, of the checkpoint's architecture.
         head: name of the classification head.
         device: where it computes.
         dictionary: of the text, `<mask>` included.
@@ -77,6 +78,14 @@ class Network:
                 bar.update(len(batch))
         return logits_NK
 
+    def head_input(self, tokens_BL: Tensor, embeddings_BLC: Tensor) -> Tensor:
+        """What the head reads of sentences given by their embeddings too: (B, 1, C)."""
+        encoder = self.model.encoder.sentence_encoder
+        if hasattr(encoder, "pooled"):
+            return encoder.pooled(tokens_BL, self.model.args.pooling, embeddings_BLC).unsqueeze(1)
+        encoded = encoder(tokens_BL, token_embeddings=embeddings_BLC)
+        return encoded["encoder_out"][0][:1].transpose(0, 1)
+
 
 def probabilities(logits_NK: NDArray[np.float32]) -> NDArray[np.float64]:
     """Softmax over the classes."""
@@ -92,11 +101,11 @@ def find_device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def _build(checkpoint: Checkpoint, dictionary: Dictionary) -> roberta.RobertaSmall:
+def _build(checkpoint: Checkpoint, dictionary: Dictionary) -> RobertaSmall:
     task = SentenceClassificationTask(checkpoint.task_config(), dictionary, Dictionary())
     checkpoint.arguments.max_positions = task.cfg.max_positions
     with torch.random.fork_rng(devices=[]):
-        model = roberta.RobertaSmall.build_model(checkpoint.arguments, task)
+        model = checkpoint.model.build_model(checkpoint.arguments, task)
         model.register_classification_head(checkpoint.head, num_classes=checkpoint.classes)
     weights = dict(checkpoint.weights)
     model.upgrade_state_dict(weights)

@@ -2,18 +2,21 @@
 
 Importing the package registers the task `sentence_classification`, the criteria
 `sentence_classification`, `fast_masked_lm` and `fast_lm`, the models and architectures `roberta_small`,
-`causal_roberta_small` and `causal_lm_small`, and the optimizer `fused_adam`; lets fairseq read its own
-checkpoints without executing code from them, and weights in safetensors; checks the checkpoint that a
-run starts from before its first update; refuses flags of precision that fairseq would crash on; stops
-fairseq's loading threads before the process ends; and turns a user's mistake into one line.
+`causal_roberta_small` and `causal_lm_small`, the optimizer `fused_adam` and the schedule `time_budget`;
+lets fairseq read its own checkpoints without executing code from them, and weights in safetensors; checks
+the checkpoint that a run starts from before its first update; refuses flags of precision that fairseq would
+crash on; stops fairseq's loading threads before the process ends; and turns a user's mistake into one line.
 """
 
 import logging
 
 from common.errors import install_excepthook
 
-# fairseq's speech tasks ask for a package that nothing here needs, on each start.
+# On import, fairseq's speech modules ask for a package that nothing here needs, and set the root logger to
+# show whatever any library has to say for debugging.
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.ERROR)
+_root = logging.getLogger()
+_level, _handlers = _root.level, list(_root.handlers)
 
 from . import (  # noqa: E402
     causal,
@@ -28,6 +31,7 @@ from . import (  # noqa: E402
     precision,
     roberta,
     task,
+    time_budget,
 )
 
 __all__ = [
@@ -43,8 +47,11 @@ __all__ = [
     "precision",
     "roberta",
     "task",
+    "time_budget",
 ]
 
+_root.setLevel(_level)
+_root.handlers[:] = _handlers
 install_excepthook()
 checkpoints.allow_fairseq_objects()
 half_weights.let_fairseq_read()

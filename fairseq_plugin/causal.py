@@ -16,7 +16,6 @@ Shapes: B sentences, L length of the longest, M chosen positions, C embedding si
 
 from __future__ import annotations
 
-import argparse
 import copy
 import logging
 from typing import Any
@@ -32,7 +31,7 @@ from torch import Tensor, nn
 from common.errors import UserError
 
 from . import precision
-from .causal_encoder import POOLINGS, CausalEncoder
+from .causal_encoder import CausalEncoder
 from .masked_lm import linear_cross_entropy
 from .roberta import RobertaSmall, check_sizes, roberta_small_architecture
 
@@ -45,15 +44,7 @@ LM_HEAD = "encoder.lm_head."
 class CausalRobertaSmall(RobertaSmall):
     """`RobertaSmall` whose tokens see no later ones; a language model until it gets a classification head."""
 
-    @staticmethod
-    def add_args(parser: argparse.ArgumentParser) -> None:
-        """RoBERTa's flags and `--pooling`."""
-        RobertaSmall.add_args(parser)
-        parser.add_argument(
-            "--pooling",
-            choices=POOLINGS,
-            help="what is classified: the last token's vector (default) or the mean over all tokens",
-        )
+    POOLINGS = ("last", "mean")
 
     @classmethod
     def build_model(cls, args: Any, task: FairseqTask) -> CausalRobertaSmall:
@@ -80,21 +71,6 @@ class CausalRobertaSmall(RobertaSmall):
     def supported_targets(self) -> set[str]:
         """What the task `language_modeling` may ask it to predict: the next token."""
         return {"future"}
-
-    def forward(
-        self,
-        src_tokens: Tensor,
-        features_only: bool = False,
-        return_all_hiddens: bool = False,
-        classification_head_name: str | None = None,
-        **kwargs: Any,
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """`src_tokens` (B, L) int64 -> logits (B, K) of a head; features (B, L, C); scores (B, L, V)."""
-        if classification_head_name is None:
-            return super().forward(src_tokens, features_only, return_all_hiddens, **kwargs)
-        with precision.autocast(self.args.precision, src_tokens.device):
-            pooled_BC = self.encoder.sentence_encoder.pooled(src_tokens, self.args.pooling)
-            return self.classification_heads[classification_head_name](pooled_BC.unsqueeze(1)), {}
 
     def register_classification_head(
         self, name: str, num_classes: int | None = None, inner_dim: int | None = None, **kwargs: Any

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from . import precision
 from .causal import CausalRobertaSmall
-from .causal_encoder import CausalEncoder, causal_layer, project
+from .causal_encoder import CausalEncoder
+from .packed import encode_layer, project
 
 
 class Cache:
@@ -72,8 +73,8 @@ def advance(encoder: CausalEncoder, tokens_BN: Tensor, positions_BN: Tensor, cac
     if encoder.layernorm_embedding is not None:
         x_BNC = encoder.layernorm_embedding(x_BNC)
     for number, layer in enumerate(encoder.layers):
-        attend = partial(attend_cached, layer.self_attn, number, positions_BN, cache)
-        x_BNC = causal_layer(layer, x_BNC, attend)
+        gather = partial(attend_cached, layer.self_attn, number, positions_BN, cache)
+        x_BNC = encode_layer(layer, x_BNC, gather)
     return encoder.normalised(x_BNC)
 
 

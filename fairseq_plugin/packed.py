@@ -6,10 +6,12 @@ fairseq's `TransformerEncoder`; only the work on pads is gone. With dropout the 
 fall on other elements than in the padded encoder, so runs agree in distribution, not in bits.
 
 Shapes: B sentences, L length of the longest, T tokens of the packed sequence,
-C embedding size, H heads, D size of a head (C = H * D).
+S sentences that have a token, C embedding size, E = 3 * C.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -45,13 +47,11 @@ class PackedTransformerEncoder(TransformerEncoder):
         x_TC = self.embed(src_tokens, packing, token_embeddings)
         states = [packing.unpack(x_TC)] if return_all_hiddens else []
         for layer in self.layers:
-            x_TC = encode_layer(layer, x_TC, packing)
+            x_TC = self.encode_all(layer, x_TC, packing)
             if return_all_hiddens:
                 states.append(packing.unpack(x_TC))
-        if self.layer_norm is not None:
-            x_TC = self.layer_norm(x_TC)
         return {
-            "encoder_out": [packing.unpack(x_TC)],
+            "encoder_out": [packing.unpack(self.normalised(x_TC))],
             "encoder_padding_mask": [~packing.real_BL],
             "encoder_embedding": [],
             "encoder_states": states,
@@ -60,18 +60,56 @@ class PackedTransformerEncoder(TransformerEncoder):
             "src_lengths": [packing.lengths_B.reshape(-1, 1).int()],
         }
 
-    def first_tokens(self, src_tokens: Tensor) -> Tensor:
-        """Features of the first token of each sentence, `<s>`: (B, L) -> (B, 1, C).
+    def pooled(self, src_tokens: Tensor, pooling: str, token_embeddings: Tensor | None = None) -> Tensor:
+        """One vector a sentence, all that a classifier reads: (B, L) -> (B, C).
 
-        All that a classifier reads. The last layer computes nothing else (see `attend_from_first`),
+        That of its first token (`first`, as RoBERTa does: `<s>`), of its last one (`last`), or the mean of
+        all (`mean`); zeros for a row of pads alone. For a single token the last layer computes nothing else,
         which of four layers' work leaves little more than three's, with the same result.
         """
         packing = Packing(src_tokens, self.padding_idx)
-        x_TC = self.embed(src_tokens, packing)
+        x_TC = self.embed(src_tokens, packing, token_embeddings)
+        if not packing.lengths:
+            return x_TC.new_zeros(len(src_tokens), x_TC.size(-1))
         for layer in self.layers[:-1]:
-            x_TC = encode_layer(layer, x_TC, packing)
-        x_BC = encode_layer(self.layers[-1], x_TC, packing, first_only=True)
-        return (x_BC if self.layer_norm is None else self.layer_norm(x_BC)).unsqueeze(1)
+            x_TC = self.encode_all(layer, x_TC, packing)
+        if pooling == "mean":
+            x_TC = self.normalised(self.encode_all(self.layers[-1], x_TC, packing))
+            x_SC = torch.stack([x_lC.mean(0) for x_lC in x_TC[: packing.tokens].split(packing.lengths)])
+        else:
+            x_SC = self.normalised(self.encode_one(self.layers[-1], x_TC, packing, pooling))
+        return packing.among_empty(x_SC)
+
+    def normalised(self, x: Tensor) -> Tensor:
+        """The norm after the last layer, which pre-norm networks have: (..., C) -> (..., C)."""
+        return x if self.layer_norm is None else self.layer_norm(x)
+
+    def attend(self, qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) -> Tensor:
+        """Which tokens see which: here all of a sentence see each other (see `attention.attend`)."""
+        return attend(qkv_TE, lengths, heads, p)
+
+    def encode_all(self, layer: TransformerEncoderLayerBase, x_TC: Tensor, packing: Packing) -> Tensor:
+        """A layer over all tokens: (T, C) -> (T, C)."""
+        attention = layer.self_attn
+
+        def gather(x_TC: Tensor) -> Tensor:
+            p = attention_dropout(layer)
+            return self.attend(project(attention, x_TC), packing.lengths, attention.num_heads, p)
+
+        return encode_layer(layer, x_TC, gather)
+
+    def encode_one(
+        self, layer: TransformerEncoderLayerBase, x_TC: Tensor, packing: Packing, which: str
+    ) -> Tensor:
+        """A layer at the `first` or `last` token of each sentence, which has to see all others: (S, C)."""
+        seen_TC = layer.self_attn_layer_norm(x_TC) if layer.normalize_before else x_TC
+
+        def gather(x_SC: Tensor) -> Tensor:
+            return attend_from_first(
+                layer.self_attn, seen_TC, x_SC, packing.lengths, attention_dropout(layer)
+            )
+
+        return encode_layer(layer, packing.tokens_at(which, x_TC), gather)
 
     def embed(self, src_tokens: Tensor, packing: Packing, token_embeddings: Tensor | None = None) -> Tensor:
         """Token plus position embeddings of the real tokens, normalised and dropped out: (T, C)."""
@@ -126,10 +164,18 @@ class Packing:
         x = x_BL.flatten(0, 1)
         return x if self.index_T is None else x.index_select(0, self.index_T)
 
-    def first(self, x_TC: Tensor) -> Tensor:
-        """The first token of each sentence: (T, C) -> (B, C); no sentence may be empty."""
-        ends_B = self.lengths_B.cumsum(0)
-        return x_TC.index_select(0, ends_B - self.lengths_B)
+    def tokens_at(self, which: str, x_TC: Tensor) -> Tensor:
+        """The `first` or `last` token of each sentence that has one: (T, C) -> (S, C)."""
+        lengths_S = torch.tensor(self.lengths, device=x_TC.device)
+        ends_S = lengths_S.cumsum(0)
+        return x_TC.index_select(0, ends_S - lengths_S if which == "first" else ends_S - 1)
+
+    def among_empty(self, x_SC: Tensor) -> Tensor:
+        """With zeros for the sentences that have no token: (S, C) -> (B, C)."""
+        if len(x_SC) == len(self.lengths_B):
+            return x_SC
+        zeros_BC = x_SC.new_zeros(len(self.lengths_B), x_SC.size(-1))
+        return zeros_BC.index_copy(0, self.lengths_B.nonzero().squeeze(1), x_SC)
 
     def unpack(self, x_TC: Tensor) -> Tensor:
         """(T, C) -> (L, B, C), fairseq's order, zeros at the pads."""
@@ -140,34 +186,35 @@ class Packing:
         return x_TC.view(batch, length, -1).transpose(0, 1)
 
 
-def encode_layer(
-    layer: TransformerEncoderLayerBase, x_TC: Tensor, packing: Packing, first_only: bool = False
-) -> Tensor:
-    """One encoder layer, post-norm or pre-norm: (T, C) -> (T, C), or (B, C) for first tokens only."""
+def encode_layer(layer: TransformerEncoderLayerBase, x: Tensor, gather: Callable[[Tensor], Tensor]) -> Tensor:
+    """One layer, post-norm or pre-norm: (..., C) -> (..., C).
+
+    `gather` takes the layer's input, normalised where the layer is pre-norm, to what attention gathers for
+    each token, before the output projection.
+    """
     p, training = layer.dropout_module.p, layer.training
-    residual = packing.first(x_TC) if first_only else x_TC
+    residual = x
     if layer.normalize_before:
-        x_TC = layer.self_attn_layer_norm(x_TC)
-    x_TC = residual + dropout(attend_layer(layer.self_attn, x_TC, packing, first_only), p, training)
+        x = layer.self_attn_layer_norm(x)
+    x = residual + dropout(layer.self_attn.out_proj(gather(x)), p, training)
     if not layer.normalize_before:
-        x_TC = layer.self_attn_layer_norm(x_TC)
+        x = layer.self_attn_layer_norm(x)
 
-    residual = x_TC
+    residual = x
     if layer.normalize_before:
-        x_TC = layer.final_layer_norm(x_TC)
-    x_TC = dropout(layer.activation_fn(layer.fc1(x_TC)), layer.activation_dropout_module.p, training)
-    x_TC = residual + dropout(layer.fc2(x_TC), p, training)
-    return x_TC if layer.normalize_before else layer.final_layer_norm(x_TC)
+        x = layer.final_layer_norm(x)
+    x = dropout(layer.activation_fn(layer.fc1(x)), layer.activation_dropout_module.p, training)
+    x = residual + dropout(layer.fc2(x), p, training)
+    return x if layer.normalize_before else layer.final_layer_norm(x)
 
 
-def attend_layer(attention: MultiheadAttention, x_TC: Tensor, packing: Packing, first_only: bool) -> Tensor:
-    """Self-attention of a layer: (T, C) -> (T, C), or (B, C) for the first tokens only."""
-    p = attention.dropout_module.p if attention.training else 0.0
-    if first_only:
-        out_QC = attend_from_first(attention, x_TC, packing.first(x_TC), packing.lengths, p)
-    else:
-        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-        weight_EC = torch.cat([projection.weight for projection in projections])
-        bias_E = torch.cat([projection.bias for projection in projections])
-        out_QC = attend(F.linear(x_TC, weight_EC, bias_E), packing.lengths, attention.num_heads, p)
-    return attention.out_proj(out_QC)
+def project(attention: MultiheadAttention, x: Tensor) -> Tensor:
+    """Queries, keys and values side by side, in one product: (..., C) -> (..., E)."""
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    weight_EC = torch.cat([projection.weight for projection in projections])
+    return F.linear(x, weight_EC, torch.cat([projection.bias for projection in projections]))
+
+
+def attention_dropout(layer: TransformerEncoderLayerBase) -> float:
+    """Probability with which attention weights are dropped now."""
+    return layer.self_attn.dropout_module.p if layer.training else 0.0

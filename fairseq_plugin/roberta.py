@@ -34,8 +34,11 @@ ONLY_PADDED = {"encoder_layerdrop": 0.0, "quant_noise_pq": 0, "quant_noise_scala
 class RobertaSmall(RobertaModel):
     """fairseq's `RobertaModel` with `--encoder packed|padded` and `--precision auto|fp32|bf16`."""
 
-    @staticmethod
-    def add_args(parser: argparse.ArgumentParser) -> None:
+    POOLINGS = ("first", "mean")
+    """What a classification head may read; the default first."""
+
+    @classmethod
+    def add_args(cls, parser: argparse.ArgumentParser) -> None:
         """RoBERTa's flags and ours."""
         RobertaModel.add_args(parser)
         parser.add_argument(
@@ -50,6 +53,11 @@ class RobertaSmall(RobertaModel):
             choices=precision.CHOICES,
             help="arithmetic of the matrix products; weights and optimizer stay fp32 "
             "(default auto: bf16 where the hardware multiplies it, else fp32)",
+        )
+        parser.add_argument(
+            "--pooling",
+            choices=cls.POOLINGS,
+            help=f"what is classified: the {cls.POOLINGS[0]} token's vector (default) or the mean over all",
         )
 
     @classmethod
@@ -70,12 +78,13 @@ class RobertaSmall(RobertaModel):
         """As `RobertaModel.forward`: `src_tokens` (B, L) int64 -> logits (B, K), features or LM scores."""
         with precision.autocast(self.args.precision, src_tokens.device):
             encoder = self.encoder.sentence_encoder
-            if classification_head_name is None or return_all_hiddens or not hasattr(encoder, "first_tokens"):
+            whole = return_all_hiddens or not hasattr(encoder, "pooled")
+            if classification_head_name is None or (whole and self.args.pooling == "first"):
                 return super().forward(
                     src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs
                 )
-            features = encoder.first_tokens(src_tokens)
-            return self.classification_heads[classification_head_name](features), {"inner_states": None}
+            features_B1C = encoder.pooled(src_tokens, self.args.pooling).unsqueeze(1)
+            return self.classification_heads[classification_head_name](features_B1C), {"inner_states": None}
 
     def masked_lm_loss(self, src_tokens: Tensor, masked: Tensor, target: Tensor) -> Tensor:
         """Summed cross-entropy, in nats, of the pieces where `masked` is true; all arguments (B, L)."""
@@ -111,6 +120,7 @@ def roberta_small_architecture(args: Any) -> None:
         "max_positions": 256,
         "encoder_kind": "packed",
         "precision": "auto",
+        "pooling": "first",
     }
     for name, value in defaults.items():
         if getattr(args, name, None) is None:
@@ -134,3 +144,5 @@ def check_sizes(args: Any) -> None:
     for name, off in ONLY_PADDED.items():
         if args.encoder_kind == "packed" and getattr(args, name, off) != off:
             raise UserError(f"--{name.replace('_', '-')} needs --encoder padded")
+    if args.encoder_kind == "padded" and args.pooling == "mean":
+        raise UserError("--pooling mean needs --encoder packed")

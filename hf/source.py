@@ -18,17 +18,19 @@ from torch import Tensor
 
 import fairseq_plugin  # noqa: F401  registers what a checkpoint names
 from common.errors import UserError
-from eval.checkpoint import ARCHITECTURES
+from eval.checkpoint import architecture
 from fairseq_plugin.checkpoints import load_checkpoint
 from fairseq_plugin.roberta import RobertaSmall
 
 HEADS = "classification_heads."
 TOKENS = "encoder.sentence_encoder.embed_tokens.weight"
 SPECIALS = 4  # <s> <pad> </s> <unk>
+ARCHITECTURES = ("roberta_small", "roberta", "roberta_base", "roberta_large")
 # What Transformers' RoBERTa has no place for: argument -> the value it must have, and why.
 REQUIRED = {
     "encoder_normalize_before": (False, "layer norms before the blocks (--encoder-normalize-before)"),
     "untie_weights_roberta": (False, "an LM head of its own weights (--untie-weights-roberta)"),
+    "pooling": ("first", "the mean of all tokens' vectors as its head's input (--pooling mean)"),
     "pooler_activation_fn": ("tanh", "another activation than tanh in its head (--pooler-activation-fn)"),
 }
 
@@ -99,10 +101,8 @@ def _arguments(path: Path, state: dict) -> argparse.Namespace:
     cfg = state.get("cfg")
     found = cfg["model"] if cfg is not None else state.get("args")
     arguments = argparse.Namespace(**(vars(found) if hasattr(found, "__dict__") else dict(found or {})))
-    architecture = getattr(arguments, "arch", None) or getattr(arguments, "_name", None)
-    if architecture not in ARCHITECTURES or architecture == "roberta_prenorm":
-        known = ", ".join(name for name in ARCHITECTURES if name != "roberta_prenorm")
-        raise UserError(f"{path}: a model of architecture '{architecture}', not one of {known}")
+    if (name := architecture(arguments)) not in ARCHITECTURES:
+        raise UserError(f"{path}: a model of architecture '{name}', not one of {', '.join(ARCHITECTURES)}")
     for name, (value, what) in REQUIRED.items():
         if getattr(arguments, name, value) != value:
             raise UserError(f"{path}: trained with {what}, which Transformers' RoBERTa cannot express")

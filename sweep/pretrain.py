@@ -21,12 +21,14 @@ from .settings import PretrainSettings
 
 WARMUP_FRACTION = 0.06
 """Of the updates, as RoBERTa is fine-tuned (Liu et al. 2019, appendix C)."""
+COUNTED = ("--total-num-update", "--warmup-updates", "--end-learning-rate", "--power", "--force-anneal")
+"""Flags of a schedule in updates."""
 
 
 def pretrain(settings: PretrainSettings, trainer: Sequence[str] = command.TRAINER) -> int:
     """The run, from checks to OUT/model.pt; the exit code. Raises `UserError` before it starts."""
     inputs.require_fairseq()
-    recipe = with_budget(recipes.load(settings.recipe, settings.passthrough), settings.tokens)
+    recipe = with_budget(recipes.load(settings.recipe, settings.passthrough), settings.tokens, settings.hours)
     files = inputs.masked_lm_files(settings.data, ["train", *recipe.valid_subsets])
     if settings.start is not None:
         inputs.require_checkpoint(settings.start, "--start")
@@ -62,18 +64,38 @@ def pretrain(settings: PretrainSettings, trainer: Sequence[str] = command.TRAINE
     return report.summary([job], outcomes, recipe)
 
 
-def with_budget(recipe: Recipe, tokens: int | None) -> Recipe:
+def with_budget(recipe: Recipe, tokens: int | None, hours: float | None = None) -> Recipe:
+    """The recipe with the length of its training: in tokens, in hours, or as it has it itself.
+
+    Raises `UserError` where the length is given twice, or not at all.
+    """
+    if sum(given is not None for given in (tokens, hours, recipe.number("--max-update"))) != 1:
+        raise UserError(
+            "give the length of the training once: --tokens, --hours, or --max-update in the recipe or "
+            "after --"
+        )
+    if hours is not None:
+        return for_hours(recipe, hours)
+    return recipe if tokens is None else for_tokens(recipe, tokens)
+
+
+def for_hours(recipe: Recipe, hours: float) -> Recipe:
+    """The recipe with a schedule that follows the clock (`fairseq_plugin/time_budget.py`).
+
+    Raises `UserError` for flags of a schedule in updates.
+    """
+    if counted := [flag for flag in COUNTED if recipe.value(flag) is not None]:
+        raise UserError(f"--hours: the learning rate follows the clock; leave {' '.join(counted)} out")
+    clock = ("--lr-scheduler", "time_budget", "--stop-time-hours", f"{hours:g}")
+    groups = recipes.by_flag(recipe.words) | recipes.by_flag(clock)
+    return Recipe(recipe.name, tuple(word for group in groups.values() for word in group))
+
+
+def for_tokens(recipe: Recipe, tokens: int) -> Recipe:
     """The recipe with the updates that see `tokens` tokens, rounded up to a whole update.
 
-    Raises `UserError` where the budget is given twice, or not at all, or is too small to warm up.
+    Raises `UserError` for a budget that is too small to warm up.
     """
-    updates = recipe.number("--max-update")
-    if (tokens is None) == (updates is None):
-        raise UserError(
-            "give the length of the training once: --tokens, or --max-update in the recipe or after --"
-        )
-    if tokens is None:
-        return recipe
     per_update = tokens_per_update(recipe)
     updates = math.ceil(tokens / per_update)
     words = ["--max-update", str(updates)]

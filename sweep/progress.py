@@ -34,6 +34,8 @@ class Progress:
     epochs_done: float = 0.0
     """With the fraction of the current one."""
     update: int = 0
+    seconds: float = 0.0
+    """Of training, on fairseq's clock."""
     loss: float | None = None
     """Training loss of the last interval, in bits as fairseq logs it."""
     words_per_second: float | None = None
@@ -63,7 +65,8 @@ class Progress:
         max_epoch, max_update = self.recipe.max_epoch, self.recipe.max_update
         by_epoch = self.epochs_done / max_epoch if max_epoch else 0.0
         by_update = self.update / max_update if max_update else 0.0
-        return min(1.0, max(by_epoch, by_update))
+        by_time = self.seconds / (3600 * self.recipe.hours) if self.recipe.hours else 0.0
+        return min(1.0, max(by_epoch, by_update, by_time))
 
     def _read_record(self, subset: str, record: dict[str, Any]) -> None:
         numbers = {key: number for key, value in record.items() if (number := _number(value)) is not None}
@@ -71,6 +74,7 @@ class Progress:
         if subset == "train_inner":
             self.epochs_done = numbers.get("update", self.epochs_done)
             self.update = int(numbers.get("num_updates", self.update))
+            self.seconds = numbers.get("wall", self.seconds)
             self.loss = numbers.get("loss", self.loss)
             self.words_per_second = numbers.get("wps", self.words_per_second)
         elif subset == "train":

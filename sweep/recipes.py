@@ -80,6 +80,16 @@ class Recipe:
         """Where the training ends at the latest, in updates."""
         return self.number("--max-update")
 
+    @property
+    def hours(self) -> float | None:
+        """Where the training ends at the latest, in hours."""
+        text = self.value("--stop-time-hours")
+        if text is None:
+            return None
+        if not re.fullmatch(r"[0-9.]+", text) or text.count(".") > 1 or not text.strip("."):
+            raise UserError(f"recipe '{self.name}': --stop-time-hours {text!r} is not a number")
+        return float(text)
+
 
 def known() -> list[str]:
     """Names of the recipes that come with the project."""

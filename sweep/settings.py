@@ -57,6 +57,7 @@ Every setting is a flag or an environment variable (the flag wins)."""
 PRETRAIN_EXAMPLES = """\
 examples:
   ./pretrain.sh --data data/fr/bin --out pretrained/fr --tokens 50M
+  ./pretrain.sh --data data/fr/bin --out pretrained/fr --hours 1.5
   DATA=data/fr/bin OUT=pretrained/fr TOKENS=2e8 ./pretrain.sh -- --lr 5e-4"""
 
 
@@ -97,8 +98,10 @@ class PretrainSettings(Settings):
     seed: int
     start: Path | None
     """Checkpoint whose weights it starts from; None for random weights."""
-    tokens: int | None
-    """Budget in tokens seen; None where --max-update is given instead."""
+    tokens: int | None = None
+    """Budget in tokens seen."""
+    hours: float | None = None
+    """Budget in time; where neither is given, --max-update is."""
 
 
 def train_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSettings:
@@ -140,6 +143,7 @@ def pretrain_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Pretra
     add("data", None, "folder of binarized text (required)")
     add("out", None, "folder of the run, for example pretrained/NAME (required)")
     add("tokens", None, "tokens to see in all, for example 50M; rounded up to whole updates")
+    add("hours", None, "time to train instead, for example 1.5; the learning rate follows the clock")
     add("start", None, "checkpoint to start from, for example of fairseq_plugin.warm_start (default: random)")
     add("seed", "1", "random seed")
     add("recipe", "pretrain", "hyper-parameters: a name in sweep/recipes/ or a file of flags, one a line")
@@ -151,6 +155,7 @@ def pretrain_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Pretra
         seed=_integer("--seed", options.seed, minimum=0, maximum=MAX_SEED),
         start=Path(options.start) if options.start else None,
         tokens=tokens,
+        hours=None if options.hours is None else _hours(options.hours),
     )
 
 
@@ -305,6 +310,12 @@ def _integer(flag: str, text: str, minimum: int, maximum: int | None = None) -> 
     ):
         raise UserError(f"{flag} {text!r}: not a whole number {limits}")
     return int(text)
+
+
+def _hours(text: str) -> float:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) or not float(text):
+        raise UserError(f"--hours {text!r}: not a positive number; write 1.5 for an hour and a half")
+    return float(text)
 
 
 def _name(flag: str, text: str) -> str:

@@ -34,6 +34,8 @@ def settings(tmp_path_factory):
         output=root / "output",
         machine=Machine(gpus=(), threads=1),
         sizes=TINY,
+        causal_sizes=TINY,
+        causal_blocks=2,
         rounds=1,
         updates=5,
         warm_up=1,

@@ -8,7 +8,18 @@ from itertools import chain
 
 import pytest
 
-from benchmarks import binarize, classify, finetune, floor, flops, masked_lm, profiler, sample, sweep_runs
+from benchmarks import (
+    binarize,
+    causal,
+    classify,
+    finetune,
+    floor,
+    flops,
+    masked_lm,
+    profiler,
+    sample,
+    sweep_runs,
+)
 from benchmarks import report as reports
 from benchmarks.measure import compare, execute
 from benchmarks.sentences import fairseq_batches, read_sentences, read_sizes
@@ -66,6 +77,19 @@ def test_masked_lm_tells_its_model_flops(settings, monkeypatch):
         assert row["share_of_matrix_rate"] == share
     losses = [row["rounds"][0]["losses"][0] for row in (stock, ours)]
     assert losses[0] == pytest.approx(losses[1], abs=0.1)
+
+
+def test_left_to_right_trains_on_what_the_plain_loop_does(settings, tmp_path):
+    contenders = causal.finetune_contenders(settings)
+    plain = run(contenders, "plain PyTorch, fp32", settings, tmp_path)
+    ours = run(contenders, "ours", settings, tmp_path)
+    assert plain["tokens"] == ours["tokens"] == tokens_of_updates(settings)
+    for losses in (plain["losses"], [loss * math.log(2) for loss in ours["losses"]]):
+        assert 0.2 < losses[0] < 2.5  # of two classes, from random weights
+    contenders = causal.pretrain_contenders(settings)
+    plain = run(contenders, "plain PyTorch, bf16", settings, tmp_path)
+    ours = run(contenders, "ours", settings, tmp_path)
+    assert plain["tokens"] == ours["tokens"] == [2 * 16] * 2
 
 
 def test_the_floor_adds_products_and_memory_traffic(settings):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tiny_runs import make_data, make_run
+from tiny_runs import make_causal_run, make_data, make_run
 
 from common.errors import UserError
 from eval import SentenceClassifier
@@ -54,6 +54,21 @@ def test_logits_equal_the_trainers_validation(house):
     ours = SentenceClassifier.from_run(house.run, max_tokens=50).probabilities(house.texts)
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
     assert ours.std(axis=0).min() > 1e-4  # the answers differ, so their order is tested
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+@pytest.mark.parametrize("arch", ["causal_lm_small", "causal_roberta_small"])
+def test_left_to_right_classifiers_too(house, tmp_path, arch, pooling):
+    trainer = make_causal_run(house.data, tmp_path / "run", arch, "--pooling", pooling)
+    _, batch = rows_of(trainer)
+    trainer.model.eval()
+    head = "sentence_classification_head"
+    with torch.no_grad():
+        logits, _ = trainer.model(**batch["net_input"], features_only=True, classification_head_name=head)
+    theirs = torch.softmax(logits, -1)[np.argsort(batch["id"].numpy())].numpy()
+    ours = SentenceClassifier.from_run(tmp_path / "run", max_tokens=50).probabilities(house.texts)
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    assert ours.std(axis=0).min() > 1e-4
 
 
 def test_predictions_are_named_and_in_order(house):

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from tiny_runs import make_data, make_run
+from tiny_runs import make_causal_run, make_data, make_run
 
 from eval import SentenceClassifier
 from eval.__main__ import main
@@ -96,6 +96,23 @@ def test_command(house, tmp_path, capsys):
     assert "&lt;b&gt;livre" in html
     assert "<b>livre" not in html
     assert html.rstrip().endswith("</html>")
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+@pytest.mark.parametrize("arch", ["causal_lm_small", "causal_roberta_small"])
+def test_left_to_right(house, tmp_path, arch, pooling):
+    make_causal_run(house.data, tmp_path / "run", arch, "--pooling", pooling)
+    classifier = SentenceClassifier.from_run(tmp_path / "run")
+    row = classifier.encode(["un livre magnifique , mais long"])[0]
+    tokens, embeddings, baseline = parts(classifier.network, row)
+    logits = classifier.network.logits([row])[0]
+    with torch.no_grad():
+        ours = log_odds(classifier.network, embeddings, tokens)[0]
+        empty = log_odds(classifier.network, baseline, tokens)[0]
+    assert ours.numpy() == pytest.approx([logits[0] - logits[1], logits[1] - logits[0]], abs=1e-5)
+    k = int(ours.argmax())
+    gain = float(ours[k] - empty[k])
+    assert float(attribute(classifier.network, row).sum()) == pytest.approx(gain, abs=1e-2)
 
 
 def test_pairs(tmp_path):

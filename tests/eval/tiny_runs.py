@@ -97,6 +97,11 @@ def make_run(data, run, *flags, seed=1, status="finished", updates=0):
     return trainer
 
 
+def make_causal_run(data, run, arch, *flags):
+    """A left-to-right classifier; `flags` may choose its pooling."""
+    return make_run(data, run, "--arch", arch, "--init-token", "2", *flags, updates=2)
+
+
 def write_manifest(run, data, seed=1, status="finished", init="random"):
     content = {"schema": 1, "status": status, "arm": "fairseq", "init": init, "seed": seed, "recipe": "tiny"}
     manifest.write(run, content | {"command": [], "data": {"path": str(data), "sha256": {}}})

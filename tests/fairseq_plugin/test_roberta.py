@@ -107,6 +107,24 @@ def test_logits_and_gradients_equal_stock(pair, lengths):
         )
 
 
+@pytest.mark.parametrize("changes", [{}, {"encoder_normalize_before": True}], ids=["post-norm", "pre-norm"])
+def test_mean_pooling_is_the_head_on_the_mean_of_stock_features(changes):
+    stock, ours = build(RobertaModel, **changes), build(pooling="mean", **changes)
+    ours.load_state_dict(stock.state_dict())
+    tokens = sentences()
+    features, _ = stock(tokens, features_only=True)
+    means = [row[:length].mean(0) for row, length in zip(features, LENGTHS, strict=True)]
+    theirs = stock.classification_heads[HEAD](torch.stack(means).unsqueeze(1))
+    for flags in ({}, {"return_all_hiddens": True}):
+        logits, _ = ours(tokens, features_only=True, classification_head_name=HEAD, **flags)
+        torch.testing.assert_close(logits, theirs, **TOLERANCE)
+
+
+def test_mean_pooling_is_not_for_the_padded_encoder():
+    with pytest.raises(UserError, match="--pooling mean needs --encoder packed"):
+        build(pooling="mean", encoder_kind="padded")
+
+
 @pytest.mark.parametrize("lengths", [LENGTHS, (9, 9, 9)], ids=["padded batch", "no padding"])
 def test_features_hidden_states_and_lm_scores_equal_stock(pair, lengths):
     stock, ours = pair

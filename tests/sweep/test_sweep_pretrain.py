@@ -7,6 +7,7 @@ import pytest
 from common.errors import UserError
 from sweep import pretrain, recipes
 from sweep.__main__ import main
+from sweep.progress import Progress
 from sweep.recipes import Recipe
 
 WORDS = ("--batch-size", "16", "--update-freq", "2", "--tokens-per-sample", "256")
@@ -43,6 +44,18 @@ def test_a_budget_that_cannot_be(words, tokens, said):
 def test_a_length_in_updates_is_left_alone():
     recipe = Recipe("r", (*WORDS, "--max-update", "5"))
     assert pretrain.with_budget(recipe, None) is recipe
+
+
+def test_a_budget_in_hours_changes_the_schedule():
+    words = (*WORDS, "--lr-scheduler", "polynomial_decay", "--lr", "1e-3")
+    recipe = pretrain.with_budget(Recipe("r", words), None, 1.5)
+    assert recipe.value("--lr-scheduler") == "time_budget"
+    assert (recipe.hours, recipe.value("--lr"), recipe.max_update) == (1.5, "1e-3", None)
+    assert Progress(recipe, seconds=2700).fraction() == 0.5
+    with pytest.raises(UserError, match="leave --warmup-updates out"):
+        pretrain.with_budget(Recipe("r", (*words, "--warmup-updates", "5")), None, 1.5)
+    with pytest.raises(UserError, match="length of the training once"):
+        pretrain.with_budget(Recipe("r", words), 100, 1.5)
 
 
 def test_the_recipe_of_the_project_takes_a_budget():

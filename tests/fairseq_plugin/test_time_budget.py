@@ -1,0 +1,66 @@
+"""The schedule that follows the clock."""
+
+import shlex
+
+import pytest
+from data_folders import write_data
+from training import FAST, INPUT, OURS, SIZES, build_trainer, losses_of
+
+from common.errors import UserError
+from fairseq_plugin import time_budget
+
+STEPS = shlex.split("--batch-size 8 --lr 1e-3 --cpu --seed 1 --num-workers 0 --no-progress-bar")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that is set by hand, in seconds."""
+    now = [100.0]
+    monkeypatch.setattr(time_budget.time, "monotonic", lambda: now[0])
+    return now
+
+
+def trainer_of(tmp_path, *flags):
+    data = write_data(tmp_path / "data") if not (tmp_path / "data").exists() else tmp_path / "data"
+    schedule = ["--lr-scheduler", "time_budget", *flags]
+    return build_trainer([data, *OURS, *INPUT, *SIZES, *FAST, *STEPS, *schedule])[1]
+
+
+def test_the_rate_rises_and_falls_with_the_time(tmp_path, clock):
+    trainer = trainer_of(tmp_path, "--stop-time-hours", "1", "--warmup-share", "0.1")
+    schedule = trainer.lr_scheduler
+    assert trainer.get_lr() == 0
+    for seconds, rate in ((180, 5e-4), (360, 1e-3), (1980, 5e-4), (3600, 0.0), (9999, 0.0)):
+        clock[0] = 100.0 + seconds
+        assert schedule.step_update(1) == pytest.approx(rate)
+
+
+def test_time_before_an_interruption_counts(tmp_path, clock):
+    first = trainer_of(tmp_path, "--stop-time-hours", "1").lr_scheduler
+    clock[0] += 1800
+    state = first.state_dict()
+    clock[0] += 10_000  # nothing runs
+    second = trainer_of(tmp_path, "--stop-time-hours", "1").lr_scheduler
+    second.load_state_dict(state)
+    assert second.seconds == pytest.approx(1800)
+    assert second.step_update(1) == pytest.approx(first.factor(0.5) * 1e-3)
+
+
+def test_training_steps_it(tmp_path, clock):
+    trainer = trainer_of(tmp_path, "--stop-time-hours", "1")
+    losses_of(trainer, 1)
+    clock[0] += 1800
+    losses_of(trainer, 2)
+    assert trainer.get_lr() == pytest.approx(1e-3 * 0.5 / 0.94)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "needs --stop-time-hours"),
+        (["--stop-time-hours", "1", "--warmup-share", "1"], "--warmup-share 1.0: not a share"),
+    ],
+)
+def test_what_cannot_be(tmp_path, flags, said):
+    with pytest.raises(UserError, match=said):
+        trainer_of(tmp_path, *flags).get_lr()
