@@ -5,7 +5,8 @@ Importing the package registers the task `sentence_classification`, the criteria
 `causal_roberta_small` and `causal_lm_small`, the optimizer `fused_adam` and the schedule `time_budget`;
 lets fairseq read its own checkpoints without executing code from them, and weights in safetensors; checks
 the checkpoint that a run starts from before its first update; refuses flags of precision that fairseq would
-crash on; stops fairseq's loading threads before the process ends; and turns a user's mistake into one line.
+crash on; lets a CPU have several processes for a run; stops fairseq's loading threads before the process
+ends; and turns a user's mistake into one line.
 """
 
 import logging
@@ -23,6 +24,7 @@ from . import (  # noqa: E402
     causal_lm,
     checkpoints,
     criterion,
+    distributed,
     half_weights,
     initialisation,
     loading,
@@ -39,6 +41,7 @@ __all__ = [
     "causal_lm",
     "checkpoints",
     "criterion",
+    "distributed",
     "half_weights",
     "initialisation",
     "loading",
@@ -58,3 +61,4 @@ half_weights.let_fairseq_read()
 initialisation.check_before_training()
 precision.check_before_training()
 loading.stop_at_exit()
+distributed.adapt()

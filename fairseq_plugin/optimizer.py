@@ -30,6 +30,8 @@ from torch import Tensor
 
 from common.errors import UserError
 
+from . import distributed
+
 LARGE = 1 << 23
 """Elements of a gradient whose memory malloc would give back and map anew, page by page, at each update."""
 
@@ -52,7 +54,7 @@ class FairseqFusedAdam(FairseqOptimizer):
         super().__init__(cfg)
         params = list(params)
         for parameter in params:
-            parameter.takes_rows = parameter.device.type == "cpu" and not distributed()
+            parameter.takes_rows = parameter.device.type == "cpu" and not distributed.active()
         self._optimizer = FusedAdam(params, **self.optimizer_config)
 
     @property
@@ -149,11 +151,6 @@ class FusedAdam(torch.optim.AdamW):
         """The number t of the coming update (parameters of a group are updated together)."""
         steps = [self.state[p]["step"] for p in group["params"] if "step" in self.state.get(p, ())]
         return 1 + int(max(steps, default=0))
-
-
-def distributed() -> bool:
-    """Whether gradients are exchanged between processes, which takes them dense."""
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def parse_betas(betas: Any) -> tuple[float, float]:

@@ -18,6 +18,8 @@ from fairseq.trainer import Trainer
 
 from common.errors import UserError
 
+from .distributed import of_first
+
 logger = logging.getLogger(__name__)
 CHOICES = ("auto", "fp32", "bf16")
 
@@ -33,7 +35,7 @@ def resolve(precision: str, device: torch.device) -> str:
     """`auto` becomes `bf16` where that is fast, else `fp32`; the log says which."""
     why = "as asked"
     if precision == "auto":
-        fast, why = bf16_is_fast(device)
+        fast, why = of_first(bf16_is_fast(device))
         precision = "bf16" if fast else "fp32"
     # The sweep reads this line (sweep/progress.py) and writes it into the manifest.
     logger.info("precision: %s (%s)", precision, why)

@@ -17,6 +17,8 @@ from omegaconf import II
 
 from common.errors import UserError
 
+from .distributed import of_first
+
 
 @dataclass
 class TimeBudgetConfig(FairseqDataclass):
@@ -54,8 +56,8 @@ class TimeBudget(FairseqLRScheduler):
         return share / warm_up if share < warm_up else max(0.0, 1 - share) / (1 - warm_up)
 
     def step_update(self, num_updates: int) -> float:
-        """Set the learning rate of the next update."""
-        share = self.seconds / (3600 * self.cfg.stop_time_hours)
+        """Set the learning rate of the next update, by the clock of the first worker."""
+        share = of_first(self.seconds) / (3600 * self.cfg.stop_time_hours)
         self.optimizer.set_lr(self.cfg.lr[0] * self.factor(share))
         return self.optimizer.get_lr()
 

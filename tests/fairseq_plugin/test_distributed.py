@@ -1,0 +1,198 @@
+"""Two workers against one process with twice the --update-freq; failures of a worker."""
+
+import functools
+import shlex
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from data_folders import write_data
+from fairseq_cli import train
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from training import FAST, INPUT, OURS, ROOT, SIZES, STEPS, configuration, fairseq_train
+from workers import fail, train_all, train_and_validate
+
+from common.errors import UserError
+from fairseq_plugin.distributed import call_main
+
+NO_DROPOUT = shlex.split("--dropout 0 --attention-dropout 0")
+CLASSIFY = [*OURS, *INPUT, *STEPS, *SIZES, *NO_DROPOUT, *FAST, "--clip-norm", "0.5"]
+MASKED = shlex.split(
+    "--task masked_lm --criterion fast_masked_lm --arch roberta_small --tokens-per-sample 32 "
+    "--max-positions 32 --sample-break-mode none"
+)
+MASKED = [*MASKED, *STEPS, *SIZES, *NO_DROPOUT, *FAST]
+RUN = shlex.split(
+    "--valid-subset valid,test --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric "
+    "--no-epoch-checkpoints"
+)
+TWO = shlex.split("--distributed-world-size 2")
+UPDATES = 8
+# Name -> part of the data, flags, --update-freq of two workers, tolerance of losses (bits) and weights.
+# Sums are in another order: in fp32 that shows in the sixth digit. bf16 has eight bits, the last of which
+# then rounds the other way here and there.
+TRAININGS = {
+    "classification": (".", CLASSIFY, 1, 2e-5),
+    "groups with a filler": (".", CLASSIFY, 2, 2e-5),
+    "masked lm": ("input0", MASKED, 1, 2e-5),
+    "masked lm in bf16": ("input0", [*MASKED, "--precision", "bf16"], 1, 5e-3),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """7 batches of training and 3 of validation: no multiple of the workers, and the last ones not full."""
+    folder = tmp_path_factory.mktemp("data")
+    return write_data(folder, sizes={"train": 53, "valid": 21, "test": 16}, longest=28)
+
+
+@pytest.fixture(scope="module")
+def words_of_run(data):
+    def words(folder, *more):
+        folders = ["--save-dir", folder, "--tensorboard-logdir", folder / "tensorboard"]
+        return [data, *CLASSIFY, *RUN, *folders, *more]
+
+    return words
+
+
+@pytest.fixture(scope="module")
+def folder(data, words_of_run, tmp_path_factory):
+    """What two workers leave: rank0.pt and rank1.pt of all trainings, and a run of one epoch."""
+    folder = tmp_path_factory.mktemp("workers")
+    trainings = {
+        name: ([data / part, *words, *TWO, "--ddp-backend", "legacy_ddp", "--update-freq", every], UPDATES)
+        for name, (part, words, every, _) in TRAININGS.items()
+    }
+    cfg = configuration(words_of_run(folder / "run", *TWO, "--max-epoch", 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        call_main(cfg, train_all, trainings=trainings, folder=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def of_workers(folder):
+    return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+@pytest.fixture(scope="module")
+def of_one(data):
+    """The same trainings in one process, which takes the batches of both."""
+
+    @functools.cache
+    def results(name):
+        part, words, every, _ = TRAININGS[name]
+        return train_and_validate([data / part, *words, "--update-freq", 2 * every], UPDATES)
+
+    return results
+
+
+def without_loss(summary):
+    return {name: number for name, number in summary.items() if name != "loss"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRAININGS)
+def test_two_workers_make_the_updates_of_one_process(name, of_workers, of_one):
+    first, second = (results[name] for results in of_workers)
+    alone, tolerance = of_one(name), TRAININGS[name][-1]
+    assert [step["loss"] for step in first["log"]] == pytest.approx(
+        [step["loss"] for step in alone["log"]], abs=tolerance
+    )
+    assert first["valid"]["loss"] == pytest.approx(alone["valid"]["loss"], abs=tolerance)
+    for key, weight in alone["weights"].items():
+        torch.testing.assert_close(first["weights"][key], weight, rtol=0, atol=tolerance)
+        assert torch.equal(first["weights"][key], second["weights"][key]), key
+
+    # What is counted (sentences, tokens, cells of the confusion matrix) is exact: every sentence once.
+    assert [without_loss(step) for step in first["log"]] == [without_loss(step) for step in alone["log"]]
+    assert without_loss(first["valid"]) == without_loss(alone["valid"])
+    assert first["valid"] == second["valid"]
+
+
+@pytest.mark.slow
+def test_what_workers_draw_and_what_they_agree_on(of_workers, of_one):
+    first, second = (results["classification"]["random"] for results in of_workers)
+    assert torch.equal(first, of_one("classification")["random"])
+    assert not torch.equal(first, second)
+    assert [results["of_first"] for results in of_workers] == ["seen by 0"] * 2
+
+
+@pytest.mark.slow
+def test_torchrun_goes_on_with_the_run_and_logs_once(folder, words_of_run, tmp_path):
+    two, alone = folder / "run", tmp_path / "alone"
+    result = fairseq_train(*words_of_run(alone, "--max-epoch", 2, "--update-freq", 2))
+    assert result.returncode == 0, result.stderr
+    launcher = "-m torch.distributed.run --standalone --nproc-per-node 2 -m fairseq_cli.train"
+    words = [*words_of_run(two, "--max-epoch", 2), "--user-dir", ROOT / "fairseq_plugin"]
+    command = [sys.executable, *shlex.split(launcher), *map(str, words)]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("Loaded checkpoint") == 1
+    assert result.stdout.count("begin validation on") == 2  # subsets, not workers
+
+    for subset in ("train", "valid", "test"):
+        assert scalars(two / "tensorboard" / subset) == scalars(alone / "tensorboard" / subset)
+    ours, theirs = (torch.load(run / "checkpoint_last.pt", weights_only=True) for run in (two, alone))
+    assert ours["extra_state"]["best"] == theirs["extra_state"]["best"]
+    for name, weight in theirs["model"].items():
+        torch.testing.assert_close(ours["model"][name], weight, rtol=0, atol=2e-5)
+
+
+def scalars(folder):
+    """(step, value) of what is counted, after each epoch."""
+    accumulator = EventAccumulator(str(folder)).Reload()
+    names = ("accuracy", "macro_f1", "mcc")
+    return {name: [(event.step, event.value) for event in accumulator.Scalars(name)] for name in names}
+
+
+@pytest.fixture
+def fails(monkeypatch, capfd):
+    """What the parent raises, and the lines that all processes write."""
+    # To import fairseq anew takes seconds of each worker; none of these comes to train.
+    fork = functools.partial(torch.multiprocessing.start_processes, start_method="fork")
+    monkeypatch.setattr(torch.multiprocessing, "spawn", fork)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    def run(words, main, **kwargs):
+        start = time.monotonic()
+        with pytest.raises((UserError, SystemExit)) as raised:
+            call_main(configuration([*words, *TWO]), main, **kwargs)
+        assert time.monotonic() - start < 60  # not the half hour that gloo waits
+        return raised.value, capfd.readouterr().err.splitlines()
+
+    return run
+
+
+@pytest.mark.slow
+def test_a_mistake_that_all_workers_meet_is_said_once(fails, words_of_run, tmp_path):
+    words = [tmp_path / "missing", *words_of_run(tmp_path / "run")[1:]]
+    raised, lines = fails(words, train.main)
+    assert (type(raised), raised.code) == (SystemExit, 1)
+    assert sum("missing" in line for line in lines) == 1
+    assert lines[-1].startswith(f"error: {tmp_path / 'missing'}")
+    assert not any("Traceback" in line for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["mistake", "defect", "killed"])
+def test_one_worker_that_fails_ends_all(how, fails, data):
+    raised, lines = fails([data, *CLASSIFY], fail, how=how)
+    tracebacks = sum("Traceback" in line for line in lines)
+    if how == "killed":
+        assert "worker 1 of 2 was ended by SIGKILL" in str(raised)
+        assert tracebacks == 0
+    else:
+        assert raised.code == 1
+        assert {"mistake": "error: the disk is full", "defect": "RuntimeError: a defect"}[how] in lines
+        assert tracebacks == (how == "defect")
+
+
+def test_more_workers_than_gpus(data, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    words = [word for word in CLASSIFY if word != "--cpu"]
+    with pytest.raises(UserError, match="world size is 2 but have 1 available devices; or train"):
+        call_main(configuration([data, *words, *TWO]), train.main)

@@ -1,0 +1,60 @@
+"""What the workers of a test do: several trainings in one start, or a failure."""
+
+import os
+import signal
+import time
+
+import torch
+from fairseq.data.iterators import GroupedIterator
+from fairseq.logging import metrics
+from fairseq_cli import train
+from training import build_trainer
+
+from common.errors import UserError
+from fairseq_plugin.distributed import of_first
+
+
+def train_and_validate(arguments, updates):
+    """Loss (bits) and counts of each of the first updates, the weights then, and the same on valid."""
+    task, trainer = build_trainer(arguments)
+    log, epoch = [], 1
+    trainer.begin_epoch(1)
+    while len(log) < updates:
+        batches = trainer.get_train_iterator(epoch=epoch, load_dataset=epoch == 1).next_epoch_itr()
+        for samples in GroupedIterator(batches, trainer.cfg.optimization.update_freq[0]):
+            with metrics.aggregate(new_root=True) as meters:
+                trainer.train_step(samples)
+            log.append(summary(meters))
+        epoch += 1
+    random = torch.rand(4)
+    task.load_dataset("valid")
+    with metrics.aggregate(new_root=True) as meters:
+        for sample in trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False):
+            trainer.valid_step(sample)
+    weights = {name: weight.clone() for name, weight in trainer.get_model().state_dict().items()}
+    return {"log": log, "valid": summary(meters), "weights": weights, "random": random}
+
+
+def summary(meters):
+    """The loss and, as counts, sentences, tokens and the cells of the confusion matrix."""
+    cells = {name: meters[name].sum for name in meters if name.startswith("_gold")}
+    numbers = {"loss": meters["loss"].avg, "sentences": meters["bsz"].sum, "tokens": meters["wpb"].sum}
+    return {name: float(number) for name, number in (numbers | cells).items()}
+
+
+def train_all(cfg, trainings, folder):
+    """Each of the trainings, name -> (arguments, updates), for FOLDER/rank<i>.pt; then that of `cfg`."""
+    results = {name: train_and_validate(*training) for name, training in trainings.items()}
+    rank = torch.distributed.get_rank()
+    torch.save({**results, "of_first": of_first(f"seen by {rank}")}, folder / f"rank{rank}.pt")
+    train.main(cfg)
+
+
+def fail(cfg, how):
+    """The second worker fails while the first waits for it."""
+    if torch.distributed.get_rank() == 0:
+        torch.distributed.all_reduce(torch.zeros(1))
+        time.sleep(60)
+    if how == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise {"mistake": UserError("the disk is full"), "defect": RuntimeError("a defect")}[how]
