@@ -28,12 +28,13 @@ COUNTED = ("--total-num-update", "--warmup-updates", "--end-learning-rate", "--p
 def pretrain(settings: PretrainSettings, trainer: Sequence[str] = command.TRAINER) -> int:
     """The run, from checks to OUT/model.pt; the exit code. Raises `UserError` before it starts."""
     inputs.require_fairseq()
-    recipe = with_budget(recipes.load(settings.recipe, settings.passthrough), settings.tokens, settings.hours)
+    recipe = recipes.load(settings.recipe, (*settings.passthrough, *shared_by(settings.processes)))
+    recipe = with_budget(recipe, settings.tokens, settings.hours)
     files = inputs.masked_lm_files(settings.data, ["train", *recipe.valid_subsets])
     if settings.start is not None:
         inputs.require_checkpoint(settings.start, "--start")
     inputs.require_writable(settings.out)
-    machine = record.machine(settings.device)
+    machine = record.machine(settings.device, processes=settings.processes)
     identity = {
         "data": inputs.fingerprint_data(settings.data, files),
         "checkpoint": inputs.fingerprint_checkpoint(settings.start),
@@ -62,6 +63,11 @@ def pretrain(settings: PretrainSettings, trainer: Sequence[str] = command.TRAINE
         )
         outcomes = runner.run([job] if job.planned.state is not State.FINISHED else [])
     return report.summary([job], outcomes, recipe)
+
+
+def shared_by(processes: int) -> tuple[str, ...]:
+    """Flags of fairseq for a run on several processes."""
+    return ("--distributed-world-size", str(processes)) if processes > 1 else ()
 
 
 def with_budget(recipe: Recipe, tokens: int | None, hours: float | None = None) -> Recipe:
@@ -115,14 +121,16 @@ def for_tokens(recipe: Recipe, tokens: int) -> Recipe:
 
 
 def tokens_per_update(recipe: Recipe) -> int:
-    """Tokens of a full batch; the last batch of an epoch may be smaller."""
+    """Tokens of an update with full batches, of all processes; the last of an epoch may be smaller."""
     factors = {flag: recipe.number(flag) for flag in ("--batch-size", "--tokens-per-sample")}
     for flag, value in factors.items():
         if not value:
             raise UserError(
                 f"recipe '{recipe.name}': --tokens needs {flag}; add it, or give --max-update instead"
             )
-    return math.prod(factors.values()) * (recipe.number("--update-freq") or 1)
+    for flag in ("--update-freq", "--distributed-world-size"):
+        factors[flag] = recipe.number(flag) or 1
+    return math.prod(factors.values())
 
 
 def export(folder: Path, data: Path) -> None:

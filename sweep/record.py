@@ -28,11 +28,13 @@ RUN_BYTES = 3 << 30
 
 @dataclass(frozen=True)
 class Machine:
-    """Where runs are made: GPUs to use (none for a CPU run), threads of each run, runs at a time."""
+    """Where runs are made: GPUs to use (none for a CPU run), threads of each process, runs at a time."""
 
     gpus: tuple[str, ...]
     threads: int
     slots: int = 1
+    processes: int = 1
+    """Of each run, which has a GPU for each or shares the threads of a CPU out."""
 
     @property
     def cpu(self) -> bool:
@@ -40,31 +42,37 @@ class Machine:
         return not self.gpus
 
     def visible_gpu(self, slot: int) -> str:
-        """CUDA_VISIBLE_DEVICES of the run in a slot: one GPU, because two would double the batch."""
+        """CUDA_VISIBLE_DEVICES of the run in a slot: a GPU for each process; more would enlarge the batch."""
         if self.cpu:
             return ""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         names = visible if visible != [""] else [str(i) for i in range(len(self.gpus))]
-        return names[slot % len(self.gpus)]
+        first = slot * self.processes
+        return ",".join(names[(first + i) % len(self.gpus)] for i in range(self.processes))
 
 
-def machine(device: str, jobs: int | None = 1, runs: int = 1) -> Machine:
+def machine(device: str, jobs: int | None = 1, runs: int = 1, processes: int = 1) -> Machine:
     """Look at this machine for `runs` runs, `jobs` at a time; None leaves that to the machine.
 
     Then a GPU gets one run, and a CPU one for each core, as its memory allows: two runs of one thread
     got some 1.4 times as far on two cores as one run of two, whose threads wait for each other.
 
-    Raises `UserError` where `device` is cuda and there is none.
+    Raises `UserError` where `device` is cuda and there is none, or fewer GPUs than processes of a run.
     """
     gpus = () if device == "cpu" else _gpus()
     if device == "cuda" and not gpus:
         raise UserError("--device cuda: PyTorch sees no GPU here; check nvidia-smi, or take --device cpu")
+    if gpus and processes > len(gpus):
+        raise UserError(
+            f"--processes {processes}: PyTorch sees {len(gpus)} GPU(s), and each needs one; "
+            "lower it, or take --device cpu"
+        )
     words = os.environ.get("OMP_NUM_THREADS", "")
     threads = int(words) if words.isdigit() else 0
     if jobs is None:
         jobs = len(gpus) or min(_cores() // max(1, threads), _memory_bytes() // RUN_BYTES)
     slots = max(1, min(jobs, runs))
-    return Machine(gpus, threads or max(1, _cores() // slots), slots)
+    return Machine(gpus, threads or max(1, _cores() // (slots * processes)), slots, processes)
 
 
 def static(where: Machine, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:

@@ -102,6 +102,8 @@ class PretrainSettings(Settings):
     """Budget in tokens seen."""
     hours: float | None = None
     """Budget in time; where neither is given, --max-update is."""
+    processes: int = 1
+    """That share each update."""
 
 
 def train_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSettings:
@@ -144,6 +146,7 @@ def pretrain_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Pretra
     add("out", None, "folder of the run, for example pretrained/NAME (required)")
     add("tokens", None, "tokens to see in all, for example 50M; rounded up to whole updates")
     add("hours", None, "time to train instead, for example 1.5; the learning rate follows the clock")
+    add("processes", "1", "processes that share each update; the batch is so many times the recipe's")
     add("start", None, "checkpoint to start from, for example of fairseq_plugin.warm_start (default: random)")
     add("seed", "1", "random seed")
     add("recipe", "pretrain", "hyper-parameters: a name in sweep/recipes/ or a file of flags, one a line")
@@ -156,6 +159,7 @@ def pretrain_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Pretra
         start=Path(options.start) if options.start else None,
         tokens=tokens,
         hours=None if options.hours is None else _hours(options.hours),
+        processes=_integer("--processes", options.processes, minimum=1),
     )
 
 

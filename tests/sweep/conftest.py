@@ -35,6 +35,7 @@ def fast(monkeypatch):
         "TOKENS",
         "SEED",
         "GRID",
+        "PROCESSES",
     ):
         monkeypatch.delenv(name, raising=False)
 

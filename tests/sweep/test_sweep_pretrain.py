@@ -5,7 +5,7 @@ import fake_trainer
 import pytest
 
 from common.errors import UserError
-from sweep import pretrain, recipes
+from sweep import pretrain, recipes, record
 from sweep.__main__ import main
 from sweep.progress import Progress
 from sweep.recipes import Recipe
@@ -19,6 +19,10 @@ def test_a_budget_in_tokens_becomes_updates(capsys):
     assert recipe.number("--max-update") == recipe.number("--total-num-update") == 611
     assert recipe.number("--warmup-updates") == 37
     assert "5,000,000 tokens at 8,192 an update: 611 updates (5,005,312 tokens)" in capsys.readouterr().out
+
+
+def test_a_budget_counts_what_all_processes_see():
+    assert pretrain.tokens_per_update(Recipe("r", (*WORDS, *pretrain.shared_by(3)))) == 3 * 16 * 2 * 256
 
 
 def test_warm_up_and_schedule_of_the_recipe_are_kept():
@@ -68,10 +72,10 @@ def run(here, capfd, monkeypatch):
     """Run pretrain.sh's Python with the fake trainer, and weights copied instead of exported."""
     monkeypatch.setattr(pretrain, "export", lambda folder, data: (folder / "model.pt").write_text("weights"))
 
-    def call(*words):
+    def call(*words, settings=()):
         flags = ["--data", "bin/input0", "--out", "pré/fr", "--recipe", "quick.txt", "--device", "cpu"]
         code = main(
-            ["pretrain", *flags, "--", "--max-update", "20", "--valid-subset", "valid", *words],
+            ["pretrain", *flags, *settings, "--", "--max-update", "20", "--valid-subset", "valid", *words],
             trainer=fake_trainer.COMMAND,
         )
         captured = capfd.readouterr()
@@ -96,6 +100,18 @@ def test_one_run_in_its_own_folder(run, here):
     assert "--num-classes" not in content["command"]
     assert (here / "pré/fr/model.pt").is_file()
     assert "nothing to do" in run()[1]
+
+
+def test_processes_share_the_cores_and_are_part_of_the_recipe(run, starts, monkeypatch):
+    monkeypatch.setattr(record, "_cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert run(settings=("--processes", "4"))[0] == 0
+    (start,) = starts("pré/fr")
+    assert "--distributed-world-size 4" in " ".join(start["argv"])
+    assert start["env"]["OMP_NUM_THREADS"] == "2"
+    code, _, error = run()
+    assert code == 1
+    assert "--distributed-world-size 4, now without it" in error
 
 
 def test_a_model_that_cannot_be_written_is_a_failure(run, here, monkeypatch):

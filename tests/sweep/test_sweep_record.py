@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 
 import pytest
@@ -77,3 +78,14 @@ def test_commit():
 def test_outside_a_clone_there_is_no_commit(monkeypatch, tmp_path):
     monkeypatch.setattr(record, "ROOT", tmp_path)
     assert record.static(record.Machine((), 1))["git_commit"] is None
+
+
+def test_processes_of_a_run_share_the_machine(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(record, "_cores", lambda: 8)
+    assert record.machine("cpu", processes=4).threads == 2
+    monkeypatch.setattr(record, "_gpus", lambda: ("A", "B", "C"))
+    assert record.machine("auto", processes=2).visible_gpu(0) == "0,1"
+    with pytest.raises(UserError, match=re.escape("--processes 4: PyTorch sees 3 GPU(s)")):
+        record.machine("auto", processes=4)
