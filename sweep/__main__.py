@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from common.errors import UserError, one_line_errors
 
 from .command import TRAINER
 from .pretrain import pretrain
 from .settings import pretrain_settings, train_settings
+from .slurm_task import train_task
 from .train import train
 
 
@@ -22,6 +24,8 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) ->
         return train(train_settings(rest, os.environ), trainer)
     if command == "pretrain":
         return pretrain(pretrain_settings(rest, os.environ), trainer)
+    if command == "task" and len(rest) == 1:  # a task of a job array: SLURM starts it
+        return train_task(Path(rest[0]), os.environ)
     raise UserError("use ./train.sh or ./pretrain.sh (python -m sweep train|pretrain)")
 
 

@@ -29,6 +29,8 @@ class State(enum.Enum):
     NEW = "new"
     RESUME = "resume"
     FINISHED = "finished"
+    QUEUED = "queued"
+    """It waits or runs on a cluster."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,17 @@ class Planned:
     progress: Progress
 
     @property
+    def to_train(self) -> bool:
+        """Whether a training is to be started for it."""
+        return self.state in (State.NEW, State.RESUME)
+
+    @property
     def intention(self) -> str:
         """What will be done, for the table before the start."""
         if self.state is State.FINISHED:
             return "finished: skipped"
+        if self.state is State.QUEUED:
+            return "in the queue: not submitted again"
         if self.state is State.RESUME:
             saved = self.progress.saved
             return f"resume after epoch {saved[0]}, update {saved[1]}" if saved else "resume"

@@ -34,7 +34,7 @@ def dry_run(jobs: Sequence[Job], machine: Machine) -> int:
     variables = " ".join(f"{name}={value}" for name, value in environment(machine.threads).items())
     print(f"export {variables}")
     for job in jobs:
-        if job.planned.state is not State.FINISHED:
+        if job.planned.to_train:
             print(f"\n# {job.planned.run.name}\n{shlex.join(job.shown)}")
     return 0
 
@@ -52,7 +52,7 @@ def summary(jobs: Sequence[Job], outcomes: Sequence[Outcome], recipe: Recipe) ->
         rows.append(
             [
                 *names,
-                "failed" if outcome and outcome.problem else "finished",
+                outcome.status if outcome else "finished",
                 str(progress.epoch),
                 "-" if progress.best is None else f"{progress.best:.4g}",
                 "-" if progress.best_epoch is None else str(progress.best_epoch),
@@ -78,7 +78,10 @@ def _names(runs: Sequence[Run]) -> list[list[str]]:
 
 
 def _failure(outcome: Outcome) -> None:
-    """The end of a failed run's log."""
+    """What is known of a run that is not finished: where it failed, the end of its log."""
+    if outcome.stopped:
+        print(f"\n{outcome.run.name} is not finished: {outcome.problem}. The same command goes on with it.")
+        return
     log = outcome.run.folder / LOG
     print(f"\n{outcome.run.name} failed: {outcome.problem}. The end of {shown_path(log)}:")
     for line in tail(log):

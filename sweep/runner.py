@@ -55,6 +55,15 @@ class Outcome:
     progress: Progress
     seconds: float
     problem: str | None
+    stopped: bool = False
+    """Whether it was ended from outside, so that the same command goes on with it."""
+
+    @property
+    def status(self) -> str:
+        """For the table at the end."""
+        if self.stopped:
+            return "not finished"
+        return "failed" if self.problem else "finished"
 
 
 class Runner:
@@ -196,12 +205,16 @@ class Runner:
 
 
 @contextlib.contextmanager
-def locked(out: Path) -> Iterator[IO[str]]:
-    """Hold the lock of an output folder; raises `UserError` where another sweep has it."""
+def locked(out: Path, *, shared: bool = False, seconds: float | None = None) -> Iterator[IO[str]]:
+    """Hold the lock of an output folder; raises `UserError` where another sweep has it.
+
+    A `shared` lock may be held by several, while nobody has it alone. `seconds` is how long to wait for it
+    (None: LOCK_SECONDS).
+    """
     out.mkdir(parents=True, exist_ok=True)
-    with open(out / LOCK, "a", encoding="utf-8") as lock:
-        deadline = time.monotonic() + LOCK_SECONDS
-        while not _try_lock(lock):
+    with open(out / LOCK, "a+", encoding="utf-8") as lock:
+        deadline = time.monotonic() + (LOCK_SECONDS if seconds is None else seconds)
+        while not _try_lock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 raise UserError(
                     f"{out}: another sweep is writing there; wait until it ends, stop it, "
@@ -211,9 +224,9 @@ def locked(out: Path) -> Iterator[IO[str]]:
         yield lock
 
 
-def _try_lock(lock: IO[str]) -> bool:
+def _try_lock(lock: IO[str], kind: int) -> bool:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

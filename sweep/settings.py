@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -13,9 +12,11 @@ from typing import Any, NoReturn
 
 from common.errors import UserError
 
-from . import grid
+from . import grid, slurm_settings
 from .grid import Grid
 from .shipped import checkpoint_file, shipped_for
+from .slurm_settings import Slurm
+from .values import integer, split_words
 
 DEVICES = ("auto", "cpu", "cuda")
 KNOWN_INITS = ("random", "pretrained")
@@ -42,8 +43,15 @@ examples:
   ./train.sh --data data/books/bin --inits random --grid lr=1e-5,3e-5,1e-4 --dry-run
   GRID="lr=1e-5,1e-4 dropout=0.1,0.3" ./train.sh --data data/books/bin --inits random
   ./train.sh --data data/books/bin --inits random --out runs/lr1e-4 -- --lr 1e-4
+  ./train.sh --data data/books/bin --seeds 1 2 3 4 5 --launcher slurm --partition gpu --time 60 --gpus 1
+  ./train.sh --data data/books/bin --launcher slurm --cpus 2 --slurm "--account=lab --qos=low" --no-wait
 
-OMP_NUM_THREADS, where it is set, is the number of threads of each run instead of cores / JOBS."""
+OMP_NUM_THREADS, where it is set, is the number of threads of each run instead of cores / JOBS.
+
+With --launcher slurm each run that is not finished becomes a task of a job array, on nodes that share this
+folder, OUT and the Python with this machine. The table at the end and the exit code are the same. What a
+cluster took away (scancel, time limit, a node) goes on with the same line; what is in the queue is not
+submitted twice."""
 
 PRETRAIN_DESCRIPTION = """\
 Pre-train a language model with fairseq, masked (roberta_small) or left to right (the recipes
@@ -89,6 +97,8 @@ class TrainSettings(Settings):
     """Runs at a time; None for as many as suit the machine."""
     grid: Grid = field(default_factory=dict)
     """Settings to try, every combination; none for the recipe as it is."""
+    slurm: Slurm | None = None
+    """None: the runs are trained on this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,14 +137,16 @@ def train_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSett
     add("out", "runs", "folder of the runs")
     add("jobs", "auto", "runs at a time, which share the cores; auto: one for each core, or for each GPU")
     add("device", "auto", "auto, cpu or cuda; auto takes a GPU where there is one")
-    options, passthrough = _parse(parser, argv)
+    slurm_settings.add_flags(parser, add)
+    options, passthrough = _parse(parser, slurm_settings.joined(argv))
     return TrainSettings(
+        slurm=slurm_settings.parse(options),
         **_common(options, passthrough),
-        inits=_inits(_words(options.inits), options.pretrained, Path(options.data)),
-        seeds=_seeds(_words(options.seeds)),
+        inits=_inits(split_words(options.inits), options.pretrained, Path(options.data)),
+        seeds=_seeds(split_words(options.seeds)),
         arm=_name("--arm", options.arm),
-        jobs=None if options.jobs == "auto" else _integer("--jobs", options.jobs, minimum=1),
-        grid=grid.parse(_words(options.grid or "")),
+        jobs=None if options.jobs == "auto" else integer("--jobs", options.jobs, minimum=1),
+        grid=grid.parse(split_words(options.grid or "")),
     )
 
 
@@ -155,11 +167,11 @@ def pretrain_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Pretra
     tokens = None if options.tokens is None else parse_count("--tokens", options.tokens)
     return PretrainSettings(
         **_common(options, passthrough),
-        seed=_integer("--seed", options.seed, minimum=0, maximum=MAX_SEED),
+        seed=integer("--seed", options.seed, minimum=0, maximum=MAX_SEED),
         start=Path(options.start) if options.start else None,
         tokens=tokens,
         hours=None if options.hours is None else _hours(options.hours),
-        processes=_integer("--processes", options.processes, minimum=1),
+        processes=integer("--processes", options.processes, minimum=1),
     )
 
 
@@ -250,18 +262,6 @@ def _common(options: argparse.Namespace, passthrough: tuple[str, ...]) -> dict[s
     }
 
 
-def _words(value: str | list[str]) -> list[str]:
-    """Words of a variable (one string, quoted as in a shell) or of a flag (already split)."""
-    if isinstance(value, list):
-        if len(value) > 1:
-            return value
-        value = value[0]
-    try:
-        return shlex.split(value)
-    except ValueError as error:
-        raise UserError(f"{value!r}: {error}; close the quotes") from None
-
-
 def _inits(words: list[str], pretrained: str | None, data: Path) -> dict[str, Path | None]:
     inits: dict[str, Path | None] = {}
     for word in words:
@@ -297,23 +297,12 @@ def _inits(words: list[str], pretrained: str | None, data: Path) -> dict[str, Pa
 
 
 def _seeds(words: list[str]) -> tuple[int, ...]:
-    seeds = tuple(_integer("--seeds", word, minimum=0, maximum=MAX_SEED) for word in words)
+    seeds = tuple(integer("--seeds", word, minimum=0, maximum=MAX_SEED) for word in words)
     if not seeds:
         raise UserError("--seeds is empty; for example: --seeds 1 2 3")
     if len(set(seeds)) < len(seeds):
         raise UserError(f"--seeds {' '.join(words)}: a seed is given twice; each run needs its own")
     return seeds
-
-
-def _integer(flag: str, text: str, minimum: int, maximum: int | None = None) -> int:
-    limits = f"from {minimum}" + (f" to {maximum}" if maximum is not None else "")
-    if (
-        not re.fullmatch(r"[0-9]+", text)
-        or int(text) < minimum
-        or (maximum is not None and int(text) > maximum)
-    ):
-        raise UserError(f"{flag} {text!r}: not a whole number {limits}")
-    return int(text)
 
 
 def _hours(text: str) -> float:

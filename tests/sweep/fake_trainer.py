@@ -81,7 +81,7 @@ def main():
         )
         record("train", epoch=epoch, train_loss="0.6")
         if args.seed == args.hang_seed and epoch == 1:
-            time.sleep(60)
+            time.sleep(600)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,188 @@
+"""Waiting for the tasks of a sweep: the runs as they are trained, then how each ended.
+
+squeue says where a task is, the run's folder on the shared file system how far its training is.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tqdm import tqdm
+
+from common import manifest
+from common.errors import UserError
+
+from . import report, slurm_queue
+from .command import Job
+from .plan import LOG
+from .progress import Follower, Line, duration, read_log, say, validation_words
+from .runner import Outcome
+from .slurm_queue import Entry, Task
+
+QUEUE_SECONDS = 10.0
+"""Between questions to the queue: a controller serves a whole cluster."""
+LOG_SECONDS = 2.0
+"""Between looks at the logs."""
+SETTLE_SECONDS = 60.0
+"""How long another machine may see the old manifest of a run that has ended (NFS: acdirmax)."""
+LOST = Entry("", "no longer in the queue")
+ERRORS = ("FAILED", "OUT_OF_MEMORY")
+
+
+@dataclass
+class Shown:
+    """A run that is being trained: its line on the screen."""
+
+    job: Job
+    line: Line
+    position: int
+    follower: Follower = field(init=False)
+    _bytes: int = field(init=False)
+    """Of the log when it was last looked at."""
+
+    def __post_init__(self) -> None:
+        self._follow()
+        self.follower.skip()
+        self._bytes = self._size()
+
+    def show(self) -> None:
+        """Bring the line up to date."""
+        size = self._size()
+        if size < self._bytes:  # the run began anew
+            self._follow()
+        self._bytes = size
+        self.line.show(self.follower)
+
+    def _size(self) -> int:
+        log = self.job.planned.run.folder / LOG
+        return log.stat().st_size if log.is_file() else 0
+
+    def _follow(self) -> None:
+        self.follower = Follower(self.job.planned.run.folder / LOG, self.job.planned.progress.recipe)
+
+
+def watch(jobs: Mapping[Task, Job], folder: Path) -> list[Outcome]:
+    """Wait until all tasks have ended; how, in the order of their ends.
+
+    `folder` is where their output is. On Ctrl-C the tasks stay in the queue.
+    """
+    watching = _Watch(dict(jobs), folder)
+    try:
+        while watching.waiting:
+            watching.ask()
+            watching.look(QUEUE_SECONDS)
+    except KeyboardInterrupt:
+        names = ",".join(sorted({name for name, _ in jobs}))
+        say(f"The tasks stay in the queue; the same command waits for them, scancel --name={names} ends them")
+        raise
+    finally:
+        watching.close()
+    return watching.outcomes
+
+
+class _Watch:
+    """The tasks that are waited for."""
+
+    def __init__(self, waiting: dict[Task, Job], folder: Path) -> None:
+        self.waiting = waiting
+        self.outcomes: list[Outcome] = []
+        self._folder = folder
+        self._shown: dict[Task, Shown] = {}
+        self._left: dict[Task, float] = {}
+        """When a task was first seen to have left the queue."""
+        self._silent = False
+        self._bar = tqdm(
+            total=len(waiting),
+            position=0,
+            leave=False,
+            dynamic_ncols=True,
+            disable=not sys.stderr.isatty(),
+            bar_format="|{bar:12}| {n_fmt}/{total_fmt} runs  {desc}",
+        )
+
+    def ask(self) -> None:
+        """Ask the queue where each task is."""
+        try:
+            entries = slurm_queue.entries({name for name, _ in self.waiting})
+        except UserError as error:
+            if not self._silent:
+                say(f"{error}; the tasks are waited for nevertheless")
+            self._silent = True
+            return
+        self._silent = False
+        reasons = set()
+        for task, job in list(self.waiting.items()):
+            entry = entries.get(task, LOST)
+            if entry.state == "PENDING":
+                reasons.add(entry.reason)
+            if entry.state == "RUNNING":
+                self._show(task, job)
+            else:
+                self._hide(task)
+            if not (entry.ended or entry is LOST):
+                self._left.pop(task, None)
+            elif outcome := self._outcome(task, job, entry):
+                del self.waiting[task]
+                self.outcomes.append(outcome)
+                _say_end(outcome)
+        self._bar.n = len(self.outcomes)
+        waits = f", others wait ({', '.join(sorted(reasons))})" if reasons else ""
+        self._bar.set_description_str(f"{len(self._shown)} in training{waits}")
+
+    def look(self, seconds: float) -> None:
+        """Show the logs grow for some time."""
+        until = time.monotonic() + seconds
+        while self.waiting and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, LOG_SECONDS))
+            for shown in self._shown.values():
+                shown.show()
+
+    def close(self) -> None:
+        """Clear the screen."""
+        for task in list(self._shown):
+            self._hide(task)
+        self._bar.close()
+
+    def _show(self, task: Task, job: Job) -> None:
+        if task not in self._shown:
+            taken = {shown.position for shown in self._shown.values()}
+            position = next(free for free in range(1, len(taken) + 2) if free not in taken)
+            self._shown[task] = Shown(job, Line(job.planned.run.name, position), position)
+
+    def _hide(self, task: Task) -> None:
+        if shown := self._shown.pop(task, None):
+            shown.show()
+            shown.line.close()
+
+    def _outcome(self, task: Task, job: Job, entry: Entry) -> Outcome | None:
+        """How a task that has left the queue ended; None where its manifest may be on its way."""
+        run = job.planned.run
+        content = manifest.read(run.folder) or {}
+        status = content.get("status")
+        since = self._left.setdefault(task, time.monotonic())
+        done = entry.state == "COMPLETED" or entry is LOST  # so that the manifest should say how it ended
+        if done and status != "finished" and time.monotonic() - since < SETTLE_SECONDS:
+            return None
+        progress = read_log(run.folder / LOG, job.planned.progress.recipe)
+        seconds = content.get("seconds", 0.0)
+        if status == "finished":
+            return Outcome(run, progress, seconds, None)
+        where = f"task {entry.job} " if entry.job else "its task is "
+        said = report.tail(self._folder / f"{entry.job}.out", lines=1)
+        problem = where + entry.state + (f" ({said[0].strip()})" if said else "")
+        stopped = entry.state not in ERRORS or (
+            entry.state == "FAILED" and status in ("interrupted", "running")
+        )
+        return Outcome(run, progress, seconds, problem, stopped)
+
+
+def _say_end(outcome: Outcome) -> None:
+    if outcome.problem is None:
+        ending = "  ".join(["finished", *validation_words(outcome.progress)])
+    else:
+        ending = f"{outcome.status.upper()}: {outcome.problem}"
+    say(f"{outcome.run.name}  {ending}  in {duration(outcome.seconds)}")
