@@ -21,6 +21,7 @@ fairseq has all this for GPUs, where it starts a process for each. Here a CPU ha
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import sys
 import tempfile
@@ -128,6 +129,8 @@ def start(cfg: FairseqConfig, main: Main, kwargs: dict[str, Any]) -> None:
     count = settings.distributed_world_size
     kwargs = {**kwargs, "start_rank": settings.distributed_rank}
     settings.distributed_rank = None  # that is, start_rank and the number of the process
+    # It warns of each worker that it ends beside the failed one, after that one has said why.
+    logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         if on_cpu(cfg):
             # The cores are shared out, unless the user has said otherwise.
