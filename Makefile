@@ -19,7 +19,7 @@ SAMPLE      := data/sample
 SAMPLE_RUNS := data/sample/runs
 
 .DELETE_ON_ERROR:
-.PHONY: help install sweep test test-cuda lint bench
+.PHONY: help install sweep test test-cuda test-slurm lint bench
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,11 +43,14 @@ $(VENV)/installed: setup.py constraints.txt
 sweep: $(VENV)/installed  ## the whole experiment on the embedded sample: six runs, two tables, a figure
 	sweep/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
 
-test: $(VENV)/installed  ## all tests that need no GPU
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda" $(PARALLEL)
+test: $(VENV)/installed  ## all tests that need neither a GPU nor a cluster
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm" $(PARALLEL)
 
 test-cuda: $(VENV)/installed  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m cuda
+
+test-slurm: $(VENV)/installed  ## the launcher on a real SLURM that is set up and torn down (root; Debian: slurm-wlm munge)
+	$(BIN)/python -m pytest -m slurm
 
 lint: $(VENV)/installed  ## ruff
 	$(BIN)/ruff check .

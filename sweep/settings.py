@@ -140,7 +140,7 @@ def train_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSett
     slurm_settings.add_flags(parser, add)
     options, passthrough = _parse(parser, slurm_settings.joined(argv))
     return TrainSettings(
-        slurm=slurm_settings.parse(options),
+        slurm=slurm_settings.parse(options, environ),
         **_common(options, passthrough),
         inits=_inits(split_words(options.inits), options.pretrained, Path(options.data)),
         seeds=_seeds(split_words(options.seeds)),

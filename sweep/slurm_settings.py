@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from common.errors import UserError
@@ -62,12 +62,12 @@ def joined(argv: Sequence[str]) -> list[str]:
     return words
 
 
-def parse(options: argparse.Namespace) -> Slurm | None:
+def parse(options: argparse.Namespace, environ: Mapping[str, str]) -> Slurm | None:
     """What a command line says of SLURM, None for the local launcher; raises `UserError` naming the flag."""
     if options.launcher not in LAUNCHERS:
         raise UserError(f"--launcher {options.launcher!r}: choose from {', '.join(LAUNCHERS)}")
     if options.launcher == "local":
-        _refuse_without_slurm(options)
+        _refuse_without_slurm(options, environ)
         return None
     if options.jobs != "auto":
         raise UserError(f"--jobs {options.jobs} is for --launcher local; with slurm take --throttle")
@@ -88,12 +88,11 @@ def parse(options: argparse.Namespace) -> Slurm | None:
     )
 
 
-def _refuse_without_slurm(options: argparse.Namespace) -> None:
+def _refuse_without_slurm(options: argparse.Namespace, environ: Mapping[str, str]) -> None:
     for name in FLAGS:
-        if (value := getattr(options, name)) is not None:
-            raise UserError(
-                f"--{name} {value} is for --launcher slurm; add that, or leave --{name} ({name.upper()}=) out"
-            )
+        # Variables of these names are common (TIME, GPUS), and may be there for something else.
+        if (value := getattr(options, name)) is not None and value != environ.get(name.upper()):
+            raise UserError(f"--{name} {value} is for --launcher slurm; add that, or leave --{name} out")
     if options.no_wait:
         raise UserError("--no-wait is for --launcher slurm; add that, or leave --no-wait out")
 

@@ -394,7 +394,7 @@ def test_ctrl_c_leaves_the_tasks_in_the_queue(here, cluster, status):
     ("words", "environ", "said"),
     [
         (["--partition", "gpu"], {}, "--partition gpu is for --launcher slurm"),
-        ([], {"GPUS": "1"}, "leave --gpus (GPUS=) out"),
+        (["--gpus", "1"], {"GPUS": "0"}, "leave --gpus out"),
         (["--no-wait"], {}, "--no-wait is for --launcher slurm"),
         (["--launcher", "ssh"], {}, "--launcher 'ssh': choose from local, slurm"),
         (["--launcher", "slurm", "--jobs", "2"], {}, "take --throttle"),
@@ -426,3 +426,8 @@ def test_settings_of_slurm_are_flags_or_variables():
     found = train_settings(["--cpus", "4", "--slurm", "--qos=low", "--no-wait"], environ).slurm
     assert found == Slurm(time="60", cpus=4, extra=("--qos=low",), wait=False)
     assert train_settings([], {"DATA": "bin", "INITS": "random"}).slurm is None
+
+
+def test_a_variable_that_is_there_for_something_else_does_not_matter():
+    environ = {"DATA": "bin", "INITS": "random", "TIME": "%E real", "GPUS": "x"}
+    assert train_settings([], environ).slurm is None

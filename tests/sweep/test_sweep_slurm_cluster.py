@@ -1,4 +1,4 @@
-"""train.sh --launcher slurm on a real SLURM of two nodes; skipped where it is not installed."""
+"""train.sh --launcher slurm on a real SLURM of two nodes (make test-slurm)."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ WORDS = ["--inits", "random", "--seeds", "1", "2", "--launcher", "slurm"]
 HANG = ["--", "--hang-seed", "1"]
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slurm,
     pytest.mark.skipif(
         not all(shutil.which(name, path=SBIN) for name in PROGRAMS), reason="SLURM is not installed"
     ),
