@@ -18,8 +18,7 @@ from common import manifest
 from common.errors import UserError
 from sweep import ROOT, record, runner, slurm_queue, slurm_task, slurm_watch
 from sweep.__main__ import main
-from sweep.settings import train_settings
-from sweep.slurm_settings import FLAGS, Slurm
+from sweep.slurm_settings import FLAGS
 
 RANDOM = ["--inits", "random", "--seeds", "1", "2"]
 RUN1, RUN2 = Path("runs/fairseq/random/seed1"), Path("runs/fairseq/random/seed2")
@@ -388,46 +387,3 @@ def test_ctrl_c_leaves_the_tasks_in_the_queue(here, cluster, status):
     assert "The tasks stay in the queue" in out
     (cluster / "hold").unlink()
     until(lambda: RUN2.joinpath("manifest.json").exists() and status(RUN2) == "finished")
-
-
-@pytest.mark.parametrize(
-    ("words", "environ", "said"),
-    [
-        (["--partition", "gpu"], {}, "--partition gpu is for --launcher slurm"),
-        (["--gpus", "1"], {"GPUS": "0"}, "leave --gpus out"),
-        (["--no-wait"], {}, "--no-wait is for --launcher slurm"),
-        (["--launcher", "ssh"], {}, "--launcher 'ssh': choose from local, slurm"),
-        (["--launcher", "slurm", "--jobs", "2"], {}, "take --throttle"),
-        (["--launcher", "slurm", "--gpus", "2"], {}, "a run trains on one GPU"),
-        (["--launcher", "slurm", "--gpus", "1", "--device", "cpu"], {}, "contradicts --device cpu"),
-        (["--launcher", "slurm", "--cpus", "0"], {}, "--cpus '0'"),
-        (["--launcher", "slurm", "--throttle", "x"], {}, "--throttle 'x'"),
-        (["--launcher", "slurm", "--slurm", "'--account"], {}, "close the quotes"),
-        (["--launcher", "slurm", "--slurm", "account=x"], {}, "not an option of sbatch"),
-        (["--launcher", "slurm", "--slurm", "--array=1-5"], {}, "--array is set by the sweep"),
-        (["--launcher", "slurm", "--slurm", "--", "--lr", "1"], {}, "--slurm: expected one argument"),
-    ],
-)
-def test_a_mistake_is_named(words, environ, said):
-    with pytest.raises(UserError) as caught:
-        train_settings(["--data", "bin", "--inits", "random", *words], environ)
-    assert said in str(caught.value)
-
-
-def test_settings_of_slurm_are_flags_or_variables():
-    environ = {
-        "DATA": "bin",
-        "INITS": "random",
-        "LAUNCHER": "slurm",
-        "TIME": "60",
-        "SLURM": "-A x",
-        "CPUS": "2",
-    }
-    found = train_settings(["--cpus", "4", "--slurm", "--qos=low", "--no-wait"], environ).slurm
-    assert found == Slurm(time="60", cpus=4, extra=("--qos=low",), wait=False)
-    assert train_settings([], {"DATA": "bin", "INITS": "random"}).slurm is None
-
-
-def test_a_variable_that_is_there_for_something_else_does_not_matter():
-    environ = {"DATA": "bin", "INITS": "random", "TIME": "%E real", "GPUS": "x"}
-    assert train_settings([], environ).slurm is None
