@@ -10,7 +10,6 @@ from .measure import RESULT, Contender, compare, python
 from .settings import Settings
 
 PRECISIONS = ("fp32", "bf16")
-SAME_VARIABLES = ", our variables"
 PLAIN = "plain PyTorch"
 """torch's own modules and optimizer, see `timed/plain_causal.py`."""
 
@@ -103,6 +102,6 @@ def _contenders(settings: Settings, loop: list[Any], warm_up: int, flags: list[s
     }
     found = [Contender(name, command) for name, command in commands.items()]
     last, command = list(commands.items())[-1]
-    found.append(Contender(f"{last}{SAME_VARIABLES}", command, tuned))
+    found.append(Contender(f"{last}{words.SAME_VARIABLES}", command, tuned))
     own = python("benchmarks.timed.fairseq_train", RESULT, warm_up, *flags)
     return [*found, Contender("ours", own, tuned, ours=True)]

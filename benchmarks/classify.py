@@ -53,7 +53,7 @@ def contenders(settings: Settings) -> list[Contender]:
     for name, flags in TRANSFORMERS.items():
         command = python("benchmarks.timed.transformers_classify", RESULT, *arguments, *flags)
         found.append(Contender(name, command, needs="transformers"))
-    return [*found, Contender(f"{name}, our variables", command, tuned, needs="transformers")]
+    return [*found, Contender(f"{name}{words.SAME_VARIABLES}", command, tuned, needs="transformers")]
 
 
 def _validate(settings: Settings, path: Path, batch_size: int) -> tuple[str, ...]:

@@ -19,8 +19,6 @@ TRANSFORMERS = {
     "Transformers, bf16": ("--precision", "bf16"),
     "Transformers, bf16, by length": ("--precision", "bf16", "--group"),
 }
-SAME_VARIABLES = ", our variables"
-"""The control: how much of the difference our environment variables make."""
 
 
 def run(settings: Settings) -> dict[str, Any]:
@@ -44,7 +42,7 @@ def contenders(settings: Settings) -> list[Contender]:
     stock = _fairseq(settings, words.stock(settings, "reference", settings.data, changes(settings, "stock")))
     found = [
         Contender("stock fairseq, fp32", stock),
-        Contender(f"stock fairseq, fp32{SAME_VARIABLES}", stock, tuned),
+        Contender(f"stock fairseq, fp32{words.SAME_VARIABLES}", stock, tuned),
     ]
     for name, engine in ENGINES.items():
         flags = words.ours(settings, "reference", settings.data, changes(settings, "ours") | engine)
@@ -53,7 +51,7 @@ def contenders(settings: Settings) -> list[Contender]:
         found.append(Contender(name, _transformers(settings, flags), needs="accelerate"))
     best, flags = list(TRANSFORMERS.items())[-1]
     command = _transformers(settings, flags)
-    return [*found, Contender(f"{best}{SAME_VARIABLES}", command, tuned, needs="accelerate")]
+    return [*found, Contender(f"{best}{words.SAME_VARIABLES}", command, tuned, needs="accelerate")]
 
 
 def transformers_arguments(settings: Settings) -> list[str]:

@@ -54,6 +54,6 @@ def contenders(settings: Settings) -> list[Contender]:
     own = command(words.ours(settings, "pretrain", settings.corpus, changes))
     return [
         Contender("stock fairseq, fp32", stock),
-        Contender("stock fairseq, fp32, our variables", stock, tuned),
+        Contender(f"stock fairseq, fp32{words.SAME_VARIABLES}", stock, tuned),
         Contender("ours", own, tuned, ours=True),
     ]

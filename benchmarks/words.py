@@ -21,6 +21,8 @@ STOCK = {
 NOTHING_BUT_UPDATES = {"--disable-validation": "", "--no-save": ""}
 Builder = Callable[[Settings, str, Path, Mapping[str, str]], list[str]]
 """`ours` or `stock`."""
+SAME_VARIABLES = ", our variables"
+"""The control, in a contender's name: how much of the difference our environment variables make."""
 TRUST = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
 """Without it, stock fairseq cannot read its own checkpoints with torch 2.6 or later."""
 

@@ -132,10 +132,10 @@ def _heads_first(x_lXHD: Tensor) -> Tensor:
     return x_XHnD
 
 
-def attend_from_first(
-    attention: nn.Module, x_TC: Tensor, first_BC: Tensor, lengths: Sequence[int], p: float
+def attend_from_one(
+    attention: nn.Module, x_TC: Tensor, query_BC: Tensor, lengths: Sequence[int], p: float
 ) -> Tensor:
-    """The first token of each sentence attends to its sentence: (B, C), before the output projection.
+    """One token of each sentence attends to all of its sentence: (B, C), before the output projection.
 
     With one query a sentence, keys and values of the tokens need not be computed: q . (K x + b)
     is (K^T q) . x + q . b, and a weighted sum of (V x + c) is V (weighted sum of x) + c (sum of the
@@ -144,12 +144,12 @@ def attend_from_first(
     Args:
         attention: fairseq's `MultiheadAttention`, whose projections are used.
         x_TC: input of the layer.
-        first_BC: its first tokens.
+        query_BC: the input of these tokens.
         lengths: tokens of each sentence.
         p: dropout probability of the attention weights.
     """
     heads, size = attention.num_heads, attention.head_dim
-    q_BHD = (attention.q_proj(first_BC) * size**-0.5).unflatten(1, (heads, size))
+    q_BHD = (attention.q_proj(query_BC) * size**-0.5).unflatten(1, (heads, size))
     k_HDC, k_HD = attention.k_proj.weight.unflatten(0, (heads, size)), attention.k_proj.bias.view(heads, size)
     v_HDC, v_HD = attention.v_proj.weight.unflatten(0, (heads, size)), attention.v_proj.bias.view(heads, size)
     query_BHC = torch.einsum("bhd,hdc->bhc", q_BHD, k_HDC)

@@ -20,7 +20,7 @@ from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor
 
-from .attention import attend, attend_from_first
+from .attention import attend, attend_from_one
 from .dropout import dropout
 
 
@@ -105,9 +105,7 @@ class PackedTransformerEncoder(TransformerEncoder):
         seen_TC = layer.self_attn_layer_norm(x_TC) if layer.normalize_before else x_TC
 
         def gather(x_SC: Tensor) -> Tensor:
-            return attend_from_first(
-                layer.self_attn, seen_TC, x_SC, packing.lengths, attention_dropout(layer)
-            )
+            return attend_from_one(layer.self_attn, seen_TC, x_SC, packing.lengths, attention_dropout(layer))
 
         return encode_layer(layer, packing.tokens_at(which, x_TC), gather)
 

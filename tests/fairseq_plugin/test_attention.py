@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 
-from fairseq_plugin.attention import attend, attend_from_first, attend_jagged
+from fairseq_plugin.attention import attend, attend_from_one, attend_jagged
 from fairseq_plugin.dropout import keep_mask
 
 HEADS, SIZE = 3, 8
@@ -81,7 +81,7 @@ def test_from_the_first_token_equals_its_row():
     x_TC = torch.randn(sum(LENGTHS) + FILLERS, WIDTH, requires_grad=True)
     starts = torch.tensor([0, *LENGTHS[:-1]]).cumsum(0)
 
-    first_BC = attend_from_first(attention, x_TC, x_TC[starts], LENGTHS, 0.0)
+    first_BC = attend_from_one(attention, x_TC, x_TC[starts], LENGTHS, 0.0)
     qkv_TE = torch.cat([p(x_TC) for p in (attention.q_proj, attention.k_proj, attention.v_proj)], dim=1)
     whole_BC = attend(qkv_TE, LENGTHS, HEADS, 0.0)[starts]
     torch.testing.assert_close(first_BC, whole_BC, **TOLERANCE)
