@@ -123,8 +123,13 @@ class CausalLmSmall(CausalRobertaSmall):
         self.classification_heads[name] = ClassificationHead(self.args.encoder_embed_dim, num_classes)
         self.encoder.lm_head = None
 
-    def masked_lm_loss(self, src_tokens: Tensor, masked: Tensor, target: Tensor) -> Tensor:
-        """Summed cross-entropy, in nats, of the targets where `masked` is true; all arguments (B, L)."""
+    def masked_lm_loss(
+        self, src_tokens: Tensor, masked: Tensor, target: Tensor, bags: None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Summed cross-entropy, in nats, of the targets where `masked` is true; all arguments (B, L).
+
+        Without bags: a first token that sees none of those after it cannot tell what they are.
+        """
         with precision.autocast(self.args.precision, src_tokens.device):
             features_BLC, _ = self(src_tokens, features_only=True)
             x_MC, head = features_BLC[masked], self.encoder.lm_head

@@ -3,16 +3,21 @@
 The scores of all masked positions over 32,000 types are the largest tensor of pre-training by far, and
 the usual loss makes several copies of it. Here they are computed for a few positions at a time, turned
 into their own gradient at once, and forgotten.
+
+With `--bag-of-words W` a second loss teaches the vector of `<s>`, which a masked language model never asks
+for anything, what a classifier will read there: which pieces the block has. Its cross-entropy against the set
+of them (Ma et al. 2024, "Drop your Decoder", section 3.2), through the same head, counts as much as that of
+W times the masked pieces.
 """
 
-from __future__ import annotations
-
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
@@ -30,13 +35,27 @@ BLOCK_BYTES = 32 << 20
 each time (see `sweep/command.py` on malloc), and their page faults cost more than the product."""
 
 
-@register_criterion("fast_masked_lm")
+@dataclass
+class FastMaskedLmConfig(FairseqDataclass):
+    """Flags of the criterion."""
+
+    bag_of_words: float = field(
+        default=0.0,
+        metadata={"help": "weight of a second loss: the pieces of the block, predicted from <s>"},
+    )
+
+
+@register_criterion("fast_masked_lm", dataclass=FastMaskedLmConfig)
 class FastMaskedLmCriterion(FairseqCriterion):
     """Cross-entropy of the masked pieces (Devlin et al. 2019), summed; for `--arch roberta_small`."""
 
-    def __init__(self, task: FairseqTask) -> None:
+    def __init__(self, task: FairseqTask, bag_of_words: float = 0.0) -> None:
         super().__init__(task)
+        if not 0.0 <= bag_of_words < math.inf:
+            raise UserError(f"--bag-of-words {bag_of_words}: must be a number that is not negative")
         self.padding_idx = task.source_dictionary.pad()
+        self.first_piece = task.source_dictionary.nspecial
+        self.bag_of_words = bag_of_words
 
     def forward(
         self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
@@ -44,16 +63,30 @@ class FastMaskedLmCriterion(FairseqCriterion):
         """The loss of a batch in nats, the number of masked pieces, and what is logged."""
         if not hasattr(model, "masked_lm_loss"):
             raise UserError("--criterion fast_masked_lm needs --arch roberta_small; or use masked_lm")
-        masked_BL = sample["target"].ne(self.padding_idx)
-        loss = model.masked_lm_loss(sample["net_input"]["src_tokens"], masked_BL, sample["target"])
+        tokens_BL, target_BL = sample["net_input"]["src_tokens"], sample["target"]
+        masked_BL = target_BL.ne(self.padding_idx)
         sample_size = int(masked_BL.sum())
+        bags_BV = self._bags(model, tokens_BL, masked_BL, target_BL) if self.bag_of_words else None
+        loss, of_bags = model.masked_lm_loss(tokens_BL, masked_BL, target_BL, bags_BV)
         return loss, sample_size, {
-            "loss": loss.detach(),
+            "loss": (loss - of_bags).detach(),
+            "bag_loss": of_bags / self.bag_of_words if self.bag_of_words else 0.0,
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
             "sample_size": sample_size,
-            "flops": self._flops(model, sample["net_input"]["src_tokens"], sample_size),
+            "flops": self._flops(model, tokens_BL, sample_size),
         }  # fmt: skip
+
+    def _bags(
+        self, model: BaseFairseqModel, tokens_BL: Tensor, masked_BL: Tensor, target_BL: Tensor
+    ) -> Tensor:
+        """What each `<s>` is to predict: equal weights on the pieces of its block, fp32 (B, V)."""
+        types = model.encoder.sentence_encoder.embed_tokens.num_embeddings
+        pieces_BL = torch.where(masked_BL, target_BL, tokens_BL)
+        bags_BV = torch.zeros(len(tokens_BL), types, device=tokens_BL.device).scatter_(1, pieces_BL, 1.0)
+        bags_BV[:, : self.first_piece] = 0.0
+        weight_B1 = self.bag_of_words * masked_BL.sum(1, keepdim=True)
+        return bags_BV * (weight_B1 / bags_BV.sum(1, keepdim=True).clamp(min=1.0))
 
     def _flops(self, model: BaseFairseqModel, tokens_BL: Tensor, masked: int) -> float:
         """Of the model's mathematics, forward and backward; 0 outside training."""
@@ -74,6 +107,8 @@ class FastMaskedLmCriterion(FairseqCriterion):
         loss = sum(float(log["loss"]) for log in logging_outputs)
         metrics.log_scalar("loss", loss / sample_size / math.log(2), sample_size)
         metrics.log_derived("ppl", lambda meters: get_perplexity(meters["loss"].avg))
+        if bags := sum(float(log.get("bag_loss", 0)) for log in logging_outputs):
+            metrics.log_scalar("bag_loss", bags / sample_size / math.log(2), sample_size)
         if work := sum(float(log.get("flops", 0)) for log in logging_outputs):
             metrics.log_speed("tflops", work / 1e12, priority=95, round=4)  # model TFLOP/s, beside wps
 
@@ -83,29 +118,39 @@ class FastMaskedLmCriterion(FairseqCriterion):
         return True
 
 
-def linear_cross_entropy(x_MC: Tensor, weight_VC: Tensor, bias_V: Tensor, target_M: Tensor) -> Tensor:
-    """Sum over M positions of the cross-entropy, in nats, of the scores x W^T + b.
+def linear_cross_entropy(
+    x_NC: Tensor, weight_VC: Tensor, bias_V: Tensor, target_M: Tensor, bags_BV: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Sum over N positions of the cross-entropy, in nats, of the scores x W^T + b; and the bags' part of it.
 
-    Equals `F.cross_entropy(F.linear(x_MC, weight_VC, bias_V), target_M, reduction="sum")`. Products are in
-    the dtype of `x_MC`; softmax, loss and the gradients of weight and bias in fp32. The gradients are
-    computed along with the loss. Where `weight_VC` has a tensor `spare_grad`, its gradient is written there.
+    The first M positions have one target each, and without bags the sum equals
+    `F.cross_entropy(F.linear(x_NC, weight_VC, bias_V), target_M, reduction="sum")`. The last B have a bag:
+    a weight for every type, fp32. Products are in the dtype of `x_NC`; softmax, loss and the gradients of
+    weight and bias in fp32. The gradients are computed along with the loss; the bags' part has none. Where
+    `weight_VC` has a tensor `spare_grad`, its gradient is written there.
     """
-    return _LinearCrossEntropy.apply(x_MC, weight_VC, bias_V, target_M, torch.is_grad_enabled())
+    return _LinearCrossEntropy.apply(x_NC, weight_VC, bias_V, target_M, bags_BV, torch.is_grad_enabled())
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x_MC: Tensor, weight_VC: Tensor, bias_V: Tensor, target_M: Tensor, differentiate: bool
-    ) -> Tensor:
-        with torch.autocast(x_MC.device.type, enabled=False):
-            weight, bias = weight_VC.to(x_MC.dtype), bias_V.to(x_MC.dtype)
-            ctx.grads = grads = _Gradients(x_MC, weight_VC, bias_V) if differentiate else None
-            loss = torch.zeros((), device=x_MC.device)
+        ctx: Any,
+        x_NC: Tensor,
+        weight_VC: Tensor,
+        bias_V: Tensor,
+        target_M: Tensor,
+        bags_BV: Tensor | None,
+        differentiate: bool,
+    ) -> tuple[Tensor, Tensor]:
+        with torch.autocast(x_NC.device.type, enabled=False):
+            weight, bias = weight_VC.to(x_NC.dtype), bias_V.to(x_NC.dtype)
+            ctx.grads = grads = _Gradients(x_NC, weight_VC, bias_V) if differentiate else None
+            loss, of_bags = torch.zeros((), device=x_NC.device), torch.zeros((), device=x_NC.device)
             rows = max(1, BLOCK_BYTES // (len(weight) * weight.element_size()))
-            for start in range(0, len(x_MC), rows):
-                block = slice(start, start + rows)
-                x = x_MC[block]
+            for start in range(0, len(target_M), rows):
+                block = slice(start, min(start + rows, len(target_M)))
+                x = x_NC[block]
                 scores = x.new_empty(len(x), len(weight))
                 for x_part, gold, out in zip(
                     x.split(ROWS), target_M[block].split(ROWS), scores.split(ROWS), strict=True
@@ -116,15 +161,23 @@ class _LinearCrossEntropy(torch.autograd.Function):
                         grads.of_scores(log_probs, gold, out)
                 if grads is not None:
                     grads.of_products(block, x, weight, scores)
-        return loss
+            if bags_BV is not None:
+                block = slice(len(target_M), None)
+                log_probs = F.log_softmax(torch.addmm(bias, x_NC[block], weight.t()), -1, torch.float32)
+                of_bags -= (bags_BV * log_probs).sum()
+                if grads is not None:
+                    scores = grads.of_bags(log_probs, bags_BV).to(x_NC.dtype)
+                    grads.of_products(block, x_NC[block], weight, scores)
+        ctx.mark_non_differentiable(of_bags)
+        return loss + of_bags, of_bags
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         # Handed over, not kept, so that the 65 MB of the embeddings are not copied; hence once only.
         grads, ctx.grads = ctx.grads, None
         if gradient != 1.0:
             grads.scale(gradient)
-        return grads.x, grads.give_weight(), grads.bias, None, None
+        return grads.x, grads.give_weight(), grads.bias, None, None, None
 
 
 class _Gradients:
@@ -146,6 +199,12 @@ class _Gradients:
         probs[torch.arange(len(gold), device=gold.device), gold] -= 1.0
         self.bias += probs.sum(dim=0)
         out.copy_(probs)
+
+    def of_bags(self, log_probs: Tensor, bags: Tensor) -> Tensor:
+        """Softmax as often as the bag weighs, minus the bag; `log_probs` is used up."""
+        probs = log_probs.exp_().mul_(bags.sum(1, keepdim=True)).sub_(bags)
+        self.bias += probs.sum(dim=0)
+        return probs
 
     def of_products(self, block: slice, x: Tensor, weight: Tensor, scores: Tensor) -> None:
         """Through the matrix product of one block of positions."""

@@ -86,15 +86,23 @@ class RobertaSmall(RobertaModel):
             features_B1C = encoder.pooled(src_tokens, self.args.pooling).unsqueeze(1)
             return self.classification_heads[classification_head_name](features_B1C), {"inner_states": None}
 
-    def masked_lm_loss(self, src_tokens: Tensor, masked: Tensor, target: Tensor) -> Tensor:
-        """Summed cross-entropy, in nats, of the pieces where `masked` is true; all arguments (B, L)."""
+    def masked_lm_loss(
+        self, src_tokens: Tensor, masked: Tensor, target: Tensor, bags: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Summed cross-entropy, in nats, of the pieces where `masked` is true; these arguments (B, L).
+
+        With `bags` (B, V), that of each first token against its bag is added; and returned by itself.
+        """
         with precision.autocast(self.args.precision, src_tokens.device):
             features_BLC, _ = super().forward(src_tokens, features_only=True)
+            x_NC = features_BLC[masked]
+            if bags is not None:
+                x_NC = torch.cat([x_NC, features_BLC[:, 0]])
             head = self.encoder.lm_head
-            x_MC = head.layer_norm(head.activation_fn(head.dense(features_BLC[masked])))
+            x_NC = head.layer_norm(head.activation_fn(head.dense(x_NC)))
             if torch.is_autocast_enabled(src_tokens.device.type):
-                x_MC = x_MC.to(torch.get_autocast_dtype(src_tokens.device.type))
-            return linear_cross_entropy(x_MC, head.weight, head.bias, target[masked])
+                x_NC = x_NC.to(torch.get_autocast_dtype(src_tokens.device.type))
+            return linear_cross_entropy(x_NC, head.weight, head.bias, target[masked], bags)
 
 
 class RobertaSmallEncoder(RobertaEncoder):

@@ -38,7 +38,7 @@ def tensors():
 @pytest.mark.parametrize("scale", [1.0, 0.3])
 def test_loss_and_gradients_equal_torchs(scale):
     parameters, target = tensors()
-    ours = linear_cross_entropy(*parameters, target)
+    ours, _ = linear_cross_entropy(*parameters, target)
     theirs = F.cross_entropy(F.linear(*parameters), target, reduction="sum")
     torch.testing.assert_close(ours, theirs)
     grads = [torch.autograd.grad(loss * scale, parameters) for loss in (ours, theirs)]
@@ -49,7 +49,7 @@ def test_loss_and_gradients_equal_torchs(scale):
 def test_bf16_is_near():
     (x, weight, bias), target = tensors()
     theirs = F.cross_entropy(F.linear(x, weight, bias), target, reduction="sum")
-    ours = linear_cross_entropy(x.bfloat16(), weight, bias, target)
+    ours, _ = linear_cross_entropy(x.bfloat16(), weight, bias, target)
     assert ours.dtype == torch.float32
     assert ours.item() == pytest.approx(theirs.item(), rel=0.01)
     grads = [torch.autograd.grad(loss, (x, weight, bias)) for loss in (ours, theirs)]
@@ -61,11 +61,11 @@ def test_bf16_is_near():
 def test_without_gradient_and_without_positions():
     (x, weight, bias), target = tensors()
     with torch.no_grad():
-        loss = linear_cross_entropy(x, weight, bias, target)
+        loss, _ = linear_cross_entropy(x, weight, bias, target)
         assert loss.item() == pytest.approx(
             F.cross_entropy(F.linear(x, weight, bias), target).item() * POSITIONS
         )
-    nothing = linear_cross_entropy(x[:0], weight, bias, target[:0])
+    nothing, _ = linear_cross_entropy(x[:0], weight, bias, target[:0])
     nothing.backward()
     assert nothing == 0
     assert not weight.grad.any()
@@ -145,3 +145,49 @@ def test_another_model_is_named():
     task, stock, _ = models()
     with pytest.raises(UserError, match="--arch roberta_small"):
         FastMaskedLmCriterion(task)(stock, batch())
+
+
+def test_bags_are_soft_targets_of_the_last_positions():
+    parameters, target = tensors()
+    bags = torch.rand(4, TYPES).where(torch.rand(4, TYPES) < 0.2, 0.0)
+    ours, of_bags = linear_cross_entropy(*parameters, target[:-4], bags)
+    scores = F.linear(*parameters)
+    theirs_bags = F.cross_entropy(scores[-4:], bags, reduction="sum")
+    theirs = F.cross_entropy(scores[:-4], target[:-4], reduction="sum") + theirs_bags
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(of_bags, theirs_bags)
+    assert not of_bags.requires_grad
+    grads = [torch.autograd.grad(loss, parameters) for loss in (ours, theirs)]
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_criterion_with_a_bag_of_words():
+    """The pieces of each block as they were before masking, once each, from the first vector."""
+    task, _, ours = models()
+    sample, weight = batch(), 0.5
+    tokens, gold = sample["net_input"]["src_tokens"], sample["target"]
+    tokens[:, 0], gold[:, 0] = 0, PAD  # <s>
+    sample["net_input"]["src_tokens"] = tokens.masked_fill(gold.ne(PAD), TYPES - 1)
+    plain, size, plain_log = FastMaskedLmCriterion(task)(ours, sample)
+    loss, _, logged = FastMaskedLmCriterion(task, bag_of_words=weight)(ours, sample)
+    scores, _ = ours(sample["net_input"]["src_tokens"])
+    log_probs = F.log_softmax(scores[:, 0], -1)
+    expected = 0.0
+    for row, (before, target) in enumerate(zip(torch.where(gold.ne(PAD), gold, tokens), gold, strict=True)):
+        pieces = sorted({piece for piece in before.tolist() if piece >= 4})
+        expected -= log_probs[row, pieces].mean() * int(target.ne(PAD).sum())
+    torch.testing.assert_close(logged["bag_loss"], expected)
+    torch.testing.assert_close(loss, plain + weight * expected)
+    torch.testing.assert_close(logged["loss"], plain_log["loss"])
+
+    metrics.reset()
+    with metrics.aggregate() as meters:
+        FastMaskedLmCriterion.reduce_metrics([logged, logged])
+    assert meters["bag_loss"].avg == pytest.approx(float(expected.detach()) / size / 0.6931471805599453)
+
+
+@pytest.mark.parametrize("weight", [-0.1, float("nan"), float("inf")])
+def test_a_weight_that_is_none(weight):
+    with pytest.raises(UserError, match="--bag-of-words"):
+        FastMaskedLmCriterion(models()[0], bag_of_words=weight)
