@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 FORMATS = ("png", "svg", "pdf")
 # Okabe and Ito's colours, told apart by colour-blind readers (https://jfly.uni-koeln.de/color/); line
 # styles and markers differ as well, for print without colour. Yellow is left out: too faint on white.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-LINE_STYLES = ("-", "--", "-.", ":")
+# The two blues and the two oranges stand as far apart as they can: few figures have more than five groups.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+DASHES = ((), (6, 2), (6, 2, 1, 2), (1, 1.5), (9, 2, 3, 2), (3, 1.5), (6, 2, 1, 2, 1, 2))
+"""Of lines: on, off, ... in line widths; none for a solid one."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LEGEND_CHARACTERS = 96
 """What fits below two panels: entries of a row, with their keys."""
 KEY_CHARACTERS = 9
 NAME_CHARACTERS = 60
 
-Style = dict[str, str]
+Style = dict[str, Any]
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:
@@ -34,10 +36,11 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
 
 
 def _style(index: int) -> Style:
-    again = index // len(COLORS)  # where colours come again, they have other markers
+    again = index // len(COLORS)  # where colours come again, they have other lines and markers
+    dashes = DASHES[(index + again) % len(DASHES)]
     return {
         "color": COLORS[index % len(COLORS)],
-        "linestyle": LINE_STYLES[index % len(LINE_STYLES)],
+        "linestyle": (0, dashes) if dashes else "-",
         "marker": MARKERS[(index + again) % len(MARKERS)],
     }
 

@@ -5,6 +5,8 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const root = document.getElementById("chart");
   const WIDTH = { left: 48, right: 12 }, HEIGHT = 300, TOP = 28, BOTTOM = 40;
+  const COLORS = 7; // of report.css; lines differ by their dashes as well
+  const DASHES = ["", "7 4", "9 3 2 3", "2 3", "12 3 5 3", "4 2", "9 3 2 3 2 3"];
   const MOST_ROWS = 16; // more visible runs than this, and only means are listed
   const state = {
     metric: data.metrics[0].name,
@@ -40,8 +42,8 @@
   const visible = (group) => data.runs.filter((run) => run.group === group && !state.hidden.has(run.name));
   const points = (run, subset) => (run.curves[state.metric] || {})[subset] || [];
   const at = (run, subset, epoch) => (points(run, subset).find(([x]) => x === epoch) || [0, null])[1];
-  const color = (index) => `var(--c${index % 7})`;
-  const dashes = (index) => ["", "7 4", "9 3 2 3", "2 3"][index % 4];
+  const color = (index) => `var(--c${index % COLORS})`;
+  const dashes = (index) => DASHES[(index + Math.floor(index / COLORS)) % DASHES.length];
 
   // Mean over the visible runs that have a value at the epoch.
   function means(group, subset) {

@@ -68,5 +68,10 @@ def test_wrapped_names_lose_nothing(name):
     assert max(map(len, lines)) <= 12
 
 
+def test_no_two_of_seven_groups_share_a_colour_or_a_line():
+    seven = styles(map(str, range(7))).values()
+    assert len({style["color"] for style in seven}) == len({style["linestyle"] for style in seven}) == 7
+
+
 def test_twenty_groups_have_twenty_styles():
     assert len({tuple(style.values()) for style in styles(map(str, range(20))).values()}) == 20
