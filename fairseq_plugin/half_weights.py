@@ -2,8 +2,8 @@
 
 A fairseq checkpoint of a small model is 90 MB and a pickle; this file is 46 MB, cannot hold code, and
 loads wherever fairseq takes a checkpoint (`--restore-file`, `train.sh --pretrained`, `from_pretrained`).
-The metadata of the file holds the configuration as JSON. Rounding to 16 bits (IEEE 754 binary16) moves
-a weight by at most 1 part in 2,048.
+The metadata of the file holds the configuration as JSON, without the folders of the machine that trained
+it. Rounding to 16 bits (IEEE 754 binary16) moves a weight by at most 1 part in 2,048.
 
     python -m fairseq_plugin.half_weights pretrained/run/model.pt pretrained/mine/model.safetensors
 """
@@ -54,8 +54,9 @@ def write(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Non
             weights[name] = weight.half().contiguous()
         else:
             tied[name] = first
-    kept = {"args": state.get("args"), "cfg": state.get("cfg"), "tied": tied}
-    metadata = {"format": "pt", "kind": FORMAT, "configuration": json.dumps(kept, default=_as_json)}
+    kept = json.loads(json.dumps({"args": state.get("args"), "cfg": state.get("cfg")}, default=_as_json))
+    configuration = json.dumps(_without_folders(kept) | {"tied": tied})
+    metadata = {"format": "pt", "kind": FORMAT, "configuration": configuration}
     atomic_write(target, save(weights, metadata))
 
 
@@ -116,6 +117,15 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     raise TypeError(f"{type(value).__name__} in a configuration of fairseq")
+
+
+def _without_folders(value: Any) -> Any:
+    """The same with `corpus` in the place of `/home/ann/data/corpus`."""
+    if isinstance(value, dict):
+        return {name: _without_folders(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(inner) for inner in value]
+    return os.path.basename(value) if isinstance(value, str) and os.path.isabs(value) else value
 
 
 def _from_json(value: dict[str, Any]) -> Any:
