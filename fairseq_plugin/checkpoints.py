@@ -3,6 +3,9 @@
 A checkpoint is a pickle, and a pickle can run any program. torch reads one safely with
 `weights_only=True`: tensors, containers and the classes of an allow-list, nothing else. fairseq's
 files need the allow-list below, because they carry the configuration of the run.
+
+The file is a zip archive with a checksum for each part. torch does not look at them, so that a flipped bit
+is another weight and nobody is told; here they are checked first.
 """
 
 from __future__ import annotations
@@ -12,9 +15,12 @@ import collections
 import os
 import pickle
 import re
+import struct
 import typing
+import zipfile
+import zlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import omegaconf
@@ -61,7 +67,23 @@ ENUMS = [
     if isinstance(value, type) and issubclass(value, constants.Enum)
 ]
 # What torch.load raises on files that are cut, empty or of another kind.
-DAMAGED = (RuntimeError, OSError, EOFError, ValueError, KeyError, AttributeError, TypeError, OverflowError)
+DAMAGED = (
+    RuntimeError,
+    OSError,
+    EOFError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    TypeError,
+    OverflowError,
+    AssertionError,
+    RecursionError,
+    MemoryError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+ZIP_BEGINS = b"PK\x03\x04"
 ALLOWED = CONFIGURATION + NUMPY + ENUMS
 
 
@@ -86,14 +108,31 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise UserError(f"{path}: no such checkpoint")
     with path.open("rb") as stream:
         try:
+            check_parts(stream)
             state = torch.load(stream, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             raise UserError(f"{path}: {reason(error)}") from None
         except DAMAGED:
-            raise UserError(f"{path}: not a checkpoint, or cut short; copy or train it again") from None
+            raise UserError(
+                f"{path}: not a checkpoint, or cut short, or damaged; copy or train it again"
+            ) from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UserError(f"{path}: not a fairseq checkpoint (no key 'model')")
     return state
+
+
+def check_parts(stream: IO[bytes]) -> None:
+    """Compare every part of a checkpoint with its checksum; files of torch before 1.6 have none.
+
+    Raises one of `DAMAGED`. Leaves the stream at its beginning.
+    """
+    begins = stream.read(len(ZIP_BEGINS))
+    stream.seek(0)
+    if begins == ZIP_BEGINS:
+        with zipfile.ZipFile(stream) as archive:
+            if (damaged := archive.testzip()) is not None:
+                raise zipfile.BadZipFile(damaged)
+        stream.seek(0)
 
 
 def reason(error: pickle.UnpicklingError) -> str:

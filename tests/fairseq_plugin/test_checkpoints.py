@@ -104,6 +104,18 @@ def test_cut_short(trained, share):
         load_checkpoint(path)
 
 
+def test_a_flipped_bit_is_noticed(trained):
+    """torch reads such a file and gives other weights."""
+    path, trainer, _ = trained
+    whole = path.read_bytes()
+    weights = trainer.get_model().state_dict()["encoder.sentence_encoder.layers.0.fc1.weight"]
+    place = whole.index(weights.numpy().tobytes()) + 5
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    torch.load(path, weights_only=True)
+    with pytest.raises(UserError, match=r"model\.pt: not a checkpoint, or cut short, or damaged"):
+        load_checkpoint(path)
+
+
 def test_missing_and_other_files(tmp_path):
     with pytest.raises(UserError, match=r"none\.pt: no such checkpoint"):
         load_checkpoint(tmp_path / "none.pt")
