@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,23 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from common.errors import UserError
 
 REMEDY = "write the data folder again with python -m preprocess binarize"
+INDEX_HEADER = struct.Struct("<9sQBQ")
+"""Magic, version, code of the ids' type, number of sentences."""
+MAGIC = b"MMIDIDX\0"
+OTHER_MAGIC = (b"TNTIDX\0\0", b"HUFFIDX\0")
+"""First bytes of the other kinds of index that fairseq reads."""
+ID_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8}
+"""Bytes of an id by the code of its type, whole numbers only."""
+UNREADABLE = (
+    ValueError,
+    OSError,
+    AssertionError,
+    LookupError,
+    RuntimeError,
+    OverflowError,
+    MemoryError,
+    struct.error,
+)
 
 
 def load_split(
@@ -28,15 +46,42 @@ def load_split(
             raise UserError(
                 f"{prefix}{suffix}: no such file; splits here: {', '.join(known) or 'none'}; {REMEDY}"
             )
+    if not is_index(Path(f"{prefix}.idx")):
+        raise UserError(f"{prefix}.idx: not an index of fairseq data, or damaged; {REMEDY}")
+    if Path(f"{prefix}.bin").stat().st_size == 0:
+        raise UserError(f"{prefix}.bin: no sentences; {REMEDY}")
     try:
         dataset = data_utils.load_indexed_dataset(str(prefix), dictionary, combine=combine)
-    except (ValueError, OSError, AssertionError, KeyError, RuntimeError):
+    except UNREADABLE:
         dataset = None
     if dataset is None:
-        raise UserError(f"{prefix}.idx: not an index of fairseq data, or cut short; {REMEDY}")
+        raise UserError(f"{prefix}.idx: not an index of fairseq data, or damaged; {REMEDY}")
     if isinstance(dataset, MMapIndexedDataset):
         check_binary(prefix, dataset, dictionary)
     return dataset
+
+
+def is_index(path: Path) -> bool:
+    """Whether the header is whole and each sentence begins where the one before it ends.
+
+    fairseq trusts the offsets: a wrong one is another sentence. Of the other kinds of index only the first
+    bytes are looked at.
+    """
+    with path.open("rb") as stream:
+        header = stream.read(INDEX_HEADER.size)
+    if not header.startswith(MAGIC):
+        return header.startswith(OTHER_MAGIC)
+    if len(header) < INDEX_HEADER.size:
+        return False
+    _, version, code, sentences = INDEX_HEADER.unpack(header)
+    body_bytes = path.stat().st_size - INDEX_HEADER.size
+    if version != 1 or code not in ID_BYTES or body_bytes != 12 * sentences:
+        return False
+    body = np.fromfile(path, np.uint8, offset=INDEX_HEADER.size)
+    sizes, offsets = body[: 4 * sentences].view("<i4"), body[4 * sentences :].view("<i8")
+    ends = np.cumsum(sizes, dtype=np.int64) * ID_BYTES[code]
+    begins = ends - sizes.astype(np.int64) * ID_BYTES[code]
+    return bool((sizes >= 0).all() and np.array_equal(offsets, begins))
 
 
 def check_binary(prefix: Path, dataset: MMapIndexedDataset, dictionary: Dictionary) -> None:
@@ -45,8 +90,6 @@ def check_binary(prefix: Path, dataset: MMapIndexedDataset, dictionary: Dictiona
     wanted, found = int(dataset.sizes.sum()) * np.dtype(kind).itemsize, path.stat().st_size
     if wanted != found:
         raise UserError(f"{path}: {found} bytes, but its index counts {wanted}; {REMEDY}")
-    if found == 0:
-        raise UserError(f"{path}: no sentences; {REMEDY}")
     tokens = np.memmap(path, dtype=kind, mode="r")
     at = int(tokens.argmax())
     if tokens[at] >= len(dictionary):

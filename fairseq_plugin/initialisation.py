@@ -20,6 +20,7 @@ from torch import Tensor
 from common.errors import UserError
 
 from .checkpoints import load_checkpoint
+from .task import load_dictionary
 
 logger = logging.getLogger(__name__)
 HEAD = "classification_heads."
@@ -108,7 +109,7 @@ def check_dictionary(path: Path, dictionary: Dictionary | None) -> None:
     beside = path.parent / "dict.txt"
     if dictionary is None or not beside.is_file():
         return
-    theirs, ours = words(Dictionary.load(str(beside))), words(dictionary)
+    theirs, ours = words(load_dictionary(beside)), words(dictionary)
     if theirs == ours:
         return
     at = next((i for i, pair in enumerate(zip(theirs, ours, strict=False)) if pair[0] != pair[1]), None)

@@ -48,6 +48,7 @@ from .datasets import KeepEosDataset, check_labels, check_lengths, check_same_le
 logger = logging.getLogger(__name__)
 # fairseq-preprocess fills dictionaries up to a multiple of 8 with these.
 FILLER = "madeupword"
+LONGEST_REASON = 200
 
 
 @dataclass
@@ -233,9 +234,11 @@ def load_dictionary(path: Path) -> Dictionary:
     if not path.is_file():
         raise UserError(f"{path}: no such file; write the data folder with python -m preprocess binarize")
     try:
-        return Dictionary.load(str(path))
-    except (ValueError, RuntimeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a fairseq dictionary ({str(error).splitlines()[0]})") from None
+        with open(path, encoding="utf-8") as stream:
+            return Dictionary.load(stream)
+    except (ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:LONGEST_REASON]
+        raise UserError(f"{path}: not a fairseq dictionary ({reason}); write it again") from None
 
 
 def class_names(labels: Dictionary) -> list[str]:

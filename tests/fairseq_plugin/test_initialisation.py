@@ -95,6 +95,9 @@ def test_the_dictionary_beside_the_checkpoint_is_compared(data, tmp_path, checkp
     write_dictionary(beside, [*words[:7], "piece8", "piece7", *words[9:]])
     with pytest.raises(UserError, match=r"type 11 is 'piece8' there and 'piece7' in the data"):
         start(data, tmp_path / "run", "--restore-file", checkpoint, *RESET)
+    beside.write_bytes(b"\xff 1\n")
+    with pytest.raises(UserError, match=r"dict\.txt: not a fairseq dictionary"):
+        start(data, tmp_path / "run", "--restore-file", checkpoint, *RESET)
     write_dictionary(beside, words[:-1])
     with pytest.raises(UserError, match="43 types there, 44 in the data"):
         start(data, tmp_path / "run", "--restore-file", checkpoint, *RESET)

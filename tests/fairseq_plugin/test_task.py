@@ -133,6 +133,13 @@ def unknown_label(data):
     write_split(data / "label", "train", [[FIRST_PIECE]] * 30 + [[3]] + [[FIRST_PIECE]] * 17)
 
 
+def other_offset(data):
+    """The second sentence begins where the first one does; sizes and their sum are right."""
+    path = data / "input0" / "train.idx"
+    content, second = path.read_bytes(), 26 + 48 * 4 + 8
+    path.write_bytes(content[:second] + bytes(8) + content[second + 8 :])
+
+
 WRONG = {
     "no such split": (
         lambda data: (data / "input0" / "train.bin").unlink(),
@@ -143,6 +150,16 @@ WRONG = {
     "cut .bin": (cut_bin, r"train\.bin: \d+ bytes, but its index counts"),
     "cut .idx": (lambda d: (d / "input0" / "train.idx").write_bytes(b"MMID"), r"train\.idx: not an index"),
     "empty .idx": (lambda d: (d / "input0" / "train.idx").write_bytes(b""), r"train\.idx: not an index"),
+    ".idx cut in its header": (
+        lambda d: (d / "input0" / "train.idx").write_bytes(b"MMIDIDX\0\0" + bytes(9)),
+        r"train\.idx: not an index",
+    ),
+    "another offset": (other_offset, r"train\.idx: not an index .*damaged"),
+    "empty .bin": (lambda d: (d / "input0" / "train.bin").write_bytes(b""), r"train\.bin: no sentences"),
+    "dictionary that is not UTF-8": (
+        lambda d: (d / "input0" / "dict.txt").write_bytes(b"\xe9t\xe9 1\n"),
+        r"dict\.txt: not a fairseq dictionary",
+    ),
     "foreign dictionary": (foreign_dictionary, r"sentence \d+: token \d+, but .*dict\.txt has"),
     "malformed dictionary": (
         lambda d: (d / "input0" / "dict.txt").write_text("a b c\n"),
