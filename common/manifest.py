@@ -34,6 +34,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from .errors import UserError
@@ -53,6 +54,17 @@ REQUIRED: dict[str, type | tuple[type, ...]] = {
     "data": dict,
 }
 
+OPTIONAL: dict[str, type | tuple[type, ...]] = {
+    "recipe_flags": list,
+    "checkpoint": (dict, NoneType),
+    "packages": dict,
+    "hardware": dict,
+    "precision": str,
+    "started": str,
+    "ended": (str, NoneType),
+    "seconds": (int, float),
+}
+
 Manifest = dict[str, Any]
 
 
@@ -63,15 +75,25 @@ def validate(manifest: object, where: str | os.PathLike[str]) -> Manifest:
     for key, kind in REQUIRED.items():
         if key not in manifest:
             raise UserError(f"{where}: key '{key}' is missing; delete the run folder and run it again")
-        if not isinstance(manifest[key], kind) or isinstance(manifest[key], bool):
-            raise UserError(
-                f"{where}: key '{key}' has the wrong type; delete the run folder and run it again"
-            )
+        _check_type(manifest[key], kind, key, where)
+    for key, kind in OPTIONAL.items():
+        if key in manifest:
+            _check_type(manifest[key], kind, key, where)
+    for key in ("data", "checkpoint"):
+        if (digests := (manifest.get(key) or {}).get("sha256")) is not None:
+            _check_type(digests, dict if key == "data" else str, f"{key}: sha256", where)
     if manifest["schema"] != SCHEMA:
         raise UserError(f"{where}: schema {manifest['schema']}, but this version reads {SCHEMA}")
     if manifest["status"] not in STATUSES:
         raise UserError(f"{where}: status '{manifest['status']}' is none of {', '.join(STATUSES)}")
     return manifest
+
+
+def _check_type(
+    value: object, kind: type | tuple[type, ...], key: str, where: str | os.PathLike[str]
+) -> None:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise UserError(f"{where}: key '{key}' has the wrong type; delete the run folder and run it again")
 
 
 def read(run: str | os.PathLike[str]) -> Manifest | None:
@@ -89,6 +111,8 @@ def read(run: str | os.PathLike[str]) -> Manifest | None:
         raise UserError(
             f"{path}, line {error.lineno}: not JSON ({error.msg}); delete the run folder and run it again"
         ) from None
+    except (ValueError, RecursionError):  # a number of thousands of digits, a list in a list in a list
+        raise UserError(f"{path}: not a manifest; delete the run folder and run it again") from None
     return validate(content, path)
 
 

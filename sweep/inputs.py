@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from common.files import read_lines, sha256
 
 from .command import shown_path
 
+REPORT = "preprocess.json"
+"""What `python -m preprocess binarize` writes beside the data, with a checksum of each file."""
 PADDING_SYMBOL = "madeupword"  # fairseq pads dictionaries to a multiple of 8 with these
 
 
@@ -76,13 +79,36 @@ def require_fairseq() -> None:
 
 
 def fingerprint_data(data: Path, names: Sequence[str]) -> dict[str, Any]:
-    """The manifest's `data`: the folder and the SHA-256 of its files."""
-    return {"path": shown_path(data), "sha256": {name: sha256(data / name) for name in names}}
+    """The manifest's `data`: the folder and the SHA-256 of its files.
+
+    Raises `UserError` where the folder has a report of other files.
+    """
+    digests = {name: sha256(data / name) for name in names}
+    for name, recorded in _recorded(data / REPORT).items():
+        if digests.get(name, recorded) != recorded:
+            raise UserError(
+                f"{data / name}: not the file that {data / REPORT} records "
+                f"(SHA-256 {str(recorded)[:12]}...): damaged, or of other data; binarize again"
+            )
+    return {"path": shown_path(data), "sha256": digests}
 
 
 def fingerprint_checkpoint(path: Path | None) -> dict[str, Any] | None:
     """The manifest's `checkpoint`: the file and its SHA-256, None for random weights."""
     return None if path is None else {"path": shown_path(path), "sha256": sha256(path)}
+
+
+def _recorded(report: Path) -> dict[str, str]:
+    """Checksums by name; none where there is no report, as fairseq-preprocess writes none."""
+    if not report.is_file():
+        return {}
+    try:
+        files = json.loads(report.read_text(encoding="utf-8"))["files"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        files = None
+    if not isinstance(files, dict):
+        raise UserError(f"{report}: not the report of python -m preprocess binarize; binarize again")
+    return files
 
 
 def _with_extensions(names: list[str]) -> list[str]:

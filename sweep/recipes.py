@@ -136,6 +136,8 @@ def _read(path: Path) -> list[str]:
             new = shlex.split(line, comments=True)
         except ValueError as error:
             raise UserError(f"{where}: {error}; close the quotes") from None
+        if "\0" in line:
+            raise UserError(f"{where}: a byte of zero, which no command line can have; correct the line")
         if not new:
             continue
         flag = new[0].partition("=")[0]

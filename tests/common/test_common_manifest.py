@@ -64,6 +64,27 @@ def test_a_key_of_the_wrong_type_is_named(path, key, value):
         manifest.validate(GOOD | {key: value}, path)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("recipe_flags", {}), ("checkpoint", "model.pt"), ("seconds", "1"), ("ended", 0), ("packages", [])],
+)
+def test_an_optional_key_of_the_wrong_type_is_named(path, key, value):
+    with pytest.raises(UserError, match=f"{path}: key '{key}' has the wrong type"):
+        manifest.validate(GOOD | {key: value}, path)
+
+
+def test_checksums_of_the_wrong_type_are_named(path):
+    with pytest.raises(UserError, match="key 'data: sha256' has the wrong type"):
+        manifest.validate(GOOD | {"data": {"path": "data", "sha256": []}}, path)
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, '{"seed": ' + "1" * 5000 + "}"], ids=["deep", "long"])
+def test_json_that_python_does_not_read_is_named(tmp_path, path, content):
+    path.write_text(content)
+    with pytest.raises(UserError, match=f"{path}: not "):
+        manifest.read(tmp_path)
+
+
 @pytest.mark.parametrize("key", manifest.REQUIRED)
 def test_a_missing_key_is_named(tmp_path, path, key):
     path.write_text(json.dumps({name: value for name, value in GOOD.items() if name != key}))

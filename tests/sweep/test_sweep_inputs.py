@@ -1,4 +1,5 @@
 import hashlib
+import json
 
 import pytest
 
@@ -63,3 +64,20 @@ def test_fingerprints(here):
     checkpoint = inputs.fingerprint_checkpoint(here / "model.pt")
     assert checkpoint == {"path": "model.pt", "sha256": hashlib.sha256(b"weights").hexdigest()}
     assert inputs.fingerprint_checkpoint(None) is None
+
+
+def test_data_that_changed_since_they_were_written_are_refused(here):
+    data, files = here / "bin", ["input0/train.bin", "label/train.bin"]
+    digests = inputs.fingerprint_data(data, files)["sha256"]
+    (data / "preprocess.json").write_text(json.dumps({"files": digests | {"input0/valid.bin": "not read"}}))
+    assert inputs.fingerprint_data(data, files)["sha256"] == digests
+    (data / "input0/train.bin").write_text("input0 train bim")
+    with pytest.raises(UserError, match=r"input0/train\.bin: not the file that .*preprocess\.json records"):
+        inputs.fingerprint_data(data, files)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"files": []}', "[" * 100_000])
+def test_a_report_that_is_none_is_refused(here, content):
+    (here / "bin/preprocess.json").write_text(content)
+    with pytest.raises(UserError, match=r"preprocess\.json: not the report"):
+        inputs.fingerprint_data(here / "bin", ["label/train.bin"])

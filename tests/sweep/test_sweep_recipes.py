@@ -69,6 +69,7 @@ def test_extra_words_replace_and_add(tmp_path):
         ('--adam-betas "(0.9\n', "line 1: No closing quotation"),
         ("--lr 1\n--seed 3\n", "line 2: --seed is set by the sweep"),
         ("# nothing\n", "no flag in it"),
+        ("--lr 1\n--user \0x\n", "line 2: a byte of zero"),
         (b"--lr 1\n--user \xff\n", "line 2: byte 8 is not UTF-8"),
     ],
 )
