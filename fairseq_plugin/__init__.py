@@ -5,8 +5,9 @@ Importing the package registers the task `sentence_classification`, the criteria
 `causal_roberta_small` and `causal_lm_small`, the optimizer `fused_adam` and the schedule `time_budget`;
 lets fairseq read its own checkpoints without executing code from them, and weights in safetensors; checks
 the checkpoint that a run starts from before its first update; refuses flags of precision that fairseq would
-crash on; lets a CPU have several processes for a run; stops fairseq's loading threads before the process
-ends; and turns a user's mistake into one line.
+crash on; lets a CPU have several processes for a run; keeps the curves of a run that goes on whole; stops a
+training that diverges, and fairseq's loading threads before the process ends; and turns a user's mistake
+into one line.
 """
 
 import logging
@@ -24,7 +25,9 @@ from . import (  # noqa: E402
     causal_lm,
     checkpoints,
     criterion,
+    curves,
     distributed,
+    divergence,
     half_weights,
     initialisation,
     loading,
@@ -41,7 +44,9 @@ __all__ = [
     "causal_lm",
     "checkpoints",
     "criterion",
+    "curves",
     "distributed",
+    "divergence",
     "half_weights",
     "initialisation",
     "loading",
@@ -60,5 +65,7 @@ checkpoints.allow_fairseq_objects()
 half_weights.let_fairseq_read()
 initialisation.check_before_training()
 precision.check_before_training()
+curves.keep()
+divergence.stop_at_divergence()
 loading.stop_at_exit()
 distributed.adapt()

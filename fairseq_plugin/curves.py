@@ -1,0 +1,91 @@
+"""A run that was ended and goes on has the curves of one that was not.
+
+At the end of an epoch fairseq writes the checkpoint first and logs the metrics of training after it, and
+where it goes on from that checkpoint it forgets what it has added up since its last line of the log. A run
+that is killed between the two would lack a point of `train` for ever, and every run that goes on has another
+next point of `train_inner`. And one that is killed after its last update, with the epoch not over, makes
+another update when it goes on. Here the checkpoint keeps the metrics, which are logged when the run goes on;
+the sums go on as well; and where all updates are made, the run ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from numbers import Number
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.logging import metrics
+from fairseq.logging.progress_bar import TensorboardProgressBarWrapper
+from fairseq.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+KEY = "train_metrics"
+EPOCH, INTERVAL = "train", "train_inner"
+OF_THE_CLOCK = {"wps", "ups", "wall", "train_wall", "gb_free"}
+"""Not the same when they are computed again."""
+LAST = "checkpoint_last.pt"
+
+
+def keep() -> None:
+    """Put this around the two functions of fairseq that write and read a run's checkpoint."""
+    save, load = Trainer.save_checkpoint, checkpoint_utils.load_checkpoint
+    if hasattr(load, "keeps_curves"):
+        return
+
+    @functools.wraps(save)
+    def save_with_metrics(trainer: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
+        return save(trainer, filename, extra_state | {KEY: of_the_epoch()})
+
+    @functools.wraps(load)
+    def load_and_go_on(cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
+        goes_on = _goes_on(cfg)
+        extra_state, epoch_itr = load(cfg, trainer, **kwargs)
+        if goes_on and extra_state is not None:
+            go_on(trainer, extra_state)
+        return extra_state, epoch_itr
+
+    load_and_go_on.keeps_curves = True
+    Trainer.save_checkpoint = save_with_metrics
+    checkpoint_utils.load_checkpoint = load_and_go_on
+
+
+def of_the_epoch() -> dict[str, float]:
+    """The training metrics of the epoch so far, as fairseq logs them, without those of the clock."""
+    if metrics.get_meters(EPOCH) is None:
+        return {}
+    values = metrics.get_smoothed_values(EPOCH).items()
+    return {
+        name: value.item() if torch.is_tensor(value) else value
+        for name, value in values
+        if name not in OF_THE_CLOCK
+        and (isinstance(value, Number) or (torch.is_tensor(value) and value.numel() == 1))
+    }
+
+
+def go_on(trainer: Trainer, extra_state: dict[str, Any]) -> None:
+    """Take the curves up where the checkpoint left them; SystemExit where no update is left."""
+    updates, most = trainer.get_num_updates(), trainer.cfg.optimization.max_update
+    done = 0 < most <= updates
+    epoch_over = extra_state["train_iterator"]["iterations_in_epoch"] == 0
+    if epoch_over and INTERVAL in extra_state.get("metrics", {}):
+        metrics.load_state_dict({INTERVAL: extra_state["metrics"][INTERVAL]})
+    folder = trainer.cfg.common.tensorboard_logdir
+    if folder and (epoch_over or done) and distributed_utils.is_master(trainer.cfg.distributed_training):
+        TensorboardProgressBarWrapper(None, folder)._log_to_tensorboard(
+            extra_state.get(KEY, {}), EPOCH, updates
+        )
+    if done:
+        logger.info("all %d updates are made: nothing is left to train", most)
+        sys.exit(0)
+
+
+def _goes_on(cfg: Any) -> bool:
+    """Whether the run continues its own last checkpoint, with all that is in it."""
+    resets = (cfg.reset_optimizer, cfg.reset_lr_scheduler, cfg.reset_dataloader, cfg.reset_meters)
+    return cfg.restore_file == LAST and not any(resets) and (Path(cfg.save_dir) / LAST).is_file()

@@ -1,0 +1,78 @@
+"""A run that was ended between two steps of fairseq goes on as if nothing had happened."""
+
+import pytest
+from data_folders import write_data
+from fairseq import checkpoint_utils
+from fairseq.logging import metrics, progress_bar
+from fairseq_cli import train
+from training import FAST, INPUT, OURS, SIZES, STEPS, configuration
+
+from analysis.events import read_scalars
+from fairseq_plugin.checkpoints import load_checkpoint
+from fairseq_plugin.curves import OF_THE_CLOCK
+
+LOG = ("--log-format", "json", "--log-interval", "4", "--no-epoch-checkpoints", "--max-epoch", "2")
+
+
+def run(data, folder, *flags):
+    """Six updates an epoch, as in a process of its own."""
+    metrics.reset()
+    progress_bar._tensorboard_writers.clear()
+    vars(checkpoint_utils.save_checkpoint).pop("best", None)
+    places = ("--save-dir", folder, "--tensorboard-logdir", folder / "tensorboard")
+    train.main(configuration([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *LOG, *places, *flags]))
+
+
+def curves(folder):
+    """(subset, tag, step) -> the values, without those of the clock."""
+    found = {}
+    for path in folder.glob("tensorboard/*/events*"):
+        for scalar in read_scalars(path):
+            if scalar.tag not in OF_THE_CLOCK:
+                found.setdefault((path.parent.name, scalar.tag, scalar.step), set()).add(scalar.value)
+    return found
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_data(tmp_path / "data")
+
+
+def test_a_run_that_ends_after_its_checkpoint_has_the_same_curves(data, tmp_path, monkeypatch):
+    run(data, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        original = checkpoint_utils.save_checkpoint
+
+        def save_and_end(*arguments):
+            original(*arguments)
+            raise KeyboardInterrupt
+
+        patch.setattr(checkpoint_utils, "save_checkpoint", save_and_end)
+        with pytest.raises(KeyboardInterrupt):
+            run(data, tmp_path / "ended")
+    assert ("train", "loss", 6) not in curves(tmp_path / "ended")
+    run(data, tmp_path / "ended")
+    whole = curves(tmp_path / "whole")
+    assert curves(tmp_path / "ended") == whole
+    assert {step for subset, _, step in whole if subset == "train_inner"} == {4, 8, 12}
+    assert all(len(values) == 1 for values in whole.values())
+
+
+def test_a_run_with_all_its_updates_makes_no_other(data, tmp_path):
+    limit = ("--max-update", "8")
+    run(data, tmp_path, *limit)
+    last = tmp_path / "checkpoint_last.pt"
+    before = last.read_bytes()
+    with pytest.raises(SystemExit) as ended:
+        run(data, tmp_path, *limit)
+    assert ended.value.code == 0
+    assert last.read_bytes() == before
+    assert load_checkpoint(last)["optimizer_history"][-1]["num_updates"] == 8
+
+
+def test_another_run_that_starts_from_it_takes_no_curves(data, tmp_path):
+    run(data, tmp_path / "first", "--max-epoch", "1")
+    resets = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
+    start = ("--restore-file", tmp_path / "first/checkpoint_last.pt", *resets)
+    run(data, tmp_path / "second", *start, "--max-update", "1")
+    assert {step for _, _, step in curves(tmp_path / "second")} == {1}
