@@ -3,7 +3,7 @@
 A fairseq checkpoint of a small model is 90 MB and a pickle; this file is 46 MB, cannot hold code, and
 loads wherever fairseq takes a checkpoint (`--restore-file`, `train.sh --pretrained`, `from_pretrained`).
 The metadata of the file holds the configuration as JSON, without the folders of the machine that trained
-it. Rounding to 16 bits (IEEE 754 binary16) moves a weight by at most 1 part in 2,048.
+it, and a checksum of both. Rounding to 16 bits (IEEE 754 binary16) moves a weight by at most 1 part in 2,048.
 
     python -m fairseq_plugin.half_weights pretrained/run/model.pt pretrained/mine/model.safetensors
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import hashlib
 import json
 import os
 import sys
@@ -57,6 +58,7 @@ def write(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Non
     kept = json.loads(json.dumps({"args": state.get("args"), "cfg": state.get("cfg")}, default=_as_json))
     configuration = json.dumps(_without_folders(kept) | {"tied": tied})
     metadata = {"format": "pt", "kind": FORMAT, "configuration": configuration}
+    metadata["sha256"] = _digest(configuration, weights)
     atomic_write(target, save(weights, metadata))
 
 
@@ -70,14 +72,17 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as stored:
             metadata = stored.metadata() or {}
-            weights = {name: stored.get_tensor(name).float() for name in stored.keys()}  # noqa: SIM118
+            weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
         if metadata.get("kind") != FORMAT:
             raise UserError(
                 f"{path}: not written by fairseq_plugin.half_weights; convert it with python -m hf"
             )
+        if metadata.get("sha256") not in (None, _digest(metadata["configuration"], weights)):
+            raise ValueError("other weights")
         kept = json.loads(metadata["configuration"], object_hook=_from_json)
+        weights = {name: weight.float() for name, weight in weights.items()}
         weights |= {name: weights[first] for name, first in kept.pop("tied").items()}
-    except (SafetensorError, OSError, KeyError, ValueError):
+    except (SafetensorError, OSError, LookupError, ValueError, TypeError, AttributeError):
         raise UserError(f"{path}: damaged or cut short; copy it again") from None
     # fairseq looks at the last two of every checkpoint, even where it resets them.
     history = [{"criterion_name": "", "lr_scheduler_state": {}, "num_updates": 0}]
@@ -107,6 +112,15 @@ def let_fairseq_read() -> None:
 
     load.reads_safetensors = True
     checkpoint_utils.load_checkpoint_to_cpu = load
+
+
+def _digest(configuration: str, weights: dict[str, torch.Tensor]) -> str:
+    """SHA-256 of what the file says; the format has no checksum of its own."""
+    digest = hashlib.sha256(configuration.encode())
+    for name in sorted(weights):
+        digest.update(f"{name} {weights[name].dtype} {tuple(weights[name].shape)}".encode())
+        digest.update(weights[name].numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _as_json(value: Any) -> Any:

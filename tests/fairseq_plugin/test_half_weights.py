@@ -101,6 +101,25 @@ def test_damaged_and_foreign_files_get_one_line(saved, tmp_path):
         load_checkpoint(tmp_path / "none.safetensors")
 
 
+def test_a_flipped_bit_is_noticed(saved):
+    _, _, half = saved
+    whole = half.read_bytes()
+    half.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+    with safe_open(half, framework="pt") as stored:
+        stored.keys()  # the format itself does not mind
+    with pytest.raises(UserError, match=r"model\.safetensors: damaged"):
+        load_checkpoint(half)
+
+
+def test_files_without_a_checksum_are_read(saved):
+    _, path, half = saved
+    with safe_open(half, framework="pt") as stored:
+        metadata = {name: text for name, text in stored.metadata().items() if name != "sha256"}
+        weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    save_file(weights, half, metadata)
+    assert same(load_checkpoint(half)["model"], rounded(path))
+
+
 @pytest.mark.parametrize("value", [1e6, float("nan")])
 def test_weights_beyond_16_bits_are_refused(saved, value, capsys):
     _, path, half = saved
