@@ -19,7 +19,7 @@ SAMPLE      := data/sample
 SAMPLE_RUNS := data/sample/runs
 
 .DELETE_ON_ERROR:
-.PHONY: help install sweep test test-cuda test-slurm lint bench
+.PHONY: help install sweep test test-cuda test-slurm torture lint bench
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,13 +44,16 @@ sweep: $(VENV)/installed  ## the whole experiment on the embedded sample: six ru
 	sweep/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
 
 test: $(VENV)/installed  ## all tests that need neither a GPU nor a cluster
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm" $(PARALLEL)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not torture" $(PARALLEL)
 
 test-cuda: $(VENV)/installed  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m cuda
 
 test-slurm: $(VENV)/installed  ## the launcher on a real SLURM that is set up and torn down (root; Debian: slurm-wlm munge)
 	$(BIN)/python -m pytest -m slurm
+
+torture: $(VENV)/installed  ## kill -9, damaged files, full disks, hostile names (under half an hour; as root for the disks)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m torture tests/torture
 
 lint: $(VENV)/installed  ## ruff
 	$(BIN)/ruff check .

@@ -1,0 +1,63 @@
+"""All that a sweep leaves and that must not depend on how often it was killed."""
+
+import hashlib
+
+import torch
+
+from analysis import load_runs
+from analysis.__main__ import main as analysis
+from common import manifest
+from fairseq_plugin.checkpoints import load_checkpoint
+from fairseq_plugin.curves import OF_THE_CLOCK
+
+CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
+OF_TIME = {"metrics", "previous_training_time"}
+"""Parts of a checkpoint that hold meters of speed."""
+
+
+def outcome(folder, runs=None):
+    """Name -> content: parts of each checkpoint, the status of each run, the long table, the tables."""
+    found, runs = {}, runs or folder / "runs"
+    for run in sorted(runs.glob("*/*/seed*")):
+        name = f"{run.parent.name}/{run.name}"
+        found[f"{name} status"] = manifest.read(run)["status"]
+        for checkpoint in CHECKPOINTS:
+            state = load_checkpoint(run / checkpoint)
+            parts = {key: state[key] for key in ("model", "last_optimizer_state")}
+            parts["schedule"] = state["optimizer_history"][-1]  # one entry for each start
+            extra = {key: value for key, value in state["extra_state"].items() if key not in OF_TIME}
+            for part, content in (parts | extra).items():
+                found[f"{name} {checkpoint} {part}"] = digest(content)
+    table = load_runs(runs)
+    found["metrics"] = table[~table["metric"].isin(OF_THE_CLOCK)].to_csv(index=False)
+    assert analysis(["tables", str(runs), "--output-dir", str(folder / "report")]) == 0
+    for path in sorted((folder / "report").iterdir()):
+        found[f"table {path.name}"] = path.read_text().replace(str(folder), "")
+    return found
+
+
+def digest(content):
+    """Of all numbers in tensors and containers, to the last bit."""
+    state = hashlib.sha256()
+
+    def add(value):
+        if torch.is_tensor(value):
+            state.update(repr((value.dtype, value.shape)).encode() + value.contiguous().numpy().tobytes())
+        elif isinstance(value, dict):
+            for key in sorted(value, key=str):
+                state.update(repr(key).encode())
+                add(value[key])
+        elif isinstance(value, list | tuple):
+            state.update(repr(len(value)).encode())
+            for item in value:
+                add(item)
+        else:
+            state.update(repr(value).encode())
+
+    add(content)
+    return state.hexdigest()
+
+
+def differences(one, other):
+    """Names of what is not the same."""
+    return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))

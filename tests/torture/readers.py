@@ -1,0 +1,154 @@
+"""Each kind of file read through the project's own code, to something that can be compared.
+
+A reader returns what the file says. It raises `UserError` (or an `OSError` with the file's name) for what it
+refuses.
+"""
+
+import hashlib
+import logging
+from pathlib import Path
+
+import numpy as np
+import originals
+import torch
+from originals import RUN
+from outcome import digest
+
+from analysis.events import read_scalars
+from common import manifest
+from common.errors import UserError
+from eval.sources import DataFolder, read_report, sentencepiece_model_of
+from fairseq_plugin.checkpoints import load_checkpoint
+from fairseq_plugin.datasets import load_split
+from fairseq_plugin.task import load_dictionary
+from preprocess import dictionary as plain_dictionary
+from preprocess.encoder import load_model
+from sweep import inputs
+
+FILES = [f"{part}/{name}" for part in ("input0", "label") for name in ("dict.txt", "train.bin", "train.idx")]
+
+
+class Said(logging.Handler):
+    """What is said of a file that is read in part."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+def checkpoint(path):
+    return digest(load_checkpoint(path))
+
+
+def safetensors(path):
+    state = load_checkpoint(path)
+    shapes = {name: tuple(weight.shape) for name, weight in state["model"].items()}
+    assert all(weight.dtype == torch.float32 for weight in state["model"].values())
+    return {"shapes": shapes, "all": digest(state)}
+
+
+def dictionary(path):
+    """As fairseq's side reads it, and as that of preprocess does."""
+    theirs = refusal(load_dictionary, path)
+    ours = refusal(plain_dictionary.load, str(path))
+    return [getattr(found, "symbols", found) for found in (theirs, ours)]
+
+
+def labels(path):
+    return refusal(inputs.count_classes, path), dictionary(path)
+
+
+def split(path):
+    """Every sentence; the dictionary is the original one."""
+    data = path.parents[1]
+    loaded = load_split(str(data), "input0", "train", load_dictionary(data / "input0/dict.txt"))
+    tokens = np.concatenate([loaded[index].numpy() for index in range(len(loaded))])
+    assert len(tokens) == loaded.sizes.sum()
+    return loaded.sizes.tolist(), hashlib.sha256(tokens.tobytes()).hexdigest()
+
+
+def report(path):
+    found = read_report(path.parent)
+    inputs.fingerprint_data(path.parent, FILES)
+    return found
+
+
+def sentencepiece(path):
+    model = load_model(str(path))
+    return [model.id_to_piece(index) for index in range(len(model))], model.encode(originals.TEXT[:4])
+
+
+def events(path):
+    said = Said()
+    logging.getLogger("analysis").addHandler(said)
+    try:
+        rows = read_scalars(path)
+    finally:
+        logging.getLogger("analysis").removeHandler(said)
+    assert all(str(path) in line for line in said.lines)
+    return [tuple(row) for row in rows], len(said.lines)
+
+
+def run_manifest(path):
+    """What the sweep would do with the run."""
+    sweep = originals.experiment()
+    content = manifest.read(RUN)
+    intention = sweep.job(sweep.runs[0], cpu=True).planned.state.name
+    kept = {key: content[key] for key in ("status", "arm", "init", "seed", "recipe_flags")}
+    return intention, kept, content["data"]["sha256"], content["checkpoint"]["sha256"]
+
+
+def recipe(path):
+    """The words, and whether the run in the folder may go on with them."""
+    words = originals.recipe().words
+    run_manifest(path)
+    return words
+
+
+READERS = {
+    "checkpoint": checkpoint,
+    "safetensors": safetensors,
+    "dictionary": dictionary,
+    "labels": labels,
+    "index": split,
+    "binary": split,
+    "report": report,
+    "sentencepiece": sentencepiece,
+    "events": events,
+    "manifest": run_manifest,
+    "recipe": recipe,
+}
+
+
+def refusal(read, path):
+    """What is read, or the line of the refusal where another reader is still to be tried."""
+    try:
+        return read(path)
+    except UserError as error:
+        if str(path) not in str(error):
+            raise RuntimeError(f"does not name the file: {error}") from None
+        return f"refused: {error}"
+
+
+def data_folder():
+    """The data as the sweep takes them: each file is that of the folder's report."""
+    inputs.fingerprint_data(Path("data"), FILES)
+
+
+def model_of_data():
+    """The SentencePiece model as a prediction takes it: the one that the data were made with."""
+    sentencepiece_model_of(DataFolder(Path("data"), read_report(Path("data"))))
+
+
+RECORDED = {
+    "dictionary": data_folder,
+    "labels": data_folder,
+    "index": data_folder,
+    "binary": data_folder,
+    "sentencepiece": model_of_data,
+    "safetensors": lambda: run_manifest(None),
+}
+"""Kinds whose digest is on record -> what compares it, and must refuse every other content."""

@@ -1,0 +1,101 @@
+"""Reads many damaged files: python reading.py GOOD WORK FIRST LAST, the seeds from FIRST to LAST - 1.
+
+A line `BEGIN <seed> <kind> <damage>` before each file and `END <outcome> <detail>` after it, so that the one
+who started it knows which file has ended the process.
+"""
+
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import readers
+from originals import KINDS
+from spoil import spoil
+
+from common.errors import UserError, one_line
+
+MEMORY = 1 << 30
+"""Bytes that reading may ask for, beyond what the process has when it begins."""
+SECONDS = 20
+"""Longer than that is a hang: the signal ends the process."""
+
+
+def main(good, work, first, last):
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(good, work)
+    os.chdir(work)
+    contents = {kind: Path(path).read_bytes() for kind, path in KINDS.items()}
+    right = {kind: read(kind) for kind in KINDS}
+    assert all(outcome == "read" for outcome, _ in right.values()), right
+    limit_memory()
+    for seed in range(first, last):
+        generator = random.Random(seed)
+        kind = generator.choice(list(KINDS))
+        others = [content for other, content in contents.items() if other != kind]
+        damage, content = spoil(contents[kind], generator, others)
+        print("BEGIN", seed, kind, damage, flush=True)
+        Path(KINDS[kind]).write_bytes(content)
+        signal.alarm(SECONDS)
+        outcome, detail = judge(kind, content == contents[kind], right[kind][1])
+        signal.alarm(0)
+        Path(KINDS[kind]).write_bytes(contents[kind])
+        print("END", outcome, " ".join(str(detail).split())[:300], flush=True)
+
+
+def limit_memory():
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
+
+
+def read(kind):
+    """("read", what it says), ("refused", the line) or ("defect", what was raised)."""
+    try:
+        return "read", readers.READERS[kind](Path(KINDS[kind]))
+    except Exception as error:
+        line = one_line(error)
+        return ("defect", repr(error)) if line is None else ("refused", line)
+
+
+def judge(kind, unchanged, right):
+    """The outcome and a word about it; `right` is what the good file says."""
+    outcome, found = read(kind)
+    if outcome == "defect":
+        return outcome, found
+    if outcome == "refused" and kind != "recipe" and KINDS[kind] not in found:
+        # Words of a recipe are refused where they take effect: by the data, or the run that they are not of.
+        return "unnamed", found
+    if not unchanged and kind in readers.RECORDED:
+        return by_checksum(kind, outcome, found)
+    if outcome == "refused":
+        return outcome, found
+    return ("same", "") if found == right else unseen(kind, found, right)
+
+
+def by_checksum(kind, outcome, found):
+    """Another content than the recorded one is refused, whether it can be read or not."""
+    try:
+        readers.RECORDED[kind]()
+    except UserError as error:
+        if KINDS[kind] not in str(error):
+            return "unnamed", error
+        return ("refused", found) if outcome == "refused" else ("by-checksum", error)
+    return "wrong", "its digest is on record, and another file passed"
+
+
+def unseen(kind, found, right):
+    """A difference that the format cannot show, or one that must not be."""
+    if kind == "events" and set(found[0]) <= set(right[0]):
+        # Every record has its checksum; that whole records are gone from the end only their number would say.
+        return ("said" if found[1] else "unseen"), "records are missing"
+    if kind == "report":
+        # JSON has no checksum: that a line of it is gone, or a word of an option another, cannot be seen.
+        return "unseen", "the report itself has no checksum"
+    return "wrong", found
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

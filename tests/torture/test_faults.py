@@ -1,0 +1,153 @@
+"""What goes wrong around a sweep: disks, folders, other sweeps, clocks, leftovers.
+
+Shown elsewhere: a manifest cut anywhere (tests/common/test_common_manifest.py); a full disk under a download,
+under binarized data (tests/preprocess/test_fetch.py, test_indexed.py) and under any file of ours
+(tests/common/test_common_files.py); signals, and a lock that is held (tests/sweep/test_sweep_train.py).
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+
+import originals
+import pytest
+import tiny
+from outcome import differences, outcome
+
+from analysis.__main__ import main as analysis
+from common import manifest
+from sweep.command import TRAINER
+
+pytestmark = [pytest.mark.torture, pytest.mark.slow]
+SEED1 = "runs/fairseq/random/seed1"
+ONE = ("--seeds", "1")
+EVENTS = "events.out.tfevents.9.torture"
+"""Real ones, as the trainer that stands for fairseq writes none."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tiny.prepare(tmp_path_factory.mktemp("faults"))
+
+
+@pytest.fixture
+def here(home, request):
+    folder = home / request.node.name
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def disk(here):
+    """A folder that is a disk of its own; `disk(options)` mounts it, or changes what it is."""
+    place = here / "disk"
+    place.mkdir()
+
+    def mount(options):
+        words = ["mount", "-t", "tmpfs", "-o", options, "torture", str(place)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode != 0:
+            pytest.skip(f"only root may mount a disk: {done.stderr.strip()}")
+        return place
+
+    yield mount
+    subprocess.run(["umount", "-l", str(place)], capture_output=True)
+
+
+def errors(said):
+    return [line for line in said.splitlines() if line.startswith(("error: ", "Traceback"))]
+
+
+def test_a_full_disk_is_said_and_with_room_the_same_command_goes_on(here, disk):
+    runs = disk("size=60k") / "runs"
+    words = [*ONE, "--out", str(runs)]
+    code, said = tiny.run(here, *words)
+    assert code == 1
+    assert "No space left on device" in said
+    assert not any(line.startswith("Traceback") for line in said.splitlines())
+    disk("remount,size=100m")
+    code, said = tiny.run(here, *words)
+    assert code == 0, said
+    code, said = tiny.run(here, *ONE)
+    assert code == 0, said
+    assert differences(outcome(here, runs), outcome(here)) == []
+
+
+def test_a_folder_that_is_read_only_is_refused_before_anything_starts(here, disk):
+    place = disk("size=1m")
+    disk("remount,ro")
+    code, said = tiny.run(here, "--out", str(place / "runs"))
+    assert code == 1
+    assert errors(said) == [f"error: {place}: no permission to write; choose another --out"]
+    assert len(said.splitlines()) == 1
+
+
+def test_a_data_file_that_vanishes_after_the_plan_is_named(here):
+    data = shutil.copytree(here.parent / "data", here / "data")
+    gone = data / "input0/train.bin"
+    trainer = ("sh", "-c", f'rm -f {gone}; exec "$0" "$@"', *TRAINER)
+    code, said = tiny.run(here, *ONE, "--data", "data", trainer=trainer)
+    assert code == 1
+    assert f"error: {gone}: no such file" in said
+    assert manifest.read(here / SEED1)["status"] == "failed"
+    shutil.copy(here.parent / "data/input0/train.bin", gone)
+    assert tiny.run(here, *ONE, "--data", "data", trainer=tiny.FAKE)[0] == 0
+
+
+def test_of_two_sweeps_at_once_one_is_refused(here):
+    linger = [*ONE, "--", "--linger", "14"]  # longer than a sweep waits for the lock
+    first, second = (tiny.start(here, *linger, trainer=tiny.FAKE) for _ in range(2))
+    assert sorted([first.wait(), second.wait()]) == [0, 1]
+    said = (here / "said").read_text()
+    assert errors(said) == [line for line in said.splitlines() if "another sweep is writing there" in line]
+    assert len(errors(said)) == 1
+    assert len((here / SEED1 / "starts.jsonl").read_text().splitlines()) == 1
+    assert manifest.read(here / SEED1)["status"] == "finished"
+
+
+def test_a_clock_that_jumps_back_costs_nothing(here):
+    fails = ("--", "--fail-seed", "1")
+    assert tiny.run(here, *ONE, *fails, trainer=tiny.FAKE)[0] == 1
+    run, future = here / SEED1, time.time() + 400 * 86400
+    content = json.loads((run / "manifest.json").read_text())
+    content |= {"started": "2031-01-01T00:00:00+00:00", "ended": "2031-01-01T00:00:01+00:00"}
+    at = content["recipe_flags"].index("--fail-seed")
+    del content["recipe_flags"][at : at + 2]
+    manifest.write(run, content)
+    for path in [here / "runs", run, *run.rglob("*")]:
+        os.utime(path, (future, future))
+    code, said = tiny.run(here, *ONE, trainer=tiny.FAKE)
+    assert code == 0, said
+    content = manifest.read(run)
+    assert content["status"] == "finished"
+    assert content["started"] < "2031"
+    assert 0 <= content["seconds"] < 600
+    originals.events(run / "tensorboard/valid" / EVENTS)
+    assert analysis(["watch", str(here / "runs"), "--once"]) == 0
+
+
+def test_temporary_files_left_over_are_no_part_of_anything(here):
+    run = here / SEED1
+    run.mkdir(parents=True)
+    junk = [".manifest.json.x1.tmp", ".checkpoint_last.pt.x2.tmp"]
+    for name in junk:
+        (run / name).write_bytes(b"\0half of a file")
+    assert tiny.run(here, *ONE, "--", "--hang-seed", "2", trainer=tiny.FAKE)[0] == 0
+    for name in ("checkpoint_last.pt.tmp", "checkpoint_best.pt.tmp"):
+        (run / name).write_bytes(b"PK half of a checkpoint")
+    code, said = tiny.run(here, *ONE, "--", "--hang-seed", "2", trainer=tiny.FAKE)
+    assert (code, said.count("finished: skipped")) == (0, 1)
+    originals.events(run / "tensorboard/valid" / EVENTS)
+    assert analysis(["runs", str(here / "runs")]) == 0
+
+
+def test_no_secret_of_the_environment_is_written_down(here, monkeypatch):
+    secret = "hf_torture0123456789"
+    for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "MY_PASSWORD"):
+        monkeypatch.setenv(name, secret)
+    assert tiny.run(here, *ONE, trainer=tiny.FAKE)[0] == 0
+    files = [path for path in here.rglob("*") if path.is_file()]
+    assert here / SEED1 / "manifest.json" in files
+    assert not [path for path in files if secret.encode() in path.read_bytes()]

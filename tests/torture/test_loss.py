@@ -1,0 +1,41 @@
+"""A run whose loss explodes is stopped and said; the others go on, and what it had is kept."""
+
+import pytest
+import tiny
+
+from analysis import load_runs
+from common import manifest
+from fairseq_plugin.checkpoints import load_checkpoint
+
+pytestmark = [pytest.mark.torture, pytest.mark.slow]
+
+# From the second epoch on the learning rate is multiplied by --lr-shrink.
+SCHEDULE = "--lr-scheduler fixed\n--force-anneal 2\n--lr-shrink 1\n"
+
+
+def explosive(recipe):
+    left_out = ("--lr-scheduler", "--total-num-update")
+    return "".join(f"{line}\n" for line in recipe.splitlines() if not line.startswith(left_out)) + SCHEDULE
+
+
+def test_a_loss_that_explodes_ends_its_run_alone(tmp_path):
+    tiny.prepare(tmp_path)
+    (tmp_path / "tiny.txt").write_text(explosive(tiny.RECIPE))
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    code, said = tiny.run(folder, "--seeds", "1", "--grid", "lr-shrink=1e30,1", "--", "--max-epoch", "3")
+    assert code == 1
+    exploded = folder / "runs/fairseq,lr-shrink=1e30/random/seed1"
+    assert manifest.read(exploded)["status"] == "failed"
+    assert manifest.read(folder / "runs/fairseq/random/seed1")["status"] == "finished"
+    lines = [line.strip() for line in said.splitlines() if line.strip().startswith("error: ")]
+    assert len(lines) == 1
+    assert "the training diverges; lower --lr" in lines[0]
+    assert not any(line.startswith("Traceback") for line in said.splitlines())
+    state = load_checkpoint(exploded / "checkpoint_last.pt")
+    assert state["optimizer_history"][-1]["num_updates"] == 10
+    assert all(weight.isfinite().all() for weight in state["model"].values())
+    table = load_runs(folder / "runs", include_unfinished=True)
+    curve = table[(table["arm"] == "fairseq,lr-shrink=1e30") & (table["metric"] == "loss")]
+    assert set(curve[curve["subset"] == "valid"]["step"]) == {10}
+    assert {4, 8} <= set(curve[curve["subset"] == "train_inner"]["step"])

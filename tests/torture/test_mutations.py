@@ -1,0 +1,83 @@
+"""Damaged files of every kind: read right or refused in one line, and nothing worse.
+
+TORTURE_FILES is how many, TORTURE_SEED the first seed. The outcomes:
+
+    same         what counts in the file is what it was (padding, a comment, the date of a part)
+    refused      by the file's own reader, in a line that names it
+    by-checksum  read, and refused because a digest of it is on record
+    said         the good records of an event file are kept, and one line says where the damage is
+    unseen       a difference that the format cannot show; `reading.unseen` says which
+
+Event files have more of this in tests/analysis/test_fuzz_logs.py.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import originals
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = int(os.environ.get("TORTURE_FILES", "10000"))
+SEED = int(os.environ.get("TORTURE_SEED", "0"))
+GOOD_OUTCOMES = {"same", "refused", "by-checksum", "said", "unseen"}
+pytestmark = [pytest.mark.torture, pytest.mark.slow]
+
+
+def reading(folder, first, last):
+    """(seed, kind, damage, outcome, detail) of each file; a crash or a hang is the outcome of its file."""
+    while first < last:
+        command = [sys.executable, "-P", "reading.py", folder / "good", folder / "work", first, last]
+        path = os.pathsep.join(str(part) for part in (ROOT, ROOT / "tests/support", ROOT / "tests/torture"))
+        with open(folder / "errors", "ab") as errors:
+            child = subprocess.Popen(
+                [str(word) for word in command],
+                cwd=ROOT / "tests/torture",
+                env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        begun = None
+        for line in child.stdout:
+            word, _, rest = line.rstrip("\n").partition(" ")
+            if word == "BEGIN":
+                begun = rest.split()
+            elif word == "END":
+                outcome, _, detail = rest.partition(" ")
+                yield (*begun, outcome, detail)
+                first, begun = int(begun[0]) + 1, None
+        child.wait()
+        if begun is not None:
+            yield (*begun, f"ended with {child.returncode}", "")
+            first = int(begun[0]) + 1
+        elif child.returncode != 0:
+            pytest.fail((folder / "errors").read_text()[-2000:])
+
+
+def table(found):
+    """Kinds of files by outcomes, as text."""
+    outcomes = sorted({outcome for _, outcome in found})
+    rows = [["", *outcomes]]
+    for kind in originals.KINDS:
+        rows.append([kind, *(str(found[kind, outcome] or "") for outcome in outcomes)])
+    return "\n".join("  ".join(cell.rjust(13) for cell in row) for row in rows)
+
+
+def test_damaged_files_are_read_right_or_refused(tmp_path, monkeypatch, capsys):
+    (tmp_path / "good").mkdir()
+    monkeypatch.chdir(tmp_path / "good")
+    originals.write(tmp_path / "good")
+    found, worse, begun = Counter(), [], time.monotonic()
+    for seed, kind, damage, outcome, detail in reading(tmp_path, SEED, SEED + FILES):
+        found[kind, outcome] += 1
+        if outcome not in GOOD_OUTCOMES:
+            worse.append(f"seed {seed}, {damage} of {kind}: {outcome} {detail}")
+    with capsys.disabled():
+        print(f"\n{found.total():,} damaged files, {time.monotonic() - begun:.0f} s\n{table(found)}")
+    assert found.total() == FILES
+    assert not worse, "\n".join(worse[:50])
