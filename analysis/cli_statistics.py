@@ -25,7 +25,7 @@ from .metrics import IN_PERCENT, lower_is_better
 from .reference import OPTIONAL, REQUIRED, compare_reference, read_reference
 from .runs import Run
 from .sizes import find_size
-from .spread import BEST, scores, spread_over_seeds
+from .spread import BEST, diverged, scores, spread_over_seeds
 from .tables import Table, best_note
 from .tables_checks import accuracy_table, answers_table, reference_table
 from .tables_seeds import comparison_table, expected_table, plan_table, spread_table
@@ -104,9 +104,11 @@ def _seeds(options: argparse.Namespace) -> None:
     values = scores(table, best, options.metric, options.subset)
     data = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size)
     note = best_note(**choice(options))
-    _show(
-        [spread_table(data, options.metric, options.subset, note, ddof=options.ddof, test_size=size)], options
-    )
+    found = spread_table(
+        data, options.metric, options.subset, note,
+        ddof=options.ddof, test_size=size, left_out=diverged(table, values, options.metric, options.subset),
+    )  # fmt: skip
+    _show([found], options)
 
 
 def _compare(options: argparse.Namespace) -> None:
@@ -130,10 +132,13 @@ def _group_tables(
 ) -> list[Table]:
     """Over seeds, the plan, and example by example where there are prediction files."""
     values = [scores(table, best, options.metric, options.subset)]
+    left_out = diverged(table, values[0], options.metric, options.subset)
     answers = [read_answers(runs, options.subset)]
     for folder in dict.fromkeys(group.rpartition(":")[0] for group in options.groups if ":" in group):
         others, other_table, other_best = _read(argparse.Namespace(**{**vars(options), "runs": folder}))
         other_values = scores(other_table, other_best, options.metric, options.subset)
+        others_out = diverged(other_table, other_values, options.metric, options.subset)
+        left_out += [f"{folder}:{name}" for name in others_out]
         other_answers = read_answers(others, options.subset)
         values.append(other_values.assign(group=f"{folder}:" + other_values["group"]))
         answers.append(other_answers.assign(group=f"{folder}:" + other_answers["group"]))
@@ -144,7 +149,9 @@ def _group_tables(
         lower=lower_is_better(options.metric, "auto" if options.by else options.direction),
     )  # fmt: skip
     note = best_note(**choice(options))
-    tables = [comparison_table(data, options.metric, options.subset, note), plan_table(data, options.metric)]
+    left_out = [name for name in left_out if name.rpartition("/")[0] in options.groups]
+    compared = comparison_table(data, options.metric, options.subset, note, left_out=left_out)
+    tables = [compared, plan_table(data, options.metric)]
     return tables + _answer_tables(pd.concat(answers, ignore_index=True), options)
 
 
@@ -157,10 +164,15 @@ def _answer_tables(answers: pd.DataFrame, options: argparse.Namespace) -> list[T
 
 
 def _expected(options: argparse.Namespace) -> None:
-    _, _, best = _read(options)
+    _, table, best = _read(options)
     rule = choice(options)
     data = expected_best_of_seeds(best, lower=lower_is_better(rule["by"], options.direction))
-    _show([expected_table(data, options.metric, rule["by"], rule["subset"], best_note(**rule))], options)
+    counted = best.dropna(subset=["valid", "test"]).assign(at=BEST)
+    found = expected_table(
+        data, options.metric, rule["by"], rule["subset"], best_note(**rule),
+        left_out=diverged(table, counted, options.metric),
+    )  # fmt: skip
+    _show([found], options)
 
 
 def _accuracy(options: argparse.Namespace) -> None:

@@ -125,7 +125,9 @@ def _check(values: pd.DataFrame, groups: Sequence[str], at: Sequence[str] | None
         raise UserError(f"--groups: name two groups or more, of {', '.join(known)}")
     for group in groups:
         if group not in known:
-            raise UserError(f"--groups: no finished run of '{group}' has the metric, only {', '.join(known)}")
+            raise UserError(
+                f"--groups: no finished run of '{group}' has the metric, only {', '.join(known) or 'none'}"
+            )
     points = list(dict.fromkeys(values["at"]))
     for point in at or ():
         if point not in points:

@@ -13,6 +13,7 @@ import pandas as pd
 from common.errors import UserError
 
 from .damage import Damage, report
+from .epochs import number_epochs
 from .events import read_event_files
 from .exports import read_csv_files
 from .json_logs import read_json_files
@@ -174,12 +175,13 @@ def _in_percent(runs: Sequence[Run], rows: Rows) -> Rows:
 
 def _frame(runs: Sequence[Run], rows: Rows) -> pd.DataFrame:
     """The long table, as `long_table` describes it."""
+    valid = _positions(rows.subsets).get("valid", -1)
     columns = {
         "arm": _texts([run.arm for run in runs], rows.run),
         "init": _texts([run.init for run in runs], rows.run),
         "seed": np.array([run.seed for run in runs], np.int64)[rows.run],
         "subset": _texts(rows.subsets, rows.subset),
-        "epoch": _epochs(rows),
+        "epoch": number_epochs(runs, rows.run, rows.step, rows.subset == valid),
         "step": rows.step,
         "metric": _texts(rows.metrics, rows.metric),
         "value": rows.value,
@@ -190,15 +192,3 @@ def _frame(runs: Sequence[Run], rows: Rows) -> pd.DataFrame:
 def _texts(names: Sequence[str], position_N: np.ndarray) -> pd.api.extensions.ExtensionArray:
     """A column of names; taking them by position shares the strings."""
     return pd.array(names, dtype="str").take(position_N)
-
-
-def _epochs(rows: Rows) -> np.ndarray:
-    """int64 (N,): 1 + the validations of the run before each step; 1 throughout where there was none."""
-    epoch_N = np.ones(len(rows.step), np.int64)
-    starts = np.flatnonzero(np.diff(rows.run, prepend=-1))
-    valid = _positions(rows.subsets).get("valid", -1)
-    for start, stop in zip(starts, [*starts[1:], len(epoch_N)], strict=True):
-        steps = rows.step[start:stop]
-        validations = np.unique(steps[rows.subset[start:stop] == valid])
-        epoch_N[start:stop] += np.searchsorted(validations, steps, side="left")
-    return epoch_N

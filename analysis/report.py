@@ -19,6 +19,7 @@ from .report_runs import GroupFacts, group_facts
 from .report_svg import inline_svg
 from .report_words import summary
 from .runs import describe
+from .spread import diverged
 from .tables import Table, best_note, table1, table2
 from .tables_checks import accuracy_table, answers_table, reference_table
 from .tables_seeds import comparison_table, expected_table, plan_table, spread_table
@@ -99,15 +100,22 @@ def _lede(findings: Findings) -> str:
 
 def _result_tables(findings: Findings) -> list[Table]:
     rule, note = findings.rule, best_note(**findings.rule.choice)
+    left_out = diverged(findings.table, findings.values, rule.metric)
     tables = [
         table1(findings.table, rule.metric, ddof=rule.ddof, **rule.choice),
         table2(findings.table, rule.metric, ddof=rule.ddof),
         spread_table(
-            findings.spread, rule.metric, "test", note, ddof=rule.ddof, test_size=findings.test_size
+            findings.spread,
+            rule.metric,
+            "test",
+            note,
+            ddof=rule.ddof,
+            test_size=findings.test_size,
+            left_out=left_out,
         ),
     ]
     if findings.comparison is not None:
-        tables.append(comparison_table(findings.comparison, rule.metric, "test", note))
+        tables.append(comparison_table(findings.comparison, rule.metric, "test", note, left_out=left_out))
         tables.append(plan_table(findings.comparison, rule.metric))
     if findings.accuracies is not None:
         tables.append(
@@ -116,7 +124,9 @@ def _result_tables(findings: Findings) -> list[Table]:
     if findings.examples is not None:
         tables.append(answers_table(findings.examples, "test"))
     if len(findings.expected):
-        tables.append(expected_table(findings.expected, rule.metric, rule.by, rule.subset, note))
+        tables.append(
+            expected_table(findings.expected, rule.metric, rule.by, rule.subset, note, left_out=left_out)
+        )
     return tables
 
 

@@ -105,6 +105,19 @@ def describe(runs: Sequence[Run]) -> str:
     return line + (f" (arm/init named by the {' or the '.join(named_by)})" if named_by else "")
 
 
+def inferred(runs: Sequence[Run], limit: int = 20) -> list[str]:
+    """A line for each run without manifest: what its path was taken for."""
+    guessed = [run for run in runs if run.status == NO_MANIFEST]
+    lines = [
+        f"  {run.path} -> arm {run.arm}, init {run.init}, seed {run.seed}, "
+        f"subsets {' '.join(sorted({log.subset or 'in tags' for log in run.logs}))}"
+        for run in guessed[:limit]
+    ]
+    if len(guessed) > limit:
+        lines.append(f"  and {len(guessed) - limit} more: python -m analysis runs")
+    return lines
+
+
 def count(number: int, noun: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

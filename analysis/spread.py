@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
+from common.errors import UserError
 from common.wilson import wilson_interval
 
 from .best import at_best
@@ -26,13 +27,29 @@ def scores(table: pd.DataFrame, best: pd.DataFrame, metric: str, subset: str = "
     """`metric` on `subset` of each run after each epoch and at its best checkpoint (of `best_checkpoints`).
 
     Columns as above, epochs in order and "best" last. Values that are not finite (a diverged run) are left
-    out. Raises `UserError` as `at_validations`.
+    out, see `diverged`. Raises `UserError` as `at_validations`, and where no value is finite.
     """
     epochs = at_validations(table, subset, metric).sort_values([*GROUP, "epoch", "seed"])
     epochs = epochs.assign(at=epochs["epoch"].astype(str))[[*RUN, "at", "value"]]
     rows = pd.concat([epochs, at_best(table, best, metric, subset).assign(at=BEST)], ignore_index=True)
     rows = rows[np.isfinite(rows["value"])]
+    if rows.empty:
+        raise UserError(
+            f"'{metric}' on the subset '{subset}' is NaN or infinite in every run; did all diverge?"
+        )
     return rows.assign(group=rows["arm"] + "/" + rows["init"])[COLUMNS].reset_index(drop=True)
+
+
+def diverged(table: pd.DataFrame, values: pd.DataFrame, metric: str, subset: str = "test") -> list[str]:
+    """Runs that logged `metric` on `subset`, but have no best value among the `scores`: `arm/init/seed1`, ...
+
+    What is said of the others is said of seeds that went well, so that they have to be named beside it.
+    """
+    runs = table.loc[(table["metric"] == metric) & (table["subset"] == subset), RUN].drop_duplicates()
+    scored = values.loc[values["at"] == BEST, RUN]
+    found = runs.merge(scored, on=RUN, how="left", indicator=True)
+    left = found.loc[found["_merge"] == "left_only", RUN]
+    return [f"{arm}/{init}/seed{seed}" for arm, init, seed in left.itertuples(index=False, name=None)]
 
 
 def spread_over_seeds(

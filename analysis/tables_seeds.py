@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import pandas as pd
 
@@ -10,6 +11,7 @@ from .cells import PERCENT, interval, p_value, signed, signed_interval, whole
 from .intervals import DRAWS, LEVEL, SEED
 from .metrics import IN_PERCENT, label, number
 from .power import ALPHA, POWER
+from .runs import enumerate_some
 from .significance import EXACT_UP_TO, PERMUTATIONS
 from .tables import STD_NOTES, Table
 
@@ -24,13 +26,21 @@ DESIGNS = {
     "Wilcoxon's signed ranks, perm.: sign flips.",
     "unpaired": "unpaired: Welch's t interval and test, rank: Mann and Whitney, perm.: relabelling.",
 }
+TESTS = {"t": "t", "rank": "rank", "perm.": "permutation"}
 AT = 'at: epoch, or "best" checkpoint.'
 
 
 def spread_table(
-    data: pd.DataFrame, metric: str, subset: str, best_note: str, *, ddof: int, test_size: int | None
+    data: pd.DataFrame,
+    metric: str,
+    subset: str,
+    best_note: str,
+    *,
+    ddof: int,
+    test_size: int | None,
+    left_out: Sequence[str] = (),
 ) -> Table:
-    """The frame of `spread_over_seeds` as a table."""
+    """The frame of `spread_over_seeds` as a table; `left_out` are the runs of `spread.diverged`."""
     shown = pd.DataFrame(
         {
             "arm": data["arm"],
@@ -81,20 +91,31 @@ def spread_table(
             *([few] if fewest < FEW else []),
             *([SINGLE] if (data["n"] == 1).any() else []),
             examples,
+            *_left_out(left_out),
         ),
-        data=data.assign(metric=metric, subset=subset, ddof=ddof, level=LEVEL, test_size=test_size),
+        data=data.assign(
+            metric=metric,
+            subset=subset,
+            ddof=ddof,
+            level=LEVEL,
+            test_size=test_size,
+            draws=DRAWS,
+            best_checkpoint=best_note,
+        ),
         shown=shown,
     )
 
 
-def comparison_table(data: pd.DataFrame, metric: str, subset: str, best_note: str) -> Table:
-    """The frame of `compare.compare_groups`: differences, intervals and tests."""
+def comparison_table(
+    data: pd.DataFrame, metric: str, subset: str, best_note: str, *, left_out: Sequence[str] = ()
+) -> Table:
+    """The frame of `compare.compare_groups`: differences, intervals and tests; `left_out` as above."""
     family = len(data)
     p_columns = {}
-    for name, key in (("t", "p_t"), ("rank", "p_rank"), ("perm.", "p_permutation")):
-        p_columns[f"p {name}"] = data[key].map(p_value)
+    for name, key in TESTS.items():
+        p_columns[f"p {name}"] = data[f"p_{key}"].map(p_value)
         if family > 1:
-            p_columns[f"{name} Holm"] = data[f"{key}_holm"].map(p_value)
+            p_columns[f"{name} Holm"] = data[f"p_{key}_holm"].map(p_value)
     rows = data.to_dict("records")
     shown = pd.DataFrame(
         {
@@ -122,13 +143,14 @@ def comparison_table(data: pd.DataFrame, metric: str, subset: str, best_note: st
             f"{AT} All tests are two-sided; "
             f"perm. is exact up to {EXACT_UP_TO:,} permutations and draws {PERMUTATIONS:,} beyond.",
             *(DESIGNS[design] for design in dict.fromkeys(data["design"])),
-            *([f"Holm: adjusted over the {family} rows, for each test."] if family > 1 else []),
+            *_holm_notes(data),
             *_dropped_notes(rows),
+            *_left_out(left_out),
             *_floor_notes(data),
             "P(A beats B): over all pairs of runs, a tie counts half.",
             "This speaks of other seeds on the same test set, not of other test sets.",
         ),
-        data=data.assign(metric=metric, subset=subset, level=LEVEL),
+        data=data.assign(metric=metric, subset=subset, level=LEVEL, best_checkpoint=best_note),
         shown=shown,
     )
 
@@ -164,8 +186,10 @@ def plan_table(data: pd.DataFrame, metric: str) -> Table:
     )
 
 
-def expected_table(data: pd.DataFrame, metric: str, by: str, subset: str, best_note: str) -> Table:
-    """The frame of `expected.expected_best_of_seeds` as a table."""
+def expected_table(
+    data: pd.DataFrame, metric: str, by: str, subset: str, best_note: str, *, left_out: Sequence[str] = ()
+) -> Table:
+    """The frame of `expected.expected_best_of_seeds` as a table; `left_out` as above."""
     shown = pd.DataFrame(
         {
             "arm": data["arm"],
@@ -184,8 +208,11 @@ def expected_table(data: pd.DataFrame, metric: str, by: str, subset: str, best_n
             "unbiased, unlike drawing with replacement (Dodge et al. 2019).",
             "Near the number of runs it rests on few subsets; "
             "the last row is the best run alone (of equally good ones their mean).",
+            *_left_out(left_out),
         ),
-        data=data.assign(metric=metric, by=by, subset=subset, estimator="without replacement"),
+        data=data.assign(
+            metric=metric, by=by, subset=subset, estimator="without replacement", best_checkpoint=best_note
+        ),
         shown=shown,
     )
 
@@ -193,6 +220,27 @@ def expected_table(data: pd.DataFrame, metric: str, by: str, subset: str, best_n
 def _beyond(data: pd.DataFrame) -> bool:
     """Whether a t interval holds percentages that do not exist."""
     return bool(((data["t_low"] < 0) | (data["t_high"] > 100)).any())
+
+
+def _left_out(names: Sequence[str]) -> list[str]:
+    """Who is not counted: seeds that were tried as well."""
+    if not names:
+        return []
+    return [
+        f"Left out, without a finite value at a best checkpoint: {enumerate_some(names, 10)}. "
+        "These seeds were tried too; the rest shows what comes out where training goes well."
+    ]
+
+
+def _holm_notes(data: pd.DataFrame) -> list[str]:
+    """Over how many rows each test is adjusted: those where it could be made."""
+    if len(data) < 2:
+        return []
+    made = {name: int(data[f"p_{key}"].notna().sum()) for name, key in TESTS.items()}
+    if len(set(made.values())) == 1:
+        return [f"Holm: adjusted over the {made['t']} rows, for each test."]
+    each = ", ".join(f"{name} {number}" for name, number in made.items())
+    return [f"Holm: adjusted, for each test, over the rows where it could be made ({each})."]
 
 
 def _dropped_notes(rows: list[dict]) -> list[str]:

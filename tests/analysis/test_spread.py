@@ -8,7 +8,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from analysis.best import best_checkpoints
 from analysis.load import load_runs
-from analysis.spread import scores, spread_over_seeds
+from analysis.spread import diverged, scores, spread_over_seeds
 from common.errors import UserError
 
 
@@ -40,6 +40,19 @@ def test_scores_on_valid(runs):
 def test_values_that_are_not_finite_are_left_out(runs, bad):
     write_run(runs, "random", 4, [50.0], [bad])
     assert 4 not in set(scores_of(runs)["seed"])
+
+
+def test_runs_without_a_value_are_named(runs):
+    write_run(runs, "random", 4, [50.0, 51.0], [float("nan")] * 2)
+    write_run(runs, "random", 5, [50.0, 51.0], [50.0, 51.0], metric="loss")  # it never logged the metric
+    table = load_runs(runs)
+    assert diverged(table, scores_of(runs), "accuracy") == ["fairseq/random/seed4"]
+
+
+def test_a_metric_that_is_never_a_number(tmp_path):
+    write_run(tmp_path, "random", 1, [float("nan")], [float("nan")])
+    with pytest.raises(UserError, match="NaN or infinite in every run"):
+        scores_of(tmp_path)
 
 
 def test_no_such_metric(runs):

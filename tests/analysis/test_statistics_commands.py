@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from answer_files import write_answers
-from run_trees import write_run
+from run_trees import write_events, write_run
 
 from analysis.__main__ import main
 
@@ -93,6 +93,38 @@ def test_compare_names_the_family_and_the_dropped(runs, capsys):
     assert "Holm: adjusted over the 4 rows" in out
     assert "Without a partner and left out: fairseq/random, seeds 8." in out
     assert "Without a partner and left out: fairseq/pretrained" not in out
+
+
+def test_runs_that_diverged_are_named_beside_what_the_others_show(runs, capsys):
+    write_run(runs, "random", 9, [50.0, 51.0], [math.nan] * 2)
+    for command in (["seeds"], ["compare", *GROUPS], ["expected"]):
+        out = printed(capsys, command[0], runs, *command[1:])
+        assert "Left out, without a finite value at a best checkpoint: fairseq/random/seed9." in out
+    out = printed(capsys, "compare", runs, "--groups", "fairseq/pretrained", f"{runs}:fairseq/random")
+    assert f"checkpoint: {runs}:fairseq/random/seed9." in out
+
+
+def test_a_metric_that_is_never_a_number_is_one_line(tmp_path, capsys):
+    write_run(tmp_path, "random", 1, [math.nan], [math.nan])
+    assert main(["seeds", str(tmp_path)]) == 1
+    assert "NaN or infinite in every run" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_holm_counts_the_tests_that_could_be_made(tmp_path, capsys):
+    for seed in (1, 2, 3):  # after the first epoch all differences are 20: no spread, no t test
+        write_run(tmp_path, "pretrained", seed, [50.0, 60.0], [80.0, 80.0 + seed])
+        write_run(tmp_path, "random", seed, [50.0, 60.0], [60.0, 60.0])
+    out = printed(capsys, "compare", tmp_path, *GROUPS, "--at", "1", "2")
+    assert "over the rows where it could be made (t 1, rank 2, perm. 2)" in out
+
+
+def test_what_paths_were_taken_for_is_shown_first(tmp_path, capsys):
+    write_events(tmp_path / "mine" / "2" / "valid", [(10, "accuracy", 60.0)])
+    write_events(tmp_path / "mine" / "2" / "test", [(10, "accuracy", 61.0)])
+    assert main(["seeds", str(tmp_path)]) == 0
+    err = capsys.readouterr().err
+    assert f"{tmp_path / 'mine' / '2'} -> arm " in err
+    assert "init mine, seed 2, subsets test valid" in err
 
 
 def test_a_floor_that_only_holm_raises_is_said(tmp_path, capsys):

@@ -1,0 +1,76 @@
+"""Epochs told from validations: gaps that the other seeds show, runs that share no steps."""
+
+import numpy as np
+import pytest
+from run_trees import STEPS_PER_EPOCH, write_events, write_run
+
+from analysis.epochs import shared_grid
+from analysis.load import load_runs
+from analysis.stats import per_epoch
+
+
+def grid(*runs):
+    found = shared_grid([np.array(steps) for steps in runs])
+    return None if found is None else found.tolist()
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        (([1, 2, 3], [1, 2, 3]), None),  # nothing to repair
+        (([1, 2, 3], [1, 3]), [1, 2, 3]),  # the other run has all
+        (([1, 2, 3], [3]), [1, 2, 3]),
+        (([1, 2, 3, 5], [1, 3, 4, 5]), [1, 2, 3, 4, 5]),  # each lacks one
+        (([1, 2], [1, 2, 3]), [1, 2, 3]),  # shorter, no gap
+        (([2, 4], [3, 6]), None),  # other steps
+        (([1, 2, 3], [1, 2, 3], [5, 6, 7]), None),
+    ],
+)
+def test_a_grid_is_shared_where_most_of_it_is(runs, expected):
+    assert grid(*runs) == expected
+
+
+def drop_epoch(run, epoch, epochs, score=60.0):
+    """Write the run's logs anew, without what was logged at one epoch."""
+    for subset in ("valid", "test"):
+        folder = run / "tensorboard" / subset
+        for log in folder.iterdir():
+            log.unlink()
+        kept = [at for at in range(1, epochs + 1) if at != epoch]
+        write_events(folder, [(STEPS_PER_EPOCH * at, "accuracy", score + at) for at in kept])
+
+
+def test_a_gap_does_not_shift_the_epochs_after_it(tmp_path, caplog):
+    runs = [write_run(tmp_path, "random", seed, [61.0, 62.0, 63.0], [61.0, 62.0, 63.0]) for seed in (1, 2)]
+    drop_epoch(runs[1], 2, 3)
+    means = per_epoch(load_runs(tmp_path))
+    assert means["n"].tolist() == [2, 1, 2]
+    assert means["mean"].tolist() == [61.0, 62.0, 63.0]
+    assert "1 run without a validation that others of the group have" in caplog.text
+    assert "fairseq/random/seed2 at step 450" in caplog.text
+
+
+def test_a_run_that_is_shorter_has_no_gap(tmp_path, caplog):
+    write_run(tmp_path, "random", 1, [61.0, 62.0], [61.0, 62.0])
+    write_run(tmp_path, "random", 2, [61.0], [61.0])
+    assert load_runs(tmp_path)["epoch"].max() == 2
+    assert not caplog.text
+
+
+def test_groups_have_steps_of_their_own(tmp_path, caplog):
+    write_run(tmp_path, "random", 1, [61.0, 62.0], [61.0, 62.0])
+    write_run(tmp_path, "pretrained", 1, [61.0], [61.0], metric="accuracy")
+    assert not caplog.text
+
+
+def test_runs_that_share_no_step_are_said(tmp_path, caplog):
+    write_run(tmp_path, "random", 1, [61.0, 62.0], [61.0, 62.0])
+    run = write_run(tmp_path, "random", 2, [], [])
+    for subset in ("valid", "test"):
+        for log in (run / "tensorboard" / subset).iterdir():
+            log.unlink()
+        write_events(run / "tensorboard" / subset, [(step, "accuracy", 60.0) for step in (100, 200)])
+    table = load_runs(tmp_path)
+    assert table.groupby("seed")["epoch"].max().tolist() == [2, 2]
+    assert "1 group of runs that validated at different steps" in caplog.text
+    assert "fairseq/random" in caplog.text
