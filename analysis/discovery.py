@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 
 Kind = Literal["events", "csv", "json"]
 
-EXPORT = re.compile(r"run-(?P<run>.*)-tag-(?P<tag>.*)\.csv", re.DOTALL)
+# A browser names a second download "... (1).csv".
+EXPORT = re.compile(r"run-(?P<run>.*)-tag-(?P<tag>.*?)( \(\d+\))?\.csv", re.DOTALL)
 UNTITLED_LOG = re.compile(r"(hydra_)?train(ing)?|log|output|fairseq")
 JSON_LINE = b'{"epoch": '
 CHUNK_BYTES = 1 << 20

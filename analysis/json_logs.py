@@ -17,9 +17,11 @@ from pathlib import Path
 
 from .damage import Damage
 from .discovery import JSON_LINE
-from .scalars import Scalars, Tags, scalars
+from .scalars import Scalars, Tags, read_step, scalars
 
 UPDATES = "num_updates"
+UPDATES_KEY = b'num_updates": '
+"""Lines of statistics hold it and others do not; in the source that a traceback shows, no colon follows."""
 NOT_METRICS = {"epoch", "update", UPDATES}
 
 
@@ -34,11 +36,13 @@ def read_json_files(paths: Sequence[Path], tags: Tags, damage: Sequence[Damage])
             for number, line in enumerate(stream, start=1):
                 begin = line.find(JSON_LINE)
                 if begin < 0:
+                    if UPDATES_KEY in line:  # the damage is where the statistics begin
+                        damage[file].spoil_line(number, whole=line.endswith(b"\n"))
                     continue
                 try:
-                    rows.extend(_line_scalars(json.loads(line[begin:]), tags))
+                    rows.extend(_line_scalars(json.loads(line[begin:].decode("utf-8")), tags))
                     damage[file].good += 1
-                except (ValueError, AttributeError, OverflowError):
+                except (ValueError, TypeError, OverflowError, RecursionError):
                     damage[file].spoil_line(number, whole=line.endswith(b"\n"))
         step, tag, value = zip(*rows, strict=True) if rows else ((), (), ())
         yield scalars([file] * len(rows), [float("nan")] * len(rows), step, tag, value)
@@ -47,15 +51,17 @@ def read_json_files(paths: Sequence[Path], tags: Tags, damage: Sequence[Damage])
 def _line_scalars(stats: dict[str, object], tags: Tags) -> list[tuple[int, int, float]]:
     """(step, tag number, value) of a line; none where it has no step.
 
-    Raises `ValueError` for what is no number.
+    Raises `ValueError`, `TypeError` or `OverflowError` for what is no number, and for names that are no text.
     """
     name = next((key for key in stats if key.endswith(UPDATES)), None)
     if name is None:
         return []
-    step, prefix = int(stats[name]), name.removesuffix(UPDATES)
+    step, prefix = read_step(stats[name]), name.removesuffix(UPDATES)
     subset = prefix.removesuffix("_") or "train_inner"
-    return [
-        (step, tags[subset, key.removeprefix(prefix)], float(value))
+    values = {
+        key.removeprefix(prefix): float(value)
         for key, value in stats.items()
         if key.removeprefix(prefix) not in NOT_METRICS and value is not None
-    ]
+    }
+    "".join([subset, *values]).encode("utf-8")  # JSON can spell half of a character, which cannot be printed
+    return [(step, tags[subset, metric], value) for metric, value in values.items()]

@@ -22,7 +22,26 @@ class Scalars(NamedTuple):
     """float64"""
 
 
+STEP_RANGE = np.iinfo(np.int64)
 DTYPES = Scalars(np.int32, np.float64, np.int64, np.int32, np.float64)
+
+
+def read_step(value: object) -> int:
+    """A step from what a text file says: a whole number, or a text of one such as "50" or "1.5e+06".
+
+    Raises `ValueError` for anything else, and for what int64 cannot hold.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{value!r} is no step")
+    try:
+        step = value if isinstance(value, int) else int(str(value))  # not by way of float: 2^53 + 1 has none
+    except ValueError:  # fairseq writes six significant digits: 1.23457e+06
+        if not float(value).is_integer():
+            raise ValueError(f"{value!r} is no step") from None
+        step = int(float(value))
+    if not STEP_RANGE.min <= step <= STEP_RANGE.max:
+        raise ValueError(f"{value!r} is no step")
+    return step
 
 
 def scalars(*columns: object) -> Scalars:

@@ -5,16 +5,28 @@ import random
 
 import pytest
 from mutations import check_many, first_gap, frame, surviving
+from text_mutations import check_text_file, missing
 
 from analysis.tfrecord import salvage
 
 FILES = int(os.environ.get("FUZZ_FILES", "2000"))
+TEXT_FILES = int(os.environ.get("FUZZ_FILES", "500"))
 
 
 def test_damaged_files_keep_their_good_records_and_say_where_they_break(tmp_path):
     kept, damaged = check_many(tmp_path, FILES)
     assert kept > FILES
     assert damaged > FILES / 2
+
+
+def test_damaged_lines_of_text_logs_cost_no_other_line(tmp_path):
+    reported = sum(check_text_file(tmp_path, seed) for seed in range(TEXT_FILES))
+    assert reported > TEXT_FILES / 2
+
+
+def test_the_check_of_text_logs_notices_what_is_missing():
+    assert missing([1, 3], [1, 2, 3]) == []
+    assert missing([1, 3], [1, 2]) == [3]
 
 
 def test_the_check_notices_a_reader_that_loses_records(tmp_path, monkeypatch):
