@@ -16,14 +16,14 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from common import manifest
 from common.errors import UserError
 
-from .layout import Name, name_run, split_subset, strip
+from .layout import Name, name_run, plain_subset, split_subset, strip
 from .pattern import Pattern
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ def discover(root: Path, pattern: Pattern | None) -> list[Found]:
     _say_left_out(left_out, pattern, anything=bool(logs))
     absolute = str(root.resolve())
     found = [
-        Found(_as_given(folder, root, absolute), name, tuple(logs[folder, name]))
+        Found(_as_given(folder, root, absolute), name, _plain_subsets(logs[folder, name]))
         for folder, name in sorted(logs, key=lambda key: key[0])
     ]
     return _prefer_events(found)
@@ -167,6 +167,14 @@ def _apply(pattern: Pattern, file: _File, parts: Sequence[str]) -> tuple[Name, s
             EXPORT.fullmatch(os.path.basename(file.path))["run"], os.path.dirname(file.path)
         )
     return pattern.name("/".join(file.parts if pattern.has_subset else strip(parts)))
+
+
+def _plain_subsets(logs: Sequence[Log]) -> tuple[Log, ...]:
+    """The logs of a run; a pattern has found their subsets under the names that the folders have."""
+    siblings = {log.subset for log in logs if log.subset}
+    return tuple(
+        replace(log, subset=plain_subset(log.subset, siblings)) if log.subset else log for log in logs
+    )
 
 
 def _say_left_out(left_out: Sequence[_File], pattern: Pattern | None, anything: bool) -> None:

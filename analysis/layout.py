@@ -48,7 +48,17 @@ def split_subset(path: Sequence[str], siblings: Collection[str]) -> tuple[str | 
     known = SUBSET.fullmatch(name) or not FAIRSEQ_SUBSETS.isdisjoint(siblings)
     if not known and (parts[-1:] != ["tensorboard"] or SAYS_NOTHING.fullmatch(name)):
         return None, [*parts, name]
-    return (name if "valid" in siblings else SUBSET_NAMES.get(name, name)), parts
+    return plain_subset(name, siblings), parts
+
+
+def plain_subset(name: str, siblings: Collection[str]) -> str:
+    """The name that tables know a subset by: valid for validation, dev, ...
+
+    Its own where a sibling has that name, or would have it too: two subsets are never one.
+    """
+    plain = SUBSET_NAMES.get(name, name)
+    others = {SUBSET_NAMES.get(sibling, sibling) for sibling in siblings if sibling != name}
+    return name if plain in others else plain
 
 
 def name_run(path: Sequence[str]) -> Name:

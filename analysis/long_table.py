@@ -33,7 +33,8 @@ def values_of(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
     if on_subset.empty:
         known = ", ".join(sorted(table["subset"].unique()))
         raise UserError(
-            f"the logs hold no subset '{subset}', only {known}; train with --valid-subset valid,test"
+            f"the logs hold no subset '{subset}', only {known}; --choose-on takes another one, --pattern "
+            "says which folder is which, and fairseq logs those of --valid-subset valid,test"
         )
     rows = on_subset[on_subset["metric"] == metric]
     if rows.empty:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.layout import name_run, split_subset, split_tag
+from analysis.layout import name_run, plain_subset, split_subset, split_tag
 from analysis.pattern import Pattern
 from common.errors import UserError
 
@@ -54,6 +54,20 @@ def test_an_assumed_seed_is_said():
 def test_subsets_from_folders(path, siblings, subset):
     parts = path.split("/")
     assert split_subset(parts, siblings) == (subset, parts if subset is None else parts[:-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "siblings", "plain"),
+    [
+        ("validation", ("train", "validation"), "valid"),
+        ("dev", ("dev", "valid"), "dev"),
+        ("dev", ("dev", "validation"), "dev"),
+        ("valid", ("dev", "valid"), "valid"),
+        ("books", ("books",), "books"),
+    ],
+)
+def test_plain_names_of_subsets(name, siblings, plain):
+    assert plain_subset(name, siblings) == plain
 
 
 @pytest.mark.parametrize(

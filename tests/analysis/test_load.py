@@ -69,7 +69,7 @@ def test_no_scalar_in_any_run(tmp_path):
 
 def test_a_subset_or_metric_that_is_not_there_is_named_with_those_that_are(runs):
     table = load_runs(runs)
-    with pytest.raises(UserError, match="no subset 'dev', only test, valid"):
+    with pytest.raises(UserError, match=r"no subset 'dev', only test, valid; --choose-on .*--pattern"):
         values_of(table, "dev", "accuracy")
     with pytest.raises(UserError, match="no 'mcc' on the subset 'valid'; --metric can be: accuracy"):
         values_of(table, "valid", "mcc")

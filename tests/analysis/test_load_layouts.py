@@ -74,6 +74,28 @@ def test_a_pattern_names_the_runs(tmp_path):
         assert sorted(table["subset"].unique()) == ["test", "train", "train_inner", "valid"]
 
 
+@pytest.mark.parametrize("pattern", [None, "{init}/{seed}", "{init}/{seed}/{subset}"])
+def test_validation_is_valid_with_and_without_a_pattern(tmp_path, pattern):
+    write_fairseq(tmp_path / "hf" / "bert" / "1")
+    (tmp_path / "hf" / "bert" / "1" / "valid").rename(tmp_path / "hf" / "bert" / "1" / "validation")
+    assert series(load_runs(tmp_path, pattern=pattern), "valid", "accuracy") == [(25, 50), (50, 60)]
+
+
+@pytest.mark.parametrize("pattern", [None, "{init}/{seed}/{subset}"])
+def test_validation_is_valid_in_exports_too(tmp_path, pattern):
+    write_export(tmp_path / "run-bert_2_validation-tag-accuracy.csv", [(1.5, 25, 50.0)])
+    assert series(load_runs(tmp_path, pattern=pattern), "valid", "accuracy") == [(25, 50)]
+
+
+def test_dev_beside_valid_keeps_its_name_with_a_pattern(tmp_path):
+    write_fairseq(tmp_path / "bert" / "1")
+    write_fairseq(tmp_path / "x", valid=(1.0, 2.0))
+    (tmp_path / "x" / "valid").rename(tmp_path / "bert" / "1" / "dev")
+    table = load_runs(tmp_path / "bert", pattern="{init}/{seed}/{subset}")
+    assert series(table, "valid", "accuracy") == [(25, 50), (50, 60)]
+    assert series(table, "dev", "accuracy") == [(25, 1), (50, 2)]
+
+
 def test_a_pattern_that_describes_no_log(tmp_path):
     write_fairseq(tmp_path / "bert" / "1")
     with pytest.raises(UserError, match=r"'\{init\}-\{seed\}': it describes no log; the first is .*test"):
