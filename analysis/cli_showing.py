@@ -43,11 +43,13 @@ def register(commands: argparse._SubParsersAction) -> None:
     )
     watched.add_argument("--once", action="store_true", help="one look, then end")
     watched.add_argument(
-        "--inits", nargs="+", default=[], metavar="INIT", help="that the sweep will have (those seen)"
-    )
+        "--inits", nargs="+", default=[], metavar="INIT",
+        help="that the sweep will have (those seen, while a run is at work)",
+    )  # fmt: skip
     watched.add_argument(
-        "--seeds", nargs="+", type=int, default=[], metavar="N", help="that the sweep will have (those seen)"
-    )
+        "--seeds", nargs="+", type=int, default=[], metavar="N",
+        help="that the sweep will have (those seen, while a run is at work)",
+    )  # fmt: skip
 
 
 def _figures(options: argparse.Namespace) -> None:

@@ -128,7 +128,13 @@ class Watcher:
         return self._known[run.path][1]
 
     def _waiting(self, runs: Sequence[Run]) -> list[Row]:
-        """The runs that the grid of inits and seeds has and the folder has not."""
+        """The runs that the grid of inits and seeds has and the folder has not.
+
+        Where no plan is given and nothing is running, nobody says that there will be any.
+        """
+        planned = self._inits or self._seeds
+        if not planned and not any(run.status == "running" for run in runs):
+            return []
         arms = dict.fromkeys(run.arm for run in runs) or {"": None}
         seen = {(run.arm, run.init, run.seed) for run in runs}
         missing = []

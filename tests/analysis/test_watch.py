@@ -89,6 +89,16 @@ def test_what_is_planned_waits(tmp_path, capsys):
     assert "4 runs: 4 waiting" in capsys.readouterr().out
 
 
+def test_where_nothing_runs_only_a_plan_makes_runs_wait(tmp_path):
+    write_run(tmp_path, "random", 1, [50.0], [50.0])
+    write_run(tmp_path, "pretrained", 1, [50.0], [50.0])
+    write_run(tmp_path, "pretrained", 2, [50.0], [50.0])
+    assert totals(list(rows_of(tmp_path).values())) == "3 runs: 3 finished"
+    waiting = {"fairseq/random/seed2"}
+    for plan in ({"seeds": [1, 2]}, {"inits": ["random", "pretrained"]}):
+        assert {row.name for row in rows_of(tmp_path, **plan).values() if row.status == "waiting"} == waiting
+
+
 def test_a_run_without_logs_and_a_silent_one(sweep):
     write_manifest(sweep / "fairseq" / "random" / "seed3", "fairseq", "random", 3, "running")
     log = sweep / "fairseq" / "pretrained" / "seed1" / "train.log"
