@@ -5,7 +5,8 @@ where it goes on from that checkpoint it forgets what it has added up since its 
 that is killed between the two would lack a point of `train` for ever, and every run that goes on has another
 next point of `train_inner`. And one that is killed after its last update, with the epoch not over, makes
 another update when it goes on. Here the checkpoint keeps the metrics, which are logged when the run goes on;
-the sums go on as well; and where all updates are made, the run ends.
+the sums go on as well; and where all updates are made, the run ends. It keeps what `--precision auto` has
+become, too, which a busier machine might answer otherwise.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from fairseq.logging import metrics
 from fairseq.logging.progress_bar import TensorboardProgressBarWrapper
 from fairseq.trainer import Trainer
 
+from . import precision
+
 logger = logging.getLogger(__name__)
-KEY = "train_metrics"
+KEY, PRECISION = "train_metrics", "precision"
 EPOCH, INTERVAL = "train", "train_inner"
 OF_THE_CLOCK = {"wps", "ups", "wall", "train_wall", "gb_free"}
 """Not the same when they are computed again."""
@@ -40,7 +43,8 @@ def keep() -> None:
 
     @functools.wraps(save)
     def save_with_metrics(trainer: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
-        return save(trainer, filename, extra_state | {KEY: of_the_epoch()})
+        kept = {KEY: of_the_epoch(), PRECISION: precision.chosen()}
+        return save(trainer, filename, extra_state | kept)
 
     @functools.wraps(load)
     def load_and_go_on(cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
@@ -69,7 +73,8 @@ def of_the_epoch() -> dict[str, float]:
 
 
 def go_on(trainer: Trainer, extra_state: dict[str, Any]) -> None:
-    """Take the curves up where the checkpoint left them; SystemExit where no update is left."""
+    """Take up what the checkpoint left; SystemExit where no update is left."""
+    precision.go_on_with(extra_state.get(PRECISION, {}))
     updates, most = trainer.get_num_updates(), trainer.cfg.optimization.max_update
     done = 0 < most <= updates
     epoch_over = extra_state["train_iterator"]["iterations_in_epoch"] == 0

@@ -28,18 +28,36 @@ WORTH_IT = 1.2
 """How many times faster bf16 must be for `auto` to choose it."""
 ROUNDS, TOKENS, WIDTH = 7, 1024, 512
 """Of the measurement: products of the size that a batch of reviews has."""
+_chosen: dict[str, str] = {}
+"""Kind of device -> what `auto` has become there, in this process or before the run was interrupted."""
 
 
 @functools.cache
 def resolve(precision: str, device: torch.device) -> str:
-    """`auto` becomes `bf16` where that is fast, else `fp32`; the log says which."""
+    """`auto` becomes `bf16` where that is fast, else `fp32`; the log says which.
+
+    A run that goes on keeps what it began with, however fast the machine is now.
+    """
     why = "as asked"
-    if precision == "auto":
+    if precision == "auto" and device.type in _chosen:
+        precision, why = _chosen[device.type], "as the run began"
+    elif precision == "auto":
         fast, why = of_first(bf16_is_fast(device))
-        precision = "bf16" if fast else "fp32"
+        precision = _chosen[device.type] = "bf16" if fast else "fp32"
     # The sweep reads this line (sweep/progress.py) and writes it into the manifest.
     logger.info("precision: %s (%s)", precision, why)
     return precision
+
+
+def chosen() -> dict[str, str]:
+    """What a checkpoint remembers: kind of device -> what `auto` has become there."""
+    return dict(_chosen)
+
+
+def go_on_with(remembered: dict[str, str]) -> None:
+    """Take what a checkpoint remembers for what `auto` means from now on."""
+    _chosen.update(remembered)
+    resolve.cache_clear()
 
 
 def bf16_is_fast(device: torch.device) -> tuple[bool, str]:

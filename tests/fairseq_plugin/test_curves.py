@@ -8,6 +8,7 @@ from fairseq_cli import train
 from training import FAST, INPUT, OURS, SIZES, STEPS, configuration
 
 from analysis.events import read_scalars
+from fairseq_plugin import precision
 from fairseq_plugin.checkpoints import load_checkpoint
 from fairseq_plugin.curves import OF_THE_CLOCK
 
@@ -68,6 +69,19 @@ def test_a_run_with_all_its_updates_makes_no_other(data, tmp_path):
     assert ended.value.code == 0
     assert last.read_bytes() == before
     assert load_checkpoint(last)["optimizer_history"][-1]["num_updates"] == 8
+
+
+@pytest.mark.parametrize(("first", "then"), [(True, False), (False, True)])
+def test_a_run_that_goes_on_keeps_its_precision(data, tmp_path, monkeypatch, first, then):
+    monkeypatch.setattr(precision, "_chosen", {})
+    for fast, epochs in ((first, "1"), (then, "2")):
+        precision._chosen.clear()
+        precision.resolve.cache_clear()
+        monkeypatch.setattr(precision, "bf16_is_fast", lambda device, fast=fast: (fast, "measured"))
+        run(data, tmp_path, "--precision", "auto", "--max-epoch", epochs)
+        state = load_checkpoint(tmp_path / "checkpoint_last.pt")
+        assert state["extra_state"]["precision"] == {"cpu": "bf16" if first else "fp32"}
+    precision.resolve.cache_clear()
 
 
 def test_another_run_that_starts_from_it_takes_no_curves(data, tmp_path):
