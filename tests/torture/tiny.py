@@ -32,7 +32,7 @@ RECIPE = f"""
 --batch-size 8
 --max-epoch {EPOCHS}
 --max-update {UPDATES}
---lr 1e-3
+--lr 1e-2
 --lr-scheduler polynomial_decay
 --total-num-update {UPDATES}
 --warmup-updates 3
