@@ -17,7 +17,6 @@ A reference file is CSV, a Markdown table or JSON (a list of objects), by its su
 from __future__ import annotations
 
 import csv
-import json
 import logging
 import math
 import os
@@ -28,7 +27,7 @@ from pathlib import Path
 import pandas as pd
 
 from common.errors import UserError
-from common.files import read_lines
+from common.files import read_json, read_lines
 
 from .intervals import LEVEL, welch_interval
 from .long_table import GROUP
@@ -169,7 +168,10 @@ def _number(where: str, column: str, text: str, least: float) -> float:
 
 def _rows_of_csv(path: Path) -> Iterator[Row]:
     reader = csv.reader(read_lines(path))
-    yield from _rows_of_table(path, ((f"line {reader.line_num}", cells) for cells in reader if cells))
+    try:
+        yield from _rows_of_table(path, ((f"line {reader.line_num}", cells) for cells in reader if cells))
+    except csv.Error as error:  # a quote that is never closed makes one cell of the rest
+        raise UserError(f"{path}, line {reader.line_num}: not CSV ({error}); mend the row") from None
 
 
 def _rows_of_markdown(path: Path) -> Iterator[Row]:
@@ -196,12 +198,11 @@ def _rows_of_table(path: Path, rows: Iterator[tuple[str, list[str]]]) -> Iterato
 
 
 def _rows_of_json(path: Path) -> Iterator[Row]:
-    text = "\n".join(read_lines(path))
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from None
+    content = read_json(path, "mend it")
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise UserError(f"{path}: not a list of objects with {', '.join(REQUIRED)}")
     for number, row in enumerate(content, start=1):
+        for key, cell in row.items():
+            if isinstance(cell, dict | list):
+                raise UserError(f"{path}, entry {number}: {key} is neither a number nor a text; mend it")
         yield f"entry {number}", {key: "" if cell is None else str(cell) for key, cell in row.items()}

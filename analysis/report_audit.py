@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
 import pandas as pd
 
 from common.errors import UserError
-from common.files import read_lines
+from common.files import read_json
 from common.overlap import NOTIONS, REMEDY
 
 from .cells import whole
@@ -21,10 +20,7 @@ def audit_tables(path: str | os.PathLike[str]) -> list[Table]:
 
     Raises `UserError` where the file is no audit.
     """
-    try:
-        content = json.loads("\n".join(read_lines(path)))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); {REMEDY}") from None
+    content = read_json(path, REMEDY)
     try:
         return [_splits(content), _duplicates(content)]
     except (KeyError, TypeError, AttributeError, ValueError):

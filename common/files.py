@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from .errors import UserError
 
@@ -86,6 +87,27 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
                     f"{path}, line {number}: byte {error.start + 1} is not UTF-8; "
                     f"convert the file, for example: iconv -f latin1 -t utf-8"
                 ) from None
+
+
+def read_json(path: str | os.PathLike[str], remedy: str) -> Any:
+    """The content of a JSON file.
+
+    Raises `UserError` naming file, line and remedy where it is none, is not UTF-8 or is nested too deeply.
+    """
+    text = "\n".join(read_lines(path))
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); {remedy}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON that can be read ({json_fault(error)}); {remedy}") from None
+
+
+def json_fault(error: ValueError | RecursionError) -> str:
+    """Why `json.loads` failed, in few words; it has other errors than its own."""
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
 
 
 def _umask() -> int:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 
 from .errors import UserError
-from .files import read_lines
+from .files import read_json
 
 NOTIONS = ("exact", "normalized")
 REMEDY = "make it again: python -m preprocess audit --output"
@@ -33,10 +32,7 @@ def read_overlap(
 
     Raises `UserError` where the file is no audit or has no such split.
     """
-    try:
-        content = json.loads("\n".join(read_lines(path)))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); {REMEDY}") from None
+    content = read_json(path, REMEDY)
     try:
         size, lines = content["splits"][split]["lines"], content["duplicates"][notion][split][other]
     except (KeyError, TypeError):
@@ -45,6 +41,8 @@ def read_overlap(
         ) from None
     if type(size) is not int or not isinstance(lines, list) or not all(type(line) is int for line in lines):
         raise UserError(f"{path}: the lines of {split} that stand in {other} are no line numbers; {REMEDY}")
-    if lines and not 0 <= min(lines) <= max(lines) < size:
-        raise UserError(f"{path}: names line {max(lines)} of {split}, which has {size:,} lines; {REMEDY}")
+    if size < 1:
+        raise UserError(f"{path}: {split} has {size:,} lines, and nothing can be said of it; {REMEDY}")
+    if strange := [line for line in lines if not 0 <= line < size]:
+        raise UserError(f"{path}: names line {strange[0]} of {split}, which has {size:,} lines; {REMEDY}")
     return Overlap(split, other, notion, size, frozenset(lines))

@@ -16,10 +16,11 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from reprlib import repr as shown  # short, however deep and long a value is
 from typing import Any
 
 from .errors import UserError
-from .files import atomic_open, read_lines
+from .files import atomic_open, json_fault, read_lines
 
 TOLERANCE = 1e-4
 REMEDY = "write the predictions again"
@@ -79,8 +80,8 @@ def read(path: str | os.PathLike[str]) -> list[Prediction]:
     for number, line in enumerate(read_lines(path), start=1):
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise border.error(number, f"not JSON ({error.msg}; cut short?)") from None
+        except (ValueError, RecursionError) as error:
+            raise border.error(number, f"not JSON ({json_fault(error)}; cut short?)") from None
         predictions.append(border.check(record, number))
     border.check_end()
     return sorted(predictions, key=lambda prediction: prediction.index)
@@ -107,7 +108,7 @@ class _Border:
         self._check_probabilities(record["probabilities"], number)
         gold = record["gold"]
         if gold is not None and (not isinstance(gold, str) or gold not in record["probabilities"]):
-            raise self.error(number, f"gold {gold!r} is none of the classes {', '.join(self.classes)}")
+            raise self.error(number, f"gold {shown(gold)} is none of the classes {', '.join(self.classes)}")
         return Prediction(record["index"], gold, record["probabilities"])
 
     def check_end(self) -> None:
@@ -116,7 +117,7 @@ class _Border:
 
     def _check_index(self, index: Any, number: int) -> None:
         if type(index) is not int or index < 0:
-            raise self.error(number, f"index {index!r} is not a line number counted from 0")
+            raise self.error(number, f"index {shown(index)} is not a line number counted from 0")
         if index in self.line_of_index:
             raise self.error(number, f"index {index} stands on line {self.line_of_index[index]} already")
         self.line_of_index[index] = number
@@ -135,7 +136,7 @@ class _Border:
             # Not isinstance: True is an int. NaN fails every comparison.
             if type(value) not in (int, float) or not 0 <= value <= 1:
                 raise self.error(
-                    number, f"the probability of '{name}' is {value!r}, not a number from 0 to 1"
+                    number, f"the probability of '{name}' is {shown(value)}, not a number from 0 to 1"
                 )
         if abs((total := sum(probabilities.values())) - 1) > TOLERANCE:
             raise self.error(number, f"the probabilities sum to {total:.6g}, not to 1")

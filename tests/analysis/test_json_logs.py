@@ -40,7 +40,7 @@ def append(path, *lines):
         GOOD.replace('"75"', "1" + "0" * 20),
         GOOD.replace('"75"', '"1e20"'),
         GOOD.replace('"75"', str(2**63)),
-        GOOD.replace('"77"', "[" * 100_000),
+        pytest.param(GOOD.replace('"77"', "[" * 100_000), id="deep"),
         GOOD.replace("accuracy", "\\ud800"),
         GOOD.replace('{"epoch"', '{"epo#h"'),
         GOOD.replace("{", ""),

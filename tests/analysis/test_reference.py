@@ -1,5 +1,6 @@
 """Published results: three formats, what can be wrong in them, and ours beside them."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -72,7 +73,11 @@ def test_columns_that_may_be_missing(tmp_path):
         (f"{HEADING}\n{GOOD.replace('1.14', '-1')}\n", "line 2: std is '-1', not a number of 0 or more"),
         (f"{HEADING}\n{GOOD.replace(',3,', ',2.5,')}\n", "line 2: n is '2.5', not a whole number"),
         (f"{HEADING}\n{GOOD.replace(',3,0', ',3,2')}\n", "line 2: ddof is '2', not 0"),
+        (f"{HEADING}\n{GOOD}{'0' * 140_000}\n", "line 2: not CSV (field larger than field limit"),
+        (f'{HEADING}\n"{GOOD}\n' + f"{GOOD}\n" * 3000, "not CSV (field larger than field limit"),
+        ("a" * 140_000, "line 1: not CSV"),
     ],
+    ids=itertools.count(),
 )
 def test_a_bad_file_is_named_with_its_line(tmp_path, text, message):
     with pytest.raises(UserError) as error:
@@ -87,9 +92,12 @@ def test_a_bad_file_is_named_with_its_line(tmp_path, text, message):
         ("a.xlsx", "", "a reference file ends with .csv, .md, .json"),
         ("a.json", "[{", "line 1: not JSON"),
         ("a.json", '{"arm": 1}', "not a list of objects"),
+        ("a.json", "[" * 100_000, "nested too deeply"),
+        ("a.json", json.dumps([{**ENTRY, "mean": [66]}]), "entry 1: mean is neither a number nor a text"),
         ("a.json", json.dumps([{**ENTRY, "mean": None}]), "entry 1: no mean"),
         ("a.md", "| arm |\n|---|\n", "no column 'init'"),
     ],
+    ids=itertools.count(),
 )
 def test_other_formats_too(tmp_path, name, text, message):
     with pytest.raises(UserError) as error:

@@ -9,7 +9,7 @@ import tempfile
 import pytest
 
 from common.errors import UserError
-from common.files import CHUNK_BYTES, atomic_open, atomic_write, read_lines, sha256
+from common.files import CHUNK_BYTES, atomic_open, atomic_write, read_json, read_lines, sha256
 
 
 @pytest.fixture
@@ -134,3 +134,26 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path):
     assert [next(lines), next(lines)] == ["un", "deux"]
     with pytest.raises(UserError, match=rf"{path}, line 3: byte 4 is not UTF-8; .* iconv"):
         next(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{\n[", "json, line 2: not JSON (Expecting property name enclosed in double quotes); mend it"),
+        pytest.param(
+            "[" * 100_000, "json: not JSON that can be read (nested too deeply); mend it", id="deep"
+        ),
+        pytest.param(
+            "9" * 10_000, "json: not JSON that can be read (a number of too many digits); mend it", id="long"
+        ),
+        ('"\udcff"', "json, line 1: byte 2 is not UTF-8"),
+    ],
+)
+def test_json_that_cannot_be_read_is_one_line(tmp_path, text, message):
+    path = tmp_path / "a.json"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UserError) as error:
+        read_json(path, "mend it")
+    assert message in str(error.value)
+    path.write_text('{"a": [1]}')
+    assert read_json(path, "mend it") == {"a": [1]}

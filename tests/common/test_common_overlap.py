@@ -12,6 +12,12 @@ from preprocess.__main__ import main as preprocess
 REAL = Path(__file__).parents[2] / "results" / "cls-books" / "audit.json"
 
 
+def audit(size, lines):
+    return json.dumps(
+        {"splits": {"test": {"lines": size}}, "duplicates": {"exact": {"test": {"train": lines}}}}
+    )
+
+
 def test_what_preprocess_writes(tmp_path):
     for name, texts in (
         ("train", ["un livre", "un roman", "Un conte"]),
@@ -37,6 +43,10 @@ def test_the_audit_of_the_real_reviews():
     ("content", "message"),
     [
         ("{", "line 1: not JSON"),
+        pytest.param("[" * 100_000, "nested too deeply", id="deep"),
+        (audit(0, []), "test has 0 lines"),
+        (audit(-5, []), "test has -5 lines"),
+        (audit(3, [1, -1]), "names line -1 of test, which has 3 lines"),
         ("[]", "not an audit of test and train"),
         ('{"splits": {}}', "not an audit of test and train"),
         (json.dumps({"splits": {"test": {"lines": 3}}, "duplicates": {"exact": {"test": {"train": [3]}}}}),

@@ -84,6 +84,15 @@ def test_a_file_cut_short(path):
         read(path)
 
 
+@pytest.mark.parametrize("depth", [1000, 3000, 9000, 100_000])
+@pytest.mark.parametrize("key", ["index", "gold", "probabilities"])
+def test_a_value_nested_deeply_is_one_line(path, key, depth):
+    text = json.dumps(GOOD) + "\n"
+    path.write_text(text + json.dumps({**GOOD, key: "@"}).replace('"@"', "[" * depth + "]" * depth) + "\n")
+    with pytest.raises(UserError, match=r"predictions-test\.jsonl, line 2: "):
+        read(path)
+
+
 def test_an_empty_file(path):
     path.write_text("")
     with pytest.raises(UserError, match="no predictions"):
