@@ -15,7 +15,7 @@ import logging
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -105,8 +105,7 @@ def _walk(root: Path) -> tuple[list[_File], set[str]]:
     """The log files below `root` and the folders with a manifest, as absolute paths."""
     files, manifests = [], set()
     absolute = str(root.resolve())
-    for folder, names, inside in os.walk(root):
-        names.sort()
+    for folder, inside in _folders(root):
         here = os.path.normpath(os.path.join(absolute, os.path.relpath(folder, root)))
         if manifest.NAME in inside:
             manifests.add(here)
@@ -116,6 +115,37 @@ def _walk(root: Path) -> tuple[list[_File], set[str]]:
                     _File(os.path.join(folder, name), kind, tuple(_describe(here, name, kind).split("/")))
                 )
     return files, manifests
+
+
+def _folders(root: Path) -> Iterator[tuple[str, list[str]]]:
+    """Each folder below `root` once, with the names of what is not a folder in it; links are followed.
+
+    A folder goes by its own path where it has one below `root`, else by that of the first link to it: links
+    come after everything that is reached without them. So a link to a folder around it ends there, too.
+    """
+    seen: set[tuple[int, int]] = set()
+    starts = [str(root)]
+    while starts:
+        links = []
+        for start in starts:
+            for folder, names, inside in os.walk(start):
+                if (identity := _identity(folder)) is None or identity in seen:
+                    names.clear()
+                    continue
+                seen.add(identity)
+                names.sort()
+                links += [path for name in names if os.path.islink(path := os.path.join(folder, name))]
+                yield folder, inside
+        starts = links
+
+
+def _identity(folder: str) -> tuple[int, int] | None:
+    """The same for every path to a folder; None where it has gone meanwhile."""
+    try:
+        state = os.stat(folder)
+    except FileNotFoundError:
+        return None
+    return state.st_dev, state.st_ino
 
 
 def _kind(folder: str, name: str) -> Kind | None:
