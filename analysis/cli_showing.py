@@ -11,6 +11,7 @@ from .cli_options import add_choice, add_command, add_ddof, add_selection, choic
 from .figure_style import FORMATS, save_figure
 from .findings import Findings, Rule, figures, gather
 from .report import write_report
+from .report_audit import audit_tables
 from .runs import describe, find_runs, select_finished
 from .watch import watch
 
@@ -59,6 +60,8 @@ def _figures(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
+    if options.audit:
+        audit_tables(options.audit)  # what is no audit is said before the work, not after it
     findings = _gather(options, options.reference)
     path = write_report(
         findings, options.output, title=options.title, audit=options.audit, chance=options.chance

@@ -67,7 +67,7 @@ def draw_reliability(answers: pd.DataFrame, bins: int = BINS) -> Figure:
         panel.plot([0, 1], [0, 1], color="0.4", linewidth=1, linestyle=":", label="calibrated")
         panel.plot(
             table["confidence"], table["accuracy"], color=COLORS[0], marker="o", linewidth=1.8,
-            label="accuracy",
+            label="accuracy", clip_on=False,  # a marker at 1 or 0 is shown whole
         )  # fmt: skip
         panel.set_title(f"{title}\nECE {100 * error.mean():.1f} points", fontsize="medium")
         panel.set_xlabel("confidence")

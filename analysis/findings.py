@@ -123,10 +123,12 @@ def gather(
     The size of the test set is `test_size`, else the audit's, else what `sizes.find_size` knows. Raises
     `UserError` as the readers do.
     """
+    # The small files first: what is wrong with them is then said before the logs are read.
+    overlap = read_overlap(audit) if audit else None
+    published = read_reference(reference) if reference else None
     table = read_runs(runs)
     best = best_checkpoints(table, rule.metric, **rule.choice)
     values = scores(table, best, rule.metric)
-    overlap = read_overlap(audit) if audit else None
     size = test_size or (overlap.size if overlap else find_size(runs, TEST))
     return Findings(
         rule=rule,
@@ -139,7 +141,7 @@ def gather(
         answers=read_answers(runs, TEST),
         test_size=size,
         overlap=overlap,
-        reference=compare_reference(table, best, read_reference(reference)) if reference else None,
+        reference=None if published is None else compare_reference(table, best, published),
         reference_name=Path(reference).name if reference else "",
         left_out=left_out,
     )

@@ -66,7 +66,7 @@ def _logs(runs: Sequence[Run]) -> str:
     """The folder that holds the logs of these runs, and what named them."""
     if not runs:
         return ""
-    folder = os.path.commonpath([run.path for run in runs])
+    folder = os.path.commonpath([run.place for run in runs])
     return f"{folder} (named by the {_distinct([run.named_by for run in runs])})"
 
 

@@ -192,6 +192,11 @@ def _reference(findings: Findings) -> str:
         if verdicts:
             numbers = count(len(known), "published number")
             sentences.append(f"Of {numbers} for {arm}/{init}, {', '.join(verdicts)}.")
+    if not sentences:
+        return (
+            f"Beside {findings.reference_name}: no interval can be given for any difference, for want of a "
+            "std, of n or of seeds: undecided."
+        )
     return (
         f"Beside {findings.reference_name}. {' '.join(sentences)} Not to be told apart is less than the "
         "same: with few seeds the intervals are wide."

@@ -18,6 +18,7 @@ from .pattern import Pattern
 logger = logging.getLogger(__name__)
 
 NO_MANIFEST = "no manifest"
+EXAMPLE = "--pattern '{arm}/*/{init}/{seed}/{subset}'"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class Run:
     def name(self) -> str:
         """`arm/init/seedN`, as the folders of the sweep are called."""
         return f"{self.arm}/{self.init}/seed{self.seed}"
+
+    @property
+    def place(self) -> Path:
+        """A folder that exists: `path`, else that of the logs, where the names of files tell runs apart."""
+        return self.path if self.path.is_dir() or not self.logs else self.logs[0].path.parent
 
 
 def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[Run]:
@@ -150,10 +156,13 @@ def _run(found: Found) -> Run:
 
 
 def _refuse_duplicates(runs: Sequence[Run]) -> None:
-    seen: dict[str, Path] = {}
+    seen: dict[str, Run] = {}
     for run in runs:
         if run.name in seen:
+            one = seen[run.name]
+            by_manifest = one.named_by == run.named_by == manifest.NAME
+            remedy = "" if by_manifest else f", or tell them apart (for example {EXAMPLE})"
             raise UserError(
-                f"{seen[run.name]} and {run.path} both say that they are {run.name}; move one out"
+                f"{one.path} and {run.path} both say that they are {run.name}; move one out{remedy}"
             )
-        seen[run.name] = run.path
+        seen[run.name] = run

@@ -134,7 +134,7 @@ def list_runs(runs: Sequence[Run], table: pd.DataFrame) -> Table:
                 "updates_per_second": updates / run.seconds if run.seconds else None,
                 "subsets": " ".join(subsets.get(key, ())),
                 "named_by": run.named_by,
-                "folder": str(run.path),
+                "folder": str(run.place),
             }
         )
     data = pd.DataFrame(rows).astype({"seconds": float, "updates_per_second": float})

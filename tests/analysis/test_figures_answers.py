@@ -90,4 +90,5 @@ def test_the_diagram_draws_the_table(answers):
     accuracy = next(line for line in panel.get_lines() if line.get_label() == "accuracy")
     np.testing.assert_allclose(accuracy.get_ydata(), reliability(answers)["accuracy"])
     errors = [expected_calibration_error(group) for _, group in answers.groupby("seed")]
+    assert not accuracy.get_clip_on()  # a marker at 1 would be cut in half
     assert f"ECE {100 * np.mean(errors):.1f} points" in panel.get_title()

@@ -206,6 +206,19 @@ def test_a_file_that_is_no_audit_is_one_line(runs, tmp_path, content):
         gather(find_runs(runs), Rule(), audit=path)
 
 
+def test_a_partial_audit_is_told_before_the_work(runs, tmp_path, monkeypatch):
+    """It says enough of test and train for the scores, and not what the tables of the report need."""
+    monkeypatch.setattr("analysis.findings.read_runs", lambda runs: pytest.fail("the logs were read"))
+    path = tmp_path / "audit.json"
+    content = {"splits": {"test": {"lines": 4}}, "duplicates": {"exact": {"test": {"train": [3]}}}}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    output = str(tmp_path / "report.html")
+    assert main(["report", str(runs), "--audit", str(path), "--output", output]) == 1
+    path.write_text("[]", encoding="utf-8")
+    for command in (["report", "--output", output], ["figures", "--output-dir", str(tmp_path)]):
+        assert main([command[0], str(runs), "--audit", str(path), *command[1:]]) == 1
+
+
 def test_colours_of_the_page_read_on_both_backgrounds():
     """Lines need a contrast of 3 (WCAG 2.2, 1.4.11), in light and in dark."""
     from analysis.report import ASSETS

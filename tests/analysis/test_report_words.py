@@ -94,6 +94,15 @@ def test_published_results(tmp_path):
     assert "higher in" not in text
 
 
+def test_published_results_without_std_are_undecided(tmp_path):
+    two_groups(tmp_path, [60.0, 61.0, 62.0], [])
+    path = tmp_path / "published.csv"
+    path.write_text("arm,init,epoch,subset,metric,mean\nfairseq,one,best,test,accuracy,90\n", "utf-8")
+    text = words(tmp_path, reference=path)
+    assert "Beside published.csv: no interval can be given" in text
+    assert "Not to be told apart" not in text
+
+
 def test_duplicates_of_train(tmp_path):
     duplicates = {"test": {"train": [3]}}
     content = {"splits": {"test": {"lines": 4}}, "duplicates": {"exact": duplicates}}

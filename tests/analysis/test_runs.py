@@ -1,6 +1,7 @@
 """Finding runs: manifests, paths, and what is refused."""
 
 import pytest
+from log_trees import write_export, write_json_log
 from run_trees import write_events, write_manifest, write_run
 
 from analysis.runs import describe, enumerate_some, find_runs, select_finished
@@ -93,8 +94,27 @@ def test_a_run_without_a_seed_in_its_path(tmp_path):
 
 def test_two_runs_of_the_same_name(runs):
     write_manifest(runs / "fairseq" / "random" / "seed2", "fairseq", "random", 1)
-    with pytest.raises(UserError, match=r"seed1 and .*seed2 both say that they are fairseq/random/seed1"):
+    with pytest.raises(
+        UserError, match=r"seed1 and .*seed2 both say that they are fairseq/random/seed1; move one out$"
+    ):
         find_runs(runs)
+
+
+def test_two_paths_of_the_same_name_are_told_apart_by_a_pattern(tmp_path):
+    for lr in ("lr1", "lr2"):
+        write_events(tmp_path / lr / "fairseq" / "bert" / "1" / "valid", [(1, "accuracy", 50.0)])
+    with pytest.raises(UserError, match=r"tell them apart \(for example --pattern '\{arm\}/\*"):
+        find_runs(tmp_path)
+    names = [run.name for run in find_runs(tmp_path, "{arm}/*/{init}/{seed}/{subset}")]
+    assert names == ["lr1/bert/seed1", "lr2/bert/seed1"]
+
+
+def test_runs_in_the_names_of_files_have_the_place_of_the_files(tmp_path):
+    write_export(tmp_path / "csv" / "run-bert_2_valid-tag-accuracy.csv", [(1.5, 25, 50.0)])
+    write_json_log(tmp_path / "json" / "bert-seed1.log")
+    write_run(tmp_path, "random", 1, [50.0], [50.0])
+    places = [tmp_path / "csv", tmp_path / "fairseq" / "random" / "seed1", tmp_path / "json"]
+    assert [run.place for run in find_runs(tmp_path)] == places
 
 
 def test_long_enumerations_are_cut():

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from log_trees import write_export
 from run_trees import write_events, write_run
 
 from analysis.load import load_runs, read_runs
@@ -151,6 +152,12 @@ def test_listing(runs):
     assert rows[2][:9] == ["fairseq", "pretrained", "1", "reference", "finished", "3", "675", "135", "5.00"]
     assert rows[2][9:] == ["test valid", "manifest.json", str(runs / "fairseq" / "pretrained" / "seed1")]
     assert rows[-1][:9] == ["fairseq", "random", "4", "reference", "running", "1", "225", "–", "–"]
+
+
+def test_the_listing_names_folders_that_exist(tmp_path):
+    write_export(tmp_path / "run-bert_2_valid-tag-accuracy.csv", [(1.5, 25, 50.0)])
+    found = find_runs(tmp_path)
+    assert list_runs(found, read_runs(found)).data["folder"].tolist() == [str(tmp_path)]
 
 
 def test_table1_says_what_chose_where(tmp_path):
