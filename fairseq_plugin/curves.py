@@ -5,8 +5,8 @@ where it goes on from that checkpoint it forgets what it has added up since its 
 that is killed between the two would lack a point of `train` for ever, and every run that goes on has another
 next point of `train_inner`. And one that is killed after its last update, with the epoch not over, makes
 another update when it goes on. Here the checkpoint keeps the metrics, which are logged when the run goes on;
-the sums go on as well; and where all updates are made, the run ends. It keeps what `--precision auto` has
-become, too, which a busier machine might answer otherwise.
+the sums go on as well; and where all updates are made, the run ends. The schedule is told of the last
+validation, and `--precision auto` stays what it has become, which a busier machine might answer otherwise.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ def go_on(trainer: Trainer, extra_state: dict[str, Any]) -> None:
     precision.go_on_with(extra_state.get(PRECISION, {}))
     updates, most = trainer.get_num_updates(), trainer.cfg.optimization.max_update
     done = 0 < most <= updates
-    epoch_over = extra_state["train_iterator"]["iterations_in_epoch"] == 0
+    place = extra_state["train_iterator"]
+    epoch_over = place["iterations_in_epoch"] == 0
+    if epoch_over and extra_state.get("val_loss") is not None:
+        trainer.lr_step(place["epoch"] - 1, extra_state["val_loss"])  # the schedule has not heard of it
     if epoch_over and INTERVAL in extra_state.get("metrics", {}):
         metrics.load_state_dict({INTERVAL: extra_state["metrics"][INTERVAL]})
     folder = trainer.cfg.common.tensorboard_logdir

@@ -1,6 +1,7 @@
 """A run that was ended between two steps of fairseq goes on as if nothing had happened."""
 
 import pytest
+import torch
 from data_folders import write_data
 from fairseq import checkpoint_utils
 from fairseq.logging import metrics, progress_bar
@@ -57,6 +58,9 @@ def test_a_run_that_ends_after_its_checkpoint_has_the_same_curves(data, tmp_path
     assert curves(tmp_path / "ended") == whole
     assert {step for subset, _, step in whole if subset == "train_inner"} == {4, 8, 12}
     assert all(len(values) == 1 for values in whole.values())
+    one, other = (load_checkpoint(tmp_path / name / "checkpoint_last.pt") for name in ("whole", "ended"))
+    assert one["optimizer_history"][-1] == other["optimizer_history"][-1]
+    assert all(torch.equal(weight, other["model"][name]) for name, weight in one["model"].items())
 
 
 def test_a_run_with_all_its_updates_makes_no_other(data, tmp_path):
