@@ -115,7 +115,7 @@ def inferred(runs: Sequence[Run], limit: int = 20) -> list[str]:
     """A line for each run without manifest: what its path was taken for."""
     guessed = [run for run in runs if run.status == NO_MANIFEST]
     lines = [
-        f"  {run.path} -> arm {run.arm}, init {run.init}, seed {run.seed}, "
+        f"  {run.place} -> arm {run.arm}, init {run.init}, seed {run.seed}, "
         f"subsets {' '.join(sorted({log.subset or 'in tags' for log in run.logs}))}"
         for run in guessed[:limit]
     ]
