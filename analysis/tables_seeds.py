@@ -237,6 +237,8 @@ def _holm_notes(data: pd.DataFrame) -> list[str]:
     if len(data) < 2:
         return []
     made = {name: int(data[f"p_{key}"].notna().sum()) for name, key in TESTS.items()}
+    if max(made.values()) < 2:
+        return ["Holm: no test was made in more than one row, so that nothing is adjusted."]
     if len(set(made.values())) == 1:
         return [f"Holm: adjusted over the {made['t']} rows, for each test."]
     each = ", ".join(f"{name} {number}" for name, number in made.items())
@@ -255,7 +257,7 @@ def _dropped_notes(rows: list[dict]) -> list[str]:
 
 def _floor_notes(data: pd.DataFrame) -> list[str]:
     """A plain warning where a permutation test cannot reach the usual level, alone or after Holm."""
-    notes = []
+    notes, family = [], int(data["p_permutation"].notna().sum())
     for (design, n_a, n_b), rows in data.groupby(["design", "n_a", "n_b"]):
         if min(n_a, n_b) < 2:
             notes.append(
@@ -263,7 +265,7 @@ def _floor_notes(data: pd.DataFrame) -> list[str]:
                 "prediction files compare it example by example."
             )
             continue
-        floor, adjusted = rows["p_floor"].min(), min(1.0, rows["p_floor"].min() * len(data))
+        floor, adjusted = rows["p_floor"].min(), min(1.0, rows["p_floor"].min() * family)
         runs = f"{n_a} pairs" if design == "paired" else f"{n_a} and {n_b} runs"
         if floor > ALPHA:
             notes.append(
@@ -273,6 +275,6 @@ def _floor_notes(data: pd.DataFrame) -> list[str]:
         elif adjusted > ALPHA:
             notes.append(
                 f"With {runs} perm. and rank cannot give a p below {floor:.2g}, "
-                f"nor below {adjusted:.2g} after Holm over {len(data)} rows; compare fewer."
+                f"nor below {adjusted:.2g} after Holm over {family} rows; compare fewer."
             )
     return list(dict.fromkeys(notes))

@@ -118,6 +118,12 @@ def test_holm_counts_the_tests_that_could_be_made(tmp_path, capsys):
     assert "over the rows where it could be made (t 1, rank 2, perm. 2)" in out
 
 
+def test_holm_over_one_row_is_none(runs, capsys):
+    write_run(runs, "alone", 1, [50.0], [70.0])
+    out = printed(capsys, "compare", runs, *GROUPS, "fairseq/alone")
+    assert "Holm: no test was made in more than one row" in out
+
+
 def test_what_paths_were_taken_for_is_shown_first(tmp_path, capsys):
     write_events(tmp_path / "mine" / "2" / "valid", [(10, "accuracy", 60.0)])
     write_events(tmp_path / "mine" / "2" / "test", [(10, "accuracy", 61.0)])
