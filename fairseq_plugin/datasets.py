@@ -89,7 +89,7 @@ def check_binary(prefix: Path, dataset: MMapIndexedDataset, dictionary: Dictiona
     path, kind = Path(f"{prefix}.bin"), dataset._index.dtype
     wanted, found = int(dataset.sizes.sum()) * np.dtype(kind).itemsize, path.stat().st_size
     if wanted != found:
-        raise UserError(f"{path}: {found} bytes, but its index counts {wanted}; {REMEDY}")
+        raise UserError(f"{path}: {found} bytes, but its index counts {wanted} ({prefix}.idx); {REMEDY}")
     tokens = np.memmap(path, dtype=kind, mode="r")
     at = int(tokens.argmax())
     if tokens[at] >= len(dictionary):

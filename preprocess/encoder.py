@@ -86,7 +86,7 @@ def parse_model(content: bytes, path: str) -> sentencepiece.SentencePieceProcess
     try:
         model = sentencepiece.SentencePieceProcessor()
         model.LoadFromSerializedProto(content)
-        if len(model) == 0:
+        if not all_pieces(model):  # which must be UTF-8 as well
             raise RuntimeError("no pieces")
     except (RuntimeError, ValueError) as error:
         raise UserError(

@@ -322,6 +322,17 @@ def test_not_a_sentencepiece_model(workdir, model, lines, capsys, content):
     assert "wrong.model: not a SentencePiece model" in capsys.readouterr().err
 
 
+def test_a_piece_that_is_not_utf8_is_one_line(workdir, model, lines, capsys):
+    """SentencePiece loads such a model and fails when it is asked for the piece."""
+    write_dictionary(model)
+    write(Path("text"), lines[:5])
+    content = Path(model).read_bytes()
+    at = content.index("▁".encode()) + 1
+    Path("odd.model").write_bytes(content[:at] + b"\xd6" + content[at + 1 :])
+    assert binarize("odd.model", "--only-source", "--trainpref", "text") == 1
+    assert "odd.model: not a SentencePiece model" in capsys.readouterr().err
+
+
 @contextlib.contextmanager
 def small_disk():
     """No file can grow beyond 2 kB, by the kernel's own limit; pytest's own output neither."""
