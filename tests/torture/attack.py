@@ -18,8 +18,8 @@ AIMS = ("save", "copy", "saved", "validate", "log")
 """Phases in which the trainer kills itself, at an exact byte or step."""
 KINDS = ("save", "time", "log", "update", "validate", "time", "copy", "update", "saved", "update")
 """The other moments are free: so long after the start, or shortly after an update."""
-LONGEST = 300
-"""Seconds that one life may take."""
+LONGEST = 900
+"""Seconds that one life may take, on a machine that has much else to do."""
 
 
 @dataclass(frozen=True)
