@@ -155,7 +155,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 for x_part, gold, out in zip(
                     x.split(ROWS), target_M[block].split(ROWS), scores.split(ROWS), strict=True
                 ):
-                    log_probs = F.log_softmax(torch.addmm(bias, x_part, weight.t()), -1, torch.float32)
+                    log_probs = F.log_softmax(torch.addmm(bias, x_part, weight.t()), -1, dtype=torch.float32)
                     loss -= log_probs.gather(1, gold[:, None]).sum()
                     if grads is not None:
                         grads.of_scores(log_probs, gold, out)
@@ -163,7 +163,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                     grads.of_products(block, x, weight, scores)
             if bags_BV is not None:
                 block = slice(len(target_M), None)
-                log_probs = F.log_softmax(torch.addmm(bias, x_NC[block], weight.t()), -1, torch.float32)
+                log_probs = F.log_softmax(torch.addmm(bias, x_NC[block], weight.t()), -1, dtype=torch.float32)
                 of_bags -= (bags_BV * log_probs).sum()
                 if grads is not None:
                     scores = grads.of_bags(log_probs, bags_BV).to(x_NC.dtype)

@@ -58,6 +58,16 @@ def test_bf16_is_near():
         torch.testing.assert_close(a, b, rtol=0.1, atol=0.15)
 
 
+def test_of_bf16_scores_loss_and_bias_gradient_are_fp32():
+    (x, weight, bias), target = tensors()
+    half = [t.detach().bfloat16() for t in (x, weight, bias)]
+    scores = torch.addmm(half[2], half[0], half[1].t()).float()
+    loss, _ = linear_cross_entropy(half[0], weight, bias, target)
+    assert loss.item() == pytest.approx(F.cross_entropy(scores, target, reduction="sum").item(), rel=1e-5)
+    expected = (scores.softmax(-1) - F.one_hot(target, TYPES)).sum(0)
+    torch.testing.assert_close(torch.autograd.grad(loss, bias)[0], expected, rtol=1e-4, atol=1e-4)
+
+
 def test_without_gradient_and_without_positions():
     (x, weight, bias), target = tensors()
     with torch.no_grad():
