@@ -84,13 +84,24 @@ def go_on(trainer: Trainer, extra_state: dict[str, Any]) -> None:
     if epoch_over and INTERVAL in extra_state.get("metrics", {}):
         metrics.load_state_dict({INTERVAL: extra_state["metrics"][INTERVAL]})
     folder = trainer.cfg.common.tensorboard_logdir
-    if folder and (epoch_over or done) and distributed_utils.is_master(trainer.cfg.distributed_training):
+    writes = folder and distributed_utils.is_master(trainer.cfg.distributed_training)
+    if writes and (epoch_over or done) and not is_logged(Path(folder) / EPOCH, updates):
         TensorboardProgressBarWrapper(None, folder)._log_to_tensorboard(
             extra_state.get(KEY, {}), EPOCH, updates
         )
     if done:
         logger.info("all %d updates are made: nothing is left to train", most)
         sys.exit(0)
+
+
+def is_logged(folder: Path, update: int) -> bool:
+    """Whether the event files of a subset have a value of this update, as far as TensorBoard reads them."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    if not any(folder.glob("*tfevents*")):
+        return False
+    found = EventAccumulator(str(folder)).Reload()
+    return any(value.step == update for tag in found.Tags()["scalars"] for value in found.Scalars(tag))
 
 
 def _goes_on(cfg: Any) -> bool:

@@ -26,12 +26,12 @@ def run(data, folder, *flags):
 
 
 def curves(folder):
-    """(subset, tag, step) -> the values, without those of the clock."""
+    """(subset, tag, step) -> the values, each time they were logged, without those of the clock."""
     found = {}
     for path in folder.glob("tensorboard/*/events*"):
         for scalar in read_scalars(path):
             if scalar.tag not in OF_THE_CLOCK:
-                found.setdefault((path.parent.name, scalar.tag, scalar.step), set()).add(scalar.value)
+                found.setdefault((path.parent.name, scalar.tag, scalar.step), []).append(scalar.value)
     return found
 
 
