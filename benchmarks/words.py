@@ -11,7 +11,9 @@ from sweep.inputs import count_classes
 
 from .settings import Settings
 
-OURS_ONLY = ("--precision", "--encoder", "--keep-eos", "--batch-size-valid", "--max-tokens-valid")
+OURS_ONLY = (
+    "--precision", "--encoder", "--keep-eos", "--bag-of-words", "--batch-size-valid", "--max-tokens-valid",
+)  # fmt: skip
 """Flags of our recipes that stock fairseq does not have, or could only lose by: it validates unsorted."""
 STOCK = {
     "sentence_classification": {"--task": "sentence_prediction", "--criterion": "sentence_prediction"},
