@@ -84,24 +84,28 @@ def go_on(trainer: Trainer, extra_state: dict[str, Any]) -> None:
     if epoch_over and INTERVAL in extra_state.get("metrics", {}):
         metrics.load_state_dict({INTERVAL: extra_state["metrics"][INTERVAL]})
     folder = trainer.cfg.common.tensorboard_logdir
-    writes = folder and distributed_utils.is_master(trainer.cfg.distributed_training)
-    if writes and (epoch_over or done) and not is_logged(Path(folder) / EPOCH, updates):
-        TensorboardProgressBarWrapper(None, folder)._log_to_tensorboard(
-            extra_state.get(KEY, {}), EPOCH, updates
-        )
+    if folder and (epoch_over or done) and distributed_utils.is_master(trainer.cfg.distributed_training):
+        known = logged(Path(folder) / EPOCH, updates)
+        lacking = {name: value for name, value in extra_state.get(KEY, {}).items() if name not in known}
+        if lacking:
+            TensorboardProgressBarWrapper(None, folder)._log_to_tensorboard(lacking, EPOCH, updates)
     if done:
         logger.info("all %d updates are made: nothing is left to train", most)
         sys.exit(0)
 
 
-def is_logged(folder: Path, update: int) -> bool:
-    """Whether the event files of a subset have a value of this update, as far as TensorBoard reads them."""
+def logged(folder: Path, update: int) -> set[str]:
+    """The metrics of a subset that its event files have of this update, as far as TensorBoard reads them.
+
+    A kill may have fallen between two of them.
+    """
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     if not any(folder.glob("*tfevents*")):
-        return False
+        return set()
     found = EventAccumulator(str(folder)).Reload()
-    return any(value.step == update for tag in found.Tags()["scalars"] for value in found.Scalars(tag))
+    tags = found.Tags()["scalars"]
+    return {tag for tag in tags if any(value.step == update for value in found.Scalars(tag))}
 
 
 def _goes_on(cfg: Any) -> bool:

@@ -11,7 +11,7 @@ from training import FAST, INPUT, OURS, SIZES, STEPS, configuration
 from analysis.events import read_scalars
 from fairseq_plugin import precision
 from fairseq_plugin.checkpoints import load_checkpoint
-from fairseq_plugin.curves import OF_THE_CLOCK
+from fairseq_plugin.curves import OF_THE_CLOCK, of_the_epoch
 
 LOG = ("--log-format", "json", "--log-interval", "4", "--no-epoch-checkpoints", "--max-epoch", "2")
 
@@ -40,19 +40,24 @@ def data(tmp_path):
     return write_data(tmp_path / "data")
 
 
-def test_a_run_that_ends_after_its_checkpoint_has_the_same_curves(data, tmp_path, monkeypatch):
+@pytest.mark.parametrize("written", [(), ("loss", "accuracy")], ids=["nothing", "a part"])
+def test_a_run_that_ends_after_its_checkpoint_has_the_same_curves(data, tmp_path, monkeypatch, written):
     run(data, tmp_path / "whole")
     with monkeypatch.context() as patch:
         original = checkpoint_utils.save_checkpoint
 
         def save_and_end(*arguments):
             original(*arguments)
+            stats = {name: value for name, value in of_the_epoch().items() if name in written}
+            bar = progress_bar.TensorboardProgressBarWrapper(None, tmp_path / "ended/tensorboard")
+            bar._log_to_tensorboard(stats, "train", 6)
             raise KeyboardInterrupt
 
         patch.setattr(checkpoint_utils, "save_checkpoint", save_and_end)
         with pytest.raises(KeyboardInterrupt):
             run(data, tmp_path / "ended")
-    assert ("train", "loss", 6) not in curves(tmp_path / "ended")
+    assert (("train", "loss", 6) in curves(tmp_path / "ended")) == bool(written)
+    assert ("train", "macro_f1", 6) not in curves(tmp_path / "ended")
     run(data, tmp_path / "ended")
     whole = curves(tmp_path / "whole")
     assert curves(tmp_path / "ended") == whole
