@@ -60,12 +60,9 @@ def _figures(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    if options.audit:
-        audit_tables(options.audit)  # what is no audit is said before the work, not after it
+    audit = audit_tables(options.audit) if options.audit else []  # what is none is said before the work
     findings = _gather(options, options.reference)
-    path = write_report(
-        findings, options.output, title=options.title, audit=options.audit, chance=options.chance
-    )
+    path = write_report(findings, options.output, title=options.title, audit=audit, chance=options.chance)
     print(f"wrote {path}", file=sys.stderr)
 
 

@@ -13,7 +13,6 @@ from string import Template
 from common.files import atomic_write
 
 from .findings import Findings, figures, logged_accuracy
-from .report_audit import audit_tables
 from .report_curves import curves_json
 from .report_runs import GroupFacts, group_facts
 from .report_svg import inline_svg
@@ -41,13 +40,12 @@ def write_report(
     path: str | os.PathLike[str],
     *,
     title: str = "Results",
-    audit: str | os.PathLike[str] | None = None,
+    audit: Sequence[Table] = (),
     chance: float | None = None,
 ) -> Path:
     """Write the report of `findings` to `path`, atomically; the same findings give the same bytes.
 
-    `audit` is the file whose tables are shown too. Raises `UserError` where it is none, or where `path`
-    cannot be written.
+    `audit` are the tables of `report_audit.audit_tables`. Raises `UserError` where `path` cannot be written.
     """
     path = Path(path)
     atomic_write(path, render_report(findings, title=title, audit=audit, chance=chance))
@@ -58,7 +56,7 @@ def render_report(
     findings: Findings,
     *,
     title: str = "Results",
-    audit: str | os.PathLike[str] | None = None,
+    audit: Sequence[Table] = (),
     chance: float | None = None,
 ) -> str:
     """The page as text, see `write_report`."""
@@ -77,7 +75,7 @@ def render_report(
         table = reference_table(findings.reference, findings.reference_name, note)
         sections.append(_section("Published results", [_table(table)]))
     if audit:
-        sections.append(_section("The data", map(_table, audit_tables(audit))))
+        sections.append(_section("The data", map(_table, audit)))
     sections.append(_section("What was run", map(_group, group_facts(findings.runs))))
     script = (ASSETS / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

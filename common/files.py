@@ -90,11 +90,15 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def read_json(path: str | os.PathLike[str], remedy: str) -> Any:
-    """The content of a JSON file.
+    """The content of a JSON file; raises `UserError` as `read_lines` and `parse_json`."""
+    return parse_json("\n".join(read_lines(path)), path, remedy)
 
-    Raises `UserError` naming file, line and remedy where it is none, is not UTF-8 or is nested too deeply.
+
+def parse_json(text: str, path: str | os.PathLike[str], remedy: str) -> Any:
+    """What the text of a JSON file says.
+
+    Raises `UserError` naming file, line and remedy where it is no JSON or is nested too deeply.
     """
-    text = "\n".join(read_lines(path))
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

@@ -38,7 +38,7 @@ from types import NoneType
 from typing import Any
 
 from .errors import UserError
-from .files import atomic_write
+from .files import atomic_write, parse_json
 
 SCHEMA = 1
 NAME = "manifest.json"
@@ -66,15 +66,16 @@ OPTIONAL: dict[str, type | tuple[type, ...]] = {
 }
 
 Manifest = dict[str, Any]
+REMEDY = "delete the run folder and run it again"
 
 
 def validate(manifest: object, where: str | os.PathLike[str]) -> Manifest:
     """Check a manifest at the border; raises `UserError` that names the file and the key."""
     if not isinstance(manifest, dict):
-        raise UserError(f"{where}: not a JSON object; delete the run folder and run it again")
+        raise UserError(f"{where}: not a JSON object; {REMEDY}")
     for key, kind in REQUIRED.items():
         if key not in manifest:
-            raise UserError(f"{where}: key '{key}' is missing; delete the run folder and run it again")
+            raise UserError(f"{where}: key '{key}' is missing; {REMEDY}")
         _check_type(manifest[key], kind, key, where)
     for key, kind in OPTIONAL.items():
         if key in manifest:
@@ -93,7 +94,7 @@ def _check_type(
     value: object, kind: type | tuple[type, ...], key: str, where: str | os.PathLike[str]
 ) -> None:
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise UserError(f"{where}: key '{key}' has the wrong type; delete the run folder and run it again")
+        raise UserError(f"{where}: key '{key}' has the wrong type; {REMEDY}")
 
 
 def read(run: str | os.PathLike[str]) -> Manifest | None:
@@ -104,16 +105,8 @@ def read(run: str | os.PathLike[str]) -> Manifest | None:
     except FileNotFoundError:
         return None
     except UnicodeDecodeError:
-        raise UserError(f"{path}: not UTF-8; delete the run folder and run it again") from None
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path}, line {error.lineno}: not JSON ({error.msg}); delete the run folder and run it again"
-        ) from None
-    except (ValueError, RecursionError):  # a number of thousands of digits, a list in a list in a list
-        raise UserError(f"{path}: not a manifest; delete the run folder and run it again") from None
-    return validate(content, path)
+        raise UserError(f"{path}: not UTF-8; {REMEDY}") from None
+    return validate(parse_json(text, path, REMEDY), path)
 
 
 def write(run: str | os.PathLike[str], manifest: Manifest) -> None:

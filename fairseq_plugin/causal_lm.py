@@ -34,9 +34,9 @@ class FastLmCriterion(FastMaskedLmCriterion):
             raise UserError("--criterion fast_lm needs --arch causal_lm_small or causal_roberta_small")
         return super().forward(model, sample, reduce)
 
-    def _flops(self, model: BaseFairseqModel, tokens_BL: Tensor, masked: int) -> float:
+    def _flops(self, model: BaseFairseqModel, tokens_BL: Tensor, scored: int) -> float:
         """As of masked models, but for a linear head, which lacks their product of C by C."""
-        total = super()._flops(model, tokens_BL, masked)
+        total = super()._flops(model, tokens_BL, scored)
         if not total or hasattr(model.encoder.lm_head, "dense"):
             return total
-        return total - 6.0 * masked * model.args.encoder_embed_dim**2
+        return total - 6.0 * scored * model.args.encoder_embed_dim**2

@@ -5,9 +5,9 @@ the usual loss makes several copies of it. Here they are computed for a few posi
 into their own gradient at once, and forgotten.
 
 With `--bag-of-words W` a second loss teaches the vector of `<s>`, which a masked language model never asks
-for anything, what a classifier will read there: which pieces the block has. Its cross-entropy against the set
-of them (Ma et al. 2024, "Drop your Decoder", section 3.2), through the same head, counts as much as that of
-W times the masked pieces.
+for anything, what a classifier will read there: which pieces the block has. Its cross-entropy against the
+set of them (Ma et al. 2024, "Drop your Decoder", arXiv 2401.11248), through the same head, counts as much as
+that of W times the masked pieces.
 """
 
 import math
@@ -74,7 +74,7 @@ class FastMaskedLmCriterion(FairseqCriterion):
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
             "sample_size": sample_size,
-            "flops": self._flops(model, tokens_BL, sample_size),
+            "flops": self._flops(model, tokens_BL, sample_size + (0 if bags_BV is None else len(bags_BV))),
         }  # fmt: skip
 
     def _bags(
@@ -88,14 +88,14 @@ class FastMaskedLmCriterion(FairseqCriterion):
         weight_B1 = self.bag_of_words * masked_BL.sum(1, keepdim=True)
         return bags_BV * (weight_B1 / bags_BV.sum(1, keepdim=True).clamp(min=1.0))
 
-    def _flops(self, model: BaseFairseqModel, tokens_BL: Tensor, masked: int) -> float:
-        """Of the model's mathematics, forward and backward; 0 outside training."""
+    def _flops(self, model: BaseFairseqModel, tokens_BL: Tensor, scored: int) -> float:
+        """Of the model's mathematics, both passes, with the types scored so often; 0 outside training."""
         if not model.training:
             return 0.0
         args, lengths_B = model.args, tokens_BL.ne(self.padding_idx).sum(1).double()
         sizes = args.encoder_layers, args.encoder_embed_dim, args.encoder_ffn_embed_dim
         types = model.encoder.sentence_encoder.embed_tokens.num_embeddings
-        head = flops.masked_lm_head(args.encoder_embed_dim, types, masked)
+        head = flops.masked_lm_head(args.encoder_embed_dim, types, scored)
         return flops.encoder(*sizes, float(lengths_B.sum()), float(lengths_B.square().sum())) + head
 
     @staticmethod

@@ -190,6 +190,7 @@ def test_criterion_with_a_bag_of_words():
     torch.testing.assert_close(logged["bag_loss"], expected)
     torch.testing.assert_close(loss, plain + weight * expected)
     torch.testing.assert_close(logged["loss"], plain_log["loss"])
+    assert logged["flops"] - plain_log["flops"] == flops.masked_lm_head(WIDTH, TYPES, 3)
 
     metrics.reset()
     with metrics.aggregate() as meters:

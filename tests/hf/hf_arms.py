@@ -3,37 +3,23 @@
 import json
 from pathlib import Path
 
+from tiny_recipe import CLASSIFIER
+
 from hf import train_run
 from hf.__main__ import main
 
-RECIPE = """
---task sentence_classification
---criterion sentence_classification
---arch roberta_small
+RECIPE = (
+    CLASSIFIER
+    + """\
 --encoder-layers 2
---encoder-embed-dim 16
---encoder-ffn-embed-dim 16
---encoder-attention-heads 2
---init-token 0
---separator-token 2
---max-positions 32
---shorten-method truncate
---batch-size 8
 --max-epoch 3
---lr 1e-2
---lr-scheduler polynomial_decay
 --total-num-update 18
 --warmup-updates 2
---optimizer fused_adam
---adam-betas "(0.9, 0.98)"
 --adam-eps 1e-8
 --weight-decay 0.01
 --clip-norm 0
---precision fp32
---valid-subset valid,test
---best-checkpoint-metric accuracy
---maximize-best-checkpoint-metric
 """
+)
 
 
 def words(changes=()):

@@ -14,8 +14,8 @@ from sweep import recipes
 from sweep.plan import LOG
 from sweep.progress import read_log
 
-AIMS = ("save", "copy", "saved", "validate", "log")
-"""Phases in which the trainer kills itself, at an exact byte or step."""
+AIMS = {"save": 1, "copy": 1, "saved": 1, "validate": 4, "log": 60}
+"""Phases in which the trainer kills itself, at an exact byte or step -> how many times in an epoch."""
 KINDS = ("save", "time", "log", "update", "validate", "time", "copy", "update", "saved", "update")
 """The other moments are free: so long after the start, or shortly after an update."""
 LONGEST = 900
@@ -48,7 +48,8 @@ def draw(random, kind, part, life):
     run, update = divmod(int(part * tiny.UPDATES * len(tiny.SEEDS)), tiny.UPDATES)
     place = tiny.SEEDS[run], 1 + update
     if kind in AIMS:
-        return Moment(aim=f"{kind}:{place[0]}:{place[1]}:{random.random():.3f}")
+        times = random.randint(1, AIMS[kind])
+        return Moment(aim=f"{kind}:{place[0]}:{place[1]}:{times}:{random.random():.3f}")
     if kind == "update":
         return Moment(place=place, seconds=random.uniform(0, 0.05))
     return Moment(seconds=random.uniform(0, life))

@@ -6,6 +6,7 @@ from pathlib import Path
 from subprocess import STDOUT, Popen
 
 from data_folders import write_data
+from tiny_recipe import CLASSIFIER
 
 from sweep.command import TRAINER
 
@@ -17,34 +18,15 @@ SEEDS = (1, 2)
 EPOCHS, UPDATES = 6, 57
 """Ten updates an epoch, the last one is cut short."""
 
-RECIPE = f"""
---task sentence_classification
---criterion sentence_classification
---arch roberta_small
+RECIPE = f"""{CLASSIFIER}\
 --encoder-layers 1
---encoder-embed-dim 16
---encoder-ffn-embed-dim 16
---encoder-attention-heads 2
---init-token 0
---separator-token 2
---max-positions 32
---shorten-method truncate
---batch-size 8
 --max-epoch {EPOCHS}
 --max-update {UPDATES}
---lr 1e-2
---lr-scheduler polynomial_decay
 --total-num-update {UPDATES}
 --warmup-updates 3
---optimizer fused_adam
---adam-betas "(0.9, 0.98)"
---precision fp32
 --encoder packed
 --num-workers 0
 --log-interval 4    # the epochs are no multiple of it
---valid-subset valid,test
---best-checkpoint-metric accuracy
---maximize-best-checkpoint-metric
 --no-epoch-checkpoints
 """
 

@@ -3,8 +3,8 @@
 The sweep starts it in the place of fairseq-train, with two variables:
 
     TORTURE_STATE  a file of a few bytes: what it is doing (see `state`)
-    TORTURE_AIM    PHASE:SEED:UPDATE:SHARE, or nothing: where the kill -9 of sweep and trainer falls.
-                   "save:2:30:0.4" is the first checkpoint from update 30 of the run with seed 2 on, after
+    TORTURE_AIM    PHASE:SEED:UPDATE:TIMES:SHARE, or nothing: where the kill -9 of sweep and trainer falls.
+                   "log:2:30:7:0.4" is the seventh event from update 30 of the run with seed 2 on, after
                    40 % of its bytes
 """
 
@@ -16,12 +16,15 @@ import sys
 from state import State
 
 STATE = State(os.environ["TORTURE_STATE"])
-AIM, *PLACE, SHARE = (os.environ.get("TORTURE_AIM") or "nothing:0:0:0").split(":")
+AIM, *PLACE, TIMES, SHARE = (os.environ.get("TORTURE_AIM") or "nothing:0:0:0:0").split(":")
+reached = 0
 
 
 def aimed(phase):
     """Whether the kill is to fall here."""
-    return phase == AIM and STATE.read()[1] >= tuple(map(int, PLACE))
+    global reached
+    reached += phase == AIM and STATE.read()[1] >= tuple(map(int, PLACE))
+    return phase == AIM and reached == int(TIMES)
 
 
 def die():
