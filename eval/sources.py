@@ -15,10 +15,10 @@ from typing import Any
 
 from fairseq.data import Dictionary
 
+from common.data_folder import REPORT
 from common.errors import UserError
 from common.files import sha256
 from fairseq_plugin.task import class_names, load_dictionary
-from preprocess.binarize import REPORT
 
 from .checkpoint import Checkpoint
 from .runs import Run

@@ -5,9 +5,9 @@ Importing the package registers the task `sentence_classification`, the criteria
 `causal_roberta_small` and `causal_lm_small`, the optimizer `fused_adam` and the schedule `time_budget`;
 lets fairseq read its own checkpoints without executing code from them, and weights in safetensors; checks
 the checkpoint that a run starts from before its first update; refuses flags of precision that fairseq would
-crash on; lets a CPU have several processes for a run; keeps the curves of a run that goes on whole; stops a
-training that diverges, and fairseq's loading threads before the process ends; and turns a user's mistake
-into one line.
+crash on; compares data with the checksums recorded of them; lets a CPU have several processes for a run;
+keeps the curves of a run that goes on whole; stops a training that diverges, and fairseq's loading threads
+before the process ends; and turns a user's mistake into one line.
 """
 
 import logging
@@ -34,6 +34,7 @@ from . import (  # noqa: E402
     masked_lm,
     optimizer,
     precision,
+    recorded,
     roberta,
     task,
     time_budget,
@@ -53,6 +54,7 @@ __all__ = [
     "masked_lm",
     "optimizer",
     "precision",
+    "recorded",
     "roberta",
     "task",
     "time_budget",
@@ -66,6 +68,7 @@ half_weights.let_fairseq_read()
 initialisation.check_before_training()
 precision.check_before_training()
 curves.keep()
+recorded.check_when_opened()
 divergence.stop_at_divergence()
 loading.stop_at_exit()
 distributed.adapt()

@@ -19,26 +19,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.arguments import positive
+from common.data_folder import REPORT, shard_name
 from common.errors import UserError
 from common.files import atomic_write
 
+from .deal import deal
 from .dictionary import EOS
-from .encoder import Encoded, Encoder, map_text
+from .encoder import Encoder, map_text
 from .folder import Report, atomic_folder, check_replaceable, finished, request, write_report
 from .indexed import IndexedWriter
 from .labels import check_line_counts, class_names, label_dictionary, label_ids
 from .options import add_destination, add_reading, add_suffixes
 from .pieces import PieceReader
 
-REPORT = "preprocess.json"
 EXAMPLES = """examples:
   python -m preprocess binarize --sentencepiece-model sentencepiece.bpe.model --srcdict dict.txt \\
       --trainpref split/train --validpref split/valid --testpref split/test --destdir data/books
   python -m preprocess binarize --sentencepiece-model sentencepiece.bpe.model --srcdict dict.txt \\
       --only-source --trainpref news.txt.xz novels.txt.xz --valid-every 100 --destdir data/corpus
+  python -m preprocess binarize --sentencepiece-model sentencepiece.bpe.model --srcdict dict.txt \\
+      --only-source --trainpref crawl.*.txt.xz --valid-every 10000 --shards 64 --destdir data/crawl
   python -m preprocess binarize --pieces --srcdict dict.txt --inputs review.spm --trainpref lm/train \\
       --validpref lm/valid --testpref lm/test --destdir data/lm
 """
@@ -59,26 +61,6 @@ class Split:
         return texts if self.label is None else [*texts, self.label]
 
 
-class HeldOut:
-    """Sends every N-th document to the validation set; blank lines and file ends part documents."""
-
-    def __init__(self, every: int) -> None:
-        self.every = every
-        self.documents = 0
-        self.after_blank = True
-        self.path = ""
-
-    def __call__(self, encoded: Encoded) -> NDArray[np.bool_]:
-        """(lines,) whether a line is held out; a blank line goes with the document before it."""
-        if encoded.block.path != self.path:
-            self.path, self.after_blank = encoded.block.path, True
-        blank = encoded.sizes == 1
-        starts = ~blank & np.concatenate([[self.after_blank], blank[:-1]])
-        number = self.documents + np.cumsum(starts)
-        self.documents, self.after_blank = int(number[-1]), bool(blank[-1])
-        return (number > 0) & (number % self.every == 0)
-
-
 def binarize(
     splits: list[Split],
     destdir: str | os.PathLike[str],
@@ -86,21 +68,24 @@ def binarize(
     sentencepiece_model: str | None,
     srcdict: str,
     valid_every: int | None = None,
+    shards: int = 1,
     normalize_apostrophes: bool = False,
     workers: int = 1,
     overwrite: bool = False,
 ) -> Report:
     """Write the binarized folder in one step and return its report (the content of `preprocess.json`).
 
-    The first split must be the training set: its labels make the label dictionary. Without a SentencePiece
-    model (None) the text is in pieces already. A folder that holds
-    the very same result is left alone. Raises `UserError` for bad input, and then writes nothing.
+    The first split must be the training set: its labels make the label dictionary; running text of it is
+    dealt into shards (see `deal.py`). Without a SentencePiece model (None) the text is in pieces already. A
+    folder that holds the very same result is left alone. Raises `UserError` for bad input, and then writes
+    nothing.
     """
     options = {
         "splits": {split.name: {"texts": split.texts, "label": split.label} for split in splits},
         "sentencepiece_model": sentencepiece_model,
         "srcdict": srcdict,
         "valid_every": valid_every,
+        **({"shards": shards} if shards > 1 else {}),
         "normalize_apostrophes": normalize_apostrophes,
     }
     files = [path for split in splits for path in split.files()]
@@ -119,13 +104,13 @@ def binarize(
         classes, label_counts = _write_labels(splits, folder / "label") if splits[0].label else (None, {})
         counts: dict[str, Any] = {}
         for split in splits:
-            every = valid_every if split.name == "train" else None
             for name, paths in split.texts.items():
-                for writer in _write_text(encoder, paths, folder / name, split.name, workers, every):
+                written = _write_text(encoder, paths, folder, split, name, workers, valid_every, shards)
+                for (subset, place), writer in written.items():
                     check_line_counts(paths[0], writer.sentences, split.label, label_counts.get(split.name))
-                    counts.setdefault(writer.prefix.name, {})[name] = _counts(writer)
-        for name in splits[0].texts:
-            atomic_write(folder / name / "dict.txt", encoder.dictionary.text())
+                    counts.setdefault(subset, {})[place] = _counts(writer)
+        for place in counts["train"]:
+            atomic_write(folder / place / "dict.txt", encoder.dictionary.text())
         return write_report(folder, REPORT, wanted | {"splits": counts, "labels": classes})
 
 
@@ -133,32 +118,22 @@ def _write_text(
     encoder: Encoder | PieceReader,
     paths: list[str],
     folder: Path,
-    split: str,
+    split: Split,
+    name: str,
     workers: int,
     valid_every: int | None,
-) -> list[IndexedWriter]:
-    """Encode the files into `split`, or into train and valid where documents are held out."""
+    shards: int,
+) -> dict[tuple[str, str], IndexedWriter]:
+    """Encode the files of one text of a split; the writers by split and place inside `folder`."""
     size = len(encoder.dictionary)
-    encoded_blocks = map_text(encoder, paths, workers=workers, progress=f"binarize {split}")
-    if valid_every is None:
-        with IndexedWriter(folder / split, size) as writer:
-            for encoded in encoded_blocks:
-                writer.add(encoded.ids, encoded.sizes)
-        return [writer]
-
-    held_out = HeldOut(valid_every)
-    with IndexedWriter(folder / "train", size) as train, IndexedWriter(folder / "valid", size) as valid:
-        for encoded in encoded_blocks:
-            lines = held_out(encoded)
-            tokens = np.repeat(lines, encoded.sizes)
-            train.add(encoded.ids[~tokens], encoded.sizes[~lines])
-            valid.add(encoded.ids[tokens], encoded.sizes[lines])
-    if held_out.documents < valid_every:
-        raise UserError(
-            f"{paths[0]}: {held_out.documents} documents (a blank line parts them), "
-            f"too few for --valid-every {valid_every}; give a smaller number"
-        )
-    return [train, valid]
+    blocks = map_text(encoder, paths, workers=workers, progress=f"binarize {split.name}")
+    if split.name == "train" and name == ".":
+        return deal(blocks, folder, size, source=paths[0], valid_every=valid_every, shards=shards)
+    place = name if name != "." or shards == 1 else shard_name(0)  # where fairseq looks for it
+    with IndexedWriter(folder / place / split.name, size) as writer:
+        for encoded in blocks:
+            writer.add(encoded.ids, encoded.sizes)
+    return {(split.name, place): writer}
 
 
 def _write_labels(splits: list[Split], folder: Path) -> tuple[list[str], dict[str, int]]:
@@ -217,6 +192,14 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         metavar="N",
         help="with --only-source: each N-th document of the training files becomes the validation set",
     )
+    parser.add_argument(
+        "--shards",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="with --only-source: deal the training documents into BIN/shard0 ... of which training opens "
+        "one at a time, for text larger than memory",
+    )
     add_reading(parser)
     add_destination(parser, "BIN")
     parser.set_defaults(run=run)
@@ -230,6 +213,7 @@ def run(args: argparse.Namespace) -> None:
         sentencepiece_model=args.sentencepiece_model,
         srcdict=args.srcdict,
         valid_every=args.valid_every,
+        shards=args.shards,
         normalize_apostrophes=args.normalize_apostrophes,
         workers=args.workers,
         overwrite=args.overwrite,
@@ -252,6 +236,8 @@ def _splits(args: argparse.Namespace) -> list[Split]:
         raise UserError(
             f"--valid-every {args.valid_every}: give 2 or more, with --only-source, and without --validpref"
         )
+    if args.shards > 1 and not args.only_source:
+        raise UserError(f"--shards {args.shards}: give it with --only-source")
     if args.only_source:
         return [Split(name, {".": paths}, None) for name, paths in given.items()]
     if len(args.inputs) > 2:

@@ -67,10 +67,12 @@ class IndexedWriter:
             self._write_index()
 
     def _write_index(self) -> None:
-        sizes = np.concatenate([np.empty(0, "<i4"), *self.sizes])
-        ends = np.cumsum(sizes, dtype="<i8") * self.dtype.itemsize
-        offsets = ends - sizes.astype("<i8") * self.dtype.itemsize
         with atomic_open(f"{self.prefix}.idx", "wb") as stream:
-            stream.write(MAGIC + struct.pack("<QBQ", VERSION, DTYPE_CODES[self.dtype], len(sizes)))
-            stream.write(sizes.tobytes())
-            stream.write(offsets.tobytes())
+            stream.write(MAGIC + struct.pack("<QBQ", VERSION, DTYPE_CODES[self.dtype], self.sentences))
+            for sizes in self.sizes:
+                stream.write(sizes.tobytes())
+            end = 0
+            for sizes in self.sizes:  # as they came: offsets of all at once would take thrice their memory
+                ends = end + np.cumsum(sizes, dtype="<i8") * self.dtype.itemsize
+                stream.write((ends - sizes.astype("<i8") * self.dtype.itemsize).tobytes())
+                end = int(ends[-1]) if len(ends) else end

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.data_folder import shards_of
+
 from . import ROOT
 from .plan import TENSORBOARD, Planned, State
 
@@ -72,7 +74,7 @@ def _words(
     if run.checkpoint is not None and planned.state is State.NEW:
         restore = ("--restore-file", write(run.checkpoint), *RESETS)
     return (
-        write(data),
+        os.pathsep.join(write(shard) for shard in shards_of(data)),
         *("--user-dir", write(PLUGIN)),
         *LOG_FLAGS,
         *flags,

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from common.data_folder import recorded_checksums, require_recorded, shards_of
 from common.errors import UserError
 from common.files import read_lines, sha256
 
 from .command import shown_path
 
-REPORT = "preprocess.json"
-"""What `python -m preprocess binarize` writes beside the data, with a checksum of each file."""
 PADDING_SYMBOL = "madeupword"  # fairseq pads dictionaries to a multiple of 8 with these
 
 
@@ -28,11 +26,18 @@ def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
 
 
 def masked_lm_files(data: Path, subsets: Sequence[str]) -> list[str]:
-    """Names below `data` that a masked-LM run reads; raises `UserError` naming what lacks."""
+    """Names below `data` that a language-model run reads; raises `UserError` naming what lacks.
+
+    Of a folder in shards, train is in every shard and the other subsets are in the first.
+    """
     if os.pathsep in str(data):
         raise UserError(f"{data}: fairseq takes '{os.pathsep}' as a separator of folders; rename the folder")
-    names = _with_extensions(["dict.txt", *subsets])
-    return _present(data, names, "dict.txt and binarized text as `python -m preprocess` writes them")
+    names: list[str] = []
+    for number, shard in enumerate(shards_of(data)):
+        here = ["dict.txt", *(subset for subset in subsets if number == 0 or subset == "train")]
+        names += [(shard / name).relative_to(data).as_posix() for name in here]
+    layout = "dict.txt and binarized text as `python -m preprocess` writes them"
+    return _present(data, _with_extensions(names), layout)
 
 
 def count_classes(dictionary: Path) -> int:
@@ -81,34 +86,24 @@ def require_fairseq() -> None:
 def fingerprint_data(data: Path, names: Sequence[str]) -> dict[str, Any]:
     """The manifest's `data`: the folder and the SHA-256 of its files.
 
+    Of shards after the first it is the recorded one, so that the time to start does not grow with their
+    number; the plugin compares it when the shard is opened (`fairseq_plugin/recorded.py`).
+
     Raises `UserError` where the folder has a report of other files.
     """
-    digests = {name: sha256(data / name) for name in names}
-    for name, recorded in _recorded(data / REPORT).items():
-        if digests.get(name, recorded) != recorded:
-            raise UserError(
-                f"{data / name}: not the file that {data / REPORT} records "
-                f"(SHA-256 {str(recorded)[:12]}...): damaged, or of other data; binarize again"
-            )
+    recorded = recorded_checksums(data)
+    later = tuple(f"{shard.name}/" for shard in shards_of(data)[1:])
+    digests = {}
+    for name in names:
+        trusted = name in recorded and name.startswith(later)
+        digests[name] = recorded[name] if trusted else sha256(data / name)
+        require_recorded(data / name, digests[name], recorded.get(name), data)
     return {"path": shown_path(data), "sha256": digests}
 
 
 def fingerprint_checkpoint(path: Path | None) -> dict[str, Any] | None:
     """The manifest's `checkpoint`: the file and its SHA-256, None for random weights."""
     return None if path is None else {"path": shown_path(path), "sha256": sha256(path)}
-
-
-def _recorded(report: Path) -> dict[str, str]:
-    """Checksums by name; none where there is no report, as fairseq-preprocess writes none."""
-    if not report.is_file():
-        return {}
-    try:
-        files = json.loads(report.read_text(encoding="utf-8"))["files"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        files = None
-    if not isinstance(files, dict):
-        raise UserError(f"{report}: not the report of python -m preprocess binarize; binarize again")
-    return files
 
 
 def _with_extensions(names: list[str]) -> list[str]:

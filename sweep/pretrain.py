@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from common.data_folder import shards_of
 from common.errors import UserError
 from common.files import atomic_write
 
@@ -139,4 +140,4 @@ def export(folder: Path, data: Path) -> None:
     from fairseq_plugin.checkpoints import save_weights  # imports torch: only when it is time
 
     save_weights(folder / "checkpoint_best.pt", folder / "model.pt")
-    atomic_write(folder / "dict.txt", (data / "dict.txt").read_bytes())
+    atomic_write(folder / "dict.txt", (shards_of(data)[0] / "dict.txt").read_bytes())

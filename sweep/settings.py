@@ -56,9 +56,10 @@ submitted twice."""
 PRETRAIN_DESCRIPTION = """\
 Pre-train a language model with fairseq, masked (roberta_small) or left to right (the recipes
 causal-pretrain and causal-roberta-pretrain), on a folder with dict.txt, train.bin/.idx and
-valid.bin/.idx. Writes OUT/model.pt (weights of the checkpoint with the lowest validation loss,
-without the optimizer's state) and OUT/dict.txt beside it; give OUT/model.pt to train.sh as
-PRETRAINED. An interrupted run goes on where its last checkpoint left it.
+valid.bin/.idx, or on one with shards (preprocess binarize --shards), of which each epoch opens the
+next. Writes OUT/model.pt (weights of the checkpoint with the lowest validation loss, without the
+optimizer's state) and OUT/dict.txt beside it; give OUT/model.pt to train.sh as PRETRAINED. An
+interrupted run goes on where its last checkpoint left it.
 
 Every setting is a flag or an environment variable (the flag wins)."""
 

@@ -34,6 +34,15 @@ def test_what_runs_is_what_is_shown_with_absolute_paths(monkeypatch, tmp_path):
         assert real in (shown, str(tmp_path / shown))
 
 
+def test_shards_are_named_one_by_one(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for number in range(2):
+        (tmp_path / f"bin/shard{number}").mkdir(parents=True)
+    built = job(State.NEW)
+    assert built.shown[1] == "bin/shard0:bin/shard1"
+    assert built.argv[len(command.TRAINER)] == f"{tmp_path}/bin/shard0:{tmp_path}/bin/shard1"
+
+
 def test_random_weights_and_resumption_restore_nothing():
     assert "--restore-file" not in job(State.NEW, checkpoint=None).argv
     assert "--restore-file" not in job(State.RESUME).argv

@@ -76,8 +76,45 @@ def test_data_that_changed_since_they_were_written_are_refused(here):
         inputs.fingerprint_data(data, files)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"files": []}', "[" * 100_000])
-def test_a_report_that_is_none_is_refused(here, content):
-    (here / "bin/preprocess.json").write_text(content)
-    with pytest.raises(UserError, match=r"preprocess\.json: not the report"):
-        inputs.fingerprint_data(here / "bin", ["label/train.bin"])
+@pytest.fixture
+def shards(here):
+    """A folder of running text in three shards, with its report."""
+    data = here / "shards"
+    for number in range(3):
+        for name in [
+            "dict.txt",
+            "train.bin",
+            "train.idx",
+            *(["valid.bin", "valid.idx"] if number == 0 else []),
+        ]:
+            (data / f"shard{number}").mkdir(parents=True, exist_ok=True)
+            (data / f"shard{number}" / name).write_text(f"{number} {name}")
+    names = inputs.masked_lm_files(data, ["train", "valid"])
+    digests = inputs.fingerprint_data(data, names)["sha256"]
+    (data / "preprocess.json").write_text(json.dumps({"files": digests}))
+    return data
+
+
+def test_files_of_shards(shards):
+    names = inputs.masked_lm_files(shards, ["train", "valid"])
+    assert sorted(names) == sorted(path.relative_to(shards).as_posix() for path in shards.glob("*/*"))
+    (shards / "shard2/train.idx").unlink()
+    with pytest.raises(UserError, match=r"shards: lacks shard2/train\.idx"):
+        inputs.masked_lm_files(shards, ["train", "valid"])
+
+
+def test_the_first_shard_is_read_before_the_start_and_the_others_when_they_are_opened(shards, monkeypatch):
+    names = inputs.masked_lm_files(shards, ["train", "valid"])
+    before = inputs.fingerprint_data(shards, names)
+    read = []
+    monkeypatch.setattr(
+        inputs, "sha256", lambda path: read.append(path) or before["sha256"][f"shard0/{path.name}"]
+    )
+    assert inputs.fingerprint_data(shards, names) == before
+    assert {path.parent.name for path in read} == {"shard0"}
+
+
+def test_a_first_shard_of_other_data_is_refused(shards):
+    (shards / "shard0/train.bin").write_text("other")
+    with pytest.raises(UserError, match=r"shard0/train\.bin: not the file that"):
+        inputs.fingerprint_data(shards, inputs.masked_lm_files(shards, ["train"]))

@@ -1,0 +1,100 @@
+"""Data whose checksums are on record, opened by fairseq's own tasks."""
+
+import io
+import json
+import re
+import shlex
+
+import pytest
+import torch
+from data_folders import FIRST_PIECE, PIECES, write_data, write_dictionary, write_split
+from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, fairseq_train
+
+from common.errors import UserError
+from common.files import sha256
+
+LM = shlex.split("--task masked_lm --criterion fast_masked_lm --arch roberta_small --tokens-per-sample 16")
+LENGTH = shlex.split(
+    "--max-positions 16 --sample-break-mode none --no-epoch-checkpoints --no-last-checkpoints"
+)
+
+
+def record(folder):
+    """What `preprocess binarize` would have written beside the data."""
+    files = {
+        path.relative_to(folder).as_posix(): sha256(path) for path in folder.rglob("*") if path.is_file()
+    }
+    (folder / "preprocess.json").write_text(json.dumps({"files": files}))
+    return folder
+
+
+def spoil(path):
+    """Another word: the file stays one that can be read."""
+    content = bytearray(path.read_bytes())
+    content[0] ^= 1
+    path.write_bytes(content)
+
+
+def write_shards(root, count=2):
+    """Folders of running text, of different words."""
+    for number in range(count):
+        folder = root / f"shard{number}"
+        pieces = [(number * 17 + i * 7) % PIECES + FIRST_PIECE for i in range(60)]
+        write_split(folder, "train", [pieces] * (6 + number))
+        write_dictionary(folder / "dict.txt", [f"piece{i}" for i in range(PIECES)])
+    write_split(root / "shard0", "valid", [pieces] * 2)
+    return root
+
+
+@pytest.mark.parametrize("name", ["input0/train.bin", "label/train.bin", "input0/dict.txt"])
+def test_a_classifier_trains_on_what_is_recorded(tmp_path, name):
+    data = record(write_data(tmp_path / "data"))
+    arguments = [data, *OURS, *INPUT, *SIZES, *FAST, *STEPS]
+    build_trainer(arguments)[0].load_dataset("train")
+    spoil(data / name)
+    with pytest.raises(UserError, match=rf"{re.escape(name)}: not the file that .*preprocess\.json records"):
+        build_trainer(arguments)[0].load_dataset("train")
+
+
+def test_a_language_model_compares_each_shard_as_it_opens_it(tmp_path):
+    data = record(write_shards(tmp_path / "data"))
+    arguments = [f"{data}/shard0:{data}/shard1", *LM, *LENGTH, *SIZES, *FAST, *STEPS]
+    task = build_trainer(arguments)[0]
+    spoil(data / "shard1/train.bin")
+    task.load_dataset("train", epoch=1)
+    with pytest.raises(UserError, match=r"shard1/train\.bin: not the file"):
+        task.load_dataset("train", epoch=2)
+
+
+def test_data_without_a_report_are_taken_as_they_are(tmp_path):
+    data = write_data(tmp_path / "data")
+    spoil(data / "input0/train.bin")
+    task = build_trainer([data, *OURS, *INPUT, *SIZES, *FAST, *STEPS])[0]
+    task.load_dataset("train")
+    assert len(task.datasets["train"]) == 48
+
+
+def test_a_run_over_shards_goes_on_in_the_shard_where_it_was(tmp_path):
+    """Bit for bit: interrupted in the second shard or not."""
+    data = record(write_shards(tmp_path / "data", count=3))
+    shards = ":".join(str(data / f"shard{number}") for number in range(3))
+    words = [shards, *LM, *LENGTH, *SIZES, *FAST, *STEPS, "--batch-size", "4"]
+
+    def train(folder, *budgets):
+        for updates in budgets:
+            extra = ["--max-update", updates, "--save-dir", tmp_path / folder]
+            result = fairseq_train(*words, *extra, "--save-interval-updates", "3")
+            assert result.returncode == 0, result.stderr[-2000:]
+        opened = re.findall(r"examples from: \S+/(shard\d/\w+)", result.stdout)
+        return (tmp_path / folder / "checkpoint_last.pt").read_bytes(), opened
+
+    whole, opened = train("whole", 18)  # of 6, 7 and 8 updates
+    assert opened == ["shard0/valid", "shard0/train", "shard1/train", "shard2/train"]
+    parts, opened = train("parts", 9, 18)
+    assert opened[-2:] == ["shard1/train", "shard2/train"]
+    assert weights(whole) == weights(parts)
+
+
+def weights(content):
+    state = torch.load(io.BytesIO(content), weights_only=True)["model"]
+    return {name: tensor.numpy().tobytes() for name, tensor in state.items()}
