@@ -11,6 +11,7 @@ that of W times the masked pieces.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,25 +149,24 @@ class _LinearCrossEntropy(torch.autograd.Function):
             ctx.grads = grads = _Gradients(x_NC, weight_VC, bias_V) if differentiate else None
             loss, of_bags = torch.zeros((), device=x_NC.device), torch.zeros((), device=x_NC.device)
             rows = max(1, BLOCK_BYTES // (len(weight) * weight.element_size()))
-            for start in range(0, len(target_M), rows):
-                block = slice(start, min(start + rows, len(target_M)))
-                x = x_NC[block]
-                scores = x.new_empty(len(x), len(weight))
-                for x_part, gold, out in zip(
-                    x.split(ROWS), target_M[block].split(ROWS), scores.split(ROWS), strict=True
-                ):
-                    log_probs = F.log_softmax(torch.addmm(bias, x_part, weight.t()), -1, dtype=torch.float32)
-                    loss -= log_probs.gather(1, gold[:, None]).sum()
-                    if grads is not None:
-                        grads.of_scores(log_probs, gold, out)
+            for block in _slices(0, len(x_NC), rows):
+                scores = x_NC.new_empty(block.stop - block.start, len(weight))
+                for part in _parts(block, len(target_M)):
+                    log_probs = F.log_softmax(
+                        torch.addmm(bias, x_NC[part], weight.t()), -1, dtype=torch.float32
+                    )
+                    out = scores[part.start - block.start : part.stop - block.start]
+                    if part.start < len(target_M):
+                        gold = target_M[part]
+                        loss -= log_probs.gather(1, gold[:, None]).sum()
+                        if grads is not None:
+                            grads.of_scores(log_probs, gold, out)
+                    else:
+                        bags = bags_BV[part.start - len(target_M) : part.stop - len(target_M)]
+                        of_bags -= (bags * log_probs).sum()
+                        if grads is not None:
+                            grads.of_bags(log_probs, bags, out)
                 if grads is not None:
-                    grads.of_products(block, x, weight, scores)
-            if bags_BV is not None:
-                block = slice(len(target_M), None)
-                log_probs = F.log_softmax(torch.addmm(bias, x_NC[block], weight.t()), -1, dtype=torch.float32)
-                of_bags -= (bags_BV * log_probs).sum()
-                if grads is not None:
-                    scores = grads.of_bags(log_probs, bags_BV).to(x_NC.dtype)
                     grads.of_products(block, x_NC[block], weight, scores)
         ctx.mark_non_differentiable(of_bags)
         return loss + of_bags, of_bags
@@ -180,6 +180,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return grads.x, grads.give_weight(), grads.bias, None, None, None
 
 
+def _slices(start: int, stop: int, step: int) -> Iterator[slice]:
+    """From `start` to `stop` in steps, the last as long as it is."""
+    for at in range(start, stop, step):
+        yield slice(at, min(at + step, stop))
+
+
+def _parts(block: slice, targets: int) -> Iterator[slice]:
+    """At most `ROWS` positions each, of the first `targets` positions or of the others, never of both."""
+    border = min(max(block.start, targets), block.stop)
+    yield from _slices(block.start, border, ROWS)
+    yield from _slices(border, block.stop, ROWS)
+
+
 class _Gradients:
     """Gradients of `linear_cross_entropy`, added up block by block."""
 
@@ -190,8 +203,10 @@ class _Gradients:
         self.parameter = weight_VC
         self.x = torch.empty_like(x_MC)
         spare = weight_VC.__dict__.pop("spare_grad", None)
-        self.weight = torch.zeros_like(weight_VC) if spare is None else spare.zero_()
+        self.weight = torch.empty_like(weight_VC) if spare is None else spare
         self.bias = torch.zeros_like(bias_V)
+        if not len(x_MC):
+            self.weight.zero_()
 
     def of_scores(self, log_probs: Tensor, gold: Tensor, out: Tensor) -> None:
         """Softmax minus one at the target, into `out`; `log_probs` is used up."""
@@ -200,17 +215,20 @@ class _Gradients:
         self.bias += probs.sum(dim=0)
         out.copy_(probs)
 
-    def of_bags(self, log_probs: Tensor, bags: Tensor) -> Tensor:
-        """Softmax as often as the bag weighs, minus the bag; `log_probs` is used up."""
+    def of_bags(self, log_probs: Tensor, bags: Tensor, out: Tensor) -> None:
+        """Softmax as often as the bag weighs, minus the bag, into `out`; `log_probs` is used up."""
         probs = log_probs.exp_().mul_(bags.sum(1, keepdim=True)).sub_(bags)
         self.bias += probs.sum(dim=0)
-        return probs
+        out.copy_(probs)
 
     def of_products(self, block: slice, x: Tensor, weight: Tensor, scores: Tensor) -> None:
         """Through the matrix product of one block of positions."""
         torch.mm(scores, weight, out=self.x[block])
         for columns, part in zip(self.weight.split(self.COLUMNS), scores.split(self.COLUMNS, 1), strict=True):
-            columns += part.t() @ x
+            if block.start == 0:
+                columns.copy_(part.t() @ x)  # nothing to add it to: its zeros need not be written
+            else:
+                columns += part.t() @ x
 
     def scale(self, factor: Tensor) -> None:
         """Multiply all by the gradient of the loss."""
