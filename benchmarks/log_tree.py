@@ -31,19 +31,24 @@ def write_tree(root: Path, runs: int) -> list[Path]:
     """Write `runs` runs below `root`; their folders, `<root>/<init>/<seed>`, each with a folder a subset."""
     folders = [root / INITS[number % 2] / str(1 + number // 2) for number in range(runs)]
     for number, folder in enumerate(folders):
-        random = np.random.default_rng(number)
-        for subset, tags in TAGS.items():
-            values_ST = random.uniform(0.0, 100.0, (len(STEPS), len(tags))).astype(np.float32)
-            (folder / subset).mkdir(parents=True)
-            path = folder / subset / "events.out.tfevents.1700000000.host.1.0"
-            path.write_bytes(b"".join(map(_record, _events(tags, values_ST))))
+        write_run(folder, number)
     return folders
 
 
-def _events(tags: tuple[str, ...], values_ST: np.ndarray) -> Iterator[Event]:
+def write_run(folder: Path, number: int, steps: range = STEPS) -> None:
+    """The logs of one run, a folder a subset; `number` decides the values."""
+    random = np.random.default_rng(number)
+    for subset, tags in TAGS.items():
+        values_ST = random.uniform(0.0, 100.0, (len(steps), len(tags))).astype(np.float32)
+        (folder / subset).mkdir(parents=True)
+        path = folder / subset / "events.out.tfevents.1700000000.host.1.0"
+        path.write_bytes(b"".join(map(_record, _events(tags, steps, values_ST))))
+
+
+def _events(tags: tuple[str, ...], steps: range, values_ST: np.ndarray) -> Iterator[Event]:
     """One file: the version, then each tag at each step, tags together as fairseq logs them."""
     yield Event(wall_time=START, file_version="brain.Event:2")
-    for number, (step, values_T) in enumerate(zip(STEPS, values_ST.tolist(), strict=True)):
+    for number, (step, values_T) in enumerate(zip(steps, values_ST.tolist(), strict=True)):
         for tag, value in zip(tags, values_T, strict=True):
             summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
             yield Event(wall_time=START + number + 0.123456, step=step, summary=summary)

@@ -1,0 +1,86 @@
+"""What grows with the text and the number of runs, at sizes where nothing has grown yet."""
+
+import json
+import sys
+
+import pytest
+
+from benchmarks import memory, scale, scale_runs, scale_text
+from common import manifest
+from common.errors import UserError
+
+
+@pytest.fixture
+def text(tmp_path):
+    """40 documents of three lines."""
+    lines = [f"le livre numéro {number} est long\nil est drôle\net beau {number}\n" for number in range(40)]
+    (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    return tmp_path / "text.txt"
+
+
+def test_text_grows_by_whole_documents_in_new_orders(text, tmp_path):
+    size = 3 * text.stat().st_size
+    scale_text.grow(text, tmp_path / "grown.txt", size)
+    grown = (tmp_path / "grown.txt").read_text(encoding="utf-8")
+    assert len(grown.encode()) == size
+    given = {document.strip() for document in text.read_text(encoding="utf-8").split("\n\n")}
+    found = [document.strip() for document in grown.split("\n\n")]
+    assert set(found[:-1]) == given
+    assert found[:40] != found[40:80]
+
+
+def test_a_first_batch_is_found_in_the_log():
+    line = "2026-01-02 03:04:05 | INFO | fairseq_cli.train | Start iterating over samples"
+    assert scale_text.BEGIN.search(f"loaded\n{line}\n")[1] == "2026-01-02 03:04:05"
+
+
+def test_runs_are_taken_for_what_they_are(settings, tmp_path):
+    row = scale_runs.measure(20, settings.data.absolute(), tmp_path)
+    assert row["runs"] == 20
+    assert {f"{name}_seconds" for name in ("plan", "skip", "tables", "plan_resumption")} < row.keys()
+    assert "All runs are finished" in (tmp_path / "skip.log").read_text()
+    resumed = (tmp_path / "plan_resumption.log").read_text()
+    assert resumed.count("resume") == 2
+    assert resumed.count("finished: skipped") == 18
+    assert "20" in (tmp_path / "tables.log").read_text()
+    assert manifest.read(tmp_path / "runs/fairseq/random/seed1")["status"] == "finished"
+
+
+def test_memory_is_that_of_all_processes_together(tmp_path):
+    child = "x = bytearray(64 << 20); import time; time.sleep(2)"
+    both = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {child!r}]); {child}"
+    alone = memory.watch([sys.executable, "-c", child], tmp_path / "log")
+    assert 64 << 20 < alone.peak_bytes < 96 << 20
+    assert alone.seconds > 2
+    assert 128 << 20 < memory.watch([sys.executable, "-c", both], tmp_path / "log").peak_bytes < 192 << 20
+    with pytest.raises(UserError, match="no such thing"):
+        memory.watch([sys.executable, "-c", "raise SystemExit('no such thing')"], tmp_path / "log")
+
+
+def test_tables(tmp_path, monkeypatch, capsys):
+    row = {"runs": 1000, "tables_peak_bytes": 100 << 20}
+    row |= {f"{name}_seconds": 1.5 for name in ("plan", "skip", "plan_resumption", "tables")}
+    monkeypatch.setattr(scale, "measure", lambda args, scratch: [row])
+    assert scale.main(["runs", "--output", str(tmp_path)]) == 0
+    assert "| 1,000 | 1.5 s | 1.5 s | 1.5 s | 1.5 s | 100 MiB |" in capsys.readouterr().out
+    assert json.loads((tmp_path / "runs.json").read_text())["rows"] == [row]
+    row = {"text_bytes": 20e9, "binary_bytes": 11e9, "tokens": 5e9, "shards": 20, "binarize_seconds": 1000.0}
+    row |= {"binarize_peak_bytes": 1 << 30, "start_seconds": 9.0, "training_peak_bytes": 2 << 30}
+    monkeypatch.setattr(scale, "measure", lambda args, scratch: [row])
+    assert scale.main(["text", "--output", str(tmp_path)]) == 0
+    said = "| 20 GB | 5,000 M | 20 | 11 GB | 1,000 s | 20.0 MB/s | 1,024 MiB | 9 s | 2,048 MiB |"
+    assert said in (tmp_path / "text.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["text", "--gigabytes", "0"], "above 0"),
+        (["text", "--text", "a.txt"], "belong together"),
+        (["text", "--text", "a", "--sentencepiece-model", "b", "--srcdict", "c"], "a: no such file"),
+        (["runs", "--data", "nowhere"], "nowhere: no such folder"),
+    ],
+)
+def test_mistakes_are_one_line(words, said, capsys):
+    assert scale.main(words) == 1
+    assert said in capsys.readouterr().err
