@@ -30,7 +30,7 @@ from . import precision
 logger = logging.getLogger(__name__)
 KEY, PRECISION = "train_metrics", "precision"
 EPOCH, INTERVAL = "train", "train_inner"
-OF_THE_CLOCK = {"wps", "ups", "wall", "train_wall", "gb_free"}
+OF_THE_CLOCK = {"wps", "ups", "tflops", "wall", "train_wall", "gb_free"}
 """Not the same when they are computed again."""
 LAST = "checkpoint_last.pt"
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import torch
-from data_folders import FIRST_PIECE, PIECES, write_data, write_dictionary, write_split
+from data_folders import write_data, write_shards
 from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, fairseq_train
 
 from common.errors import UserError
@@ -33,17 +33,6 @@ def spoil(path):
     path.write_bytes(content)
 
 
-def write_shards(root, count=2):
-    """Folders of running text, of different words."""
-    for number in range(count):
-        folder = root / f"shard{number}"
-        pieces = [(number * 17 + i * 7) % PIECES + FIRST_PIECE for i in range(60)]
-        write_split(folder, "train", [pieces] * (6 + number))
-        write_dictionary(folder / "dict.txt", [f"piece{i}" for i in range(PIECES)])
-    write_split(root / "shard0", "valid", [pieces] * 2)
-    return root
-
-
 @pytest.mark.parametrize("name", ["input0/train.bin", "label/train.bin", "input0/dict.txt"])
 def test_a_classifier_trains_on_what_is_recorded(tmp_path, name):
     data = record(write_data(tmp_path / "data"))
@@ -55,7 +44,7 @@ def test_a_classifier_trains_on_what_is_recorded(tmp_path, name):
 
 
 def test_a_language_model_compares_each_shard_as_it_opens_it(tmp_path):
-    data = record(write_shards(tmp_path / "data"))
+    data = record(write_shards(tmp_path / "data", [6, 7]))
     arguments = [f"{data}/shard0:{data}/shard1", *LM, *LENGTH, *SIZES, *FAST, *STEPS]
     task = build_trainer(arguments)[0]
     spoil(data / "shard1/train.bin")
@@ -74,7 +63,7 @@ def test_data_without_a_report_are_taken_as_they_are(tmp_path):
 
 def test_a_run_over_shards_goes_on_in_the_shard_where_it_was(tmp_path):
     """Bit for bit: interrupted in the second shard or not."""
-    data = record(write_shards(tmp_path / "data", count=3))
+    data = record(write_shards(tmp_path / "data", [6, 7, 8]))
     shards = ":".join(str(data / f"shard{number}") for number in range(3))
     words = [shards, *LM, *LENGTH, *SIZES, *FAST, *STEPS, "--batch-size", "4", "--max-update", "18"]
 

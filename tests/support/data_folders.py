@@ -50,3 +50,14 @@ def write_data(root: Path, *, sizes=None, classes=("0", "1"), pairs=False, longe
         write_dictionary(root / name / "dict.txt", [f"piece{i}" for i in range(PIECES)])
     write_dictionary(root / "label" / "dict.txt", list(classes))
     return root
+
+
+def write_shards(root: Path, sentences: list[int]) -> Path:
+    """Running text in a shard for each number of sentences of 60 pieces; each shard has other ones."""
+    for number, count in enumerate(sentences):
+        folder = root / f"shard{number}"
+        pieces = [(number * 17 + i * 7) % PIECES + FIRST_PIECE for i in range(60)]
+        write_split(folder, "train", [pieces] * count)
+        write_dictionary(folder / "dict.txt", [f"piece{i}" for i in range(PIECES)])
+    write_split(root / "shard0", "valid", [pieces] * 2)
+    return root

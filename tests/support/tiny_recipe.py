@@ -1,13 +1,16 @@
 """What recipes for tiny classifiers have in common: the task, and sizes that train in no time."""
 
-CLASSIFIER = """
---task sentence_classification
---criterion sentence_classification
---arch roberta_small
+SIZES = """\
 --encoder-embed-dim 16
 --encoder-ffn-embed-dim 16
 --encoder-attention-heads 2
---init-token 0
+"""
+
+CLASSIFIER = f"""
+--task sentence_classification
+--criterion sentence_classification
+--arch roberta_small
+{SIZES}--init-token 0
 --separator-token 2
 --max-positions 32
 --shorten-method truncate

@@ -34,19 +34,19 @@ class Moment:
 
 @dataclass(frozen=True)
 class Fell:
-    """Where a kill has fallen: what the trainer did, and which part of the whole sweep was logged."""
+    """Where a kill has fallen: what the trainer did, and which part of the whole work was logged."""
 
     phase: str
     share: float
 
 
-def draw(random, kind, part, life):
-    """A moment of a kind, when a part of all updates of the sweep is done.
+def draw(random, kind, part, life, work=tiny.SWEEP):
+    """A moment of a kind, when a part of all updates of the work is done.
 
     `life` is how long one of its runs takes, in seconds.
     """
-    run, update = divmod(int(part * tiny.UPDATES * len(tiny.SEEDS)), tiny.UPDATES)
-    place = tiny.SEEDS[run], 1 + update
+    run, update = divmod(int(part * work.updates * len(work.seeds)), work.updates)
+    place = work.seeds[run], 1 + update
     if kind in AIMS:
         times = random.randint(1, AIMS[kind])
         return Moment(aim=f"{kind}:{place[0]}:{place[1]}:{times}:{random.random():.3f}")
@@ -55,10 +55,10 @@ def draw(random, kind, part, life):
     return Moment(seconds=random.uniform(0, life))
 
 
-def attack(folder, moment):
-    """Run the sweep and kill it at the moment; None where it has ended by itself before."""
+def attack(folder, moment, work=tiny.SWEEP):
+    """Run the work and kill it at the moment; None where it has ended by itself before."""
     state = State.new(folder / "state")
-    process = tiny.start(folder, state=folder / "state", aim=moment.aim, trainer=tiny.VICTIM)
+    process = tiny.start(folder, work=work, state=folder / "state", aim=moment.aim, trainer=tiny.VICTIM)
     begun, deadline = None if moment.place else time.monotonic(), time.monotonic() + LONGEST
     while process.poll() is None:
         now = time.monotonic()
@@ -71,7 +71,7 @@ def attack(folder, moment):
     if process.returncode != -signal.SIGKILL:
         assert process.returncode == 0, (folder / "said").read_text()
         return None
-    return Fell(state.read()[0], share(folder))
+    return Fell(state.read()[0], share(folder, work))
 
 
 def kill(process):
@@ -96,8 +96,8 @@ def children(parent):
     return found
 
 
-def share(folder):
-    """Part of all updates of the sweep that its logs tell of."""
+def share(folder, work):
+    """Part of all updates of the work that its logs tell of."""
     recipe = recipes.load(str(folder.parent / "tiny.txt"))
-    logs = [folder / "runs/fairseq/random" / f"seed{seed}" / LOG for seed in tiny.SEEDS]
-    return sum(read_log(log, recipe).update for log in logs) / (tiny.UPDATES * len(tiny.SEEDS))
+    updates = sum(read_log(folder / run / LOG, recipe).update for run in work.runs)
+    return updates / (work.updates * len(work.runs))

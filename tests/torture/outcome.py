@@ -1,7 +1,8 @@
-"""All that a sweep leaves and that must not depend on how often it was killed."""
+"""All that a sweep or a pre-training leaves and that must not depend on how often it was killed."""
 
 import hashlib
 
+import tiny
 import torch
 
 from analysis import load_runs
@@ -15,11 +16,11 @@ OF_TIME = {"metrics", "previous_training_time"}
 """Parts of a checkpoint that hold meters of speed."""
 
 
-def outcome(folder, runs=None):
+def outcome(folder, work=tiny.SWEEP):
     """Name -> content: parts of each checkpoint, the status of each run, the long table, the tables."""
-    found, runs = {}, runs or folder / "runs"
-    for run in sorted(runs.glob("*/*/seed*")):
-        name = f"{run.parent.name}/{run.name}"
+    found = {}
+    for name in work.runs:
+        run = folder / name
         found[f"{name} status"] = manifest.read(run)["status"]
         for checkpoint in CHECKPOINTS:
             state = load_checkpoint(run / checkpoint)
@@ -28,11 +29,15 @@ def outcome(folder, runs=None):
             extra = {key: value for key, value in state["extra_state"].items() if key not in OF_TIME}
             for part, content in (parts | extra).items():
                 found[f"{name} {checkpoint} {part}"] = digest(content)
+        if (run / "model.pt").exists():  # of a pre-training
+            found[f"{name} model.pt"] = digest(load_checkpoint(run / "model.pt")["model"])
+    runs = folder / work.runs[0].split("/")[0]
     table = load_runs(runs)
     found["metrics"] = table[~table["metric"].isin(OF_THE_CLOCK)].to_csv(index=False)
-    assert analysis(["tables", str(runs), "--output-dir", str(folder / "report")]) == 0
-    for path in sorted((folder / "report").iterdir()):
-        found[f"table {path.name}"] = path.read_text().replace(str(folder), "")
+    if work is tiny.SWEEP:
+        assert analysis(["tables", str(runs), "--output-dir", str(folder / "report")]) == 0
+        for path in sorted((folder / "report").iterdir()):
+            found[f"table {path.name}"] = path.read_text().replace(str(folder), "")
     return found
 
 

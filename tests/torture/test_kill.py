@@ -1,4 +1,4 @@
-"""A sweep that is killed at any moment ends as one that was left alone, bit for bit.
+"""A sweep or a pre-training that is killed at any moment ends as one that was left alone, bit for bit.
 
 TORTURE_KILLS is the number of kills, TORTURE_SEED draws other moments.
 """
@@ -22,53 +22,62 @@ ENOUGH = 20
 """From so many kills on every phase and every quarter of the life must have been hit."""
 
 
-class Whole:
-    """Sweeps that nobody disturbs."""
+OF_PRETRAINING = max(1, KILLS // 5)
+"""Kills of a pre-training over shards."""
 
-    def __init__(self, folder):
-        self.folder = tiny.prepare(folder)
+
+class Whole:
+    """A work that nobody disturbs."""
+
+    def __init__(self, folder, work):
+        self.work = work
+        self.folder = tiny.prepare(folder, work)
         begun = time.monotonic()
         self.outcome = self.run("alone")
-        self.seconds = time.monotonic() - begun
+        self.seconds = (time.monotonic() - begun) / len(work.runs)
 
     def run(self, name):
         folder = self.folder / name
         folder.mkdir()
-        finish(folder)
-        return outcome(folder)
+        self.finish(folder)
+        return outcome(folder, self.work)
+
+    def finish(self, folder):
+        code, said = tiny.run(folder, work=self.work)
+        assert code == 0, said
+
+    def kill(self, count):
+        """Where the kills have fallen, and in how many folders; each has ended as if there had been none."""
+        generator = random.Random(SEED)
+        fallen, folders = [], 0
+        while len(fallen) < count:
+            folders += 1
+            folder = self.folder / f"killed{folders}"
+            folder.mkdir()
+            for part in sorted(generator.random() for _ in range(min(IN_ONE_FOLDER, count - len(fallen)))):
+                kind = KINDS[len(fallen) % len(KINDS)]
+                fell = attack(folder, draw(generator, kind, part, self.seconds, self.work), self.work)
+                if fell is None:
+                    break
+                fallen.append(fell)
+            self.finish(folder)
+            assert differences(self.outcome, outcome(folder, self.work)) == [], f"{folder}: see the file said"
+        return fallen, folders
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    return Whole(tmp_path_factory.mktemp("kill"))
+def sweep(tmp_path_factory):
+    return Whole(tmp_path_factory.mktemp("kill"), tiny.SWEEP)
 
 
-def finish(folder):
-    code, said = tiny.run(folder)
-    assert code == 0, said
-
-
-def test_the_same_sweep_twice_is_the_same(whole):
+def test_the_same_sweep_twice_is_the_same(sweep):
     """Bytes of weights and of the optimizer's state, metrics, tables."""
-    assert differences(whole.outcome, whole.run("again")) == []
+    assert differences(sweep.outcome, sweep.run("again")) == []
 
 
-def test_killed_sweeps_end_as_whole_ones(whole, capsys):
-    generator = random.Random(SEED)
-    fallen, folders = [], 0
+def test_killed_sweeps_end_as_whole_ones(sweep, capsys):
     begun = time.monotonic()
-    while len(fallen) < KILLS:
-        folders += 1
-        folder = whole.folder / f"killed{folders}"
-        folder.mkdir()
-        for part in sorted(generator.random() for _ in range(min(IN_ONE_FOLDER, KILLS - len(fallen)))):
-            kind = KINDS[len(fallen) % len(KINDS)]
-            fell = attack(folder, draw(generator, kind, part, whole.seconds / len(tiny.SEEDS)))
-            if fell is None:
-                break
-            fallen.append(fell)
-        finish(folder)
-        assert differences(whole.outcome, outcome(folder)) == [], f"{folder}: see the file said"
+    fallen, folders = sweep.kill(KILLS)
     phases = Counter(fell.phase for fell in fallen)
     quarters = Counter(min(3, int(4 * fell.share)) for fell in fallen)
     with capsys.disabled():
@@ -77,3 +86,12 @@ def test_killed_sweeps_end_as_whole_ones(whole, capsys):
     if len(fallen) >= ENOUGH:
         assert phases.keys() >= {"start", "train", "validate", "save", "copy", "saved", "log"}
         assert quarters.keys() == {0, 1, 2, 3}
+
+
+def test_a_killed_pretraining_ends_as_a_whole_one(tmp_path, capsys):
+    """Over shards, and with model.pt, which is written when all is done."""
+    begun = time.monotonic()
+    fallen, folders = Whole(tmp_path, tiny.PRETRAINING).kill(OF_PRETRAINING)
+    phases = dict(Counter(fell.phase for fell in fallen))
+    with capsys.disabled():
+        print(f"\n{len(fallen)} kills in {folders} pre-trainings, {time.monotonic() - begun:.0f} s: {phases}")

@@ -20,7 +20,7 @@ def explosive(recipe):
 
 def test_a_loss_that_explodes_ends_its_run_alone(tmp_path):
     tiny.prepare(tmp_path)
-    (tmp_path / "tiny.txt").write_text(explosive(tiny.RECIPE))
+    (tmp_path / "tiny.txt").write_text(explosive(tiny.SWEEP.recipe))
     folder = tmp_path / "sweep"
     folder.mkdir()
     code, said = tiny.run(folder, "--seeds", "1", "--grid", "lr-shrink=1e30,1", "--", "--max-epoch", "3")

@@ -1,12 +1,14 @@
-"""A sweep of two real trainings that take a second each once fairseq is there."""
+"""Trainings that take a second once fairseq is there: a sweep of two runs, and a pre-training over shards."""
 
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import STDOUT, Popen
 
-from data_folders import write_data
-from tiny_recipe import CLASSIFIER
+from data_folders import write_data, write_shards
+from tiny_recipe import CLASSIFIER, SIZES
 
 from sweep.command import TRAINER
 
@@ -14,13 +16,28 @@ ROOT = Path(__file__).parents[2]
 VICTIM = (sys.executable, str(Path(__file__).with_name("victim.py")))
 FAKE = (sys.executable, str(ROOT / "tests/sweep/fake_trainer.py"))
 """Writes what fairseq-train writes, in milliseconds."""
-SEEDS = (1, 2)
+
+
+@dataclass(frozen=True)
+class Work:
+    """A command, and the runs that it makes in a folder beside data and recipe."""
+
+    command: str
+    flags: tuple[str, ...]
+    recipe: str
+    write_data: Callable[[Path], Path]
+    runs: tuple[str, ...]
+    seeds: tuple[int, ...]
+    """Of the runs, in this order."""
+    updates: int
+    """Of each run."""
+
+
 EPOCHS, UPDATES = 6, 57
 """Ten updates an epoch, the last one is cut short."""
+SEEDS = (1, 2)
 
-RECIPE = f"""{CLASSIFIER}\
---encoder-layers 1
---max-epoch {EPOCHS}
+STEPS = f"""\
 --max-update {UPDATES}
 --total-num-update {UPDATES}
 --warmup-updates 3
@@ -30,18 +47,63 @@ RECIPE = f"""{CLASSIFIER}\
 --no-epoch-checkpoints
 """
 
+SWEEP = Work(
+    command="train",
+    flags=("--out", "runs", "--inits", "random", "--seeds", *map(str, SEEDS), "--jobs", "1"),
+    recipe=f"{CLASSIFIER}--encoder-layers 1\n--max-epoch {EPOCHS}\n{STEPS}",
+    write_data=lambda folder: write_data(folder, sizes={"train": 80, "valid": 16, "test": 16}),
+    runs=tuple(f"runs/fairseq/random/seed{seed}" for seed in SEEDS),
+    seeds=SEEDS,
+    updates=UPDATES,
+)
 
-def prepare(folder):
+PRETRAINING = Work(
+    command="pretrain",
+    flags=("--out", "pretrained"),
+    recipe=f"""\
+--task masked_lm
+--criterion fast_masked_lm
+--bag-of-words 1
+--arch roberta_small
+{SIZES}--encoder-layers 1
+--tokens-per-sample 16
+--max-positions 16
+--sample-break-mode none
+--batch-size 4
+--lr 1e-2
+--lr-scheduler polynomial_decay
+--optimizer fused_adam
+--precision fp32
+--save-interval-updates 7
+--keep-interval-updates 1
+{STEPS}""",
+    write_data=lambda folder: write_shards(folder, [10, 14, 12]),
+    runs=("pretrained",),
+    seeds=(1,),
+    updates=UPDATES,
+)
+
+
+def prepare(folder, work=SWEEP):
     """Data and recipe, for sweeps in folders beside them."""
-    write_data(folder / "data", sizes={"train": 80, "valid": 16, "test": 16})
-    (folder / "tiny.txt").write_text(RECIPE)
+    work.write_data(folder / "data")
+    (folder / "tiny.txt").write_text(work.recipe)
     return folder
 
 
-def start(folder, *words, state=None, aim="", trainer=TRAINER):
+def start(folder, *words, work=SWEEP, state=None, aim="", trainer=TRAINER):
     """The same command each time, in a session of its own; what it says is added to `said`."""
-    flags = ["train", "--data", "../data", "--recipe", "../tiny.txt", "--out", "runs", "--device", "cpu"]
-    flags += ["--inits", "random", "--seeds", *map(str, SEEDS), "--jobs", "1", *words]
+    flags = [
+        work.command,
+        "--data",
+        "../data",
+        "--recipe",
+        "../tiny.txt",
+        "--device",
+        "cpu",
+        *work.flags,
+        *words,
+    ]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORTURE_AIM": aim}
     if state is not None:
         environment["TORTURE_STATE"] = str(state)
