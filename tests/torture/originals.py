@@ -12,9 +12,11 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
-from common import manifest
+from common import manifest, predictions
+from common.data_folder import REPORT
+from common.predictions import Prediction
 from fairseq_plugin import half_weights
-from sweep import inputs, recipes
+from sweep import recipes
 from sweep.experiment import checked
 from sweep.settings import train_settings
 
@@ -33,6 +35,7 @@ KINDS = {
     "events": "tensorboard/events.out.tfevents.1.x",
     "manifest": f"{RUN}/manifest.json",
     "recipe": "quick.txt",
+    "predictions": f"{RUN}/predictions-test.jsonl",
 }
 """Kind -> its file in the folder."""
 
@@ -56,6 +59,8 @@ def write(folder):
     }  # fmt: skip
     manifest.write(run, content | sweep.identity(sweep.runs[0]))
     shutil.copy(folder / "model.pt", run / "checkpoint_last.pt")
+    answers = [Prediction(i, str(i % 2), {"0": i / 16, "1": 1 - i / 16}) for i in range(16)]
+    predictions.write(folder / KINDS["predictions"], answers)
 
 
 def experiment():
@@ -84,7 +89,7 @@ def report(data):
         "sha256": {"spm.model": model},
         "files": files,
     }
-    (data / inputs.REPORT).write_text(json.dumps(content, indent=2))
+    (data / REPORT).write_text(json.dumps(content, indent=2))
 
 
 def weights(folder):

@@ -15,7 +15,7 @@ from originals import RUN
 from outcome import digest
 
 from analysis.events import read_scalars
-from common import manifest
+from common import manifest, predictions
 from common.errors import UserError
 from eval.sources import DataFolder, read_report, sentencepiece_model_of
 from fairseq_plugin.checkpoints import load_checkpoint
@@ -120,6 +120,7 @@ READERS = {
     "events": events,
     "manifest": run_manifest,
     "recipe": recipe,
+    "predictions": predictions.read,
 }
 
 
