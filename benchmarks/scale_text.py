@@ -20,7 +20,6 @@ UPDATES = 20
 VALID_EVERY = 5000
 """Documents, for each gigabyte: however much text there is, about as much of it is for validation."""
 BEGIN = re.compile(r"^(\S+ \S+) \| INFO \| fairseq_cli\.train \| Start iterating over samples", re.MULTILINE)
-WRITE_BYTES = 8 << 20
 
 
 def measure(
@@ -73,10 +72,13 @@ def start_of_training(data: Path, folder: Path) -> tuple[Watched, float]:
 
 
 def grow(text: Path, target: Path, size: int) -> None:
-    """Write the documents of `text` over and over, each time in another order, up to `size` bytes."""
+    """Write the documents of `text` over and over, each time in another order, up to `size` bytes
+    and the end of a document."""
     documents = [document + b"\n\n" for document in text.read_bytes().split(b"\n\n") if document.strip()]
+    lengths_D = np.array([len(document) for document in documents])
     random, written = np.random.default_rng(1), 0
     with target.open("wb") as stream:
         while written < size:
-            chunk = b"".join(documents[i] for i in random.permutation(len(documents)))[: size - written]
-            written += stream.write(chunk)
+            order_D = random.permutation(len(documents))
+            wanted = 1 + np.searchsorted(np.cumsum(lengths_D[order_D]), size - written)
+            written += stream.write(b"".join(documents[number] for number in order_D[:wanted]))

@@ -22,10 +22,10 @@ def test_text_grows_by_whole_documents_in_new_orders(text, tmp_path):
     size = 3 * text.stat().st_size
     scale_text.grow(text, tmp_path / "grown.txt", size)
     grown = (tmp_path / "grown.txt").read_text(encoding="utf-8")
-    assert len(grown.encode()) == size
+    assert size <= len(grown.encode()) < size + 60
     given = {document.strip() for document in text.read_text(encoding="utf-8").split("\n\n")}
     found = [document.strip() for document in grown.split("\n\n")]
-    assert set(found[:-1]) == given
+    assert set(found) == given | {""}
     assert found[:40] != found[40:80]
 
 
