@@ -15,6 +15,8 @@ is small: take your own for numbers that mean something.
   logs       TensorBoard logs of 200 runs to tables
   profile    the operators of our own updates
 
+How time and memory grow with text and runs is measured by python -m benchmarks.scale.
+
 Written to OUTPUT: benchmarks.json, benchmarks.md, benchmarks.png, profile.md and the contenders' logs.
 """
 
@@ -51,7 +53,7 @@ from . import (
     sweep_runs,
 )
 from .measure import say
-from .settings import Settings
+from .settings import Settings, check_text_options
 
 BENCHMARKS: dict[str, Callable[[Settings], dict[str, Any]]] = {
     "floor": floor.run,
@@ -72,7 +74,6 @@ examples:
   python -m benchmarks --data data/cls-books --corpus data/corpus --output bench-output/cls-books
   python -m benchmarks binarize --text news.txt --sentencepiece-model xlmr.model --srcdict dict.txt
 """
-TEXT_OPTIONS = ("text", "sentencepiece_model", "srcdict")
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -112,9 +113,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if unknown := [name for name in args.names if name not in BENCHMARKS]:
         raise UserError(f"{', '.join(unknown)}: no such benchmark; there are {', '.join(BENCHMARKS)}")
-    given = [getattr(args, name) for name in TEXT_OPTIONS]
-    if any(given) and not all(given):
-        raise UserError("--text, --sentencepiece-model and --srcdict belong together; give all or none")
+    check_text_options(vars(args))
     if min(args.rounds, args.epochs, args.workers, args.limit) < 1 or args.updates < Settings.warm_up + 2:
         least = Settings.warm_up + 2
         raise UserError(f"--rounds, --epochs, --workers and --limit are at least 1, --updates {least}")
@@ -129,9 +128,6 @@ def prepare(args: argparse.Namespace, scratch: Path) -> Settings:
         inputs.classification_files(args.data, ["train", "valid", "test"])
     if args.corpus:
         inputs.masked_lm_files(args.corpus, ["train", "valid"])
-    for name in TEXT_OPTIONS:
-        if name in given and not given[name].is_file():
-            raise UserError(f"{given[name]}: no such file; correct --{name.replace('_', '-')}")
     if not (args.data and args.corpus and args.text):
         say("preparing: the generated sample")
         given = sample.make(scratch / "sample") | given

@@ -121,18 +121,23 @@ def execute(contender: Contender, settings: Settings, log: Path) -> dict[str, An
     if code is None:
         raise UserError(f"gave up after {settings.limit:.0f} s (see {log})")
     if code:
-        raise UserError(f"ended with exit code {code}: {_reason(log)} (see {log})")
+        raise UserError(f"ended with exit code {code}: {reason(log)} (see {log})")
     record = json.loads(result.read_text(encoding="utf-8")) if RESULT in contender.command else {}
     seconds = [contender.scale * value for value in record.pop("seconds", [wall])]
     return {**record, "seconds": seconds, "wall": wall, "peak_bytes": peak}
 
 
 def run_bounded(
-    command: Sequence[str], environment: Mapping[str, str], output: Any, limit: float
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    output: Any,
+    limit: float,
+    started: Callable[[int], None] = lambda pid: None,
 ) -> tuple[int | None, float, int]:
     """Exit code (None: stopped at the limit), wall seconds and peak bytes of a process.
 
-    Whatever ends this call ends the process and its children, Ctrl-C too.
+    `started` is told its number, which is that of its session too. Whatever ends this call ends the
+    process and its children, Ctrl-C too.
     """
     start = time.perf_counter()
     process = subprocess.Popen(
@@ -146,6 +151,7 @@ def run_bounded(
     )
     with _descriptor(process.pid) as ended:
         try:
+            started(process.pid)
             in_time = _wait(ended, limit)
         finally:
             if not _wait(ended, 0):
@@ -238,7 +244,7 @@ def _stop(group: int, ended: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def _reason(log: Path) -> str:
+def reason(log: Path) -> str:
     """The last line that speaks of an error, else the last line."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").split("\n")]
     said = [line for line in lines if line]

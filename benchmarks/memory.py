@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.errors import UserError
-from sweep import ROOT
+
+from .measure import reason, run_bounded
 
 POLL_SECONDS = 0.25
+DAY = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -25,32 +25,47 @@ class Watched:
     """Proportional set size of all its processes together: what they share counts once, mapped files too."""
 
 
-def watch(command: Sequence[str], log: Path) -> Watched:
-    """Run a command to its end; raises `UserError` with its last line where it fails."""
-    start, peak = time.perf_counter(), 0
+@dataclass
+class Sampler:
+    """Looks at the memory of a session again and again, in a thread of its own."""
+
+    peak_bytes: int = 0
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def start(self, session: int) -> None:
+        """Begin to look."""
+        threading.Thread(target=self._look, args=(session,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._ended.set()
+
+    def _look(self, session: int) -> None:
+        while not self._ended.wait(POLL_SECONDS):
+            self.peak_bytes = max(self.peak_bytes, sum(map(proportional_bytes, processes(session))))
+
+
+def watch(command: Sequence[str], log: Path, limit: float = DAY) -> Watched:
+    """Run a command to its end; raises `UserError` with the line that speaks of an error where it fails."""
+    sampler = Sampler()
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        ended = threading.Event()
-        threading.Thread(target=lambda: (process.wait(), ended.set()), daemon=True).start()
-        while not ended.wait(POLL_SECONDS):
-            peak = max(peak, sum(map(proportional_bytes, group(process.pid))))
-    seconds = time.perf_counter() - start
-    if process.returncode:
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise UserError(f"{' '.join(command[:5])} ...: {lines[-1] if lines else 'failed'} (see {log})")
-    return Watched(seconds, peak)
+    try:
+        with log.open("wb") as output:
+            code, seconds, _ = run_bounded(command, os.environ, output, limit, sampler.start)
+    finally:
+        sampler.stop()
+    if code != 0:
+        raise UserError(f"{' '.join(command[:5])} ...: {reason(log)} (see {log})")
+    return Watched(seconds, sampler.peak_bytes)
 
 
-def group(leader: int) -> list[int]:
+def processes(session: int) -> list[int]:
     """The processes of a session."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                if os.getsid(int(name)) == leader:
+                if os.getsid(int(name)) == session:
                     found.append(int(name))
             except ProcessLookupError:
                 continue

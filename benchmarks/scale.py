@@ -24,13 +24,13 @@ from sweep.command import shown_path
 
 from . import machine, report, sample, scale_runs, scale_text
 from .measure import say
+from .settings import TEXT_OPTIONS, check_text_options
 
 EXAMPLES = """\
 examples:
   python -m benchmarks.scale text --gigabytes 0.2 2 20 --text corpus.txt --sentencepiece-model xlmr.model --srcdict dict.txt
   python -m benchmarks.scale runs --runs 100 1000 5000
 """  # noqa: E501
-TEXT_OPTIONS = ("text", "sentencepiece_model", "srcdict")
 
 
 def main_parser() -> argparse.ArgumentParser:
@@ -58,11 +58,9 @@ def main_parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Measure, write, print."""
     args = main_parser().parse_args(argv)
-    given = [getattr(args, name) for name in TEXT_OPTIONS]
-    if any(given) and not all(given):
-        raise UserError("--text, --sentencepiece-model and --srcdict belong together; give all or none")
-    if lacking := [path for path in given if path and not path.is_file()]:
-        raise UserError(f"{lacking[0]}: no such file")
+    check_text_options(vars(args))
+    if args.scratch is not None and not args.scratch.is_dir():
+        raise UserError(f"{args.scratch}: no such folder; correct --scratch")
     if min(*args.gigabytes, args.shard_gigabytes, *args.runs) <= 0:
         raise UserError("--gigabytes, --shard-gigabytes and --runs are above 0")
     if args.data is not None:
@@ -80,9 +78,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def measure(args: argparse.Namespace, scratch: Path) -> list[dict[str, Any]]:
     """A row for each size."""
-    made = (
-        sample.make(scratch / "sample") if None in (args.text if args.what == "text" else args.data,) else {}
-    )
+    given = args.text if args.what == "text" else args.data
+    made = {} if given else sample.make(scratch / "sample")
     rows = []
     for size in args.gigabytes if args.what == "text" else args.runs:
         say(f"{args.what}: {size:g}")

@@ -46,35 +46,16 @@ def measure(runs: int, data: Path, folder: Path) -> dict[str, Any]:
 def write_runs(sweep: Experiment, status: Callable[[Run], str]) -> None:
     """The folders of all runs as a sweep leaves them, with generated logs and empty checkpoints."""
     static = record.static(record.machine("cpu"))
-    for run in sweep.runs:
+    for job in [sweep.job(run, cpu=True) for run in sweep.runs]:
+        run = job.planned.run
         if not run.folder.exists():
             write_run(run.folder / TENSORBOARD, run.seed, range(UPDATES, UPDATES * EPOCHS + 1, UPDATES))
             (run.folder / LOG).write_text("".join(log_lines()), encoding="utf-8")
             for name in ("checkpoint_best.pt", "checkpoint_last.pt"):
                 with zipfile.ZipFile(run.folder / name, "w") as archive:
                     archive.writestr("empty", "")
-        content = {
-            "status": status(run),
-            **command_of(sweep, run),
-            **sweep.identity(run),
-            **static,
-            "started": record.now(),
-            "ended": record.now(),
-            "seconds": 60.0,
-        }
-        manifest.write(run.folder, content)
-
-
-def command_of(sweep: Experiment, run: Run) -> dict[str, Any]:
-    """What the manifest says of the run itself."""
-    return {
-        "schema": manifest.SCHEMA,
-        "arm": run.arm,
-        "init": run.init,
-        "seed": run.seed,
-        "recipe": sweep.recipe.name,
-        "command": ["fairseq-train"],
-    }
+        times = {"started": record.now(), "ended": record.now(), "seconds": 60.0}
+        manifest.write(run.folder, {"status": status(run), **sweep.record(job), **static, **times})
 
 
 def log_lines() -> list[str]:

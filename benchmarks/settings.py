@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from common.errors import UserError
 from sweep.record import Machine
+
+TEXT_OPTIONS = ("text", "sentencepiece_model", "srcdict")
+"""A text, the model of its pieces and their dictionary: given together, or the sample's are taken."""
+
+
+def check_text_options(given: Mapping[str, Path | None]) -> None:
+    """Raise `UserError` where only some of `TEXT_OPTIONS` are given, or one is no file."""
+    paths = {name: given.get(name) for name in TEXT_OPTIONS}
+    if any(paths.values()) and not all(paths.values()):
+        raise UserError("--text, --sentencepiece-model and --srcdict belong together; give all or none")
+    for name, path in paths.items():
+        if path is not None and not path.is_file():
+            raise UserError(f"{path}: no such file; correct --{name.replace('_', '-')}")
 
 
 @dataclass(frozen=True)

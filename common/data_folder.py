@@ -11,10 +11,29 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from .errors import UserError
 
 REPORT = "preprocess.json"
+PARTS = ("options", "sha256", "files")
+"""Of a report, each an object."""
+NOT_ONE = "not the report of python -m preprocess binarize; binarize again"
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """The report of `folder`; empty where it has none. Raises `UserError` where it is something else."""
+    path = folder / REPORT
+    if not path.is_file():
+        return {}
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        known = all(isinstance(report.get(part, {}), dict) for part in PARTS)
+    except (ValueError, AttributeError, RecursionError):
+        known = False
+    if not known:
+        raise UserError(f"{path}: {NOT_ONE}")
+    return report
 
 
 def recorded_checksums(folder: Path) -> dict[str, str]:
@@ -22,16 +41,12 @@ def recorded_checksums(folder: Path) -> dict[str, str]:
 
     Raises `UserError` where the report is something else.
     """
-    report = folder / REPORT
-    if not report.is_file():
+    if not (folder / REPORT).is_file():
         return {}
-    try:
-        files = json.loads(report.read_text(encoding="utf-8"))["files"]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        files = None
-    if not isinstance(files, dict):
-        raise UserError(f"{report}: not the report of python -m preprocess binarize; binarize again")
-    return files
+    report = read_report(folder)
+    if "files" not in report:
+        raise UserError(f"{folder / REPORT}: {NOT_ONE}")
+    return report["files"]
 
 
 def require_recorded(path: Path, found: str, recorded: str | None, folder: Path) -> None:

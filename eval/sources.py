@@ -7,7 +7,6 @@ user may name others; each must be what the checkpoint was trained with, where a
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 from fairseq.data import Dictionary
 
-from common.data_folder import REPORT
+from common.data_folder import REPORT, read_report
 from common.errors import UserError
 from common.files import sha256
 from fairseq_plugin.task import class_names, load_dictionary
@@ -84,21 +83,6 @@ def resolve(recorded: str) -> Path:
     """A recorded path as it stands, or seen from the clone, in whose folder the commands are typed."""
     path = Path(recorded)
     return path if path.exists() or not (CLONE / path).exists() else CLONE / path
-
-
-def read_report(folder: Path) -> dict[str, Any]:
-    """The folder's `preprocess.json`; empty where there is none."""
-    path = folder / REPORT
-    if not path.is_file():
-        return {}
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        report = None
-    parts = [report.get(key, {}) for key in ("options", "sha256")] if isinstance(report, dict) else [None]
-    if not all(isinstance(part, dict) for part in parts):
-        raise UserError(f"{path}: not the report of python -m preprocess binarize; binarize again")
-    return report
 
 
 def dictionary_of(

@@ -10,11 +10,12 @@ from pathlib import Path
 from fairseq.data import Dictionary
 from transformers import RobertaForSequenceClassification
 
+from common.data_folder import read_report
 from common.errors import UserError
 from eval.checkpoint import Checkpoint, head_weight, read_checkpoint
 from eval.gold import Examples, read_split
 from eval.runs import Run, find_run
-from eval.sources import DataFolder, Place, class_names_of, data_folder, dictionary_of, read_report
+from eval.sources import DataFolder, Place, class_names_of, data_folder, dictionary_of
 from fairseq_plugin.task import load_dictionary
 
 from .config import BOS, EOS, PAD

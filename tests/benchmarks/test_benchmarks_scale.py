@@ -1,6 +1,8 @@
 """What grows with the text and the number of runs, at sizes where nothing has grown yet."""
 
 import json
+import os
+import signal
 import sys
 
 import pytest
@@ -84,3 +86,20 @@ def test_tables(tmp_path, monkeypatch, capsys):
 def test_mistakes_are_one_line(words, said, capsys):
     assert scale.main(words) == 1
     assert said in capsys.readouterr().err
+
+
+def test_what_is_interrupted_ends(tmp_path, monkeypatch):
+    """Ctrl-C stops the process that is measured, and what it has started."""
+    pid, sampled = tmp_path / "pid", memory.processes
+
+    def interrupt(session):
+        if pid.exists():
+            signal.raise_signal(signal.SIGINT)
+        return sampled(session)
+
+    monkeypatch.setattr(memory, "processes", interrupt)
+    child = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    with pytest.raises(KeyboardInterrupt):
+        memory.watch([sys.executable, "-c", child], tmp_path / "log")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)

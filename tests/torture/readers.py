@@ -16,8 +16,9 @@ from outcome import digest
 
 from analysis.events import read_scalars
 from common import manifest, predictions
+from common.data_folder import read_report
 from common.errors import UserError
-from eval.sources import DataFolder, read_report, sentencepiece_model_of
+from eval.sources import DataFolder, sentencepiece_model_of
 from fairseq_plugin.checkpoints import load_checkpoint
 from fairseq_plugin.datasets import load_split
 from fairseq_plugin.task import load_dictionary
