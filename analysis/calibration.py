@@ -23,8 +23,10 @@ def reliability(answers: pd.DataFrame, bins: int = BINS) -> pd.DataFrame:
 
     Columns: `confidence` and `accuracy` (means, 0 to 1), `share` of the answers.
     """
-    # A bin holds its upper end: (0, 0.1], (0.1, 0.2], ...
-    number = np.clip(np.ceil(answers["confidence"].to_numpy(dtype=float) * bins).astype(int), 1, bins)
+    # A bin holds its upper end: (0, 0.1], (0.1, 0.2], ... But that of C equally probable classes, 1/C, is
+    # where confidence begins, and would often be alone in the bin below.
+    first = bins // len(answers["gold"].cat.categories) + 1
+    number = np.clip(np.ceil(answers["confidence"].to_numpy(dtype=float) * bins).astype(int), first, bins)
     groups = answers.astype({"correct": float}).groupby(number)
     return pd.DataFrame(
         {

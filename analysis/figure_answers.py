@@ -56,7 +56,9 @@ def draw_reliability(answers: pd.DataFrame, bins: int = BINS) -> Figure:
     least = 1 / bins * math.floor(bins * answers["confidence"].min())
     for panel, title, group in panels:
         table = reliability(group, bins)
-        error = group.groupby("seed")[["confidence", "correct"]].apply(expected_calibration_error, bins=bins)
+        error = group.groupby("seed")[["gold", "confidence", "correct"]].apply(
+            expected_calibration_error, bins=bins
+        )
         panel.bar(
             (table.index - 0.5) / bins,
             table["share"],

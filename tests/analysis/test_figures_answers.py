@@ -1,6 +1,7 @@
 """Confusion and calibration against scikit-learn, and their figures."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from run_trees import write_run
 from sklearn.calibration import calibration_curve
@@ -57,6 +58,15 @@ def test_reliability_agrees_with_sklearn(answers):
     np.testing.assert_allclose(table["accuracy"], accuracy)
     np.testing.assert_allclose(table["confidence"], confidence)
     assert table["share"].sum() == pytest.approx(1)
+
+
+def test_equally_probable_classes_are_not_alone_in_a_bin(answers):
+    frame = answers.head(4).assign(
+        gold=pd.Categorical(["0", "1", "0", "1"]),
+        confidence=[0.5, 0.55, 0.6, 0.7],
+        correct=[True, False, True, True],
+    )
+    assert reliability(frame)["share"].tolist() == [0.75, 0.25]
 
 
 def test_calibration_error_by_hand(answers):
