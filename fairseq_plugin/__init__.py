@@ -5,9 +5,9 @@ Importing the package registers the task `sentence_classification`, the criteria
 `causal_roberta_small` and `causal_lm_small`, the optimizer `fused_adam` and the schedule `time_budget`;
 lets fairseq read its own checkpoints without executing code from them, and weights in safetensors; checks
 the checkpoint that a run starts from before its first update; refuses flags of precision that fairseq would
-crash on; compares data with the checksums recorded of them; lets a CPU have several processes for a run;
-keeps the curves of a run that goes on whole; stops a training that diverges, and fairseq's loading threads
-before the process ends; and turns a user's mistake into one line.
+crash on; compares data with the checksums recorded of them, and says where there is no batch; lets a CPU
+have several processes for a run; keeps the curves of a run that goes on whole; stops a training that
+diverges, and fairseq's loading threads before the process ends; and turns a user's mistake into one line.
 """
 
 import logging
@@ -26,6 +26,7 @@ from . import (  # noqa: E402
     checkpoints,
     criterion,
     curves,
+    datasets,
     distributed,
     divergence,
     half_weights,
@@ -46,6 +47,7 @@ __all__ = [
     "checkpoints",
     "criterion",
     "curves",
+    "datasets",
     "distributed",
     "divergence",
     "half_weights",
@@ -69,6 +71,7 @@ initialisation.check_before_training()
 precision.check_before_training()
 curves.keep()
 recorded.check_when_opened()
+datasets.check_batches()
 divergence.stop_at_divergence()
 loading.stop_at_exit()
 distributed.adapt()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset
+from fairseq.data.iterators import EpochBatchIterator
 
 from common.errors import UserError
 
@@ -135,6 +137,25 @@ def check_lengths(data: str, split: str, tokens: FairseqDataset, longest: int) -
             f"{Path(data) / 'input0' / split}.bin, sentence {int(sizes.argmax()) + 1}: {sizes.max()} tokens, "
             f"more than --max-positions {longest}; cut long sentences with --shorten-method truncate"
         )
+
+
+def check_batches() -> None:
+    """Let every task of fairseq's say in one line that its data have no batch.
+
+    fairseq drops the sentences at the end that are no multiple of `--required-batch-size-multiple`, 8 by
+    default; of fewer none are left.
+    """
+    first_batch = EpochBatchIterator.first_batch.fget
+
+    def checked(iterator: EpochBatchIterator) -> Any:
+        if len(iterator.frozen_batches) == 0:
+            raise UserError(
+                f"train or a validation set has no batch, of {len(iterator.dataset)} sentences or blocks; "
+                "give more (at --valid-every a smaller number), or --required-batch-size-multiple 1"
+            )
+        return first_batch(iterator)
+
+    EpochBatchIterator.first_batch = property(checked)
 
 
 class KeepEosDataset(BaseWrapperDataset):

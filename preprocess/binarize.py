@@ -34,6 +34,8 @@ from .labels import check_line_counts, class_names, label_dictionary, label_ids
 from .options import add_destination, add_reading, add_suffixes
 from .pieces import PieceReader
 
+MOST_SHARDS = 500
+"""A process may usually have 1,024 files open."""
 EXAMPLES = """examples:
   python -m preprocess binarize --sentencepiece-model sentencepiece.bpe.model --srcdict dict.txt \\
       --trainpref split/train --validpref split/valid --testpref split/test --destdir data/books
@@ -236,6 +238,8 @@ def _splits(args: argparse.Namespace) -> list[Split]:
         raise UserError(
             f"--valid-every {args.valid_every}: give 2 or more, with --only-source, and without --validpref"
         )
+    if args.shards > MOST_SHARDS:
+        raise UserError(f"--shards {args.shards}: at most {MOST_SHARDS}, as all are open at once")
     if args.shards > 1 and not args.only_source:
         raise UserError(f"--shards {args.shards}: give it with --only-source")
     if args.only_source:

@@ -2,19 +2,15 @@
 
 import json
 import re
-import shlex
 import shutil
 
 import pytest
 import torch
 from data_folders import write_data, write_shards
-from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, fairseq_train
+from training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_trainer, fairseq_train
 
 from common.errors import UserError
 from common.files import sha256
-
-LM = shlex.split("--task masked_lm --criterion fast_masked_lm --arch roberta_small --tokens-per-sample 16")
-LENGTH = shlex.split("--max-positions 16 --sample-break-mode none --no-epoch-checkpoints")
 
 
 def record(folder):
@@ -45,7 +41,7 @@ def test_a_classifier_trains_on_what_is_recorded(tmp_path, name):
 
 def test_a_language_model_compares_each_shard_as_it_opens_it(tmp_path):
     data = record(write_shards(tmp_path / "data", [6, 7]))
-    arguments = [f"{data}/shard0:{data}/shard1", *LM, *LENGTH, *SIZES, *FAST, *STEPS]
+    arguments = [f"{data}/shard0:{data}/shard1", *LM, *SIZES, *FAST, *STEPS]
     task = build_trainer(arguments)[0]
     spoil(data / "shard1/train.bin")
     task.load_dataset("train", epoch=1)
@@ -65,7 +61,7 @@ def test_a_run_over_shards_goes_on_in_the_shard_where_it_was(tmp_path):
     """Bit for bit: interrupted in the second shard or not."""
     data = record(write_shards(tmp_path / "data", [6, 7, 8]))
     shards = ":".join(str(data / f"shard{number}") for number in range(3))
-    words = [shards, *LM, *LENGTH, *SIZES, *FAST, *STEPS, "--batch-size", "4", "--max-update", "18"]
+    words = [shards, *LM, *SIZES, *FAST, *STEPS, "--batch-size", "4", "--max-update", "18"]
 
     def opened_by_a_run_in(folder):
         result = fairseq_train(*words, "--save-dir", folder, "--save-interval-updates", "9")

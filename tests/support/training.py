@@ -27,6 +27,10 @@ OURS = shlex.split("--task sentence_classification --criterion sentence_classifi
 STOCK = shlex.split(
     "--task sentence_prediction --criterion sentence_prediction --arch roberta --num-classes 2"
 )
+LM = shlex.split(
+    "--task masked_lm --criterion fast_masked_lm --arch roberta_small --tokens-per-sample 16 "
+    "--max-positions 16 --sample-break-mode none --no-epoch-checkpoints"
+)
 FAST = shlex.split("--optimizer fused_adam --encoder packed --precision fp32")
 SLOW = shlex.split("--optimizer adam --encoder padded --precision fp32")
 
