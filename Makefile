@@ -50,6 +50,9 @@ test-cuda: $(VENV)/installed  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m cuda
 
 test-slurm: $(VENV)/installed  ## the launcher on a real SLURM that is set up and torn down (root; Debian: slurm-wlm munge)
+	@for name in munged slurmctld slurmd sbatch; do \
+		PATH="$$PATH:/usr/sbin" command -v $$name >/dev/null || \
+		{ echo "error: no $$name on this machine; on Debian: apt install slurm-wlm munge"; exit 1; }; done
 	$(BIN)/python -m pytest -m slurm
 
 torture: $(VENV)/installed  ## kill -9, damaged files, full disks, hostile names (under half an hour; as root for the disks)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from .best import TIE_RULES
 from .metrics import DIRECTIONS
-from .runs import Run, describe, find_runs, inferred, select_finished
+from .runs import Run, describe, find_runs, inferred, mixed_precision, select_finished
 from .writers import FORMATS
 
 EXAMPLES = """examples:
@@ -98,5 +98,5 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 def selected_runs(options: argparse.Namespace) -> list[Run]:
     """The finished runs that the options name; what was found is said on standard error."""
     runs = find_runs(options.runs, options.pattern)
-    print(describe(runs), *inferred(runs), sep="\n", file=sys.stderr)
+    print(describe(runs), *inferred(runs), *mixed_precision(runs), sep="\n", file=sys.stderr)
     return select_finished(runs, options.include_unfinished)

@@ -32,6 +32,8 @@ class Run:
     status: str
     recipe: str | None = None
     seconds: float | None = None
+    precision: str | None = None
+    """Of the matrix products."""
     named_by: str = manifest.NAME
     """Where arm, init and seed come from: the manifest, a pattern or the path."""
     logs: tuple[Log, ...] = ()
@@ -124,6 +126,23 @@ def inferred(runs: Sequence[Run], limit: int = 20) -> list[str]:
     return lines
 
 
+def mixed_precision(runs: Iterable[Run]) -> list[str]:
+    """A line for each arm and init whose seeds differ in more than the seed."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for run in runs:
+        if run.precision is not None:
+            of_group = groups.setdefault(f"{run.arm}/{run.init}", {})
+            of_group.setdefault(str(run.precision), []).append(str(run.seed))
+    lines = []
+    for name, seeds in groups.items():
+        if len(seeds) > 1:
+            parts = (
+                f"seeds {enumerate_some(seeds[precision])} in {precision}" for precision in sorted(seeds)
+            )
+            lines.append(f"  {name}: {', '.join(parts)}; seeds are compared best with one --precision")
+    return lines
+
+
 def count(number: int, noun: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
@@ -151,6 +170,7 @@ def _run(found: Found) -> Run:
         status=content["status"],
         recipe=content["recipe"],
         seconds=content.get("seconds"),
+        precision=content.get("precision"),
         logs=found.logs,
     )
 

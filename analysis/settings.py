@@ -15,7 +15,7 @@ from common import manifest
 from common.errors import UserError
 
 from .intervals import LEVEL, t_interval
-from .long_table import GROUP, RUN
+from .long_table import GROUP
 from .runs import Run
 
 AS_RECIPE = "as the recipe"
@@ -100,7 +100,7 @@ def choose_settings(
     for _, rows in frame.groupby(FAMILY, sort=False):
         mean = rows["valid_mean"].round(9)  # 1/3 + 2/3 in another order is not a better mean
         frame.loc[mean.idxmin() if lower else mean.idxmax(), "chosen"] = True
-    behind = [_behind(row, frame, known, lower, level) for row in frame.to_dict("records")]
+    behind = _behind(frame, known, lower, level)
     return frame.join(pd.DataFrame(behind, index=frame.index))
 
 
@@ -117,18 +117,19 @@ def number_of(text: str | None) -> float | None:
         return None
 
 
-def _behind(
-    row: Mapping[str, object], frame: pd.DataFrame, best: pd.DataFrame, lower: bool, level: float
-) -> dict[str, float]:
-    """The chosen setting of the same family and init against this one, pairs of equal seed."""
-    same = (frame["family"] == row["family"]) & (frame["init"] == row["init"])
-    chosen = frame.loc[same & frame["chosen"], "arm"].item()
-    of_init = best[best["init"] == row["init"]][[*RUN, "valid"]]
-    pairs = of_init[of_init["arm"] == chosen].merge(of_init[of_init["arm"] == row["arm"]], on="seed")
-    differences = (pairs["valid_x"] - pairs["valid_y"]).to_numpy(dtype=float) * (-1 if lower else 1)
-    low, high = t_interval(differences, level)
-    mean = differences.mean() if len(differences) else float("nan")
-    return {"pairs": len(differences), "behind": mean, "low": low, "high": high}
+def _behind(frame: pd.DataFrame, best: pd.DataFrame, lower: bool, level: float) -> list[dict[str, float]]:
+    """For each row the chosen setting of the same family and init against it, pairs of equal seed."""
+    by_seed = {group: rows.set_index("seed")["valid"] for group, rows in best.groupby(GROUP)}
+    chosen = frame[frame["chosen"]].set_index(FAMILY)["arm"].to_dict()
+    found = []
+    for row in frame[[*GROUP, "family"]].itertuples(index=False):
+        better = by_seed[chosen[row.family, row.init], row.init]
+        differences = (better - by_seed[row.arm, row.init]).dropna().to_numpy(dtype=float)
+        differences = -differences if lower else differences
+        low, high = t_interval(differences, level)
+        mean = differences.mean() if len(differences) else float("nan")
+        found.append({"pairs": len(differences), "behind": mean, "low": low, "high": high})
+    return found
 
 
 def _recipe_label(values: Mapping[str, str]) -> str:

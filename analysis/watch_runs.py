@@ -135,11 +135,12 @@ class Watcher:
         planned = self._inits or self._seeds
         if not planned and not any(run.status == "running" for run in runs):
             return []
-        arms = dict.fromkeys(run.arm for run in runs) or {"": None}
+        of_arms: dict[str, list[Run]] = {} if runs else {"": []}
+        for run in runs:
+            of_arms.setdefault(run.arm, []).append(run)
         seen = {(run.arm, run.init, run.seed) for run in runs}
         missing = []
-        for arm in arms:
-            of_arm = [run for run in runs if run.arm == arm]
+        for arm, of_arm in of_arms.items():
             for init in self._inits or dict.fromkeys(run.init for run in of_arm):
                 for seed in self._seeds or sorted({run.seed for run in of_arm}):
                     if (arm, init, seed) not in seen:

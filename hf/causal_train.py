@@ -111,6 +111,7 @@ def train(task: Task, settings: CausalSettings, run: Path) -> dict[str, Any]:
     _fit(model, tokenizer, train_pairs, task, settings, run)
     after = _measure(model, tokenizer, valid_pairs, task, settings, step=settings.steps, run=run)
 
+    peak = peak_memory_bytes(task.device)  # of the training: the proof loads the base a second time
     lora_adapters.save(model, run / ADAPTER)
     results = {
         "trainable_parameters": parameters.trainable,
@@ -124,7 +125,7 @@ def train(task: Task, settings: CausalSettings, run: Path) -> dict[str, Any]:
             for question, old, new in zip(task.questions, before.answers, after.answers, strict=True)
         ],
         "reloaded_difference": _prove_reloaded(model, task, run, valid_pairs[0]),
-        "peak_memory_bytes": peak_memory_bytes(task.device),
+        "peak_memory_bytes": peak,
     }
     atomic_write(run / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
     return results

@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from common.errors import UserError
+
 from .options import positive_number
 
 if TYPE_CHECKING:
@@ -47,7 +49,9 @@ def run(args: argparse.Namespace) -> int:
     return train(sweep_settings(args), Arm(COMMAND))
 
 
-def add_sweep(parser: argparse.ArgumentParser, *, arm: str, inits: list[str]) -> None:
+def add_sweep(
+    parser: argparse.ArgumentParser, *, arm: str, inits: list[str], lr: float | None = None
+) -> None:
     """The flags of train.sh, with the defaults of an arm."""
     parser.add_argument(
         "--data", required=True, metavar="BIN", help="binarized data, with input0/ and label/"
@@ -68,7 +72,11 @@ def add_sweep(parser: argparse.ArgumentParser, *, arm: str, inits: list[str]) ->
     parser.add_argument(
         "--precision", choices=("auto", "fp32", "bf16"), help="of the matrix products (default: the recipe's)"
     )
-    parser.add_argument("--lr", type=positive_number, help="learning rate (default: the recipe's)")
+    parser.add_argument(
+        "--lr",
+        type=positive_number,
+        help="learning rate (default: the recipe's)" if lr is None else f"({lr})",
+    )
     parser.add_argument("--jobs", default="auto", help="runs at a time (%(default)s: one a core, or a GPU)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(%(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="print plan and commands, start nothing")
@@ -77,14 +85,24 @@ def add_sweep(parser: argparse.ArgumentParser, *, arm: str, inits: list[str]) ->
     )
 
 
-def sweep_settings(args: argparse.Namespace) -> TrainSettings:
-    """The settings of the sweep; raises `UserError` that names the flag at fault."""
+def sweep_settings(args: argparse.Namespace, lr: float | None = None) -> TrainSettings:
+    """The settings of the sweep, with a learning rate for where none is given (None: the recipe's).
+
+    Raises `UserError` that names the flag at fault.
+    """
+    from sweep.recipes import by_flag
     from sweep.settings import train_settings
 
     flags = list(args.flags)
-    for name in ("precision", "lr"):
-        if getattr(args, name) is not None:
-            flags += [f"--{name}", str(getattr(args, name))]
+    after = by_flag(flags)
+    for name, default in (("precision", None), ("lr", lr)):
+        value = getattr(args, name)
+        if value is not None and f"--{name}" in after:
+            raise UserError(f"--{name} {value}: it stands after -- too; keep one of them")
+        if value is None and f"--{name}" not in after:
+            value = default
+        if value is not None:
+            flags += [f"--{name}", str(value)]
     words = ["--inits", *args.inits, "--seeds", *args.seeds]
     for name in ("data", "out", "arm", "recipe", "jobs", "device"):
         words += [f"--{name}", getattr(args, name)]

@@ -48,8 +48,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_sweep(parser, arm="lora", inits=["pretrained"])
-    parser.set_defaults(lr=LR)
+    add_sweep(parser, arm="lora", inits=["pretrained"], lr=LR)
     add_lora(parser, rank=RANK, alpha=ALPHA, dropout=DROPOUT, targets=TARGETS)
     parser.add_argument(
         "--merge", action="store_true", help="also write the merged model of each finished run"
@@ -61,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     """The command."""
     from .arms import Arm, train
 
-    settings = sweep_settings(args)
+    settings = sweep_settings(args, lr=LR)
     code = train(settings, Arm(COMMAND, lora_settings(args)))
     if args.merge and not settings.dry_run:
         for init in settings.inits:

@@ -35,7 +35,7 @@ from .options import add_destination, add_reading, add_suffixes
 from .pieces import PieceReader
 
 MOST_SHARDS = 500
-"""A process may usually have 1,024 files open."""
+"""Two files each; a process may usually have 1,024 open."""
 EXAMPLES = """examples:
   python -m preprocess binarize --sentencepiece-model sentencepiece.bpe.model --srcdict dict.txt \\
       --trainpref split/train --validpref split/valid --testpref split/test --destdir data/books

@@ -15,7 +15,9 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
+import numpy as np
 from tqdm import tqdm
 
 from common.arguments import positive
@@ -23,11 +25,14 @@ from common.errors import UserError
 from common.files import atomic_open, atomic_write, sha256
 
 from .audit import normalized
+from .seen import Seen
 from .text import disk_bytes, read_blocks
 
 ENDS = re.compile(r"[.!?;:…]+")
 SHARED_CHARS = 50
 """Shortest sentence that two texts do not share by chance."""
+BATCH = 10_000
+"""Lines that are compared with those before at a time."""
 KEPT, SHORT, DUPLICATE, PROTECTED = "kept", "short", "duplicate", "protected"
 FATES = (KEPT, SHORT, DUPLICATE, PROTECTED)
 EXAMPLES = """examples:
@@ -100,24 +105,27 @@ def check(texts: Sequence[str], protected: set[bytes]) -> int:
 
 def judged(texts: Sequence[str], protected: set[bytes], min_chars: int) -> Iterator[tuple[str, str, str]]:
     """File, fate and text of each line; of empty lines in a row one is kept, with no text."""
-    seen: set[bytes] = set()
-    open_document = False
-    for path, _, line in lines_of(texts):
-        if not line:
-            yield path, KEPT if open_document else SHORT, ""
-            open_document = False
-            continue
-        fate = KEPT
-        if len(line) < min_chars:
-            fate = SHORT
-        elif (key := digest(normalized(line))) in seen:
-            fate = DUPLICATE
-        elif shares(line, protected):
-            fate = PROTECTED
-        else:
-            seen.add(key)
-            open_document = True
-        yield path, fate, line
+    lines, seen, open_document = lines_of(texts), Seen(), False
+    while batch := list(islice(lines, BATCH)):
+        fates = fates_of([line for _, _, line in batch], protected, min_chars, seen)
+        for (path, _, line), fate in zip(batch, fates, strict=True):
+            if not line:
+                fate = KEPT if open_document else SHORT
+            open_document = bool(line) and (open_document or fate == KEPT)
+            yield path, fate, line
+
+
+def fates_of(lines: Sequence[str], protected: set[bytes], min_chars: int, seen: Seen) -> list[str]:
+    """What becomes of each line, given those seen before; an empty one is too short."""
+    fates = [
+        SHORT if len(line) < min_chars else PROTECTED if shares(line, protected) else KEPT for line in lines
+    ]
+    kept = [number for number, fate in enumerate(fates) if fate == KEPT]
+    keys = np.frombuffer(b"".join(digest(normalized(lines[number])) for number in kept), dtype="<u8")
+    for number, new in zip(kept, seen.add(keys), strict=True):
+        if not new:
+            fates[number] = DUPLICATE
+    return fates
 
 
 def lines_of(texts: Sequence[str]) -> Iterator[tuple[str, int, str]]:

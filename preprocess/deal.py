@@ -11,7 +11,7 @@ fairseq takes `shard0:shard1:...` and opens one at a time, an epoch each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -68,11 +68,8 @@ def deal(
         ]
         for encoded in encoded_blocks:
             place_of_line = _place(documents(encoded), valid_every, shards)
-            place_of_token = np.repeat(place_of_line, encoded.sizes)
-            for place, writer in enumerate(writers):
-                lines = place_of_line == place
-                if lines.any():
-                    writer.add(encoded.ids[place_of_token == place], encoded.sizes[lines])
+            for place, ids, sizes in _by_place(encoded, place_of_line):
+                writers[place].add(ids, sizes)
     for flag, least in (("--valid-every", valid_every or 0), ("--shards", shards if shards > 1 else 0)):
         if documents.count < least:
             raise UserError(
@@ -88,3 +85,16 @@ def _place(number: NDArray[np.int64], valid_every: int | None, shards: int) -> N
         return number % shards
     held_out = (number > 0) & (number % valid_every == 0)
     return np.where(held_out, shards, (number - number // valid_every) % shards)
+
+
+def _by_place(
+    encoded: Encoded, place_of_line: NDArray[np.int64]
+) -> Iterator[tuple[int, NDArray[np.int32], NDArray[np.int64]]]:
+    """Ids and sizes of the lines of each place that has some; the work does not grow with the places."""
+    place_of_line = place_of_line.astype(np.uint16)  # which are sorted in one pass
+    order = np.argsort(place_of_line, kind="stable")
+    places, first_line = np.unique(place_of_line[order], return_index=True)
+    sizes = np.split(encoded.sizes[order], first_line[1:])
+    order = np.argsort(np.repeat(place_of_line, encoded.sizes), kind="stable")
+    ids = np.split(encoded.ids[order], np.cumsum([part.sum() for part in sizes])[:-1])
+    yield from zip(places.tolist(), ids, sizes, strict=True)

@@ -9,7 +9,9 @@ Same bytes as `MMapIndexedDatasetBuilder` in `fairseq/data/indexed_dataset.py` o
 
 from __future__ import annotations
 
+import os
 import struct
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -25,6 +27,10 @@ VERSION = 1
 DTYPE_CODES = {np.dtype("<u2"): 8, np.dtype("<u4"): 9}
 LARGEST_UINT16_VOCABULARY = 65500  # fairseq's own margin, from this size on ids take four bytes
 
+SIZE = np.dtype("<i4")
+PART = 1 << 20
+"""Sentences whose offsets are worked out at a time."""
+
 
 def id_dtype(vocabulary_size: int) -> np.dtype:
     """The type fairseq stores ids of such a vocabulary in."""
@@ -32,7 +38,7 @@ def id_dtype(vocabulary_size: int) -> np.dtype:
 
 
 class IndexedWriter:
-    """Writes one split as a stream; only the sentence sizes (4 bytes each) are kept in memory.
+    """Writes one split as a stream, of which nothing is kept in memory.
 
     Use it as a context manager: `.bin` and `.idx` appear on leaving without an error. Raises `UserError`
     where one cannot be written (the disk is full); a part of a file is never left.
@@ -41,38 +47,49 @@ class IndexedWriter:
     def __init__(self, prefix: Path, vocabulary_size: int) -> None:
         self.prefix = prefix
         self.dtype = id_dtype(vocabulary_size)
-        self.sizes: list[NDArray[np.int32]] = []
         self.sentences = self.tokens = self.unknown = 0
-        self._bin_path = f"{prefix}.bin"
-        self._bin_file = atomic_open(self._bin_path, "wb")
 
     def __enter__(self) -> IndexedWriter:
-        self._bin = self._bin_file.__enter__()
+        with ExitStack() as files:
+            self._index = files.enter_context(atomic_open(f"{self.prefix}.idx", "w+b"))
+            self._bin = files.enter_context(atomic_open(f"{self.prefix}.bin", "wb"))
+            files.push(self._finish)
+            self._write_header()
+            self._files = files.pop_all()
         return self
 
     def add(self, ids: NDArray[np.integer], sizes: NDArray[np.integer]) -> None:
         """Append sentences: ids (tokens,), sizes (sentences,) in tokens, with `sizes.sum() == len(ids)`."""
-        with errors_named_after(self._bin_path):  # here, as several writers may be open at once
+        # The names here, as several writers may be open at once.
+        with errors_named_after(f"{self.prefix}.bin"):
             self._bin.write(ids.astype(self.dtype, copy=False).tobytes())
-        self.sizes.append(sizes.astype("<i4"))
+        with errors_named_after(f"{self.prefix}.idx"):
+            self._index.write(sizes.astype(SIZE).tobytes())
         self.sentences += len(sizes)
         self.tokens += len(ids)
         self.unknown += int(np.count_nonzero(ids == UNK))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bin_file.__exit__(kind, error, trace)
-        if error is None:
-            self._write_index()
+    ) -> bool:
+        return self._files.__exit__(kind, error, trace)
 
-    def _write_index(self) -> None:
-        with atomic_open(f"{self.prefix}.idx", "wb") as stream:
-            stream.write(MAGIC + struct.pack("<QBQ", VERSION, DTYPE_CODES[self.dtype], self.sentences))
-            for sizes in self.sizes:
-                stream.write(sizes.tobytes())
-            end = 0
-            for sizes in self.sizes:  # as they came: offsets of all at once would take thrice their memory
-                ends = end + np.cumsum(sizes, dtype="<i8") * self.dtype.itemsize
-                stream.write((ends - sizes.astype("<i8") * self.dtype.itemsize).tobytes())
-                end = int(ends[-1]) if len(ends) else end
+    def _write_header(self) -> None:
+        self._index.write(MAGIC + struct.pack("<QBQ", VERSION, DTYPE_CODES[self.dtype], self.sentences))
+
+    def _finish(self, kind: type[BaseException] | None, *error: object) -> None:
+        """With all sizes written: how many there are, and the offsets that follow from them."""
+        if kind is not None:
+            return
+        with errors_named_after(f"{self.prefix}.idx"):
+            self._index.seek(0)
+            self._write_header()
+            header, end = self._index.tell(), 0
+            for start in range(0, self.sentences, PART):
+                self._index.seek(header + SIZE.itemsize * start)
+                count = min(PART, self.sentences - start)
+                sizes = np.frombuffer(self._index.read(SIZE.itemsize * count), SIZE).astype("<i8")
+                ends = end + np.cumsum(sizes) * self.dtype.itemsize
+                self._index.seek(0, os.SEEK_END)
+                self._index.write((ends - sizes * self.dtype.itemsize).tobytes())
+                end = int(ends[-1])

@@ -197,10 +197,14 @@ class Runner:
             except subprocess.TimeoutExpired:
                 _signal_group(active.process, signal.SIGKILL)
                 active.process.wait()
-            self._write_end(active, "interrupted")
-        for active in self._active:  # last, because the terminal may be gone
+        for active in self._active:  # only now, because the disk may be full, and the terminal gone
+            ending = "interrupted; the same command goes on with it"
+            try:
+                self._write_end(active, "interrupted")
+            except (UserError, OSError) as error:
+                ending = f"stopped; {error}"
             active.line.close()
-            say(f"{active.job.planned.run.name}  interrupted; the same command goes on with it")
+            say(f"{active.job.planned.run.name}  {ending}")
         self._active.clear()
 
 
@@ -229,6 +233,10 @@ def _try_lock(lock: IO[str], kind: int) -> bool:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise UserError(
+            f"{lock.name}: {error.strerror}: the file system has no locks; choose another --out"
+        ) from None
     return True
 
 

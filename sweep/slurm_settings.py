@@ -101,6 +101,13 @@ def _extra(words: list[str]) -> tuple[str, ...]:
     if words and not words[0].startswith("-"):
         raise UserError(f"--slurm: {words[0]!r} is not an option of sbatch; write --option=value")
     for word in words:
-        if (flag := word.partition("=")[0]) in OWNED:
+        if _is_owned(flag := word.partition("=")[0]):
             raise UserError(f"--slurm: {flag} is set by the sweep; remove it")
     return tuple(words)
+
+
+def _is_owned(flag: str) -> bool:
+    """Whether sbatch may read it as one of `OWNED`: `--arr` is `--array` to it, and `-a1-5` is `-a 1-5`."""
+    if flag.startswith("--"):
+        return any(owned.startswith(flag) for owned in OWNED)
+    return flag[:2] in OWNED

@@ -76,7 +76,7 @@ def read(path: Path) -> Assignment:
             threads=content["threads"],
             runs=tuple((arm, init, seed) for arm, init, seed in content["runs"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{path}: not what this version submits ({type(error).__name__}: {error}); "
             f"cancel its tasks (scancel --name={path.stem}) and submit again"

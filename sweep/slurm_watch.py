@@ -95,6 +95,8 @@ class _Watch:
         self._left: dict[Task, float] = {}
         """When a task was first seen to have left the queue."""
         self._silent = False
+        self._held: set[Task] = set()
+        """Those of which it was said that SLURM holds them."""
         self._bar = tqdm(
             total=len(waiting),
             position=0,
@@ -119,6 +121,7 @@ class _Watch:
             entry = entries.get(task, LOST)
             if entry.state == "PENDING":
                 reasons.add(entry.reason)
+                self._say_held(task, entry)
             if entry.state == "RUNNING":
                 self._show(task, job)
             else:
@@ -132,6 +135,15 @@ class _Watch:
         self._bar.n = len(self.outcomes)
         waits = f", others wait ({', '.join(sorted(reasons))})" if reasons else ""
         self._bar.set_description_str(f"{len(self._shown)} in training{waits}")
+
+    def _say_held(self, task: Task, entry: Entry) -> None:
+        """A task that is held waits for a person."""
+        if "held" in entry.reason.lower() and task not in self._held:
+            self._held.add(task)
+            say(
+                f"{self.waiting[task].planned.run.name}  is held by SLURM ({entry.reason}): "
+                f"scontrol release {entry.job} lets it start, scancel {entry.job} ends it"
+            )
 
     def look(self, seconds: float) -> None:
         """Show the logs grow for some time."""

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fake_slurm
 import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"<!-- run: (\w+) -->\n```\n(.*?)```", README, flags=re.DOTALL)
+CLUSTER = re.findall(r"<!-- dry run: slurm -->\n```\n(.*?)```", README, flags=re.DOTALL)
 # What the README shows is a minute a run; here a few updates do.
 SHORTER = {
     "--recipe sample-pretrain": "--recipe {short}/pretrain.txt",
@@ -45,11 +47,12 @@ def clone(tmp_path_factory):
     return folder
 
 
-def run(block, clone):
+def run(block, clone, path=""):
     for long, short in SHORTER.items():
         block = block.replace(long, short.format(short=clone / "short"))
     environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{path}{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "FAKE_SLURM": str(clone / "short"),
         "PYTHON": sys.executable,
     }
     for command in block.strip().splitlines():
@@ -67,6 +70,9 @@ def test_the_documented_commands_run(clone):
     assert (clone / "demo" / "report" / "accuracy_per_epoch.png").is_file()
     audit = (clone / "demo" / "audit.json").read_text(encoding="utf-8")
     assert "train" in audit
+    fake_slurm.install(clone / "short")
+    (block,) = CLUSTER
+    run(block.replace("\n", " --dry-run\n"), clone, path=f"{clone / 'short' / 'bin'}:")
 
 
 def test_the_other_commands_are_understood():

@@ -4,7 +4,7 @@ import pytest
 from log_trees import write_export, write_json_log
 from run_trees import write_events, write_manifest, write_run
 
-from analysis.runs import describe, enumerate_some, find_runs, select_finished
+from analysis.runs import describe, enumerate_some, find_runs, mixed_precision, select_finished
 from common.errors import UserError
 
 
@@ -61,6 +61,17 @@ def test_unfinished_runs_are_left_out_and_named(runs, caplog):
     caplog.clear()
     assert len(select_finished(found, include_unfinished=True)) == 7
     assert "1 unfinished run included" in caplog.text
+
+
+def test_seeds_of_unlike_precision_are_named(tmp_path):
+    for init in ("random", "pretrained"):
+        for seed in (1, 2, 3):
+            precision = "fp32" if (init, seed) == ("random", 2) else "bf16"
+            write_run(tmp_path, init, seed, [50.0], [50.0], precision=precision)
+    assert mixed_precision(find_runs(tmp_path)) == [
+        "  fairseq/random: seeds 1, 3 in bf16, seeds 2 in fp32; seeds are compared best with one --precision"
+    ]
+    assert mixed_precision(find_runs(tmp_path / "fairseq/pretrained")) == []
 
 
 def test_no_finished_run_is_an_error_that_names_the_option(tmp_path):

@@ -65,6 +65,16 @@ def test_each_document_is_whole_in_one_place_in_turn(tmp_path, lines_per_block, 
     assert len(list(tmp_path.rglob("*.bin"))) == 4 + bool(valid_every)
 
 
+def test_more_shards_than_a_byte_counts(tmp_path):
+    given = documents(700)
+    deal(blocks("text", given, 900), tmp_path, 30, source="text", valid_every=350, shards=300)
+    kept = given[:349] + given[350:699]
+    assert [read(tmp_path / f"shard{number}/train") for number in (1, 257, 299)] == [
+        kept[number - 1 :: 300] for number in (1, 257, 299)
+    ]
+    assert read(tmp_path / "shard0/valid") == [given[349], given[699]]
+
+
 def test_without_shards_it_is_the_folder_itself(tmp_path):
     given = documents(9)
     assert list(deal(blocks("text", given, 2), tmp_path, 30, source="text")) == [("train", ".")]

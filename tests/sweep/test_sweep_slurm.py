@@ -176,6 +176,25 @@ def test_what_is_in_the_queue_is_not_submitted_twice(submit, cluster, starts):
     assert [len(starts(f"runs/fairseq/random/seed{seed}")) for seed in (1, 2, 3)] == [1, 1, 1]
 
 
+def test_a_task_that_slurm_holds_is_said_once(submit, cluster):
+    (cluster / "hold").touch()
+    submit(*RANDOM, "--no-wait")
+    (name,) = (word.removeprefix("--job-name=") for word in calls(cluster)[0] if "--job-name" in word)
+    fake_slurm.write_in(cluster, "17_0", "PENDING", name, "JobHeldAdmin")
+
+    def release():
+        questions(cluster, 3)
+        (cluster / "hold").unlink()
+
+    with while_it_waits(cluster, release):
+        code, out, _ = submit(*RANDOM)
+    assert code == 0
+    assert (
+        out.count("random/seed1  is held by SLURM (JobHeldAdmin): scontrol release 17_0 lets it start") == 1
+    )
+    assert "random/seed2  is held" not in out
+
+
 def test_another_experiment_in_the_queue_is_refused(submit, cluster):
     (cluster / "hold").touch()
     submit(*RANDOM, "--no-wait")
@@ -348,10 +367,11 @@ def test_a_task_outside_slurm_and_an_unknown_file_are_one_line(task):
     code, _, err = task("")
     assert (code, err.count("\n")) == (1, 1)
     assert "SLURM_ARRAY_TASK_ID is not set" in err
-    task.path.write_text('{"experiment": {"runs": 1}}')
-    code, _, err = task()
-    assert (code, err.count("\n")) == (1, 1)
-    assert f"{task.path}: not what this version submits" in err
+    for other in ('{"experiment": {"runs": 1}}', '{"experiment": {"recipes": []}}', "[" * 100_000):
+        task.path.write_text(other)
+        code, _, err = task()
+        assert (code, err.count("\n")) == (1, 1)
+        assert f"{task.path}: not what this version submits" in err
 
 
 def test_ctrl_c_leaves_the_tasks_in_the_queue(here, cluster, status):

@@ -1,52 +1,45 @@
 """train.sh --launcher slurm on a real SLURM of two nodes (make test-slurm)."""
 
-import contextlib
-import os
-import shutil
-import signal
-import subprocess
-import tempfile
 import threading
 import time
 from pathlib import Path
 
 import pytest
+import real_slurm
+from real_slurm import (
+    first_task,
+    kill_processes_of,
+    kill_slurmd,
+    say,
+    start_again_at_once,
+    start_slurmd,
+    text,
+    until,
+)
 from test_sweep_slurm import PASSING, RUN1, RUN2, stays, table
 
 from common import manifest
-from sweep import ROOT, slurm_watch
+from sweep import slurm_watch
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
-SCRIPT = ROOT / "tests/support/slurm_cluster.sh"
-SBIN = f"/usr/sbin:{os.environ['PATH']}"
 WORDS = ["--inits", "random", "--seeds", "1", "2", "--launcher", "slurm"]
 HANG = ["--", "--hang-seed", "1"]
 
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.skipif(
-        not all(shutil.which(name, path=SBIN) for name in PROGRAMS), reason="SLURM is not installed"
-    ),
+    pytest.mark.skipif(not real_slurm.INSTALLED, reason="SLURM is not installed"),
 ]
 
 
 @pytest.fixture(scope="module")
 def folder():
-    """A cluster that is up, below a folder that munge's user can enter."""
-    path = tempfile.mkdtemp(prefix="slurm-", dir="/tmp")
-    environ = os.environ | {"PATH": SBIN}
-    try:
-        subprocess.run([SCRIPT, "up", path], env=environ, check=True, timeout=60)
-        yield Path(path)
-    finally:
-        subprocess.run([SCRIPT, "down", path], env=environ, check=False, timeout=60)
-        shutil.rmtree(path, ignore_errors=True)
+    with real_slurm.running() as folder:
+        yield folder
 
 
 @pytest.fixture
 def cluster(folder, monkeypatch):
-    monkeypatch.setenv("PATH", SBIN)
-    monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+    for name, value in real_slurm.environment(folder).items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(slurm_watch, "QUEUE_SECONDS", 0.5)
     monkeypatch.setattr(slurm_watch, "LOG_SECONDS", 0.2)
     return folder
@@ -71,63 +64,12 @@ def meanwhile():
         assert not thread.is_alive()
 
 
-def text(path):
-    return path.read_text() if path.exists() else ""
-
-
-def until(condition, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
-def say(*words):
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def first_task(field, state="RUNNING"):
-    """Of the first run's task: `%F_%K` its number, `%N` its node."""
-    lines = say("squeue", "--noheader", "--array", f"--states={state}", f"--format=%K {field}").splitlines()
-    return next((line.split()[1] for line in lines if line.split()[0] == "0"), None)
-
-
-def start_again_at_once(task):
-    """SLURM leaves a requeued task alone for two minutes."""
-    until(lambda: first_task("%F_%K", "PENDING"))
-    say("scontrol", "update", f"JobId={task}", "StartTime=now")
-
-
 def finished_with_the_same_numbers(out):
     assert table(out)[1:] == [["random", seed, "finished", "2", "70", "2"] for seed in ("1", "2")]
     for run in (RUN1, RUN2):
         assert manifest.read(run)["status"] == "finished"
         for accuracy in (60, 70):  # each epoch once
             assert text(run / "train.log").count(f'"valid_accuracy": "{accuracy}.0"') == 1
-
-
-def kill_processes_of(node, folder):
-    """What slurmd of a node has started, without a word: first those who would tell of it."""
-    tasks, stewards = [], []
-    for path in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            environ = (path / "environ").read_bytes()
-            if f"SLURMD_NODENAME={node}\0".encode() in environ and str(folder).encode() in environ:
-                tasks.append(int(path.name))
-                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-                if Path(f"/proc/{parent}/comm").read_text().startswith("slurmstepd"):
-                    stewards.append(parent)
-    for pid in dict.fromkeys([*stewards, *tasks]):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def kill_slurmd(node, folder):
-    os.kill(int((folder / f"{node}.pid").read_text()), signal.SIGKILL)
-
-
-def start_slurmd(node, folder):
-    subprocess.run([SCRIPT, "node", folder, node.removeprefix("n")], check=True)
 
 
 def test_six_runs_are_those_of_one_machine(sweep, cluster):

@@ -22,6 +22,8 @@ from sweep.slurm_settings import Slurm
         (["--launcher", "slurm", "--slurm", "'--account"], {}, "close the quotes"),
         (["--launcher", "slurm", "--slurm", "account=x"], {}, "not an option of sbatch"),
         (["--launcher", "slurm", "--slurm", "--array=1-5"], {}, "--array is set by the sweep"),
+        (["--launcher", "slurm", "--slurm", "--qos=low --arr=1-5"], {}, "--arr is set by the sweep"),
+        (["--launcher", "slurm", "--slurm", "-a1-5"], {}, "-a1-5 is set by the sweep"),
         (["--launcher", "slurm", "--slurm", "--", "--lr", "1"], {}, "--slurm: expected one argument"),
     ],
 )

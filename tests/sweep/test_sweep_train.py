@@ -13,6 +13,7 @@ import pytest
 from signals import restore_defaults
 
 from common import manifest
+from common.errors import UserError
 from sweep import ROOT, runner
 
 RANDOM = ["--inits", "random", "--seeds", "1", "2"]
@@ -226,6 +227,22 @@ def test_a_trainer_that_ignores_the_request_is_killed(starts, status, here):
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=20)
     assert status(RUN1) == "interrupted"
+    assert gone(starts(RUN1)[0]["pid"])
+
+
+def test_a_full_disk_leaves_no_trainer_behind(sweep, starts, monkeypatch):
+    write = manifest.write
+
+    def full(folder, content):
+        if content["status"] != "running":
+            raise UserError(f"{folder}/manifest.json: No space left on device")
+        write(folder, content)
+
+    monkeypatch.setattr(manifest, "write", full)
+    code, out, err = sweep(*RANDOM, "--jobs", "2", "--", "--hang-seed", "1")
+    assert (code, err.count("\n")) == (1, 1)
+    assert f"{RUN2}/manifest.json: No space" in err
+    assert f"seed1  stopped; {RUN1}/manifest.json: No space" in out
     assert gone(starts(RUN1)[0]["pid"])
 
 

@@ -34,7 +34,7 @@ def outcome(folder, work=tiny.SWEEP):
     runs = folder / work.runs[0].split("/")[0]
     table = load_runs(runs)
     found["metrics"] = table[~table["metric"].isin(OF_THE_CLOCK)].to_csv(index=False)
-    if work is tiny.SWEEP:
+    if work.command == tiny.SWEEP.command:
         assert analysis(["tables", str(runs), "--output-dir", str(folder / "report")]) == 0
         for path in sorted((folder / "report").iterdir()):
             found[f"table {path.name}"] = path.read_text().replace(str(folder), "")

@@ -28,10 +28,14 @@ def install(folder):
 
 
 def write(task, state, name, reason="None"):
+    write_in(STATE, task, state, name, reason)
+
+
+def write_in(folder, task, state, name, reason):
     job, index = task.split("_")
-    temporary = STATE / f"{task}.new"
+    temporary = folder / f"{task}.new"
     temporary.write_text(f"{job} {index} {state} {name} {reason}\n")
-    temporary.replace(STATE / task)
+    temporary.replace(folder / task)
 
 
 def sbatch(words):

@@ -1,0 +1,40 @@
+"""What the flags of the Transformers arms make of the recipe's."""
+
+import argparse
+
+import pytest
+
+from common.errors import UserError
+from hf import finetune, lora_classify
+
+
+def passed_on(command, data, *words):
+    """The flags that the runs get after the recipe's."""
+    parser = argparse.ArgumentParser()
+    command.register(parser.add_subparsers())
+    name = "finetune" if command is finetune else "classify"
+    args = parser.parse_args([name, "--data", str(data), "--inits", "random", *words])
+    return list(finetune.sweep_settings(args, getattr(command, "LR", None)).passthrough)
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "lr"),
+    [
+        (finetune, [], None),
+        (finetune, ["--lr", "1e-4"], "0.0001"),
+        (finetune, ["--", "--lr", "3e-4"], "3e-4"),
+        (lora_classify, [], "0.001"),
+        (lora_classify, ["--lr", "1e-4"], "0.0001"),
+        (lora_classify, ["--", "--lr", "3e-4"], "3e-4"),
+    ],
+)
+def test_the_learning_rate_is_the_one_that_is_given(tmp_path, command, words, lr):
+    flags = passed_on(command, tmp_path, *words)
+    assert flags == ([] if lr is None else ["--lr", lr])
+
+
+@pytest.mark.parametrize("flag", ["--lr", "--precision"])
+def test_a_flag_before_and_after_the_dashes_is_refused(tmp_path, flag):
+    value = {"--lr": "1", "--precision": "fp32"}[flag]
+    with pytest.raises(UserError, match=f"{flag} .* stands after -- too"):
+        passed_on(lora_classify, tmp_path, flag, value, "--", flag, value)
