@@ -10,7 +10,7 @@ class Seen:
 
     The keys lie in sorted arrays, each more than twice as long as the next; new ones are merged from the
     short end (a log-structured merge tree: O'Neil et al. 1996). So N keys take 8 N bytes, and up to three
-    times that while the longest arrays are merged, where Python's set of bytes takes some 100 N.
+    times that while the longest arrays are merged, where Python's set of bytes takes 75 N.
     """
 
     def __init__(self) -> None:
