@@ -28,7 +28,7 @@ DTYPE_CODES = {np.dtype("<u2"): 8, np.dtype("<u4"): 9}
 LARGEST_UINT16_VOCABULARY = 65500  # fairseq's own margin, from this size on ids take four bytes
 
 SIZE = np.dtype("<i4")
-PART = 1 << 20
+PART = 1 << 16
 """Sentences whose offsets are worked out at a time."""
 
 

@@ -5,6 +5,7 @@ digests of downloads (test_fetch.py beside it), names in the HTML report (tests/
 pickles in each part of a checkpoint (tests/fairseq_plugin/test_checkpoints.py).
 """
 
+import json
 import os
 import pickle
 import struct
@@ -18,6 +19,7 @@ import torch
 from analysis.__main__ import main as analysis
 from common import manifest
 from common.errors import UserError
+from eval.__main__ import main as evaluate
 from preprocess.__main__ import main as preprocess
 from sweep import inputs
 
@@ -74,20 +76,40 @@ def test_names_of_folders_are_only_names(tmp_path, name):
     assert not list(tmp_path.rglob("HACKED*"))
 
 
-def test_labels_are_only_labels(tmp_path, monkeypatch):
+def test_labels_names_and_texts_are_only_that_wherever_they_are_shown(tmp_path, monkeypatch, capfd):
+    """From raw text to training, predictions, tables and pages, all of them the real ones."""
     labels = ["x;touch", "$(touch", "`id`", "l'été\"", "<b>", "-rf"]
-    monkeypatch.chdir(tmp_path)
-    originals.sentencepiece_model(tmp_path)
-    pieces = (tmp_path / "spm.vocab").read_text(encoding="utf-8").splitlines()[3:]
-    (tmp_path / "dict.txt").write_text("".join(f"{line.split()[0]} 1\n" for line in pieces), encoding="utf-8")
+    odd = tmp_path / "; touch HACKED $(touch HACKED) <script>alert(1)<!--\n'\" %A_{}*"
+    odd.mkdir()
+    originals.sentencepiece_model(odd)
+    pieces = (odd / "spm.vocab").read_text(encoding="utf-8").splitlines()[3:]
+    (odd / "dict.txt").write_text("".join(f"{line.split()[0]} 1\n" for line in pieces), encoding="utf-8")
     for split in ("train", "valid", "test"):
-        (tmp_path / f"{split}.input0").write_text("".join(f"{line}\n" for line in originals.TEXT))
-        (tmp_path / f"{split}.label").write_text("".join(f"{label}\n" for label in labels * 8))
-    words = ["binarize", "--sentencepiece-model", "spm.model", "--srcdict", "dict.txt", "--destdir", "data"]
-    assert preprocess([*words, "--trainpref", "train", "--validpref", "valid", "--testpref", "test"]) == 0
-    assert inputs.count_classes(tmp_path / "data/label/dict.txt") == len(labels)
-    found = readers.load_dictionary(tmp_path / "data/label/dict.txt").symbols
-    assert set(labels) <= set(found)
+        lines = [f"{line} <script>alert(1)</script> $(touch HACKED)\n" for line in originals.TEXT]
+        (odd / f"{split}.input0").write_text("".join(lines))
+        (odd / f"{split}.label").write_text("".join(f"{label}\n" for label in labels * 8))
+    words = ["--sentencepiece-model", str(odd / "spm.model"), "--srcdict", str(odd / "dict.txt")]
+    for split in ("train", "valid", "test"):
+        words += [f"--{split}pref", str(odd / split)]
+    assert preprocess(["binarize", *words, "--destdir", str(odd / "data")]) == 0
+    assert inputs.count_classes(odd / "data/label/dict.txt") == len(labels)
+    assert set(labels) <= set(readers.load_dictionary(odd / "data/label/dict.txt").symbols)
+
+    (odd / "tiny.txt").write_text(tiny.SWEEP.recipe)
+    folders = {"--data": odd / "data", "--recipe": odd / "tiny.txt", "--out": odd / "runs"}
+    code, said = tiny.run(odd, *(str(word) for pair in folders.items() for word in pair), "--seeds", "1")
+    assert code == 0, said
+    monkeypatch.chdir(odd)  # to which the manifest's paths are relative
+    runs = ["--checkpoint", str(odd / "runs")]
+    assert evaluate(["evaluate", *runs, "--write-predictions", "--output", str(odd / "scores.json")]) == 0
+    assert evaluate(["errors", *runs, "--output", str(odd / "errors.html")]) == 0
+    capfd.readouterr()
+    assert evaluate(["predict", *runs, "un livre $(touch HACKED) </script>"]) == 0
+    assert json.loads(capfd.readouterr().out)["label"] in labels
+    assert analysis(["report", str(odd / "runs"), "--output", str(odd / "report.html")]) == 0
+    for page in ("errors.html", "report.html"):
+        assert "<script>alert" not in (odd / page).read_text(encoding="utf-8")
+    assert not list(tmp_path.rglob("HACKED*"))
 
 
 PICKLES = {
