@@ -88,25 +88,3 @@ def random_rows(classifier: Classifier) -> list[NDArray[np.int64]]:
     lengths = [classifier.longest, 2, *rng.integers(2, classifier.longest + 1, RANDOM_ROWS - 2)]
     types = classifier.model.config.vocab_size
     return [np.concatenate([[BOS], rng.integers(UNK, types, length - 1)]) for length in lengths]
-
-
-def report(measured: list[Measured], gold_N: NDArray[np.int64] | None, split: str) -> str:
-    """A Markdown table: accuracy beside agreement with torch, size and time."""
-    reference = measured[0].logits
-    said = f"{len(reference):,} sentences of {split}" if gold_N is not None else "rows of random ids"
-    lines = [
-        f"{said}; seconds for 1,000 of them on this CPU, in batches of similar length\n",
-        "| | accuracy (%) | same class as torch (%) | largest difference of a logit | MB | seconds |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
-    for form in measured:
-        predicted_N = form.logits.argmax(-1)
-        accuracy = "" if gold_N is None else f"{100 * (predicted_N == gold_N).mean():.2f}"
-        same = 100 * (predicted_N == reference.argmax(-1)).mean()
-        size = "" if form.megabytes is None else f"{form.megabytes:.1f}"
-        apart = np.abs(form.logits - reference).max()
-        seconds = 1000 * form.seconds / len(reference)
-        lines.append(f"| {form.name} | {accuracy} | {same:.2f} | {apart:.1e} | {size} | {seconds:.2f} |")
-    if gold_N is None:
-        lines.append("\naccuracy was not measured: name binarized data with --data")
-    return "\n".join(lines)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,6 +65,10 @@ class Proof:
     sentences: int
     difference: float
     """The largest of any logit, or masked-LM score."""
+
+    def as_json(self) -> dict[str, Any]:
+        """For proof.json."""
+        return asdict(self) | {"tolerance": TOLERANCE}
 
     def __str__(self) -> str:
         """Two lines."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 from common.errors import UserError
-from common.files import atomic_write
+from common.files import atomic_write, sha256
 from eval.sources import Place
 from preprocess.folder import atomic_folder
 
@@ -17,6 +18,9 @@ from .models import converted
 from .origin import find_origin
 from .proof import Proof, prove
 from .tokenizer import write_tokenizer
+
+PROOF = "proof.json"
+"""What was compared, and the SHA-256 of what it was compared with."""
 
 
 def convert(
@@ -41,6 +45,14 @@ def convert(
         write_carried(folder, origin)
         proof = prove(origin, folder, load_folder(folder))
         parameters = sum(weight.numel() for weight in model.parameters())
+        files = {
+            "checkpoint": origin.run.checkpoint,
+            "dictionary": origin.dictionary,
+            "sentencepiece_model": origin.sentencepiece_model,
+        }
+        digests = {name: sha256(path) for name, path in files.items()}
+        proved = {"sha256": digests, **proof.as_json()}
+        atomic_write(folder / PROOF, json.dumps(proved, indent=2) + "\n")
         atomic_write(folder / "README.md", card(origin, proof, parameters, output.name))
     return proof
 

@@ -12,6 +12,7 @@ from hf_houses import dictionary_of, make_house, make_masked_lm, stock_model
 from transformers import AutoModelForSequenceClassification, pipeline
 
 from common.errors import UserError
+from common.files import sha256
 from common.predictions import Prediction, write
 from eval import SentenceClassifier
 from hf import to_transformers
@@ -98,6 +99,14 @@ def test_proof_is_said_and_the_card_says_where_it_is_from(house, tmp_path, capsy
         "32 tokens",
     ):
         assert words in card
+    proof = json.loads((tmp_path / "folder/proof.json").read_text())
+    assert (proof["texts"], proof["where"]) == (83, "train, valid, test")
+    assert 0 <= proof["difference"] <= proof["tolerance"] == 1e-4
+    assert proof["sha256"] == {
+        "checkpoint": sha256(run / "checkpoint_best.pt"),
+        "dictionary": sha256(house[0] / "input0/dict.txt"),
+        "sentencepiece_model": sha256(house[0].parent / "spm.model"),
+    }
     config = json.loads((tmp_path / "folder/config.json").read_text())
     assert config["id2label"] == {"0": "neg", "1": "pos"}
     assert not list(tmp_path.glob(".folder*"))

@@ -11,8 +11,9 @@ import torch
 from hf_houses import PAD, make_masked_lm, padded_ids
 
 from common.errors import UserError
+from common.files import sha256
 from eval import SentenceClassifier
-from hf import onnx_check
+from hf import onnx_check, onnx_report
 from hf.__main__ import main
 from hf.classifier import find_classifier
 from hf.folder import load_folder
@@ -58,7 +59,8 @@ def test_graph_names_its_axes_and_classes(exported):
 
 def test_accuracy_is_evals(house, tmp_path, capsys):
     data, run = house
-    assert main(["export", str(run), str(tmp_path / "model.onnx"), "--int8"]) == 0
+    words = ["export", str(run), str(tmp_path / "model.onnx"), "--int8", "--report", str(tmp_path / "r.json")]
+    assert main(words) == 0
     table = capsys.readouterr().out
     texts = (data.parent / "test.input0").read_text(encoding="utf-8").splitlines()
     gold = (data.parent / "test.label").read_text().splitlines()
@@ -68,6 +70,30 @@ def test_accuracy_is_evals(house, tmp_path, capsys):
     for form in ("torch, fp32", "ONNX, fp32"):
         assert f"| {form} | {accuracy:.2f} | 100.00 |" in table
     assert "| ONNX, int8 |" in table
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert (report["file"], report["split"], report["sentences"]) == ("model.onnx", "test", 31)
+    assert report["sha256"] == sha256(tmp_path / "model.onnx")
+    assert [form["accuracy"] for form in report["forms"][:2]] == [pytest.approx(accuracy)] * 2
+    assert report["forms"][1] | {"interval": [0.0, 0.0], "points": 0.0, "p": 1.0} == report["forms"][1]
+
+
+def test_a_form_is_compared_sentence_by_sentence():
+    """Against counts by hand: of eight sentences int8 loses two and wins one."""
+    gold_N = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    torch_N, int8_N = np.array([0, 0, 0, 1, 1, 1, 1, 0]), np.array([1, 0, 0, 0, 1, 1, 0, 0])
+    measured = [
+        onnx_check.Measured(name, np.eye(2, dtype=np.float32)[predicted_N], 0.5, size)
+        for name, predicted_N, size in (("torch, fp32", torch_N, None), ("ONNX, int8", int8_N, 5.0))
+    ]
+    report = onnx_report.document(measured, gold_N, "test")
+    first, last = report["forms"]
+    assert (first["accuracy"], last["accuracy"], last["points"]) == (75.0, 62.5, -12.5)
+    assert (last["only_this"], last["only_torch"], last["p"]) == (1, 2, 1.0)
+    assert last["same_class"] == 62.5
+    assert last["seconds_per_1000"] == 62.5
+    low, high = last["interval"]
+    assert -62.5 <= low < -12.5 < high <= 37.5
+    assert "ONNX, int8 against torch: -12.50 points [" in onnx_report.table(report)
 
 
 def test_folders_are_exported_and_measured(house, classifier_folder, tmp_path, capsys):
