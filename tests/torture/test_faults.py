@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import time
+from dataclasses import replace
 
 import originals
 import pytest
@@ -72,7 +73,8 @@ def test_a_full_disk_is_said_and_with_room_the_same_command_goes_on(here, disk):
     assert code == 0, said
     code, said = tiny.run(here, *ONE)
     assert code == 0, said
-    assert differences(outcome(here, runs), outcome(here)) == []
+    one = replace(tiny.SWEEP, runs=tiny.SWEEP.runs[:1])
+    assert differences(outcome(runs.parent, one), outcome(here, one)) == []
 
 
 def test_a_folder_that_is_read_only_is_refused_before_anything_starts(here, disk):
