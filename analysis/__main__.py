@@ -20,8 +20,9 @@ from .cli_options import (
     choice,
     selected_runs,
 )
+from .collect import collect
 from .load import read_runs
-from .runs import find_runs
+from .runs import find_runs, select_finished
 from .tables import list_runs, table1, table2
 from .writers import FORMATS, render, write_tables
 
@@ -54,6 +55,12 @@ def _tables(options: argparse.Namespace) -> None:
     print(render(tables, options.format), end="")
 
 
+def _collect(options: argparse.Namespace) -> None:
+    runs = select_finished(find_runs(options.runs, options.pattern))
+    for folder in collect(runs, options.runs, options.target):
+        print(f"wrote {folder}", file=sys.stderr)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m analysis",
@@ -72,6 +79,11 @@ def _parser() -> argparse.ArgumentParser:
     add_choice(tables)
     add_format(tables)
     tables.add_argument("--output-dir", metavar="DIR", help="also write both tables here, in every format")
+
+    collected = add_command(
+        commands, "collect", _collect, "copy manifests, scalars and answers, which fit into a repository"
+    )
+    collected.add_argument("target", metavar="DIR", help="where the copies go, in the same folders")
 
     cli_showing.register(commands)
     cli_statistics.register(commands)

@@ -19,6 +19,7 @@ EXAMPLES = """examples:
   python -m analysis tables runs --metric macro_f1 --output-dir results
   python -m analysis tables runs --metric accuracy --by loss
   python -m analysis figures runs --output-dir results --format png svg --chance 50
+  python -m analysis collect runs results/runs
 """
 
 

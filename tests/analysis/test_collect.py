@@ -1,0 +1,58 @@
+"""Copies of runs that tell nothing of the machine."""
+
+import pandas as pd
+import pytest
+from run_trees import write_run
+from torch.utils.tensorboard import SummaryWriter
+
+from analysis import load_runs
+from analysis.__main__ import main
+
+SECRET = "/home/somebody/fairseq-train"
+
+
+@pytest.fixture
+def runs(tmp_path):
+    for seed in (1, 2):
+        write_run(tmp_path / "runs", "random", seed, [50.0, 60.0 + seed], [49.0, 58.0])
+        run = tmp_path / "runs/fairseq/random" / f"seed{seed}"
+        with SummaryWriter(run / "tensorboard/valid") as writer:
+            writer.add_text("args", SECRET)
+            writer.add_scalar("loss", 0.5, 225)
+        (run / "predictions-test.jsonl").write_text("{}\n")
+        (run / "checkpoint_best.pt").write_bytes(b"large")
+        (run / "train.log").write_text(SECRET)
+    return tmp_path / "runs"
+
+
+def test_the_copy_says_the_same_without_texts(runs, tmp_path):
+    target = tmp_path / "results"
+    assert main(["collect", str(runs), str(target)]) == 0
+    pd.testing.assert_frame_equal(load_runs(target), load_runs(runs))
+    files = [path for path in target.rglob("*") if path.is_file()]
+    assert {path.name.split(".")[0] for path in files} == {"manifest", "predictions-test", "events"}
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+    assert SECRET.encode() in b"".join(path.read_bytes() for path in runs.rglob("events*"))
+
+
+def test_nothing_is_overwritten(runs, tmp_path, capsys):
+    target = tmp_path / "results"
+    (target / "fairseq/random/seed2").mkdir(parents=True)
+    assert main(["collect", str(runs), str(target)]) == 1
+    assert "seed2: exists; move it away" in capsys.readouterr().err
+    assert not (target / "fairseq/random/seed1").exists()
+
+
+def test_a_run_without_manifest_is_refused(runs, tmp_path, capsys):
+    for path in runs.rglob("manifest.json"):
+        path.unlink()
+    assert main(["collect", str(runs), str(tmp_path / "results")]) == 1
+    assert "no manifest.json; only runs that have one" in capsys.readouterr().err
+
+
+def test_damage_is_left_out_and_said(runs, tmp_path, caplog):
+    path = next((runs / "fairseq/random/seed1/tensorboard/test").iterdir())
+    path.write_bytes(path.read_bytes()[:-3])
+    assert main(["collect", str(runs), str(tmp_path / "results")]) == 0
+    assert f"{path}: damaged records are left out" in caplog.text
+    assert len(load_runs(tmp_path / "results")) == len(load_runs(runs))
