@@ -125,20 +125,42 @@ def test_torchrun_goes_on_with_the_run_and_logs_once(folder, words_of_run, tmp_p
     two, alone = folder / "run", tmp_path / "alone"
     result = fairseq_train(*words_of_run(alone, "--max-epoch", 2, "--update-freq", 2))
     assert result.returncode == 0, result.stderr
-    launcher = "-m torch.distributed.run --standalone --nproc-per-node 2 -m fairseq_cli.train"
-    words = [*words_of_run(two, "--max-epoch", 2), "--user-dir", ROOT / "fairseq_plugin"]
-    command = [sys.executable, *shlex.split(launcher), *map(str, words)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count("Loaded checkpoint") == 1
-    assert result.stdout.count("begin validation on") == 2  # subsets, not workers
+    said = torchrun(2, words_of_run(two, "--max-epoch", 2))
+    assert said.count("Loaded checkpoint") == 1
+    assert said.count("begin validation on") == 2  # subsets, not workers
+    check_alike(two, alone, 2e-5)
 
+
+@pytest.mark.cuda
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_gpus_make_the_updates_of_one(words_of_run, tmp_path, monkeypatch):
+    """As above, with nccl."""
+    runs = []
+    for processes, visible, every in ((2, "0,1", 1), (1, "0", 2)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        runs.append(tmp_path / visible)
+        words = words_of_run(runs[-1], "--max-epoch", 2, "--update-freq", every)
+        torchrun(processes, [word for word in words if word != "--cpu"])
+    check_alike(*runs, 1e-4)
+
+
+def torchrun(processes, words):
+    """What the workers write; none of them fails."""
+    launcher = f"-m torch.distributed.run --standalone --nproc-per-node {processes} -m fairseq_cli.train"
+    words = [*shlex.split(launcher), *map(str, words), "--user-dir", str(ROOT / "fairseq_plugin")]
+    result = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def check_alike(ours, theirs, tolerance):
+    """What is counted is equal, and weights are as near as sums in another order leave them."""
     for subset in ("train", "valid", "test"):
-        assert scalars(two / "tensorboard" / subset) == scalars(alone / "tensorboard" / subset)
-    ours, theirs = (torch.load(run / "checkpoint_last.pt", weights_only=True) for run in (two, alone))
+        assert scalars(ours / "tensorboard" / subset) == scalars(theirs / "tensorboard" / subset)
+    ours, theirs = (torch.load(run / "checkpoint_last.pt", weights_only=True) for run in (ours, theirs))
     assert ours["extra_state"]["best"] == theirs["extra_state"]["best"]
     for name, weight in theirs["model"].items():
-        torch.testing.assert_close(ours["model"][name], weight, rtol=0, atol=2e-5)
+        torch.testing.assert_close(ours["model"][name], weight, rtol=0, atol=tolerance)
 
 
 def scalars(folder):
