@@ -55,7 +55,7 @@ test-slurm: $(VENV)/installed  ## the launcher on a real SLURM that is set up an
 		{ echo "error: no $$name on this machine; on Debian: apt install slurm-wlm munge"; exit 1; }; done
 	$(BIN)/python -m pytest -m slurm
 
-torture: $(VENV)/installed  ## kill -9, damaged files, full disks, hostile names (under half an hour; as root for the disks)
+torture: $(VENV)/installed  ## kill -9, damaged files, full disks, hostile names (36 minutes; as root for the disks)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m torture tests/torture
 
 lint: $(VENV)/installed  ## ruff
