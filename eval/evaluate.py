@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ EXAMPLES = """examples:
   python -m eval evaluate --checkpoint runs/fairseq/pretrained/seed1
   python -m eval evaluate --checkpoint runs --split test --output evaluation.json --write-predictions
   python -m eval evaluate --checkpoint runs --dedup audit.json
+  python -m eval evaluate --checkpoint results/cls-books/runs --from-predictions
   python -m eval evaluate --checkpoint a/model.pt b/model.pt --data data/books --split valid
 """
 
@@ -73,6 +74,10 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "--write-predictions", action="store_true",
         help=f"write {predictions.file_name('SPLIT')} beside each checkpoint, for analysis and errors",
     )  # fmt: skip
+    parser.add_argument(
+        "--from-predictions", action="store_true",
+        help="measure the prediction files that stand there already; needs neither checkpoints nor data",
+    )  # fmt: skip
     parser.add_argument("--draws", type=positive, default=2000, help="of the bootstrap (%(default)s)")
     parser.add_argument("--output", metavar="JSON", help="also write everything, at full precision")
     add_checkpoint_files(parser)
@@ -84,11 +89,15 @@ def run(args: argparse.Namespace) -> None:
     """The command: answer with each checkpoint, measure, print, write."""
     from .report import conventions, tables
 
-    runs = find_runs(args.checkpoint)
+    if args.from_predictions:
+        _nothing_is_computed(args)
+        runs = find_runs(args.checkpoint, predictions.file_name(args.split))
+    else:
+        runs = find_runs(args.checkpoint)
     if args.write_predictions:
         _one_checkpoint_a_folder(runs)
     overlap = read_overlap(args.dedup, args.split, notion=args.duplicates) if args.dedup else None
-    answered = [answer(run, args) for run in runs]
+    answered = [recorded(run, args.split) if args.from_predictions else answer(run, args) for run in runs]
     check_same_examples(answered)
     kept_N = kept(answered[0], overlap)
     groups = measure(answered, kept_N, args.draws)
@@ -101,7 +110,7 @@ def run(args: argparse.Namespace) -> None:
         "dedup": _dedup(args, overlap),
         "classes": answered[0].classes,
         "conventions": conventions(args.draws),
-        "sha256": {str(run.checkpoint): sha256(run.checkpoint) for run in runs},
+        "sha256": {str(path): sha256(path) for path in map(_measured_file(args), runs)},
         "groups": [group.as_json() for group in groups],
     }
     if args.output:
@@ -133,6 +142,22 @@ def answer(run: Run, args: argparse.Namespace) -> Answered:
     )
     answers_NK = probabilities(network.logits(examples.rows, progress=run.name))
     return Answered(run, classes, examples.gold, answers_NK)
+
+
+def recorded(run: Run, split: str) -> Answered:
+    """The answers in a run's prediction file; raises `UserError` where one lacks or has no true class."""
+    path = run.folder / predictions.file_name(split)
+    answers = predictions.read(path)
+    classes = list(answers[0].probabilities)
+    for place, answer in enumerate(answers):
+        if answer.index != place or answer.gold is None:
+            what = "no answer to it" if answer.index != place else "its true class is unknown"
+            raise UserError(
+                f"{path}: example {place}: {what}; evaluate the checkpoint with --write-predictions"
+            )
+    gold_N = np.array([classes.index(answer.gold) for answer in answers])
+    p_NK = np.array([list(answer.probabilities.values()) for answer in answers], dtype=np.float64)
+    return Answered(run, classes, gold_N, p_NK)
 
 
 def check_same_examples(answered: list[Answered]) -> None:
@@ -213,6 +238,26 @@ def _in_order_of(classes: list[str], answers: Answered) -> NDArray[np.float64]:
             "first checkpoint; evaluate classifiers of the same classes together"
         )
     return answers.probabilities[:, [answers.classes.index(name) for name in classes]]
+
+
+def _nothing_is_computed(args: argparse.Namespace) -> None:
+    given = {
+        "--write-predictions": args.write_predictions,
+        "--data": args.data,
+        "--dict": args.dict,
+        "--precision": args.precision,
+    }
+    if names := [name for name, value in given.items() if value]:
+        raise UserError(
+            f"{', '.join(names)}: with --from-predictions nothing is computed; leave one of them out"
+        )
+
+
+def _measured_file(args: argparse.Namespace) -> Callable[[Run], Path]:
+    """What of a run was measured: its checkpoint, or its prediction file."""
+    if args.from_predictions:
+        return lambda run: run.folder / predictions.file_name(args.split)
+    return lambda run: run.checkpoint
 
 
 def _one_checkpoint_a_folder(runs: list[Run]) -> None:

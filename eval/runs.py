@@ -54,13 +54,14 @@ def find_run(path: str | os.PathLike[str]) -> Run:
     return found[0]
 
 
-def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
+def find_runs(paths: Iterable[str | os.PathLike[str]], file: str = BEST) -> list[Run]:
     """The checkpoints behind the paths: of a folder, the best of each finished run in or below it.
 
-    Runs that are not finished are left out, which is said on standard error. Raises `UserError` for a path
-    without a checkpoint and for one that is named twice.
+    `file` is what a run must have to count: a prediction file, where the checkpoint is not asked for. Runs
+    that are not finished are left out, which is said on standard error. Raises `UserError` for a path without
+    such a file and for one that is named twice.
     """
-    runs = [run for path in paths for run in _find(Path(path))]
+    runs = [run for path in paths for run in _find(Path(path), file)]
     seen: set[Path] = set()
     for run in runs:
         if (resolved := run.checkpoint.resolve()) in seen:
@@ -71,16 +72,20 @@ def find_runs(paths: Iterable[str | os.PathLike[str]]) -> list[Run]:
     return runs
 
 
-def _find(path: Path) -> list[Run]:
+def _find(path: Path, name: str) -> list[Run]:
     if not path.exists():
         raise UserError(f"{path}: no such checkpoint or folder of runs")
     if path.is_file():
         return [Run(path, manifest.read(path.parent))]
-    if (path / BEST).is_file():
+    if (path / name).is_file():
         return [Run(path / BEST, manifest.read(path))]
-    candidates = [Run(file, manifest.read(file.parent)) for file in sorted(path.rglob(BEST), key=_by_seed)]
+    candidates = [
+        Run(file.with_name(BEST), manifest.read(file.parent))
+        for file in sorted(path.rglob(name), key=_by_seed)
+    ]
     if not candidates:
-        raise UserError(f"{path}: no {BEST} in or below it; name a checkpoint, a run or a folder of runs")
+        what = "a checkpoint, a run" if name == BEST else "a run"
+        raise UserError(f"{path}: no {name} in or below it; name {what} or a folder of runs")
     finished = [run for run in candidates if run.manifest is None or run.manifest["status"] == "finished"]
     if left := [run for run in candidates if run not in finished]:
         if not finished:

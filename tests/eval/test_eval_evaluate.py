@@ -166,3 +166,23 @@ def test_runs_of_other_data(house, tmp_path, capsys):
 def test_pairs(tmp_path):
     make_run(make_data(tmp_path, pairs=True), tmp_path / "run")
     assert evaluated(tmp_path, tmp_path / "run")["examples"] == 31
+
+
+def test_prediction_files_give_the_same_scores_without_checkpoints(sweep, tmp_path, capsys):
+    whole = evaluated(tmp_path, sweep, "--write-predictions")
+    alone = tmp_path / "alone"
+    shutil.copytree(sweep, alone, ignore=shutil.ignore_patterns("*.pt"))
+    again = evaluated(tmp_path, alone, "--from-predictions")
+    assert again["groups"] == whole["groups"]
+    assert {path.rsplit("/", 1)[1] for path in again["sha256"]} == {"predictions-test.jsonl"}
+
+    words = ["evaluate", "--from-predictions", "--checkpoint", str(alone)]
+    assert main([*words, "--data", "data"]) == 1
+    assert "--data: with --from-predictions nothing is computed" in capsys.readouterr().err
+    assert main([*words, "--split", "valid"]) == 1
+    assert "no predictions-valid.jsonl in or below it; name a run or a folder" in capsys.readouterr().err
+    path = alone / "fairseq/random/seed2/predictions-test.jsonl"
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[:3] + lines[4:]), "utf-8")
+    assert main(words) == 1
+    assert f"{path}: example 3: no answer to it" in capsys.readouterr().err
