@@ -52,3 +52,15 @@ def test_its_manifests_lead_to_one_another():
         assert manifest["status"] == "finished"
         assert manifest["data"]["sha256"]["dict.txt"] == dictionary
     assert reviews["checkpoint"]["path"] == "pretrained/general/model.pt"
+
+
+@pytest.mark.parametrize("arm", ["fairseq", "fairseq,lr=1e-4"])
+def test_what_is_shown_of_it_began_with_it(arm):
+    runs = list(
+        (FOLDER.parents[1] / "results/cls-books/runs" / arm / "pretrained").glob("seed*/manifest.json")
+    )
+    assert len(runs) == 3
+    for path in runs:
+        manifest = json.loads(path.read_text())
+        assert manifest["checkpoint"]["sha256"] == sha256(FOLDER / "model.safetensors")
+        assert manifest["data"]["sha256"]["input0/dict.txt"] == sha256(FOLDER / "dict.txt")
