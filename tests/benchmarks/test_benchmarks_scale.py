@@ -98,8 +98,12 @@ def test_what_is_interrupted_ends(tmp_path, monkeypatch):
         return sampled(session)
 
     monkeypatch.setattr(memory, "processes", interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     child = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-    with pytest.raises(KeyboardInterrupt):
-        memory.watch([sys.executable, "-c", child], tmp_path / "log")
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            memory.watch([sys.executable, "-c", child], tmp_path / "log")
+    finally:
+        signal.signal(signal.SIGINT, before)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
