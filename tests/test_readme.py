@@ -38,7 +38,7 @@ def clone(tmp_path_factory):
             "sample-pretrain",
             {"--max-update": "4", "--total-num-update": "4", "--warmup-updates": "1"},
         ),
-        ("sample", "sample", {"--max-epoch": "2", "--max-update": "200", "--total-num-update": "200"}),
+        ("sample", "sample", {"--max-epoch": "2", "--max-update": "110", "--total-num-update": "110"}),
     ):
         text = (ROOT / "sweep" / "recipes" / f"{recipe}.txt").read_text(encoding="utf-8")
         for flag, value in limits.items():
