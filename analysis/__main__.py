@@ -18,6 +18,7 @@ from .cli_options import (
     add_format,
     add_selection,
     choice,
+    found_runs,
     selected_runs,
 )
 from .collect import collect
@@ -56,7 +57,7 @@ def _tables(options: argparse.Namespace) -> None:
 
 
 def _collect(options: argparse.Namespace) -> None:
-    runs = select_finished(find_runs(options.runs, options.pattern))
+    runs = select_finished(found_runs(options))
     for folder in collect(runs, options.runs, options.target):
         print(f"wrote {folder}", file=sys.stderr)
 

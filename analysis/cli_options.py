@@ -96,8 +96,13 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=FORMATS, default="markdown", help="printed (%(default)s)")
 
 
-def selected_runs(options: argparse.Namespace) -> list[Run]:
-    """The finished runs that the options name; what was found is said on standard error."""
+def found_runs(options: argparse.Namespace) -> list[Run]:
+    """The runs that the options name; what was found is said on standard error."""
     runs = find_runs(options.runs, options.pattern)
     print(describe(runs), *inferred(runs), *mixed_precision(runs), sep="\n", file=sys.stderr)
-    return select_finished(runs, options.include_unfinished)
+    return runs
+
+
+def selected_runs(options: argparse.Namespace) -> list[Run]:
+    """Those of `found_runs` that are finished, or all that are asked for."""
+    return select_finished(found_runs(options), options.include_unfinished)

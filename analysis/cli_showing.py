@@ -7,12 +7,12 @@ import sys
 
 from common.arguments import positive
 
-from .cli_options import add_choice, add_command, add_ddof, add_selection, choice
+from .cli_options import add_choice, add_command, add_ddof, add_selection, choice, found_runs
 from .figure_style import FORMATS, save_figure
 from .findings import Findings, Rule, figures, gather
 from .report import write_report
 from .report_audit import audit_tables
-from .runs import describe, find_runs, select_finished
+from .runs import select_finished
 from .watch import watch
 
 EXAMPLES = """examples:
@@ -75,8 +75,7 @@ def _watch(options: argparse.Namespace) -> None:
 
 def _gather(options: argparse.Namespace, reference: str | None = None) -> Findings:
     rule = Rule(metric=options.metric, ddof=options.ddof, **choice(options))
-    found = find_runs(options.runs, options.pattern)
-    print(describe(found), file=sys.stderr)
+    found = found_runs(options)
     chosen = select_finished(found, options.include_unfinished)
     return gather(
         chosen, rule, test_size=options.test_size, audit=options.audit, reference=reference,

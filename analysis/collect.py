@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.types_pb2 import DataType
@@ -56,7 +57,10 @@ def scalars_only(path: Path) -> bytes:
         logger.warning("%s: damaged records are left out", path)
     kept = []
     for begin, end in zip(records.begins, records.ends, strict=True):
-        event = Event.FromString(content[begin:end])
+        try:
+            event = Event.FromString(content[begin:end])
+        except DecodeError:
+            continue  # a good checksum around what is no event: readers pass over it too
         if not any(map(_is_text, event.summary.value)):
             kept.append(content[begin - HEADER_BYTES : end + FOOTER_BYTES])
     return b"".join(kept)
