@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,8 @@ class Answered:
     """(N,) index of the true class."""
     probabilities: NDArray[np.float64]
     """(N, K)."""
+    source: Path
+    """What was measured: the checkpoint, or a prediction file."""
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -110,7 +112,7 @@ def run(args: argparse.Namespace) -> None:
         "dedup": _dedup(args, overlap),
         "classes": answered[0].classes,
         "conventions": conventions(args.draws),
-        "sha256": {str(path): sha256(path) for path in map(_measured_file(args), runs)},
+        "sha256": {str(answers.source): sha256(answers.source) for answers in answered},
         "groups": [group.as_json() for group in groups],
     }
     if args.output:
@@ -141,7 +143,7 @@ def answer(run: Run, args: argparse.Namespace) -> Answered:
         checkpoint, dictionary, device=args.device, precision=args.precision, max_tokens=args.max_tokens
     )
     answers_NK = probabilities(network.logits(examples.rows, progress=run.name))
-    return Answered(run, classes, examples.gold, answers_NK)
+    return Answered(run, classes, examples.gold, answers_NK, run.checkpoint)
 
 
 def recorded(run: Run, split: str) -> Answered:
@@ -157,7 +159,7 @@ def recorded(run: Run, split: str) -> Answered:
             )
     gold_N = np.array([classes.index(answer.gold) for answer in answers])
     p_NK = np.array([list(answer.probabilities.values()) for answer in answers], dtype=np.float64)
-    return Answered(run, classes, gold_N, p_NK)
+    return Answered(run, classes, gold_N, p_NK, path)
 
 
 def check_same_examples(answered: list[Answered]) -> None:
@@ -248,16 +250,7 @@ def _nothing_is_computed(args: argparse.Namespace) -> None:
         "--precision": args.precision,
     }
     if names := [name for name, value in given.items() if value]:
-        raise UserError(
-            f"{', '.join(names)}: with --from-predictions nothing is computed; leave one of them out"
-        )
-
-
-def _measured_file(args: argparse.Namespace) -> Callable[[Run], Path]:
-    """What of a run was measured: its checkpoint, or its prediction file."""
-    if args.from_predictions:
-        return lambda run: run.folder / predictions.file_name(args.split)
-    return lambda run: run.checkpoint
+        raise UserError(f"{', '.join(names)}: with --from-predictions nothing is computed; leave them out")
 
 
 def _one_checkpoint_a_folder(runs: list[Run]) -> None:
