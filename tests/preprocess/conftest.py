@@ -58,3 +58,9 @@ def shared_data():
     if not (folder / "cls-books").is_dir():
         pytest.skip("no real data here (SHARED_DATA)")
     return folder
+
+
+@pytest.fixture
+def workdir(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

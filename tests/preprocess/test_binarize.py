@@ -32,12 +32,6 @@ ODD_LINES = [
 ]
 
 
-@pytest.fixture
-def workdir(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def write(path, lines, end="\n"):
     path.write_bytes("".join(f"{line}{end}" for line in lines).encode())
 
@@ -117,81 +111,6 @@ def test_compressed_files_are_joined_in_order(workdir, model, lines):
     binarize(model, "--only-source", "--trainpref", "a.xz", "b.gz", "--validpref", "all.txt")
     assert Path("bin/train.bin").read_bytes() == Path("bin/valid.bin").read_bytes()
     assert Path("bin/train.idx").read_bytes() == Path("bin/valid.idx").read_bytes()
-
-
-def test_every_third_document_is_held_out(workdir, model, lines, monkeypatch):
-    monkeypatch.setattr("preprocess.text.BLOCK_BYTES", 64)
-    write_dictionary(model)
-    documents = [lines[i : i + 1 + i % 3] for i in range(0, 70, 5)]
-    text = [line for document in documents for line in [*document, ""]]
-    write(Path("text"), ["", *text[:20]])
-    write(Path("more"), text[20:])
-    held_out = [line for document in documents[2::3] for line in [*document, ""]]
-    kept = ["", *(line for i, document in enumerate(documents) if i % 3 != 2 for line in [*document, ""])]
-    write(Path("kept"), kept)
-    write(Path("held-out"), held_out)
-    arguments = ["--only-source", "--trainpref"]
-    binarize(model, *arguments, "text", "more", "--valid-every", "3")
-    binarize(model, *arguments, "kept", "--validpref", "held-out", "--destdir", "expected")
-    assert_same_files("bin", "expected")
-    assert len(MMapIndexedDataset("bin/valid")) == len(held_out)
-
-
-def test_shards_are_data_folders_of_their_own(workdir, model, lines):
-    write_dictionary(model)
-    documents = [[*lines[i : i + 2], ""] for i in range(0, 60, 2)]
-    write(Path("text"), [line for document in documents for line in document])
-    arguments = ["--only-source", "--trainpref", "text"]
-    assert binarize(model, *arguments, "--shards", "3", "--valid-every", "10") == 0
-    assert sorted(path.name for path in Path("bin").iterdir()) == [
-        "preprocess.json",
-        "shard0",
-        "shard1",
-        "shard2",
-    ]
-    assert binarize(model, *arguments, "--destdir", "whole") == 0
-    found = [MMapIndexedDataset(f"bin/shard{number}/train") for number in range(3)]
-    found.append(MMapIndexedDataset("bin/shard0/valid"))
-    pieces = [row.tolist() for dataset in found for row in (dataset[i] for i in range(len(dataset)))]
-    whole = MMapIndexedDataset("whole/train")
-    assert sorted(pieces) == sorted(whole[i].tolist() for i in range(len(whole)))
-    for number in range(3):
-        assert Path(f"bin/shard{number}/dict.txt").read_bytes() == Path("whole/dict.txt").read_bytes()
-    report = json.loads(Path("bin/preprocess.json").read_text())
-    assert report["options"]["shards"] == 3
-    assert report["splits"]["train"].keys() == {"shard0", "shard1", "shard2"}
-    assert report["splits"]["valid"].keys() == {"shard0"}
-
-
-def test_a_validation_set_of_its_own_is_in_the_first_shard(workdir, model, lines):
-    write_dictionary(model)
-    write(Path("text"), [word for line in lines[:8] for word in (line, "")])
-    write(Path("held-out"), lines[8:12])
-    assert (
-        binarize(model, "--only-source", "--trainpref", "text", "--validpref", "held-out", "--shards", "2")
-        == 0
-    )
-    assert len(MMapIndexedDataset("bin/shard0/valid")) == 4
-    assert not Path("bin/shard1/valid.bin").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--shards", "2"], "--shards 2: give it with --only-source"),
-        (["--only-source", "--shards", "501"], "--shards 501: at most 500"),
-        (
-            ["--only-source", "--shards", "9"],
-            "text: 4 documents (a blank line parts them), too few for --shards 9",
-        ),
-    ],
-)
-def test_shards_that_cannot_be(workdir, model, lines, capsys, words, said):
-    write_dictionary(model)
-    write(Path("text"), [word for line in lines[:4] for word in (line, "")])
-    assert binarize(model, "--trainpref", "text", *words) == 1
-    assert said in capsys.readouterr().err
-    assert not Path("bin").exists()
 
 
 def test_sentence_pairs(workdir, model, lines):
