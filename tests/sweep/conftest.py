@@ -1,11 +1,14 @@
 import json
+import os
 from pathlib import Path
 
+import fake_slurm
 import fake_trainer
 import pytest
 
-from sweep import runner
+from sweep import runner, slurm_watch
 from sweep.__main__ import main
+from sweep.slurm_settings import FLAGS
 
 RECIPE = """
 # two epochs
@@ -89,3 +92,27 @@ def status():
         return json.loads((Path(run) / "manifest.json").read_text())["status"]
 
     return read
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """The state of a cluster whose commands are on the path."""
+    for name in (*FLAGS, "launcher"):
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setattr(slurm_watch, "QUEUE_SECONDS", 0.2)
+    monkeypatch.setattr(slurm_watch, "LOG_SECONDS", 0.05)
+    monkeypatch.setattr(slurm_watch, "SETTLE_SECONDS", 0.5)
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    fake_slurm.install(folder)
+    (folder / "asked").touch()
+    monkeypatch.setenv("FAKE_SLURM", str(folder))
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    yield folder
+    (folder / "over").touch()
+
+
+@pytest.fixture
+def submit(sweep, cluster):
+    """train.sh --launcher slurm: exit code, stdout, stderr."""
+    return lambda *words: sweep("--launcher", "slurm", *words)

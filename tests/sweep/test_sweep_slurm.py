@@ -16,37 +16,11 @@ from signals import restore_defaults
 
 from common import manifest
 from common.errors import UserError
-from sweep import ROOT, record, runner, slurm_queue, slurm_task, slurm_watch
-from sweep.__main__ import main
-from sweep.slurm_settings import FLAGS
+from sweep import ROOT, runner, slurm_queue
 
 RANDOM = ["--inits", "random", "--seeds", "1", "2"]
 RUN1, RUN2 = Path("runs/fairseq/random/seed1"), Path("runs/fairseq/random/seed2")
 PASSING = ("started", "ended", "seconds", "command", "hardware")
-
-
-@pytest.fixture
-def cluster(tmp_path, monkeypatch):
-    """The state of a cluster whose commands are on the path."""
-    for name in (*FLAGS, "launcher"):
-        monkeypatch.delenv(name.upper(), raising=False)
-    monkeypatch.setattr(slurm_watch, "QUEUE_SECONDS", 0.2)
-    monkeypatch.setattr(slurm_watch, "LOG_SECONDS", 0.05)
-    monkeypatch.setattr(slurm_watch, "SETTLE_SECONDS", 0.5)
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    fake_slurm.install(folder)
-    (folder / "asked").touch()
-    monkeypatch.setenv("FAKE_SLURM", str(folder))
-    monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    yield folder
-    (folder / "over").touch()
-
-
-@pytest.fixture
-def submit(sweep, cluster):
-    """train.sh --launcher slurm: exit code, stdout, stderr."""
-    return lambda *words: sweep("--launcher", "slurm", *words)
 
 
 def calls(cluster):
@@ -300,78 +274,6 @@ def test_tasks_and_a_sweep_on_one_machine_exclude_each_other(sweep, submit, clus
         code, _, err = submit(*RANDOM)
         assert code == 1
         assert "another sweep is writing there" in err
-
-
-@pytest.fixture
-def task(submit, cluster, here, capfd, monkeypatch, request):
-    """Run a task of a held submission in this process, from another folder: exit code, stdout, stderr."""
-    (cluster / "hold").touch()
-    submit(*RANDOM, "--no-wait", *getattr(request, "param", []))
-    (path,) = Path("runs/.slurm").absolute().glob("*.json")
-
-    def run(index="0"):
-        monkeypatch.setenv(slurm_task.INDEX, index)
-        monkeypatch.chdir("/")
-        code = main(["task", str(path)])
-        monkeypatch.chdir(here)
-        captured = capfd.readouterr()
-        return code, captured.out, captured.err
-
-    run.path = path
-    return run
-
-
-def test_a_task_trains_its_run_alone(task, starts, status):
-    assert task("1")[0] == 0
-    assert status(RUN2) == "finished"
-    assert not RUN1.exists()
-    code, out, _ = task("1")
-    assert (code, out) == (0, "random/seed2 is finished\n")
-    assert len(starts(RUN2)) == 1
-
-
-@pytest.mark.parametrize("task", [["--device", "auto", "--gpus", "1"]], indirect=True)
-def test_a_gpu_is_asked_for_and_required_on_the_node(task, cluster, starts, monkeypatch):
-    assert "--gres=gpu:1" in calls(cluster)[0]
-    monkeypatch.setattr(record, "_gpus", lambda: ())
-    code, _, err = task()
-    assert (code, err.count("\n")) == (1, 1)
-    assert "PyTorch sees no GPU here" in err
-    assert not RUN1.exists()
-    monkeypatch.setattr(record, "_gpus", lambda: ("a GPU", "another's"))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    assert task()[0] == 0
-    assert manifest.read(RUN1)["hardware"]["gpu"] == "a GPU"
-    assert starts(RUN1)[0]["env"]["CUDA_VISIBLE_DEVICES"] == "1"
-    assert "--cpu" not in starts(RUN1)[0]["argv"]
-
-
-def test_two_tasks_do_not_share_a_run(task, here, monkeypatch):
-    monkeypatch.setattr(slurm_task, "LOCK_SECONDS", 0.1)
-    with runner.locked(here / "runs/.slurm/fairseq/random/seed1"):
-        code, _, err = task()
-        assert code == 1
-        assert "seed1: another sweep is writing there" in err
-        assert task("1")[0] == 0
-
-
-def test_files_that_changed_meanwhile_are_refused(task, here):
-    (here / "bin/input0/train.bin").write_text("other")
-    code, _, err = task()
-    assert (code, err.count("\n")) == (1, 1)
-    assert "input0/train.bin: has changed since the job was submitted" in err
-    assert not RUN1.exists()
-
-
-def test_a_task_outside_slurm_and_an_unknown_file_are_one_line(task):
-    code, _, err = task("")
-    assert (code, err.count("\n")) == (1, 1)
-    assert "SLURM_ARRAY_TASK_ID is not set" in err
-    for other in ('{"experiment": {"runs": 1}}', '{"experiment": {"recipes": []}}', "[" * 100_000):
-        task.path.write_text(other)
-        code, _, err = task()
-        assert (code, err.count("\n")) == (1, 1)
-        assert f"{task.path}: not what this version submits" in err
 
 
 def test_ctrl_c_leaves_the_tasks_in_the_queue(here, cluster, status):

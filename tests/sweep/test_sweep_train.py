@@ -1,4 +1,6 @@
 import contextlib
+import errno
+import os
 import shlex
 import shutil
 import signal
@@ -228,6 +230,17 @@ def test_a_trainer_that_ignores_the_request_is_killed(starts, status, here):
         process.communicate(timeout=20)
     assert status(RUN1) == "interrupted"
     assert gone(starts(RUN1)[0]["pid"])
+
+
+def test_a_file_system_without_locks_is_one_line(sweep, monkeypatch):
+    def flock(lock, kind):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(runner.fcntl, "flock", flock)
+    code, _, err = sweep(*RANDOM)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "runs/.lock: No locks available: the file system has no locks; choose another --out" in err
+    assert not RUN1.exists()
 
 
 def test_a_full_disk_leaves_no_trainer_behind(sweep, starts, monkeypatch):
