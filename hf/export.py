@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> None:
     """The command."""
     if args.output.exists():
         raise UserError(f"{args.output}: exists; choose another name, or move it away")
+    if args.report is not None and args.report.is_dir():
+        raise UserError(f"{args.report}: is a folder; name a file with --report")
     from .classifier import find_classifier
     from .onnx_check import export, random_rows
     from .onnx_report import document, table

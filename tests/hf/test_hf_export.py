@@ -131,6 +131,9 @@ def test_what_cannot_be_exported(house, masked_lm_folder, classifier_folder, tmp
     out = tmp_path / "model.onnx"
     assert "a masked language model; export takes classifiers" in refused(masked_lm_folder, out)
     assert "none: no such checkpoint or folder of runs" in refused(tmp_path / "none", out)
+    assert f"{tmp_path}: is a folder; name a file with --report" in refused(
+        house[1], out, "--report", tmp_path
+    )
     assert "none: no such folder" in refused(house[1], out, "--data", tmp_path / "none")
     other = shutil.copytree(house[0], tmp_path / "other")
     lines = (other / "input0/dict.txt").read_text(encoding="utf-8").splitlines()
