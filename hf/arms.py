@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common import manifest
-from sweep import ROOT, inputs, plan, recipes, record, report
+from sweep import ROOT, experiment, plan, record, report
 from sweep.command import Job, shown_path
-from sweep.plan import Planned, State
+from sweep.grid import setting_of
+from sweep.plan import Planned, Run, State
 from sweep.runner import Runner, locked
 from sweep.settings import TrainSettings
 
@@ -36,6 +37,8 @@ class Arm:
     command: tuple[str, ...]
     """As a user types it: `python -m hf finetune`."""
     lora: LoraSettings | None = None
+    defaults: tuple[str, ...] = ()
+    """Flags that it has instead of the recipe's where nobody says otherwise."""
 
     @property
     def words(self) -> list[str]:
@@ -53,42 +56,32 @@ def train(settings: TrainSettings, arm: Arm) -> int:
     from .initial import check
     from .recipe import parse
 
-    inputs.require_fairseq()
-    recipe = recipes.load(settings.recipe, settings.passthrough)
-    files = inputs.classification_files(settings.data, ["train", *recipe.valid_subsets])
-    classes = inputs.count_classes(settings.data / "label/dict.txt")
-    words = (*recipe.words, "--num-classes", str(classes))
-    parsed = parse(str(settings.data), words)
-    for init, checkpoint in settings.inits.items():
-        if checkpoint is not None:
-            inputs.require_checkpoint(checkpoint, "--pretrained" if init == "pretrained" else "--inits")
-    check(parsed, settings.inits.values(), arm.lora)
-    inputs.require_writable(settings.out)
-    machine = record.machine(settings.device, settings.jobs, len(settings.inits) * len(settings.seeds))
-    data = inputs.fingerprint_data(settings.data, files)
-    checkpoints = {init: inputs.fingerprint_checkpoint(path) for init, path in settings.inits.items()}
+    sweep = experiment.checked(settings, (), arm.defaults)
+    for recipe in sweep.recipes.values():
+        check(parse(str(settings.data), sweep.flags(recipe)), settings.inits.values(), arm.lora)
+    machine = record.machine(settings.device, settings.jobs, len(sweep.runs))
 
-    def identity(init: str) -> dict[str, Any]:
-        flags = [*words, *arm.flags]
-        return {"data": data, "checkpoint": checkpoints[init], "recipe_flags": flags}
+    def identity(run: Run) -> dict[str, Any]:
+        known = sweep.identity(run)
+        return known | {"recipe_flags": [*known["recipe_flags"], *arm.flags]}
 
-    def planned_jobs() -> list[Job]:
-        runs = plan.runs(settings.out, settings.arm, settings.inits, settings.seeds)
-        planned = [resumable(plan.inspect(run, identity(run.init), recipe)) for run in runs]
-        return [build(one, settings, arm, words, cpu=machine.cpu) for one in planned]
+    def job(run: Run) -> Job:
+        recipe = sweep.recipes[run.arm]
+        planned = resumable(plan.inspect(run, identity(run), recipe))
+        return build(planned, settings, arm, sweep.flags(recipe), cpu=machine.cpu)
 
     if settings.dry_run:
-        return report.dry_run(planned_jobs(), machine)
+        return report.dry_run([job(run) for run in sweep.runs], machine)
     with locked(settings.out) as lock:
-        jobs = planned_jobs()
+        jobs = [job(run) for run in sweep.runs]
         report.plan_table(jobs)
         static = record.static(machine)
         static["packages"] |= versions()
         runner = Runner(
             slots=machine.slots,
             machine=machine,
-            recipe=recipe,
-            record=lambda job: record.describe(job, recipe) | identity(job.planned.run.init) | static,
+            recipe=sweep.recipe,
+            record=lambda job: record.describe(job, sweep.recipe) | identity(job.planned.run) | static,
             lock=lock,
         )
         try:
@@ -96,15 +89,30 @@ def train(settings: TrainSettings, arm: Arm) -> int:
         finally:
             for job in jobs:
                 add_measured(job.planned.run.folder)
-    return report.summary(jobs, outcomes, recipe)
+    return report.summary(jobs, outcomes, sweep.recipe)
 
 
 def resumable(planned: Planned) -> Planned:
-    """An unfinished run goes on where Trainer left a whole checkpoint (its state is written last)."""
+    """An unfinished run goes on where Trainer left a whole checkpoint."""
     if planned.state is State.FINISHED:
         return planned
-    whole = any((planned.run.folder / CHECKPOINTS).glob("checkpoint-*/trainer_state.json"))
+    whole = last_checkpoint(planned.run.folder / CHECKPOINTS) is not None
     return replace(planned, state=State.RESUME if whole else State.NEW)
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """Trainer's newest whole checkpoint: it writes trainer_state.json last, and a kill may cut that short."""
+
+    def updates(checkpoint: Path) -> int:
+        return int(checkpoint.name.rpartition("-")[2])
+
+    for checkpoint in sorted(folder.glob("checkpoint-*"), key=updates, reverse=True):
+        try:
+            json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        return checkpoint
+    return None
 
 
 def build(planned: Planned, settings: TrainSettings, arm: Arm, words: Sequence[str], *, cpu: bool) -> Job:
@@ -126,10 +134,12 @@ def build(planned: Planned, settings: TrainSettings, arm: Arm, words: Sequence[s
     init = run.init if run.checkpoint is None else f"{run.init}={shown_path(run.checkpoint)}"
     if run.init == "pretrained":
         init = f"pretrained --pretrained {shown_path(run.checkpoint)}"
+    setting = setting_of(run.arm)
     shown = (
         *arm.command,
         *("--data", shown_path(settings.data), "--inits", *init.split(), "--seeds", str(run.seed)),
         *("--out", shown_path(settings.out), "--arm", settings.arm, "--recipe", settings.recipe),
+        *(("--grid", *setting.split(",")) if setting else ()),
         *arm.words,
         *(("--", *settings.passthrough) if settings.passthrough else ()),
     )

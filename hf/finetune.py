@@ -1,11 +1,12 @@
 """`python -m hf finetune`: the sweep of train.sh with the Transformers Trainer.
 
 Same binarized data, recipes, seeds and initialisations as ./train.sh, so that the two trainers can be
-compared in one table. The encoder of a pretrained fairseq checkpoint is taken over weight by weight; random
-weights are drawn as Transformers does. Runs are written to OUT/hf/INIT/seedN: manifest.json, tensorboard/,
-train.log, predictions-*.jsonl of the best epoch, that epoch's model as a from_pretrained folder (model/) and
-as a fairseq checkpoint (checkpoint_best.pt), which python -m eval reads like any other run's. Finished runs
-are skipped and interrupted ones go on from their last epoch.
+compared in one table: at a seed both begin with the same weights, those that fairseq-train draws, under the
+encoder of a checkpoint where there is one. Runs are written to OUT/hf/INIT/seedN, those with another setting
+of a grid than the recipe's to OUT/hf,FLAG=VALUE/INIT/seedN: manifest.json, tensorboard/, train.log,
+predictions-*.jsonl of the best epoch, that epoch's model as a from_pretrained folder (model/) and as a
+fairseq checkpoint (checkpoint_best.pt), which python -m eval reads like any other run's. Finished runs are
+skipped and interrupted ones go on from their last epoch.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ EXAMPLES = """examples:
   python -m hf finetune --data data/books/bin --pretrained pretrained/fr/model.pt
   python -m hf finetune --data data/books/bin --inits random --seeds 1 2 3 4 5 --precision auto
   python -m hf finetune --data demo/reviews --inits random --recipe sample --out demo/runs -- --max-epoch 2
+  python -m hf finetune --data data/books/bin --pretrained pretrained/fr/model.pt --grid lr=1e-5,1e-4
   python -m analysis compare demo/runs --groups hf/random fairseq/random
 """
 
@@ -64,6 +66,10 @@ def add_sweep(
     parser.add_argument(
         "--seeds", nargs="+", default=["1", "2", "3"], metavar="N", help="a run of each init for each (1 2 3)"
     )
+    parser.add_argument(
+        "--grid", nargs="+", default=[], metavar="FLAG=VALUE,VALUE",
+        help="settings to try, as in train.sh: runs with another than the recipe's get an arm of their own",
+    )  # fmt: skip
     parser.add_argument("--arm", default=arm, help="first folder below OUT (%(default)s)")
     parser.add_argument("--out", default="runs", help="folder of the runs (%(default)s)")
     parser.add_argument(
@@ -85,27 +91,23 @@ def add_sweep(
     )
 
 
-def sweep_settings(args: argparse.Namespace, lr: float | None = None) -> TrainSettings:
-    """The settings of the sweep, with a learning rate for where none is given (None: the recipe's).
-
-    Raises `UserError` that names the flag at fault.
-    """
+def sweep_settings(args: argparse.Namespace) -> TrainSettings:
+    """The settings of the sweep; raises `UserError` that names the flag at fault."""
     from sweep.recipes import by_flag
     from sweep.settings import train_settings
 
     flags = list(args.flags)
     after = by_flag(flags)
-    for name, default in (("precision", None), ("lr", lr)):
+    for name in ("precision", "lr"):
         value = getattr(args, name)
         if value is not None and f"--{name}" in after:
             raise UserError(f"--{name} {value}: it stands after -- too; keep one of them")
-        if value is None and f"--{name}" not in after:
-            value = default
         if value is not None:
             flags += [f"--{name}", str(value)]
     words = ["--inits", *args.inits, "--seeds", *args.seeds]
     for name in ("data", "out", "arm", "recipe", "jobs", "device"):
         words += [f"--{name}", getattr(args, name)]
+    words += ["--grid", *args.grid] if args.grid else []
     words += ["--pretrained", args.pretrained] if args.pretrained else []
     words += ["--dry-run"] if args.dry_run else []
     # No environment: that is train.sh's.

@@ -6,18 +6,22 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
+from fairseq import utils
 from peft import PeftModel, TaskType
 from transformers import RobertaForSequenceClassification
 
 from common.errors import UserError
-from fairseq_plugin.initialisation import check_dictionary
+from fairseq_plugin.initialisation import check_dictionary, check_keys
 from fairseq_plugin.task import SentenceClassificationTask
 
 from . import lora_adapters
+from .config import roberta_config, sizes_of
 from .finish import save
 from .lora_adapters import BASE, LoraSettings
-from .models import pretrained_classifier, random_classifier
+from .models import random_classifier
 from .recipe import Recipe
+from .source import Source, read_source
+from .weights import to_transformers
 
 logger = logging.getLogger(__name__)
 HEAD = "classifier"
@@ -32,28 +36,46 @@ SIZES = {
 
 
 def initial_model(
-    recipe: Recipe, task: SentenceClassificationTask, checkpoint: Path | None
+    recipe: Recipe, task: SentenceClassificationTask, checkpoint: Path | None, seed: int
 ) -> RobertaForSequenceClassification:
-    """Random weights, or those of a fairseq checkpoint under a random head; drops what the recipe drops.
+    """The weights that fairseq-train begins with at this seed, weight by weight; drops what the recipe drops.
 
+    Random weights are fairseq's draw; a checkpoint's are put in their place as fairseq does, and a head that
+    it lacks stays as it was drawn. What Transformers has beyond them, the row of token types, is zero.
     Raises `UserError` for a checkpoint that is of other sizes than the recipe, or of another dictionary.
     """
     vocabulary, classes = len(task.source_dictionary), task.class_names
+    source = None
+    if checkpoint is not None:
+        check_dictionary(checkpoint, task.source_dictionary)
+        source = read_source(checkpoint)
+        _check_sizes(source, recipe, vocabulary)
+    utils.set_torch_seed(seed)  # as fairseq_cli/train.py before it builds the model
+    ours = task.build_model(recipe.cfg.model)
+    if source is not None:
+        weights = dict(source.weights)
+        check_keys(source.path, weights, ours)
+        ours.upgrade_state_dict(weights)
+        ours.load_state_dict(weights)
+    logger.info("initialisation: %s", "random weights" if source is None else f"weights of {checkpoint}")
     model = random_classifier(recipe.sizes(vocabulary), classes)
-    if checkpoint is None:
-        logger.info("initialisation: random weights")
-        return model
-    check_dictionary(checkpoint, task.source_dictionary)
-    source = pretrained_classifier(checkpoint, classes, vocabulary=vocabulary)
-    for name, flag in SIZES.items():
-        theirs, ours = getattr(source.config, name), getattr(model.config, name)
-        if theirs != ours:
-            raise UserError(
-                f"{checkpoint}: {name} is {theirs}, in the recipe {ours}; give the {flag} of its training"
-            )
-    model.roberta.load_state_dict(source.roberta.state_dict())
-    logger.info("initialisation: weights of %s, the head is random", checkpoint)
+    head = task.cfg.classification_head_name
+    model.load_state_dict(to_transformers(ours.state_dict(), head=head, lm_head=False))
     return model
+
+
+def _check_sizes(source: Source, recipe: Recipe, vocabulary: int) -> None:
+    if vocabulary != source.vocabulary:
+        raise UserError(
+            f"{source.path}: {source.vocabulary:,} types, but the dictionary of the data has "
+            f"{vocabulary:,}, <mask> included; binarize the data with the dictionary that it was trained with"
+        )
+    theirs, ours = roberta_config(sizes_of(source)), roberta_config(recipe.sizes(vocabulary))
+    for name, flag in SIZES.items():
+        if (there := getattr(theirs, name)) != (here := getattr(ours, name)):
+            raise UserError(
+                f"{source.path}: {name} is {there}, in the recipe {here}; give the {flag} of its training"
+            )
 
 
 def with_adapters(base: RobertaForSequenceClassification, lora: LoraSettings, run: Path) -> PeftModel:
@@ -71,6 +93,6 @@ def check(recipe: Recipe, checkpoints: Iterable[Path | None], lora: LoraSettings
     """Raise `UserError` for what would stop a run at its beginning."""
     task = recipe.task()
     for checkpoint in checkpoints:
-        model = initial_model(recipe, task, checkpoint)
+        model = initial_model(recipe, task, checkpoint, seed=1)
         if lora is not None:
             lora_adapters.check_targets(model, lora, [HEAD])

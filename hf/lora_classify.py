@@ -58,14 +58,20 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The command."""
+    from sweep import grid, plan
+
     from .arms import Arm, train
 
-    settings = sweep_settings(args, lr=LR)
-    code = train(settings, Arm(COMMAND, lora_settings(args)))
+    settings = sweep_settings(args)
+    arm = Arm(COMMAND, lora_settings(args), defaults=("--lr", f"{LR:g}"))
+    code = train(settings, arm)
     if args.merge and not settings.dry_run:
-        for init in settings.inits:
-            for seed in settings.seeds:
-                merge(settings.out / settings.arm / init / f"seed{seed}")
+        variants = grid.variants(
+            settings.arm, settings.recipe, settings.passthrough, settings.grid, arm.defaults
+        )
+        for variant in variants:
+            for run in plan.runs(settings.out, variant.arm, settings.inits, settings.seeds):
+                merge(run.folder)
     return code
 
 

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import shutil
 import sys
@@ -23,10 +24,11 @@ import torch
 from transformers import set_seed
 
 from common.errors import one_line_errors
-from fairseq_plugin.precision import resolve
+from common.files import atomic_write
+from fairseq_plugin.precision import chosen, go_on_with, resolve
 
 from . import lora_adapters
-from .arms import CHECKPOINTS
+from .arms import CHECKPOINTS, last_checkpoint
 from .classifier_trainer import ClassifierTrainer, training_arguments
 from .finish import MODEL, finish, save
 from .initial import initial_model, with_adapters
@@ -38,6 +40,8 @@ from .run_log import RunLog, log_to_standard_output
 from .sentences import read_sentences
 
 logger = logging.getLogger(__name__)
+PRECISION = "precision.json"
+"""Beside Trainer's checkpoints: what `--precision auto` became, by the kind of device."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -66,12 +70,13 @@ def main(words: list[str] | None = None) -> None:
             shutil.rmtree(run / name, ignore_errors=True)
     recipe = parse(args.data, args.recipe)
     task = recipe.task()
-    precision = resolve(recipe.precision, torch.device("cpu" if args.cpu else "cuda"))
+    device = torch.device("cpu" if args.cpu else "cuda")
+    precision = precision_of(checkpoints, recipe.precision, device)
     train = read_sentences(task, "train")
     valid = {name: read_sentences(task, name) for name in recipe.valid_subsets}
 
+    model = initial_model(recipe, task, args.restore_file, args.seed)
     set_seed(args.seed)
-    model = initial_model(recipe, task, args.restore_file)
     if args.lora:
         model = with_adapters(model, lora_settings(args), run)
     parameters = lora_adapters.count(model)
@@ -96,16 +101,22 @@ def main(words: list[str] | None = None) -> None:
         log=log,
         save_best=lambda model: save(model, run / (ADAPTER if args.lora else MODEL)),
     )
-    trainer.train(resume_from_checkpoint=last_checkpoint(checkpoints) if args.resume else None)
+    last = last_checkpoint(checkpoints)
+    trainer.train(resume_from_checkpoint=None if last is None else str(last))
     log.close()
     finish(run, recipe, task, trainer, parameters, lora=args.lora)
     shutil.rmtree(checkpoints, ignore_errors=True)
 
 
-def last_checkpoint(folder: Path) -> str:
-    """The newest whole checkpoint of Trainer, which writes its state last."""
-    whole = folder.glob("checkpoint-*/trainer_state.json")
-    return str(max(whole, key=lambda state: int(state.parent.name.rpartition("-")[2])).parent)
+def precision_of(checkpoints: Path, asked: str, device: torch.device) -> str:
+    """What `asked` means on the device: what it meant when the run began, where the run goes on."""
+    path = checkpoints / PRECISION
+    if path.is_file():
+        go_on_with(json.loads(path.read_text(encoding="utf-8")))
+    precision = resolve(asked, device)
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    atomic_write(path, json.dumps(chosen()) + "\n")
+    return precision
 
 
 if __name__ == "__main__":

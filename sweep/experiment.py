@@ -42,7 +42,7 @@ class Experiment:
         """The run as it stands in its folder; raises `UserError` as `plan.inspect` does."""
         recipe = self.recipes[run.arm]
         planned = plan.inspect(run, self.identity(run), recipe)
-        return command.build(planned, self.data, self._flags(recipe), cpu=cpu, trainer=self.trainer)
+        return command.build(planned, self.data, self.flags(recipe), cpu=cpu, trainer=self.trainer)
 
     def record(self, job: Job) -> dict[str, Any]:
         """The keys of a run's manifest that do not depend on where it is trained."""
@@ -53,18 +53,22 @@ class Experiment:
         return {
             "data": self.data_fingerprint,
             "checkpoint": self.checkpoint_fingerprints[run.init],
-            "recipe_flags": self._flags(self.recipes[run.arm]),
+            "recipe_flags": self.flags(self.recipes[run.arm]),
         }
 
-    def _flags(self, recipe: Recipe) -> list[str]:
+    def flags(self, recipe: Recipe) -> list[str]:
+        """All that a trainer is told of the experiment."""
         return [*recipe.words, "--num-classes", str(self.classes)]
 
 
-def checked(settings: TrainSettings, trainer: Sequence[str]) -> Experiment:
-    """The experiment of some settings; raises `UserError` where something that it reads is not in order."""
+def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[str] = ()) -> Experiment:
+    """The experiment of some settings; `defaults` are flags of the arm's own (`grid.variants`).
+
+    Raises `UserError` where something that it reads is not in order.
+    """
     inputs.require_fairseq()
-    recipe = recipes.load(settings.recipe, settings.passthrough)
-    variants = grid.variants(settings.arm, settings.recipe, settings.passthrough, settings.grid)
+    recipe = recipes.load(settings.recipe, (*defaults, *settings.passthrough))
+    variants = grid.variants(settings.arm, settings.recipe, settings.passthrough, settings.grid, defaults)
     files = inputs.classification_files(settings.data, ["train", *recipe.valid_subsets])
     classes = inputs.count_classes(settings.data / "label/dict.txt")
     for init, checkpoint in settings.inits.items():

@@ -63,12 +63,15 @@ def parse(words: Sequence[str]) -> Grid:
     return grid
 
 
-def variants(arm: str, recipe: str, passthrough: Sequence[str], grid: Grid) -> list[Variant]:
+def variants(
+    arm: str, recipe: str, passthrough: Sequence[str], grid: Grid, defaults: Sequence[str] = ()
+) -> list[Variant]:
     """Every combination of the grid's values, the last flag changing fastest.
 
-    Raises `UserError` as `recipes.load` does, and where a flag of the grid stands after `--` as well.
+    `defaults` are flags that the arm has instead of the recipe's where nobody says otherwise. Raises
+    `UserError` as `recipes.load` does, and where a flag of the grid stands after `--` as well.
     """
-    base = recipes.load(recipe, passthrough)
+    base = recipes.load(recipe, (*defaults, *passthrough))
     for flag in grid:
         if f"--{flag}" in recipes.by_flag(passthrough):
             raise UserError(f"--{flag} is both in --grid and after --; give it once")
@@ -77,7 +80,7 @@ def variants(arm: str, recipe: str, passthrough: Sequence[str], grid: Grid) -> l
         setting = _beyond(base, tuple(sorted(zip(grid, values, strict=True))))
         words = [word for flag, value in setting for word in (f"--{flag}", value)]
         name = ",".join([arm, *(f"{flag}={value}" for flag, value in setting)])
-        found.append(Variant(name, recipes.load(recipe, (*passthrough, *words))))
+        found.append(Variant(name, recipes.load(recipe, (*defaults, *passthrough, *words))))
     return found
 
 

@@ -7,7 +7,7 @@ from transformers import RobertaForMaskedLM, RobertaForSequenceClassification
 
 from common.errors import UserError
 from hf.config import Sizes, roberta_config, sizes_of
-from hf.models import converted, pretrained_classifier, random_classifier
+from hf.models import converted, random_classifier
 from hf.source import read_source
 from hf.weights import TOKEN_TYPES, leftover, to_fairseq, to_transformers
 
@@ -52,19 +52,6 @@ def test_gradients_and_dropout_are_fairseqs_to_set(tmp_path):
     assert config.classifier_dropout == 0.15
     assert config.max_position_embeddings == 34
     assert config.id2label == {0: "neg", 1: "pos"}
-
-
-def test_new_head_on_a_pretrained_encoder(masked_lm):
-    _, checkpoint = masked_lm
-    source = read_source(checkpoint)
-    model = pretrained_classifier(checkpoint, ["a", "b", "c"], vocabulary=source.vocabulary)
-    assert model.classifier.out_proj.out_features == 3
-    wanted = converted(source).roberta.state_dict()
-    found = model.roberta.state_dict()
-    assert set(found) == set(wanted)
-    assert all(torch.equal(found[key], wanted[key]) for key in wanted)
-    with pytest.raises(UserError, match=f"{source.vocabulary:,} types, but the dictionary of the data has 9"):
-        pretrained_classifier(checkpoint, ["a", "b"], vocabulary=9)
 
 
 def test_random_classifier_has_the_sizes_of_roberta_small():
