@@ -188,3 +188,16 @@ def test_dry_run_shows_the_line_of_each_run(swept, capfd):
     assert "python -m hf finetune --data" in out
     assert "--inits random --seeds 4" in out
     assert not (swept / "runs/hf/random/seed4").exists()
+
+
+def test_a_grid_has_an_arm_for_each_setting_but_its_own(swept, capfd):
+    """LoRA's own rate is no setting of a grid; the line that is shown for a run plans that run again."""
+    start = ["lora", "classify", *options(swept), "--seeds", "5", "--dry-run"]
+    assert command(*start, "--grid", "lr=1e-3,1e-4") == 0
+    shown = [line for line in capfd.readouterr().out.splitlines() if line.startswith("python -m hf")]
+    assert ["lr=1e-4" in line for line in shown] == [False, True]
+    for line in shown:
+        assert command(*line.split()[3:], "--dry-run") == 0
+        assert line in capfd.readouterr().out
+    assert command(*start, "--grid", "lr=1e-3", "--", "--lr", "1e-2") == 1
+    assert "--lr is both in --grid and after --" in capfd.readouterr().err

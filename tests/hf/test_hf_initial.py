@@ -85,5 +85,5 @@ def test_a_checkpoint_of_another_vocabulary_is_refused(house, tmp_path):
     with (data / "input0/dict.txt").open("a") as stream:
         stream.write("another 1\n")
     recipe = parse(str(data), [*words(), "--num-classes", "2"])
-    with pytest.raises(UserError, match="types, but the dictionary of the data has .*<mask> included"):
+    with pytest.raises(UserError, match=r"types, but the dictionary of the data has .*<mask> included"):
         initial_model(recipe, recipe.task(), house / "pre.pt", 1)

@@ -10,6 +10,8 @@ from safetensors.torch import load_file
 from training import SIZES, STOCK, build_trainer, losses_of
 
 from common import predictions
+from fairseq_plugin import precision
+from hf.arms import last_checkpoint
 from hf.classifier_trainer import ClassifierTrainer, training_arguments
 from hf.models import random_classifier
 from hf.recipe import parse
@@ -134,21 +136,26 @@ def test_logits_come_in_the_order_of_the_files(data, tmp_path):
         torch.testing.assert_close(torch.from_numpy(logits_NK[i]), alone, atol=1e-6, rtol=0)
 
 
-def test_an_interrupted_run_goes_on_to_the_same_weights(data, tmp_path, monkeypatch):
-    assert train_one(data, tmp_path / "whole") == 0
+def interrupted(monkeypatch, data, run, *options, after, changes=()):
+    """A run that Ctrl-C ends in the validation after so many epochs; the rest of it is to be trained."""
     evaluate, calls = ClassifierTrainer.evaluate, []
 
-    def interrupted(trainer, *args, **kwargs):
+    def validate(trainer, *args, **kwargs):
         calls.append(trainer.state.global_step)
-        if len(calls) == 3:
+        if len(calls) == after + 1:
             raise KeyboardInterrupt
         return evaluate(trainer, *args, **kwargs)
 
-    monkeypatch.setattr(ClassifierTrainer, "evaluate", interrupted)
-    assert train_one(data, tmp_path / "cut") == 130
+    with monkeypatch.context() as patch:
+        patch.setattr(ClassifierTrainer, "evaluate", validate)
+        assert train_one(data, run, *options, changes=changes) == 130
+    assert not (run / "checkpoint_best.pt").exists()
+
+
+def test_an_interrupted_run_goes_on_to_the_same_weights(data, tmp_path, monkeypatch):
+    assert train_one(data, tmp_path / "whole") == 0
+    interrupted(monkeypatch, data, tmp_path / "cut", after=2)
     assert (tmp_path / "cut/trainer/checkpoint-12/trainer_state.json").is_file()
-    assert not (tmp_path / "cut/checkpoint_best.pt").exists()
-    monkeypatch.setattr(ClassifierTrainer, "evaluate", evaluate)
     assert train_one(data, tmp_path / "cut", "--resume") == 0
     assert not (tmp_path / "cut/trainer").exists()
     whole, cut = (load_file(tmp_path / name / "model/model.safetensors") for name in ("whole", "cut"))
@@ -158,6 +165,31 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(data, tmp_path, monkeypa
     for split in ("valid", "test"):
         name = predictions.file_name(split)
         assert (tmp_path / "whole" / name).read_text() == (tmp_path / "cut" / name).read_text()
+
+
+def test_a_checkpoint_that_a_kill_cut_short_is_passed_over(tmp_path):
+    for updates, text in ((6, "{}"), (12, '{"epoch": 2'), (18, None)):
+        (tmp_path / f"checkpoint-{updates}").mkdir()
+        if text is not None:
+            (tmp_path / f"checkpoint-{updates}/trainer_state.json").write_text(text)
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-6"
+    assert last_checkpoint(tmp_path / "absent") is None
+
+
+def test_a_run_that_goes_on_keeps_its_precision(data, tmp_path, monkeypatch, caplog):
+    """However fast bf16 is where it goes on."""
+    auto = {"--precision": "auto", "--max-epoch": "2"}
+    monkeypatch.setattr(precision, "_chosen", {})
+    monkeypatch.setattr(precision, "bf16_speedup", lambda: 9.0)
+    precision.resolve.cache_clear()
+    interrupted(monkeypatch, data, tmp_path / "run", after=1, changes=auto)
+    monkeypatch.setattr(precision, "_chosen", {})
+    monkeypatch.setattr(precision, "bf16_speedup", lambda: 0.1)
+    precision.resolve.cache_clear()
+    with caplog.at_level("INFO"):
+        assert train_one(data, tmp_path / "run", "--resume", changes=auto) == 0
+    precision.resolve.cache_clear()
+    assert 1e-6 < measured(tmp_path / "run")["reloaded_difference"] < 0.05  # that of bf16
 
 
 def test_a_seed_decides_everything_and_seeds_differ(data, tmp_path):
