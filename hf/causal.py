@@ -80,8 +80,8 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     group.add_argument("--valid-share", type=fraction, default=0.1, help="part held out (%(default)s)")
     group.add_argument("--answer-only", action="store_true", help="no loss on the question")
     group.add_argument(
-        "--precision", choices=("auto", "fp32", "bf16"), default="auto",
-        help="of the base (auto: 4 bits with bitsandbytes and a GPU, else fp32)",
+        "--precision", choices=("auto", "fp32", "bf16", "4bit"), default="auto",
+        help="of the base (auto: 4 bits with bitsandbytes and a GPU, else fp32; 4bit: on a CPU too)",
     )  # fmt: skip
     group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(%(default)s)")
     group = parser.add_argument_group("what comes of it")

@@ -1,7 +1,8 @@
 """A causal language model: loaded without executing code, in 4 bits where that is possible, and asked.
 
 QLoRA (Dettmers et al. 2023, arXiv 2305.14314): the frozen base is kept in 4 bits (nf4, with double
-quantization) and computes in bf16. That needs bitsandbytes and a GPU; else the base is in full precision.
+quantization) and computes in bf16. That needs bitsandbytes, and is worth it on a GPU: on a CPU it saves
+memory and takes longer, so that it is done there where it is asked for.
 """
 
 from __future__ import annotations
@@ -40,14 +41,22 @@ class Loading:
 
 
 def choose_loading(device: torch.device, precision: str) -> Loading:
-    """4 bits where `precision` is auto and bitsandbytes and a GPU are there; else 16 or 32."""
+    """4 bits where `precision` is auto and bitsandbytes and a GPU are there; else 16 or 32.
+
+    Raises `UserError` where 4 bits are asked for and bitsandbytes is missing.
+    """
+    installed = importlib.util.find_spec("bitsandbytes") is not None
+    if precision == "4bit":
+        if not installed:
+            raise UserError("--precision 4bit: bitsandbytes is missing; pip install bitsandbytes")
+        return Loading(4, "as asked")
     if precision == "fp32":
         return Loading(32, "as asked")
     if precision == "bf16":
         return Loading(16, "as asked")
     if device.type != "cuda":
         return Loading(32, "4 bits need a GPU")
-    if importlib.util.find_spec("bitsandbytes") is None:
+    if not installed:
         return Loading(32, "4 bits need bitsandbytes, which is not installed")
     return Loading(4, "bitsandbytes and a GPU are there")
 
@@ -103,7 +112,7 @@ def load_model(folder: Path, loading: Loading, device: torch.device) -> PreTrain
     try:
         if loading.bits == 4:
             return AutoModelForCausalLM.from_pretrained(
-                folder, quantization_config=_four_bits(), device_map={"": 0}, **options
+                folder, quantization_config=_four_bits(), device_map={"": device}, **options
             ).eval()
         dtype = torch.bfloat16 if loading.bits == 16 else torch.float32
         return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options).to(device).eval()

@@ -167,8 +167,9 @@ def _fit(
     settings: CausalSettings,
     run: Path,
 ) -> None:
-    """The updates: cosine schedule after a linear warm-up, AdamW (8 bits and paged beside a 4-bit base)."""
-    quantized = task.loading.bits == 4
+    """The updates: cosine schedule after a linear warm-up, AdamW (8 bits and paged beside a 4-bit base on a
+    GPU)."""
+    paged = task.loading.bits == 4 and task.device.type == "cuda"
     arguments = TrainingArguments(
         output_dir=str(run / "trainer"),
         max_steps=settings.steps,
@@ -177,7 +178,7 @@ def _fit(
         learning_rate=settings.lr,
         lr_scheduler_type="cosine",
         warmup_steps=math.ceil(settings.warmup_share * settings.steps),
-        optim="paged_adamw_8bit" if quantized else "adamw_torch",
+        optim="paged_adamw_8bit" if paged else "adamw_torch",
         bf16=task.loading.bits != 32,
         use_cpu=task.device.type == "cpu",
         seed=settings.seed,

@@ -19,7 +19,7 @@ from common.errors import UserError
 EXAMPLES = """examples:
   python -m hf convert runs/fairseq/pretrained/seed1 classifier
   python -m hf convert pretrained/model.pt masked-lm --data data/corpus
-  python -m hf convert model.pt folder --dict dict.txt --sentencepiece-model spm.model
+  python -m hf convert model.pt folder --dict dict.txt --sentencepiece-model spm.model --normalize-apostrophes
   python -m hf convert --to-fairseq classifier back/model.pt
 """
 
@@ -40,14 +40,21 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     group.add_argument("--data", metavar="BIN", help="binarized data it was trained on")
     group.add_argument("--dict", metavar="DICT", help="dict.txt of the text")
     group.add_argument("--sentencepiece-model", metavar="MODEL", help="that the data were made with")
+    group.add_argument(
+        "--normalize-apostrophes", action="store_true",
+        help="every apostrophe is read as ', as preprocess binarize does it where it is told so",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """The command."""
     if args.to_fairseq:
-        if args.data or args.sentencepiece_model:
-            raise UserError("--to-fairseq takes neither --data nor --sentencepiece-model; leave them out")
+        if args.data or args.sentencepiece_model or args.normalize_apostrophes:
+            raise UserError(
+                "--to-fairseq takes none of --data, --sentencepiece-model and --normalize-apostrophes; "
+                "leave them out"
+            )
         from .to_fairseq import convert_back
 
         print(convert_back(Path(args.source), args.output, dictionary=args.dict))
@@ -60,5 +67,6 @@ def run(args: argparse.Namespace) -> None:
             data=args.data,
             dictionary=args.dict,
             sentencepiece_model=args.sentencepiece_model,
+            normalize_apostrophes=args.normalize_apostrophes,
         ))  # fmt: skip
     print(f"{args.output}: written")

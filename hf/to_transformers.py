@@ -30,6 +30,7 @@ def convert(
     data: Place = None,
     dictionary: Place = None,
     sentencepiece_model: Place = None,
+    normalize_apostrophes: bool = False,
 ) -> Proof:
     """Write the folder `output` of the run or checkpoint `source`; the other files as for `find_origin`.
 
@@ -37,7 +38,13 @@ def convert(
     or logits differ; then nothing is written.
     """
     check_absent(output)
-    origin = find_origin(source, data=data, dictionary=dictionary, sentencepiece_model=sentencepiece_model)
+    origin = find_origin(
+        source,
+        data=data,
+        dictionary=dictionary,
+        sentencepiece_model=sentencepiece_model,
+        normalize_apostrophes=normalize_apostrophes,
+    )
     with atomic_folder(output) as folder:
         model = converted(origin.source, origin.classes)
         model.save_pretrained(folder)

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from common import manifest
-from hf import causal_train, lora_sample
+from hf import causal_model, causal_train, lora_sample
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +80,24 @@ def test_the_same_line_skips_and_another_recipe_is_refused(sample, trained, capf
     assert manifest.read(trained)["ended"] == ended
     assert command(*line(sample), "--rank", "4") == 1
     assert "--rank 16, now --rank 4" in capfd.readouterr().err
+
+
+def test_a_base_in_4_bits(sample, monkeypatch, capfd):
+    """QLoRA; without bitsandbytes it is refused in one line."""
+    asked = [*line(sample), "--name", "quantized", "--precision", "4bit"]
+    with monkeypatch.context() as patched:
+        patched.setattr(causal_model.importlib.util, "find_spec", lambda name: None)
+        assert command(*asked) == 1
+    assert "--precision 4bit: bitsandbytes is missing" in capfd.readouterr().err
+    pytest.importorskip("bitsandbytes")
+    assert command(*asked, "--merge") == 0
+    run = sample / "runs/causal-lora/quantized/seed1"
+    results = json.loads((run / "results.json").read_text())
+    assert results["base_bits"] == 4
+    assert results["perplexity"]["after"] < 0.95 * results["perplexity"]["before"]
+    assert manifest.read(run)["precision"] == "bf16"
+    base = AutoModelForCausalLM.from_pretrained(sample / "bloom")
+    assert results["parameters"] == 2 * 16 * (64 + 3 * 64) + sum(p.numel() for p in base.parameters())
 
 
 @pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, "interrupted"), (RuntimeError, "failed")])

@@ -124,6 +124,24 @@ def test_without_the_data_sample_sentences_prove_it(house, tmp_path):
     assert proof.texts > 100
 
 
+def test_how_text_was_read_is_told_where_no_data_say_it(masked_lm, tmp_path, capsys, caplog):
+    model = str(masked_lm[0].parent / "spm.model")
+    line = ["convert", str(masked_lm[1]), "--sentencepiece-model", model]
+    assert main([*line, str(tmp_path / "plain")]) == 0
+    assert "no preprocess.json says how its text was read" in caplog.text
+    caplog.clear()
+    assert main([*line, str(tmp_path / "told"), "--normalize-apostrophes"]) == 0
+    assert not caplog.text
+    settings = [
+        json.loads((tmp_path / name / "tokenizer_config.json").read_text()) for name in ("plain", "told")
+    ]
+    assert [one["normalize_apostrophes"] for one in settings] == [False, True]
+    capsys.readouterr()
+    line += [str(tmp_path / "other"), "--data", str(masked_lm[0]), "--normalize-apostrophes"]
+    assert main(line) == 1
+    assert "says that the text was read as it stands" in capsys.readouterr().err
+
+
 def test_a_network_that_differs_is_not_written(house, tmp_path, monkeypatch):
     def wrong(source, classes):
         model = right(source, classes)
