@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -16,6 +17,7 @@ from .cli_settings import add_common, show
 from .load import read_runs
 from .long_table import GROUP
 from .metrics import IN_PERCENT, lower_is_better
+from .perplexity import METRIC, find_perplexities
 from .pretraining import find_tokens, read_tokens
 from .runs import Run
 from .settings import choose_settings, find_settings, split_arm
@@ -54,7 +56,11 @@ def _pretraining(options: argparse.Namespace) -> None:
     _warn_of_recipes(runs, tokens)
     values = _scores(runs, options)
     size = options.test_size or (find_size(runs) if options.metric in IN_PERCENT else None)
-    counts = pd.DataFrame([(*group, number) for group, number in tokens.items()], columns=[*GROUP, "tokens"])
+    perplexities = find_perplexities(run for run in runs if tokens.get((run.arm, run.init)))
+    counts = pd.DataFrame(
+        [(*group, number, perplexities.get(group, math.nan)) for group, number in tokens.items()],
+        columns=[*GROUP, "tokens", "perplexity"],
+    )
     data = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size).merge(
         counts, on=GROUP
     )
@@ -68,10 +74,12 @@ def _pretraining(options: argparse.Namespace) -> None:
     tables = [pretraining_table(data, options.metric, note, ddof=options.ddof, test_size=size)]
     figures = []
     if options.output_dir:
-        from .figure_pretraining import draw_pretraining
+        from .figure_pretraining import draw_perplexity, draw_pretraining
 
         figure = draw_pretraining(values, data, options.metric, chance=options.chance)
         figures.append((f"{options.metric}_by_tokens", figure))
+        if data["perplexity"].notna().any():
+            figures.append((f"{METRIC}_by_tokens", draw_perplexity(data)))
     show(tables, figures, options)
 
 

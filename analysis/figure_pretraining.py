@@ -13,6 +13,7 @@ from .long_table import GROUP
 from .metrics import label
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INCHES = (6.4, 4.4)
@@ -30,7 +31,6 @@ def draw_pretraining(
     over seeds, or of the examples for a single run.
     """
     from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter
 
     figure = Figure(figsize=INCHES, layout="constrained")
     panel = figure.subplots()
@@ -51,14 +51,48 @@ def draw_pretraining(
     draw_lines(panel, flat, metric)
     if chance is not None:
         panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=f"chance ({chance:g})")
-    panel.set_xscale("log")
-    low, high = trained["tokens"].min(), trained["tokens"].max()
-    margin = 1.5 if high >= DECADE * low else DECADE**0.5  # a decade at least has a tick
-    panel.set_xlim(low / margin, high * margin)
-    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-    panel.set_xlabel("tokens of pre-training")
+    _tokens_axis(panel, trained["tokens"])
     panel.set_ylabel(literal(f"{label(metric)} on test"))
     finish(panel)
     title = f"mean over seeds, bar and band: {PERCENT} (t; a single run: its examples), dots: seeds"
     legend_below(figure, title, characters=72)
     return figure
+
+
+def draw_perplexity(spread: pd.DataFrame) -> Figure:
+    """Perplexity of the text held out of pre-training against its tokens, both on logarithmic axes.
+
+    `spread` has the columns arm, init, tokens and perplexity; a line for each arm. What is not known is left
+    out.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+
+    known = spread[(spread["tokens"] > 0) & spread["perplexity"].notna()]
+    figure = Figure(figsize=INCHES, layout="constrained")
+    panel = figure.subplots()
+    style_of = styles(dict.fromkeys(known["arm"]))
+    for arm, line in known.sort_values("tokens").groupby("arm", sort=False):
+        panel.plot(
+            line["tokens"], line["perplexity"], label=wrap(arm), linewidth=2, markersize=6, **style_of[arm]
+        )
+    _tokens_axis(panel, known["tokens"])
+    panel.set_yscale("log")
+    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    panel.yaxis.set_major_formatter(ScalarFormatter())
+    panel.yaxis.set_minor_formatter(NullFormatter())
+    panel.set_ylabel("perplexity of held-out text")
+    finish(panel)
+    legend_below(figure, "of masked pieces or of each next one: two kinds, not to be compared")
+    return figure
+
+
+def _tokens_axis(panel: Axes, tokens: pd.Series) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    panel.set_xscale("log")
+    low, high = tokens.min(), tokens.max()
+    margin = 1.5 if high >= DECADE * low else DECADE**0.5  # a decade at least has a tick
+    panel.set_xlim(low / margin, high * margin)
+    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    panel.set_xlabel("tokens of pre-training")

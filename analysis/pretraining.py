@@ -7,6 +7,7 @@ import io
 import logging
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from .settings import values_in
 logger = logging.getLogger(__name__)
 
 PRETRAIN_ARM = "pretrain"
+KEPT = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+"""fairseq's name of a checkpoint in the middle of a training (--keep-interval-updates): epoch and update."""
 COLUMNS = ("init", "tokens")
 FACTORS = ("max-update", "batch-size", "tokens-per-sample")
 REMEDY = "give --tokens FILE, a CSV file with the columns init and tokens"
@@ -61,19 +64,29 @@ def find_tokens(runs: Iterable[Run], known: Mapping[str, int] | None = None) -> 
     return found
 
 
-def pretrained_tokens(content: manifest.Manifest) -> int | None:
-    """Tokens of a finished masked-LM run, from its flags: updates times the tokens of a full batch.
+def kept_update(checkpoint: Path) -> int | None:
+    """After which update a checkpoint was kept, as its name says it; None for any other name."""
+    matched = KEPT.fullmatch(checkpoint.name)
+    return None if matched is None else int(matched[1])
 
-    With the tokens of the checkpoint that it started from, where that was pre-trained itself. None where the
-    manifest is of no such run, or its flags do not say: `--max-update`, `--batch-size`,
-    `--tokens-per-sample`, no other limit.
+
+def pretrained_tokens(content: manifest.Manifest, updates: int | None = None) -> int | None:
+    """Tokens of a pre-training, from its flags: updates times the tokens of a full batch.
+
+    After `updates` updates, or at the end of a finished run. With the tokens of the checkpoint that it
+    started from, where that was pre-trained itself. None where the manifest is of no such run, or its flags
+    do not say: `--batch-size`, `--tokens-per-sample`, and for the end `--max-update` and no other limit.
     """
-    if content["arm"] != PRETRAIN_ARM or content["status"] != "finished":
+    if content["arm"] != PRETRAIN_ARM:
         return None
     values = values_in(content.get("recipe_flags") or (), (*FACTORS, "update-freq", "max-epoch"))
+    if updates is not None:
+        values = values | {"max-update": str(updates)}
+    elif content["status"] != "finished" or "max-epoch" in values:
+        return None
     factors = [_whole(values.get(flag, "")) for flag in FACTORS]
     often = _whole(values.get("update-freq", "1"))
-    if None in factors or often is None or "max-epoch" in values:
+    if None in factors or often is None:
         return None
     before = 0
     if start := content.get("checkpoint"):
@@ -118,7 +131,7 @@ def _tokens_of(checkpoint: Mapping[str, Any]) -> tuple[int | None, str]:
         return None, f"no {manifest.NAME} beside {path}"
     if sha256(path) != checkpoint["sha256"]:
         return None, f"{path} is not the file that it started from"
-    tokens = pretrained_tokens(content)
+    tokens = pretrained_tokens(content, kept_update(path))
     return tokens, f"{path.parent / manifest.NAME} does not tell"
 
 

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 HEADER = struct.Struct("<9sQBQ")
 """Of a .idx file: magic, version, code of the ids' type, number of sentences."""
+MULTIPLE = 8
+"""fairseq's --required-batch-size-multiple."""
 ID_TYPES = {8: np.dtype("<u2"), 9: np.dtype("<u4"), 4: np.dtype("<i4"), 5: np.dtype("<i8")}
 
 
@@ -32,15 +34,27 @@ def read_sentences(prefix: Path, *, first: int, longest: int) -> list[NDArray[np
     return [np.concatenate([[first], sentence])[:longest] for sentence in sentences]
 
 
-def fairseq_batches(sentences: int, *, batch_size: int, seed: int, updates: int) -> list[list[int]]:
+def fairseq_batches(
+    sentences: int,
+    *,
+    batch_size: int,
+    seed: int,
+    updates: int,
+    sizes: NDArray[np.integer] | None = None,
+) -> list[list[int]]:
     """Sentences of each of the first updates of a task that shuffles them, such as sentence_prediction.
 
     fairseq permutes the sentences (`SentencePredictionTask.load_dataset`), cuts batches and permutes
-    these with the seed plus the epoch (`EpochBatchIterator._get_iterator_for_epoch`).
+    these with the seed plus the epoch (`EpochBatchIterator._get_iterator_for_epoch`). With `sizes`, as the
+    task language_modeling does it: the shortest first, those of one size permuted
+    (`MonolingualDataset.ordered_indices`, with the seed plus 1). A last batch that is no multiple of 8 is
+    left out (`batch_by_size`).
     """
+    permuted = np.random.RandomState(seed if sizes is None else seed + 1).permutation(sentences)
     # SortDataset sorts by the permutation's values.
-    order = np.argsort(np.random.RandomState(seed).permutation(sentences)).tolist()
+    order = np.lexsort([permuted] if sizes is None else [permuted, sizes]).tolist()
     batches = [order[start : start + batch_size] for start in range(0, sentences, batch_size)]
+    batches = [batch for batch in batches if len(batch) == batch_size or len(batch) % MULTIPLE == 0]
     epochs: list[list[int]] = []
     while len(epochs) < updates:
         shuffled = list(batches)

@@ -71,6 +71,11 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     add_checkpoint_files(parser)
     parser.add_argument("--data", metavar="DATA", help="binarized folder of the run")
     parser.add_argument("--sentencepiece-model", metavar="MODEL", help="that the data were made with")
+    parser.add_argument(
+        "--normalize-apostrophes",
+        action="store_true",
+        help="read every apostrophe as ' (default: as the data)",
+    )
     group = parser.add_argument_group("computation")
     group.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute (%(default)s)"
@@ -96,6 +101,7 @@ def run(args: argparse.Namespace) -> None:
         data=args.data,
         dictionary=args.dict,
         sentencepiece_model=args.sentencepiece_model,
+        normalize_apostrophes=args.normalize_apostrophes,
         device=args.device,
         precision=args.precision,
     )

@@ -82,16 +82,20 @@ class LanguageModel:
         data: Place = None,
         dictionary: Place = None,
         sentencepiece_model: Place = None,
+        normalize_apostrophes: bool = False,
         device: str = "auto",
         precision: str | None = None,
     ) -> LanguageModel:
         """The language model of a run folder of pretrain.sh, or of a checkpoint file.
 
         Its dictionary lies beside it or in its data folder, whose `preprocess.json` names the SentencePiece
-        model, unless they are given. Raises `UserError` for whatever is missing or does not belong to it.
+        model and how apostrophes are read, unless they are given.
+
+        Raises `UserError` for whatever is missing or does not belong to it.
         """
         run = find_run(path)
         state = load_checkpoint(run.checkpoint)
+        check_kind(run.checkpoint, state)
         folder = data_folder(run, None, data or (None if run.manifest else recorded_data(state)))
         dictionary_path = find_dictionary(run, folder.path, dictionary)
         symbols = without_mask(load_dictionary(dictionary_path))
@@ -99,7 +103,7 @@ class LanguageModel:
         if precision is not None:
             model.args.precision = precision
         pieces = sentencepiece_model_of(folder, sentencepiece_model)
-        apostrophes = folder.normalize_apostrophes
+        apostrophes = folder.normalize_apostrophes or normalize_apostrophes
         return cls(
             model,
             symbols,
@@ -226,20 +230,30 @@ def find_dictionary(run: Run, data: Path, given: Place = None) -> Path:
     return path
 
 
-def build(path: Path, state: dict[str, Any], dictionary: Dictionary) -> CausalRobertaSmall:
-    """The model of a checkpoint's content; raises `UserError` where it is none or its weights do not fit."""
-    arguments = (state.get("cfg") or {}).get("model") or state.get("args") or {}
-    arguments = argparse.Namespace(**(vars(arguments) if hasattr(arguments, "__dict__") else arguments))
-    architecture = getattr(arguments, "arch", None) or getattr(arguments, "_name", None)
+def check_kind(path: Path, state: dict[str, Any]) -> type[CausalRobertaSmall]:
+    """The class of a checkpoint's model; raises `UserError` where that is no left-to-right language model."""
+    architecture = getattr(arguments_of(state), "arch", None) or getattr(arguments_of(state), "_name", None)
     kind = ARCH_MODEL_REGISTRY.get(architecture)
     if kind is None or not issubclass(kind, CausalRobertaSmall):
         raise UserError(f"{path}: a model of architecture '{architecture}'; only left-to-right ones complete")
+    if not any(key.startswith("encoder.lm_head.") for key in state["model"]):
+        raise UserError(f"{path}: a classifier, which has no language-model head; give what it started from")
+    return kind
+
+
+def arguments_of(state: dict[str, Any]) -> argparse.Namespace:
+    """The model's, as fairseq builds it from them."""
+    found = (state.get("cfg") or {}).get("model") or state.get("args") or {}
+    return argparse.Namespace(**(vars(found) if hasattr(found, "__dict__") else found))
+
+
+def build(path: Path, state: dict[str, Any], dictionary: Dictionary) -> CausalRobertaSmall:
+    """The model of a checkpoint's content; raises `UserError` where it is none or its weights do not fit."""
+    kind, arguments = check_kind(path, state), arguments_of(state)
     with torch.random.fork_rng(devices=[]):
         model = kind.build_model(arguments, argparse.Namespace(source_dictionary=dictionary))
     wanted = {key: tuple(value.shape) for key, value in model.state_dict().items()}
     found = {key: tuple(value.shape) for key, value in state["model"].items()}
-    if not any(key.startswith("encoder.lm_head.") for key in found):
-        raise UserError(f"{path}: a classifier, which has no language-model head; give what it started from")
     if wanted != found:
         key = min(key for key in wanted | found if wanted.get(key) != found.get(key))
         raise UserError(

@@ -12,6 +12,8 @@ from common import manifest
 from common.errors import UserError
 
 BEST = "checkpoint_best.pt"
+WEIGHTS = ("model.pt", "model.safetensors")
+"""Of a folder with a model to pass on and nothing of its training."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ def find_run(path: str | os.PathLike[str]) -> Run:
 
 
 def find_runs(paths: Iterable[str | os.PathLike[str]], file: str = BEST) -> list[Run]:
-    """The checkpoints behind the paths: of a folder, the best of each finished run in or below it.
+    """The checkpoints behind the paths: of a folder, the best of each finished run in or below it, or the
+    weights that are passed on there (`WEIGHTS`).
 
     `file` is what a run must have to count: a prediction file, where the checkpoint is not asked for. Runs
     that are not finished are left out, which is said on standard error. Raises `UserError` for a path without
@@ -79,6 +82,8 @@ def _find(path: Path, name: str) -> list[Run]:
         return [Run(path, manifest.read(path.parent))]
     if (path / name).is_file():
         return [Run(path / BEST, manifest.read(path))]
+    if name == BEST and (weights := next((path / one for one in WEIGHTS if (path / one).is_file()), None)):
+        return [Run(weights, manifest.read(path))]
     candidates = [
         Run(file.with_name(BEST), manifest.read(file.parent))
         for file in sorted(path.rglob(name), key=_by_seed)

@@ -5,6 +5,7 @@ Shapes: B sentences, V types.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -28,9 +29,9 @@ class Sampling:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0:
+        if not 0 < self.temperature < math.inf:
             raise UserError(
-                f"--temperature {self.temperature:g}: give more than 0; greedy is without --sample"
+                f"--temperature {self.temperature:g}: give a number above 0; greedy is without --sample"
             )
         if not 0 < self.top_p <= 1:
             raise UserError(f"--top-p {self.top_p:g}: give more than 0 and at most 1")

@@ -26,6 +26,8 @@ from fairseq.models import register_model, register_model_architecture
 from fairseq.models.roberta.model import RobertaEncoder, RobertaModel
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from fairseq.tasks import FairseqTask
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import Tensor, nn
 
 from common.errors import UserError
@@ -55,6 +57,13 @@ class CausalRobertaSmall(RobertaSmall):
             raise UserError(
                 f"--encoder {args.encoder_kind}: left-to-right models have the packed encoder alone"
             )
+        if isinstance(task, MaskedLMTask):
+            raise UserError(
+                "--task masked_lm: a left-to-right model has no <mask>; take --task language_modeling, or "
+                "--arch roberta_small"
+            )
+        if isinstance(task, LanguageModelingTask) and task.args.add_bos_token:
+            raise UserError("--add-bos-token: texts begin with </s> here; leave the flag out")
         return cls(args, cls.build_encoder(args, without_mask(task.source_dictionary)))
 
     @staticmethod

@@ -39,7 +39,9 @@ LARGEST = torch.finfo(torch.float16).max
 
 
 def write(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Copy the weights and the configuration of a fairseq checkpoint.
+    """Copy the weights and the configuration of a fairseq checkpoint, and the dict.txt beside it, if any.
+
+    By that it is told later whether data fit. A dict.txt that lies beside `target` stays.
 
     Raises `UserError` for what `load_checkpoint` refuses, and for weights beyond 16 bits.
     """
@@ -60,6 +62,9 @@ def write(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Non
     metadata = {"format": "pt", "kind": FORMAT, "configuration": configuration}
     metadata["sha256"] = _digest(configuration, weights)
     atomic_write(target, save(weights, metadata))
+    dictionary, copied = Path(source).with_name("dict.txt"), Path(target).with_name("dict.txt")
+    if dictionary.is_file() and not copied.exists():
+        atomic_write(copied, dictionary.read_bytes())
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:

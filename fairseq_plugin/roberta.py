@@ -17,6 +17,7 @@ from fairseq.models.roberta.model import RobertaEncoder, RobertaModel, base_arch
 from fairseq.models.transformer import TransformerEncoder
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from fairseq.tasks import FairseqTask
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor, nn
 
 from common.errors import UserError
@@ -65,6 +66,11 @@ class RobertaSmall(RobertaModel):
         """Build from fairseq's arguments; raises `UserError` where flags contradict each other."""
         roberta_small_architecture(args)
         check_sizes(args)
+        if isinstance(task, LanguageModelingTask):
+            raise UserError(
+                "--task language_modeling: --arch roberta_small sees what it is to predict; take "
+                "--arch causal_roberta_small, or --task masked_lm"
+            )
         return cls(args, RobertaSmallEncoder(args, task.source_dictionary))
 
     def forward(

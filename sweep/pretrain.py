@@ -22,6 +22,8 @@ from .settings import PretrainSettings
 
 WARMUP_FRACTION = 0.06
 """Of the updates, as RoBERTa is fine-tuned (Liu et al. 2019, appendix C)."""
+DECAYS, WARMS_UP = ("polynomial_decay",), ("polynomial_decay", "fixed", "inverse_sqrt", "cosine")
+"""Schedules of fairseq with --total-num-update, and with --warmup-updates."""
 COUNTED = ("--total-num-update", "--warmup-updates", "--end-learning-rate", "--power", "--force-anneal")
 """Flags of a schedule in updates."""
 
@@ -106,12 +108,13 @@ def for_tokens(recipe: Recipe, tokens: int) -> Recipe:
     per_update = tokens_per_update(recipe)
     updates = math.ceil(tokens / per_update)
     words = ["--max-update", str(updates)]
-    if recipe.value("--total-num-update") is None:
+    schedule = recipe.value("--lr-scheduler")
+    if recipe.value("--total-num-update") is None and schedule in (None, *DECAYS):
         words += ["--total-num-update", str(updates)]
     warmup = recipe.number("--warmup-updates")
-    if warmup is None:
+    if warmup is None and schedule in (None, *WARMS_UP):
         words += ["--warmup-updates", str(math.ceil(WARMUP_FRACTION * updates))]
-    elif warmup >= updates:
+    elif warmup is not None and warmup >= updates:
         raise UserError(
             f"--tokens {tokens} makes {updates} updates, no more than --warmup-updates {warmup}; "
             f"raise --tokens or lower --warmup-updates"

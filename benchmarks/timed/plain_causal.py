@@ -53,9 +53,9 @@ class PlainCausal(nn.Module):
 
 
 def language_model_loss(model: PlainCausal, tokens_BL: Tensor) -> Tensor:
-    """Mean cross-entropy of each token after the first, given those before it."""
+    """Mean cross-entropy of each token after the first, given those before it; of pads none."""
     scores_BLV = model.head(model.features(tokens_BL[:, :-1]))
-    return F.cross_entropy(scores_BLV.flatten(0, 1), tokens_BL[:, 1:].flatten())
+    return F.cross_entropy(scores_BLV.flatten(0, 1), tokens_BL[:, 1:].flatten(), ignore_index=PAD)
 
 
 def classifier_loss(model: PlainCausal, tokens_BL: Tensor, labels_B: Tensor) -> Tensor:
@@ -66,9 +66,13 @@ def classifier_loss(model: PlainCausal, tokens_BL: Tensor, labels_B: Tensor) -> 
 
 
 def read_blocks(data: Path, size: int) -> list[np.ndarray]:
-    """Blocks of `size` + 1 tokens across sentences, the last of each being the first of the next."""
-    tokens = np.concatenate(read_sentences(data / "train", first=EOS, longest=1 << 30))
-    return [tokens[start : start + size + 1] for start in range(0, len(tokens) - size, size)]
+    """Blocks of `size` + 1 tokens across sentences, the last of each being the first of the next.
+
+    `</s>` stands before the first sentence and at the end of each; the last block may be shorter.
+    """
+    sentences = read_sentences(data / "train", first=EOS, longest=1 << 30)
+    tokens = np.concatenate([[EOS], *(ids_L[1:] for ids_L in sentences)])
+    return [tokens[start : start + size + 1] for start in range(0, len(tokens) - 1, size)]
 
 
 def main() -> None:
@@ -98,7 +102,14 @@ def main() -> None:
     model = PlainCausal(args, args.vocabulary if args.blocks else args.classes).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     clock = Clock()
-    for batch in fairseq_batches(len(rows), batch_size=args.batch_size, seed=SEED, updates=args.updates):
+    batches = fairseq_batches(
+        len(rows),
+        batch_size=args.batch_size,
+        seed=SEED,
+        updates=args.updates,
+        sizes=np.array([len(row) for row in rows]) if args.blocks else None,
+    )
+    for batch in batches:
         sentences = [torch.from_numpy(rows[i]) for i in batch]
         clock.start(sum(len(sentence) - args.blocks for sentence in sentences))
         tokens_BL = nn.utils.rnn.pad_sequence(sentences, batch_first=True, padding_value=PAD).to(device)

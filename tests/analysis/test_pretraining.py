@@ -2,13 +2,14 @@ import hashlib
 import json
 import logging
 
+import pandas as pd
 import pytest
-from run_trees import write_manifest, write_run
+from run_trees import write_events, write_manifest, write_run
 from scipy.stats import t
 
 from analysis.__main__ import main
 from analysis.best import best_checkpoints
-from analysis.figure_pretraining import draw_pretraining
+from analysis.figure_pretraining import draw_perplexity, draw_pretraining
 from analysis.load import load_runs
 from analysis.pretraining import find_tokens, pretrained_tokens, read_tokens
 from analysis.runs import find_runs
@@ -73,6 +74,46 @@ def test_a_pretraining_that_goes_on_from_another_adds_its_tokens(tmp_path):
     write_run(tmp_path / "runs", "third", 1, [1.0], [1.0], checkpoint=third)
     tokens = find_tokens(find_runs(tmp_path / "runs"))
     assert tokens == {("fairseq", "second"): 150 * 8192, ("fairseq", "third"): 10 * 8192}
+
+
+def test_a_kept_checkpoint_has_the_tokens_and_the_perplexity_of_its_update(tmp_path, capsys):
+    folder = tmp_path / "general"
+    pretrain(folder, 1000, status="interrupted")
+    rows = [(250, "ppl", 400.0), (500, "ppl", 150.0), (750, "ppl", 160.0)]
+    write_events(folder / "tensorboard/valid", rows)
+    for name in ("checkpoint_1_250.pt", "checkpoint_2_750.pt"):
+        start = checkpoint(folder / name)
+        write_run(tmp_path / "runs", f"at-{name[13:16]}", 1, [70.0], [70.0], checkpoint=start)
+    assert find_tokens(find_runs(tmp_path / "runs")) == {
+        ("fairseq", "at-250"): 250 * 8192,
+        ("fairseq", "at-750"): 750 * 8192,
+    }
+    pretrain(folder, 1000)
+    write_run(tmp_path / "runs", "end", 1, [71.0], [71.0], checkpoint=checkpoint(folder / "model.pt"))
+    bare = pretrain(tmp_path / "bare", 3000)
+    write_run(tmp_path / "runs", "bare", 1, [72.0], [72.0], checkpoint=bare)
+    words = ["pretraining", str(tmp_path / "runs"), "--output-dir", str(tmp_path / "out")]
+    assert main([*words, "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["pretraining"]["rows"]
+    found = [(row["init"], row["tokens"], row["perplexity"]) for row in rows]
+    assert found == [
+        ("at-250", 250 * 8192, 400.0),
+        ("at-750", 750 * 8192, 160.0),
+        ("end", 1000 * 8192, 150.0),  # the lowest: its update chose the checkpoint
+        ("bare", 3000 * 8192, None),
+    ]
+    assert (tmp_path / "out/ppl_by_tokens.png").is_file()
+    text = (tmp_path / "out/pretraining.md").read_text()
+    assert " 400 |" in text
+    assert "both sides" in text
+
+
+def test_perplexity_is_drawn_against_tokens():
+    rows = [("a", "x", 100, 50.0), ("a", "y", 1000, 20.0), ("b", "x", 100, 70.0), ("a", "z", 10, None)]
+    (panel,) = draw_perplexity(pd.DataFrame(rows, columns=["arm", "init", "tokens", "perplexity"])).axes
+    assert (panel.get_xscale(), panel.get_yscale()) == ("log", "log")
+    lines = {line.get_label(): line.get_xydata().tolist() for line in panel.lines}
+    assert lines == {"a": [[100, 50.0], [1000, 20.0]], "b": [[100, 70.0]]}
 
 
 def test_what_pretrain_sh_records_is_understood():

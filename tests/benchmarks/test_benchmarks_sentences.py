@@ -1,11 +1,14 @@
+import shlex
 from itertools import chain, pairwise
 
 import numpy as np
 import pytest
+from data_folders import write_dictionary, write_split
 from fairseq.data import data_utils
-from training import INPUT, STEPS, STOCK, build_trainer
+from training import INPUT, SIZES, STEPS, STOCK, build_trainer
 
 from benchmarks.sentences import by_length, fairseq_batches, read_sentences, read_sizes
+from benchmarks.timed.plain_causal import read_blocks
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +27,29 @@ def test_batches_are_those_of_stock_fairseq(settings, stock_batches):
     sentences = read_sentences(settings.data / "input0" / "train", first=0, longest=32)
     batches = fairseq_batches(len(sentences), batch_size=8, seed=1, updates=len(stock_batches))
     assert [[sentences[index].tolist() for index in batch] for batch in batches] == stock_batches
+
+
+def test_blocks_are_those_of_fairseqs_language_modeling(tmp_path):
+    rows = [[4 + (i * 7 + 3 * j) % 30 for j in range(3 + i % 6)] for i in range(70)]
+    for split in ("train", "valid"):
+        write_split(tmp_path, split, rows)
+    write_dictionary(tmp_path / "dict.txt", [f"piece{i}" for i in range(40)])
+    words = shlex.split(
+        "--task language_modeling --criterion fast_lm --arch causal_lm_small --precision fp32"
+    )
+    words += shlex.split("--tokens-per-sample 16 --max-positions 16 --optimizer adam")
+    _, trainer = build_trainer([tmp_path, *words, *SIZES, *STEPS])
+    wanted = []
+    for epoch in (1, 2):
+        iterator = trainer.get_train_iterator(epoch=epoch, load_dataset=epoch == 1)
+        for sample in iterator.next_epoch_itr(shuffle=True):
+            pairs = zip(sample["net_input"]["src_tokens"], sample["target"], strict=True)
+            wanted.append([[*ids[ids != 1].tolist(), gold[gold != 1][-1].item()] for ids, gold in pairs])
+    blocks = read_blocks(tmp_path, 16)
+    sizes = np.array([len(block) for block in blocks])
+    assert len(set(sizes)) == 2  # the last one is shorter
+    batches = fairseq_batches(len(blocks), batch_size=8, seed=1, updates=len(wanted), sizes=sizes)
+    assert [[blocks[index].tolist() for index in batch] for batch in batches] == wanted
 
 
 def test_sizes_and_ids_are_those_of_fairseq(settings):

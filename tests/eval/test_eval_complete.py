@@ -18,6 +18,7 @@ from common.files import sha256
 from eval.__main__ import main
 from eval.language_model import LanguageModel
 from eval.sampling import Sampling, best, draw
+from fairseq_plugin import half_weights
 from preprocess.binarize import Split, binarize
 
 PROMPTS = ["un livre", "", "très long très court c'est", "la", "漢字 Ω"]
@@ -159,7 +160,8 @@ def test_from_the_command_line(folder, model, capsys, tmp_path):
     ("flags", "said"),
     [
         (["--top-k", "3"], "--top-k: of drawing at random; add --sample"),
-        (["--sample", "--temperature", "0"], "--temperature 0: give more than 0"),
+        (["--sample", "--temperature", "0"], "--temperature 0: give a number above 0"),
+        (["--sample", "--temperature", "inf"], "--temperature inf: give a number above 0"),
         (["--sample", "--top-p", "1.5"], "--top-p 1.5"),
         (["--sample", "--top-k", "0"], "--top-k 0"),
         (["--sample", "--seed", "-1"], "--seed -1"),
@@ -184,7 +186,18 @@ def test_what_is_no_language_model_is_refused(folder, tmp_path, house):
     state["model"] = {key: value for key, value in state["model"].items() if "lm_head" not in key}
     torch.save(state, tmp_path / "model.pt")
     with pytest.raises(UserError, match="a classifier, which has no language-model head"):
-        LanguageModel.from_run(tmp_path / "model.pt", dictionary=folder / "dict.txt")
+        LanguageModel.from_run(tmp_path / "model.pt")
+
+
+def test_a_folder_with_weights_alone_names_its_files(folder, model, tmp_path):
+    half_weights.write(folder / "model.pt", tmp_path / "model.safetensors")
+    files = {"sentencepiece_model": folder / "spm.model"}
+    found = LanguageModel.from_run(tmp_path, **files)
+    wanted = [one.prompt for one in model.complete(PROMPTS, length=4)]
+    assert [one.prompt for one in found.complete(PROMPTS, length=4)] == wanted
+    curly, straight = found.encode("c’est"), found.encode("c'est")
+    told = LanguageModel.from_run(tmp_path, **files, normalize_apostrophes=True)
+    assert told.encode("c’est") == told.encode("c'est") == straight != curly
 
 
 def test_a_run_of_the_sweep_names_its_files(folder, model, tmp_path):

@@ -108,6 +108,21 @@ def test_model_flops_are_those_that_torch_counts(text, arch):
     assert FastLmCriterion(task)(model.eval(), sample)[2]["flops"] == 0
 
 
+@pytest.mark.parametrize(
+    ("task", "arch", "flags", "said"),
+    [
+        ("language_modeling", "roberta_small", [], "sees what it is to predict; take --arch causal_roberta"),
+        ("masked_lm", "causal_lm_small", [], "has no <mask>; take --task language_modeling"),
+        ("masked_lm", "causal_roberta_small", [], "has no <mask>; take --task language_modeling"),
+        ("language_modeling", "causal_lm_small", ["--add-bos-token"], "--add-bos-token: texts begin with"),
+    ],
+)
+def test_a_task_that_does_not_suit_the_model_is_refused(text, task, arch, flags, said):
+    words = ["--task", task, "--criterion", "fast_lm", "--arch", arch, "--tokens-per-sample", "16", *flags]
+    with pytest.raises(UserError, match=said):
+        build_trainer([text, *words, *STEPS, *SIZES, *FAST])
+
+
 def test_criterion_wants_a_left_to_right_model(text):
     _, trainer = trainer_of(text, "causal_lm_small")
     masked = ["--task", "masked_lm", "--criterion", "fast_lm", "--arch", "roberta_small"]

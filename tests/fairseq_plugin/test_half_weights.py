@@ -43,6 +43,16 @@ def same(found, wanted):
     return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
+def test_the_dictionary_goes_with_them_and_none_is_replaced(saved, tmp_path):
+    data, path, _ = saved
+    half_weights.write(path, tmp_path / "new/model.safetensors")
+    text = (data / "input0/dict.txt").read_text()
+    assert (tmp_path / "new/dict.txt").read_text() == text
+    (tmp_path / "new/dict.txt").write_text("another 1\n")
+    half_weights.write(path, tmp_path / "new/model.safetensors")
+    assert (tmp_path / "new/dict.txt").read_text() == "another 1\n"
+
+
 def test_weights_are_rounded_and_the_configuration_is_kept(saved):
     _, path, half = saved
     with safe_open(half, framework="pt") as stored:

@@ -32,6 +32,20 @@ def test_warm_up_and_schedule_of_the_recipe_are_kept():
 
 
 @pytest.mark.parametrize(
+    ("schedule", "flags"),
+    [
+        ("polynomial_decay", ["--max-update", "--total-num-update", "--warmup-updates"]),
+        ("fixed", ["--max-update", "--warmup-updates"]),
+        ("triangular", ["--max-update"]),
+    ],
+)
+def test_a_schedule_gets_the_flags_that_it_has(schedule, flags):
+    words = (*WORDS, "--lr-scheduler", schedule)
+    recipe = pretrain.with_budget(Recipe("r", words), 5_000_000)
+    assert list(recipe.words[len(words) :: 2]) == flags
+
+
+@pytest.mark.parametrize(
     ("words", "tokens", "said"),
     [
         (WORDS, None, "give the length of the training once"),
