@@ -44,7 +44,7 @@ sweep: $(VENV)/installed  ## the whole experiment on the embedded sample: six ru
 	sweep/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
 
 test: $(VENV)/installed  ## all tests that need neither a GPU nor a cluster
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not torture" $(PARALLEL)
+	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not torture" $(PARALLEL)
 
 test-cuda: $(VENV)/installed  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m cuda

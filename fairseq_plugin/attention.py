@@ -6,6 +6,7 @@ H heads, D size of a head, C = H * D.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .dropout import dropout, keep_mask
+
+KERNEL_MULTIPLE = 8
+"""Of the sizes of heads that variable-length kernels take (torch/nested/_internal/sdpa.py)."""
 
 
 def attend(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) -> Tensor:
@@ -28,26 +32,48 @@ def attend(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) -> Tens
     Returns:
         (T, C), of the dtype of the input; zero for fillers.
     """
-    if qkv_TE.device.type == "cpu":
+    if one_by_one(qkv_TE):
         return _SentenceAttention.apply(qkv_TE, tuple(lengths), heads, p)
     return attend_jagged(qkv_TE, lengths, heads, p)
 
 
+def one_by_one(x: Tensor) -> bool:
+    """Whether sentences are gone through one after the other: on a CPU, where starting an operation is cheap
+    and small ones stay in the cache. On a GPU each start costs more than a sentence."""
+    return x.device.type == "cpu"
+
+
 def attend_jagged(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) -> Tensor:
-    """As `attend`, by torch's attention on jagged tensors: one variable-length kernel on CUDA."""
-    fillers = qkv_TE.size(0) - sum(lengths)
-    ends = torch.tensor([0, *lengths], device=qkv_TE.device).cumsum(0)
+    """As `attend`, by torch's attention on jagged tensors: one variable-length kernel on CUDA.
+
+    Such kernels want heads of a multiple of 8; others are filled up with zeros, which changes no product.
+    """
+    fillers, size = qkv_TE.size(0) - sum(lengths), qkv_TE.size(1) // (3 * heads)
+    if not lengths:
+        return qkv_TE.new_zeros(fillers, heads * size)
+    ends = ends_of(tuple(lengths), qkv_TE.device)
     q, k, v = (
         torch.nested.nested_tensor_from_jagged(
-            x_TC.contiguous().unflatten(1, (heads, -1)),
+            F.pad(x_TC.unflatten(1, (heads, size)), (0, -size % KERNEL_MULTIPLE)).contiguous(),
             ends,
             min_seqlen=min(lengths),
             max_seqlen=max(lengths),
         ).transpose(1, 2)
         for x_TC in qkv_TE[: sum(lengths)].chunk(3, dim=1)
     )
-    out_TC = F.scaled_dot_product_attention(q, k, v, dropout_p=p).transpose(1, 2).values().flatten(1)
+    out_BHlD = F.scaled_dot_product_attention(q, k, v, dropout_p=p, scale=size**-0.5)
+    out_TC = out_BHlD.transpose(1, 2).values()[..., :size].flatten(1)
     return F.pad(out_TC, (0, 0, 0, fillers))
+
+
+@functools.lru_cache(maxsize=1)
+def ends_of(lengths: tuple[int, ...], device: torch.device) -> Tensor:
+    """Where each sentence begins, and the end of the last: int64 (S + 1,).
+
+    Kept for the next layer: copying it to a GPU waits for all that is queued there.
+    """
+    with torch.inference_mode(False):  # an inference tensor could not be kept for a backward pass
+        return torch.tensor([0, *lengths], device=device).cumsum(0)
 
 
 class _SentenceAttention(torch.autograd.Function):
@@ -159,7 +185,9 @@ def attend_from_one(
     for query_HC, constant_H1, x_lC in zip(query_BHC, constant_BH1, sentences, strict=True):
         weights_Hl = torch.softmax(query_HC @ x_lC.t() + constant_H1, dim=-1, dtype=torch.float32)
         weights_Hl = dropout(weights_Hl, p)
-        sums.append(weights_Hl @ x_lC)
+        sums.append(weights_Hl.to(x_lC.dtype) @ x_lC)
         totals.append(weights_Hl.sum(dim=-1, keepdim=True))
-    out_BHD = torch.einsum("bhc,hdc->bhd", torch.stack(sums), v_HDC) + torch.stack(totals) * v_HD
+    out_BHD = (
+        torch.einsum("bhc,hdc->bhd", torch.stack(sums), v_HDC) + torch.stack(totals).to(v_HD.dtype) * v_HD
+    )
     return out_BHD.flatten(1)

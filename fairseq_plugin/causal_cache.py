@@ -33,13 +33,14 @@ class Cache:
         self.places = places
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def add(self, layer: int, k_BHND: Tensor, v_BHND: Tensor, positions_BN: Tensor) -> tuple[Tensor, Tensor]:
-        """Put new tokens to their places; keys and values of the layer, up to the last place taken."""
+    def add(
+        self, layer: int, k_BHND: Tensor, v_BHND: Tensor, positions_BN: Tensor, used: int
+    ) -> tuple[Tensor, Tensor]:
+        """Put new tokens to their places; keys and values of the layer in the `used` places taken so far."""
         if layer not in self._layers:
             batch, heads, _, size = k_BHND.shape
             self._layers[layer] = tuple(k_BHND.new_zeros(batch, heads, self.places, size) for _ in range(2))
         index_BHND = positions_BN[:, None, :, None].expand_as(k_BHND)
-        used = int(positions_BN.max()) + 1
         keys, values = (
             kept.scatter_(2, index_BHND, new)[:, :, :used]
             for kept, new in zip(self._layers[layer], (k_BHND, v_BHND), strict=True)
@@ -72,20 +73,26 @@ def advance(encoder: CausalEncoder, tokens_BN: Tensor, positions_BN: Tensor, cac
     x_BNC = x_BNC + F.embedding(rows_BN, encoder.embed_positions.weight)
     if encoder.layernorm_embedding is not None:
         x_BNC = encoder.layernorm_embedding(x_BNC)
+    used = int(positions_BN.max()) + 1
     for number, layer in enumerate(encoder.layers):
-        gather = partial(attend_cached, layer.self_attn, number, positions_BN, cache)
+        gather = partial(attend_cached, layer.self_attn, number, positions_BN, used, cache)
         x_BNC = encode_layer(layer, x_BNC, gather)
     return encoder.normalised(x_BNC)
 
 
 def attend_cached(
-    attention: MultiheadAttention, layer: int, positions_BN: Tensor, cache: Cache, x_BNC: Tensor
+    attention: MultiheadAttention,
+    layer: int,
+    positions_BN: Tensor,
+    used: int,
+    cache: Cache,
+    x_BNC: Tensor,
 ) -> Tensor:
     """The new tokens attend to all tokens up to their own position: (B, N, C) -> (B, N, C)."""
     qkv_BNE = project(attention, x_BNC)
     q, k, v = qkv_BNE.unflatten(-1, (3, attention.num_heads, -1)).permute(2, 0, 3, 1, 4)
-    keys_BHSD, values_BHSD = cache.add(layer, k, v, positions_BN)
-    places_S = torch.arange(keys_BHSD.size(2), device=x_BNC.device)
+    keys_BHSD, values_BHSD = cache.add(layer, k, v, positions_BN, used)
+    places_S = torch.arange(used, device=x_BNC.device)
     seen_B1NS = (places_S <= positions_BN[:, :, None])[:, None]
     out_BHND = F.scaled_dot_product_attention(q, keys_BHSD, values_BHSD, attn_mask=seen_B1NS)
     return out_BHND.transpose(1, 2).flatten(2)

@@ -68,6 +68,9 @@ class FastMaskedLmCriterion(FairseqCriterion):
         masked_BL = target_BL.ne(self.padding_idx)
         sample_size = int(masked_BL.sum())
         bags_BV = self._bags(model, tokens_BL, masked_BL, target_BL) if self.bag_of_words else None
+        # Asked before the network's work is queued on a GPU, not after.
+        scored = sample_size + (0 if bags_BV is None else len(bags_BV))
+        work = self._flops(model, tokens_BL, scored)
         loss, of_bags = model.masked_lm_loss(tokens_BL, masked_BL, target_BL, bags_BV)
         return loss, sample_size, {
             "loss": (loss - of_bags).detach(),
@@ -75,7 +78,7 @@ class FastMaskedLmCriterion(FairseqCriterion):
             "ntokens": sample["ntokens"],
             "nsentences": sample["nsentences"],
             "sample_size": sample_size,
-            "flops": self._flops(model, tokens_BL, sample_size + (0 if bags_BV is None else len(bags_BV))),
+            "flops": work,
         }  # fmt: skip
 
     def _bags(
@@ -175,7 +178,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         # Handed over, not kept, so that the 65 MB of the embeddings are not copied; hence once only.
         grads, ctx.grads = ctx.grads, None
-        if gradient != 1.0:
+        if gradient.device.type != "cpu" or gradient != 1.0:  # a GPU is not asked, which would wait for it
             grads.scale(gradient)
         return grads.x, grads.give_weight(), grads.bias, None, None, None
 

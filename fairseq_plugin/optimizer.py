@@ -72,7 +72,8 @@ class FairseqFusedAdam(FairseqOptimizer):
         """Forget the gradients; the memory of large ones is left at hand as `parameter.spare_grad`."""
         for parameter in self.params:
             gradient = parameter.grad
-            if gradient is not None and not gradient.is_sparse and gradient.numel() >= LARGE:
+            large = gradient is not None and not gradient.is_sparse and gradient.numel() >= LARGE
+            if large and gradient.device.type == "cpu":  # CUDA's allocator keeps memory by itself
                 parameter.spare_grad = gradient
             parameter.grad = None
 
@@ -150,7 +151,7 @@ class FusedAdam(torch.optim.AdamW):
     def _next_step(self, group: dict[str, Any]) -> int:
         """The number t of the coming update (parameters of a group are updated together)."""
         steps = [self.state[p]["step"] for p in group["params"] if "step" in self.state.get(p, ())]
-        return 1 + int(max(steps, default=0))
+        return 1 + (int(torch.stack(steps).max()) if steps else 0)  # one question to a GPU, not one each
 
 
 def parse_betas(betas: Any) -> tuple[float, float]:

@@ -20,7 +20,8 @@ from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor
 
-from .attention import attend, attend_from_one
+from . import attention as kernels
+from .attention import attend, attend_from_one, ends_of
 from .dropout import dropout
 
 
@@ -65,7 +66,8 @@ class PackedTransformerEncoder(TransformerEncoder):
 
         That of its first token (`first`, as RoBERTa does: `<s>`), of its last one (`last`), or the mean of
         all (`mean`); zeros for a row of pads alone. For a single token the last layer computes nothing else,
-        which of four layers' work leaves little more than three's, with the same result.
+        which of four layers' work leaves little more than three's, with the same result; but not on a GPU,
+        where going through the sentences takes longer than the rest of the layer.
         """
         packing = Packing(src_tokens, self.padding_idx)
         x_TC = self.embed(src_tokens, packing, token_embeddings)
@@ -73,11 +75,11 @@ class PackedTransformerEncoder(TransformerEncoder):
             return x_TC.new_zeros(len(src_tokens), x_TC.size(-1))
         for layer in self.layers[:-1]:
             x_TC = self.encode_all(layer, x_TC, packing)
-        if pooling == "mean":
-            x_TC = self.normalised(self.encode_all(self.layers[-1], x_TC, packing))
-            x_SC = torch.stack([x_lC.mean(0) for x_lC in x_TC[: packing.tokens].split(packing.lengths)])
-        else:
+        if pooling != "mean" and kernels.one_by_one(x_TC):
             x_SC = self.normalised(self.encode_one(self.layers[-1], x_TC, packing, pooling))
+        else:
+            x_TC = self.normalised(self.encode_all(self.layers[-1], x_TC, packing))
+            x_SC = packing.means(x_TC) if pooling == "mean" else packing.tokens_at(pooling, x_TC)
         return packing.among_empty(x_SC)
 
     def normalised(self, x: Tensor) -> Tensor:
@@ -155,7 +157,7 @@ class Packing:
         self.index_T = None
         if fillers or self.tokens < src_tokens.numel():
             index_T = self.real_BL.flatten().nonzero().squeeze(1)
-            self.index_T = F.pad(index_T, (0, fillers), value=int(index_T[0]) if fillers else 0)
+            self.index_T = F.pad(index_T, (0, fillers))
 
     def pack(self, x_BL: Tensor) -> Tensor:
         """(B, L, ...) -> (T, ...)."""
@@ -164,9 +166,15 @@ class Packing:
 
     def tokens_at(self, which: str, x_TC: Tensor) -> Tensor:
         """The `first` or `last` token of each sentence that has one: (T, C) -> (S, C)."""
-        lengths_S = torch.tensor(self.lengths, device=x_TC.device)
-        ends_S = lengths_S.cumsum(0)
-        return x_TC.index_select(0, ends_S - lengths_S if which == "first" else ends_S - 1)
+        ends = ends_of(tuple(self.lengths), x_TC.device)
+        return x_TC.index_select(0, ends[:-1] if which == "first" else ends[1:] - 1)
+
+    def means(self, x_TC: Tensor) -> Tensor:
+        """The mean of the tokens of each sentence that has one: (T, C) -> (S, C)."""
+        if kernels.one_by_one(x_TC):
+            return torch.stack([x_lC.mean(0) for x_lC in x_TC[: self.tokens].split(self.lengths)])
+        ends = ends_of(tuple(self.lengths), x_TC.device)
+        return torch.segment_reduce(x_TC[: self.tokens].float(), "mean", offsets=ends, axis=0).to(x_TC.dtype)
 
     def among_empty(self, x_SC: Tensor) -> Tensor:
         """With zeros for the sentences that have no token: (S, C) -> (B, C)."""

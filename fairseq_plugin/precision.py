@@ -103,15 +103,15 @@ def check_before_training() -> None:
 
     @functools.wraps(original)
     def build(trainer: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
-        check_flags(cfg.common)
+        check_flags(cfg.common, getattr(cfg.optimizer, "_name", None))
         original(trainer, cfg, *args, **kwargs)
 
     build.checks_first = True
     Trainer.__init__ = build
 
 
-def check_flags(common: Any) -> None:
-    """Raise `UserError` for a flag that lacks its device; `common` is fairseq's `CommonConfig`.
+def check_flags(common: Any, optimizer: str | None = None) -> None:
+    """Raise `UserError` for a flag that lacks its device or its optimizer; `common` is a `CommonConfig`.
 
     On the command line `--bf16` means a TPU even where there is a GPU (fairseq/options.py,
     `parse_args_and_arch`), and the optimizer of `--fp16` asks for a CUDA device.
@@ -122,3 +122,9 @@ def check_flags(common: Any) -> None:
         raise UserError(f"--bf16 {place}: fairseq takes it for a TPU's; use --precision bf16")
     if common.fp16 and not on_gpu:
         raise UserError(f"--fp16 {place}: fairseq has it for GPUs alone; use --precision bf16")
+    scaled = {"--fp16": common.fp16, "--amp": getattr(common, "amp", False)}
+    if optimizer == "fused_adam" and (given := [flag for flag, on in scaled.items() if on]):
+        raise UserError(
+            f"{given[0]}: --optimizer fused_adam does not scale losses; use --precision bf16, or "
+            "--optimizer adam"
+        )

@@ -35,7 +35,7 @@ from . import lora_adapters
 from .causal_data import PadPairs, Pair, PairDataset
 from .causal_model import Loading, bits_per_token, generate, load_model, load_tokenizer
 from .lora_adapters import ADAPTER, LoraSettings
-from .run_folder import peak_memory_bytes, write_scalars
+from .run_folder import on_one_device, peak_memory_bytes, write_scalars
 
 logger = logging.getLogger(__name__)
 MERGED, RESULTS = "merged", "results.json"
@@ -188,6 +188,7 @@ def _fit(
         report_to=[],
         remove_unused_columns=False,
     )
+    on_one_device(arguments)
     model.config.use_cache = False
     try:
         trainer = Trainer(

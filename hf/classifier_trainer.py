@@ -29,6 +29,7 @@ from common.predictions import Prediction
 
 from .counts import Counts
 from .recipe import Recipe
+from .run_folder import on_one_device
 from .run_log import INTERVAL, RunLog
 from .sentences import Pad, Sentences
 
@@ -40,7 +41,7 @@ def training_arguments(
     recipe: Recipe, folder: Path, *, sentences: int, seed: int, bf16: bool, cpu: bool
 ) -> TrainingArguments:
     """The recipe as Trainer takes it, for a training set of so many sentences; checkpoints go to `folder`."""
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=recipe.batch_size,
         per_device_eval_batch_size=recipe.valid_batch_size,
@@ -65,6 +66,8 @@ def training_arguments(
         label_names=["labels"],
         remove_unused_columns=False,
     )
+    on_one_device(arguments)
+    return arguments
 
 
 class ClassifierTrainer(Trainer):

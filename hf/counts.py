@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_plugin.criterion import STATISTICS
+from fairseq_plugin.criterion import STATISTICS, cell_counts
 
 
 class Counts:
@@ -33,8 +33,7 @@ class Counts:
     def add(self, logits_BK: Tensor, gold_B: Tensor, tokens: Tensor | int = 0) -> None:
         """A batch; nothing waits for the GPU here."""
         self._loss = self._loss + F.cross_entropy(logits_BK.float(), gold_B, reduction="sum")
-        cells_B = gold_B * self._classes + logits_BK.argmax(dim=-1)
-        self._cells = self._cells + torch.bincount(cells_B, minlength=self._classes**2)
+        self._cells = self._cells + cell_counts(gold_B, logits_BK.argmax(dim=-1), self._classes)
         self.sentences += len(gold_B)
         self._tokens = self._tokens + tokens
 

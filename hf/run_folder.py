@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch.utils.tensorboard import SummaryWriter
+from transformers import TrainingArguments
 
 from common import manifest
 from common.errors import UserError
@@ -60,6 +61,11 @@ def versions() -> dict[str, str]:
     """What a manifest's `packages` has beside those of fairseq."""
     found = (*PACKAGES, "bitsandbytes") if find_spec("bitsandbytes") else PACKAGES
     return {name: metadata.version(name) for name in found}
+
+
+def on_one_device(arguments: TrainingArguments) -> None:
+    """Keep Trainer from sharing each batch, times their number, among all GPUs that it sees."""
+    arguments._n_gpu = min(1, arguments.n_gpu)
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -78,6 +78,8 @@ def _words(
         *("--user-dir", write(PLUGIN)),
         *LOG_FLAGS,
         *flags,
+        # fairseq's default is as many processes as there are GPUs, with --cpu too: another batch.
+        *(() if "--distributed-world-size" in flags else ("--distributed-world-size", "1")),
         *("--seed", str(run.seed)),
         *("--save-dir", write(run.folder)),
         *("--tensorboard-logdir", write(run.folder / TENSORBOARD)),

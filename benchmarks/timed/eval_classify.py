@@ -17,6 +17,9 @@ from eval.gold import read_split
 from eval.network import Network, probabilities
 from fairseq_plugin.task import class_names, load_dictionary
 
+WARM_UP = 8
+"""Sentences classified before the clock starts, as in the other contenders."""
+
 
 def main(output: str, checkpoint: str, data: str, precision: str) -> None:
     """Load the model, then write the seconds that reading and classifying the sentences took."""
@@ -25,6 +28,7 @@ def main(output: str, checkpoint: str, data: str, precision: str) -> None:
     dictionary.add_symbol("<mask>")
     classes = class_names(load_dictionary(Path(data) / "label" / "dict.txt"))
     network = Network(trained, dictionary, precision=precision)
+    network.logits(read_split(trained, dictionary, classes, data, "valid").rows[:WARM_UP])
     start = time.perf_counter()
     examples = read_split(trained, dictionary, classes, data, "test")
     answers_N = probabilities(network.logits(examples.rows)).argmax(-1)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from fairseq.trainer import Trainer
 from fairseq_cli.train import cli_main
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from common.files import atomic_write
@@ -45,7 +46,10 @@ def main(output: str, warm_up: str, updates: str, *words: str) -> None:
 
 
 def operators(profiler: profile, device: str) -> list[dict[str, Any]]:
-    """Name, calls and own milliseconds (without the operators it calls) of each, the longest first."""
+    """Name, calls and own milliseconds (without the operators it calls) of each, the longest first.
+
+    On a GPU those of the kernels that an operator starts; the kernels are events of their own too, left out.
+    """
     rows = [
         {
             "operator": event.key,
@@ -53,6 +57,7 @@ def operators(profiler: profile, device: str) -> list[dict[str, Any]]:
             "ms": (event.self_device_time_total if device == "cuda" else event.self_cpu_time_total) / 1000,
         }
         for event in profiler.key_averages()
+        if event.device_type == DeviceType.CPU
     ]
     return sorted(rows, key=lambda row: -row["ms"])
 

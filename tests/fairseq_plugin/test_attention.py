@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 
-from fairseq_plugin.attention import attend, attend_from_one, attend_jagged
+from fairseq_plugin.attention import attend, attend_from_one, attend_jagged, ends_of
 from fairseq_plugin.dropout import keep_mask
 
 HEADS, SIZE = 3, 8
@@ -26,6 +26,37 @@ def torchs_attention(qkv_TE):
         q, k, v = qkv_lE.view(-1, 3, HEADS, SIZE).permute(1, 2, 0, 3)
         parts.append(F.scaled_dot_product_attention(q[None], k[None], v[None])[0].transpose(0, 1).flatten(1))
     return F.pad(torch.cat(parts), (0, 0, 0, FILLERS))
+
+
+def test_jagged_heads_of_any_size():
+    """Kernels on a GPU want a multiple of 8."""
+    qkv_TE = torch.randn(sum(LENGTHS), 3 * HEADS * 6, requires_grad=True)
+    ours, theirs = (function(qkv_TE, LENGTHS, HEADS, 0.0) for function in (attend_jagged, attend))
+    torch.testing.assert_close(ours, theirs, **TOLERANCE)
+    grads = [torch.autograd.grad(out.pow(2).sum(), qkv_TE)[0] for out in (ours, theirs)]
+    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("function", [attend, attend_jagged])
+def test_without_a_token_there_are_fillers_alone(function):
+    out_TC = function(torch.randn(4, 3 * WIDTH), (), HEADS, 0.0)
+    assert out_TC.shape == (4, WIDTH)
+    assert not out_TC.any()
+
+
+def test_ends_that_inference_has_left_can_be_trained_with():
+    ends_of.cache_clear()
+    with torch.inference_mode():
+        attend_jagged(inputs(), LENGTHS, HEADS, 0.0)
+    attend_jagged(inputs(), LENGTHS, HEADS, 0.0).sum().backward()
+    assert ends_of.cache_info().hits >= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_from_one_token_keeps_the_dtype(dtype):
+    attention = MultiheadAttention(WIDTH, HEADS, self_attention=True).to(dtype)
+    x_TC = torch.randn(sum(LENGTHS), WIDTH, dtype=dtype)
+    assert attend_from_one(attention, x_TC, x_TC[: len(LENGTHS)], LENGTHS, 0.0).dtype == dtype
 
 
 @pytest.mark.parametrize("function", [attend, attend_jagged])

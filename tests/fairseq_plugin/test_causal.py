@@ -10,6 +10,7 @@ from fairseq.data import Dictionary
 from torch import nn
 
 from common.errors import UserError
+from fairseq_plugin import attention
 from fairseq_plugin.causal import CausalLmSmall, CausalRobertaSmall, without_mask
 from fairseq_plugin.causal_encoder import attend_causal
 from fairseq_plugin.roberta import RobertaSmall
@@ -186,6 +187,20 @@ def test_rows_without_a_token_and_of_unknown_pieces(pooling):
         )
     nothing = model(tokens[1:2], classification_head_name=HEAD)[0]
     torch.testing.assert_close(nothing[0], bias)
+
+
+@pytest.mark.parametrize("lengths", [(5, 2, 9), (4, 4), (1,)])
+def test_the_way_of_a_gpu_gives_the_same_attention(monkeypatch, lengths):
+    """One call for sentences of any lengths."""
+    qkv_TE = torch.randn(sum(lengths) + 3, 3 * WIDTH, requires_grad=True)
+    found = []
+    for way in (True, False):
+        monkeypatch.setattr(attention, "one_by_one", lambda x, way=way: way)
+        out_TC = attend_causal(qkv_TE, lengths, HEADS, 0.0)
+        found.append((out_TC, torch.autograd.grad(out_TC.pow(2).sum(), qkv_TE)[0]))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-6)
+    assert not attend_causal(qkv_TE, (), HEADS, 0.0).any()
 
 
 def test_attention_drops_in_training_alone():

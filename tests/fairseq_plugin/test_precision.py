@@ -66,6 +66,14 @@ def test_bf16_of_a_configuration_file_is_left_to_the_gpu(machine):
     precision.check_flags(SimpleNamespace(bf16=True, fp16=False, tpu=False, cpu=False))
 
 
+@pytest.mark.parametrize("flag", ["--fp16", "--memory-efficient-fp16", "--amp"])
+def test_losses_are_not_scaled_by_our_optimizer(machine, flag):
+    machine(gpu=True)
+    with pytest.raises(UserError, match="fused_adam does not scale losses; use --precision bf16"):
+        precision.check_flags(common(flag), "fused_adam")
+    precision.check_flags(common(flag), "adam")
+
+
 @pytest.mark.parametrize("flag", ["--bf16", "--fp16"])
 def test_the_trainer_is_not_built(tmp_path, flag):
     with pytest.raises(UserError, match=f"{flag} on a CPU"):

@@ -9,6 +9,7 @@ from fairseq.data import Dictionary
 from fairseq.models.roberta.model import RobertaModel
 
 from common.errors import UserError
+from fairseq_plugin import attention
 from fairseq_plugin.roberta import RobertaSmall
 
 HEAD = "sentence_classification_head"
@@ -208,14 +209,51 @@ def test_bf16_is_near_fp32():
     torch.testing.assert_close(a, b, rtol=0.05, atol=0.05)
 
 
-@pytest.mark.cuda
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """The way through the network that is taken there, on the CPU."""
+    monkeypatch.setattr(attention, "one_by_one", lambda x: False)
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_the_way_of_a_gpu_gives_the_same_classes_and_gradients(pooling, monkeypatch):
+    model, tokens = build(pooling=pooling), sentences()
+    found = []
+    for way in (True, False):
+        monkeypatch.setattr(attention, "one_by_one", lambda x, way=way: way)
+        logits_BK = model(tokens, classification_head_name=HEAD)[0]
+        model.zero_grad()
+        logits_BK.pow(2).sum().backward()
+        found.append([logits_BK, *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert len(found[0]) == len(found[1])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one.detach(), other.detach(), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_cuda_equals_cpu(precision):
-    tokens = sentences()
-    cpu, gpu = build(), build(precision=precision).cuda()
-    a = cpu(tokens, classification_head_name=HEAD)[0]
-    b = gpu(tokens.cuda(), classification_head_name=HEAD)[0].float().cpu()
-    torch.testing.assert_close(a, b, rtol=0.05, atol=0.05 if precision == "bf16" else 1e-3)
+def test_the_way_of_a_gpu_trains_with_dropout_and_answers_pads(as_on_a_gpu, precision):
+    model = build(dropout=0.1, attention_dropout=0.1, precision=precision).train()
+    model(sentences(), classification_head_name=HEAD)[0].sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+    with torch.inference_mode():
+        assert model.eval()(torch.full((2, 5), PAD), features_only=True)[0].shape[:2] == (2, 5)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("heads", [4, 3])  # of 6 and of 8: the second without filling up
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_cuda_equals_cpu(precision, heads):
+    tokens, found = sentences(), []
+    for device, of in (("cpu", "fp32"), ("cuda", precision)):
+        model = build(precision=of, encoder_attention_heads=heads).to(device)
+        logits_BK = model(tokens.to(device), classification_head_name=HEAD)[0].float()
+        logits_BK.pow(2).sum().backward()
+        grads = {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}
+        found.append((logits_BK.detach().cpu(), grads))
+    near = {"rtol": 0.05, "atol": 0.05 if precision == "bf16" else 1e-3}
+    torch.testing.assert_close(found[0][0], found[1][0], **near)
+    for name, gradient in found[0][1].items():
+        torch.testing.assert_close(found[1][1][name].to_dense(), gradient.to_dense(), **near)
 
 
 @pytest.mark.parametrize(

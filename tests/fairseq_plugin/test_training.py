@@ -1,11 +1,13 @@
 """fairseq-train with the plugin: parity with stock, logs, resuming, errors."""
 
 import shlex
+from collections import Counter
 
 import pytest
 import torch
 from data_folders import write_data
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils._python_dispatch import TorchDispatchMode
 from training import (
     FAST,
     INPUT,
@@ -19,6 +21,8 @@ from training import (
     losses_and_accuracy,
     losses_of,
 )
+
+from fairseq_plugin import attention, packed
 
 UPDATES = 50
 NO_DROPOUT = shlex.split("--dropout 0 --attention-dropout 0")
@@ -109,6 +113,37 @@ def test_trains_on_a_gpu(data, tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "checkpoint_best.pt").is_file()
+
+
+class Questions(TorchDispatchMode):
+    """Counts what would make Python wait for a GPU."""
+
+    ASKED = ("_local_scalar_dense", "nonzero", "bincount")
+
+    def __init__(self):
+        super().__init__()
+        self.count = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        if name in self.ASKED:
+            self.count[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_an_update_asks_the_gpu_little(data, monkeypatch):
+    """Each question waits for all that is queued there; taken the way of a GPU, on the CPU."""
+    monkeypatch.setattr(attention, "one_by_one", lambda x: False)
+    # What torch has for jagged attention on a CPU asks for each length; the kernels of a GPU do not.
+    monkeypatch.setattr(packed, "attend", lambda *args: attention._SentenceAttention.apply(*args))
+    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST])
+    batches = trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False)
+    trainer.begin_epoch(1)
+    trainer.train_step([next(batches)])
+    with Questions() as questions:
+        trainer.train_step([next(batches)])
+    # Where the tokens stand; the number of the update, the loss, and the norm twice, by fairseq.
+    assert questions.count == {"nonzero": 1, "_local_scalar_dense": 4}
 
 
 def test_masked_lm_losses_equal_stock(data):

@@ -19,7 +19,7 @@ def test_the_whole_shown_command(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert " ".join(job(State.NEW).shown) == (
         f"fairseq-train bin --user-dir {command.PLUGIN} --log-format json --log-interval 25 "
-        "--lr 1e-4 --num-classes 2 --seed 3 --save-dir runs/fairseq/small/seed3 "
+        "--lr 1e-4 --num-classes 2 --distributed-world-size 1 --seed 3 --save-dir runs/fairseq/small/seed3 "
         "--tensorboard-logdir runs/fairseq/small/seed3/tensorboard "
         "--restore-file a.pt --reset-optimizer --reset-dataloader --reset-meters --cpu"
     )
