@@ -105,8 +105,8 @@ def compare(
 def execute(contender: Contender, settings: Settings, log: Path) -> dict[str, Any]:
     """Run a contender once: its own result, its wall seconds and its peak memory.
 
-    The peak is the largest resident set among its processes (`ru_maxrss`). Raises `UserError` where
-    it fails or takes longer than `settings.limit`; its output is in `log`.
+    The peak is the largest resident set among its processes (`ru_maxrss`), or what it says of a GPU. Raises
+    `UserError` where it fails or takes longer than `settings.limit`; its output is in `log`.
     """
     if contender.needs is not None and importlib.util.find_spec(contender.needs) is None:
         raise UserError(NOT_INSTALLED)
@@ -124,6 +124,7 @@ def execute(contender: Contender, settings: Settings, log: Path) -> dict[str, An
         raise UserError(f"ended with exit code {code}: {reason(log)} (see {log})")
     record = json.loads(result.read_text(encoding="utf-8")) if RESULT in contender.command else {}
     seconds = [contender.scale * value for value in record.pop("seconds", [wall])]
+    peak = record.pop("gpu_bytes", peak)
     return {**record, "seconds": seconds, "wall": wall, "peak_bytes": peak}
 
 

@@ -15,11 +15,14 @@ class Clock:
         self._starts: list[float] = []
         self._tokens: list[int] = []
         self._losses: list[float] = []
+        self._gpu_bytes = 0
 
     def start(self, tokens: int) -> None:
         """An update of so many tokens starts; what a GPU has left to do is waited for."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
+            # fairseq forgets the peak at each update.
+            self._gpu_bytes = max(self._gpu_bytes, torch.cuda.max_memory_allocated())
         self._starts.append(time.perf_counter())
         self._tokens.append(tokens)
 
@@ -30,7 +33,8 @@ class Clock:
     def result(self, warm_up: int) -> dict[str, Any]:
         """Seconds and tokens of each update after the first `warm_up`; the last one has no end.
 
-        Loading data and logging are part of them. The losses are those of all updates.
+        Loading data and logging are part of them. The losses are those of all updates; on a GPU `gpu_bytes`
+        is the most memory that tensors took there.
         """
         pairs = zip(self._starts, self._starts[1:], strict=False)
         seconds = [after - before for before, after in pairs][warm_up:]
@@ -38,4 +42,5 @@ class Clock:
             raise SystemExit(
                 f"error: {len(self._starts)} updates, of which {warm_up} are warm-up and the last has no end"
             )
-        return {"seconds": seconds, "tokens": self._tokens[warm_up:-1], "losses": self._losses}
+        record = {"seconds": seconds, "tokens": self._tokens[warm_up:-1], "losses": self._losses}
+        return record | ({"gpu_bytes": self._gpu_bytes} if torch.cuda.is_available() else {})
