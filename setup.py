@@ -63,6 +63,9 @@ EXTRAS = {
         "onnxscript",  # what torch.onnx writes it with,
         "onnxruntime",  # and what checks, quantizes and runs it
     ],
+    "4bit": [
+        "bitsandbytes",  # python -m hf lora causal --precision 4bit; not installed by make install (125 MB)
+    ],
     "explain": [
         "captum",  # integrated gradients: which words drove a decision (python -m eval predict --explain)
     ],

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 
 from common import manifest
 from common.errors import UserError
+from common.files import sha256
 
-from .load import load_runs
+from .load import read_runs
 from .pretraining import PRETRAIN_ARM, kept_update
-from .runs import Run
+from .runs import Run, run_at
 
 SUBSET, METRIC = "valid", "ppl"
 
@@ -28,21 +28,24 @@ def find_perplexities(runs: Iterable[Run]) -> dict[tuple[str, str], float]:
         checkpoint = (manifest.read(run.path) or {}).get("checkpoint")
         if checkpoint is None or (run.arm, run.init) in found:
             continue
-        value = _logged(Path(checkpoint["path"]))
+        value = _logged(Path(checkpoint["path"]), checkpoint["sha256"])
         if math.isfinite(value):
             found[run.arm, run.init] = value
     return found
 
 
-@cache
-def _logged(checkpoint: Path) -> float:
-    """NaN where nothing is known."""
-    content = manifest.read(checkpoint.parent)
-    if content is None or content["arm"] != PRETRAIN_ARM:
-        return math.nan
+def _logged(checkpoint: Path, digest: str) -> float:
+    """NaN where nothing is known, or the file is another by now."""
+    folder = checkpoint.parent
     try:
-        table = load_runs(checkpoint.parent, include_unfinished=True)
-    except UserError:
+        content = manifest.read(folder)
+        if content is None or content["arm"] != PRETRAIN_ARM or sha256(checkpoint) != digest:
+            return math.nan
+        run = run_at(folder)
+        if run is None:
+            return math.nan
+        table = read_runs([run])
+    except (UserError, OSError):
         return math.nan
     rows = table[(table["subset"] == SUBSET) & (table["metric"] == METRIC)]
     update = kept_update(checkpoint)

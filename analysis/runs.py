@@ -80,6 +80,11 @@ def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[
     return runs
 
 
+def run_at(folder: Path) -> Run | None:
+    """The run of this very folder, whatever lies below it; None where there is none with logs."""
+    return next((_run(found) for found in discover(folder, None) if found.folder == folder), None)
+
+
 def select_finished(runs: Iterable[Run], include_unfinished: bool = False) -> list[Run]:
     """The runs that tables and figures may use; what is left out or let in is said in one line.
 

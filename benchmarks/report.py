@@ -13,7 +13,7 @@ COLUMNS = ("work", "contender", "median", "quartiles", "times faster", "peak mem
 LEGEND = (
     "median: over the rounds, of each round's mean; quartiles: of single updates or passes; times faster: by "
     "the medians, against the first contender of the same work; peak memory: of the largest process, "
-    "or on a GPU."
+    "or of the GPU where the contender reports it."
 )
 
 

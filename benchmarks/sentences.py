@@ -47,14 +47,15 @@ def fairseq_batches(
     fairseq permutes the sentences (`SentencePredictionTask.load_dataset`), cuts batches and permutes
     these with the seed plus the epoch (`EpochBatchIterator._get_iterator_for_epoch`). With `sizes`, as the
     task language_modeling does it: the shortest first, those of one size permuted
-    (`MonolingualDataset.ordered_indices`, with the seed plus 1). A last batch that is no multiple of 8 is
-    left out (`batch_by_size`).
+    (`MonolingualDataset.ordered_indices`, with the seed plus 1). A last batch that is not full is cut to a
+    multiple of 8 (`batch_by_size`).
     """
     permuted = np.random.RandomState(seed if sizes is None else seed + 1).permutation(sentences)
     # SortDataset sorts by the permutation's values.
     order = np.lexsort([permuted] if sizes is None else [permuted, sizes]).tolist()
     batches = [order[start : start + batch_size] for start in range(0, sentences, batch_size)]
-    batches = [batch for batch in batches if len(batch) == batch_size or len(batch) % MULTIPLE == 0]
+    if (kept := len(batches[-1]) // MULTIPLE * MULTIPLE) < len(batches[-1]) < batch_size:
+        batches[-1:] = [batches[-1][:kept]] if kept else []
     epochs: list[list[int]] = []
     while len(epochs) < updates:
         shuffled = list(batches)

@@ -22,6 +22,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor
 
 import fairseq_plugin  # noqa: F401  registers what a checkpoint names
+from common.data_folder import REPORT
 from common.errors import UserError
 from common.files import sha256
 from fairseq_plugin.causal import CausalRobertaSmall, without_mask
@@ -103,6 +104,11 @@ class LanguageModel:
         if precision is not None:
             model.args.precision = precision
         pieces = sentencepiece_model_of(folder, sentencepiece_model)
+        if normalize_apostrophes and folder.option("normalize_apostrophes") is False:
+            raise UserError(
+                f"--normalize-apostrophes: {folder.path / REPORT} says that the text was read as it stands; "
+                "leave the flag out"
+            )
         apostrophes = folder.normalize_apostrophes or normalize_apostrophes
         return cls(
             model,

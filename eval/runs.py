@@ -82,13 +82,14 @@ def _find(path: Path, name: str) -> list[Run]:
         return [Run(path, manifest.read(path.parent))]
     if (path / name).is_file():
         return [Run(path / BEST, manifest.read(path))]
-    if name == BEST and (weights := next((path / one for one in WEIGHTS if (path / one).is_file()), None)):
-        return [Run(weights, manifest.read(path))]
     candidates = [
         Run(file.with_name(BEST), manifest.read(file.parent))
         for file in sorted(path.rglob(name), key=_by_seed)
     ]
     if not candidates:
+        weights = next((path / one for one in WEIGHTS if (path / one).is_file()), None)
+        if name == BEST and weights is not None:
+            return [Run(weights, manifest.read(path))]
         what = "a checkpoint, a run" if name == BEST else "a run"
         raise UserError(f"{path}: no {name} in or below it; name {what} or a folder of runs")
     finished = [run for run in candidates if run.manifest is None or run.manifest["status"] == "finished"]

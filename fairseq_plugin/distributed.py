@@ -100,6 +100,7 @@ def call_main(cfg: FairseqConfig, main: Main, **kwargs: Any) -> None:
 def settle(cfg: FairseqConfig) -> None:
     """Set what the workers need, whatever fairseq's defaults are."""
     if on_cpu(cfg):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # else fairseq has each worker greet a GPU
         cfg.distributed_training.distributed_backend = "gloo"
     if cfg.distributed_training.ddp_backend in ("c10d", "pytorch_ddp"):
         cfg.distributed_training.ddp_backend = "legacy_ddp"
@@ -133,7 +134,6 @@ def start(cfg: FairseqConfig, main: Main, kwargs: dict[str, Any]) -> None:
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         if on_cpu(cfg):
-            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # else fairseq has each worker greet a GPU
             # The cores are shared out, unless the user has said otherwise.
             os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
             settings.distributed_init_method = f"file://{folder}/workers"  # not a port, which may be taken

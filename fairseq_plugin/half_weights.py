@@ -14,6 +14,7 @@ import argparse
 import functools
 import hashlib
 import json
+import logging
 import os
 import sys
 from enum import Enum
@@ -32,6 +33,7 @@ from common.files import atomic_write
 
 from .checkpoints import load_checkpoint
 
+logger = logging.getLogger(__name__)
 SUFFIX = ".safetensors"
 FORMAT = "fairseq-roberta"
 NAMESPACE = "argparse.Namespace"
@@ -65,6 +67,8 @@ def write(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Non
     dictionary, copied = Path(source).with_name("dict.txt"), Path(target).with_name("dict.txt")
     if dictionary.is_file() and not copied.exists():
         atomic_write(copied, dictionary.read_bytes())
+    elif dictionary.is_file() and copied.read_bytes() != dictionary.read_bytes():
+        logger.warning("%s: not the dictionary of %s; it stays", copied, source)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:

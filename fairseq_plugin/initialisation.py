@@ -99,7 +99,7 @@ def check_keys(path: Path, weights: dict[str, Tensor], model: BaseFairseqModel) 
     if differences:
         more = f", and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
         raise UserError(
-            f"--restore-file {path} does not fit the model: {'; '.join(differences[:SHOWN])}{more}; "
+            f"{path} does not fit the model: {'; '.join(differences[:SHOWN])}{more}; "
             "use the --arch, the sizes and the dictionary it was trained with"
         )
 

@@ -102,6 +102,8 @@ def sweep_settings(args: argparse.Namespace) -> TrainSettings:
         value = getattr(args, name)
         if value is not None and f"--{name}" in after:
             raise UserError(f"--{name} {value}: it stands after -- too; keep one of them")
+        if value is not None and any(word.partition("=")[0] in (name, f"--{name}") for word in args.grid):
+            raise UserError(f"--{name} {value}: it is in --grid too; keep one of them")
         if value is not None:
             flags += [f"--{name}", str(value)]
     words = ["--inits", *args.inits, "--seeds", *args.seeds]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fairseq import utils
 from peft import PeftModel, TaskType
+from safetensors.torch import load_file
 from transformers import RobertaForSequenceClassification
 
 from common.errors import UserError
@@ -81,9 +82,12 @@ def _check_sizes(source: Source, recipe: Recipe, vocabulary: int) -> None:
 def with_adapters(base: RobertaForSequenceClassification, lora: LoraSettings, run: Path) -> PeftModel:
     """The frozen base with adapters and a trained head; the base is stored, to reload the adapters on.
 
-    Raises `UserError` where a target module is not there.
+    A run that goes on has the base that is stored. Raises `UserError` where a target module is not there.
     """
-    if not (run / BASE).is_dir():
+    if (run / BASE).is_dir():
+        stored = load_file(run / BASE / "model.safetensors")
+        base.load_state_dict(stored)
+    else:
         save(base, run / BASE)
     base.name_or_path = str(run / BASE)  # for adapter_config.json
     return lora_adapters.add_adapters(base, lora, TaskType.SEQ_CLS, [HEAD])

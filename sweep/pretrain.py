@@ -22,8 +22,9 @@ from .settings import PretrainSettings
 
 WARMUP_FRACTION = 0.06
 """Of the updates, as RoBERTa is fine-tuned (Liu et al. 2019, appendix C)."""
-DECAYS, WARMS_UP = ("polynomial_decay",), ("polynomial_decay", "fixed", "inverse_sqrt", "cosine")
-"""Schedules of fairseq with --total-num-update, and with --warmup-updates."""
+DECAYS = ("polynomial_decay",)
+WARMS_UP = (*DECAYS, "fixed", "inverse_sqrt", "cosine", "reduce_lr_on_plateau", "step")
+"""Schedules of fairseq that have --total-num-update, and --warmup-updates."""
 COUNTED = ("--total-num-update", "--warmup-updates", "--end-learning-rate", "--power", "--force-anneal")
 """Flags of a schedule in updates."""
 
@@ -108,11 +109,11 @@ def for_tokens(recipe: Recipe, tokens: int) -> Recipe:
     per_update = tokens_per_update(recipe)
     updates = math.ceil(tokens / per_update)
     words = ["--max-update", str(updates)]
-    schedule = recipe.value("--lr-scheduler")
-    if recipe.value("--total-num-update") is None and schedule in (None, *DECAYS):
+    schedule = recipe.value("--lr-scheduler") or "fixed"  # fairseq's default
+    if recipe.value("--total-num-update") is None and schedule in DECAYS:
         words += ["--total-num-update", str(updates)]
     warmup = recipe.number("--warmup-updates")
-    if warmup is None and schedule in (None, *WARMS_UP):
+    if warmup is None and schedule in WARMS_UP:
         words += ["--warmup-updates", str(math.ceil(WARMUP_FRACTION * updates))]
     elif warmup is not None and warmup >= updates:
         raise UserError(

@@ -21,10 +21,13 @@ class Clock:
         """An update of so many tokens starts; what a GPU has left to do is waited for."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-            # fairseq forgets the peak at each update.
-            self._gpu_bytes = max(self._gpu_bytes, torch.cuda.max_memory_allocated())
+            self.note_memory()
         self._starts.append(time.perf_counter())
         self._tokens.append(tokens)
+
+    def note_memory(self) -> None:
+        """Keep the most memory of the GPU so far; to be called before anything forgets it."""
+        self._gpu_bytes = max(self._gpu_bytes, torch.cuda.max_memory_allocated())
 
     def loss(self, value: float) -> None:
         """The loss of the update that started last."""

@@ -10,6 +10,7 @@ import os
 import sys
 from typing import Any
 
+import torch
 from fairseq.trainer import Trainer
 from fairseq_cli.train import cli_main
 
@@ -29,7 +30,14 @@ def main(output: str, warm_up: str, *words: str) -> None:
         clock.loss(float(logged["loss"]))
         return logged
 
+    forget = torch.cuda.reset_peak_memory_stats
+
+    def noted(*args: Any) -> None:
+        clock.note_memory()
+        forget(*args)
+
     Trainer.train_step = timed
+    torch.cuda.reset_peak_memory_stats = noted  # fairseq calls it at the end of each update
     sys.argv = ["fairseq-train", *words]
     cli_main()
     atomic_write(output, json.dumps(clock.result(int(warm_up))))

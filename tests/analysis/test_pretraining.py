@@ -11,6 +11,7 @@ from analysis.__main__ import main
 from analysis.best import best_checkpoints
 from analysis.figure_pretraining import draw_perplexity, draw_pretraining
 from analysis.load import load_runs
+from analysis.perplexity import find_perplexities
 from analysis.pretraining import find_tokens, pretrained_tokens, read_tokens
 from analysis.runs import find_runs
 from analysis.spread import scores, spread_over_seeds
@@ -81,6 +82,8 @@ def test_a_kept_checkpoint_has_the_tokens_and_the_perplexity_of_its_update(tmp_p
     pretrain(folder, 1000, status="interrupted")
     rows = [(250, "ppl", 400.0), (500, "ppl", 150.0), (750, "ppl", 160.0)]
     write_events(folder / "tensorboard/valid", rows)
+    pretrain(folder / "below", 1000)  # another run, whose perplexity is its own
+    write_events(folder / "below/tensorboard/valid", [(250, "ppl", 3.0)])
     for name in ("checkpoint_1_250.pt", "checkpoint_2_750.pt"):
         start = checkpoint(folder / name)
         write_run(tmp_path / "runs", f"at-{name[13:16]}", 1, [70.0], [70.0], checkpoint=start)
@@ -104,6 +107,11 @@ def test_a_kept_checkpoint_has_the_tokens_and_the_perplexity_of_its_update(tmp_p
     ]
     assert (tmp_path / "out/ppl_by_tokens.png").is_file()
     text = (tmp_path / "out/pretraining.md").read_text()
+    (folder / "model.pt").write_bytes(b"trained again")
+    assert set(find_perplexities(find_runs(tmp_path / "runs"))) == {
+        ("fairseq", "at-250"),
+        ("fairseq", "at-750"),
+    }
     assert " 400 |" in text
     assert "both sides" in text
 

@@ -29,8 +29,9 @@ def test_batches_are_those_of_stock_fairseq(settings, stock_batches):
     assert [[sentences[index].tolist() for index in batch] for batch in batches] == stock_batches
 
 
-def test_blocks_are_those_of_fairseqs_language_modeling(tmp_path):
-    rows = [[4 + (i * 7 + 3 * j) % 30 for j in range(3 + i % 6)] for i in range(70)]
+@pytest.mark.parametrize(("lines", "batch_size"), [(70, 8), (70, 16), (44, 16)])
+def test_blocks_are_those_of_fairseqs_language_modeling(tmp_path, lines, batch_size):
+    rows = [[4 + (i * 7 + 3 * j) % 30 for j in range(3 + i % 6)] for i in range(lines)]
     for split in ("train", "valid"):
         write_split(tmp_path, split, rows)
     write_dictionary(tmp_path / "dict.txt", [f"piece{i}" for i in range(40)])
@@ -38,7 +39,7 @@ def test_blocks_are_those_of_fairseqs_language_modeling(tmp_path):
         "--task language_modeling --criterion fast_lm --arch causal_lm_small --precision fp32"
     )
     words += shlex.split("--tokens-per-sample 16 --max-positions 16 --optimizer adam")
-    _, trainer = build_trainer([tmp_path, *words, *SIZES, *STEPS])
+    _, trainer = build_trainer([tmp_path, *words, *SIZES, *STEPS, "--batch-size", str(batch_size)])
     wanted = []
     for epoch in (1, 2):
         iterator = trainer.get_train_iterator(epoch=epoch, load_dataset=epoch == 1)
@@ -48,7 +49,7 @@ def test_blocks_are_those_of_fairseqs_language_modeling(tmp_path):
     blocks = read_blocks(tmp_path, 16)
     sizes = np.array([len(block) for block in blocks])
     assert len(set(sizes)) == 2  # the last one is shorter
-    batches = fairseq_batches(len(blocks), batch_size=8, seed=1, updates=len(wanted), sizes=sizes)
+    batches = fairseq_batches(len(blocks), batch_size=batch_size, seed=1, updates=len(wanted), sizes=sizes)
     assert [[blocks[index].tolist() for index in batch] for batch in batches] == wanted
 
 

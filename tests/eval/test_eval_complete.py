@@ -196,6 +196,8 @@ def test_a_folder_with_weights_alone_names_its_files(folder, model, tmp_path):
     wanted = [one.prompt for one in model.complete(PROMPTS, length=4)]
     assert [one.prompt for one in found.complete(PROMPTS, length=4)] == wanted
     curly, straight = found.encode("c’est"), found.encode("c'est")
+    with pytest.raises(UserError, match="says that the text was read as it stands"):
+        LanguageModel.from_run(tmp_path, data=folder / "text", normalize_apostrophes=True)
     told = LanguageModel.from_run(tmp_path, **files, normalize_apostrophes=True)
     assert told.encode("c’est") == told.encode("c'est") == straight != curly
 

@@ -43,7 +43,7 @@ def same(found, wanted):
     return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
-def test_the_dictionary_goes_with_them_and_none_is_replaced(saved, tmp_path):
+def test_the_dictionary_goes_with_them_and_none_is_replaced(saved, tmp_path, caplog):
     data, path, _ = saved
     half_weights.write(path, tmp_path / "new/model.safetensors")
     text = (data / "input0/dict.txt").read_text()
@@ -51,6 +51,7 @@ def test_the_dictionary_goes_with_them_and_none_is_replaced(saved, tmp_path):
     (tmp_path / "new/dict.txt").write_text("another 1\n")
     half_weights.write(path, tmp_path / "new/model.safetensors")
     assert (tmp_path / "new/dict.txt").read_text() == "another 1\n"
+    assert "dict.txt: not the dictionary of" in caplog.text
 
 
 def test_weights_are_rounded_and_the_configuration_is_kept(saved):

@@ -126,7 +126,8 @@ class Questions(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
-        if name in self.ASKED:
+        masks = [x for x in args[1] if x is not None and x.dtype == torch.bool] if name == "index" else ()
+        if name in self.ASKED or masks:
             self.count[name] += 1
         return func(*args, **(kwargs or {}))
 
@@ -140,10 +141,12 @@ def test_an_update_asks_the_gpu_little(data, monkeypatch):
     batches = trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False)
     trainer.begin_epoch(1)
     trainer.train_step([next(batches)])
-    with Questions() as questions:
-        trainer.train_step([next(batches)])
-    # Where the tokens stand; the number of the update, the loss, and the norm twice, by fairseq.
-    assert questions.count == {"nonzero": 1, "_local_scalar_dense": 4}
+    tolist, batch = torch.Tensor.tolist, next(batches)
+    with Questions() as questions, monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "tolist", lambda x: (questions.count.update(["tolist"]), tolist(x))[1])
+        trainer.train_step([batch])
+    # Where the tokens stand and how many, the counts; the number of the update, the loss, and the norm twice.
+    assert questions.count == {"nonzero": 1, "tolist": 2, "_local_scalar_dense": 4}
 
 
 def test_masked_lm_losses_equal_stock(data):

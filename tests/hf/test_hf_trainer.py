@@ -8,6 +8,7 @@ from data_folders import write_data
 from hf_arms import measured, train_one, words
 from safetensors.torch import load_file
 from training import SIZES, STOCK, build_trainer, losses_of
+from transformers import TrainingArguments
 
 from common import predictions
 from fairseq_plugin import precision
@@ -15,6 +16,7 @@ from hf.arms import last_checkpoint
 from hf.classifier_trainer import ClassifierTrainer, training_arguments
 from hf.models import random_classifier
 from hf.recipe import parse
+from hf.run_folder import on_one_device
 from hf.run_log import RunLog
 from hf.sentences import read_sentences
 from hf.weights import to_fairseq, to_transformers
@@ -190,6 +192,15 @@ def test_a_run_that_goes_on_keeps_its_precision(data, tmp_path, monkeypatch, cap
         assert train_one(data, tmp_path / "run", "--resume", changes=auto) == 0
     precision.resolve.cache_clear()
     assert 1e-6 < measured(tmp_path / "run")["reloaded_difference"] < 0.05  # that of bf16
+
+
+def test_a_batch_is_not_multiplied_by_the_gpus_that_are_there(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda arguments: arguments._n_gpu))
+    arguments = TrainingArguments(str(tmp_path), per_device_train_batch_size=8, use_cpu=True)
+    arguments._n_gpu = 4
+    assert arguments.train_batch_size == 32
+    on_one_device(arguments)
+    assert arguments.train_batch_size == 8
 
 
 def test_a_seed_decides_everything_and_seeds_differ(data, tmp_path):

@@ -10,7 +10,8 @@ from sweep.__main__ import main
 from sweep.progress import Progress
 from sweep.recipes import Recipe
 
-WORDS = ("--batch-size", "16", "--update-freq", "2", "--tokens-per-sample", "256")
+BATCH = ("--batch-size", "16", "--update-freq", "2", "--tokens-per-sample", "256")
+WORDS = (*BATCH, "--lr-scheduler", "polynomial_decay")
 
 
 def test_a_budget_in_tokens_becomes_updates(capsys):
@@ -36,11 +37,12 @@ def test_warm_up_and_schedule_of_the_recipe_are_kept():
     [
         ("polynomial_decay", ["--max-update", "--total-num-update", "--warmup-updates"]),
         ("fixed", ["--max-update", "--warmup-updates"]),
+        (None, ["--max-update", "--warmup-updates"]),
         ("triangular", ["--max-update"]),
     ],
 )
 def test_a_schedule_gets_the_flags_that_it_has(schedule, flags):
-    words = (*WORDS, "--lr-scheduler", schedule)
+    words = BATCH if schedule is None else (*BATCH, "--lr-scheduler", schedule)
     recipe = pretrain.with_budget(Recipe("r", words), 5_000_000)
     assert list(recipe.words[len(words) :: 2]) == flags
 
