@@ -146,11 +146,13 @@ def test_nothing_is_overwritten(classifier_folder, tmp_path):
     assert not (tmp_path / "other.pt").exists()
 
 
-def test_flags_that_contradict_each_other(classifier_folder, tmp_path, capsys):
-    assert (
-        main(["convert", "--to-fairseq", str(classifier_folder), str(tmp_path / "m.pt"), "--data", "x"]) == 1
-    )
-    assert "takes neither --data" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "flags", [["--data", "x"], ["--sentencepiece-model", "x"], ["--normalize-apostrophes"]]
+)
+def test_flags_that_contradict_each_other(classifier_folder, tmp_path, capsys, flags):
+    line = ["convert", "--to-fairseq", str(classifier_folder), str(tmp_path / "m.pt")]
+    assert main([*line, *flags]) == 1
+    assert "--to-fairseq takes none of --data, --sentencepiece-model" in capsys.readouterr().err
 
 
 def test_other_models_are_refused(tmp_path):
