@@ -204,7 +204,7 @@ def _row(
         "contender": contender.name,
         "ours": contender.ours,
         "command": [_shown(word, settings) for word in contender.command],
-        "environment": dict(contender.environment),
+        "environment": {name: _shown(value, settings) for name, value in contender.environment.items()},
         "scale": contender.scale,
         "note": contender.note,
     }

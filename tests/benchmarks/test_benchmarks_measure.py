@@ -85,6 +85,13 @@ def test_contenders_alternate_and_one_that_fails_leaves_the_others(settings, tmp
     json.dumps(result)
 
 
+def test_results_do_not_say_where_this_machine_has_its_python(settings):
+    used = Contender("a", command("pass"), {"PYTHON": sys.executable})
+    (row,) = compare("x", "X", [used], settings, rounds=1)["contenders"]
+    assert row["environment"] == {"PYTHON": "python"}
+    assert sys.executable not in json.dumps(row)
+
+
 @pytest.mark.parametrize(
     ("output", "reason"),
     [
