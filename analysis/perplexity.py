@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from common import manifest
 from common.errors import UserError
-from common.files import sha256
 
 from .load import read_runs
-from .pretraining import PRETRAIN_ARM, kept_update
+from .pretraining import PRETRAIN_ARM, kept_update, training_of
 from .runs import Run, run_at
 
 SUBSET, METRIC = "valid", "ppl"
@@ -28,27 +28,25 @@ def find_perplexities(runs: Iterable[Run]) -> dict[tuple[str, str], float]:
         checkpoint = (manifest.read(run.path) or {}).get("checkpoint")
         if checkpoint is None or (run.arm, run.init) in found:
             continue
-        value = _logged(Path(checkpoint["path"]), checkpoint["sha256"])
+        value = _logged(checkpoint)
         if math.isfinite(value):
             found[run.arm, run.init] = value
     return found
 
 
-def _logged(checkpoint: Path, digest: str) -> float:
+def _logged(checkpoint: Mapping[str, Any]) -> float:
     """NaN where nothing is known, or the file is another by now."""
-    folder = checkpoint.parent
+    path = Path(checkpoint["path"])
     try:
-        content = manifest.read(folder)
-        if content is None or content["arm"] != PRETRAIN_ARM or sha256(checkpoint) != digest:
-            return math.nan
-        run = run_at(folder)
-        if run is None:
+        content, _ = training_of(checkpoint)
+        run = run_at(path.parent)
+        if content is None or content["arm"] != PRETRAIN_ARM or run is None:
             return math.nan
         table = read_runs([run])
-    except (UserError, OSError):
+    except UserError:
         return math.nan
     rows = table[(table["subset"] == SUBSET) & (table["metric"] == METRIC)]
-    update = kept_update(checkpoint)
+    update = kept_update(path)
     if update is None:
         return float(rows["value"].min())
     values = rows.loc[rows["step"] == update, "value"]

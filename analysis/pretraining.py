@@ -121,8 +121,9 @@ def read_tokens(path: str | os.PathLike[str]) -> dict[str, int]:
     return found
 
 
-def _tokens_of(checkpoint: Mapping[str, Any]) -> tuple[int | None, str]:
-    """Tokens behind a checkpoint as a manifest records it, or why they are not known."""
+def training_of(checkpoint: Mapping[str, Any]) -> tuple[manifest.Manifest | None, str]:
+    """The manifest of the training that wrote a checkpoint, as another manifest records it; or why there is
+    none."""
     path = Path(checkpoint["path"])
     if not path.is_file():
         return None, f"{path} is not there"
@@ -131,8 +132,14 @@ def _tokens_of(checkpoint: Mapping[str, Any]) -> tuple[int | None, str]:
         return None, f"no {manifest.NAME} beside {path}"
     if sha256(path) != checkpoint["sha256"]:
         return None, f"{path} is not the file that it started from"
-    tokens = pretrained_tokens(content, kept_update(path))
-    return tokens, f"{path.parent / manifest.NAME} does not tell"
+    return content, f"{path.parent / manifest.NAME} does not tell"
+
+
+def _tokens_of(checkpoint: Mapping[str, Any]) -> tuple[int | None, str]:
+    """Tokens behind a checkpoint, or why they are not known."""
+    content, why = training_of(checkpoint)
+    updates = kept_update(Path(checkpoint["path"]))
+    return (None if content is None else pretrained_tokens(content, updates)), why
 
 
 def _whole(text: str) -> int | None:

@@ -22,7 +22,6 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor
 
 import fairseq_plugin  # noqa: F401  registers what a checkpoint names
-from common.data_folder import REPORT
 from common.errors import UserError
 from common.files import sha256
 from fairseq_plugin.causal import CausalRobertaSmall, without_mask
@@ -98,22 +97,17 @@ class LanguageModel:
         state = load_checkpoint(run.checkpoint)
         check_kind(run.checkpoint, state)
         folder = data_folder(run, None, data or (None if run.manifest else recorded_data(state)))
+        folder = folder.told(run.checkpoint, normalize_apostrophes)
         dictionary_path = find_dictionary(run, folder.path, dictionary)
         symbols = without_mask(load_dictionary(dictionary_path))
         model = build(run.checkpoint, state, symbols)
         if precision is not None:
             model.args.precision = precision
         pieces = sentencepiece_model_of(folder, sentencepiece_model)
-        if normalize_apostrophes and folder.option("normalize_apostrophes") is False:
-            raise UserError(
-                f"--normalize-apostrophes: {folder.path / REPORT} says that the text was read as it stands; "
-                "leave the flag out"
-            )
-        apostrophes = folder.normalize_apostrophes or normalize_apostrophes
         return cls(
             model,
             symbols,
-            Encoder(str(pieces), str(dictionary_path), normalize_apostrophes=apostrophes),
+            Encoder(str(pieces), str(dictionary_path), normalize_apostrophes=folder.normalize_apostrophes),
             device,
         )
 

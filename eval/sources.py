@@ -7,8 +7,9 @@ user may name others; each must be what the checkpoint was trained with, where a
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fairseq_plugin.task import class_names, load_dictionary
 from .checkpoint import Checkpoint
 from .runs import Run
 
+logger = logging.getLogger(__name__)
 DICTIONARY = "input0/dict.txt"
 CLONE = Path(__file__).resolve().parents[1]
 
@@ -56,6 +58,27 @@ class DataFolder:
     def normalize_apostrophes(self) -> bool:
         """As the text was read."""
         return bool(self.option("normalize_apostrophes"))
+
+    def told(self, checkpoint: Path, normalize_apostrophes: bool) -> DataFolder:
+        """The same with what the user says of apostrophes; where nobody says it, that is logged.
+
+        Raises `UserError` where the report says otherwise.
+        """
+        known = self.option("normalize_apostrophes")
+        if known is False and normalize_apostrophes:
+            raise UserError(
+                f"--normalize-apostrophes: {self.path / REPORT} says that the text was read as it stands; "
+                "leave the flag out"
+            )
+        if known is None and not normalize_apostrophes:
+            logger.warning(
+                "%s: no %s says how its text was read; apostrophes are taken as they stand (else add "
+                "--normalize-apostrophes, or name the data by --data)",
+                checkpoint,
+                REPORT,
+            )
+        told = {"normalize_apostrophes": bool(known) or normalize_apostrophes}
+        return replace(self, report=self.report | {"options": self.report.get("options", {}) | told})
 
     def option(self, name: str) -> Any:
         """An option of `preprocess binarize`, None where it is not known."""

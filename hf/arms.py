@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,8 +51,11 @@ class Arm:
         return [word.replace("--", "--lora-", 1) if word[:2] == "--" else word for word in self.words]
 
 
-def train(settings: TrainSettings, arm: Arm) -> int:
-    """The sweep, from checks to summary; the exit code. Raises `UserError` before anything starts."""
+def train(settings: TrainSettings, arm: Arm, then: Callable[[Path], None] | None = None) -> int:
+    """The sweep, from checks to summary; the exit code. `then` is called with each run's folder at the end.
+
+    Raises `UserError` before anything starts.
+    """
     from .initial import check
     from .recipe import parse
 
@@ -89,7 +92,10 @@ def train(settings: TrainSettings, arm: Arm) -> int:
         finally:
             for job in jobs:
                 add_measured(job.planned.run.folder)
-    return report.summary(jobs, outcomes, sweep.recipe)
+    code = report.summary(jobs, outcomes, sweep.recipe)
+    for job in jobs if then else ():
+        then(job.planned.run.folder)
+    return code
 
 
 def resumable(planned: Planned) -> Planned:

@@ -58,21 +58,10 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The command."""
-    from sweep import grid, plan
-
     from .arms import Arm, train
 
-    settings = sweep_settings(args)
     arm = Arm(COMMAND, lora_settings(args), defaults=("--lr", f"{LR:g}"))
-    code = train(settings, arm)
-    if args.merge and not settings.dry_run:
-        variants = grid.variants(
-            settings.arm, settings.recipe, settings.passthrough, settings.grid, arm.defaults
-        )
-        for variant in variants:
-            for run in plan.runs(settings.out, variant.arm, settings.inits, settings.seeds):
-                merge(run.folder)
-    return code
+    return train(sweep_settings(args), arm, then=merge if args.merge else None)
 
 
 def merge(folder: Path) -> None:

@@ -6,16 +6,14 @@ Files are where the run recorded them unless the user names others.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from common.data_folder import REPORT
 from common.errors import UserError
 from eval.checkpoint import Checkpoint, read_checkpoint
 from eval.inputs import Ids, InputFormat
@@ -29,7 +27,6 @@ from .config import BOS, EOS
 from .source import Source, read_source
 from .tokenizer import MASK, TextFormat
 
-logger = logging.getLogger(__name__)
 Text = str | tuple[str, str]
 """A sentence, or the two of a pair."""
 
@@ -113,35 +110,16 @@ def find_origin(
     run = find_run(path)
     source = read_source(run.checkpoint)
     if source.head is None:
-        folder = _told(data_folder(run, None, data), run.checkpoint, normalize_apostrophes)
+        folder = data_folder(run, None, data).told(run.checkpoint, normalize_apostrophes)
         found = _masked_lm_dictionary(source, folder, dictionary)
         model = sentencepiece_model_of(folder, sentencepiece_model)
         return Origin(run, source, folder, found, model, checkpoint=None, classes=None)
     checkpoint = read_checkpoint(run.checkpoint)
-    folder = _told(data_folder(run, checkpoint, data), run.checkpoint, normalize_apostrophes)
+    folder = data_folder(run, checkpoint, data).told(run.checkpoint, normalize_apostrophes)
     _check_rows(checkpoint, pairs=folder.pairs)
     _, found = dictionary_of(run, checkpoint, folder, dictionary)
     model = sentencepiece_model_of(folder, sentencepiece_model)
     return Origin(run, source, folder, found, model, checkpoint, class_names_of(checkpoint, folder))
-
-
-def _told(data: DataFolder, checkpoint: Path, normalize_apostrophes: bool) -> DataFolder:
-    """The data with what the user says of them."""
-    known = data.option("normalize_apostrophes")
-    if known is False and normalize_apostrophes:
-        raise UserError(
-            f"--normalize-apostrophes: {data.path / REPORT} says that the text was read as it stands; "
-            "leave the flag out"
-        )
-    if known is None and not normalize_apostrophes:
-        logger.warning(
-            "%s: no %s says how its text was read; apostrophes are taken as they stand (else add "
-            "--normalize-apostrophes, or name the data by --data)",
-            checkpoint,
-            REPORT,
-        )
-    options = data.report.get("options", {}) | {"normalize_apostrophes": bool(known) or normalize_apostrophes}
-    return replace(data, report=data.report | {"options": options})
 
 
 def _check_rows(checkpoint: Checkpoint, *, pairs: bool) -> None:

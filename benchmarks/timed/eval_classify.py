@@ -18,7 +18,7 @@ from eval.network import Network, probabilities
 from fairseq_plugin.task import class_names, load_dictionary
 
 WARM_UP = 8
-"""Sentences classified before the clock starts, as in the other contenders."""
+"""Sentences classified before the clock starts, as by the other contenders."""
 
 
 def main(output: str, checkpoint: str, data: str, precision: str) -> None:
