@@ -73,16 +73,17 @@ def draw_flag(
     """The score at the best checkpoint against the value of a flag: left where it is chosen, right on test.
 
     Each line is an arm and init, with all other flags as in its chosen setting, which a ring marks. Bars are
-    t intervals for the mean over seeds, faint dots the seeds. Arms and inits with a single setting are
-    horizontal lines. Settings whose value of the flag is not known
+    t intervals for the mean over seeds, faint dots the seeds. Arms and inits with a single setting are points
+    at its value, or horizontal lines where it has none. Settings whose value of the flag is not known
     (no manifest) are left out. Values that are no numbers stand in the order of their names.
     """
     from matplotlib.figure import Figure
 
-    groups = _lines(chosen, flag)
+    alone = chosen[_tried(chosen) == 1]
+    said = np.array([flag in values for values in alone["values"]], dtype=bool)
+    groups = [*_lines(chosen, flag), *_points(alone[said], flag)]
     places, names = _places(pd.concat([line["value"] for _, line in groups]))
     style_of = styles([name for name, _ in groups])
-    alone = chosen[_tried(chosen) == 1]
     figure = Figure(figsize=(2 * PANEL_INCHES[0], PANEL_INCHES[1]), layout="constrained")
     panels = figure.subplots(1, 2, sharey=by == metric)
     titles = {"valid": f"{label(by)} on {subset}, which chooses", "test": f"{label(metric)} on test"}
@@ -90,7 +91,7 @@ def draw_flag(
         for index, (name, line) in enumerate(groups):
             shift = APART * (index - (len(groups) - 1) / 2)
             _draw_line(panel, line, best, column, (places, shift), name, style_of[name])
-        means = alone.assign(mean=alone[f"{column}_mean"])
+        means = alone[~said].assign(mean=alone[f"{column}_mean"])
         draw_lines(panel, means, by if column == "valid" else metric)
         _label_values(panel, flag, names)
         panel.set_title(literal(title), fontsize="medium")
@@ -115,6 +116,14 @@ def _lines(chosen: pd.DataFrame, flag: str) -> list[tuple[str, pd.DataFrame]]:
         (f"{family}/{init}", line)
         for (family, init), settings in chosen.groupby(FAMILY, sort=False)
         if len(line := _slice(settings, flag)) > 1
+    ]
+
+
+def _points(alone: pd.DataFrame, flag: str) -> list[tuple[str, pd.DataFrame]]:
+    """Each of some single settings, at its value of the flag; none of them was chosen."""
+    return [
+        (f"{row['family']}/{row['init']}", alone.loc[[index]].assign(value=row["values"][flag], chosen=False))
+        for index, row in alone.iterrows()
     ]
 
 

@@ -37,19 +37,16 @@ def flag_values(setting: str) -> dict[str, str]:
 def find_settings(runs: Iterable[Run]) -> pd.DataFrame:
     """One row for each arm and init, ordered by family, init, and setting, the recipe itself first.
 
-    Columns: `arm`, `init`, `family`, `setting`, `values` (flag -> value, for every flag that some setting of
-    the family names; those of the recipe from the manifest, missing where it does not say), `label` (for a
-    reader: `lr=1e-4`, or `as the recipe (lr=1e-5)`).
+    Columns: `arm`, `init`, `family`, `setting`, `values` (flag -> value, for every flag that some setting
+    names; those of the recipe from the manifest, missing where it does not say), `label` (for a reader:
+    `lr=1e-4`, or `as the recipe (lr=1e-5)`).
     """
     groups = {(run.arm, run.init): run for run in runs}
-    flags: dict[str, set[str]] = {}
-    for arm, _ in groups:
-        family, setting = split_arm(arm)
-        flags.setdefault(family, set()).update(flag_values(setting))
+    flags = sorted({flag for arm, _ in groups for flag in flag_values(split_arm(arm)[1])})
     rows = []
     for (arm, init), run in groups.items():
         family, setting = split_arm(arm)
-        values = recipe_values(run, sorted(flags[family])) | flag_values(setting)
+        values = recipe_values(run, flags) | flag_values(setting)
         row = {"arm": arm, "init": init, "family": family, "setting": setting, "values": values}
         rows.append(row | {"label": setting or _recipe_label(values)})
     rows.sort(key=lambda row: (row["family"], row["init"], _order(row["setting"], row["values"])))

@@ -133,6 +133,16 @@ def test_scores_stand_at_the_values_of_the_flag(grid):
     assert bars[0][:, 1] == pytest.approx([60.5 - half, 60.5 + half])
 
 
+def test_a_single_setting_is_a_point_at_its_value_and_one_without_a_value_a_horizontal_line(grid):
+    for seed in (1, 2):
+        write_run(grid, "random", seed, [50.0, 63.0], [50.0, 64.0], arm="hf", recipe_flags=["--lr", "1e-5"])
+    _, best, data = found(grid)
+    test = draw_flag(best, data, "lr", "accuracy", "accuracy").axes[1]
+    assert lines_of(test)["hf/random"].get_ydata() == pytest.approx([64])
+    assert lines_of(test)["hf/random"].get_xdata() == pytest.approx([0], abs=0.05)
+    assert list(lines_of(test)["bow/tfidf"].get_ydata()) == [80, 80]
+
+
 def test_a_line_varies_one_flag_and_keeps_the_chosen_others(tmp_path):
     for dropout, lr, score in (("0.1", "1", 60), ("0.1", "2", 61), ("0.2", "1", 70), ("0.2", "2", 65)):
         write_run(tmp_path, "random", 1, [score], [score], arm=f"fairseq,dropout={dropout},lr={lr}")
