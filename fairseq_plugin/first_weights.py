@@ -49,9 +49,9 @@ def content_dimensions(dimensions: int, heads: int) -> int:
 
 
 def write_weights(model: Any, occurrences_V: np.ndarray) -> None:
-    """Write the first weights into fairseq's RoBERTa, whose embeddings are given.
+    """Write the first weights into fairseq's RoBERTa or one that reads from left to right.
 
-    The embeddings use the first `content_dimensions`. `occurrences_V` counts each type, <mask> last.
+    Their embeddings are given and use the first `content_dimensions`. `occurrences_V` counts each type.
     """
     encoder, head = model.encoder.sentence_encoder, model.encoder.lm_head
     with torch.no_grad():
@@ -73,10 +73,7 @@ def log_shares(occurrences_V: np.ndarray) -> np.ndarray:
 
 
 def write_positions(encoder: Any, heads: int) -> None:
-    """Sinusoids in the last D dimensions of the position table, as large as the embeddings there would be.
-
-    The row of <mask> becomes zero: a masked piece starts as its position and nothing else.
-    """
+    """Sinusoids in the last D dimensions of the position table, as large as the embeddings there would be."""
     pieces, positions = encoder.embed_tokens.weight, encoder.embed_positions.weight
     content = content_dimensions(pieces.shape[1], heads)
     angles = torch.arange(len(positions))[:, None] * frequencies(pieces.shape[1] - content)
@@ -84,7 +81,6 @@ def write_positions(encoder: Any, heads: int) -> None:
     positions.zero_()
     positions[:, content:] = size * torch.cat([angles.sin(), angles.cos()], dim=1)
     positions[encoder.embed_positions.padding_idx] = 0
-    pieces[-1] = 0
 
 
 def frequencies(dimensions: int) -> torch.Tensor:

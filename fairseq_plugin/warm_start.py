@@ -5,10 +5,13 @@ which pieces occur together. Here the co-occurrences of binarized text are count
 weighted by positive pointwise mutual information, and factorised by a truncated SVD (Levy & Goldberg
 2014, sections 3.1 and 4.3; the square root of the singular values as in section 4.3's symmetric
 variant). The result, centred and scaled to BERT's initialisation, becomes the embedding matrix of a
-model; `first_weights.py` writes what makes use of it. `pretrain.sh --start` takes the checkpoint.
+model; `first_weights.py` writes what makes use of it. `pretrain.sh --start` takes the checkpoint. A model
+that reads from left to right can start in the same way.
 
     python -m fairseq_plugin.warm_start data/corpus --output warm.pt
     python -m fairseq_plugin.warm_start data/corpus --window 40 --output warm.pt --encoder-layers 2
+    python -m fairseq_plugin.warm_start data/corpus --output causal.pt \\
+        --task language_modeling --arch causal_roberta_small
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import torch
 from fairseq import options, tasks
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.utils import set_torch_seed
 from omegaconf import OmegaConf
 from scipy.sparse import coo_matrix, csr_matrix
@@ -116,6 +120,11 @@ def warm_start(data: Path, output: Path, window: int, flags: list[str]) -> None:
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)
     table = model.encoder.sentence_encoder.embed_tokens
+    if not hasattr(model.encoder.lm_head, "dense"):
+        raise UserError(
+            f"--arch {cfg.model.arch}: its output layer is linear; first weights are for roberta_small "
+            "and causal_roberta_small"
+        )
     if cfg.model.encoder_attention_heads < 2:
         raise UserError("--encoder-attention-heads 1: the first weights need two heads or more")
     occurrences_V, pairs = count_split(data, task.source_dictionary, window)
@@ -126,6 +135,9 @@ def warm_start(data: Path, output: Path, window: int, flags: list[str]) -> None:
         table.weight[:, :content] = torch.from_numpy(counted)
         table.weight[table.padding_idx] = 0
     write_weights(model, occurrences_V)
+    if isinstance(task, MaskedLMTask):  # a masked piece starts as its position and nothing else
+        with torch.no_grad():
+            table.weight[task.mask_idx] = 0
     state = {
         "args": None,
         "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),

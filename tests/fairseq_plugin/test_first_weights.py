@@ -59,23 +59,47 @@ def corpus(tmp_path):
     return tmp_path / "corpus"
 
 
-def test_a_masked_piece_is_predicted_from_its_context_before_any_training(corpus, monkeypatch):
-    written = []
-    monkeypatch.setattr(warm_start.torch, "save", lambda state, stream: written.append(state))
+CAUSAL = ["--task", "language_modeling", "--arch", "causal_roberta_small"]
+
+
+@pytest.fixture
+def written(corpus, monkeypatch):
+    """A function from flags of `warm_start` to the model that it writes."""
     built = []
     write = first_weights.write_weights
     monkeypatch.setattr(
         warm_start, "write_weights", lambda model, counts: (write(model, counts), built.append(model))
     )
-    assert warm_start.main([str(corpus), "--output", str(corpus / "warm.pt"), *SIZES.split()]) == 0
-    model = built[0].eval()
-    mask = model.encoder.sentence_encoder.embed_tokens.num_embeddings - 1
-    odds = []
-    for context in GROUPS:
-        tokens_BL = torch.tensor([[0, *context[:5], mask, *context[5:9], 2]])
-        with torch.no_grad():
-            shares_V = model(tokens_BL)[0][0, 6].softmax(-1)
-        frequent, rare = (shares_V[list(group)].sum() for group in GROUPS)
-        odds.append(float(frequent / rare))
+
+    def build(*flags):
+        assert (
+            warm_start.main([str(corpus), "--output", str(corpus / "warm.pt"), *SIZES.split(), *flags]) == 0
+        )
+        return built.pop().eval()
+
+    return build
+
+
+def odds_after(model, sentence, place):
+    """How much more likely the frequent group is than the other, at a place of a sentence."""
+    with torch.no_grad():
+        shares_V = model(torch.tensor([sentence]))[0][0, place].softmax(-1)
+    frequent, rare = (shares_V[list(group)].sum() for group in GROUPS)
+    return float(frequent / rare)
+
+
+def test_a_masked_piece_is_predicted_from_its_context_before_any_training(written):
+    model = written()
+    table_VC = model.encoder.sentence_encoder.embed_tokens.weight
+    mask = len(table_VC) - 1
+    assert not table_VC[mask].any()
+    odds = [odds_after(model, [0, *context[:5], mask, *context[5:9], 2], 6) for context in GROUPS]
     assert odds[0] > 2 > odds[1]  # 2: without a look at the context
     assert odds[0] / odds[1] > 1.5
+
+
+def test_a_next_piece_is_predicted_from_those_before_it(written):
+    model = written(*CAUSAL)
+    assert model.encoder.sentence_encoder.embed_tokens.weight[-1].any()  # a piece: there is no <mask>
+    odds = [odds_after(model, [2, *context[:9]], 9) for context in GROUPS]
+    assert odds[0] > 2 > odds[1]

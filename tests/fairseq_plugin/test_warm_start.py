@@ -85,6 +85,9 @@ def test_company_becomes_nearness_in_the_checkpoint(corpus, capsys):
     assert all((again[name] == weights[name]).all() for name in weights), len(before)
 
 
+CAUSAL = ["--task", "language_modeling", "--arch", "causal_roberta_small"]
+
+
 @pytest.mark.parametrize(
     ("spoil", "flags", "said"),
     [
@@ -92,6 +95,8 @@ def test_company_becomes_nearness_in_the_checkpoint(corpus, capsys):
         (lambda d: (d / "train.bin").unlink(), [], "train.bin: no such file"),
         (lambda d: None, ["--window", "0"], "--window 0"),
         (lambda d: None, ["--encoder-attention-heads", "1"], "--encoder-attention-heads 1"),
+        (lambda d: None, [*CAUSAL, "--arch", "causal_lm_small"], "--arch causal_lm_small: its output layer"),
+        (lambda d: None, CAUSAL[:2], "--arch"),
     ],
 )
 def test_wrong_input_gets_one_line(corpus, capsys, spoil, flags, said):
