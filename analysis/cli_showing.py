@@ -17,6 +17,7 @@ from .watch import watch
 
 EXAMPLES = """examples:
   python -m analysis figures runs --output-dir results --format png svg --chance 50
+  python -m analysis figures runs --output-dir results --reference published.csv
   python -m analysis report runs --output report.html
   python -m analysis report runs --audit audit.json --reference published.csv --output report.html
   python -m analysis watch runs
@@ -33,9 +34,6 @@ def register(commands: argparse._SubParsersAction) -> None:
     report = _add_findings(commands, "report", _report, "everything about the runs in one HTML file")
     report.add_argument("--output", metavar="FILE", required=True, help="the HTML file to write")
     report.add_argument("--title", default="Results", help="heading of the report (%(default)s)")
-    report.add_argument(
-        "--reference", metavar="FILE", help="published results to set ours beside, as for `compare`"
-    )
 
     watched = add_command(commands, "watch", _watch, "a live table of the runs, finished or not", EXAMPLES)
     watched.add_argument("--metric", default="accuracy", help="shown of the validations (%(default)s)")
@@ -61,7 +59,7 @@ def _figures(options: argparse.Namespace) -> None:
 
 def _report(options: argparse.Namespace) -> None:
     audit = audit_tables(options.audit) if options.audit else []  # what is none is said before the work
-    findings = _gather(options, options.reference)
+    findings = _gather(options)
     path = write_report(findings, options.output, title=options.title, audit=audit, chance=options.chance)
     print(f"wrote {path}", file=sys.stderr)
 
@@ -73,12 +71,12 @@ def _watch(options: argparse.Namespace) -> None:
     )  # fmt: skip
 
 
-def _gather(options: argparse.Namespace, reference: str | None = None) -> Findings:
+def _gather(options: argparse.Namespace) -> Findings:
     rule = Rule(metric=options.metric, ddof=options.ddof, **choice(options))
     found = found_runs(options)
     chosen = select_finished(found, options.include_unfinished)
     return gather(
-        chosen, rule, test_size=options.test_size, audit=options.audit, reference=reference,
+        chosen, rule, test_size=options.test_size, audit=options.audit, reference=options.reference,
         left_out=[run for run in found if run not in chosen],
     )  # fmt: skip
 
@@ -96,6 +94,9 @@ def _add_findings(
     )  # fmt: skip
     parser.add_argument(
         "--audit", metavar="JSON", help="what python -m preprocess audit --output found in the data"
+    )
+    parser.add_argument(
+        "--reference", metavar="FILE", help="published results to set ours beside, as for `compare`"
     )
     parser.add_argument("--chance", type=float, help="draw a line at the score of guessing")
     return parser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -10,6 +11,7 @@ from .figure_style import Style, finish, legend_below, literal, styles, whole_nu
 from .long_table import RUN
 from .metrics import label, number
 from .runs import count
+from .spread import BEST
 from .stats import at_validations, per_epoch
 
 if TYPE_CHECKING:
@@ -25,14 +27,20 @@ MOST_BANDS = 3
 
 
 def draw_curves(
-    table: pd.DataFrame, metric: str = "accuracy", *, ddof: int = 1, chance: float | None = None
+    table: pd.DataFrame,
+    metric: str = "accuracy",
+    *,
+    ddof: int = 1,
+    chance: float | None = None,
+    reference: pd.DataFrame | None = None,
 ) -> Figure:
     """`metric` after each epoch: a row of panels for each arm, valid on the left and test on the right.
 
     Thin lines are seeds, the thick one is their mean, the band (of more than three groups: the bar) one
     standard deviation (`ddof`) to each side. An arm that validates once is no curve: beside arms that do so
-    more often it is a horizontal line in their panels. All panels have the same scale. Raises `UserError`
-    where no run has `metric` on valid or on test.
+    more often it is a horizontal line in their panels. `reference`, a frame of
+    `reference.compare_reference`, adds what others reported, see `draw_reference`. All panels have the same
+    scale. Raises `UserError` where no run has `metric` on valid or on test.
     """
     from matplotlib.figure import Figure  # here, so that `import analysis` stays quick
 
@@ -52,6 +60,9 @@ def draw_curves(
             draw_runs(panel, _of(arm, values[subset]), style_of)
             draw_means(panel, _of(arm, means[subset]), style_of, bars=bars)
             draw_lines(panel, means[subset][means[subset]["arm"].isin(flat)], metric)
+            if reference is not None:
+                reported = (reference["subset"] == subset) & (reference["metric"] == metric)
+                draw_reference(panel, _of(arm, reference[reported]), style_of, ddof=ddof)
             if chance is not None:
                 panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=f"chance ({chance:g})")
             label_panel(panel, wrap(f"{arm}: {subset}", 40), label(metric))
@@ -109,6 +120,28 @@ def draw_means(panel: Axes, means: pd.DataFrame, style_of: dict[str, Style], *, 
             panel.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
         else:  # a band needs two epochs
             panel.vlines(epochs, low, high, color=color, linewidth=1.2)
+
+
+def draw_reference(panel: Axes, rows: pd.DataFrame, style_of: dict[str, Style], *, ddof: int) -> None:
+    """What others reported of an arm: hollow markers after each epoch, with bars where they gave a deviation.
+
+    Of an init whose best checkpoint alone they report, a dotted horizontal line.
+    """
+    for init, reported in rows.groupby("init"):
+        style, curve = style_of[init], reported[reported["epoch"] != BEST]
+        if curve.empty:
+            panel.axhline(
+                reported["reference_mean"].item(), color=style["color"], linewidth=1.6, linestyle=(0, (1, 1)),
+                label=wrap(f"{init}, published: best"),
+            )  # fmt: skip
+            continue
+        epochs = curve["epoch"].astype(int)
+        smaller = [math.sqrt((n - 1) / n) if ddof == 0 and n > 1 else 1.0 for n in curve["reference_n"]]
+        panel.errorbar(
+            epochs, curve["reference_mean"], yerr=(curve["reference_std"] * smaller).fillna(0.0),
+            color=style["color"], marker=style["marker"], markerfacecolor="white", markersize=7,
+            linewidth=0.8, linestyle=(0, (1, 1)), label=wrap(f"{init}, published"),
+        )  # fmt: skip
 
 
 def label_panel(panel: Axes, title: str, quantity: str) -> None:

@@ -161,7 +161,10 @@ def figures(findings: Findings, chance: float | None = None) -> Iterator[tuple[s
     from .figures import draw_curves
 
     rule = findings.rule
-    yield f"{rule.metric}_per_epoch", draw_curves(findings.table, rule.metric, ddof=rule.ddof, chance=chance)
+    yield (
+        f"{rule.metric}_per_epoch",
+        draw_curves(findings.table, rule.metric, ddof=rule.ddof, chance=chance, reference=findings.reference),
+    )
     if BEST in set(findings.spread["at"]):
         yield f"{rule.metric}_seeds", draw_seeds(findings.values, findings.spread, rule.metric)
     if len(findings.expected) and findings.expected["seeds"].max() > 1:

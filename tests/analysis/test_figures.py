@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from run_trees import write_run
 
+from analysis.best import best_checkpoints
 from analysis.figure_style import save_figure
 from analysis.figures import draw_curves
 from analysis.load import load_runs
+from analysis.reference import compare_reference, read_reference
 
 
 def thick_lines(panel):
@@ -46,6 +48,34 @@ def test_a_row_an_arm_on_one_scale(runs):
     assert len({panel.get_ylim() for panel in figure.axes}) == 1
     fairseq, hf = (thick_lines(figure.axes[index]) for index in (1, 3))
     assert fairseq["random (3 seeds)"].get_color() == hf["random (1 seed)"].get_color()
+
+
+PUBLISHED = """arm,init,epoch,subset,metric,mean,std,n,ddof
+fairseq,random,1,test,accuracy,51.5,2,3,0
+fairseq,random,2,test,accuracy,60,,,
+fairseq,random,best,test,accuracy,61,,,
+fairseq,pretrained,best,test,accuracy,79.3,0.6,3,0
+"""
+
+
+@pytest.mark.parametrize(("ddof", "deviation"), [(0, 2.0), (1, 2.0 * np.sqrt(3 / 2))])
+def test_what_others_reported_stands_beside(runs, tmp_path, ddof, deviation):
+    write_run(runs, "random", 1, [10.0, 20.0], [11.0, 21.0], arm="hf")
+    (tmp_path / "published.csv").write_text(PUBLISHED)
+    table = load_runs(runs)
+    published = compare_reference(
+        table, best_checkpoints(table, "accuracy"), read_reference(tmp_path / "published.csv")
+    )
+    _, test, *hf = draw_curves(table, ddof=ddof, reference=published).axes
+    curve, bars = next(
+        (lines, bars) for lines, _, (bars,) in test.containers if list(lines.get_xdata()) == [1, 2]
+    )
+    assert list(curve.get_ydata()) == [51.5, 60]
+    assert bars.get_segments()[0][:, 1] == pytest.approx([51.5 - deviation, 51.5 + deviation])
+    (line,) = (line for line in test.get_lines() if line.get_label() == "pretrained, published: best")
+    assert list(line.get_ydata()) == [79.3, 79.3]
+    assert curve.get_color() == thick_lines(test)["random (3 seeds)"].get_color()
+    assert not any(panel.containers for panel in hf)
 
 
 @pytest.mark.parametrize("values", [[50.0], [float("nan")]])
