@@ -15,7 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from training import OURS, SIZES, STEPS, build_trainer, losses_of, save
 
 from common.errors import UserError
+from fairseq_plugin import warm_start
 from fairseq_plugin.causal_lm import FastLmCriterion
+from fairseq_plugin.checkpoints import load_checkpoint
 
 BLOCKS = shlex.split("--task language_modeling --tokens-per-sample 16 --sample-break-mode none")
 FAST = shlex.split("--optimizer fused_adam --precision fp32 --max-positions 32")
@@ -68,6 +70,21 @@ def test_it_learns_what_comes_next(pretrained):
     _, _, losses = pretrained
     assert losses[0] > 0.9 * math.log2(PIECES)
     assert sum(losses[-3:]) < sum(losses[:3]) - 0.3
+
+
+def test_it_can_start_from_counted_weights(text, tmp_path):
+    start = tmp_path / "start.pt"
+    sizes = shlex.split("--arch causal_roberta_small --max-positions 32 --tokens-per-sample 16")
+    counted = ["--window", "1", "--task", "language_modeling", *sizes, *SIZES]
+    assert warm_start.main([str(text), "--output", str(start), *counted]) == 0
+    flags = ["--restore-file", start, "--save-dir", tmp_path, *RESET]
+    words = [text, *BLOCKS, "--criterion", "fast_lm", *sizes, *SIZES, *STEPS, *FAST, *flags]
+    _, trainer = build_trainer(words)
+    checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
+    written = load_checkpoint(start)["model"]
+    for name, weight in trainer.get_model().state_dict().items():
+        assert torch.equal(weight, written[name]), name
+    assert losses_of(trainer, 1)[0] < math.log2(PIECES)  # knows more than how many pieces there are
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
