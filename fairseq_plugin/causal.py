@@ -7,7 +7,7 @@ a linear head with weights of its own. It starts from the weights that torch's m
 `causal_roberta_small` is `roberta_small` (see `roberta.py`) reading from left to right, so that the two
 differ in their objective alone. Both take RoBERTa's flags, train with fairseq's task `language_modeling` and
 become classifiers with the task `sentence_classification`: the head is replaced, and the vector of the last
-token, or the mean of all (`--pooling`), is classified.
+token, or of the last piece, or the mean of all (`--pooling`), is classified.
 
 Neither has a row for `<mask>`, which tasks of masked models put at the end of the dictionary.
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from fairseq.data import Dictionary
@@ -46,7 +46,11 @@ LM_HEAD = "encoder.lm_head."
 class CausalRobertaSmall(RobertaSmall):
     """`RobertaSmall` whose tokens see no later ones; a language model until it gets a classification head."""
 
-    POOLINGS = ("last", "mean")
+    POOLINGS: ClassVar[dict[str, str]] = {
+        "last": "the last token's vector (default)",
+        "last-piece": "the same, but not of the </s> that ends a text, after which another text comes",
+        "mean": "the mean over all tokens",
+    }
 
     @classmethod
     def build_model(cls, args: Any, task: FairseqTask) -> CausalRobertaSmall:

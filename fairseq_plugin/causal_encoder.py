@@ -27,9 +27,28 @@ class CausalEncoder(PackedTransformerEncoder):
 
     def __init__(self, args: Any, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         super().__init__(args, dictionary, embed_tokens)
+        self.end_idx = dictionary.eos()
         if not args.encoder_learned_pos:
             width = embed_tokens.embedding_dim
             self.embed_positions = SinusoidalPositions(args.max_positions, width, self.padding_idx)
+
+    def pooled(self, src_tokens: Tensor, pooling: str, token_embeddings: Tensor | None = None) -> Tensor:
+        """One vector a sentence, see the packed encoder: (B, L) -> (B, C); also of its `last-piece`.
+
+        That is the last token but for the `</s>` that ends a text. What a language model reads last before
+        another text begins need not remember anything.
+        """
+        if pooling == "last-piece":
+            src_tokens, pooling = self.without_end(src_tokens), "last"
+        return super().pooled(src_tokens, pooling, token_embeddings)
+
+    def without_end(self, src_tokens: Tensor) -> Tensor:
+        """Pads in the place of each `</s>` after other tokens at the end of a row: (B, L) -> (B, L)."""
+        lengths_B1 = src_tokens.ne(self.padding_idx).sum(dim=1, keepdim=True)
+        last_B1 = (lengths_B1 - 1).clamp(min=0)
+        token_B1 = src_tokens.gather(1, last_B1)
+        ends_B1 = token_B1.eq(self.end_idx) & lengths_B1.gt(1)
+        return src_tokens.scatter(1, last_B1, token_B1.masked_fill(ends_B1, self.padding_idx))
 
     def attend(self, qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) -> Tensor:
         """Every token sees itself and the earlier ones."""

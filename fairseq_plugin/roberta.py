@@ -8,7 +8,7 @@ fairseq's: a checkpoint of `roberta` with these sizes loads here, and back.
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from fairseq.data import Dictionary
@@ -35,8 +35,11 @@ ONLY_PADDED = {"encoder_layerdrop": 0.0, "quant_noise_pq": 0, "quant_noise_scala
 class RobertaSmall(RobertaModel):
     """fairseq's `RobertaModel` with `--encoder packed|padded` and `--precision auto|fp32|bf16`."""
 
-    POOLINGS = ("first", "mean")
-    """What a classification head may read; the default first."""
+    POOLINGS: ClassVar[dict[str, str]] = {
+        "first": "the first token's vector (default)",
+        "mean": "the mean over all tokens",
+    }
+    """What a classification head may read."""
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -57,8 +60,8 @@ class RobertaSmall(RobertaModel):
         )
         parser.add_argument(
             "--pooling",
-            choices=cls.POOLINGS,
-            help=f"what is classified: the {cls.POOLINGS[0]} token's vector (default) or the mean over all",
+            choices=list(cls.POOLINGS),
+            help="what is classified: " + "; ".join(f"{key}: {what}" for key, what in cls.POOLINGS.items()),
         )
 
     @classmethod

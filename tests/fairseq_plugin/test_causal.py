@@ -149,7 +149,7 @@ def test_objective_is_all_that_tells_it_from_roberta_small():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("pooling", ["last", "mean"])
+@pytest.mark.parametrize("pooling", ["last", "last-piece", "mean"])
 def test_padding_changes_no_class(kind, pooling):
     model, tokens = build(kind, classes=3, pooling=pooling), sentences()
     together = model(tokens, classification_head_name=HEAD)[0]
@@ -172,7 +172,17 @@ def test_what_is_pooled(kind, changes):
     torch.testing.assert_close(encoder.pooled(tokens, "mean"), mean, **TOLERANCE)
 
 
-@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_the_last_piece_is_the_last_token_but_for_the_end_of_the_text():
+    """As of the same rows without their </s>, which no other token sees."""
+    encoder = build(CausalLmSmall).encoder.sentence_encoder
+    ended = torch.tensor([[START, 7, 8, END], [START, 9, END, PAD], [START, 7, 8, 9], [START, END, PAD, PAD]])
+    bare = torch.tensor([[START, 7, 8, PAD], [START, 9, PAD, PAD], [START, 7, 8, 9], [START, PAD, PAD, PAD]])
+    torch.testing.assert_close(encoder.pooled(ended, "last-piece"), encoder.pooled(bare, "last"), **TOLERANCE)
+    assert torch.equal(encoder.without_end(bare[[1, 3]]), bare[[1, 3]])
+    assert torch.equal(ended[0], torch.tensor([START, 7, 8, END]))  # what was given is left alone
+
+
+@pytest.mark.parametrize("pooling", ["last", "last-piece", "mean"])
 def test_rows_without_a_token_and_of_unknown_pieces(pooling):
     model = build(CausalLmSmall, classes=3, pooling=pooling)
     tokens = torch.tensor([[START, 7, 8, END], [PAD] * 4, [START, UNK, UNK, END], [START, END, PAD, PAD]])
