@@ -139,13 +139,21 @@ def describe(settings: Settings) -> dict[str, Any]:
     place = machine.describe(settings.machine)
     left_out = ("machine", "sizes", "causal_sizes", "scratch", "output")
     kept = {name: value for name, value in vars(settings).items() if name not in left_out}
-    shown = {name: shown_path(value) if isinstance(value, Path) else value for name, value in kept.items()}
+    shown = {
+        name: _place(value, settings.scratch) if isinstance(value, Path) else value
+        for name, value in kept.items()
+    }
     return {
         "machine": place,
         "device": place["hardware"]["gpu"] or "CPU",
         "settings": shown | {"sizes": vars(settings.sizes)},
         "benchmarks": [],
     }
+
+
+def _place(path: Path, scratch: Path) -> str:
+    """A path as a user would type it; below the folder that is deleted afterwards, from there."""
+    return str(path.relative_to(scratch)) if path.is_relative_to(scratch) else shown_path(path)
 
 
 @one_line_errors

@@ -64,6 +64,16 @@ def test_figures_writes_each_format(runs, tmp_path):
     assert "<svg" in (output / "accuracy_per_epoch.svg").read_text(encoding="utf-8")
 
 
+def test_figures_draws_what_others_reported(runs, tmp_path):
+    published = tmp_path / "published.csv"
+    published.write_text("arm,init,epoch,subset,metric,mean\nfairseq,random,1,test,accuracy,55\n", "utf-8")
+    line = ["figures", str(runs), "--format", "svg", "--output-dir"]
+    assert main([*line, str(tmp_path / "plain")]) == 0
+    assert main([*line, str(tmp_path / "beside"), "--reference", str(published)]) == 0
+    plain, beside = (tmp_path / name / "accuracy_per_epoch.svg" for name in ("plain", "beside"))
+    assert len(beside.read_text(encoding="utf-8")) > len(plain.read_text(encoding="utf-8"))
+
+
 def test_runs_lists_unfinished_ones_too(runs, capsys):
     write_run(runs, "random", 4, [50.0], [50.0], status="failed")
     assert main(["runs", str(runs), "--format", "csv"]) == 0
@@ -78,6 +88,7 @@ def test_runs_lists_unfinished_ones_too(runs, capsys):
         (["tables", "absent"], "error: absent: no such folder"),
         (["tables", "RUNS", "--metric", "mcc"], "--metric can be: accuracy"),
         (["figures", "RUNS", "--metric", "mcc", "--output-dir", "out"], "--metric can be: accuracy"),
+        (["figures", "RUNS", "--reference", "absent.csv", "--output-dir", "out"], "absent.csv: No such file"),
     ],
 )
 def test_mistakes_are_one_line(runs, capsys, arguments, message):

@@ -11,6 +11,7 @@ import pytest
 from signals import restore_defaults
 
 from benchmarks import measure
+from benchmarks.__main__ import describe
 from benchmarks.measure import RESULT, Contender, compare, execute, summarize, with_ratios
 from common.errors import UserError
 from sweep.command import TUNING
@@ -164,3 +165,8 @@ def is_gone(pid):
                 return True
         time.sleep(0.1)
     return False
+
+
+def test_settings_do_not_say_where_the_sample_lay(settings, tmp_path):
+    mine = replace(settings, scratch=tmp_path, text=tmp_path / "sample" / "sample.txt")
+    assert describe(mine)["settings"]["text"] == "sample/sample.txt"

@@ -96,7 +96,8 @@ CAUSAL = ["--task", "language_modeling", "--arch", "causal_roberta_small"]
         (lambda d: None, ["--window", "0"], "--window 0"),
         (lambda d: None, ["--encoder-attention-heads", "1"], "--encoder-attention-heads 1"),
         (lambda d: None, [*CAUSAL, "--arch", "causal_lm_small"], "--arch causal_lm_small: its output layer"),
-        (lambda d: None, CAUSAL[:2], "--arch"),
+        (lambda d: None, CAUSAL[:2], "take --arch causal_roberta_small"),
+        (lambda d: None, CAUSAL[2:], "take --task language_modeling"),
     ],
 )
 def test_wrong_input_gets_one_line(corpus, capsys, spoil, flags, said):
