@@ -20,21 +20,22 @@ KERNEL_MULTIPLE = 8
 """Of the sizes of heads that variable-length kernels take (torch/nested/_internal/sdpa.py)."""
 
 
-def attend(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) -> Tensor:
-    """Every token attends to its own sentence.
+def attend(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float, *, causal: bool = False) -> Tensor:
+    """Every token attends to its own sentence, or (`causal`) to itself and the earlier ones of it.
 
     Args:
         qkv_TE: queries, keys and values of all tokens side by side, (T, 3 * C).
         lengths: tokens of each sentence; tokens beyond their sum are fillers.
         heads: H.
         p: dropout probability of the attention weights.
+        causal: whether later tokens are hidden.
 
     Returns:
         (T, C), of the dtype of the input; zero for fillers.
     """
     if one_by_one(qkv_TE):
-        return _SentenceAttention.apply(qkv_TE, tuple(lengths), heads, p)
-    return attend_jagged(qkv_TE, lengths, heads, p)
+        return _SentenceAttention.apply(qkv_TE, tuple(lengths), heads, p, causal)
+    return (attend_filled_up if causal else attend_jagged)(qkv_TE, lengths, heads, p)
 
 
 def one_by_one(x: Tensor) -> bool:
@@ -66,6 +67,25 @@ def attend_jagged(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) 
     return F.pad(out_TC, (0, 0, 0, fillers))
 
 
+def attend_filled_up(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) -> Tensor:
+    """As causal `attend`, by one call of torch's attention, sentences filled up on the right to the longest.
+
+    No token sees what comes after it, so that none sees a filler.
+    """
+    if not lengths:
+        return qkv_TE.new_zeros(len(qkv_TE), qkv_TE.size(1) // 3)
+    sentences, longest, tokens = len(lengths), max(lengths), sum(lengths)
+    ends = ends_of(tuple(lengths), qkv_TE.device)
+    places_T = torch.arange(tokens, device=qkv_TE.device)
+    sentence_T = torch.searchsorted(ends, places_T, right=True) - 1
+    index_T = sentence_T * longest + places_T - ends[sentence_T]
+    padded = qkv_TE.new_zeros(sentences * longest, qkv_TE.size(1)).index_copy(0, index_T, qkv_TE[:tokens])
+    q, k, v = padded.view(sentences, longest, 3, heads, -1).permute(2, 0, 3, 1, 4)
+    out_BHlD = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
+    out_TC = out_BHlD.transpose(1, 2).flatten(2).flatten(0, 1).index_select(0, index_T)
+    return F.pad(out_TC, (0, 0, 0, len(qkv_TE) - tokens))
+
+
 @functools.lru_cache(maxsize=1)
 def ends_of(lengths: tuple[int, ...], device: torch.device) -> Tensor:
     """Where each sentence begins, and the end of the last: int64 (S + 1,).
@@ -91,7 +111,9 @@ class _SentenceAttention(torch.autograd.Function):
     MULTIPLE = 16
 
     @staticmethod
-    def forward(ctx: Any, qkv_TE: Tensor, lengths: tuple[int, ...], heads: int, p: float) -> Tensor:
+    def forward(
+        ctx: Any, qkv_TE: Tensor, lengths: tuple[int, ...], heads: int, p: float, causal: bool
+    ) -> Tensor:
         size = qkv_TE.size(1) // (3 * heads)
         ctx.lengths, ctx.scale, ctx.kept_scale = lengths, size**-0.5, 1.0
         out_TC = qkv_TE.new_zeros(qkv_TE.size(0), heads * size)
@@ -100,7 +122,10 @@ class _SentenceAttention(torch.autograd.Function):
             q_HnD, k_HnD, v_HnD = _heads_first(qkv_lE.view(length, 3, heads, size))
             q_HnD *= ctx.scale
             scores_Hnn = torch.bmm(q_HnD, k_HnD.transpose(1, 2)).float()
-            scores_Hnn[:, :, length:] = -torch.inf
+            if causal:
+                scores_Hnn += _later(scores_Hnn.size(1))
+            else:
+                scores_Hnn[:, :, length:] = -torch.inf
             weights_Hnn = torch.softmax(scores_Hnn, dim=-1).to(qkv_TE.dtype)
             kept_Hnn, mask_Hnn = weights_Hnn, None
             if p > 0.0:
@@ -138,7 +163,17 @@ class _SentenceAttention(torch.autograd.Function):
                 )
             ):
                 grad_l3HD[:, part] = grad[:, :length].transpose(0, 1)
-        return grad_TE, None, None, None
+        return grad_TE, None, None, None, None
+
+
+@functools.lru_cache(maxsize=32)
+def _later(tokens: int) -> Tensor:
+    """Minus infinity where the column is later than the row, else 0: float32 (n, n).
+
+    Fillers stand after all tokens, so that it hides them too.
+    """
+    with torch.inference_mode(False):
+        return torch.full((tokens, tokens), -torch.inf).triu_(1)
 
 
 def _sentences(lengths: Sequence[int], a_T: Tensor, b_T: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:

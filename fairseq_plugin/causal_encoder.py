@@ -3,8 +3,8 @@
 Parameters and their names are those of the packed encoder (`packed.py`), and like it this one computes no
 padding; attention and positions are all that differs.
 
-Shapes: T tokens of the packed sequence, n of one sentence or of several of one length, C embedding size,
-H heads, D size of a head (C = H * D), E = 3 * C, P positions.
+Shapes: B sentences, L length of the longest, T tokens of the packed sequence, C embedding size, E = 3 * C,
+P positions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from . import attention as kernels
+from .attention import attend
 from .packed import PackedTransformerEncoder
 
 
@@ -52,7 +52,7 @@ class CausalEncoder(PackedTransformerEncoder):
 
     def attend(self, qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) -> Tensor:
         """Every token sees itself and the earlier ones."""
-        return attend_causal(qkv_TE, lengths, heads, p)
+        return attend(qkv_TE, lengths, heads, p, causal=True)
 
 
 class SinusoidalPositions(nn.Module):
@@ -71,40 +71,3 @@ class SinusoidalPositions(nn.Module):
         )
         table_PC = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
         self.register_buffer("weight", F.pad(table_PC, (0, 0, padding_idx + 1, 0)), persistent=False)
-
-
-def attend_causal(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) -> Tensor:
-    """Every token attends to itself and the earlier ones of its own sentence: (T, E) -> (T, C).
-
-    Tokens beyond the sum of `lengths` are fillers and get zeros; `p` is the dropout probability of the
-    attention weights. Sentences of one length, such as blocks of text, go through one call, on a GPU all.
-    """
-    tokens = sum(lengths)
-    if lengths and not kernels.one_by_one(qkv_TE):
-        return _attend_padded(qkv_TE, lengths, heads, p)
-    sentences = [len(lengths)] if len(set(lengths)) == 1 else [1] * len(lengths)
-    sizes = [tokens] if len(sentences) == 1 else list(lengths)
-    parts = []
-    for qkv_nE, count in zip(qkv_TE[:tokens].split(sizes), sentences, strict=True):
-        q, k, v = qkv_nE.view(count, -1, 3, heads, qkv_nE.size(1) // (3 * heads)).permute(2, 0, 3, 1, 4)
-        out_bHlD = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
-        parts.append(out_bHlD.transpose(1, 2).flatten(2).flatten(0, 1))
-    out_TC = torch.cat(parts) if parts else qkv_TE.new_empty(0, qkv_TE.size(1) // 3)
-    return F.pad(out_TC, (0, 0, 0, len(qkv_TE) - tokens))
-
-
-def _attend_padded(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) -> Tensor:
-    """`attend_causal` in one call, each sentence filled up on the right to the longest.
-
-    No token sees what comes after it, so that none sees a filler.
-    """
-    sentences, longest, tokens = len(lengths), max(lengths), sum(lengths)
-    ends = kernels.ends_of(tuple(lengths), qkv_TE.device)
-    places_T = torch.arange(tokens, device=qkv_TE.device)
-    sentence_T = torch.searchsorted(ends, places_T, right=True) - 1
-    index_T = sentence_T * longest + places_T - ends[sentence_T]
-    padded = qkv_TE.new_zeros(sentences * longest, qkv_TE.size(1)).index_copy(0, index_T, qkv_TE[:tokens])
-    q, k, v = padded.view(sentences, longest, 3, heads, -1).permute(2, 0, 3, 1, 4)
-    out_BHlD = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
-    out_TC = out_BHlD.transpose(1, 2).flatten(2).flatten(0, 1).index_select(0, index_T)
-    return F.pad(out_TC, (0, 0, 0, len(qkv_TE) - tokens))

@@ -1,4 +1,4 @@
-"""First weights of a masked language model: what is slow to learn from random ones, written down.
+"""First weights of a language model: what is slow to learn from random ones, written down.
 
 A post-norm encoder with random weights spends its first millions of tokens on finding out how frequent
 each piece is, and then that the company of a masked piece says something about it. Given embeddings whose
@@ -15,6 +15,10 @@ Four steps, each of which training is free to undo:
   one piece to the left and one to the right, by sinusoidal positions (Vaswani et al. 2017, section 3.5)
   that have a part of the dimensions to themselves. Trockman & Kolter 2023 ("Mimetic initialization of
   self-attention layers") start value and output projections near the identity for the same reason.
+
+`causal_lm_small` has fixed positions, added to all dimensions, and a linear output layer of its own. All its
+heads take the mean (the left neighbour of what is predicted is the piece itself), and the output layer
+starts as the embeddings.
 
 C dimensions, H heads of D = C / H dimensions, V types.
 """
@@ -43,9 +47,18 @@ RARE = 0.1
 """Occurrences of a piece that never occurs."""
 
 
-def content_dimensions(dimensions: int, heads: int) -> int:
-    """Dimensions of the embeddings that are the pieces' own; the last D tell positions."""
-    return dimensions - dimensions // heads
+def content_dimensions(encoder: Any) -> int:
+    """Dimensions of the embeddings that are the pieces' own: all but the last D, which tell positions.
+
+    Fixed positions leave none to themselves.
+    """
+    attention = encoder.layers[0].self_attn
+    return attention.embed_dim - (attention.head_dim if learns_positions(encoder) else 0)
+
+
+def learns_positions(encoder: Any) -> bool:
+    """Whether the table of positions is a weight."""
+    return isinstance(encoder.embed_positions.weight, torch.nn.Parameter)
 
 
 def write_weights(model: Any, occurrences_V: np.ndarray) -> None:
@@ -56,14 +69,17 @@ def write_weights(model: Any, occurrences_V: np.ndarray) -> None:
     encoder, head = model.encoder.sentence_encoder, model.encoder.lm_head
     with torch.no_grad():
         head.bias.copy_(torch.from_numpy(log_shares(occurrences_V)))
-        head.dense.weight.copy_(LINEAR * torch.eye(head.dense.in_features))
-        head.dense.bias.zero_()
+        if hasattr(head, "dense"):
+            head.dense.weight.copy_(LINEAR * torch.eye(head.dense.in_features))
+            head.dense.bias.zero_()
+        else:
+            head.weight.copy_(encoder.embed_tokens.weight)
         for layer in encoder.layers:
             layer.self_attn.out_proj.weight.mul_(BRANCH)
             layer.fc2.weight.mul_(BRANCH)
-        first = encoder.layers[0].self_attn
-        write_positions(encoder, first.num_heads)
-        copy_context(first)
+        if learns_positions(encoder):
+            write_positions(encoder)
+        copy_context(encoder.layers[0].self_attn, content_dimensions(encoder))
 
 
 def log_shares(occurrences_V: np.ndarray) -> np.ndarray:
@@ -72,10 +88,10 @@ def log_shares(occurrences_V: np.ndarray) -> np.ndarray:
     return np.log(counts_V / counts_V.sum()).astype(np.float32)
 
 
-def write_positions(encoder: Any, heads: int) -> None:
+def write_positions(encoder: Any) -> None:
     """Sinusoids in the last D dimensions of the position table, as large as the embeddings there would be."""
     pieces, positions = encoder.embed_tokens.weight, encoder.embed_positions.weight
-    content = content_dimensions(pieces.shape[1], heads)
+    content = content_dimensions(encoder)
     angles = torch.arange(len(positions))[:, None] * frequencies(pieces.shape[1] - content)
     size = math.sqrt(2) * float(pieces[:, :content].std())  # a sine has the standard deviation 1 / sqrt(2)
     positions.zero_()
@@ -88,23 +104,24 @@ def frequencies(dimensions: int) -> torch.Tensor:
     return FASTEST * torch.exp(-torch.linspace(0, math.log(RANGE), dimensions // 2))
 
 
-def copy_context(attention: Any) -> None:
+def copy_context(attention: Any, content: int) -> None:
     """Let each head of the first layer copy D dimensions of the context.
 
     All but the last two of H heads take the mean of all pieces, each in its own D dimensions; the two
-    look at the left and the right neighbour, in the first D.
+    look at the left and the right neighbour, in the first D. They need the dimensions that tell positions:
+    where all are `content`, they take the mean as well.
     """
     heads, size = attention.num_heads, attention.head_dim
     for projection in (attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj):
         projection.weight.mul_(NOISE)
         projection.bias.zero_()
-    identity, place = torch.eye(size), slice(content_dimensions(heads * size, heads), None)
-    offsets = {heads - 2: -1, heads - 1: 1}
+    identity, place = torch.eye(size), slice(content, None)
+    offsets = {heads - 2: -1, heads - 1: 1} if content < heads * size else {}
     for head in range(heads):
         own = slice(head * size, (head + 1) * size)
-        content = slice(0, size) if head in offsets else own
-        attention.v_proj.weight[own, content] += identity
-        attention.out_proj.weight[content, own] += (1.0 if head in offsets else MEAN_GAIN) * identity
+        copied = slice(0, size) if head in offsets else own
+        attention.v_proj.weight[own, copied] += identity
+        attention.out_proj.weight[copied, own] += (1.0 if head in offsets else MEAN_GAIN) * identity
         if head in offsets:
             attention.q_proj.weight[own, place] += SHARPNESS * shift(size, offsets[head])
             attention.k_proj.weight[own, place] += SHARPNESS * identity

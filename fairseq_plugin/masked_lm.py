@@ -155,20 +155,19 @@ class _LinearCrossEntropy(torch.autograd.Function):
             for block in _slices(0, len(x_NC), rows):
                 scores = x_NC.new_empty(block.stop - block.start, len(weight))
                 for part in _parts(block, len(target_M)):
-                    log_probs = F.log_softmax(
-                        torch.addmm(bias, x_NC[part], weight.t()), -1, dtype=torch.float32
-                    )
                     out = scores[part.start - block.start : part.stop - block.start]
+                    torch.addmm(bias, x_NC[part], weight.t(), out=out)
+                    probs, log_sums = softmax_and_log_sum(out)
                     if part.start < len(target_M):
                         gold = target_M[part]
-                        loss -= log_probs.gather(1, gold[:, None]).sum()
+                        loss += (log_sums - out.gather(1, gold[:, None]).float()).sum()
                         if grads is not None:
-                            grads.of_scores(log_probs, gold, out)
+                            grads.of_scores(probs, gold, out)
                     else:
                         bags = bags_BV[part.start - len(target_M) : part.stop - len(target_M)]
-                        of_bags -= (bags * log_probs).sum()
+                        of_bags += (bags.sum(1, keepdim=True) * log_sums).sum() - (bags * out).sum()
                         if grads is not None:
-                            grads.of_bags(log_probs, bags, out)
+                            grads.of_bags(probs, bags, out)
                 if grads is not None:
                     grads.of_products(block, x_NC[block], weight, scores)
         ctx.mark_non_differentiable(of_bags)
@@ -181,6 +180,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
         if gradient.device.type != "cpu" or gradient != 1.0:  # a GPU is not asked, which would wait for it
             grads.scale(gradient)
         return grads.x, grads.give_weight(), grads.bias, None, None, None
+
+
+def softmax_and_log_sum(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax (n, V) of scores (n, V) and the logarithm of the sum of their exponentials (n, 1), fp32.
+
+    The sum is read off the largest probability, exp(largest score) / sum, which cannot underflow: one pass
+    of exponentials serves both.
+    """
+    probs = F.softmax(scores, -1, dtype=torch.float32)
+    return probs, scores.amax(1, keepdim=True).float() - probs.amax(1, keepdim=True).log()
 
 
 def _slices(start: int, stop: int, step: int) -> Iterator[slice]:
@@ -211,16 +220,15 @@ class _Gradients:
         if not len(x_MC):
             self.weight.zero_()
 
-    def of_scores(self, log_probs: Tensor, gold: Tensor, out: Tensor) -> None:
-        """Softmax minus one at the target, into `out`; `log_probs` is used up."""
-        probs = log_probs.exp_()
+    def of_scores(self, probs: Tensor, gold: Tensor, out: Tensor) -> None:
+        """Softmax minus one at the target, into `out`; `probs` is used up."""
         probs[torch.arange(len(gold), device=gold.device), gold] -= 1.0
         self.bias += probs.sum(dim=0)
         out.copy_(probs)
 
-    def of_bags(self, log_probs: Tensor, bags: Tensor, out: Tensor) -> None:
-        """Softmax as often as the bag weighs, minus the bag, into `out`; `log_probs` is used up."""
-        probs = log_probs.exp_().mul_(bags.sum(1, keepdim=True)).sub_(bags)
+    def of_bags(self, probs: Tensor, bags: Tensor, out: Tensor) -> None:
+        """Softmax as often as the bag weighs, minus the bag, into `out`; `probs` is used up."""
+        probs.mul_(bags.sum(1, keepdim=True)).sub_(bags)
         self.bias += probs.sum(dim=0)
         out.copy_(probs)
 

@@ -4,14 +4,14 @@ The first thing that a masked language model learns is slow to learn by gradient
 which pieces occur together. Here the co-occurrences of binarized text are counted within a window,
 weighted by positive pointwise mutual information, and factorised by a truncated SVD (Levy & Goldberg
 2014, sections 3.1 and 4.3; the square root of the singular values as in section 4.3's symmetric
-variant). The result, centred and scaled to BERT's initialisation, becomes the embedding matrix of a
-model; `first_weights.py` writes what makes use of it. `pretrain.sh --start` takes the checkpoint. A model
-that reads from left to right can start in the same way.
+variant). The result, centred and scaled to what the model initialises, becomes its embedding matrix;
+`first_weights.py` writes what makes use of it. `pretrain.sh --start` takes the checkpoint. Models that read
+from left to right can start in the same way.
 
     python -m fairseq_plugin.warm_start data/corpus --output warm.pt
     python -m fairseq_plugin.warm_start data/corpus --window 40 --output warm.pt --encoder-layers 2
     python -m fairseq_plugin.warm_start data/corpus --output causal.pt \\
-        --task language_modeling --arch causal_roberta_small
+        --task language_modeling --arch causal_lm_small
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import torch
 from fairseq import options, tasks
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models.roberta import RobertaModel
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.utils import set_torch_seed
 from omegaconf import OmegaConf
@@ -36,10 +37,8 @@ from common.errors import UserError, one_line_errors
 from common.files import atomic_open
 
 from .datasets import load_split
-from .first_weights import content_dimensions, write_weights
+from .first_weights import content_dimensions, learns_positions, write_weights
 
-STD = 0.02
-"""Of the embeddings, as BERT initialises them."""
 POWER_ITERATIONS = 2
 """Of the randomised SVD (Halko, Martinsson & Tropp 2011): the embeddings need no more."""
 CHUNK = 1 << 22
@@ -76,19 +75,19 @@ def ppmi(counts: csr_matrix) -> csr_matrix:
     return csr_matrix((value[kept], (pairs.row[kept], pairs.col[kept])), shape=counts.shape)
 
 
-def embeddings(counts: csr_matrix, dimensions: int, rng: np.random.Generator) -> np.ndarray:
-    """Rows of the factorised PPMI matrix, float32 (V, C), with mean 0 and standard deviation `STD`.
+def embeddings(counts: csr_matrix, dimensions: int, std: float, rng: np.random.Generator) -> np.ndarray:
+    """Rows of the factorised PPMI matrix, float32 (V, C), with mean 0 and standard deviation `std`.
 
     Types that never occur, and dimensions beyond what the matrix has, are random.
     """
     types = counts.shape[0]
     rank = min(dimensions, types)
     vectors, values, _ = randomized_svd(ppmi(counts), rank, n_iter=POWER_ITERATIONS, random_state=0)
-    result = rng.standard_normal((types, dimensions)) * STD
+    result = rng.standard_normal((types, dimensions)) * std
     seen = np.asarray(counts.sum(axis=1)).ravel() > 0
     factors = vectors[seen] * np.sqrt(values)
     factors -= factors.mean(axis=0)
-    result[seen, :rank] = factors / factors.std() * STD
+    result[seen, :rank] = factors / factors.std() * std
     return result.astype(np.float32)
 
 
@@ -119,17 +118,18 @@ def warm_start(data: Path, output: Path, window: int, flags: list[str]) -> None:
     set_torch_seed(cfg.common.seed)
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)
-    table = model.encoder.sentence_encoder.embed_tokens
-    if not hasattr(model.encoder.lm_head, "dense"):
+    if not isinstance(model, RobertaModel):
         raise UserError(
-            f"--arch {cfg.model.arch}: its output layer is linear; first weights are for roberta_small "
-            "and causal_roberta_small"
+            f"--arch {cfg.model.arch}: first weights are for roberta_small, causal_roberta_small and "
+            "causal_lm_small"
         )
-    if cfg.model.encoder_attention_heads < 2:
+    encoder = model.encoder.sentence_encoder
+    if learns_positions(encoder) and cfg.model.encoder_attention_heads < 2:
         raise UserError("--encoder-attention-heads 1: the first weights need two heads or more")
     occurrences_V, pairs = count_split(data, task.source_dictionary, window)
-    content = content_dimensions(table.embedding_dim, cfg.model.encoder_attention_heads)
-    counted = embeddings(pairs, content, np.random.default_rng(cfg.common.seed))
+    table, content = encoder.embed_tokens, content_dimensions(encoder)
+    size = float(table.weight.std())
+    counted = embeddings(pairs, content, size, np.random.default_rng(cfg.common.seed))
     with torch.no_grad():
         table.weight.zero_()
         table.weight[:, :content] = torch.from_numpy(counted)

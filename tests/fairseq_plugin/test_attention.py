@@ -1,11 +1,13 @@
 """Attention within sentences against torch's own, sentence by sentence."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 
-from fairseq_plugin.attention import attend, attend_from_one, attend_jagged, ends_of
+from fairseq_plugin.attention import attend, attend_filled_up, attend_from_one, attend_jagged, ends_of
 from fairseq_plugin.dropout import keep_mask
 
 HEADS, SIZE = 3, 8
@@ -20,11 +22,12 @@ def inputs(dtype=torch.float32):
     return torch.randn(sum(LENGTHS) + FILLERS, 3 * WIDTH, dtype=dtype, requires_grad=True)
 
 
-def torchs_attention(qkv_TE):
+def torchs_attention(qkv_TE, causal=False):
     parts = []
     for qkv_lE in qkv_TE[: sum(LENGTHS)].split(LENGTHS):
         q, k, v = qkv_lE.view(-1, 3, HEADS, SIZE).permute(1, 2, 0, 3)
-        parts.append(F.scaled_dot_product_attention(q[None], k[None], v[None])[0].transpose(0, 1).flatten(1))
+        out_1HlD = F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=causal)
+        parts.append(out_1HlD[0].transpose(0, 1).flatten(1))
     return F.pad(torch.cat(parts), (0, 0, 0, FILLERS))
 
 
@@ -37,7 +40,7 @@ def test_jagged_heads_of_any_size():
     torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("function", [attend, attend_jagged])
+@pytest.mark.parametrize("function", [attend, attend_jagged, partial(attend, causal=True), attend_filled_up])
 def test_without_a_token_there_are_fillers_alone(function):
     out_TC = function(torch.randn(4, 3 * WIDTH), (), HEADS, 0.0)
     assert out_TC.shape == (4, WIDTH)
@@ -59,10 +62,13 @@ def test_from_one_token_keeps_the_dtype(dtype):
     assert attend_from_one(attention, x_TC, x_TC[: len(LENGTHS)], LENGTHS, 0.0).dtype == dtype
 
 
-@pytest.mark.parametrize("function", [attend, attend_jagged])
-def test_values_and_gradients_equal_torchs(function):
+@pytest.mark.parametrize(
+    ("function", "causal"),
+    [(attend, False), (attend_jagged, False), (partial(attend, causal=True), True), (attend_filled_up, True)],
+)
+def test_values_and_gradients_equal_torchs(function, causal):
     qkv_TE = inputs()
-    ours, theirs = function(qkv_TE, LENGTHS, HEADS, 0.0), torchs_attention(qkv_TE)
+    ours, theirs = function(qkv_TE, LENGTHS, HEADS, 0.0), torchs_attention(qkv_TE, causal)
     torch.testing.assert_close(ours, theirs, **TOLERANCE)
     weights = torch.randn_like(ours)
     grads = [torch.autograd.grad((out * weights).sum(), qkv_TE)[0] for out in (ours, theirs)]
@@ -70,18 +76,22 @@ def test_values_and_gradients_equal_torchs(function):
     assert not grads[0][sum(LENGTHS) :].any()
 
 
-def test_with_dropout_equals_the_formula():
+@pytest.mark.parametrize("causal", [False, True])
+def test_with_dropout_equals_the_formula(causal):
     """The same masks, applied with plain differentiable operations."""
     p, qkv_TE = 0.3, inputs()
     torch.manual_seed(5)
-    ours = attend(qkv_TE, LENGTHS, HEADS, p)
+    ours = attend(qkv_TE, LENGTHS, HEADS, p, causal=causal)
     torch.manual_seed(5)
     parts = []
     for length, qkv_lE in zip(LENGTHS, qkv_TE.split((*LENGTHS, FILLERS))[:-1], strict=True):
         q, k, v = qkv_lE.view(-1, 3, HEADS, SIZE).permute(1, 2, 0, 3)
         rows = length + -length % 16
         mask, scale = keep_mask(torch.Size([HEADS, rows, rows]), p)
-        weights = torch.softmax(q @ k.transpose(1, 2) * SIZE**-0.5, dim=-1)
+        scores = q @ k.transpose(1, 2) * SIZE**-0.5
+        if causal:
+            scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf)
+        weights = torch.softmax(scores, dim=-1)
         out = (weights * mask[:, :length, :length] * scale) @ v
         parts.append(out.transpose(0, 1).flatten(1))
     theirs = F.pad(torch.cat(parts), (0, 0, 0, FILLERS))

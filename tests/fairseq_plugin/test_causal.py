@@ -12,7 +12,6 @@ from torch import nn
 from common.errors import UserError
 from fairseq_plugin import attention
 from fairseq_plugin.causal import CausalLmSmall, CausalRobertaSmall, without_mask
-from fairseq_plugin.causal_encoder import attend_causal
 from fairseq_plugin.roberta import RobertaSmall
 
 KINDS = (CausalLmSmall, CausalRobertaSmall)
@@ -206,18 +205,19 @@ def test_the_way_of_a_gpu_gives_the_same_attention(monkeypatch, lengths):
     found = []
     for way in (True, False):
         monkeypatch.setattr(attention, "one_by_one", lambda x, way=way: way)
-        out_TC = attend_causal(qkv_TE, lengths, HEADS, 0.0)
+        out_TC = attention.attend(qkv_TE, lengths, HEADS, 0.0, causal=True)
         found.append((out_TC, torch.autograd.grad(out_TC.pow(2).sum(), qkv_TE)[0]))
     for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-6)
-    assert not attend_causal(qkv_TE, (), HEADS, 0.0).any()
+        torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
+    assert not attention.attend(qkv_TE, (), HEADS, 0.0, causal=True).any()
 
 
 def test_attention_drops_in_training_alone():
     torch.manual_seed(0)
     qkv = torch.randn(8, 3 * WIDTH)
-    assert torch.equal(attend_causal(qkv, [5, 2], HEADS, 0.0)[7:], torch.zeros(1, WIDTH))
-    assert not torch.equal(attend_causal(qkv, [5, 2], HEADS, 0.5), attend_causal(qkv, [5, 2], HEADS, 0.0))
+    kept, dropped = (attention.attend(qkv, [5, 2], HEADS, p, causal=True) for p in (0.0, 0.5))
+    assert torch.equal(kept[7:], torch.zeros(1, WIDTH))
+    assert not torch.equal(kept, dropped)
     model, tokens = build(CausalRobertaSmall, attention_dropout=0.5, dropout=0.0), sentences()
     assert torch.equal(model(tokens)[0], model(tokens)[0])
     model.train()

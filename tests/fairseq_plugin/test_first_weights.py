@@ -35,7 +35,7 @@ def test_heads_look_at_their_neighbours():
         torch.nn.init.zeros_(projection.weight)
         setattr(attention, name, projection)
     with torch.no_grad():
-        first_weights.copy_context(attention)
+        first_weights.copy_context(attention, 48)
     angles = torch.arange(20)[:, None] * first_weights.frequencies(16)
     tokens_TC = torch.zeros(20, 64)
     tokens_TC[:, 48:] = math.sqrt(2) * torch.cat([angles.sin(), angles.cos()], dim=1)
@@ -59,7 +59,7 @@ def corpus(tmp_path):
     return tmp_path / "corpus"
 
 
-CAUSAL = ["--task", "language_modeling", "--arch", "causal_roberta_small"]
+CAUSAL = ["--task", "language_modeling", "--arch"]
 
 
 @pytest.fixture
@@ -98,8 +98,9 @@ def test_a_masked_piece_is_predicted_from_its_context_before_any_training(writte
     assert odds[0] / odds[1] > 1.5
 
 
-def test_a_next_piece_is_predicted_from_those_before_it(written):
-    model = written(*CAUSAL)
+@pytest.mark.parametrize("arch", ["causal_roberta_small", "causal_lm_small"])
+def test_a_next_piece_is_predicted_from_those_before_it(written, arch):
+    model = written(*CAUSAL, arch)
     assert model.encoder.sentence_encoder.embed_tokens.weight[-1].any()  # a piece: there is no <mask>
     odds = [odds_after(model, [2, *context[:9]], 9) for context in GROUPS]
     assert odds[0] > 2 > odds[1]

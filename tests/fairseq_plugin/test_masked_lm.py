@@ -46,6 +46,16 @@ def test_loss_and_gradients_equal_torchs(scale):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
+def test_scores_far_apart_are_no_infinity():
+    """The exponential of their differences is zero in fp32."""
+    (x, weight, bias), target = tensors()
+    far = (x * 1000, weight, bias)
+    ours, _ = linear_cross_entropy(*far, target)
+    theirs = F.cross_entropy(F.linear(*far), target, reduction="sum")
+    assert theirs > 100 * POSITIONS
+    torch.testing.assert_close(ours, theirs)
+
+
 def test_bf16_is_near():
     (x, weight, bias), target = tensors()
     theirs = F.cross_entropy(F.linear(x, weight, bias), target, reduction="sum")

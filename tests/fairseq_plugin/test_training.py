@@ -136,7 +136,7 @@ def test_an_update_asks_the_gpu_little(data, monkeypatch):
     """Each question waits for all that is queued there; taken the way of a GPU, on the CPU."""
     monkeypatch.setattr(attention, "one_by_one", lambda x: False)
     # What torch has for jagged attention on a CPU asks for each length; the kernels of a GPU do not.
-    monkeypatch.setattr(packed, "attend", lambda *args: attention._SentenceAttention.apply(*args))
+    monkeypatch.setattr(packed, "attend", lambda *args: attention._SentenceAttention.apply(*args, False))
     _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST])
     batches = trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False)
     trainer.begin_epoch(1)
