@@ -18,7 +18,7 @@ Four steps, each of which training is free to undo:
 
 `causal_lm_small` has fixed positions, added to all dimensions, and a linear output layer of its own. All its
 heads take the mean (the left neighbour of what is predicted is the piece itself), and the output layer
-starts as the embeddings.
+starts as a part of the embeddings: as the whole, a piece would predict little but itself.
 
 C dimensions, H heads of D = C / H dimensions, V types.
 """
@@ -32,7 +32,8 @@ import numpy as np
 import torch
 
 LINEAR = 0.1
-"""What the output transformation scales its input by: GELU(0.1 x) is x / 20 within 8 % for |x| < 1."""
+"""What the output transformation scales its input by: GELU(0.1 x) is x / 20 within 8 % for |x| < 1. And part
+of the embeddings that a linear output layer starts as."""
 BRANCH = 0.3
 """Part of a residual branch that is added."""
 NOISE = 0.1
@@ -73,7 +74,7 @@ def write_weights(model: Any, occurrences_V: np.ndarray) -> None:
             head.dense.weight.copy_(LINEAR * torch.eye(head.dense.in_features))
             head.dense.bias.zero_()
         else:
-            head.weight.copy_(encoder.embed_tokens.weight)
+            head.weight.copy_(LINEAR * encoder.embed_tokens.weight)
         for layer in encoder.layers:
             layer.self_attn.out_proj.weight.mul_(BRANCH)
             layer.fc2.weight.mul_(BRANCH)
