@@ -72,9 +72,10 @@ def test_it_learns_what_comes_next(pretrained):
     assert sum(losses[-3:]) < sum(losses[:3]) - 0.3
 
 
-def test_it_can_start_from_counted_weights(text, tmp_path):
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_it_can_start_from_counted_weights(text, tmp_path, arch):
     start = tmp_path / "start.pt"
-    sizes = shlex.split("--arch causal_roberta_small --max-positions 32 --tokens-per-sample 16")
+    sizes = shlex.split(f"--arch {arch} --max-positions 32 --tokens-per-sample 16")
     counted = ["--window", "1", "--task", "language_modeling", *sizes, *SIZES]
     assert warm_start.main([str(text), "--output", str(start), *counted]) == 0
     flags = ["--restore-file", start, "--save-dir", tmp_path, *RESET]
@@ -84,7 +85,7 @@ def test_it_can_start_from_counted_weights(text, tmp_path):
     written = load_checkpoint(start)["model"]
     for name, weight in trainer.get_model().state_dict().items():
         assert torch.equal(weight, written[name]), name
-    random = trainer_of(text, "causal_roberta_small")[1]
+    random = trainer_of(text, arch)[1]
     assert losses_of(trainer, 1)[0] < losses_of(random, 1)[0] - 0.1
 
 
