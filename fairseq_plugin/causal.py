@@ -66,6 +66,8 @@ class CausalRobertaSmall(RobertaSmall):
                 "--task masked_lm: a left-to-right model has no <mask>; take --task language_modeling, or "
                 "--arch roberta_small"
             )
+        if getattr(task.cfg, "word_dropout", 0.0):
+            raise UserError("--word-dropout: a left-to-right model has no <mask>; leave the flag out")
         if isinstance(task, LanguageModelingTask) and task.args.add_bos_token:
             raise UserError("--add-bos-token: texts begin with </s> here; leave the flag out")
         return cls(args, cls.build_encoder(args, without_mask(task.source_dictionary)))

@@ -24,6 +24,7 @@ from fairseq.data import (
     Dictionary,
     FairseqDataset,
     IdDataset,
+    MaskTokensDataset,
     NestedDictionaryDataset,
     NumelDataset,
     NumSamplesDataset,
@@ -53,7 +54,7 @@ LONGEST_REASON = 200
 
 @dataclass
 class SentenceClassificationConfig(FairseqDataclass):
-    """Flags of the task: those of `sentence_prediction` that concern classification, and one more."""
+    """Flags of the task: those of `sentence_prediction` that concern classification, and two more."""
 
     data: str = field(default=MISSING, metadata={"help": "path to data directory"})
     num_classes: int = field(
@@ -79,6 +80,10 @@ class SentenceClassificationConfig(FairseqDataclass):
             "help": "put </s> back at the end of a sentence that --shorten-method cut (stock cuts it off)"
         },
     )
+    word_dropout: float = field(
+        default=0.0,
+        metadata={"help": "share of a training sentence's pieces that <mask> hides, others in each epoch"},
+    )
     max_positions: int = field(default=256, metadata={"help": "max tokens per example"})
     classification_head_name: str = II("criterion.classification_head_name")
     seed: int = II("common.seed")
@@ -97,6 +102,8 @@ class SentenceClassificationTask(FairseqTask):
     @classmethod
     def setup_task(cls, cfg: SentenceClassificationConfig, **kwargs: Any) -> "SentenceClassificationTask":
         """Load both dictionaries and settle the number of classes."""
+        if not 0.0 <= cfg.word_dropout < 1.0:
+            raise UserError(f"--word-dropout {cfg.word_dropout}: must be at least 0 and below 1")
         data = Path(cfg.data)
         dictionary = load_dictionary(data / "input0" / "dict.txt")
         dictionary.add_symbol("<mask>")
@@ -164,16 +171,33 @@ class SentenceClassificationTask(FairseqTask):
 
     def _load_text(self, split: str, combine: bool) -> FairseqDataset:
         """The sentence, or both of a pair, with the initial and separator tokens."""
-        first = load_split(self.cfg.data, "input0", split, self.source_dictionary, combine)
+        first = self._load_pieces("input0", split, combine)
         if self.cfg.init_token is not None:
             first = PrependTokenDataset(first, self.cfg.init_token)
         if not (Path(self.cfg.data) / "input1").is_dir():
             return first
-        second = load_split(self.cfg.data, "input1", split, self.source_dictionary, combine)
+        second = self._load_pieces("input1", split, combine)
         check_same_length(self.cfg.data, split, {"input0": first, "input1": second})
         if self.cfg.separator_token is not None:
             second = PrependTokenDataset(second, self.cfg.separator_token)
         return ConcatSentencesDataset(first, second)
+
+    def _load_pieces(self, key: str, split: str, combine: bool) -> FairseqDataset:
+        """One text, whose pieces are dropped out in training (Iyyer et al. 2015, section 3.2)."""
+        dictionary, cfg = self.source_dictionary, self.cfg
+        pieces = load_split(cfg.data, key, split, dictionary, combine)
+        if not cfg.word_dropout or split not in cfg.train_subset.split(","):
+            return pieces
+        return MaskTokensDataset(
+            pieces,
+            dictionary,
+            pad_idx=dictionary.pad(),
+            mask_idx=dictionary.index("<mask>"),
+            seed=cfg.seed,
+            mask_prob=cfg.word_dropout,
+            leave_unmasked_prob=0.0,
+            random_token_prob=0.0,
+        )
 
     def _shorten(self, tokens: FairseqDataset, split: str) -> FairseqDataset:
         """Cut what is longer than --max-positions, with or without its last token."""

@@ -188,6 +188,11 @@ def test_a_head_of_other_classes_is_replaced(labelled, tmp_path, caplog):
     assert "other classes: left out" in caplog.text
 
 
+def test_words_that_a_mask_would_hide_are_refused(labelled, tmp_path):
+    with pytest.raises(UserError, match="--word-dropout: a left-to-right model has no <mask>"):
+        classifier(labelled, tmp_path, "causal_roberta_small", "--word-dropout", "0.1")
+
+
 def test_another_architectures_checkpoint_is_refused(pretrained, labelled, tmp_path):
     own, path, _ = pretrained
     for arch in {*ARCHITECTURES, "roberta_small"} - {own}:

@@ -88,6 +88,36 @@ def sentences_of(task, split, batch_size):
     return sorted(int(i) for batch in iterator.next_epoch_itr() for i in batch["id"])
 
 
+@pytest.mark.parametrize("pairs", [False, True], ids=["sentence", "pair"])
+def test_words_drop_out_in_training_alone_and_anew_each_epoch(tmp_path, pairs):
+    data = write_data(tmp_path, pairs=pairs)
+    whole, task = ours(data), ours(data, "--word-dropout", "0.3")
+    mask = task.source_dictionary.index("<mask>")
+    dataset = task.load_dataset("train")
+    exact = items(whole)[1]["net_input"]
+    epochs = []
+    for epoch in (1, 1, 2):
+        dataset.set_epoch(epoch)
+        found = dataset.collater([dataset[i] for i in dataset.ordered_indices()])["net_input"]
+        hidden = found["src_tokens"].eq(mask)
+        assert torch.equal(torch.where(hidden, exact["src_tokens"], found["src_tokens"]), exact["src_tokens"])
+        assert not hidden[:, 0].any()  # <s>
+        share = hidden.sum() / found["src_lengths"].sum()
+        assert share.item() == pytest.approx(0.3, abs=0.05)
+        epochs.append(hidden)
+    assert torch.equal(epochs[0], epochs[1])
+    assert not torch.equal(epochs[0], epochs[2])
+    assert torch.equal(
+        *(items(one, "valid")[1]["net_input"]["src_tokens"] for one in (whole, task)),
+    )
+
+
+@pytest.mark.parametrize("share", ["-0.1", "1", "nan"])
+def test_a_share_of_words_that_is_none_is_refused(tmp_path, share):
+    with pytest.raises(UserError, match=r"--word-dropout .*: must be at least 0 and below 1"):
+        ours(write_data(tmp_path), "--word-dropout", share)
+
+
 @pytest.mark.parametrize("batch_size", [4, 8, 12, 32])
 def test_no_sentence_is_dropped(tmp_path, batch_size):
     data = write_data(tmp_path, sizes={"test": 45})
