@@ -215,14 +215,24 @@ def attend_from_one(
     v_HDC, v_HD = attention.v_proj.weight.unflatten(0, (heads, size)), attention.v_proj.bias.view(heads, size)
     query_BHC = torch.einsum("bhd,hdc->bhc", q_BHD, k_HDC)
     constant_BH1 = (q_BHD * k_HD).sum(dim=-1, keepdim=True)
-    sums, totals = [], []
-    sentences = x_TC[: sum(lengths)].split(tuple(lengths))
-    for query_HC, constant_H1, x_lC in zip(query_BHC, constant_BH1, sentences, strict=True):
-        weights_Hl = torch.softmax(query_HC @ x_lC.t() + constant_H1, dim=-1, dtype=torch.float32)
-        weights_Hl = dropout(weights_Hl, p)
-        sums.append(weights_Hl.to(x_lC.dtype) @ x_lC)
-        totals.append(weights_Hl.sum(dim=-1, keepdim=True))
-    out_BHD = (
-        torch.einsum("bhc,hdc->bhd", torch.stack(sums), v_HDC) + torch.stack(totals).to(v_HD.dtype) * v_HD
-    )
-    return out_BHD.flatten(1)
+    x_BnC, real_Bn = _filled_up(x_TC, lengths)
+    scores_BHn = torch.baddbmm(constant_BH1, query_BHC, x_BnC.transpose(1, 2)).float()
+    scores_BHn = scores_BHn.masked_fill(~real_Bn.unsqueeze(1), -torch.inf)
+    weights_BHn = dropout(torch.softmax(scores_BHn, dim=-1), p)
+    sum_BHC = torch.bmm(weights_BHn.to(x_BnC.dtype), x_BnC)
+    total_BH1 = weights_BHn.sum(dim=-1, keepdim=True).to(v_HD.dtype)
+    return (torch.einsum("bhc,hdc->bhd", sum_BHC, v_HDC) + total_BH1 * v_HD).flatten(1)
+
+
+def _filled_up(x_TC: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Each sentence as a row (B, n, C), and where its own tokens are, bool (B, n).
+
+    What follows in `x_TC` fills the rows up. n is the longest length rounded up, for the reason that
+    `packed.Packing` gives.
+    """
+    rows = max(lengths) + -max(lengths) % _SentenceAttention.MULTIPLE
+    ends = ends_of(tuple(lengths), x_TC.device)
+    places_n = torch.arange(rows, device=x_TC.device)
+    index_Bn = (ends[:-1, None] + places_n).clamp(max=len(x_TC) - 1)
+    x_BnC = x_TC.index_select(0, index_Bn.flatten()).unflatten(0, index_Bn.shape)
+    return x_BnC, places_n < ends.diff()[:, None]

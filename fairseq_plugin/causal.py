@@ -36,6 +36,7 @@ from . import precision
 from .causal_encoder import CausalEncoder
 from .masked_lm import linear_cross_entropy
 from .roberta import RobertaSmall, check_sizes, roberta_small_architecture
+from .task import SentenceClassificationTask
 
 logger = logging.getLogger(__name__)
 HEADS = "classification_heads."
@@ -66,7 +67,7 @@ class CausalRobertaSmall(RobertaSmall):
                 "--task masked_lm: a left-to-right model has no <mask>; take --task language_modeling, or "
                 "--arch roberta_small"
             )
-        if getattr(task.cfg, "word_dropout", 0.0):
+        if isinstance(task, SentenceClassificationTask) and task.cfg.word_dropout:
             raise UserError("--word-dropout: a left-to-right model has no <mask>; leave the flag out")
         if isinstance(task, LanguageModelingTask) and task.args.add_bos_token:
             raise UserError("--add-bos-token: texts begin with </s> here; leave the flag out")
