@@ -66,8 +66,8 @@ class PackedTransformerEncoder(TransformerEncoder):
 
         That of its first token (`first`, as RoBERTa does: `<s>`), of its last one (`last`), or the mean of
         all (`mean`); zeros for a row of pads alone. For a single token the last layer computes nothing else,
-        which of four layers' work leaves little more than three's, with the same result; but not on a GPU,
-        where going through the sentences takes longer than the rest of the layer.
+        which of four layers' work leaves little more than three's, with the same result; on a CPU alone, as
+        small batches on a GPU are bound by the number of operations.
         """
         packing = Packing(src_tokens, self.padding_idx)
         x_TC = self.embed(src_tokens, packing, token_embeddings)
