@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 INCHES = (6.4, 4.4)
 DECADE = 10
+ASIDE = 1.03
+"""How far to the right of the arm before it each arm is drawn, so that no interval hides another."""
 
 
 def draw_pretraining(
@@ -36,7 +38,8 @@ def draw_pretraining(
     panel = figure.subplots()
     trained, flat = spread[spread["tokens"] > 0], spread[spread["tokens"] == 0]
     style_of = styles(dict.fromkeys(trained["arm"]))
-    for arm, line in trained.sort_values("tokens").groupby("arm", sort=False):
+    for place, (arm, line) in enumerate(trained.sort_values("tokens").groupby("arm", sort=False)):
+        line = line.assign(tokens=line["tokens"] * ASIDE**place)
         runs = values.merge(line[[*GROUP, "tokens"]], on=GROUP)
         color = style_of[arm]["color"]
         panel.plot(runs["tokens"], runs["value"], ".", color=color, alpha=0.35, markersize=5)
