@@ -74,15 +74,14 @@ def attend_filled_up(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: floa
     """
     if not lengths:
         return qkv_TE.new_zeros(len(qkv_TE), qkv_TE.size(1) // 3)
-    sentences, longest, tokens = len(lengths), max(lengths), sum(lengths)
-    ends = ends_of(tuple(lengths), qkv_TE.device)
+    x_BnE, _ = _filled_up(qkv_TE, lengths)
+    q, k, v = x_BnE.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+    out_BHnD = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
+    ends, tokens = ends_of(tuple(lengths), qkv_TE.device), sum(lengths)
     places_T = torch.arange(tokens, device=qkv_TE.device)
     sentence_T = torch.searchsorted(ends, places_T, right=True) - 1
-    index_T = sentence_T * longest + places_T - ends[sentence_T]
-    padded = qkv_TE.new_zeros(sentences * longest, qkv_TE.size(1)).index_copy(0, index_T, qkv_TE[:tokens])
-    q, k, v = padded.view(sentences, longest, 3, heads, -1).permute(2, 0, 3, 1, 4)
-    out_BHlD = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
-    out_TC = out_BHlD.transpose(1, 2).flatten(2).flatten(0, 1).index_select(0, index_T)
+    index_T = sentence_T * x_BnE.size(1) + places_T - ends[sentence_T]
+    out_TC = out_BHnD.transpose(1, 2).flatten(2).flatten(0, 1).index_select(0, index_T)
     return F.pad(out_TC, (0, 0, 0, len(qkv_TE) - tokens))
 
 
@@ -166,14 +165,12 @@ class _SentenceAttention(torch.autograd.Function):
         return grad_TE, None, None, None, None
 
 
-@functools.lru_cache(maxsize=32)
 def _later(tokens: int) -> Tensor:
     """Minus infinity where the column is later than the row, else 0: float32 (n, n).
 
     Fillers stand after all tokens, so that it hides them too.
     """
-    with torch.inference_mode(False):
-        return torch.full((tokens, tokens), -torch.inf).triu_(1)
+    return torch.full((tokens, tokens), -torch.inf).triu_(1)
 
 
 def _sentences(lengths: Sequence[int], a_T: Tensor, b_T: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:

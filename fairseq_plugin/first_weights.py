@@ -32,8 +32,9 @@ import numpy as np
 import torch
 
 LINEAR = 0.1
-"""What the output transformation scales its input by: GELU(0.1 x) is x / 20 within 8 % for |x| < 1. And part
-of the embeddings that a linear output layer starts as."""
+"""What the output transformation scales its input by: GELU(0.1 x) is x / 20 within 8 % for |x| < 1."""
+OUTPUT = 0.1
+"""Part of the embeddings that a linear output layer starts as."""
 BRANCH = 0.3
 """Part of a residual branch that is added."""
 NOISE = 0.1
@@ -74,7 +75,7 @@ def write_weights(model: Any, occurrences_V: np.ndarray) -> None:
             head.dense.weight.copy_(LINEAR * torch.eye(head.dense.in_features))
             head.dense.bias.zero_()
         else:
-            head.weight.copy_(LINEAR * encoder.embed_tokens.weight)
+            head.weight.copy_(OUTPUT * encoder.embed_tokens.weight)
         for layer in encoder.layers:
             layer.self_attn.out_proj.weight.mul_(BRANCH)
             layer.fc2.weight.mul_(BRANCH)

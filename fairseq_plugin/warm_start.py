@@ -114,13 +114,14 @@ def warm_start(data: Path, output: Path, window: int, flags: list[str]) -> None:
         "256",
         *flags,
     ]
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words))
+    args = options.parse_args_and_arch(parser, words)
+    cfg = convert_namespace_to_omegaconf(args)
     set_torch_seed(cfg.common.seed)
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)
     if not isinstance(model, RobertaModel):
         raise UserError(
-            f"--arch {cfg.model.arch}: first weights are for roberta_small, causal_roberta_small and "
+            f"--arch {args.arch}: first weights are for roberta_small, causal_roberta_small and "
             "causal_lm_small"
         )
     encoder = model.encoder.sentence_encoder

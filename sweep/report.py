@@ -14,6 +14,8 @@ from .record import Machine
 from .runner import Outcome
 
 FAILURE_LINES = 15
+FAILURE_WIDTH = 200
+"""Characters shown of one of them: fairseq logs its whole configuration in one line."""
 RECIPE_ITSELF = "as the recipe"
 
 
@@ -89,10 +91,13 @@ def _failure(outcome: Outcome) -> None:
 
 
 def tail(log: Path, lines: int = FAILURE_LINES) -> list[str]:
-    """The last lines of a log, for the report of a failure."""
+    """The last lines of a log, for the report of a failure; the last alone where it says what was wrong."""
     if not log.is_file():
         return []
-    return log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+    said = log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+    if said and said[-1].startswith("error: "):  # as common.errors writes it for the user
+        return said[-1:]
+    return [line if len(line) <= FAILURE_WIDTH else f"{line[:FAILURE_WIDTH]} ..." for line in said]
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:

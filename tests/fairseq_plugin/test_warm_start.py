@@ -109,6 +109,12 @@ def test_wrong_input_gets_one_line(corpus, capsys, spoil, flags, said):
     assert not output.exists()
 
 
+def test_other_language_models_of_fairseq_get_one_line(corpus, capsys):
+    flags = ["--task", "language_modeling", "--arch", "transformer_lm"]
+    assert warm_start.main([str(corpus), "--output", str(corpus / "warm.pt"), *flags]) == 1
+    assert "--arch transformer_lm: first weights are for" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_data_of_a_classifier_are_not_running_text(tmp_path, capsys):
     data = write_data(tmp_path)
     assert warm_start.main([str(data), "--output", str(tmp_path / "warm.pt")]) == 1
