@@ -29,7 +29,7 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.utils import set_torch_seed
 from omegaconf import OmegaConf
-from scipy.sparse import coo_matrix, csr_matrix
+from scipy.sparse import csr_matrix
 from sklearn.utils.extmath import randomized_svd
 from tqdm import tqdm
 
@@ -52,17 +52,15 @@ def cooccurrences(tokens: np.ndarray, sentences: np.ndarray, types: int, window:
     """
     counts = csr_matrix((types, types))
     for start in tqdm(range(0, len(tokens), CHUNK), desc="co-occurrences", unit="chunk", disable=None):
+        pairs = []
         for distance in range(1, window + 1):
-            left = slice(start, min(start + CHUNK, len(tokens) - distance))
+            left = slice(start, max(start, min(start + CHUNK, len(tokens) - distance)))
             right = slice(left.start + distance, left.stop + distance)
-            if left.stop <= left.start:
-                break
             same = sentences[left] == sentences[right]
-            if not same.any():
-                break
-            pairs = (tokens[left][same], tokens[right][same])
-            ones = np.ones(len(pairs[0]))
-            counts = counts + coo_matrix((ones, pairs), shape=(types, types)).tocsr()
+            pairs.append(tokens[left][same].astype(np.int64) * types + tokens[right][same])
+        numbers, times = np.unique(np.concatenate(pairs), return_counts=True)
+        cells = np.divmod(numbers, types)
+        counts = counts + csr_matrix((times.astype(float), cells), shape=counts.shape)
     return counts + counts.T
 
 
