@@ -41,8 +41,8 @@ from .first_weights import content_dimensions, learns_positions, write_weights
 
 POWER_ITERATIONS = 2
 """Of the randomised SVD (Halko, Martinsson & Tropp 2011): the embeddings need no more."""
-CHUNK = 1 << 22
-"""Tokens counted at a time: bounds the memory that counting takes."""
+PAIRS = 1 << 25
+"""Pairs counted at a time: bounds the memory that counting takes."""
 
 
 def cooccurrences(tokens: np.ndarray, sentences: np.ndarray, types: int, window: int) -> csr_matrix:
@@ -51,13 +51,16 @@ def cooccurrences(tokens: np.ndarray, sentences: np.ndarray, types: int, window:
     `tokens` int (N,) and `sentences` int (N,), the number of the sentence that each token is in.
     """
     counts = csr_matrix((types, types))
-    for start in tqdm(range(0, len(tokens), CHUNK), desc="co-occurrences", unit="chunk", disable=None):
+    chunk = max(1, PAIRS // window)
+    for start in tqdm(range(0, len(tokens), chunk), desc="co-occurrences", unit="chunk", disable=None):
         pairs = []
         for distance in range(1, window + 1):
-            left = slice(start, max(start, min(start + CHUNK, len(tokens) - distance)))
+            left = slice(start, max(start, min(start + chunk, len(tokens) - distance)))
             right = slice(left.start + distance, left.stop + distance)
             same = sentences[left] == sentences[right]
             pairs.append(tokens[left][same].astype(np.int64) * types + tokens[right][same])
+            if not same.any():  # nor will any pair that stands farther apart be of one sentence
+                break
         numbers, times = np.unique(np.concatenate(pairs), return_counts=True)
         cells = np.divmod(numbers, types)
         counts = counts + csr_matrix((times.astype(float), cells), shape=counts.shape)

@@ -14,10 +14,10 @@ from fairseq_plugin.checkpoints import load_checkpoint
 SIZES = "--encoder-layers 1 --encoder-embed-dim 8 --encoder-ffn-embed-dim 8 --encoder-attention-heads 2"
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 100])
+@pytest.mark.parametrize("pairs", [1, 6, 100])
 @pytest.mark.parametrize("window", [1, 2, 5])
-def test_counts_stay_within_window_and_sentence(monkeypatch, chunk, window):
-    monkeypatch.setattr(warm_start, "CHUNK", chunk)
+def test_counts_stay_within_window_and_sentence(monkeypatch, pairs, window):
+    monkeypatch.setattr(warm_start, "PAIRS", pairs)
     sentences = [[0, 1, 2, 1], [3], [2, 2, 0]]
     expected = np.zeros((4, 4))
     for sentence in sentences:
