@@ -168,7 +168,7 @@ def summarize(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     `median` is the median over rounds of each round's mean: single times differ with the length of
     the sentences, and all of them count. The quartiles are of all single times. With `tokens`, so many
-    a second on average.
+    a second, the median over rounds too: rates are to each other as the medians are.
     """
     seconds = np.concatenate([record["seconds"] for record in records])
     first, third = np.percentile(seconds, (25, 75))
@@ -181,8 +181,8 @@ def summarize(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "peak_bytes": max(record["peak_bytes"] for record in records),
     }
     if all("tokens" in record for record in records):
-        tokens = sum(sum(record["tokens"]) for record in records)
-        summary["tokens_per_second"] = float(tokens / seconds.sum())
+        rates = [sum(record["tokens"]) / sum(record["seconds"]) for record in records]
+        summary["tokens_per_second"] = float(np.median(rates))
     return summary
 
 
