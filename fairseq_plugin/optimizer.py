@@ -13,12 +13,15 @@ to rounding. Weight decay is decoupled (Loshchilov & Hutter 2019) and scaled by 
 On a CPU the gradient of an embedding arrives as the rows that occurred in the batch, a few hundred
 of 32,000: filling the others with zeros, scaling and measuring them costs more than the update. The
 rows are put into a buffer of zeros for the update, which is dense as ever: moments of the others decay.
+
+Adam moves every weight by about the learning rate, however large it is. `--embedding-lr-factor` lets the
+token embeddings, most of a small model's weights and each seen in few batches, go further than the layers.
 """
 
 import ast
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, List
 
@@ -38,24 +41,28 @@ LARGE = 1 << 23
 
 @dataclass
 class FusedAdamConfig(FairseqDataclass):
-    """The flags of fairseq's `adam`."""
+    """The flags of fairseq's `adam`, and one more."""
 
     adam_betas: Any = field(default="(0.9, 0.999)", metadata={"help": "betas for Adam optimizer"})
     adam_eps: float = field(default=1e-8, metadata={"help": "epsilon for Adam optimizer"})
     weight_decay: float = field(default=0.0, metadata={"help": "weight decay"})
+    embedding_lr_factor: float = field(
+        default=1.0,
+        metadata={"help": "learning rate of the token embeddings, as a multiple of --lr (default: 1.0)"},
+    )
     lr: List[float] = II("optimization.lr")
 
 
 @register_optimizer("fused_adam", dataclass=FusedAdamConfig)
 class FairseqFusedAdam(FairseqOptimizer):
-    """`--optimizer fused_adam`, with the flags of `adam`."""
+    """`--optimizer fused_adam`, with the flags of `adam` and `--embedding-lr-factor`."""
 
     def __init__(self, cfg: FusedAdamConfig, params: Iterable[torch.nn.Parameter]) -> None:
         super().__init__(cfg)
         params = list(params)
         for parameter in params:
             parameter.takes_rows = parameter.device.type == "cpu" and not distributed.active()
-        self._optimizer = FusedAdam(params, **self.optimizer_config)
+        self._optimizer = FusedAdam(groups(params, cfg.embedding_lr_factor), **self.optimizer_config)
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
@@ -67,6 +74,26 @@ class FairseqFusedAdam(FairseqOptimizer):
             "eps": self.cfg.adam_eps,
             "weight_decay": self.cfg.weight_decay,
         }
+
+    def set_lr(self, lr: float) -> None:
+        """Set the learning rate of each group; `get_lr` gives that of the first, `lr` itself."""
+        for group in self.param_groups:
+            group["lr"] = lr * group["lr_factor"]
+
+    def load_state_dict(
+        self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
+    ) -> None:
+        """Go on from a checkpoint; `UserError` where one of the two has a group for the embeddings."""
+        factors = [group["lr_factor"] for group in self.param_groups]
+        if len(state_dict["param_groups"]) != len(factors):
+            how = "without" if len(factors) > 1 else "with"
+            raise UserError(
+                f"the checkpoint was trained {how} --embedding-lr-factor: go on as it was begun, or add "
+                "--reset-optimizer"
+            )
+        super().load_state_dict(state_dict, optimizer_overrides)
+        for group, factor in zip(self.param_groups, factors, strict=True):
+            group["lr_factor"] = factor  # that of the command line, as the other settings
 
     def zero_grad(self) -> None:
         """Forget the gradients; the memory of large ones is left at hand as `parameter.spare_grad`."""
@@ -152,6 +179,29 @@ class FusedAdam(torch.optim.AdamW):
         """The number t of the coming update (parameters of a group are updated together)."""
         steps = [self.state[p]["step"] for p in group["params"] if "step" in self.state.get(p, ())]
         return 1 + (int(torch.stack(steps).max()) if steps else 0)  # one question to a GPU, not one each
+
+
+def groups(params: Sequence[torch.nn.Parameter], embedding_lr_factor: float) -> list[dict[str, Any]]:
+    """Groups of parameters with their `lr_factor`; the token embeddings are one where theirs is not 1.
+
+    A model of this plugin marks them (`is_token_embedding`). Raises `UserError` for a factor of 0 or less,
+    and where it is for nothing: another model, or one whose embeddings are not trained.
+    """
+    if not 0.0 < embedding_lr_factor < math.inf:
+        raise UserError(f"--embedding-lr-factor {embedding_lr_factor}: must be above 0")
+    if embedding_lr_factor == 1.0:
+        return [{"params": list(params), "lr_factor": 1.0}]
+    embeddings = [parameter for parameter in params if getattr(parameter, "is_token_embedding", False)]
+    if not embeddings:
+        raise UserError(
+            "--embedding-lr-factor: no trained token embeddings; it needs a model of this plugin, such as "
+            "--arch roberta_small"
+        )
+    others = [parameter for parameter in params if not getattr(parameter, "is_token_embedding", False)]
+    return [
+        {"params": others, "lr_factor": 1.0},
+        {"params": embeddings, "lr_factor": embedding_lr_factor},
+    ]
 
 
 def parse_betas(betas: Any) -> tuple[float, float]:

@@ -41,6 +41,10 @@ class RobertaSmall(RobertaModel):
     }
     """What a classification head may read."""
 
+    def __init__(self, args: Any, encoder: RobertaEncoder) -> None:
+        super().__init__(args, encoder)
+        encoder.sentence_encoder.embed_tokens.weight.is_token_embedding = True  # --embedding-lr-factor
+
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
         """RoBERTa's flags and ours."""

@@ -16,6 +16,16 @@ SETTINGS = {"lr": 1e-2, "betas": (0.9, 0.98), "eps": 1e-3, "weight_decay": 0.1}
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-6}
 
 
+def flags(lr, embedding_lr_factor=1.0):
+    return argparse.Namespace(
+        lr=[lr],
+        adam_betas="(0.9, 0.98)",
+        adam_eps=1e-6,
+        weight_decay=0.01,
+        embedding_lr_factor=embedding_lr_factor,
+    )
+
+
 def network():
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
@@ -72,7 +82,7 @@ def test_a_parameter_without_gradient_stays():
 
 
 def test_takes_fairseqs_flags():
-    cfg = argparse.Namespace(lr=[0.5], adam_betas="(0.9, 0.98)", adam_eps=1e-6, weight_decay=0.01)
+    cfg = flags(0.5)
     config = FairseqFusedAdam(cfg, network().parameters()).optimizer_config
     assert config == {"lr": 0.5, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01}
 
@@ -96,10 +106,67 @@ def embedding_network(sparse):
     return torch.nn.ModuleList([embedding, head]), loss
 
 
+def marked(model):
+    """`embedding_network`'s model as a model of the plugin leaves it."""
+    model[0].weight.is_token_embedding = True
+    return model
+
+
+def test_embeddings_at_another_rate_are_trained_as_fairseq_would_at_that_rate():
+    lr, factor = 1e-3, 10.0
+    ours, loss = embedding_network(sparse=True)
+    optimizer = FairseqFusedAdam(flags(lr, factor), marked(ours).parameters())
+    theirs, their_loss = embedding_network(sparse=False)
+    settings = {"betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01}
+    peers = [Adam(theirs[0].parameters(), lr=0, **settings), Adam(theirs[1].parameters(), lr=0, **settings)]
+    for step in range(50):
+        scheduled = lr / (1 + step)
+        optimizer.set_lr(scheduled)
+        assert optimizer.get_lr() == scheduled  # what the scheduler and the log read
+        optimizer.zero_grad()
+        loss(step).backward()
+        optimizer.step()
+        for peer, times in zip(peers, (factor, 1.0), strict=True):
+            peer.param_groups[0]["lr"] = scheduled * times
+            peer.zero_grad()
+        their_loss(step).backward()
+        for peer in peers:
+            peer.step()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, **TOLERANCE)
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
+def test_wrong_factors_are_refused(factor):
+    with pytest.raises(UserError, match=r"--embedding-lr-factor .*: must be above 0"):
+        FairseqFusedAdam(flags(0.1, factor), network().parameters())
+
+
+def test_a_factor_for_a_model_without_marked_embeddings_is_refused():
+    with pytest.raises(UserError, match="--embedding-lr-factor: no trained token embeddings"):
+        FairseqFusedAdam(flags(0.1, 10.0), network().parameters())
+
+
+def test_the_factor_of_the_command_line_counts_when_a_run_goes_on():
+    first = FairseqFusedAdam(flags(1e-3, 10.0), marked(embedding_network(True)[0]).parameters())
+    second = FairseqFusedAdam(flags(1e-3, 5.0), marked(embedding_network(True)[0]).parameters())
+    second.load_state_dict(first.state_dict(), second.optimizer_config)
+    second.set_lr(1e-3)
+    assert [group["lr"] for group in second.param_groups] == [1e-3, 5e-3]
+
+
+@pytest.mark.parametrize(("before", "now", "said"), [(1.0, 10.0, "without"), (10.0, 1.0, "with")])
+def test_a_run_that_went_without_the_factor_does_not_go_on_with_it(before, now, said):
+    first = FairseqFusedAdam(flags(1e-3, before), marked(embedding_network(True)[0]).parameters())
+    second = FairseqFusedAdam(flags(1e-3, now), marked(embedding_network(True)[0]).parameters())
+    with pytest.raises(UserError, match=rf"trained {said} --embedding-lr-factor: .* --reset-optimizer"):
+        second.load_state_dict(first.state_dict(), second.optimizer_config)
+
+
 def fairseq_updates(sparse, max_norm, accumulate=1):
     """Weights and gradient norms of thirty updates as fairseq's trainer makes them."""
     model, loss = embedding_network(sparse)
-    cfg = argparse.Namespace(lr=[1e-2], adam_betas="(0.9, 0.98)", adam_eps=1e-6, weight_decay=0.01)
+    cfg = flags(1e-2)
     optimizer = FairseqFusedAdam(cfg, model.parameters())
     norms = []
     for step in range(30):
@@ -127,7 +194,7 @@ def test_clips_as_fairseq(max_norm):
     model = network()
     model(torch.ones(3, 8)).pow(2).sum().backward()
     before = [p.grad.clone() for p in model.parameters()]
-    cfg = argparse.Namespace(lr=[0.5], adam_betas="(0.9, 0.98)", adam_eps=1e-6, weight_decay=0.01)
+    cfg = flags(0.5)
     norm = FairseqFusedAdam(cfg, model.parameters()).clip_grad_norm(max_norm)
     ours = [p.grad for p in model.parameters()]
     for parameter, gradient in zip(model.parameters(), before, strict=True):
@@ -140,7 +207,7 @@ def test_clips_as_fairseq(max_norm):
 def test_memory_of_a_large_gradient_is_used_again(monkeypatch):
     monkeypatch.setattr("fairseq_plugin.optimizer.LARGE", 100)
     model = network()
-    cfg = argparse.Namespace(lr=[0.5], adam_betas="(0.9, 0.98)", adam_eps=1e-6, weight_decay=0.01)
+    cfg = flags(0.5)
     optimizer = FairseqFusedAdam(cfg, model.parameters())
     model(torch.ones(3, 8)).sum().backward()
     gradient = model[0].weight.grad

@@ -149,6 +149,18 @@ def test_an_update_asks_the_gpu_little(data, monkeypatch):
     assert questions.count == {"nonzero": 1, "tolist": 2, "_local_scalar_dense": 4}
 
 
+@pytest.mark.parametrize("kind", ["--encoder packed", "--encoder padded", "--arch causal_roberta_small"])
+def test_embeddings_take_larger_steps(data, kind):
+    common = [data, *OURS, *INPUT, *STEPS, *SIZES, *NO_DROPOUT, *FAST, *shlex.split(kind)]
+    _, trainer = build_trainer([*common, "--embedding-lr-factor", "10", "--weight-decay", "0"])
+    before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+    losses_of(trainer, 2)  # the first is at a learning rate of 0: warm-up
+    moved = {name: (p.detach() - before[name]).abs().max() for name, p in trainer.model.named_parameters()}
+    embeddings = moved.pop("encoder.sentence_encoder.embed_tokens.weight")
+    # Where gradients agree, Adam's step is the learning rate, whatever their size.
+    assert embeddings / max(moved.values()) == pytest.approx(10, rel=0.05)
+
+
 def test_masked_lm_losses_equal_stock(data):
     """fairseq's task, data and masks; our encoder, criterion and optimizer against stock, without dropout."""
     task = shlex.split("--task masked_lm --tokens-per-sample 32 --max-positions 32 --sample-break-mode none")
