@@ -36,6 +36,7 @@ def test_each_recipe_of_the_project_loads():
         "reference",
         "sample",
         "sample-pretrain",
+        "tuned",
     ]
     for name in recipes.known():
         assert recipes.load(name).name == name
