@@ -3,11 +3,12 @@
 Importing the package registers the task `sentence_classification`, the criteria
 `sentence_classification`, `fast_masked_lm` and `fast_lm`, the models and architectures `roberta_small`,
 `causal_roberta_small` and `causal_lm_small`, the optimizer `fused_adam` and the schedule `time_budget`;
-lets fairseq read its own checkpoints without executing code from them, and weights in safetensors; checks
-the checkpoint that a run starts from before its first update; refuses flags of precision that fairseq would
-crash on; compares data with the checksums recorded of them, and says where there is no batch; lets a CPU
-have several processes for a run; keeps the curves of a run that goes on whole; stops a training that
-diverges, and fairseq's loading threads before the process ends; and turns a user's mistake into one line.
+lets fairseq read its own checkpoints without executing code from them, and weights in safetensors;
+checks the checkpoint that a run starts from before its first update; refuses flags of precision that
+fairseq would crash on; lets it mask whole words; compares data with the checksums recorded of them, and
+says where there is no batch; lets a CPU have several processes for a run; keeps the curves of a run
+that goes on whole; stops a training that diverges, and fairseq's loading threads before the process
+ends; and turns a user's mistake into one line.
 """
 
 import logging
@@ -39,6 +40,7 @@ from . import (  # noqa: E402
     roberta,
     task,
     time_budget,
+    whole_words,
 )
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "roberta",
     "task",
     "time_budget",
+    "whole_words",
 ]
 
 _root.setLevel(_level)
@@ -75,3 +78,4 @@ datasets.check_batches()
 divergence.stop_at_divergence()
 loading.stop_at_exit()
 distributed.adapt()
+whole_words.let_fairseq_find()
