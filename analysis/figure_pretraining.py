@@ -14,7 +14,9 @@ from .metrics import label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.ticker import Formatter
 
 INCHES = (6.4, 4.4)
 DECADE = 10
@@ -69,7 +71,7 @@ def draw_perplexity(spread: pd.DataFrame) -> Figure:
     out.
     """
     from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+    from matplotlib.ticker import ScalarFormatter
 
     known = spread[(spread["tokens"] > 0) & spread["perplexity"].notna()]
     figure = Figure(figsize=INCHES, layout="constrained")
@@ -81,9 +83,7 @@ def draw_perplexity(spread: pd.DataFrame) -> Figure:
         )
     _tokens_axis(panel, known["tokens"])
     panel.set_yscale("log")
-    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    panel.yaxis.set_major_formatter(ScalarFormatter())
-    panel.yaxis.set_minor_formatter(NullFormatter())
+    _ticks(panel.yaxis, ScalarFormatter())
     panel.set_ylabel("perplexity of held-out text")
     finish(panel)
     legend_below(figure, "of masked pieces or of each next one: two kinds, not to be compared")
@@ -97,5 +97,14 @@ def _tokens_axis(panel: Axes, tokens: pd.Series) -> None:
     low, high = tokens.min(), tokens.max()
     margin = 1.5 if high >= DECADE * low else DECADE**0.5  # a decade at least has a tick
     panel.set_xlim(low / margin, high * margin)
-    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    _ticks(panel.xaxis, EngFormatter(sep=""))
     panel.set_xlabel("tokens of pre-training")
+
+
+def _ticks(axis: Axis, formatter: Formatter) -> None:
+    """Of a logarithmic axis: 1, 2 and 5 of each decade have numbers, the rest none."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(formatter)
+    axis.set_minor_formatter(NullFormatter())

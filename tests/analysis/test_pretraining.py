@@ -220,6 +220,10 @@ def test_the_figure_has_a_curve_and_horizontal_lines(tree):
     data["tokens"] = [tokens[group] for group in zip(data["arm"], data["init"], strict=True)]
     (panel,) = draw_pretraining(values, data, "accuracy").axes
     assert panel.get_xscale() == "log"
+    panel.figure.draw_without_rendering()
+    numbers = {tick.get_text() for tick in panel.get_xticklabels(which="both")}
+    assert {"500k", "1M", "2M", "5M"} < numbers
+    assert not any("10^" in number for number in numbers)
     lines = {line.get_label(): line for line in panel.lines}
     curve = lines["fairseq, pre-trained"]
     assert curve.get_xdata().tolist() == [819_200, 8_192_000]
