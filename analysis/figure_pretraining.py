@@ -31,8 +31,8 @@ def draw_pretraining(
 
     `values` is the frame of `spread.scores`, `spread` that of `spread_over_seeds` with a column `tokens`,
     both at one point. A line for each arm through the means over seeds, with t intervals; arms and inits
-    without pre-training (a random init, a bag of words) are horizontal lines with their interval as a band:
-    over seeds, or of the examples for a single run.
+    without pre-training (a random init, a bag of words) are horizontal lines, of their arm's colour if it
+    has a curve, with their interval as a band: over seeds, or of the examples for a single run.
     """
     from matplotlib.figure import Figure
 
@@ -50,10 +50,11 @@ def draw_pretraining(
             line["tokens"], line["mean"], label=wrap(f"{arm}, pre-trained"), linewidth=2, markersize=6,
             **style_of[arm],
         )  # fmt: skip
+    color_of = {arm: style["color"] for arm, style in style_of.items()}
     for row in flat.to_dict("records"):
-        key = "t" if row["n"] > 1 else "examples"
-        panel.axhspan(row[f"{key}_low"], row[f"{key}_high"], color="0.4", alpha=0.1, linewidth=0)
-    draw_lines(panel, flat, metric)
+        key, color = "t" if row["n"] > 1 else "examples", color_of.get(row["arm"], "0.4")
+        panel.axhspan(row[f"{key}_low"], row[f"{key}_high"], color=color, alpha=0.1, linewidth=0)
+    draw_lines(panel, flat, metric, color_of=color_of)
     if chance is not None:
         panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=f"chance ({chance:g})")
     _tokens_axis(panel, trained["tokens"])

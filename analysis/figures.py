@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -20,8 +22,10 @@ if TYPE_CHECKING:
 
 SUBSETS = ("valid", "test")
 PANEL_INCHES = (4.4, 3.8)
-LINES = ((0, (6, 2)), (0, (6, 2, 1, 2)), (0, (3, 1)))
+LINES = ((0, (6, 2)), (0, (6, 2, 1, 2)), (0, (3, 1)), (0, (12, 3)), (0, (6, 2, 1, 2, 1, 2)))
 """None that could be taken for the dots of chance."""
+NUMBER_POINTS, NUMBER_SHARE = 34, 0.045
+"""Width of a line's number in points, and its height as a share of the panel's."""
 MOST_BANDS = 3
 """More groups than this in a panel, and bands hide each other: each mean gets bars instead."""
 
@@ -72,19 +76,41 @@ def draw_curves(
     return figure
 
 
-def draw_lines(panel: Axes, means: pd.DataFrame, metric: str, *, named: bool = True) -> None:
+def draw_lines(
+    panel: Axes,
+    means: pd.DataFrame,
+    metric: str,
+    *,
+    named: bool = True,
+    color_of: Mapping[str, str] | None = None,
+) -> None:
     """A horizontal line for each row of `means` (`arm`, `init`, `mean`): what has no place on the axis.
 
-    `named` says whether the legend gets its name from here.
+    `named` says whether the legend gets its name from here; `color_of` the colours of arms that are drawn as
+    curves too.
     """
-    for index, (arm, init, mean) in enumerate(means[["arm", "init", "mean"]].itertuples(index=False)):
-        dashes = LINES[index % len(LINES)]
+    rows = list(means[["arm", "init", "mean"]].itertuples(index=False))
+    for index, (arm, init, mean) in enumerate(rows):
+        color = (color_of or {}).get(arm, "0.25")
         name = wrap(f"{arm}/{init}") if named else None
-        panel.axhline(mean, color="0.25", linewidth=1.4, linestyle=dashes, label=name)
+        panel.axhline(mean, color=color, linewidth=1.4, linestyle=LINES[index % len(LINES)], label=name)
+    for (arm, _, mean), place in zip(rows, _places(panel, [row.mean for row in rows]), strict=True):
         panel.annotate(
-            number(mean, metric), (1, mean), xycoords=("axes fraction", "data"), xytext=(0, 2),
-            textcoords="offset points", ha="right", va="bottom", fontsize="small", color="0.25",
+            number(mean, metric), (1, mean), xycoords=("axes fraction", "data"),
+            xytext=(-NUMBER_POINTS * place, 2), textcoords="offset points", ha="right", va="bottom",
+            fontsize="small", color=(color_of or {}).get(arm, "0.25"),
         )  # fmt: skip
+
+
+def _places(panel: Axes, heights: Sequence[float]) -> list[int]:
+    """For each line how many places to the left its number stands, so that none hides another."""
+    low, high = panel.get_ylim()
+    order = sorted(range(len(heights)), key=lambda index: -heights[index])
+    places = [0] * len(heights)
+    for above, index in pairwise(order):
+        if heights[above] - heights[index] < NUMBER_SHARE * (high - low):
+            places[index] = places[above] + 1
+    return places
 
 
 def _curves_and_lines(pooled: pd.DataFrame) -> tuple[list[str], list[str]]:

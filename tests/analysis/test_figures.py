@@ -1,12 +1,14 @@
 """Learning curves: what is drawn, with which numbers, and the same bytes twice."""
 
 import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from run_trees import write_run
 
 from analysis.best import best_checkpoints
 from analysis.figure_style import save_figure
-from analysis.figures import draw_curves
+from analysis.figures import draw_curves, draw_lines
 from analysis.load import load_runs
 from analysis.reference import compare_reference, read_reference
 
@@ -96,3 +98,14 @@ def test_the_same_bytes_twice(tmp_path, fmt):
     ]
     assert contents[0] == contents[1]
     assert len(contents[0]) > 1000
+
+
+def test_numbers_of_lines_do_not_hide_each_other():
+    panel = Figure(figsize=(6.4, 4.4), layout="constrained").subplots()
+    panel.set_ylim(60, 85)
+    rows = [("a", "x", 80.5), ("a", "y", 70.0), ("b", "x", 80.3), ("b", "y", 80.4)]
+    draw_lines(panel, pd.DataFrame(rows, columns=["arm", "init", "mean"]), "accuracy")
+    panel.figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in panel.texts]
+    assert [text.get_text() for text in panel.texts] == ["80.50", "70.00", "80.30", "80.40"]
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])

@@ -230,6 +230,7 @@ def test_the_figure_has_a_curve_and_horizontal_lines(tree):
     assert curve.get_ydata() == pytest.approx([72.0, 78.0])
     assert set(lines["fairseq/random"].get_ydata()) == {62.0}
     assert set(lines["bow/tfidf"].get_ydata()) == {83.0}
+    assert lines["fairseq/random"].get_color() == curve.get_color() != lines["bow/tfidf"].get_color()
     half = t.ppf(0.975, 2) / 3**0.5  # the standard deviation of three seeds is 1
     bars = [segment[:, 1] for segment in panel.collections[0].get_segments()]
     assert bars[0] == pytest.approx([72.0 - half, 72.0 + half])
