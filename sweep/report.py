@@ -25,6 +25,9 @@ def plan_table(jobs: Sequence[Job]) -> None:
     runs = [p.run for p in planned]
     rows = [[*names, p.intention] for names, p in zip(_names(runs), planned, strict=True)]
     print(table([*_heading(runs), "state"], rows))
+    starts = {run.init: run.checkpoint for run in runs if run.checkpoint is not None}
+    for init, checkpoint in starts.items():
+        print(f"{init}: {shown_path(checkpoint)}")
     if all(p.state is State.FINISHED for p in planned):
         print("All runs are finished: nothing to do.")
     print(flush=True)

@@ -1,4 +1,4 @@
-"""Checkpoints that lie in folders: those that come with the project, and any other."""
+"""Checkpoints that lie in folders: the one that comes with the project, and any other."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from common.files import read_lines
 
 from . import ROOT
 
-SHIPPED = ROOT / "pretrained"
-"""A folder for each checkpoint that comes with the project: weights, dict.txt, model card."""
+SHIPPED = ROOT / "pretrained" / "roberta_small_fr"
+"""Comes with the project: weights, dict.txt, model card. What lies beside it was made here, and counts only
+where it is named."""
 WEIGHTS = ("model.safetensors", "model.pt")
 
 
@@ -19,16 +20,12 @@ def checkpoint_file(path: Path) -> Path:
 
 
 def shipped_for(data: Path) -> Path | None:
-    """The weights of this project that were trained with the dictionary of the binarized `data`."""
+    """The weights of this project, where they were trained with the dictionary of the binarized `data`."""
     dictionary = data / "input0" / "dict.txt"
-    if not dictionary.is_file():
+    weights = checkpoint_file(SHIPPED)
+    if weights == SHIPPED or not dictionary.is_file():
         return None
-    wanted = _symbols(dictionary)
-    for folder in sorted(path.parent for path in SHIPPED.glob("*/dict.txt")):
-        weights = checkpoint_file(folder)
-        if weights != folder and _symbols(folder / "dict.txt") == wanted:
-            return weights
-    return None
+    return weights if _symbols(SHIPPED / "dict.txt") == _symbols(dictionary) else None
 
 
 def _symbols(dictionary: Path) -> list[str]:

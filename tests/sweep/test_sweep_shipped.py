@@ -14,22 +14,31 @@ def dictionary(folder, pieces, count=1):
     (folder / "dict.txt").write_text("".join(f"{piece} {count}\n" for piece in pieces), encoding="utf-8")
 
 
+def checkpoint(folder, pieces):
+    dictionary(folder, pieces)
+    (folder / "model.safetensors").write_bytes(b"weights")
+
+
 @pytest.fixture
 def house(tmp_path, monkeypatch):
-    """Two shipped checkpoints, a folder without weights, and data."""
-    monkeypatch.setattr(shipped, "SHIPPED", tmp_path / "pretrained")
-    for name, pieces in (("de", "xyz"), ("empty", "abc"), ("fr", "abc")):
-        dictionary(tmp_path / "pretrained" / name, pieces)
-        if name != "empty":
-            (tmp_path / "pretrained" / name / "model.safetensors").write_bytes(b"weights")
+    """The shipped checkpoint, one made here with the same dictionary, and data."""
+    monkeypatch.setattr(shipped, "SHIPPED", tmp_path / "pretrained" / "fr")
+    checkpoint(tmp_path / "pretrained" / "fr", "abc")
+    checkpoint(tmp_path / "pretrained" / "a-trial", "abc")
     dictionary(tmp_path / "data" / "input0", "abc", count=7)  # counts are of no matter
     return tmp_path
 
 
 def test_the_dictionary_decides(house):
-    assert shipped.shipped_for(house / "data") == house / "pretrained" / "fr" / "model.safetensors"
+    weights = house / "pretrained" / "fr" / "model.safetensors"  # not a-trial
+    assert shipped.shipped_for(house / "data") == weights
     settings = train_settings(["--data", str(house / "data")], {})
-    assert settings.inits == {"random": None, "pretrained": house / "pretrained/fr/model.safetensors"}
+    assert settings.inits == {"random": None, "pretrained": weights}
+
+
+def test_without_weights_nothing_is_shipped(house):
+    (house / "pretrained" / "fr" / "model.safetensors").unlink()
+    assert shipped.shipped_for(house / "data") is None
 
 
 def test_another_dictionary_asks_for_a_checkpoint(house):
@@ -40,7 +49,7 @@ def test_another_dictionary_asks_for_a_checkpoint(house):
 
 
 def test_a_folder_stands_for_its_weights(house):
-    folder = house / "pretrained" / "de"
+    folder = house / "pretrained" / "a-trial"
     words = ["--data", "D", "--pretrained", str(folder), "--inits", "pretrained", f"own={folder}"]
     weights = folder / "model.safetensors"
     assert train_settings(words, {}).inits == {"pretrained": weights, "own": weights}

@@ -24,6 +24,7 @@ RUN1, RUN2 = Path("runs/fairseq/random/seed1"), Path("runs/fairseq/random/seed2"
 
 def test_all_runs_finish_with_their_manifests(sweep, starts):
     code, out, err = sweep("--inits", "random pretrained", "--pretrained", "model.pt", "--seeds", "1", "2")
+    assert "\npretrained: model.pt\n" in out
     assert (code, err) == (0, "")
     for init in ("random", "pretrained"):
         for seed in (1, 2):
