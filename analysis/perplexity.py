@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from common import manifest
 from common.errors import UserError
@@ -24,30 +27,41 @@ def find_perplexities(runs: Iterable[Run]) -> dict[tuple[str, str], float]:
     (`model.pt`) the lowest, which chose it.
     """
     found: dict[tuple[str, str], float] = {}
+    logged = cache(_logged)  # many runs start from the checkpoints of one pre-training
     for run in runs:
         checkpoint = (manifest.read(run.path) or {}).get("checkpoint")
         if checkpoint is None or (run.arm, run.init) in found:
             continue
-        value = _logged(checkpoint)
+        value = _perplexity(checkpoint, logged)
         if math.isfinite(value):
             found[run.arm, run.init] = value
     return found
 
 
-def _logged(checkpoint: Mapping[str, Any]) -> float:
+def _perplexity(checkpoint: Mapping[str, Any], logged: Callable[[Path], pd.DataFrame | None]) -> float:
     """NaN where nothing is known, or the file is another by now."""
     path = Path(checkpoint["path"])
     try:
         content, _ = training_of(checkpoint)
-        run = run_at(path.parent)
-        if content is None or content["arm"] != PRETRAIN_ARM or run is None:
-            return math.nan
-        table = read_runs([run])
     except UserError:
         return math.nan
-    rows = table[(table["subset"] == SUBSET) & (table["metric"] == METRIC)]
+    if content is None or content["arm"] != PRETRAIN_ARM:
+        return math.nan
+    rows = logged(path.parent)
+    if rows is None:
+        return math.nan
     update = kept_update(path)
     if update is None:
         return float(rows["value"].min())
     values = rows.loc[rows["step"] == update, "value"]
     return float(values.iloc[0]) if len(values) else math.nan
+
+
+def _logged(folder: Path) -> pd.DataFrame | None:
+    """The perplexities of held-out text that a pre-training logged; None where it has no logs to read."""
+    try:
+        run = run_at(folder)
+        table = None if run is None else read_runs([run])
+    except UserError:
+        return None
+    return None if table is None else table[(table["subset"] == SUBSET) & (table["metric"] == METRIC)]

@@ -116,6 +116,20 @@ def test_a_kept_checkpoint_has_the_tokens_and_the_perplexity_of_its_update(tmp_p
     assert "both sides" in text
 
 
+def test_what_is_wrong_with_a_pretraining_is_said_once(tmp_path, caplog):
+    folder = tmp_path / "general"
+    pretrain(folder, 1000)
+    write_events(folder / "tensorboard/valid", [(250, "ppl", 400.0), (500, "ppl", 95.0)])
+    write_events(folder / "tensorboard/valid", [(500, "ppl", 90.0)], 1_800_000_000.0, ".resumed")
+    for update in (250, 500):
+        start = checkpoint(folder / f"checkpoint_1_{update}.pt")
+        write_run(tmp_path / "runs", f"at-{update}", 1, [70.0], [70.0], checkpoint=start)
+    with caplog.at_level(logging.WARNING):
+        found = find_perplexities(find_runs(tmp_path / "runs"))
+    assert found == {("fairseq", "at-250"): 400.0, ("fairseq", "at-500"): 90.0}
+    assert caplog.text.count("logged again") == 1
+
+
 def test_perplexity_is_drawn_against_tokens():
     rows = [("a", "x", 100, 50.0), ("a", "y", 1000, 20.0), ("b", "x", 100, 70.0), ("a", "z", 10, None)]
     (panel,) = draw_perplexity(pd.DataFrame(rows, columns=["arm", "init", "tokens", "perplexity"])).axes
