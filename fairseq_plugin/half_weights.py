@@ -32,6 +32,7 @@ from common.errors import UserError, one_line_errors
 from common.files import atomic_write
 
 from .checkpoints import load_checkpoint
+from .embedding_scale import scale_embeddings
 
 logger = logging.getLogger(__name__)
 SUFFIX = ".safetensors"
@@ -40,14 +41,19 @@ NAMESPACE = "argparse.Namespace"
 LARGEST = torch.finfo(torch.float16).max
 
 
-def write(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+def write(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], embedding_scale: float = 1.0
+) -> None:
     """Copy the weights and the configuration of a fairseq checkpoint, and the dict.txt beside it, if any.
 
-    By that it is told later whether data fit. A dict.txt that lies beside `target` stays.
+    By that it is told later whether data fit. A dict.txt that lies beside `target` stays. An
+    `embedding_scale` other than 1 makes the embeddings smaller or larger, in a model that computes the same.
 
-    Raises `UserError` for what `load_checkpoint` refuses, and for weights beyond 16 bits.
+    Raises `UserError` for what `load_checkpoint` and `scale_embeddings` refuse, and weights beyond 16 bits.
     """
     state = load_checkpoint(source)
+    if embedding_scale != 1.0:
+        state["model"] = scale_embeddings(state["model"], embedding_scale)
     weights: dict[str, torch.Tensor] = {}
     tied: dict[str, str] = {}
     places: dict[Any, str] = {}
@@ -162,14 +168,19 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m fairseq_plugin.half_weights",
         description="Write the weights of a fairseq checkpoint in half precision, as safetensors.",
         epilog="example: python -m fairseq_plugin.half_weights pretrained/run/model.pt "
-        "pretrained/mine/model.safetensors",
+        "pretrained/mine/model.safetensors --embedding-scale 0.125",
     )
     parser.add_argument("checkpoint", type=Path, help="checkpoint of fairseq")
     parser.add_argument("output", type=Path, help=f"file to write, NAME{SUFFIX}")
+    parser.add_argument(
+        "--embedding-scale", type=float, default=1.0, metavar="F",
+        help="multiply the embeddings by F, below 1 for a short fine-tuning at a small rate to move them "
+        "further; what the model computes stays the same (default: 1)",
+    )  # fmt: skip
     args = parser.parse_args(argv)
     if args.output.suffix != SUFFIX:
         raise UserError(f"{args.output}: must end in {SUFFIX}, by which it is known again")
-    write(args.checkpoint, args.output)
+    write(args.checkpoint, args.output, args.embedding_scale)
     print(f"written to {args.output}")
     return 0
 

@@ -1,0 +1,120 @@
+"""Embeddings of another size: the same scores, and steps that turn them further."""
+
+import argparse
+from types import SimpleNamespace
+
+import pytest
+import torch
+from data_folders import write_data
+from fairseq.data import Dictionary
+from fairseq.models.roberta.model import RobertaModel
+from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
+
+from common.errors import UserError
+from fairseq_plugin import half_weights
+from fairseq_plugin.checkpoints import load_checkpoint
+from fairseq_plugin.embedding_scale import EMBEDDINGS, NORM, scale_embeddings
+from fairseq_plugin.roberta import RobertaSmall
+
+SCALE, HEAD = 0.25, "sentence_classification_head"
+TOKENS_BL = torch.tensor([[0, 5, 6, 7, 2], [0, 8, 9, 2, 1]])
+# The epsilon of the norm, 1e-5, beside variances of 0.3 before and 0.02 after.
+TOLERANCE = {"rtol": 1e-3, "atol": 1e-3}
+
+
+def build(kind=RobertaSmall):
+    torch.manual_seed(0)
+    words = Dictionary()
+    for number in range(50):
+        words.add_symbol(f"piece{number}")
+    sizes = argparse.Namespace(
+        encoder_layers=2, encoder_embed_dim=24, encoder_ffn_embed_dim=40, encoder_attention_heads=4,
+        max_positions=16, precision="fp32",
+    )  # fmt: skip
+    model = kind.build_model(sizes, SimpleNamespace(source_dictionary=words))
+    model.register_classification_head(HEAD, num_classes=3)
+    with torch.no_grad():
+        for name in EMBEDDINGS:
+            model.get_parameter(name).mul_(20)
+    return model.eval()
+
+
+def scaled(model, kind=RobertaSmall):
+    other = build(kind)
+    other.load_state_dict(scale_embeddings(model.state_dict(), SCALE))
+    return other
+
+
+def scores(model):
+    """Of the classifier (B, 3) and of the language model (B, L, V)."""
+    sentences, _ = model(TOKENS_BL, features_only=True, classification_head_name=HEAD)
+    return sentences, model(TOKENS_BL)[0]
+
+
+@pytest.mark.parametrize("kind", [RobertaModel, RobertaSmall])
+def test_the_scores_of_both_heads_stay(kind):
+    model = build(kind)
+    smaller = scaled(model, kind)
+    for name in EMBEDDINGS:
+        torch.testing.assert_close(smaller.get_parameter(name), SCALE * model.get_parameter(name))
+    for found, wanted in zip(scores(smaller), scores(model), strict=True):
+        assert wanted.abs().max() > 0.1
+        torch.testing.assert_close(found, wanted, **TOLERANCE)
+
+
+def test_what_was_given_stays_and_what_was_tied_is_tied():
+    weights = build().state_dict()
+    before = {name: weight.clone() for name, weight in weights.items()}
+    smaller = scale_embeddings(weights, SCALE)
+    assert all(torch.equal(weights[name], before[name]) for name in before)
+    assert smaller["encoder.lm_head.weight"] is smaller[EMBEDDINGS[0]]
+
+
+def test_a_head_with_a_table_of_its_own_is_left_alone():
+    weights = build().state_dict()
+    weights["encoder.lm_head.weight"] = weights["encoder.lm_head.weight"].clone()
+    smaller = scale_embeddings(weights, SCALE)
+    heads = [name for name in weights if "lm_head" in name]
+    assert len(heads) == 6
+    assert all(smaller[name] is weights[name] for name in heads)
+
+
+def test_a_step_of_adam_turns_them_further():
+    turns = []
+    model = build()
+    for network in (scaled(model), model):
+        table = network.get_parameter(EMBEDDINGS[0])
+        before = table.detach().clone()
+        optimizer = torch.optim.Adam(network.parameters(), lr=1e-5, eps=1e-12)
+        scores(network)[0][:, 0].sum().backward()
+        optimizer.step()
+        turns.append(float((table.detach() - before)[5:8].norm() / before[5:8].norm()))
+    assert turns[0] == pytest.approx(turns[1] / SCALE, rel=1e-2)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_scale_that_is_none_is_refused(scale):
+    with pytest.raises(UserError, match=r"--embedding-scale .*: must be above 0"):
+        scale_embeddings(build().state_dict(), scale)
+
+
+@pytest.mark.parametrize("name", [*EMBEDDINGS, NORM])
+def test_a_model_where_it_is_another_function_is_refused(name):
+    weights = build().state_dict()
+    del weights[name]
+    with pytest.raises(UserError, match=f"it would change what the model computes, which has no {name}"):
+        scale_embeddings(weights, SCALE)
+
+
+def test_half_weights_writes_them(tmp_path, capsys):
+    data = write_data(tmp_path / "data")
+    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", tmp_path / "run"])
+    save(trainer, tmp_path / "model.pt")
+    path = tmp_path / f"half{half_weights.SUFFIX}"
+    assert half_weights.main([str(tmp_path / "model.pt"), str(path), "--embedding-scale", "0.25"]) == 0
+    found, wanted = load_checkpoint(path)["model"], load_checkpoint(tmp_path / "model.pt")["model"]
+    for name, weight in scale_embeddings(wanted, SCALE).items():
+        assert torch.equal(found[name], weight.half().float()), name
+    assert found["encoder.lm_head.weight"] is found[EMBEDDINGS[0]]
+    assert half_weights.main([str(tmp_path / "model.pt"), str(path), "--embedding-scale", "0"]) == 1
+    assert "--embedding-scale 0.0: must be above 0" in capsys.readouterr().err
