@@ -30,7 +30,6 @@ from . import (  # noqa: E402
     datasets,
     distributed,
     divergence,
-    half_weights,
     initialisation,
     loading,
     masked_lm,
@@ -52,7 +51,6 @@ __all__ = [
     "datasets",
     "distributed",
     "divergence",
-    "half_weights",
     "initialisation",
     "loading",
     "masked_lm",
@@ -69,7 +67,7 @@ _root.setLevel(_level)
 _root.handlers[:] = _handlers
 install_excepthook()
 checkpoints.allow_fairseq_objects()
-half_weights.let_fairseq_read()
+checkpoints.let_fairseq_read_safetensors()
 initialisation.check_before_training()
 precision.check_before_training()
 curves.keep()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import os
 import pickle
 import re
@@ -25,7 +26,9 @@ from typing import IO, Any
 import numpy as np
 import omegaconf
 import torch
+from fairseq import checkpoint_utils
 from fairseq.dataclass import constants
+from fairseq.dataclass.utils import overwrite_args_by_name
 
 from common.errors import UserError
 from common.files import atomic_open
@@ -85,6 +88,7 @@ DAMAGED = (
 )
 ZIP_BEGINS = b"PK\x03\x04"
 ALLOWED = CONFIGURATION + NUMPY + ENUMS
+SUFFIX = ".safetensors"
 
 
 def allow_fairseq_objects() -> None:
@@ -100,7 +104,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     allow_fairseq_objects()
     path = Path(path)
-    if path.suffix == ".safetensors":
+    if path.suffix == SUFFIX:
         from .half_weights import read  # which reads checkpoints with this module
 
         return read(path)
@@ -119,6 +123,26 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UserError(f"{path}: not a fairseq checkpoint (no key 'model')")
     return state
+
+
+def let_fairseq_read_safetensors() -> None:
+    """Put `load_checkpoint` into fairseq's one function that reads checkpoints, for files of that suffix."""
+    original = checkpoint_utils.load_checkpoint_to_cpu
+    if hasattr(original, "reads_safetensors"):
+        return
+
+    @functools.wraps(original)
+    def load(path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False) -> Any:
+        if not str(path).endswith(SUFFIX):
+            return original(path, arg_overrides, load_on_all_ranks)
+        state = load_checkpoint(path)
+        state["cfg"] = omegaconf.OmegaConf.create(state["cfg"], flags={"allow_objects": True})
+        if arg_overrides is not None:
+            overwrite_args_by_name(state["cfg"], arg_overrides)
+        return state
+
+    load.reads_safetensors = True
+    checkpoint_utils.load_checkpoint_to_cpu = load
 
 
 def check_parts(stream: IO[bytes]) -> None:

@@ -11,7 +11,6 @@ it, and a checksum of both. Rounding to 16 bits (IEEE 754 binary16) moves a weig
 from __future__ import annotations
 
 import argparse
-import functools
 import hashlib
 import json
 import logging
@@ -22,8 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import checkpoint_utils
-from fairseq.dataclass.utils import overwrite_args_by_name
 from omegaconf import OmegaConf
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -31,11 +28,10 @@ from safetensors.torch import save
 from common.errors import UserError, one_line_errors
 from common.files import atomic_write
 
-from .checkpoints import load_checkpoint
+from .checkpoints import SUFFIX, load_checkpoint
 from .embedding_scale import scale_embeddings
 
 logger = logging.getLogger(__name__)
-SUFFIX = ".safetensors"
 FORMAT = "fairseq-roberta"
 NAMESPACE = "argparse.Namespace"
 LARGEST = torch.finfo(torch.float16).max
@@ -109,26 +105,6 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     }
 
 
-def let_fairseq_read() -> None:
-    """Put `read` into fairseq's one function that reads checkpoints, for files of this suffix."""
-    original = checkpoint_utils.load_checkpoint_to_cpu
-    if hasattr(original, "reads_safetensors"):
-        return
-
-    @functools.wraps(original)
-    def load(path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False) -> Any:
-        if not str(path).endswith(SUFFIX):
-            return original(path, arg_overrides, load_on_all_ranks)
-        state = load_checkpoint(path)
-        state["cfg"] = OmegaConf.create(state["cfg"], flags={"allow_objects": True})
-        if arg_overrides is not None:
-            overwrite_args_by_name(state["cfg"], arg_overrides)
-        return state
-
-    load.reads_safetensors = True
-    checkpoint_utils.load_checkpoint_to_cpu = load
-
-
 def _digest(configuration: str, weights: dict[str, torch.Tensor]) -> str:
     """SHA-256 of what the file says; the format has no checksum of its own."""
     digest = hashlib.sha256(configuration.encode())
@@ -175,7 +151,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--embedding-scale", type=float, default=1.0, metavar="F",
         help="multiply the embeddings by F, below 1 for a short fine-tuning at a small rate to move them "
-        "further; what the model computes stays the same (default: 1)",
+        "further; what the model computes stays nearly the same (default: 1)",
     )  # fmt: skip
     args = parser.parse_args(argv)
     if args.output.suffix != SUFFIX:

@@ -116,5 +116,9 @@ def test_half_weights_writes_them(tmp_path, capsys):
     for name, weight in scale_embeddings(wanted, SCALE).items():
         assert torch.equal(found[name], weight.half().float()), name
     assert found["encoder.lm_head.weight"] is found[EMBEDDINGS[0]]
+    back = tmp_path / f"back{half_weights.SUFFIX}"
+    assert half_weights.main([str(path), str(back), "--embedding-scale", "4"]) == 0
+    for name, weight in load_checkpoint(back)["model"].items():
+        torch.testing.assert_close(weight, wanted[name], rtol=2**-11, atol=2**-22)
     assert half_weights.main([str(tmp_path / "model.pt"), str(path), "--embedding-scale", "0"]) == 1
     assert "--embedding-scale 0.0: must be above 0" in capsys.readouterr().err

@@ -1,6 +1,8 @@
 """Weights in safetensors: the same to 16 bits, wherever fairseq takes a checkpoint."""
 
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -147,3 +149,11 @@ def test_another_suffix_is_refused(saved, capsys):
     _, path, half = saved
     assert half_weights.main([str(path), str(half.with_suffix(".bin"))]) == 1
     assert "must end in .safetensors" in capsys.readouterr().err
+
+
+def test_the_command_starts_without_a_warning():
+    """Python warns where a package has imported the module that it is to run."""
+    command = [sys.executable, "-m", "fairseq_plugin.half_weights", "--help"]
+    started = subprocess.run(command, capture_output=True, text=True)
+    assert started.returncode == 0
+    assert "RuntimeWarning" not in started.stderr
