@@ -10,7 +10,9 @@ from fairseq.models.roberta import RobertaModel
 import fairseq_plugin  # noqa: F401  lets fairseq read safetensors
 from common.files import sha256
 
-FOLDER = Path(__file__).parents[1] / "pretrained" / "roberta_small_fr"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "pretrained" / "roberta_small_fr"
+RESULTS = ROOT / "results"
 SYMBOLS = 32_000
 PARAMETERS = 22_829_056
 HEAD = 512 * 512 + 512 + 2 * 512 + SYMBOLS
@@ -32,35 +34,59 @@ def test_its_sizes_are_those_of_the_architecture(hub):
     assert sum(parameter.numel() for parameter in hub.parameters()) == PARAMETERS + HEAD
 
 
-def test_it_knows_which_words_keep_company(hub):
-    dictionary = hub.task.source_dictionary
-    pieces = ["<s>", "▁l", "'", "auteur", "▁de", "▁ce", "<mask>", "</s>"]
-    tokens_1L = torch.tensor([[dictionary.index(piece) for piece in pieces]])
-    assert dictionary.unk() not in tokens_1L
+@pytest.mark.parametrize(
+    ("pieces", "word"),
+    [
+        ("▁l ' auteur ▁de ▁ce <mask>", "▁livre"),
+        ("▁Le ▁président ▁de ▁la <mask> .", "▁République"),
+        ("▁Je ▁ne <mask> ▁pas .", "▁suis"),
+    ],
+)
+def test_it_knows_which_words_keep_company(hub, pieces, word):
+    """Of the words that are not in the sentence already, which it likes to repeat."""
+    dictionary, sentence = hub.task.source_dictionary, ["<s>", *pieces.split(), "</s>"]
+    tokens_L = torch.tensor([dictionary.index(piece) for piece in sentence])
+    assert dictionary.unk() not in tokens_L
     with torch.no_grad():
-        scores_1LV, _ = hub.model(tokens_1L)
-    assert dictionary[int(scores_1LV[0, pieces.index("<mask>")].argmax())] == "▁livre"
+        scores_1LV, _ = hub.model(tokens_L[None])
+    scores_V = scores_1LV[0, sentence.index("<mask>")].index_fill(0, tokens_L, -torch.inf)
+    assert dictionary[int(scores_V.argmax())] == word
 
 
 def test_its_manifests_lead_to_one_another():
-    """What the second stage began with came from the first; both are of this project."""
-    general, reviews = (
-        json.loads((FOLDER / f"pretrain-{name}-manifest.json").read_text()) for name in ("general", "reviews")
-    )
+    """What a stage began with came from the one before it; all are of this project."""
+    start_of = {
+        "general": "pretrained/warm.pt",
+        "reviews": "pretrained/general/model.pt",
+        "more": "pretrained/first/model.safetensors",
+        "more-reviews": "pretrained/more/model.pt",
+    }
     dictionary = sha256(FOLDER / "dict.txt")
-    for manifest in (general, reviews):
+    for stage, start in start_of.items():
+        manifest = json.loads((FOLDER / f"pretrain-{stage}-manifest.json").read_text())
         assert manifest["status"] == "finished"
         assert manifest["data"]["sha256"]["dict.txt"] == dictionary
-    assert reviews["checkpoint"]["path"] == "pretrained/general/model.pt"
+        assert manifest["checkpoint"]["path"] == start
 
 
-@pytest.mark.parametrize("arm", ["fairseq", "fairseq,lr=1e-4"])
-def test_what_is_shown_of_it_began_with_it(arm):
-    runs = list(
-        (FOLDER.parents[1] / "results/cls-books/runs" / arm / "pretrained").glob("seed*/manifest.json")
-    )
-    assert len(runs) == 3
-    for path in runs:
-        manifest = json.loads(path.read_text())
-        assert manifest["checkpoint"]["sha256"] == sha256(FOLDER / "model.safetensors")
+def starts_of(runs: Path) -> list[str]:
+    """Return the checksum of what each run began with; its data have the dictionary of the weights."""
+    manifests = [json.loads(path.read_text()) for path in runs.glob("seed*/manifest.json")]
+    for manifest in manifests:
         assert manifest["data"]["sha256"]["input0/dict.txt"] == sha256(FOLDER / "dict.txt")
+    return [manifest["checkpoint"]["sha256"] for manifest in manifests]
+
+
+@pytest.mark.parametrize("arm", ["fairseq", "fairseq,lr=1e-4", "tuned"])
+def test_what_is_shown_of_it_began_with_it(arm):
+    assert starts_of(RESULTS / "cls-books/runs" / arm / "pretrained") == 3 * [
+        sha256(FOLDER / "model.safetensors")
+    ]
+
+
+@pytest.mark.parametrize("arm", ["fairseq", "fairseq,lr=1e-4", "tuned", "hf", "lora", "lora,lr=3e-3"])
+def test_what_is_shown_of_the_first_weights_began_with_what_it_went_on_from(arm):
+    more = json.loads((FOLDER / "pretrain-more-manifest.json").read_text())
+    assert starts_of(RESULTS / "first-weights/runs" / arm / "pretrained") == 3 * [
+        more["checkpoint"]["sha256"]
+    ]
