@@ -43,7 +43,7 @@ def write(
     """Copy the weights and the configuration of a fairseq checkpoint, and the dict.txt beside it, if any.
 
     By that it is told later whether data fit. A dict.txt that lies beside `target` stays. An
-    `embedding_scale` other than 1 makes the embeddings smaller or larger, in a model that computes the same.
+    `embedding_scale` other than 1 makes the embeddings smaller or larger, in nearly the same model.
 
     Raises `UserError` for what `load_checkpoint` and `scale_embeddings` refuse, and weights beyond 16 bits.
     """

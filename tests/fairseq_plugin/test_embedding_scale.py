@@ -98,6 +98,14 @@ def test_a_scale_that_is_none_is_refused(scale):
         scale_embeddings(build().state_dict(), scale)
 
 
+def test_a_scale_that_the_norm_cannot_take_back_is_refused():
+    weights = build().state_dict()
+    variance = sum(float(weights[name].var(1).mean()) for name in EMBEDDINGS)
+    scale_embeddings(weights, 1.01 * (1e-5 / variance) ** 0.5)
+    with pytest.raises(UserError, match=r"--embedding-scale 1e-06: the norm's epsilon .* or more"):
+        scale_embeddings(weights, 1e-6)
+
+
 @pytest.mark.parametrize("name", [*EMBEDDINGS, NORM])
 def test_a_model_where_it_is_another_function_is_refused(name):
     weights = build().state_dict()
