@@ -41,7 +41,7 @@ $(VENV)/installed: setup.py constraints.txt
 	touch $@
 
 sweep: $(VENV)/installed  ## the whole experiment on the embedded sample: six runs, two tables, a figure
-	sweep/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
+	experiments/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
 
 test: $(VENV)/installed  ## all tests that need neither a GPU nor a cluster
 	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not torture" $(PARALLEL)

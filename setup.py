@@ -13,14 +13,13 @@ from setuptools.command.build_py import build_py
 
 ROOMS = [
     "analysis",
-    "baseline",
     "benchmarks",
     "common",
     "eval",
+    "experiments",
+    "export",
     "fairseq_plugin",
-    "hf",
     "preprocess",
-    "sweep",
 ]
 
 INSTALL_REQUIRES = [
@@ -76,12 +75,12 @@ EXTRAS = {
 }
 CONSOLE_SCRIPTS = [
     "roberta-small-preprocess = preprocess.__main__:main",
-    "roberta-small-baseline = baseline.__main__:main",
-    "roberta-small-hf = hf.__main__:main",
-    "roberta-small-sweep = sweep.__main__:main",
+    "roberta-small-baseline = experiments.methods.tfidf.run:main",
+    "roberta-small-hf = export.__main__:main",
+    "roberta-small-sweep = experiments.__main__:main",
     "roberta-small-analysis = analysis.__main__:main",
     "roberta-small-eval = eval.__main__:main",
-    "roberta-small-parameters = fairseq_plugin.parameters:main",
+    "roberta-small-parameters = fairseq_plugin.models.parameters:main",
 ]
 
 
@@ -117,7 +116,7 @@ setup(
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
     packages=find_packages(include=[pattern for room in ROOMS for pattern in (room, f"{room}.*")]),
-    package_data={"eval": ["*.html"], "sweep": ["recipes/*.txt"]},
+    package_data={"eval": ["*.html"], "analysis.report": ["assets/*"], "experiments": ["*.sh"]},
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS,
     entry_points={"console_scripts": CONSOLE_SCRIPTS},

@@ -20,56 +20,55 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .answers import accuracies, compare_answers, read_answers
-    from .best import best_checkpoints
-    from .compare import compare_groups
-    from .events import Scalar, read_scalars
-    from .expected import expected_best_of_seeds
-    from .figure_seeds import draw_expected, draw_seeds
-    from .figures import draw_curves
-    from .findings import Rule, gather
-    from .load import load_runs, read_runs
+    from common.tables import Table, render
+
+    from .figures.curves import draw_curves
+    from .figures.seeds import draw_expected, draw_seeds
     from .long_table import values_of
-    from .reference import compare_reference, read_reference
-    from .report import write_report
-    from .runs import Run, find_runs, select_finished
-    from .spread import scores, spread_over_seeds
-    from .stats import per_epoch, summarize
-    from .tables import Table, list_runs, table1, table2
-    from .writers import render
+    from .read.events import Scalar, read_scalars
+    from .read.load import load_runs, read_runs
+    from .read.runs import Run, find_runs, select_finished
+    from .report.findings import Rule, gather
+    from .report.page import write_report
+    from .stats.best import best_checkpoints
+    from .stats.compare import compare_groups
+    from .stats.predictions import accuracies, compare_answers, read_answers
+    from .stats.reference import compare_reference, read_reference
+    from .stats.spread import expected_best_of_seeds, per_epoch, scores, spread_over_seeds, summarize
+    from .tables.runs import list_runs, table1, table2
 
 MODULES = {
-    "Rule": "findings",
-    "Run": "runs",
-    "Scalar": "events",
-    "Table": "tables",
-    "accuracies": "answers",
-    "best_checkpoints": "best",
-    "compare_answers": "answers",
-    "compare_groups": "compare",
-    "compare_reference": "reference",
-    "draw_curves": "figures",
-    "draw_expected": "figure_seeds",
-    "draw_seeds": "figure_seeds",
-    "expected_best_of_seeds": "expected",
-    "find_runs": "runs",
-    "gather": "findings",
-    "list_runs": "tables",
-    "load_runs": "load",
-    "per_epoch": "stats",
-    "read_answers": "answers",
-    "read_reference": "reference",
-    "read_runs": "load",
-    "read_scalars": "events",
-    "render": "writers",
-    "scores": "spread",
-    "select_finished": "runs",
-    "spread_over_seeds": "spread",
-    "summarize": "stats",
-    "table1": "tables",
-    "table2": "tables",
-    "values_of": "long_table",
-    "write_report": "report",
+    "Rule": "analysis.report.findings",
+    "Run": "analysis.read.runs",
+    "Scalar": "analysis.read.events",
+    "Table": "common.tables",
+    "accuracies": "analysis.stats.predictions",
+    "best_checkpoints": "analysis.stats.best",
+    "compare_answers": "analysis.stats.predictions",
+    "compare_groups": "analysis.stats.compare",
+    "compare_reference": "analysis.stats.reference",
+    "draw_curves": "analysis.figures.curves",
+    "draw_expected": "analysis.figures.seeds",
+    "draw_seeds": "analysis.figures.seeds",
+    "expected_best_of_seeds": "analysis.stats.spread",
+    "find_runs": "analysis.read.runs",
+    "gather": "analysis.report.findings",
+    "list_runs": "analysis.tables.runs",
+    "load_runs": "analysis.read.load",
+    "per_epoch": "analysis.stats.spread",
+    "read_answers": "analysis.stats.predictions",
+    "read_reference": "analysis.stats.reference",
+    "read_runs": "analysis.read.load",
+    "read_scalars": "analysis.read.events",
+    "render": "common.tables",
+    "scores": "analysis.stats.spread",
+    "select_finished": "analysis.read.runs",
+    "spread_over_seeds": "analysis.stats.spread",
+    "summarize": "analysis.stats.spread",
+    "table1": "analysis.tables.runs",
+    "table2": "analysis.tables.runs",
+    "values_of": "analysis.long_table",
+    "write_report": "analysis.report.page",
 }
 """The public names and where they live."""
 
@@ -111,7 +110,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in MODULES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(importlib.import_module(f".{MODULES[name]}", __name__), name)
+    return getattr(importlib.import_module(MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Sequence
 
 from common.errors import one_line_errors
+from common.tables import FORMATS, render, write_tables
 
-from . import cli_pretraining, cli_settings, cli_showing, cli_statistics
-from .cli_options import (
+from .commands import pretraining, settings, showing, statistics
+from .commands.options import (
     EXAMPLES,
     add_choice,
     add_command,
@@ -21,11 +22,10 @@ from .cli_options import (
     found_runs,
     selected_runs,
 )
-from .collect import collect
-from .load import read_runs
-from .runs import find_runs, select_finished
-from .tables import list_runs, table1, table2
-from .writers import FORMATS, render, write_tables
+from .read.collect import collect
+from .read.load import read_runs
+from .read.runs import find_runs, select_finished
+from .tables.runs import list_runs, table1, table2
 
 
 @one_line_errors
@@ -86,10 +86,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     collected.add_argument("target", metavar="DIR", help="where the copies go, in the same folders")
 
-    cli_showing.register(commands)
-    cli_statistics.register(commands)
-    cli_settings.register(commands)
-    cli_pretraining.register(commands)
+    showing.register(commands)
+    statistics.register(commands)
+    settings.register(commands)
+    pretraining.register(commands)
     return parser
 
 

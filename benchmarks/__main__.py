@@ -33,25 +33,13 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import UserError, one_line_errors
-from sweep import inputs, record
-from sweep.command import shown_path
-from sweep.settings import DEVICES
+from common.files import shown_path
+from experiments import inputs, provenance
+from experiments.settings import DEVICES
 
-from . import (
-    binarize,
-    causal,
-    classify,
-    figure,
-    finetune,
-    floor,
-    logs,
-    machine,
-    masked_lm,
-    profiler,
-    report,
-    sample,
-    sweep_runs,
-)
+from . import machine, report, sample
+from . import report as figure
+from .comparisons import binarize, causal, classify, finetune, floor, logs, masked_lm, profiler, sweep
 from .measure import say
 from .settings import Settings, check_text_options
 
@@ -60,7 +48,7 @@ BENCHMARKS: dict[str, Callable[[Settings], dict[str, Any]]] = {
     "finetune": finetune.run,
     "masked-lm": masked_lm.run,
     "classify": classify.run,
-    "sweep": sweep_runs.run,
+    "sweep": sweep.run,
     "binarize": binarize.run,
     "causal": causal.finetune,
     "causal-lm": causal.pretrain,
@@ -131,7 +119,7 @@ def prepare(args: argparse.Namespace, scratch: Path) -> Settings:
     if not (args.data and args.corpus and args.text):
         say("preparing: the generated sample")
         given = sample.make(scratch / "sample") | given
-    return Settings(**given, scratch=scratch, machine=record.machine(args.device))
+    return Settings(**given, scratch=scratch, machine=provenance.machine(args.device))
 
 
 def describe(settings: Settings) -> dict[str, Any]:

@@ -1,12 +1,12 @@
-"""FLOPs and parameters of the benchmarked model; the formulas are in `fairseq_plugin/flops.py`."""
+"""FLOPs and parameters of the benchmarked model; the formulas are in `fairseq_plugin/models/parameters.py`."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_plugin import flops
-from fairseq_plugin.flops import CLASSIFIER, MASKED_LM
+from fairseq_plugin.models import parameters as flops
+from fairseq_plugin.models.parameters import CLASSIFIER, MASKED_LM
 
 from .settings import Sizes
 

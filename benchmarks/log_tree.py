@@ -1,4 +1,4 @@
-"""A tree of TensorBoard logs of any size, as fairseq writes them, for `benchmarks.logs`.
+"""A tree of TensorBoard logs of any size, as fairseq writes them, for `benchmarks.comparisons.logs`.
 
 python -m benchmarks.log_tree --runs 200 FOLDER
 """

@@ -7,8 +7,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from sweep import record
-from sweep.record import Machine
+from experiments import provenance
+from experiments.provenance import Machine
 
 CAPABILITIES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
 VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "ONEDNN_", "DNNL_", "MALLOC_", "GLIBC_", "LD_PRELOAD", "TORCH")
@@ -18,7 +18,7 @@ PACKAGES = ("transformers", "accelerate", "sentencepiece", "pandas", "tbparse", 
 
 def describe(machine: Machine) -> dict[str, Any]:
     """Commit, packages, CPU with its matrix instructions, cores, memory, GPU, the user's variables."""
-    found = record.static(machine)
+    found = provenance.static(machine)
     for name in PACKAGES:
         try:
             found["packages"][name] = metadata.version(name)

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from common.errors import UserError
-from sweep import ROOT
-from sweep.command import TUNING
+from experiments import ROOT
+from experiments.methods.fairseq import TUNING
 
 from .settings import Settings
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from common.errors import UserError
-from sweep import ROOT
+from experiments import ROOT
 
 COPIES = 8
 """Of the sample's 3 MB for `binarize`, so that start-up time does not decide."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from common.errors import UserError
-from sweep.record import Machine
+from experiments.provenance import Machine
 
 TEXT_OPTIONS = ("text", "sentencepiece_model", "srcdict")
 """A text, the model of its pieces and their dictionary: given together, or the sample's are taken."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from sweep import recipes
-from sweep.command import PLUGIN, environment
-from sweep.inputs import count_classes
+from experiments import recipes
+from experiments.inputs import count_classes
+from experiments.methods.fairseq import PLUGIN, environment
 
 from .settings import Settings
 

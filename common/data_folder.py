@@ -10,10 +10,14 @@ fairseq's, which takes several as `BIN/shard0:BIN/shard1` and opens one at a tim
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .errors import UserError
+from .files import atomic_write, read_json, sha256
 
 REPORT = "preprocess.json"
 PARTS = ("options", "sha256", "files")
@@ -79,3 +83,89 @@ def shards_of(folder: Path) -> list[Path]:
                 f"{folder}: lacks {shard_name(expected)}, but has {shard_name(number)}; binarize again"
             )
     return [folder / shard_name(number) for number in numbers] or [folder]
+
+
+# --- A result folder that appears whole or not at all, with a JSON report of what it was made o
+
+Report = dict[str, Any]
+
+
+def request(options: dict[str, Any], files: Sequence[str]) -> Report:
+    """The part of a report that is known beforehand: the options and the checksum of every file read."""
+    return {"options": options, "sha256": {path: sha256(path) for path in files}}
+
+
+def finished(folder: Path, report_name: str, request: Report) -> Report | None:
+    """The report of a folder that already holds what is requested, each file intact; otherwise None."""
+    try:
+        report = json.loads((folder / report_name).read_text(encoding="utf-8"))
+        same = all(report[key] == request[key] for key in request)
+        return report if same and report["files"] == _checksums(folder, report_name) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def check_replaceable(folder: Path, report_name: str, *, overwrite: bool) -> None:
+    """Raise `UserError` where `folder` is in the way: not ours (it has no report), or without `overwrite`."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not (folder / report_name).is_file():
+        raise UserError(
+            f"{folder}: exists and has no {report_name} of this command; choose another --destdir"
+        )
+    if not overwrite:
+        raise UserError(f"{folder}: exists; choose another --destdir or pass --overwrite")
+
+
+def write_report(folder: Path, report_name: str, report: Report) -> Report:
+    """Write the report as the last file of the folder; returns it with the checksums added."""
+    report = report | {"files": _checksums(folder, report_name)}
+    atomic_write(folder / report_name, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    return report
+
+
+def _checksums(folder: Path, report_name: str) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != report_name)
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in files}
+
+
+# --- What `python -m preprocess audit --output` found: which lines of a split stand in another
+
+NOTIONS = ("exact", "normalized")
+REMEDY = "make it again: python -m preprocess audit --output"
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The lines of `split` whose text stands in `other` too, under one notion of the same text."""
+
+    split: str
+    other: str
+    notion: str
+    size: int
+    """Lines of the split."""
+    lines: frozenset[int]
+    """Counted from 0."""
+
+
+def read_overlap(
+    path: str | os.PathLike[str], split: str = "test", other: str = "train", notion: str = "exact"
+) -> Overlap:
+    """One overlap from an audit file; `notion` is "exact" or "normalized" (see `preprocess.audit`).
+
+    Raises `UserError` where the file is no audit or has no such split.
+    """
+    content = read_json(path, REMEDY)
+    try:
+        size, lines = content["splits"][split]["lines"], content["duplicates"][notion][split][other]
+    except (KeyError, TypeError):
+        raise UserError(
+            f"{path}: not an audit of {split} and {other} ({notion} duplicates); {REMEDY}"
+        ) from None
+    if type(size) is not int or not isinstance(lines, list) or not all(type(line) is int for line in lines):
+        raise UserError(f"{path}: the lines of {split} that stand in {other} are no line numbers; {REMEDY}")
+    if size < 1:
+        raise UserError(f"{path}: {split} has {size:,} lines, and nothing can be said of it; {REMEDY}")
+    if strange := [line for line in lines if not 0 <= line < size]:
+        raise UserError(f"{path}: names line {strange[0]} of {split}, which has {size:,} lines; {REMEDY}")
+    return Overlap(split, other, notion, size, frozenset(lines))

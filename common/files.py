@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -118,3 +119,35 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def shown_path(path: Path) -> str:
+    """A path as a user would type it: relative where it lies below the working directory."""
+    absolute, here = Path(os.path.abspath(path)), Path.cwd()
+    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else path)
+
+
+@contextmanager
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary sibling that takes the place of `folder` when the block ends without an error.
+
+    A `UserError` from the block names the files as they would have stood in `folder`.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))
+    try:
+        new, old = temporary / "new", temporary / "old"
+        new.mkdir()
+        yield new
+        if folder.exists():
+            os.replace(folder, old)
+        try:
+            os.replace(new, folder)
+        except OSError:
+            if old.exists():
+                os.replace(old, folder)
+            raise
+    except UserError as error:
+        raise UserError(str(error).replace(str(temporary / "new"), str(folder))) from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

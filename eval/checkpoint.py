@@ -15,10 +15,13 @@ from typing import Any
 from torch import Tensor
 
 from common.errors import UserError
-from fairseq_plugin.causal import CausalLmSmall, CausalRobertaSmall
-from fairseq_plugin.checkpoints import load_checkpoint
-from fairseq_plugin.roberta import RobertaSmall
-from fairseq_plugin.task import SentenceClassificationConfig, SentenceClassificationTask
+from fairseq_plugin.checkpoints.loading import load_checkpoint
+from fairseq_plugin.models.causal import CausalLmSmall, CausalRobertaSmall
+from fairseq_plugin.models.roberta import RobertaSmall
+from fairseq_plugin.tasks.sentence_classification import (
+    SentenceClassificationConfig,
+    SentenceClassificationTask,
+)
 
 TASKS = ("sentence_classification", "sentence_prediction")
 MODELS: dict[str, type[RobertaSmall]] = {

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 import fairseq_plugin  # noqa: F401  registers what a checkpoint names
 from common.errors import UserError
 from common.predictions import Prediction
-from preprocess.encoder import Encoder
-from preprocess.text import Block
+from preprocess.readers.lines import Block
+from preprocess.tokenizer import Encoder
 
 from .checkpoint import read_checkpoint
 from .inputs import Ids, InputFormat

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from common.arguments import positive
+from common.cli import positive
 from common.errors import UserError
 from common.files import atomic_open
 
+from .language_model import Sampling
 from .options import add_checkpoint_files
 from .predict import STDIN, read_input
-from .sampling import Sampling
 
 if TYPE_CHECKING:
     from .language_model import Completion

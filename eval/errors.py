@@ -19,8 +19,8 @@ from common import predictions
 from common.errors import UserError
 from common.files import atomic_write, sha256
 from common.predictions import Prediction
-from common.wilson import wilson_interval
-from preprocess.text import read_text_lines
+from common.statistics import wilson_interval
+from preprocess.readers.lines import read_text_lines
 
 from .runs import Run, find_runs
 

@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common import predictions
-from common.arguments import positive
+from common.cli import positive
+from common.data_folder import NOTIONS, Overlap, read_overlap
 from common.errors import UserError
 from common.files import atomic_write, sha256
-from common.overlap import NOTIONS, Overlap, read_overlap
 from common.predictions import Prediction
 
 from .options import add_checkpoint_files, add_engine
@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> None:
 def answer(run: Run, args: argparse.Namespace) -> Answered:
     """The answers of one checkpoint to the split that the options name."""
     from .checkpoint import read_checkpoint
-    from .gold import read_split
+    from .inputs import read_split
     from .network import Network, probabilities
     from .sources import class_names_of, data_folder, dictionary_of
 

@@ -9,6 +9,7 @@ Shapes: B sentences, L tokens of the longest, V types.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,17 +25,15 @@ from torch import Tensor
 import fairseq_plugin  # noqa: F401  registers what a checkpoint names
 from common.errors import UserError
 from common.files import sha256
-from fairseq_plugin.causal import CausalRobertaSmall, without_mask
-from fairseq_plugin.causal_cache import Cache, next_scores
-from fairseq_plugin.checkpoints import load_checkpoint
-from fairseq_plugin.task import load_dictionary
-from preprocess.encoder import Encoder
-from preprocess.text import Block
+from fairseq_plugin.checkpoints.loading import load_checkpoint
+from fairseq_plugin.models.causal import CausalRobertaSmall, without_mask
+from fairseq_plugin.models.causal_cache import Cache, next_scores
+from fairseq_plugin.tasks.sentence_classification import load_dictionary
+from preprocess.readers.lines import Block
+from preprocess.tokenizer import Encoder
 
-from .batching import pad
-from .network import find_device
+from .network import find_device, pad
 from .runs import Run, find_run
-from .sampling import Sampling, best, draw
 from .sources import Place, data_folder, sentencepiece_model_of
 
 WORD_START = "\u2581"  # SentencePiece's mark of a space
@@ -262,3 +261,55 @@ def build(path: Path, state: dict[str, Any], dictionary: Dictionary) -> CausalRo
         )
     model.load_state_dict(state["model"])
     return model
+
+
+# --- Which piece comes next, given the scores of all: the best, or one drawn at random.
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a piece is drawn; the restrictions apply one after the other, `top_k` first.
+
+    Attributes:
+        temperature: scores are divided by it; below 1 likely pieces become likelier still.
+        top_k: only the k most probable pieces; None for all.
+        top_p: only the most probable pieces that together reach p (Holtzman et al. 2020, section 3.1).
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < math.inf:
+            raise UserError(
+                f"--temperature {self.temperature:g}: give a number above 0; greedy is without --sample"
+            )
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"--top-p {self.top_p:g}: give more than 0 and at most 1")
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(f"--top-k {self.top_k}: give at least 1")
+
+
+def best(scores_BV: Tensor) -> Tensor:
+    """The piece with the highest score, int64 (B,); the first of equal ones."""
+    return scores_BV.argmax(dim=-1)
+
+
+def draw(scores_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> Tensor:
+    """A piece of each sentence, int64 (B,); `uniform_B`, float64 in [0, 1), decides which.
+
+    Pieces stand in the order of their probability, and the first is drawn at which their sum exceeds
+    `uniform_B`: one random number gives one piece, whatever else is in the batch.
+    """
+    ordered_BV, order_BV = (scores_BV / sampling.temperature).sort(dim=-1, descending=True, stable=True)
+    if sampling.top_k is not None:
+        ordered_BV[:, sampling.top_k :] = -torch.inf
+    probs_BV = ordered_BV.double().softmax(dim=-1)
+    before_BV = probs_BV.cumsum(dim=-1) - probs_BV
+    probs_BV = probs_BV.masked_fill(before_BV >= sampling.top_p, 0.0)
+    sums_BV = probs_BV.cumsum(dim=-1)
+    chosen_B1 = torch.searchsorted(sums_BV, uniform_B[:, None] * sums_BV[:, -1:], right=True)
+    # Rounding must not choose a piece beyond the last that has a probability.
+    last_B1 = probs_BV.gt(0).sum(dim=-1, keepdim=True) - 1
+    return order_BV.gather(1, chosen_B1.minimum(last_B1)).squeeze(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from common.arguments import positive
+from common.cli import positive
 
 
 def add_checkpoint_files(parser: argparse.ArgumentParser) -> None:

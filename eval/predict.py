@@ -17,10 +17,10 @@ from tqdm import tqdm
 
 from common.errors import UserError
 from common.files import atomic_open
-from preprocess.text import BLOCK_BYTES, Block, read_blocks
+from preprocess.readers.lines import BLOCK_BYTES, Block, read_blocks
 
-from .answers import FORMATS, Answer, open_writer
 from .options import add_checkpoint_files, add_engine
+from .output import FORMATS, Answer, open_writer
 
 if TYPE_CHECKING:
     from .classifier import SentenceClassifier, Text
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> None:
         kind = args.format or ("text" if args.explain else "jsonl")
         writers = [open_writer(kind, output, classifier.classes, with_text=args.with_text)]
         if args.html:
-            from .explain_page import Page
+            from .explain import Page
 
             writers.append(stack.enter_context(Page(args.html, classifier.classes)))
         # Not into answers that are read on the same terminal.

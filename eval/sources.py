@@ -18,7 +18,7 @@ from fairseq.data import Dictionary
 from common.data_folder import REPORT, read_report
 from common.errors import UserError
 from common.files import sha256
-from fairseq_plugin.task import class_names, load_dictionary
+from fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
 
 from .checkpoint import Checkpoint
 from .runs import Run

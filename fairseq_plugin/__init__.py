@@ -21,59 +21,23 @@ logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.ERROR)
 _root = logging.getLogger()
 _level, _handlers = _root.level, list(_root.handlers)
 
-from . import (  # noqa: E402
-    causal,
-    causal_lm,
-    checkpoints,
-    criterion,
-    curves,
-    datasets,
-    distributed,
-    divergence,
-    initialisation,
-    loading,
-    masked_lm,
-    optimizer,
-    precision,
-    recorded,
-    roberta,
-    task,
-    time_budget,
-    whole_words,
-)
-
-__all__ = [
-    "causal",
-    "causal_lm",
-    "checkpoints",
-    "criterion",
-    "curves",
-    "datasets",
-    "distributed",
-    "divergence",
-    "initialisation",
-    "loading",
-    "masked_lm",
-    "optimizer",
-    "precision",
-    "recorded",
-    "roberta",
-    "task",
-    "time_budget",
-    "whole_words",
-]
+from .checkpoints import initialization  # noqa: E402
+from .checkpoints import loading as checkpoints  # noqa: E402
+from .models import causal, roberta  # noqa: E402, F401
+from .tasks import criterion, datasets, language_modeling, sentence_classification  # noqa: E402, F401
+from .training import curves, distributed, optimizer, precision, schedule, termination  # noqa: E402, F401
 
 _root.setLevel(_level)
 _root.handlers[:] = _handlers
 install_excepthook()
 checkpoints.allow_fairseq_objects()
 checkpoints.let_fairseq_read_safetensors()
-initialisation.check_before_training()
+initialization.check_before_training()
 precision.check_before_training()
 curves.keep()
-recorded.check_when_opened()
+datasets.check_when_opened()
 datasets.check_batches()
-divergence.stop_at_divergence()
-loading.stop_at_exit()
+termination.stop_at_divergence()
+termination.stop_at_exit()
 distributed.adapt()
-whole_words.let_fairseq_find()
+language_modeling.let_fairseq_find()

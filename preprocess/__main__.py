@@ -6,9 +6,10 @@ import argparse
 
 from common.errors import one_line_errors
 
-from . import audit, binarize, corpus, download, sample, split, vocabulary
+from . import audit, binarize, corpus, download, split, vocabulary
+from .sample import command
 
-COMMANDS = (sample, download, split, vocabulary, corpus, binarize, audit)
+COMMANDS = (command, download, split, vocabulary, corpus, binarize, audit)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -25,15 +25,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arguments import positive
+from common.cli import positive
 from common.errors import UserError
 from common.files import atomic_write, sha256
 
 from .dictionary import UNK
-from .encoder import Encoder, map_text
 from .labels import check_line_counts, read_labels
 from .options import add_reading, add_suffixes
-from .text import read_text_lines
+from .readers.lines import read_text_lines
+from .tokenizer import Encoder, map_text
 
 EXAMPLES = """examples:
   python -m preprocess audit --trainpref split/train --validpref split/valid --testpref split/test \\

@@ -20,19 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from common.arguments import positive
-from common.data_folder import REPORT, shard_name
+from common.cli import positive
+from common.data_folder import REPORT, Report, check_replaceable, finished, request, shard_name, write_report
 from common.errors import UserError
-from common.files import atomic_write
+from common.files import atomic_folder, atomic_write
 
-from .deal import deal
 from .dictionary import EOS
-from .encoder import Encoder, map_text
-from .folder import Report, atomic_folder, check_replaceable, finished, request, write_report
-from .indexed import IndexedWriter
+from .indexed import IndexedWriter, deal
 from .labels import check_line_counts, class_names, label_dictionary, label_ids
 from .options import add_destination, add_reading, add_suffixes
-from .pieces import PieceReader
+from .tokenizer import Encoder, PieceReader, map_text
 
 MOST_SHARDS = 500
 """Two files each; a process may usually have 1,024 open."""

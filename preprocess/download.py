@@ -29,7 +29,7 @@ from common.errors import UserError
 from common.files import sha256
 
 from .fetch import Digest, copy, fetch
-from .webis import convert
+from .readers.webis import convert
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from common.errors import UserError
 
 from . import dictionary as fairseq_dictionary
 from .dictionary import SPECIALS, Dictionary
-from .text import read_text_lines
+from .readers.lines import read_text_lines
 
 FILLER = "madeupword"
 """How the entries begin that fairseq fills a dictionary up with; the trainer takes none for a class."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from common.arguments import positive
+from common.cli import positive
 
 
 def add_suffixes(parser: argparse.ArgumentParser) -> None:

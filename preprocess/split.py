@@ -16,13 +16,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from common.data_folder import Report, check_replaceable, finished, request, write_report
 from common.errors import UserError
-from common.files import atomic_open, sha256
+from common.files import atomic_folder, atomic_open, sha256
 
-from .folder import Report, atomic_folder, check_replaceable, finished, request, write_report
 from .labels import check_line_counts, read_labels
 from .options import add_destination
-from .text import read_text_lines
+from .readers.lines import read_text_lines
 
 REPORT = "split.json"
 EXAMPLES = """examples:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from common.files import atomic_write
 from eval.checkpoint import read_checkpoint
-from eval.gold import read_split
+from eval.inputs import read_split
 from eval.network import Network, probabilities
-from fairseq_plugin.task import class_names, load_dictionary
+from fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
 
 WARM_UP = 8
 """Sentences classified before the clock starts, as by the other contenders."""

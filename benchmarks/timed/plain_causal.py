@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.sentences import fairseq_batches, read_sentences
 from common.files import atomic_write
 
+from ..sentences import fairseq_batches, read_sentences
 from .clock import Clock
 from .transformers_model import EOS, FIRST_LABEL, PAD
 

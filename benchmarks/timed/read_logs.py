@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.log_tree import TAGS
 from common.files import atomic_write
+
+from ..log_tree import TAGS
 
 Reader = Callable[[Path], list[pd.DataFrame]]
 

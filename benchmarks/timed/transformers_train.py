@@ -1,7 +1,7 @@
 """The Transformers Trainer on the sentences of a binarized folder, with a clock at each update.
 
 The model, the recipe (AdamW, linear schedule, dropout 0.1, no clipping) and, without --group, the
-batches are those of fairseq with sweep/recipes/reference.txt.
+batches are those of fairseq with recipes/reference.txt.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, TrainingArguments
 
-from benchmarks.sentences import by_length, fairseq_batches
 from common.files import atomic_write
 
+from ..sentences import by_length, fairseq_batches
 from .clock import Clock
 from .transformers_model import add_arguments, build, pad, read
 

@@ -20,9 +20,8 @@ from tensorboard.util import tensor_util
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from analysis import events
-from analysis.damage import Damage
-from analysis.scalars import Tags
+from analysis.read import events
+from analysis.read.scalars import Damage, Tags
 
 TAGS = ("loss", "accuracy", "f", "a tag with ümlauts")
 BATCHES = (1 << 21, 300, 61)

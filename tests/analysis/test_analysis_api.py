@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import analysis
-from analysis import load as load_module
+from analysis.read import load as load_module
 
 HEAVY = ("torch", "fairseq", "matplotlib", "scipy", "tensorflow", "sklearn", "transformers")
 IMPORTED = "import json, sys; from analysis import {}; print(json.dumps(sorted(sys.modules)))"
@@ -17,7 +17,7 @@ IMPORTED = "import json, sys; from analysis import {}; print(json.dumps(sorted(s
 def test_every_public_name_is_there():
     assert sorted(analysis.MODULES) == analysis.__all__ == dir(analysis)
     for name in analysis.__all__:
-        assert getattr(analysis, name).__module__ == f"analysis.{analysis.MODULES[name]}"
+        assert getattr(analysis, name).__module__ == analysis.MODULES[name]
     assert analysis.load_runs is load_module.load_runs
 
 

@@ -8,10 +8,10 @@ from sklearn.metrics import accuracy_score
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.proportion import proportion_confint
 
-from analysis.answers import accuracies, compare_answers, read_answers
-from analysis.runs import find_runs
+from analysis.read.runs import find_runs
+from analysis.stats.predictions import accuracies, compare_answers, read_answers
+from common.data_folder import Overlap
 from common.errors import UserError
-from common.overlap import Overlap
 
 RANDOM = np.random.default_rng(0)
 GOLD = list(RANDOM.choice(["0", "1"], size=300))

@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 from run_trees import write_events, write_run
 
-from analysis.best import at_best, best_checkpoints
-from analysis.load import load_runs
-from analysis.metrics import lower_is_better
+from analysis.read.load import load_runs
+from analysis.stats.best import at_best, best_checkpoints
 from common.errors import UserError
+from common.metrics import lower_is_better
 
 
 def best_of(root, valid, test, **options):

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from analysis.cells import interval, p_value, signed, signed_interval, whole
+from common.tables import interval, p_value, signed, signed_interval, whole
 
 NAN = math.nan
 

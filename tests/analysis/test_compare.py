@@ -9,10 +9,10 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
-from analysis.best import best_checkpoints
-from analysis.compare import compare_groups
-from analysis.load import load_runs
-from analysis.spread import scores
+from analysis.read.load import load_runs
+from analysis.stats.best import best_checkpoints
+from analysis.stats.compare import compare_groups
+from analysis.stats.spread import scores
 from common.errors import UserError
 
 GROUPS = ["fairseq/pretrained", "fairseq/random"]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from analysis.load import load_runs
 from analysis.long_table import values_of
+from analysis.read.load import load_runs
 
 NAME = "run-bert_1_valid-tag-accuracy.csv"
 

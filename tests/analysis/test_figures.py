@@ -6,11 +6,11 @@ import pytest
 from matplotlib.figure import Figure
 from run_trees import write_run
 
-from analysis.best import best_checkpoints
-from analysis.figure_style import save_figure
-from analysis.figures import draw_curves, draw_lines
-from analysis.load import load_runs
-from analysis.reference import compare_reference, read_reference
+from analysis.figures.curves import draw_curves, draw_lines
+from analysis.figures.style import save_figure
+from analysis.read.load import load_runs
+from analysis.stats.best import best_checkpoints
+from analysis.stats.reference import compare_reference, read_reference
 
 
 def thick_lines(panel):

@@ -7,11 +7,11 @@ from run_trees import write_run
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 
-from analysis.answers import read_answers
-from analysis.calibration import confusion, expected_calibration_error, reliability
-from analysis.figure_answers import draw_confusion, draw_reliability
-from analysis.runs import find_runs
+from analysis.figures.predictions import draw_confusion, draw_reliability
+from analysis.read.runs import find_runs
+from analysis.stats.predictions import read_answers
 from common.predictions import Prediction, file_name, write
+from common.statistics import confusion, expected_calibration_error, reliability
 
 CLASSES = ["bad", "good", "so so"]
 

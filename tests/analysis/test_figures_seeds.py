@@ -5,10 +5,10 @@ import pytest
 from run_trees import write_run
 from scipy import stats
 
-from analysis.figure_seeds import _lanes, draw_expected, draw_seeds
-from analysis.figure_style import styles, wrap
-from analysis.findings import Rule, figures, gather
-from analysis.runs import find_runs
+from analysis.figures.seeds import _lanes, draw_expected, draw_seeds
+from analysis.figures.style import styles, wrap
+from analysis.read.runs import find_runs
+from analysis.report.findings import Rule, figures, gather
 
 
 def findings_of(root, **more):

@@ -5,8 +5,8 @@ import json
 import pytest
 from log_trees import write_json_log
 
-from analysis.load import load_runs
 from analysis.long_table import values_of
+from analysis.read.load import load_runs
 
 GOOD = '{"epoch": 3, "valid_accuracy": "77", "valid_num_updates": "75"}'
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from analysis.layout import name_run, plain_subset, split_subset, split_tag
-from analysis.pattern import Pattern
+from analysis.read.layout import Pattern, name_run, plain_subset, split_subset, split_tag
 from common.errors import UserError
 
 

@@ -9,9 +9,9 @@ from run_trees import write_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from analysis.__main__ import main
-from analysis.load import load_runs
 from analysis.long_table import values_of
-from analysis.runs import find_runs
+from analysis.read.load import load_runs
+from analysis.read.runs import find_runs
 from common.errors import UserError
 
 

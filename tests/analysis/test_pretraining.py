@@ -8,16 +8,15 @@ from run_trees import write_events, write_manifest, write_run
 from scipy.stats import t
 
 from analysis.__main__ import main
-from analysis.best import best_checkpoints
-from analysis.figure_pretraining import draw_perplexity, draw_pretraining
-from analysis.load import load_runs
-from analysis.perplexity import find_perplexities
-from analysis.pretraining import find_tokens, pretrained_tokens, read_tokens
-from analysis.runs import find_runs
-from analysis.spread import scores, spread_over_seeds
+from analysis.figures.pretraining import draw_perplexity, draw_pretraining
+from analysis.read.load import load_runs
+from analysis.read.runs import find_runs
+from analysis.stats.best import best_checkpoints
+from analysis.stats.pretraining import find_perplexities, find_tokens, pretrained_tokens, read_tokens
+from analysis.stats.spread import scores, spread_over_seeds
 from common.errors import UserError
-from sweep import recipes
-from sweep.pretrain import with_budget
+from experiments import recipes
+from experiments.pretrain import with_budget
 
 FLAGS = ["--batch-size", "16", "--tokens-per-sample", "256", "--update-freq", "2"]
 

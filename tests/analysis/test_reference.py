@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.best import best_checkpoints
-from analysis.load import load_runs
-from analysis.reference import compare_reference, read_reference
+from analysis.read.load import load_runs
+from analysis.stats.best import best_checkpoints
+from analysis.stats.reference import compare_reference, read_reference
 from common.errors import UserError
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "cls-books" / "published.csv"

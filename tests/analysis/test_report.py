@@ -13,13 +13,13 @@ from log_trees import write_fairseq
 from run_trees import write_manifest, write_run
 
 from analysis.__main__ import main
-from analysis.findings import Rule, gather
-from analysis.report import render_report
-from analysis.report_runs import group_facts
-from analysis.runs import find_runs
-from analysis.tables import table1
-from analysis.writers import render
+from analysis.read.runs import find_runs
+from analysis.report.findings import Rule, gather
+from analysis.report.page import render_report
+from analysis.report.provenance import group_facts
+from analysis.tables.runs import table1
 from common.errors import UserError
+from common.tables import render
 
 EVIL = "x</script><script>alert(1)</script><img src=http://evil.example onerror=alert(2)>\"'&$title"
 VOID = {"meta", "img", "input", "br"}
@@ -208,7 +208,7 @@ def test_a_file_that_is_no_audit_is_one_line(runs, tmp_path, content):
 
 def test_a_partial_audit_is_told_before_the_work(runs, tmp_path, monkeypatch):
     """It says enough of test and train for the scores, and not what the tables of the report need."""
-    monkeypatch.setattr("analysis.findings.read_runs", lambda runs: pytest.fail("the logs were read"))
+    monkeypatch.setattr("analysis.report.findings.read_runs", lambda runs: pytest.fail("the logs were read"))
     path = tmp_path / "audit.json"
     content = {"splits": {"test": {"lines": 4}}, "duplicates": {"exact": {"test": {"train": [3]}}}}
     path.write_text(json.dumps(content), encoding="utf-8")
@@ -221,7 +221,7 @@ def test_a_partial_audit_is_told_before_the_work(runs, tmp_path, monkeypatch):
 
 def test_colours_of_the_page_read_on_both_backgrounds():
     """Lines need a contrast of 3 (WCAG 2.2, 1.4.11), in light and in dark."""
-    from analysis.report import ASSETS
+    from analysis.report.page import ASSETS
 
     css = (ASSETS / "report.css").read_text(encoding="utf-8")
 

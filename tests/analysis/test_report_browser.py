@@ -6,9 +6,9 @@ import subprocess
 
 import pytest
 
-from analysis.findings import Rule, gather
-from analysis.report import render_report
-from analysis.runs import find_runs
+from analysis.read.runs import find_runs
+from analysis.report.findings import Rule, gather
+from analysis.report.page import render_report
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy"[^>]*>')

@@ -6,9 +6,9 @@ import pytest
 from answer_files import write_answers
 from run_trees import write_run
 
-from analysis.findings import Rule, gather
-from analysis.report_words import summary
-from analysis.runs import find_runs
+from analysis.read.runs import find_runs
+from analysis.report.findings import Rule, gather
+from analysis.report.summary import summary
 
 
 def words(root, **more):

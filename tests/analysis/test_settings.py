@@ -4,10 +4,10 @@ import pytest
 from run_trees import write_manifest, write_run
 from scipy.stats import ttest_rel
 
-from analysis.best import best_checkpoints
-from analysis.load import load_runs
-from analysis.runs import Run, find_runs
-from analysis.settings import (
+from analysis.read.load import load_runs
+from analysis.read.runs import Run, find_runs
+from analysis.stats.best import best_checkpoints
+from analysis.stats.settings import (
     choose_settings,
     find_settings,
     flag_values,
@@ -16,7 +16,7 @@ from analysis.settings import (
     varied_flags,
 )
 from common.errors import UserError
-from sweep.grid import variants
+from experiments.grid import variants
 
 VALID = {
     "fairseq": (60.0, 62.0, 61.5),

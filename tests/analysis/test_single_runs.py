@@ -7,10 +7,10 @@ from run_trees import write_run
 from scipy.stats import binomtest
 
 from analysis.__main__ import main
-from analysis.answers import compare_answers, read_answers
-from analysis.figures import draw_curves
-from analysis.load import load_runs
-from analysis.runs import find_runs
+from analysis.figures.curves import draw_curves
+from analysis.read.load import load_runs
+from analysis.read.runs import find_runs
+from analysis.stats.predictions import compare_answers, read_answers
 
 GOLD = list("0101010101")
 ANSWERS = {1: list("0101010110"), 2: list("0101011010"), 3: list("0101010101")}

@@ -5,8 +5,8 @@ from answer_files import write_answers
 from data_folders import write_data
 from run_trees import write_run
 
-from analysis.runs import find_runs
-from analysis.sizes import find_size
+from analysis.read.runs import find_runs
+from analysis.stats.predictions import find_size
 from common.errors import UserError
 from common.files import sha256
 

@@ -6,9 +6,9 @@ from run_trees import write_run
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
-from analysis.best import best_checkpoints
-from analysis.load import load_runs
-from analysis.spread import diverged, scores, spread_over_seeds
+from analysis.read.load import load_runs
+from analysis.stats.best import best_checkpoints
+from analysis.stats.spread import diverged, scores, spread_over_seeds
 from common.errors import UserError
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from run_trees import write_events, write_run
 
-from analysis.load import load_runs
-from analysis.stats import per_epoch
+from analysis.read.load import load_runs
+from analysis.stats.spread import per_epoch
 from common.errors import UserError
 
 

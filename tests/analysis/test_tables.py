@@ -10,10 +10,10 @@ import pytest
 from log_trees import write_export
 from run_trees import write_events, write_run
 
-from analysis.load import load_runs, read_runs
-from analysis.runs import find_runs
-from analysis.tables import Table, list_runs, table1, table2
-from analysis.writers import FORMATS, render, write_tables
+from analysis.read.load import load_runs, read_runs
+from analysis.read.runs import find_runs
+from analysis.tables.runs import list_runs, table1, table2
+from common.tables import FORMATS, Table, render, write_tables
 
 BEST_TESTS = {"pretrained": [79.25, 78.5, 80.0], "random": [65.5, 66.75, 68.25]}
 

@@ -3,10 +3,8 @@
 import json
 import random
 
-from analysis.damage import Damage
-from analysis.exports import HEADER, read_csv_files
-from analysis.json_logs import read_json_files
-from analysis.scalars import Tags
+from analysis.read.scalars import Damage, Tags
+from analysis.read.text_logs import HEADER, read_csv_files, read_json_files
 from common.errors import UserError
 
 PIECES = [

@@ -14,7 +14,7 @@ from benchmarks import measure
 from benchmarks.__main__ import describe
 from benchmarks.measure import RESULT, Contender, compare, execute, summarize, with_ratios
 from common.errors import UserError
-from sweep.command import TUNING
+from experiments.methods.fairseq import TUNING
 
 WRITE = "import json, sys; json.dump({0}, open(sys.argv[1], 'w'))"
 

@@ -8,19 +8,9 @@ from itertools import chain
 
 import pytest
 
-from benchmarks import (
-    binarize,
-    causal,
-    classify,
-    finetune,
-    floor,
-    flops,
-    masked_lm,
-    profiler,
-    sample,
-    sweep_runs,
-)
+from benchmarks import flops, sample
 from benchmarks import report as reports
+from benchmarks.comparisons import binarize, causal, classify, finetune, floor, masked_lm, profiler, sweep
 from benchmarks.measure import compare, execute
 from benchmarks.sentences import fairseq_batches, read_sentences, read_sizes
 from benchmarks.timed import transformers_train
@@ -129,7 +119,7 @@ def test_the_profile_counts_the_operators_of_its_updates(settings, monkeypatch):
 
 
 def test_the_sweep_is_six_runs_for_both(settings, tmp_path):
-    loop, *ours = sweep_runs.contenders(settings)
+    loop, *ours = sweep.contenders(settings)
     script = loop.command[-1].splitlines()
     assert loop.scale * len(script) == 6
     assert ["--restore-file" in line for line in script] == [False, True]
@@ -142,7 +132,7 @@ def test_the_sweep_is_six_runs_for_both(settings, tmp_path):
 
 
 def test_stock_runs_of_the_sweep_validate_and_save(settings, tmp_path):
-    loop = sweep_runs.contenders(settings)[0]
+    loop = sweep.contenders(settings)[0]
     record = execute(loop, settings, tmp_path / "log")
     assert record["seconds"] == [pytest.approx(3 * record["wall"])]
     for init in ("random", "pretrained"):

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from benchmarks import figure, machine, report
+from benchmarks import machine, report
+from benchmarks import report as figure
 from benchmarks.__main__ import BENCHMARKS, main, parse_args
 from common.errors import UserError
 

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from benchmarks import memory, scale, scale_runs, scale_text
+from benchmarks.scale import __main__, memory, runs
+from benchmarks.scale import text as scale_text
 from common import manifest
 from common.errors import UserError
 
@@ -37,7 +38,7 @@ def test_a_first_batch_is_found_in_the_log():
 
 
 def test_runs_are_taken_for_what_they_are(settings, tmp_path):
-    row = scale_runs.measure(20, settings.data.absolute(), tmp_path)
+    row = runs.measure(20, settings.data.absolute(), tmp_path)
     assert row["runs"] == 20
     assert {f"{name}_seconds" for name in ("plan", "skip", "tables", "plan_resumption")} < row.keys()
     assert "All runs are finished" in (tmp_path / "skip.log").read_text()
@@ -62,14 +63,14 @@ def test_memory_is_that_of_all_processes_together(tmp_path):
 def test_tables(tmp_path, monkeypatch, capsys):
     row = {"runs": 1000, "tables_peak_bytes": 100 << 20}
     row |= {f"{name}_seconds": 1.5 for name in ("plan", "skip", "plan_resumption", "tables")}
-    monkeypatch.setattr(scale, "measure", lambda args, scratch: [row])
-    assert scale.main(["runs", "--output", str(tmp_path)]) == 0
+    monkeypatch.setattr(__main__, "measure", lambda args, scratch: [row])
+    assert __main__.main(["runs", "--output", str(tmp_path)]) == 0
     assert "| 1,000 | 1.5 s | 1.5 s | 1.5 s | 1.5 s | 100 MiB |" in capsys.readouterr().out
     assert json.loads((tmp_path / "runs.json").read_text())["rows"] == [row]
     row = {"text_bytes": 20e9, "binary_bytes": 11e9, "tokens": 5e9, "shards": 20, "binarize_seconds": 1000.0}
     row |= {"binarize_peak_bytes": 1 << 30, "start_seconds": 9.0, "training_peak_bytes": 2 << 30}
-    monkeypatch.setattr(scale, "measure", lambda args, scratch: [row])
-    assert scale.main(["text", "--output", str(tmp_path)]) == 0
+    monkeypatch.setattr(__main__, "measure", lambda args, scratch: [row])
+    assert __main__.main(["text", "--output", str(tmp_path)]) == 0
     said = "| 20 GB | 5,000 M | 20 | 11 GB | 1,000 s | 20.0 MB/s | 1,024 MiB | 9 s | 2,048 MiB |"
     assert said in (tmp_path / "text.md").read_text()
 
@@ -84,7 +85,7 @@ def test_tables(tmp_path, monkeypatch, capsys):
     ],
 )
 def test_mistakes_are_one_line(words, said, capsys):
-    assert scale.main(words) == 1
+    assert __main__.main(words) == 1
     assert said in capsys.readouterr().err
 
 

@@ -2,7 +2,7 @@ import argparse
 
 import pytest
 
-from common.arguments import positive
+from common.cli import positive
 
 
 @pytest.fixture

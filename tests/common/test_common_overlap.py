@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from common.data_folder import read_overlap
 from common.errors import UserError
-from common.overlap import read_overlap
 from preprocess.__main__ import main as preprocess
 
 REAL = Path(__file__).parents[2] / "results" / "cls-books" / "audit.json"

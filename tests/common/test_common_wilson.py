@@ -5,7 +5,7 @@ import math
 import pytest
 from statsmodels.stats.proportion import proportion_confint
 
-from common.wilson import wilson_interval
+from common.statistics import wilson_interval
 
 
 @pytest.mark.parametrize(("right", "n"), [(0, 10), (1, 10), (1316, 2000), (10, 10), (163, 200)])

@@ -16,9 +16,8 @@ from common import manifest
 from common.errors import UserError
 from common.files import sha256
 from eval.__main__ import main
-from eval.language_model import LanguageModel
-from eval.sampling import Sampling, best, draw
-from fairseq_plugin import half_weights
+from eval.language_model import LanguageModel, Sampling, best, draw
+from fairseq_plugin.checkpoints import fp16
 from preprocess.binarize import Split, binarize
 
 PROMPTS = ["un livre", "", "très long très court c'est", "la", "漢字 Ω"]
@@ -190,7 +189,7 @@ def test_what_is_no_language_model_is_refused(folder, tmp_path, house):
 
 
 def test_a_folder_with_weights_alone_names_its_files(folder, model, tmp_path):
-    half_weights.write(folder / "model.pt", tmp_path / "model.safetensors")
+    fp16.write(folder / "model.pt", tmp_path / "model.safetensors")
     files = {"sentencepiece_model": folder / "spm.model"}
     found = LanguageModel.from_run(tmp_path, **files)
     wanted = [one.prompt for one in model.complete(PROMPTS, length=4)]

@@ -8,8 +8,8 @@ import pytest
 from sklearn import metrics as sk
 from tiny_runs import make_data, make_run, write_manifest
 
-from analysis.answers import read_answers
-from analysis.runs import Run as AnalysedRun
+from analysis.read.runs import Run as AnalysedRun
+from analysis.stats.predictions import read_answers
 from common import predictions
 from eval.__main__ import main
 

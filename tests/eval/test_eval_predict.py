@@ -9,7 +9,7 @@ import sys
 import pytest
 from tiny_runs import make_data, make_run
 
-import preprocess.text
+import preprocess.readers.lines
 from eval import SentenceClassifier
 from eval.__main__ import main
 from eval.predict import read_input
@@ -49,7 +49,7 @@ def test_small_blocks_change_nothing(house, predict, tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text("\n".join([*house.texts, "", "un livre"]), encoding="utf-8")  # no newline at the end
     _, whole, _ = predict("--input", path)
-    monkeypatch.setattr(preprocess.text, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(preprocess.readers.lines, "BLOCK_BYTES", 64)
     monkeypatch.setattr("eval.predict.BLOCK_BYTES", 64)
     assert len(list(read_input([], str(path)))) > 5
     for _, parts, _ in (predict("--input", path), predict(stdin=path.read_bytes())):

@@ -12,7 +12,7 @@ from common.errors import UserError
 from eval import SentenceClassifier
 from eval.checkpoint import read_checkpoint
 from eval.runs import find_run, find_runs
-from fairseq_plugin.checkpoints import load_checkpoint
+from fairseq_plugin.checkpoints.loading import load_checkpoint
 
 
 def change(path, edit):

@@ -7,8 +7,14 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 
-from fairseq_plugin.attention import attend, attend_filled_up, attend_from_one, attend_jagged, ends_of
-from fairseq_plugin.dropout import keep_mask
+from fairseq_plugin.models.attention import (
+    attend,
+    attend_filled_up,
+    attend_from_one,
+    attend_jagged,
+    ends_of,
+    keep_mask,
+)
 
 HEADS, SIZE = 3, 8
 WIDTH = HEADS * SIZE

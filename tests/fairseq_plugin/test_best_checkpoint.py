@@ -6,8 +6,8 @@ import pytest
 from data_folders import write_data
 
 from analysis import best_checkpoints, load_runs
-from fairseq_plugin.checkpoints import load_checkpoint
-from sweep.__main__ import main as sweep
+from experiments.__main__ import main as sweep
+from fairseq_plugin.checkpoints.loading import load_checkpoint
 
 TINY = shlex.split(
     "--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2 "

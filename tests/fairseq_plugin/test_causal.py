@@ -10,9 +10,9 @@ from fairseq.data import Dictionary
 from torch import nn
 
 from common.errors import UserError
-from fairseq_plugin import attention
-from fairseq_plugin.causal import CausalLmSmall, CausalRobertaSmall, without_mask
-from fairseq_plugin.roberta import RobertaSmall
+from fairseq_plugin.models import attention
+from fairseq_plugin.models.causal import CausalLmSmall, CausalRobertaSmall, without_mask
+from fairseq_plugin.models.roberta import RobertaSmall
 
 KINDS = (CausalLmSmall, CausalRobertaSmall)
 HEAD = "sentence_classification_head"

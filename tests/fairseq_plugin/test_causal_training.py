@@ -15,9 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from training import OURS, SIZES, STEPS, build_trainer, losses_of, save
 
 from common.errors import UserError
-from fairseq_plugin import warm_start
-from fairseq_plugin.causal_lm import FastLmCriterion
-from fairseq_plugin.checkpoints import load_checkpoint
+from fairseq_plugin.checkpoints import ppmi_svd
+from fairseq_plugin.checkpoints.loading import load_checkpoint
+from fairseq_plugin.tasks.language_modeling import FastLmCriterion
 
 BLOCKS = shlex.split("--task language_modeling --tokens-per-sample 16 --sample-break-mode none")
 FAST = shlex.split("--optimizer fused_adam --precision fp32 --max-positions 32")
@@ -77,7 +77,7 @@ def test_it_can_start_from_counted_weights(text, tmp_path, arch):
     start = tmp_path / "start.pt"
     sizes = shlex.split(f"--arch {arch} --max-positions 32 --tokens-per-sample 16")
     counted = ["--window", "1", "--task", "language_modeling", *sizes, *SIZES]
-    assert warm_start.main([str(text), "--output", str(start), *counted]) == 0
+    assert ppmi_svd.main([str(text), "--output", str(start), *counted]) == 0
     flags = ["--restore-file", start, "--save-dir", tmp_path, *RESET]
     words = [text, *BLOCKS, "--criterion", "fast_lm", *sizes, *SIZES, *STEPS, *FAST, *flags]
     _, trainer = build_trainer(words)

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
 from common.errors import UserError
-from fairseq_plugin.checkpoints import load_checkpoint, save_weights
+from fairseq_plugin.checkpoints.loading import load_checkpoint, save_weights
 
 
 class Executes:

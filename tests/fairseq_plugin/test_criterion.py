@@ -8,8 +8,8 @@ import torch
 from fairseq.logging import metrics
 from sklearn import metrics as sklearn
 
-from fairseq_plugin import criterion
-from fairseq_plugin.criterion import SentenceClassificationCriterion
+from fairseq_plugin.tasks import criterion
+from fairseq_plugin.tasks.criterion import SentenceClassificationCriterion
 
 METRICS = {
     "accuracy": lambda gold, predicted: 100 * sklearn.accuracy_score(gold, predicted),

@@ -8,10 +8,10 @@ from fairseq.logging import metrics, progress_bar
 from fairseq_cli import train
 from training import FAST, INPUT, OURS, SIZES, STEPS, configuration
 
-from analysis.events import read_scalars
-from fairseq_plugin import precision
-from fairseq_plugin.checkpoints import load_checkpoint
-from fairseq_plugin.curves import OF_THE_CLOCK, of_the_epoch
+from analysis.read.events import read_scalars
+from fairseq_plugin.checkpoints.loading import load_checkpoint
+from fairseq_plugin.training import precision
+from fairseq_plugin.training.curves import OF_THE_CLOCK, of_the_epoch
 
 LOG = ("--log-format", "json", "--log-interval", "4", "--no-epoch-checkpoints", "--max-epoch", "2")
 

@@ -15,7 +15,7 @@ from training import FAST, INPUT, OURS, ROOT, SIZES, STEPS, configuration, fairs
 from workers import fail, train_all, train_and_validate
 
 from common.errors import UserError
-from fairseq_plugin.distributed import call_main
+from fairseq_plugin.training.distributed import call_main
 
 NO_DROPOUT = shlex.split("--dropout 0 --attention-dropout 0")
 CLASSIFY = [*OURS, *INPUT, *STEPS, *SIZES, *NO_DROPOUT, *FAST, "--clip-norm", "0.5"]

@@ -5,7 +5,7 @@ from data_folders import write_data
 from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, losses_of
 
 from common.errors import UserError
-from fairseq_plugin import divergence
+from fairseq_plugin.training import termination
 
 
 def trainer_of(folder, *flags):
@@ -20,6 +20,6 @@ def test_a_learning_rate_beyond_reason(tmp_path):
 
 
 def test_a_loss_that_is_a_number_and_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(divergence, "LARGEST_LOSS", 0.01)
+    monkeypatch.setattr(termination, "LARGEST_LOSS", 0.01)
     with pytest.raises(UserError, match=r"a loss of [01]\.\d+ at update 1,"):
         losses_of(trainer_of(tmp_path), 1)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fairseq_plugin.dropout import dropout, keep_mask
+from fairseq_plugin.models.attention import dropout, keep_mask
 
 SIZE = torch.Size([300, 333])
 

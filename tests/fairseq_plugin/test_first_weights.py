@@ -7,22 +7,22 @@ import pytest
 import torch
 from data_folders import PIECES, write_dictionary, write_split
 
-from fairseq_plugin import first_weights, warm_start
+from fairseq_plugin.checkpoints import ppmi_svd
 
 SIZES = "--encoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 16 --encoder-attention-heads 4"
 GROUPS = (range(4, 14), range(20, 30))
 
 
 def test_shares_are_smoothed_and_logarithmic():
-    shares = np.exp(first_weights.log_shares(np.array([6, 0, 3])))
+    shares = np.exp(ppmi_svd.log_shares(np.array([6, 0, 3])))
     assert shares == pytest.approx(np.array([6, 0.1, 3]) / 9.1, rel=1e-6)
 
 
 @pytest.mark.parametrize("offset", [-2, -1, 1, 3])
 def test_a_shift_turns_positions_into_later_ones(offset):
-    angles = torch.arange(10)[:, None] * first_weights.frequencies(8)
+    angles = torch.arange(10)[:, None] * ppmi_svd.frequencies(8)
     positions_TD = torch.cat([angles.sin(), angles.cos()], dim=1)
-    shifted_TD = positions_TD @ first_weights.shift(8, offset).T
+    shifted_TD = positions_TD @ ppmi_svd.shift(8, offset).T
     inner = slice(3, 7)
     assert torch.allclose(shifted_TD[inner], positions_TD[3 + offset : 7 + offset], atol=1e-6)
 
@@ -35,8 +35,8 @@ def test_heads_look_at_their_neighbours():
         torch.nn.init.zeros_(projection.weight)
         setattr(attention, name, projection)
     with torch.no_grad():
-        first_weights.copy_context(attention, 48)
-    angles = torch.arange(20)[:, None] * first_weights.frequencies(16)
+        ppmi_svd.copy_context(attention, 48)
+    angles = torch.arange(20)[:, None] * ppmi_svd.frequencies(16)
     tokens_TC = torch.zeros(20, 64)
     tokens_TC[:, 48:] = math.sqrt(2) * torch.cat([angles.sin(), angles.cos()], dim=1)
     queries_THD = attention.q_proj(tokens_TC).view(20, 4, 16)
@@ -66,15 +66,13 @@ CAUSAL = ["--task", "language_modeling", "--arch"]
 def written(corpus, monkeypatch):
     """A function from flags of `warm_start` to the model that it writes."""
     built = []
-    write = first_weights.write_weights
+    write = ppmi_svd.write_weights
     monkeypatch.setattr(
-        warm_start, "write_weights", lambda model, counts: (write(model, counts), built.append(model))
+        ppmi_svd, "write_weights", lambda model, counts: (write(model, counts), built.append(model))
     )
 
     def build(*flags):
-        assert (
-            warm_start.main([str(corpus), "--output", str(corpus / "warm.pt"), *SIZES.split(), *flags]) == 0
-        )
+        assert ppmi_svd.main([str(corpus), "--output", str(corpus / "warm.pt"), *SIZES.split(), *flags]) == 0
         return built.pop().eval()
 
     return build

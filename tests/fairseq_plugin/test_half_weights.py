@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
 from common.errors import UserError
-from fairseq_plugin import half_weights
-from fairseq_plugin.checkpoints import load_checkpoint
+from fairseq_plugin.checkpoints import fp16
+from fairseq_plugin.checkpoints.loading import load_checkpoint
 
 
 def trainer_of(data, save_dir, *flags):
@@ -32,8 +32,8 @@ def saved(tmp_path):
     path.parent.mkdir()
     save(trainer, path)
     shutil.copy(data / "input0" / "dict.txt", path.parent)
-    half = path.with_suffix(half_weights.SUFFIX)
-    assert half_weights.main([str(path), str(half)]) == 0
+    half = path.with_suffix(fp16.SUFFIX)
+    assert fp16.main([str(path), str(half)]) == 0
     return data, path, half
 
 
@@ -47,11 +47,11 @@ def same(found, wanted):
 
 def test_the_dictionary_goes_with_them_and_none_is_replaced(saved, tmp_path, caplog):
     data, path, _ = saved
-    half_weights.write(path, tmp_path / "new/model.safetensors")
+    fp16.write(path, tmp_path / "new/model.safetensors")
     text = (data / "input0/dict.txt").read_text()
     assert (tmp_path / "new/dict.txt").read_text() == text
     (tmp_path / "new/dict.txt").write_text("another 1\n")
-    half_weights.write(path, tmp_path / "new/model.safetensors")
+    fp16.write(path, tmp_path / "new/model.safetensors")
     assert (tmp_path / "new/dict.txt").read_text() == "another 1\n"
     assert "dict.txt: not the dictionary of" in caplog.text
 
@@ -140,20 +140,20 @@ def test_weights_beyond_16_bits_are_refused(saved, value, capsys):
     state = load_checkpoint(path)
     next(iter(state["model"].values())).fill_(value)
     torch.save(state, path)
-    assert half_weights.main([str(path), str(half)]) == 1
+    assert fp16.main([str(path), str(half)]) == 1
     assert "16 bits cannot hold" in capsys.readouterr().err
     assert sorted(file.name for file in half.parent.iterdir()) == ["dict.txt", "model.pt"]
 
 
 def test_another_suffix_is_refused(saved, capsys):
     _, path, half = saved
-    assert half_weights.main([str(path), str(half.with_suffix(".bin"))]) == 1
+    assert fp16.main([str(path), str(half.with_suffix(".bin"))]) == 1
     assert "must end in .safetensors" in capsys.readouterr().err
 
 
 def test_the_command_starts_without_a_warning():
     """Python warns where a package has imported the module that it is to run."""
-    command = [sys.executable, "-m", "fairseq_plugin.half_weights", "--help"]
+    command = [sys.executable, "-m", "fairseq_plugin.checkpoints.fp16", "--help"]
     started = subprocess.run(command, capture_output=True, text=True)
     assert started.returncode == 0
     assert "RuntimeWarning" not in started.stderr

@@ -9,7 +9,7 @@ import pytest
 import torch
 from fairseq.data.iterators import BufferedIterator
 
-from fairseq_plugin.loading import stop_loading
+from fairseq_plugin.training.termination import stop_loading
 
 
 class Batches:

@@ -14,9 +14,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from common.errors import UserError
-from fairseq_plugin import flops, masked_lm
-from fairseq_plugin.masked_lm import FastMaskedLmCriterion, linear_cross_entropy
-from fairseq_plugin.roberta import RobertaSmall
+from fairseq_plugin.models import parameters as flops
+from fairseq_plugin.models.roberta import RobertaSmall
+from fairseq_plugin.tasks import language_modeling
+from fairseq_plugin.tasks.language_modeling import FastMaskedLmCriterion, linear_cross_entropy
 
 POSITIONS, TYPES, WIDTH, PAD = 21, 50, 12, 1
 
@@ -24,9 +25,9 @@ POSITIONS, TYPES, WIDTH, PAD = 21, 50, 12, 1
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Several blocks of several parts, and a remainder of each."""
-    monkeypatch.setattr(masked_lm, "ROWS", 3)
-    monkeypatch.setattr(masked_lm, "BLOCK_BYTES", 8 * TYPES * 4)
-    monkeypatch.setattr(masked_lm._Gradients, "COLUMNS", 16)
+    monkeypatch.setattr(language_modeling, "ROWS", 3)
+    monkeypatch.setattr(language_modeling, "BLOCK_BYTES", 8 * TYPES * 4)
+    monkeypatch.setattr(language_modeling._Gradients, "COLUMNS", 16)
 
 
 def tensors():

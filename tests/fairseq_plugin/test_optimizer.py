@@ -9,7 +9,7 @@ from fairseq.optim.adam import Adam
 from fairseq.utils import clip_grad_norm_
 
 from common.errors import UserError
-from fairseq_plugin.optimizer import FairseqFusedAdam, FusedAdam, parse_betas
+from fairseq_plugin.training.optimizer import FairseqFusedAdam, FusedAdam, parse_betas
 
 SETTINGS = {"lr": 1e-2, "betas": (0.9, 0.98), "eps": 1e-3, "weight_decay": 0.1}
 # Float32 rounding over a hundred updates of parameters near 1.
@@ -205,7 +205,7 @@ def test_clips_as_fairseq(max_norm):
 
 
 def test_memory_of_a_large_gradient_is_used_again(monkeypatch):
-    monkeypatch.setattr("fairseq_plugin.optimizer.LARGE", 100)
+    monkeypatch.setattr("fairseq_plugin.training.optimizer.LARGE", 100)
     model = network()
     cfg = flags(0.5)
     optimizer = FairseqFusedAdam(cfg, model.parameters())

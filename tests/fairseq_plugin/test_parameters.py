@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from fairseq_plugin import parameters
+from fairseq_plugin.models import parameters
 
 
 def totals(capsys, *flags):

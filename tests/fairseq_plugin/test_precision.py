@@ -7,7 +7,7 @@ from data_folders import write_data
 from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, configuration
 
 from common.errors import UserError
-from fairseq_plugin import precision
+from fairseq_plugin.training import precision
 
 
 @pytest.fixture

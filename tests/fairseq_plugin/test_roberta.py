@@ -9,8 +9,8 @@ from fairseq.data import Dictionary
 from fairseq.models.roberta.model import RobertaModel
 
 from common.errors import UserError
-from fairseq_plugin import attention
-from fairseq_plugin.roberta import RobertaSmall
+from fairseq_plugin.models import attention
+from fairseq_plugin.models.roberta import RobertaSmall
 
 HEAD = "sentence_classification_head"
 LENGTHS = (20, 3, 11, 1, 14)

@@ -8,7 +8,7 @@ from fairseq import tasks
 from training import STEPS, configuration
 
 from common.errors import UserError
-from fairseq_plugin import whole_words
+from fairseq_plugin.tasks import language_modeling
 
 WORDS, REST = 12, 8
 PIECES = [f"▁word{i}" for i in range(WORDS)] + [f"rest{i}" for i in range(REST)]
@@ -60,7 +60,7 @@ def test_without_the_flag_words_are_split(tmp_path):
 
 def test_specials_and_fillers_are_words_of_their_own(tmp_path):
     dictionary = task_of(text(tmp_path, [*PIECES, "madeupword0000"])).source_dictionary
-    beginnings = whole_words.word_beginnings(None, dictionary).tolist()
+    beginnings = language_modeling.word_beginnings(None, dictionary).tolist()
     assert beginnings == [1] * 4 + [1] * WORDS + [0] * REST + [1, 1]
 
 

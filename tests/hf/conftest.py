@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from hf_houses import make_house, make_masked_lm
 
-from hf.to_transformers import convert
+from export.transformers.to_transformers import convert
 
 
 @pytest.fixture(scope="session")

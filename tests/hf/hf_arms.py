@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tiny_recipe import CLASSIFIER
 
-from hf import train_run
-from hf.__main__ import main
+from experiments.methods.transformers import train_run
+from export.__main__ import main
 
 RECIPE = (
     CLASSIFIER

@@ -11,7 +11,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from common import manifest
-from hf import causal_model, causal_train, lora_sample
+from experiments.methods.lora import sample as lora_sample
+from experiments.methods.lora.causal import model
+from experiments.methods.lora.causal import train as causal_train
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +88,7 @@ def test_a_base_in_4_bits(sample, monkeypatch, capfd):
     """QLoRA; without bitsandbytes it is refused in one line."""
     asked = [*line(sample), "--name", "quantized", "--precision", "4bit"]
     with monkeypatch.context() as patched:
-        patched.setattr(causal_model.importlib.util, "find_spec", lambda name: None)
+        patched.setattr(model.importlib.util, "find_spec", lambda name: None)
         assert command(*asked) == 1
     assert "--precision 4bit: bitsandbytes is missing" in capfd.readouterr().err
     pytest.importorskip("bitsandbytes")

@@ -7,10 +7,25 @@ import pytest
 import torch
 
 from common.errors import UserError
-from hf.causal_data import IGNORED, PadPairs, Pair, PairDataset, prompt, read_pairs, split
-from hf.causal_model import Loading, bits_per_token, choose_loading, find_folder, load_model, load_tokenizer
-from hf.lora_sample import train_model, train_tokenizer
-from hf.sample_faq import pairs as sample_pairs
+from experiments.methods.lora.causal.data import (
+    IGNORED,
+    PadPairs,
+    Pair,
+    PairDataset,
+    prompt,
+    read_pairs,
+    split,
+)
+from experiments.methods.lora.causal.model import (
+    Loading,
+    bits_per_token,
+    choose_loading,
+    find_folder,
+    load_model,
+    load_tokenizer,
+)
+from experiments.methods.lora.sample import sample_pairs as sample_pairs
+from experiments.methods.lora.sample import train_model, train_tokenizer
 
 PAIRS = [Pair(**pair) for pair in sample_pairs()]
 

@@ -15,9 +15,9 @@ from common.errors import UserError
 from common.files import sha256
 from common.predictions import Prediction, write
 from eval import SentenceClassifier
-from hf import to_transformers
-from hf.__main__ import main
-from hf.to_transformers import convert
+from export.__main__ import main
+from export.transformers import to_transformers
+from export.transformers.to_transformers import convert
 
 ROOT = __file__.rsplit("/tests/", 1)[0]
 
@@ -177,7 +177,9 @@ def test_ids_that_differ_are_not_written(house, tmp_path, monkeypatch):
     def without_eos(self, ids, pair=None):
         return [self.cls_token_id, *ids]
 
-    monkeypatch.setattr("hf.tokenization_pieces.PieceTokenizer.build_inputs_with_special_tokens", without_eos)
+    monkeypatch.setattr(
+        "export.transformers.tokenization_pieces.PieceTokenizer.build_inputs_with_special_tokens", without_eos
+    )
     with pytest.raises(UserError, match=r"the tokenizer's ids differ from training's at token \d+ of ."):
         convert(house[1], tmp_path / "folder")
     assert not list(tmp_path.iterdir())

@@ -13,10 +13,10 @@ from hf_houses import PAD, make_masked_lm, padded_ids
 from common.errors import UserError
 from common.files import sha256
 from eval import SentenceClassifier
-from hf import onnx_check, onnx_report
-from hf.__main__ import main
-from hf.classifier import find_classifier
-from hf.folder import load_folder
+from export.__main__ import main
+from export.classifier import find_classifier
+from export.onnx import check
+from export.transformers.folder import load_folder
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +82,10 @@ def test_a_form_is_compared_sentence_by_sentence():
     gold_N = np.array([0, 0, 0, 0, 1, 1, 1, 1])
     torch_N, int8_N = np.array([0, 0, 0, 1, 1, 1, 1, 0]), np.array([1, 0, 0, 0, 1, 1, 0, 0])
     measured = [
-        onnx_check.Measured(name, np.eye(2, dtype=np.float32)[predicted_N], 0.5, size)
+        check.Measured(name, np.eye(2, dtype=np.float32)[predicted_N], 0.5, size)
         for name, predicted_N, size in (("torch, fp32", torch_N, None), ("ONNX, int8", int8_N, 5.0))
     ]
-    report = onnx_report.document(measured, gold_N, "test")
+    report = check.document(measured, gold_N, "test")
     first, last = report["forms"]
     assert (first["accuracy"], last["accuracy"], last["points"]) == (75.0, 62.5, -12.5)
     assert (last["only_this"], last["only_torch"], last["p"]) == (1, 2, 1.0)
@@ -93,7 +93,7 @@ def test_a_form_is_compared_sentence_by_sentence():
     assert last["seconds_per_1000"] == 62.5
     low, high = last["interval"]
     assert -62.5 <= low < -12.5 < high <= 37.5
-    assert "ONNX, int8 against torch: -12.50 points [" in onnx_report.table(report)
+    assert "ONNX, int8 against torch: -12.50 points [" in check.table(report)
 
 
 def test_folders_are_exported_and_measured(house, classifier_folder, tmp_path, capsys):
@@ -113,11 +113,11 @@ def test_rows_of_a_folder_are_those_of_its_run(house, classifier_folder):
 
 
 def test_a_graph_that_differs_is_not_written(house, tmp_path, monkeypatch, capsys):
-    class Wrong(onnx_check.Session):
+    class Wrong(check.Session):
         def __call__(self, ids_BL):
             return super().__call__(ids_BL) + 0.01
 
-    monkeypatch.setattr(onnx_check, "Session", Wrong)
+    monkeypatch.setattr(check, "Session", Wrong)
     assert main(["export", str(house[1]), str(tmp_path / "model.onnx")]) == 1
     assert "differ from torch's by 1.0e-02; nothing was written" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

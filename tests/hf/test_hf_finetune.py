@@ -15,10 +15,10 @@ from transformers import RobertaForSequenceClassification
 from analysis import best_checkpoints, load_runs
 from common import manifest, predictions
 from eval.__main__ import main as evaluate
-from hf import lora_adapters
-from hf.recipe import parse
-from hf.sentences import Pad, read_sentences
-from hf.weights import to_transformers
+from experiments.methods.lora import adapters
+from experiments.methods.transformers.recipe import parse
+from experiments.methods.transformers.trainer import Pad, read_sentences
+from export.transformers.weights import to_transformers
 
 RUNS = {"hf": ("random", "pretrained"), "lora": ("pretrained",)}
 
@@ -69,7 +69,7 @@ def test_manifests_say_what_was_done(swept):
         assert len(content["data"]["sha256"]) == 14
         assert content["precision"] == "fp32"
         assert content["packages"]["transformers"]
-        assert content["command"][:3] == ["python", "-m", "hf"]
+        assert content["command"][:3] == ["python", "-m", "export"]
         for key, value in measured(run).items():
             assert content[key] == value
         assert content["peak_memory_bytes"] > 1 << 20
@@ -108,8 +108,8 @@ def test_adapters_are_reloaded_and_merged_with_their_head(swept):
     run = runs(swept)[2]
     wanted = written(run)[0]
     for model in (
-        lora_adapters.adapted_classifier(run),
-        lora_adapters.merged_classifier(run),
+        adapters.adapted_classifier(run),
+        adapters.merged_classifier(run),
         RobertaForSequenceClassification.from_pretrained(run / "merged"),
     ):
         np.testing.assert_allclose(torch.softmax(logits_of(swept, model), -1), wanted, atol=1e-5)

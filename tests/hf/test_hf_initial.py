@@ -10,10 +10,10 @@ from hf_arms import words
 from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, save
 
 from common.errors import UserError
-from hf.initial import initial_model
-from hf.recipe import parse
-from hf.weights import TOKEN_TYPES, to_transformers
-from sweep import ROOT
+from experiments import ROOT
+from experiments.methods.transformers.initial import initial_model
+from experiments.methods.transformers.recipe import parse
+from export.transformers.weights import TOKEN_TYPES, to_transformers
 
 HEAD = "sentence_classification_head"
 STANDING = {"--lr": "1e-30", "--max-update": "1", "--max-epoch": None, "--weight-decay": "0"}

@@ -6,10 +6,9 @@ from peft import TaskType
 from transformers import BloomConfig, BloomForCausalLM
 
 from common.errors import UserError
-from hf import lora_adapters
-from hf.config import Sizes
-from hf.lora_adapters import LoraSettings
-from hf.models import random_classifier
+from experiments.methods.lora import adapters as lora_adapters
+from experiments.methods.lora.adapters import LoraSettings
+from export.transformers.config import Sizes, random_classifier
 
 TINY = Sizes(vocabulary=20, layers=1, embed=8, ffn=8, heads=2, positions=16)
 QUERY_VALUE = LoraSettings(rank=2, alpha=6, dropout=0.0, target_modules=("query", "value"))

@@ -6,10 +6,8 @@ from hf_houses import HEAD, PAD, dictionary_of, make_house, make_masked_lm, padd
 from transformers import RobertaForMaskedLM, RobertaForSequenceClassification
 
 from common.errors import UserError
-from hf.config import Sizes, roberta_config, sizes_of
-from hf.models import converted, random_classifier
-from hf.source import read_source
-from hf.weights import TOKEN_TYPES, leftover, to_fairseq, to_transformers
+from export.transformers.config import Sizes, converted, random_classifier, roberta_config, sizes_of
+from export.transformers.weights import TOKEN_TYPES, leftover, read_source, to_fairseq, to_transformers
 
 BEST = "checkpoint_best.pt"
 
@@ -59,7 +57,7 @@ def test_random_classifier_has_the_sizes_of_roberta_small():
         model = random_classifier(Sizes(vocabulary=32000), ["0", "1"])
     parameters = sum(weight.numel() for weight in model.parameters())
     head, token_types = 512 * 512 + 512 + 2 * 512 + 2, 512
-    assert parameters - head - token_types == 22_829_056  # python -m fairseq_plugin.parameters
+    assert parameters - head - token_types == 22_829_056  # python -m fairseq_plugin.models.parameters
 
 
 @pytest.mark.parametrize("kind", ["classifier", "masked LM"])

@@ -7,10 +7,10 @@ from fairseq.optim.lr_scheduler import build_lr_scheduler
 from hf_arms import words
 
 from common.errors import UserError
-from fairseq_plugin.optimizer import FairseqFusedAdam
-from hf.classifier_trainer import ClassifierTrainer, training_arguments
-from hf.recipe import parse
-from sweep import recipes
+from experiments import recipes
+from experiments.methods.transformers.recipe import parse
+from experiments.methods.transformers.trainer import ClassifierTrainer, training_arguments
+from fairseq_plugin.training.optimizer import FairseqFusedAdam
 
 
 @pytest.fixture(scope="module")

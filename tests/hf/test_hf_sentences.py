@@ -12,9 +12,8 @@ from hf_arms import words
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from training import INPUT, SIZES, STEPS, STOCK, configuration
 
-from hf.counts import Counts
-from hf.recipe import parse
-from hf.sentences import Pad, read_sentences
+from experiments.methods.transformers.recipe import parse
+from experiments.methods.transformers.trainer import Counts, Pad, read_sentences
 
 
 @pytest.fixture(scope="module")

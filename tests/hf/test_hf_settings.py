@@ -5,7 +5,8 @@ import argparse
 import pytest
 
 from common.errors import UserError
-from hf import finetune, lora_classify
+from experiments.methods.lora import classify
+from experiments.methods.transformers import command as finetune
 
 
 def passed_on(command, data, *words):
@@ -23,9 +24,9 @@ def passed_on(command, data, *words):
         (finetune, [], None),
         (finetune, ["--lr", "1e-4"], "0.0001"),
         (finetune, ["--", "--lr", "3e-4"], "3e-4"),
-        (lora_classify, [], None),  # its own is beneath
-        (lora_classify, ["--lr", "1e-4"], "0.0001"),
-        (lora_classify, ["--", "--lr", "3e-4"], "3e-4"),
+        (classify, [], None),  # its own is beneath
+        (classify, ["--lr", "1e-4"], "0.0001"),
+        (classify, ["--", "--lr", "3e-4"], "3e-4"),
     ],
 )
 def test_the_learning_rate_is_the_one_that_is_given(tmp_path, command, words, lr):
@@ -37,4 +38,4 @@ def test_the_learning_rate_is_the_one_that_is_given(tmp_path, command, words, lr
 def test_a_flag_before_and_after_the_dashes_is_refused(tmp_path, flag):
     value = {"--lr": "1", "--precision": "fp32"}[flag]
     with pytest.raises(UserError, match=f"{flag} .* stands after -- too"):
-        passed_on(lora_classify, tmp_path, flag, value, "--", flag, value)
+        passed_on(classify, tmp_path, flag, value, "--", flag, value)

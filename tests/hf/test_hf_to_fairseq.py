@@ -11,12 +11,11 @@ from transformers import BertConfig, BertForMaskedLM
 
 from common.errors import UserError
 from eval import SentenceClassifier
-from fairseq_plugin.checkpoints import load_checkpoint
-from hf.__main__ import main
-from hf.config import Sizes
-from hf.folder import load_folder
-from hf.models import random_classifier
-from hf.to_fairseq import convert_back
+from export.__main__ import main
+from export.transformers.config import Sizes, random_classifier
+from export.transformers.folder import load_folder
+from export.transformers.to_fairseq import convert_back
+from fairseq_plugin.checkpoints.loading import load_checkpoint
 
 BEST = "checkpoint_best.pt"
 

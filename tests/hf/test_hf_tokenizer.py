@@ -7,9 +7,9 @@ from hf_houses import SpmThenFairseq
 from transformers import AutoTokenizer, BartphoTokenizer
 
 from common.errors import UserError
-from hf.config import Sizes, roberta_config
-from hf.tokenization_pieces import PieceTokenizer
-from hf.tokenizer import TextFormat, write_tokenizer
+from export.transformers.config import Sizes, roberta_config
+from export.transformers.tokenization_pieces import PieceTokenizer
+from export.transformers.tokenizer import TextFormat, write_tokenizer
 from tests.eval.tiny_runs import sentences
 
 LONGEST = 24

@@ -11,15 +11,18 @@ from training import SIZES, STOCK, build_trainer, losses_of
 from transformers import TrainingArguments
 
 from common import predictions
-from fairseq_plugin import precision
-from hf.arms import last_checkpoint
-from hf.classifier_trainer import ClassifierTrainer, training_arguments
-from hf.models import random_classifier
-from hf.recipe import parse
-from hf.run_folder import on_one_device
-from hf.run_log import RunLog
-from hf.sentences import read_sentences
-from hf.weights import to_fairseq, to_transformers
+from experiments.methods.transformers.recipe import parse
+from experiments.methods.transformers.run_folder import on_one_device
+from experiments.methods.transformers.sweep import last_checkpoint
+from experiments.methods.transformers.trainer import (
+    ClassifierTrainer,
+    RunLog,
+    read_sentences,
+    training_arguments,
+)
+from export.transformers.config import random_classifier
+from export.transformers.weights import to_fairseq, to_transformers
+from fairseq_plugin.training import precision
 
 HEAD = "sentence_classification_head"
 NO_DROPOUT = {"--dropout": "0", "--attention-dropout": "0", "--lr": "1e-3", "--max-epoch": None}

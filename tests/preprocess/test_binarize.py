@@ -94,7 +94,7 @@ def test_identical_to_sentencepiece_and_fairseq_preprocess(workdir, any_model, l
 
 def test_blocks_do_not_show(workdir, model, lines, monkeypatch):
     """Text read in many small blocks by three threads, against fairseq-preprocess on the whole."""
-    monkeypatch.setattr("preprocess.text.BLOCK_BYTES", 100)
+    monkeypatch.setattr("preprocess.readers.lines.BLOCK_BYTES", 100)
     write_dictionary(model)
     write(Path("text"), lines + ODD_LINES)
     assert binarize(model, "--only-source", "--trainpref", "text", "--workers", "3") == 0

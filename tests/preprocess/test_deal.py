@@ -5,9 +5,9 @@ import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from common.errors import UserError
-from preprocess.deal import deal
-from preprocess.encoder import Encoded
-from preprocess.text import Block
+from preprocess.indexed import deal
+from preprocess.readers.lines import Block
+from preprocess.tokenizer import Encoded
 
 EOS = 2
 

@@ -1,7 +1,8 @@
 import pytest
 
+from common.data_folder import check_replaceable, finished, request, write_report
 from common.errors import UserError
-from preprocess.folder import atomic_folder, check_replaceable, finished, request, write_report
+from common.files import atomic_folder
 
 
 def test_error_leaves_the_old_folder_and_no_trace(tmp_path):

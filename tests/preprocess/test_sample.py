@@ -10,10 +10,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from common.errors import UserError
-from preprocess import sample, sample_frames, sample_grammar, sample_words
 from preprocess.__main__ import main
-from preprocess.sample_grammar import Noun, agree, elide, first_person, predicate
-from preprocess.sample_writer import REVIEW_MIX, Writer
+from preprocess.sample import command, frames, grammar
+from preprocess.sample import words as sample_words
+from preprocess.sample.grammar import Noun, agree, elide, first_person, predicate
+from preprocess.sample.writer import REVIEW_MIX, Writer
 
 SPLITS = ("train", "valid", "test")
 # Changes with every change of a word or a frame; the same on every machine and Python version.
@@ -60,8 +61,8 @@ def test_sample_json_is_true(folder):
 
 
 def test_another_seed_is_another_corpus(folder, tmp_path):
-    sample.write_sample(tmp_path / "2", seed=2, reviews=40, paragraphs=100)
-    sample.write_sample(tmp_path / "1", seed=1, reviews=40, paragraphs=100)
+    command.write_sample(tmp_path / "2", seed=2, reviews=40, paragraphs=100)
+    command.write_sample(tmp_path / "1", seed=1, reviews=40, paragraphs=100)
     seed1, seed2 = ((tmp_path / seed / "train.input0").read_text().splitlines() for seed in "12")
     assert seed1 == (folder / "train.input0").read_text().splitlines()[:40]
     assert not set(seed1) & set(seed2)
@@ -116,10 +117,10 @@ def test_joined_adjectives_agree_in_polarity(corpus):
 
 
 def test_lists_are_long_and_apart():
-    for kind in sample_frames.OPINIONS.values():
+    for kind in frames.OPINIONS.values():
         assert not set(kind[0]) & set(kind[1])
     for polarity in (sample_words.NEGATIVE, sample_words.POSITIVE):
-        assert sum(len(kind[polarity]) for kind in sample_frames.OPINIONS.values()) >= 150
+        assert sum(len(kind[polarity]) for kind in frames.OPINIONS.values()) >= 150
     for kind in (sample_words.ADJECTIVES, sample_words.NOUNS, sample_words.FEELINGS):
         for some in kind.values():
             assert len(set(some)) == len(some)
@@ -192,7 +193,7 @@ def test_nouns():
     assert Noun.parse("fp scènes").slots()["the"] == "les scènes"
     assert elide(Noun.parse("f intrigue").slots()["the"]) == "l'intrigue"
     assert Noun.parse("m coup de cœur").a() == "un coup de cœur"
-    assert sample_grammar.sentence("de une île") == "D'une île."
+    assert grammar.sentence("de une île") == "D'une île."
 
 
 def test_nothing_is_overwritten(tmp_path, capsys):
@@ -204,13 +205,13 @@ def test_nothing_is_overwritten(tmp_path, capsys):
 
 def test_too_small(tmp_path):
     with pytest.raises(UserError, match="at least"):
-        sample.write_sample(tmp_path / "x", reviews=2)
+        command.write_sample(tmp_path / "x", reviews=2)
 
 
 def test_interrupted_leaves_nothing(tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sample, "write_corpus", interrupt)
+    monkeypatch.setattr(command, "write_corpus", interrupt)
     assert main(["sample", "--destdir", str(tmp_path / "x")]) == 130
     assert list(tmp_path.iterdir()) == []

@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from preprocess.seen import Seen
+from preprocess.corpus import Seen
 
 
 @pytest.mark.parametrize("most", [50, 5_000, 2**64 - 1])

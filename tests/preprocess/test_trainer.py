@@ -9,7 +9,7 @@ import pytest
 import sentencepiece
 from conftest import REPOSITORY
 
-from preprocess.trainer import sample, train_model
+from preprocess.vocabulary import sample, train_model
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_interrupt_ends_it_at_once(tmp_path):
 
 
 def test_killed_trainer_is_named(text, monkeypatch):
-    monkeypatch.setattr("preprocess.trainer._train", _die)
+    monkeypatch.setattr("preprocess.vocabulary._train", _die)
     with pytest.raises(Exception, match="was killed"):
         train_model([text], 57)
 

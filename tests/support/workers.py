@@ -11,7 +11,7 @@ from fairseq_cli import train
 from training import build_trainer
 
 from common.errors import UserError
-from fairseq_plugin.distributed import of_first
+from fairseq_plugin.training.distributed import of_first
 
 
 def train_and_validate(arguments, updates):

@@ -10,9 +10,9 @@ from pathlib import Path
 import tiny
 from state import State
 
-from sweep import recipes
-from sweep.plan import LOG
-from sweep.progress import read_log
+from common.run import LOG
+from experiments import recipes
+from experiments.progress import read_log
 
 AIMS = {"save": 1, "copy": 1, "saved": 1, "validate": 4, "log": 60}
 """Phases in which the trainer kills itself, at an exact byte or step -> how many times in an epoch."""

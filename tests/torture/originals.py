@@ -15,10 +15,10 @@ from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 from common import manifest, predictions
 from common.data_folder import REPORT
 from common.predictions import Prediction
-from fairseq_plugin import half_weights
-from sweep import recipes
-from sweep.experiment import checked
-from sweep.settings import train_settings
+from experiments import recipes
+from experiments.experiment import checked
+from experiments.settings import train_settings
+from fairseq_plugin.checkpoints import fp16
 
 TEXT = ["un livre captivant", "un roman ennuyeux", "une lecture agréable", "une histoire décevante"] * 12
 RUN = "runs/fairseq/start/seed1"
@@ -100,7 +100,7 @@ def weights(folder):
     iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
     trainer.train_step([next(iterator.next_epoch_itr())])
     save(trainer, folder / "model.pt")
-    half_weights.write(folder / "model.pt", folder / "model.safetensors")
+    fp16.write(folder / "model.pt", folder / "model.safetensors")
 
 
 def events(path):

@@ -8,8 +8,8 @@ import torch
 from analysis import load_runs
 from analysis.__main__ import main as analysis
 from common import manifest
-from fairseq_plugin.checkpoints import load_checkpoint
-from fairseq_plugin.curves import OF_THE_CLOCK
+from fairseq_plugin.checkpoints.loading import load_checkpoint
+from fairseq_plugin.training.curves import OF_THE_CLOCK
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 OF_TIME = {"metrics", "previous_training_time"}

@@ -14,17 +14,17 @@ import torch
 from originals import RUN
 from outcome import digest
 
-from analysis.events import read_scalars
+from analysis.read.events import read_scalars
 from common import manifest, predictions
 from common.data_folder import read_report
 from common.errors import UserError
 from eval.sources import DataFolder, sentencepiece_model_of
-from fairseq_plugin.checkpoints import load_checkpoint
-from fairseq_plugin.datasets import load_split
-from fairseq_plugin.task import load_dictionary
+from experiments import inputs
+from fairseq_plugin.checkpoints.loading import load_checkpoint
+from fairseq_plugin.tasks.datasets import load_split
+from fairseq_plugin.tasks.sentence_classification import load_dictionary
 from preprocess import dictionary as plain_dictionary
-from preprocess.encoder import load_model
-from sweep import inputs
+from preprocess.tokenizer import load_model
 
 FILES = [f"{part}/{name}" for part in ("input0", "label") for name in ("dict.txt", "train.bin", "train.idx")]
 

@@ -2,7 +2,7 @@
 
 Shown elsewhere: a manifest cut anywhere (tests/common/test_common_manifest.py); a full disk under a download,
 under binarized data (tests/preprocess/test_fetch.py, test_indexed.py) and under any file of ours
-(tests/common/test_common_files.py); signals, and a lock that is held (tests/sweep/test_sweep_train.py).
+(tests/common/test_common_files.py); signals, and a lock that is held (tests/experiments/test_sweep_train.py).
 """
 
 import json
@@ -19,7 +19,7 @@ from outcome import differences, outcome
 
 from analysis.__main__ import main as analysis
 from common import manifest
-from sweep.command import TRAINER
+from experiments.methods.fairseq import TRAINER
 
 pytestmark = [pytest.mark.torture, pytest.mark.slow]
 SEED1 = "runs/fairseq/random/seed1"

@@ -5,7 +5,7 @@ import tiny
 
 from analysis import load_runs
 from common import manifest
-from fairseq_plugin.checkpoints import load_checkpoint
+from fairseq_plugin.checkpoints.loading import load_checkpoint
 
 pytestmark = [pytest.mark.torture, pytest.mark.slow]
 

@@ -20,8 +20,8 @@ from analysis.__main__ import main as analysis
 from common import manifest
 from common.errors import UserError
 from eval.__main__ import main as evaluate
+from experiments import inputs
 from preprocess.__main__ import main as preprocess
-from sweep import inputs
 
 pytestmark = [pytest.mark.torture, pytest.mark.slow]
 NAMES = [

@@ -10,11 +10,11 @@ from subprocess import STDOUT, Popen
 from data_folders import write_data, write_shards
 from tiny_recipe import CLASSIFIER, SIZES
 
-from sweep.command import TRAINER
+from experiments.methods.fairseq import TRAINER
 
 ROOT = Path(__file__).parents[2]
 VICTIM = (sys.executable, str(Path(__file__).with_name("victim.py")))
-FAKE = (sys.executable, str(ROOT / "tests/sweep/fake_trainer.py"))
+FAKE = (sys.executable, str(ROOT / "tests/experiments/fake_trainer.py"))
 """Writes what fairseq-train writes, in milliseconds."""
 
 

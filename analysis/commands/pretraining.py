@@ -1,0 +1,106 @@
+"""The command `pretraining`: what the tokens of pre-training buy."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from common.errors import UserError
+from common.metrics import IN_PERCENT, lower_is_better
+
+from ..long_table import GROUP
+from ..read.load import read_runs
+from ..read.runs import Run
+from ..stats.best import best_checkpoints
+from ..stats.predictions import find_size
+from ..stats.pretraining import METRIC, find_perplexities, find_tokens, read_tokens
+from ..stats.settings import choose_settings, find_settings, split_arm
+from ..stats.spread import BEST, scores, spread_over_seeds
+from ..tables.runs import best_note
+from ..tables.settings import pretraining_table
+from .options import add_command, choice, selected_runs
+from .settings import add_common, show
+
+logger = logging.getLogger(__name__)
+
+EXAMPLES = """examples:
+  python -m analysis pretraining runs --output-dir results
+  python -m analysis pretraining runs --tokens tokens.csv --best-settings
+"""
+
+
+def register(commands: argparse._SubParsersAction) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands, "pretraining", _pretraining, "scores against the tokens of pre-training", EXAMPLES
+    )
+    add_common(parser)
+    parser.add_argument(
+        "--tokens", metavar="FILE",
+        help="CSV file with the columns init and tokens (default: the manifest beside each checkpoint)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--best-settings", action="store_true",
+        help="only the setting that valid chooses, of each arm and init",
+    )  # fmt: skip
+
+
+def _pretraining(options: argparse.Namespace) -> None:
+    runs = selected_runs(options)
+    tokens = find_tokens(runs, read_tokens(options.tokens) if options.tokens else None)
+    _warn_of_recipes(runs, tokens)
+    values = _scores(runs, options)
+    size = options.test_size or (find_size(runs) if options.metric in IN_PERCENT else None)
+    perplexities = find_perplexities(run for run in runs if tokens.get((run.arm, run.init)))
+    counts = pd.DataFrame(
+        [(*group, number, perplexities.get(group, math.nan)) for group, number in tokens.items()],
+        columns=[*GROUP, "tokens", "perplexity"],
+    )
+    data = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size).merge(
+        counts, on=GROUP
+    )
+    if not (data["tokens"] > 0).any():
+        raise UserError(f"no pre-trained run has a finite {options.metric} on test; look at its train.log")
+    if options.best_settings:
+        values, data = (
+            frame.assign(arm=[split_arm(arm)[0] for arm in frame["arm"]]) for frame in (values, data)
+        )
+    note = best_note(**choice(options))
+    tables = [pretraining_table(data, options.metric, note, ddof=options.ddof, test_size=size)]
+    figures = []
+    if options.output_dir:
+        from ..figures.pretraining import draw_perplexity, draw_pretraining
+
+        figure = draw_pretraining(values, data, options.metric, chance=options.chance)
+        figures.append((f"{options.metric}_by_tokens", figure))
+        if data["perplexity"].notna().any():
+            figures.append((f"{METRIC}_by_tokens", draw_perplexity(data)))
+    show(tables, figures, options)
+
+
+def _scores(runs: Sequence[Run], options: argparse.Namespace) -> pd.DataFrame:
+    """The frame of `spread.scores` at the best checkpoints; of chosen settings alone where asked."""
+    table, rule = read_runs(runs), choice(options)
+    best = best_checkpoints(table, options.metric, **rule)
+    values = scores(table, best, options.metric)
+    values = values[values["at"] == BEST]
+    if not options.best_settings:
+        return values
+    lower = lower_is_better(rule["by"], options.direction)
+    chosen = choose_settings(find_settings(runs), best, lower=lower).query("chosen")
+    return values.merge(chosen[GROUP], on=GROUP)
+
+
+def _warn_of_recipes(runs: Sequence[Run], tokens: dict[tuple[str, str], int]) -> None:
+    """Another recipe is another reason for another score."""
+    recipes: dict[str, set[str]] = {}
+    for run in runs:
+        if (run.arm, run.init) in tokens and run.recipe:
+            recipes.setdefault(run.arm, set()).add(run.recipe)
+    for arm, names in recipes.items():
+        if len(names) > 1:
+            logger.warning("%s: trained with several recipes (%s)", arm, ", ".join(sorted(names)))

@@ -1,0 +1,146 @@
+"""The command `best-settings`: what was tried with each arm, and the best of it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from itertools import combinations
+
+import pandas as pd
+
+from common.cli import positive
+from common.metrics import IN_PERCENT, lower_is_better
+from common.tables import Table, render, write_tables
+
+from ..figures.style import FORMATS, save_figure
+from ..long_table import GROUP
+from ..read.load import read_runs
+from ..read.runs import Run
+from ..stats.best import best_checkpoints
+from ..stats.compare import compare_groups
+from ..stats.predictions import compare_answers, find_size, read_answers
+from ..stats.settings import FAMILY, choose_settings, find_settings
+from ..stats.spread import BEST, scores, spread_over_seeds
+from ..tables.checks import answers_table
+from ..tables.runs import best_note
+from ..tables.seeds import comparison_table
+from ..tables.settings import chosen_table, settings_table
+from .options import add_choice, add_command, add_ddof, add_format, add_selection, choice, selected_runs
+
+EXAMPLES = """examples:
+  python -m analysis best-settings runs
+  python -m analysis best-settings runs --output-dir results --chance 50
+"""
+
+
+def register(commands: argparse._SubParsersAction) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands, "best-settings", _best_settings, "the setting of each arm that validation chooses", EXAMPLES
+    )
+    add_common(parser)
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """The options of a command that shows tables and figures of chosen checkpoints."""
+    add_selection(parser)
+    add_choice(parser)
+    add_ddof(parser)
+    add_format(parser)
+    parser.add_argument(
+        "--output-dir", metavar="DIR", help="also write the tables here, in every format, and the figures"
+    )
+    parser.add_argument(
+        "--figure-format", nargs="+", choices=FORMATS, default=["png"], help="of the figures (png)"
+    )
+    parser.add_argument(
+        "--test-size", type=positive, metavar="N",
+        help="examples of test (default: those of the prediction files or of the runs' data folder)",
+    )  # fmt: skip
+    parser.add_argument("--chance", type=float, help="draw a line at the score of guessing")
+
+
+def _best_settings(options: argparse.Namespace) -> None:
+    runs = selected_runs(options)
+    table = read_runs(runs)
+    rule = choice(options)
+    best = best_checkpoints(table, options.metric, **rule)
+    lower = lower_is_better(rule["by"], options.direction)
+    data = choose_settings(find_settings(runs), best, lower=lower, ddof=options.ddof)
+    note = best_note(**rule)
+    alone = data.groupby(FAMILY)["arm"].transform("size") == 1
+    grid = set(data.loc[~alone, GROUP].itertuples(index=False, name=None))
+    size = find_size([run for run in runs if (run.arm, run.init) in grid], rule["subset"])
+    tables = [
+        settings_table(data, options.metric, rule["by"], rule["subset"], note, ddof=options.ddof, size=size),
+        *_chosen_tables(runs, table, best, data, note, options),
+    ]
+    figures = _settings_figures(table, best, data, options) if options.output_dir else []
+    show(tables, figures, options)
+
+
+def _chosen_tables(
+    runs: Sequence[Run], table: pd.DataFrame, best: pd.DataFrame, data: pd.DataFrame, note: str,
+    options: argparse.Namespace,
+) -> list[Table]:  # fmt: skip
+    """The chosen settings beside the recipes, and the chosen ones compared in pairs."""
+    shown = data[data["chosen"] | (data["setting"] == "")]
+    alone = data.groupby(FAMILY)["arm"].transform("size") == 1
+    names = {
+        (row.arm, row.init): f"chosen: {row.label}" if row.chosen and not alone[row.Index] else row.label
+        for row in shown.itertuples()
+    }
+    values = scores(table, best, options.metric)
+    values = values[values["at"] == BEST].merge(shown[GROUP], on=GROUP)
+    size = options.test_size or (find_size(runs) if options.metric in IN_PERCENT else None)
+    data_spread = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size)
+    tables = [chosen_table(data_spread, names, options.metric, note, ddof=options.ddof, test_size=size)]
+    chosen = shown[shown["chosen"]]
+    groups = [group for group in (chosen["arm"] + "/" + chosen["init"]) if group in set(values["group"])]
+    if len(groups) < 2:
+        return tables
+    lower = lower_is_better(options.metric, "auto" if options.by else options.direction)
+    tables.append(
+        comparison_table(compare_groups(values, groups, at=[BEST], lower=lower), options.metric, "test", note)
+    )
+    answers = read_answers(runs)
+    pairs = [compare_answers(answers, a, b) for a, b in combinations(groups, 2)]
+    pairs = [pair for pair in pairs if len(pair)]
+    return [*tables, answers_table(pd.concat(pairs, ignore_index=True), "test")] if pairs else tables
+
+
+def _settings_figures(
+    table: pd.DataFrame, best: pd.DataFrame, data: pd.DataFrame, options: argparse.Namespace
+) -> list[tuple[str, object]]:
+    """None where no arm and init has more than one setting."""
+    from ..figures.settings import draw_best_settings, draw_flag, flags_to_draw
+
+    if data.groupby(FAMILY)["arm"].size().max() == 1:
+        return []
+    rule = choice(options)
+    curves = draw_best_settings(table, data, options.metric, ddof=options.ddof, chance=options.chance)
+    return [
+        (f"{options.metric}_best_settings", curves),
+        *(
+            (
+                f"{options.metric}_by_{flag}",
+                draw_flag(best, data, flag, options.metric, rule["by"], subset=rule["subset"]),
+            )
+            for flag in flags_to_draw(data)
+        ),
+    ]
+
+
+def show(tables: Sequence[Table], figures: Sequence[tuple[str, object]], options: argparse.Namespace) -> None:
+    """Print the tables, and write them and the figures where that was asked for."""
+    if options.output_dir:
+        paths = write_tables(tables, options.output_dir)
+        paths += [
+            save_figure(figure, options.output_dir, name, fmt)
+            for name, figure in figures
+            for fmt in options.figure_format
+        ]
+        for path in paths:
+            print(f"wrote {path}", file=sys.stderr)
+    print(render(tables, options.format), end="")

@@ -1,0 +1,228 @@
+"""The commands `seeds`, `compare`, `expected` and `accuracy`: what the runs show, and how surely."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
+
+import pandas as pd
+
+from common.cli import positive
+from common.data_folder import NOTIONS, read_overlap
+from common.errors import UserError
+from common.metrics import IN_PERCENT, lower_is_better
+from common.tables import Table, render, write_tables
+
+from ..read.load import read_runs
+from ..read.runs import Run
+from ..stats.best import at_best, best_checkpoints
+from ..stats.compare import PAIRINGS, compare_groups
+from ..stats.predictions import accuracies, compare_answers, find_size, read_answers
+from ..stats.reference import OPTIONAL, REQUIRED, compare_reference, read_reference
+from ..stats.spread import BEST, diverged, expected_best_of_seeds, scores, spread_over_seeds
+from ..tables.checks import accuracy_table, answers_table, reference_table
+from ..tables.runs import best_note
+from ..tables.seeds import comparison_table, expected_table, plan_table, spread_table
+from .options import add_choice, add_command, add_ddof, add_format, add_selection, choice, selected_runs
+
+EXAMPLES = """examples:
+  python -m analysis seeds runs --test-size 2000
+  python -m analysis expected runs
+  python -m analysis compare runs --groups fairseq/pretrained fairseq/random
+  python -m analysis compare runs --groups fairseq/random other-runs:fairseq/random --at all --detect 2
+  python -m analysis compare runs --reference results/cls-books/published.csv
+  python -m analysis accuracy runs --audit audit.json
+"""
+
+
+def register(commands: argparse._SubParsersAction) -> None:
+    """Add the four commands."""
+    seeds = _add(
+        commands, "seeds", _seeds, "mean, spread and intervals over seeds, beside the test set's own"
+    )
+    add_ddof(seeds)
+    _add_subset(seeds)
+    size = seeds.add_mutually_exclusive_group()
+    size.add_argument(
+        "--test-size", type=positive, metavar="N",
+        help="examples of the subset (default: those of the prediction files or of the runs' data folder)",
+    )  # fmt: skip
+    size.add_argument(
+        "--audit", metavar="JSON", help="take it from a file of: python -m preprocess audit --output"
+    )
+
+    compared = _add(
+        commands, "compare", _compare, "groups of runs against each other or against published ones"
+    )
+    compared.add_argument(
+        "--groups", nargs="+", metavar="ARM/INIT",
+        help="two or more, each against each; of other runs: FOLDER:ARM/INIT",
+    )  # fmt: skip
+    compared.add_argument(
+        "--reference", metavar="FILE",
+        help="published results, .csv, .md or .json, with the columns "
+        f"{', '.join(REQUIRED)} and optionally {', '.join(OPTIONAL)}",
+    )  # fmt: skip
+    _add_subset(compared)
+    compared.add_argument(
+        "--at", nargs="+", default=[BEST], metavar="EPOCH", help="epochs, best, or all (%(default)s)"
+    )
+    compared.add_argument(
+        "--pairing", choices=PAIRINGS, default="auto",
+        help="of runs with the same seed; auto: where two seeds or more match (%(default)s)",
+    )  # fmt: skip
+    compared.add_argument(
+        "--detect", type=_difference, metavar="D",
+        help="plan the seeds to find a difference of D (1 for percentages, else 0.01)",
+    )  # fmt: skip
+
+    _add(commands, "expected", _expected, "the result to expect from the best of n seeds")
+
+    accuracy = _add(
+        commands, "accuracy", _accuracy, "accuracy from prediction files, without duplicates of train"
+    )
+    _add_subset(accuracy)
+    accuracy.add_argument("--audit", metavar="JSON", help="written by: python -m preprocess audit --output")
+    accuracy.add_argument(
+        "--duplicates", choices=NOTIONS, default="exact", help="which of the audit's count (%(default)s)"
+    )
+
+
+def _seeds(options: argparse.Namespace) -> None:
+    runs, table, best = _read(options)
+    size = options.test_size
+    if options.audit:
+        size = read_overlap(options.audit, options.subset).size
+    elif size is None:
+        size = find_size(runs, options.subset)
+    values = scores(table, best, options.metric, options.subset)
+    data = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size)
+    note = best_note(**choice(options))
+    found = spread_table(
+        data, options.metric, options.subset, note,
+        ddof=options.ddof, test_size=size, left_out=diverged(table, values, options.metric, options.subset),
+    )  # fmt: skip
+    _show([found], options)
+
+
+def _compare(options: argparse.Namespace) -> None:
+    if not options.groups and not options.reference:
+        raise UserError(
+            "compare: name two groups (--groups A B), a file of published results (--reference), or both"
+        )
+    runs, table, best = _read(options)
+    tables = []
+    if options.groups:
+        tables += _group_tables(runs, table, best, options)
+    if options.reference:
+        reference = read_reference(options.reference)
+        data = compare_reference(table, best, reference)
+        tables.append(reference_table(data, Path(options.reference).name, best_note(**choice(options))))
+    _show(tables, options)
+
+
+def _group_tables(
+    runs: list[Run], table: pd.DataFrame, best: pd.DataFrame, options: argparse.Namespace
+) -> list[Table]:
+    """Over seeds, the plan, and example by example where there are prediction files."""
+    values = [scores(table, best, options.metric, options.subset)]
+    left_out = diverged(table, values[0], options.metric, options.subset)
+    answers = [read_answers(runs, options.subset)]
+    for folder in dict.fromkeys(group.rpartition(":")[0] for group in options.groups if ":" in group):
+        others, other_table, other_best = _read(argparse.Namespace(**{**vars(options), "runs": folder}))
+        other_values = scores(other_table, other_best, options.metric, options.subset)
+        others_out = diverged(other_table, other_values, options.metric, options.subset)
+        left_out += [f"{folder}:{name}" for name in others_out]
+        other_answers = read_answers(others, options.subset)
+        values.append(other_values.assign(group=f"{folder}:" + other_values["group"]))
+        answers.append(other_answers.assign(group=f"{folder}:" + other_answers["group"]))
+    detect = options.detect or (1.0 if options.metric in IN_PERCENT else 0.01)
+    data = compare_groups(
+        pd.concat(values, ignore_index=True), options.groups,
+        at=None if "all" in options.at else options.at, pairing=options.pairing, detect=detect,
+        lower=lower_is_better(options.metric, "auto" if options.by else options.direction),
+    )  # fmt: skip
+    note = best_note(**choice(options))
+    left_out = [name for name in left_out if name.rpartition("/")[0] in options.groups]
+    compared = comparison_table(data, options.metric, options.subset, note, left_out=left_out)
+    tables = [compared, plan_table(data, options.metric)]
+    return tables + _answer_tables(pd.concat(answers, ignore_index=True), options)
+
+
+def _answer_tables(answers: pd.DataFrame, options: argparse.Namespace) -> list[Table]:
+    if options.metric not in IN_PERCENT:
+        return []
+    pairs = [compare_answers(answers, a, b) for a, b in combinations(dict.fromkeys(options.groups), 2)]
+    pairs = [pair for pair in pairs if len(pair)]
+    return [answers_table(pd.concat(pairs, ignore_index=True), options.subset)] if pairs else []
+
+
+def _expected(options: argparse.Namespace) -> None:
+    _, table, best = _read(options)
+    rule = choice(options)
+    data = expected_best_of_seeds(best, lower=lower_is_better(rule["by"], options.direction))
+    counted = best.dropna(subset=["valid", "test"]).assign(at=BEST)
+    found = expected_table(
+        data, options.metric, rule["by"], rule["subset"], best_note(**rule),
+        left_out=diverged(table, counted, options.metric),
+    )  # fmt: skip
+    _show([found], options)
+
+
+def _accuracy(options: argparse.Namespace) -> None:
+    runs, table, best = _read(options)
+    answers = read_answers(runs, options.subset)
+    if answers.empty:
+        raise UserError(
+            f"{options.runs}: no run has a file predictions-{options.subset}.jsonl with known classes; "
+            "predict first"
+        )
+    overlap = None
+    if options.audit:
+        overlap = read_overlap(options.audit, options.subset, notion=options.duplicates)
+    logs_tell = ((table["subset"] == options.subset) & (table["metric"] == "accuracy")).any()
+    logged = at_best(table, best, "accuracy", options.subset) if logs_tell else None
+    _show([accuracy_table(accuracies(answers, overlap), logged, options.subset, overlap)], options)
+
+
+def _read(options: argparse.Namespace) -> tuple[list[Run], pd.DataFrame, pd.DataFrame]:
+    """The runs, their long table and their best checkpoints."""
+    runs = selected_runs(options)
+    table = read_runs(runs)
+    return runs, table, best_checkpoints(table, options.metric, **choice(options))
+
+
+def _show(tables: Sequence[Table], options: argparse.Namespace) -> None:
+    if options.output_dir:
+        for path in write_tables(tables, options.output_dir):
+            print(f"wrote {path}", file=sys.stderr)
+    print(render(tables, options.format), end="")
+
+
+def _add(
+    commands: argparse._SubParsersAction, name: str, run: Callable[[argparse.Namespace], None], text: str
+) -> argparse.ArgumentParser:
+    parser = add_command(commands, name, run, text, EXAMPLES)
+    add_selection(parser)
+    add_choice(parser)
+    add_format(parser)
+    parser.add_argument("--output-dir", metavar="DIR", help="also write the tables here, in every format")
+    return parser
+
+
+def _add_subset(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--subset", default="test", help="where it is measured (%(default)s)")
+
+
+def _difference(text: str) -> float:
+    try:
+        value = abs(float(text))
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no difference; give a number other than 0")
+    return value

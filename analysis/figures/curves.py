@@ -1,0 +1,192 @@
+"""Learning curves of all runs: validation beside test, one colour for each init."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from common.errors import count
+from common.metrics import label, number
+
+from ..long_table import RUN
+from ..stats.spread import BEST, at_validations, per_epoch
+from .style import Style, finish, legend_below, literal, styles, whole_numbers, wrap
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+SUBSETS = ("valid", "test")
+PANEL_INCHES = (4.4, 3.8)
+LINES = ((0, (6, 2)), (0, (6, 2, 1, 2)), (0, (3, 1)), (0, (12, 3)), (0, (6, 2, 1, 2, 1, 2)))
+"""None that could be taken for the dots of chance."""
+NUMBER_POINTS, NUMBER_SHARE = 34, 0.045
+"""Width of a line's number in points, and its height as a share of the panel's."""
+MOST_BANDS = 3
+"""More groups than this in a panel, and bands hide each other: each mean gets bars instead."""
+
+
+def draw_curves(
+    table: pd.DataFrame,
+    metric: str = "accuracy",
+    *,
+    ddof: int = 1,
+    chance: float | None = None,
+    reference: pd.DataFrame | None = None,
+) -> Figure:
+    """`metric` after each epoch: a row of panels for each arm, valid on the left and test on the right.
+
+    Thin lines are seeds, the thick one is their mean, the band (of more than three groups: the bar) one
+    standard deviation (`ddof`) to each side. An arm that validates once is no curve: beside arms that do so
+    more often it is a horizontal line in their panels. `reference`, a frame of
+    `reference.compare_reference`, adds what others reported, see `draw_reference`. All panels have the same
+    scale. Raises `UserError` where no run has `metric` on valid or on test.
+    """
+    from matplotlib.figure import Figure  # here, so that `import analysis` stays quick
+
+    values = {subset: at_validations(table, subset, metric) for subset in SUBSETS}
+    means = {subset: per_epoch(table, metric, subset=subset, ddof=ddof) for subset in SUBSETS}
+    pooled = pd.concat(values.values())
+    arms, flat = _curves_and_lines(pooled)
+    style_of = styles(sorted(set(pooled.loc[pooled["arm"].isin(arms), "init"])))
+
+    width, height = PANEL_INCHES
+    figure = Figure(figsize=(width * len(SUBSETS), height * len(arms)), layout="constrained")
+    rows = figure.subfigures(len(arms), 1, squeeze=False)[:, 0]
+    for row, arm in zip(rows, arms, strict=True):
+        bars = pooled.loc[pooled["arm"] == arm, "init"].nunique() > MOST_BANDS
+        panels = row.subplots(1, len(SUBSETS))
+        for panel, subset in zip(panels, SUBSETS, strict=True):
+            draw_runs(panel, _of(arm, values[subset]), style_of)
+            draw_means(panel, _of(arm, means[subset]), style_of, bars=bars)
+            draw_lines(panel, means[subset][means[subset]["arm"].isin(flat)], metric)
+            if reference is not None:
+                reported = (reference["subset"] == subset) & (reference["metric"] == metric)
+                draw_reference(panel, _of(arm, reference[reported]), style_of, ddof=ddof)
+            if chance is not None:
+                panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=f"chance ({chance:g})")
+            label_panel(panel, wrap(f"{arm}: {subset}", 40), label(metric))
+        spread = "bar" if bars else "band"
+        legend_below(row, f"thick: mean over seeds, {spread}: ± std (ddof {ddof}), thin: one seed")
+    share_scale(figure)
+    return figure
+
+
+def draw_lines(
+    panel: Axes,
+    means: pd.DataFrame,
+    metric: str,
+    *,
+    named: bool = True,
+    color_of: Mapping[str, str] | None = None,
+) -> None:
+    """A horizontal line for each row of `means` (`arm`, `init`, `mean`): what has no place on the axis.
+
+    `named` says whether the legend gets its name from here; `color_of` the colours of arms that are drawn as
+    curves too.
+    """
+    rows = list(means[["arm", "init", "mean"]].itertuples(index=False))
+    for index, (arm, init, mean) in enumerate(rows):
+        color = (color_of or {}).get(arm, "0.25")
+        name = wrap(f"{arm}/{init}") if named else None
+        panel.axhline(mean, color=color, linewidth=1.4, linestyle=LINES[index % len(LINES)], label=name)
+    for (arm, _, mean), place in zip(rows, _places(panel, [row.mean for row in rows]), strict=True):
+        panel.annotate(
+            number(mean, metric), (1, mean), xycoords=("axes fraction", "data"),
+            xytext=(-NUMBER_POINTS * place, 2), textcoords="offset points", ha="right", va="bottom",
+            fontsize="small", color=(color_of or {}).get(arm, "0.25"),
+        )  # fmt: skip
+
+
+def _places(panel: Axes, heights: Sequence[float]) -> list[int]:
+    """For each line how many places to the left its number stands, so that none hides another."""
+    low, high = panel.get_ylim()
+    order = sorted(range(len(heights)), key=lambda index: -heights[index])
+    places = [0] * len(heights)
+    for above, index in pairwise(order):
+        if heights[above] - heights[index] < NUMBER_SHARE * (high - low):
+            places[index] = places[above] + 1
+    return places
+
+
+def _curves_and_lines(pooled: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """The arms to draw as curves, and those with one validation, where not all are such."""
+    epochs = pooled.groupby("arm", sort=False)["epoch"].max()
+    flat = list(epochs.index[(epochs == 1) & (epochs.max() > 1)])
+    return [arm for arm in epochs.index if arm not in flat], flat
+
+
+def draw_runs(panel: Axes, values: pd.DataFrame, style_of: dict[str, Style]) -> None:
+    """A thin line for each run of the rows `arm`, `init`, `seed`, `epoch`, `value`."""
+    for (_, init, _), run in values.groupby(RUN):
+        panel.plot(
+            run["epoch"], run["value"], color=style_of[init]["color"], linestyle=style_of[init]["linestyle"],
+            linewidth=0.8, alpha=0.5,
+        )  # fmt: skip
+
+
+def draw_means(panel: Axes, means: pd.DataFrame, style_of: dict[str, Style], *, bars: bool) -> None:
+    """A thick line for each init of a frame of `per_epoch`, with its band or bars."""
+    groups = list(means.groupby("init"))
+    for index, (init, curve) in enumerate(groups):
+        seeds = count(curve["n"].max(), "seed")
+        # Bars side by side: a few hundredths of an epoch apart.
+        shift = 0.06 * (index - (len(groups) - 1) / 2) if bars else 0.0
+        epochs, color = curve["epoch"] + shift, style_of[init]["color"]
+        panel.plot(
+            epochs, curve["mean"], label=wrap(f"{init} ({seeds})"), linewidth=2.2, markersize=5,
+            **style_of[init],
+        )  # fmt: skip
+        low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
+        if len(curve) > 1 and not bars:
+            panel.fill_between(epochs, low, high, color=color, alpha=0.15, linewidth=0)
+        else:  # a band needs two epochs
+            panel.vlines(epochs, low, high, color=color, linewidth=1.2)
+
+
+def draw_reference(panel: Axes, rows: pd.DataFrame, style_of: dict[str, Style], *, ddof: int) -> None:
+    """What others reported of an arm: hollow markers after each epoch, with bars where they gave a deviation.
+
+    Of an init whose best checkpoint alone they report, a dotted horizontal line.
+    """
+    for init, reported in rows.groupby("init"):
+        style, curve = style_of[init], reported[reported["epoch"] != BEST]
+        if curve.empty:
+            panel.axhline(
+                reported["reference_mean"].item(), color=style["color"], linewidth=1.6, linestyle=(0, (1, 1)),
+                label=wrap(f"{init}, published: best"),
+            )  # fmt: skip
+            continue
+        epochs = curve["epoch"].astype(int)
+        smaller = [math.sqrt((n - 1) / n) if ddof == 0 and n > 1 else 1.0 for n in curve["reference_n"]]
+        panel.errorbar(
+            epochs, curve["reference_mean"], yerr=(curve["reference_std"] * smaller).fillna(0.0),
+            color=style["color"], marker=style["marker"], markerfacecolor="white", markersize=7,
+            linewidth=0.8, linestyle=(0, (1, 1)), label=wrap(f"{init}, published"),
+        )  # fmt: skip
+
+
+def label_panel(panel: Axes, title: str, quantity: str) -> None:
+    """Title and axes of a panel with epochs."""
+    panel.set_title(title)
+    panel.set_xlabel("epoch")
+    panel.set_ylabel(literal(quantity))
+    panel.label_outer()
+    whole_numbers(panel)
+    finish(panel)
+
+
+def share_scale(figure: Figure) -> None:
+    """The same vertical range for all panels, which lie in different subfigures."""
+    limits = [panel.get_ylim() for panel in figure.axes]
+    for panel in figure.axes:
+        panel.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+
+
+def _of(arm: str, frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["arm"] == arm]

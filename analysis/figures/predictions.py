@@ -1,0 +1,115 @@
+"""Figures from prediction files: confusion matrices and reliability diagrams, a panel for each group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from common.errors import count
+from common.statistics import BINS, confusion, expected_calibration_error, reliability
+
+from .style import COLORS, finish, legend_below, wrap
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+COLUMNS = 3
+PANEL_INCHES = 2.9
+MOST_WRITTEN = 8
+"""Classes up to which the cells of a confusion matrix are written out."""
+
+
+def draw_confusion(answers: pd.DataFrame) -> Figure:
+    """The frame of `answers.read_answers`: of each true class, which part was taken for what.
+
+    Colour is the share of the true class; the number below it, the mean count a run.
+    """
+    figure, panels = _panels(answers, PANEL_INCHES)
+    for panel, title, group in panels:
+        counts = confusion(group)
+        classes = list(counts)
+        total = counts.sum(axis=1)
+        shares = counts.div(total.where(total > 0), axis=0)
+        image = panel.imshow(shares, cmap="cividis", vmin=0, vmax=1)
+        if len(classes) <= MOST_WRITTEN:
+            _write_cells(panel, shares, counts)
+        names = [wrap(name, 12) for name in classes]
+        panel.set_xticks(range(len(classes)), names, rotation=90 if len(classes) > 4 else 0)
+        panel.set_yticks(range(len(classes)), names)
+        panel.set_title(title, fontsize="medium")
+        panel.set_xlabel("predicted")
+        panel.set_ylabel("true")
+    figure.colorbar(image, ax=figure.axes, label="share of the true class", shrink=0.8)
+    return figure
+
+
+def draw_reliability(answers: pd.DataFrame, bins: int = BINS) -> Figure:
+    """The frame of `answers.read_answers`: accuracy against confidence, of the answers of all seeds.
+
+    Bars at the bottom are the share of answers in each bin. The title has the mean over runs of the expected
+    calibration error, in points.
+    """
+    figure, panels = _panels(answers, PANEL_INCHES)
+    least = 1 / bins * math.floor(bins * answers["confidence"].min())
+    for panel, title, group in panels:
+        table = reliability(group, bins)
+        error = group.groupby("seed")[["gold", "confidence", "correct"]].apply(
+            expected_calibration_error, bins=bins
+        )
+        panel.bar(
+            (table.index - 0.5) / bins,
+            table["share"],
+            width=0.9 / bins,
+            color="0.8",
+            label="share of answers",
+        )
+        panel.plot([0, 1], [0, 1], color="0.4", linewidth=1, linestyle=":", label="calibrated")
+        panel.plot(
+            table["confidence"], table["accuracy"], color=COLORS[0], marker="o", linewidth=1.8,
+            label="accuracy", clip_on=False,  # a marker at 1 or 0 is shown whole
+        )  # fmt: skip
+        panel.set_title(f"{title}\nECE {100 * error.mean():.1f} points", fontsize="medium")
+        panel.set_xlabel("confidence")
+        panel.set_xlim(min(least, 0.9), 1)
+        panel.set_ylim(0, 1)
+        finish(panel)
+    figure.axes[0].set_ylabel("accuracy")
+    legend_below(figure, characters=int(10 * figure.get_figwidth()))
+    return figure
+
+
+def _panels(answers: pd.DataFrame, inches: float) -> tuple[Figure, Iterator[tuple[Axes, str, pd.DataFrame]]]:
+    """A figure with a panel for each group, its title and its answers."""
+    from matplotlib.figure import Figure
+
+    groups = list(answers.groupby("group"))
+    columns = min(COLUMNS, len(groups))
+    rows = math.ceil(len(groups) / columns)
+    figure = Figure(
+        figsize=(max(4.2, inches * columns + 0.8), (inches - 0.3) * rows + 0.9), layout="constrained"
+    )
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel in panels[len(groups) :]:
+        panel.remove()
+    return figure, (
+        (panel, f"{wrap(name, 26)} ({count(group['seed'].nunique(), 'seed')})", group)
+        for panel, (name, group) in zip(panels, groups, strict=False)
+    )
+
+
+def _write_cells(panel: Axes, shares: pd.DataFrame, counts: pd.DataFrame) -> None:
+    size = 10 if len(shares) <= 3 else 7
+    for row in range(len(shares)):
+        for column in range(len(shares)):
+            share = shares.iat[row, column]
+            if share == share:
+                text = f"{100 * share:.0f} %\n{counts.iat[row, column]:.4g}"
+                panel.text(
+                    column, row, text, ha="center", va="center", fontsize=size,
+                    color="black" if share > 0.5 else "white",
+                )  # fmt: skip

@@ -1,0 +1,113 @@
+"""What pre-training buys: the score after fine-tuning against the tokens seen before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from common.metrics import label
+from common.tables import PERCENT
+
+from ..long_table import GROUP
+from .curves import draw_lines
+from .style import finish, legend_below, literal, styles, wrap
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import Formatter
+
+
+INCHES = (6.4, 4.4)
+DECADE = 10
+ASIDE = 1.03
+"""How far to the right of the arm before it each arm is drawn, so that no interval hides another."""
+
+
+def draw_pretraining(
+    values: pd.DataFrame, spread: pd.DataFrame, metric: str, *, chance: float | None = None
+) -> Figure:
+    """`metric` on test at the best checkpoint against tokens of pre-training, on a logarithmic axis.
+
+    `values` is the frame of `spread.scores`, `spread` that of `spread_over_seeds` with a column `tokens`,
+    both at one point. A line for each arm through the means over seeds, with t intervals; arms and inits
+    without pre-training (a random init, a bag of words) are horizontal lines, of their arm's colour if it
+    has a curve, with their interval as a band: over seeds, or of the examples for a single run.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=INCHES, layout="constrained")
+    panel = figure.subplots()
+    trained, flat = spread[spread["tokens"] > 0], spread[spread["tokens"] == 0]
+    style_of = styles(dict.fromkeys(trained["arm"]))
+    for place, (arm, line) in enumerate(trained.sort_values("tokens").groupby("arm", sort=False)):
+        line = line.assign(tokens=line["tokens"] * ASIDE**place)
+        runs = values.merge(line[[*GROUP, "tokens"]], on=GROUP)
+        color = style_of[arm]["color"]
+        panel.plot(runs["tokens"], runs["value"], ".", color=color, alpha=0.35, markersize=5)
+        panel.vlines(line["tokens"], line["t_low"], line["t_high"], color=color, linewidth=1.4)
+        panel.plot(
+            line["tokens"], line["mean"], label=wrap(f"{arm}, pre-trained"), linewidth=2, markersize=6,
+            **style_of[arm],
+        )  # fmt: skip
+    color_of = {arm: style["color"] for arm, style in style_of.items()}
+    for row in flat.to_dict("records"):
+        key, color = "t" if row["n"] > 1 else "examples", color_of.get(row["arm"], "0.4")
+        panel.axhspan(row[f"{key}_low"], row[f"{key}_high"], color=color, alpha=0.1, linewidth=0)
+    draw_lines(panel, flat, metric, color_of=color_of)
+    if chance is not None:
+        panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=f"chance ({chance:g})")
+    _tokens_axis(panel, trained["tokens"])
+    panel.set_ylabel(literal(f"{label(metric)} on test"))
+    finish(panel)
+    title = f"mean over seeds, bar and band: {PERCENT} (t; a single run: its examples), dots: seeds"
+    legend_below(figure, title, characters=72)
+    return figure
+
+
+def draw_perplexity(spread: pd.DataFrame) -> Figure:
+    """Perplexity of the text held out of pre-training against its tokens, both on logarithmic axes.
+
+    `spread` has the columns arm, init, tokens and perplexity; a line for each arm. What is not known is left
+    out.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import ScalarFormatter
+
+    known = spread[(spread["tokens"] > 0) & spread["perplexity"].notna()]
+    figure = Figure(figsize=INCHES, layout="constrained")
+    panel = figure.subplots()
+    style_of = styles(dict.fromkeys(known["arm"]))
+    for arm, line in known.sort_values("tokens").groupby("arm", sort=False):
+        panel.plot(
+            line["tokens"], line["perplexity"], label=wrap(arm), linewidth=2, markersize=6, **style_of[arm]
+        )
+    _tokens_axis(panel, known["tokens"])
+    panel.set_yscale("log")
+    _ticks(panel.yaxis, ScalarFormatter())
+    panel.set_ylabel("perplexity of held-out text")
+    finish(panel)
+    legend_below(figure, "of masked pieces or of each next one: two kinds, not to be compared")
+    return figure
+
+
+def _tokens_axis(panel: Axes, tokens: pd.Series) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    panel.set_xscale("log")
+    low, high = tokens.min(), tokens.max()
+    margin = 1.5 if high >= DECADE * low else DECADE**0.5  # a decade at least has a tick
+    panel.set_xlim(low / margin, high * margin)
+    _ticks(panel.xaxis, EngFormatter(sep=""))
+    panel.set_xlabel("tokens of pre-training")
+
+
+def _ticks(axis: Axis, formatter: Formatter) -> None:
+    """Of a logarithmic axis: 1, 2 and 5 of each decade have numbers, the rest none."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(formatter)
+    axis.set_minor_formatter(NullFormatter())

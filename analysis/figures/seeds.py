@@ -1,0 +1,128 @@
+"""The seeds at their best checkpoints, and how surely their mean is known; the best of n seeds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from common.metrics import label
+from common.tables import PERCENT
+
+from ..long_table import GROUP
+from ..stats.spread import BEST
+from .style import finish, legend_below, literal, styles, whole_numbers, wrap
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+WIDTH_INCHES = 6.4
+# From the line of a group up to its seeds and down to its intervals; groups are 1 apart.
+SEEDS_LANE, T_LANE, EXAMPLES_LANE = -0.2, 0.12, 0.32
+CLOSE = 0.03
+"""Seeds nearer to each other than this part of the axis are drawn in two lanes."""
+
+
+def draw_seeds(
+    values: pd.DataFrame, spread: pd.DataFrame, metric: str, *, subset: str = "test", at: str = BEST
+) -> Figure:
+    """A dot for each run at its best checkpoint; below, the intervals for the mean of each group.
+
+    `values` is the frame of `spread.scores`, `spread` that of `spread_over_seeds`; both at `at`. The
+    interval of the test set is drawn where `spread` has it.
+    """
+    from matplotlib.figure import Figure
+
+    values, spread = values[values["at"] == at], spread[spread["at"] == at].reset_index(drop=True)
+    names = _names(spread)
+    style_of = styles(names)
+    figure = Figure(figsize=(WIDTH_INCHES, 1.7 + 0.72 * len(names)), layout="constrained")
+    panel = figure.subplots()
+    apart = CLOSE * _range(values, spread)
+    for line, (name, row) in enumerate(zip(names, spread.to_dict("records"), strict=True)):
+        of_group = (values["arm"] == row["arm"]) & (values["init"] == row["init"])
+        x = np.sort(values.loc[of_group, "value"].to_numpy(dtype=float))
+        color = style_of[name]["color"]
+        panel.plot(
+            x, line + SEEDS_LANE - 0.14 * _lanes(x, apart), linestyle="none", markersize=7, alpha=0.85,
+            color=color, marker=style_of[name]["marker"], markeredgecolor="white",
+        )  # fmt: skip
+        panel.plot([row["mean"]] * 2, [line + SEEDS_LANE, line + EXAMPLES_LANE], color="0.15", linewidth=1.2)
+        panel.hlines(line + T_LANE, row["t_low"], row["t_high"], color=color, linewidth=5)
+        panel.hlines(
+            line + EXAMPLES_LANE, row["examples_low"], row["examples_high"], color="0.45", linewidth=2,
+            linestyle=(0, (3, 1)),
+        )  # fmt: skip
+    _explain(panel, **{f"has_{key}": bool(spread[f"{key}_low"].notna().any()) for key in ("t", "examples")})
+    panel.set_yticks(range(len(names)), [wrap(name, 24) for name in names])
+    panel.set_ylim(len(names) - 0.5, -0.65)
+    where = "at the best checkpoint" if at == BEST else f"after epoch {at}"
+    panel.set_xlabel(literal(f"{label(metric)} on {subset} {where}"))
+    finish(panel, grid="x")
+    legend_below(figure, characters=72)
+    return figure
+
+
+def draw_expected(expected: pd.DataFrame, metric: str, by: str, *, subset: str = "valid") -> Figure:
+    """The frame of `expected.expected_best_of_seeds`: what the best of n seeds scores where it was chosen,
+    and on test.
+    """
+    from matplotlib.figure import Figure
+
+    names = _names(expected.drop_duplicates(GROUP))
+    style_of = styles(names)
+    figure = Figure(figsize=(1.25 * WIDTH_INCHES, 3.6), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=by == metric)
+    titles = {"valid": f"best {label(by)} on {subset}", "test": f"its {label(metric)} on test"}
+    for panel, (column, title) in zip(panels, titles.items(), strict=True):
+        for name, (_, group) in zip(names, expected.groupby(GROUP, sort=False), strict=True):
+            panel.plot(
+                group["seeds_tried"], group[column], label=wrap(name), linewidth=2, markersize=6,
+                **style_of[name],
+            )  # fmt: skip
+        panel.set_title(literal(title), fontsize="medium")
+        panel.set_xlabel("seeds tried")
+        panel.set_xlim(0.7, expected["seeds_tried"].max() + 0.3)
+        panel.margins(y=0.12)
+        whole_numbers(panel)
+        finish(panel)
+    panels[0].set_ylabel("expected value")
+    legend_below(figure)
+    return figure
+
+
+def _names(frame: pd.DataFrame) -> list[str]:
+    return [f"{arm}/{init}" for arm, init in frame[GROUP].itertuples(index=False)]
+
+
+def _range(values: pd.DataFrame, spread: pd.DataFrame) -> float:
+    """What the axis will show, roughly."""
+    ends = pd.concat(
+        [values["value"], *(spread[f"{key}_{end}"] for key in ("t", "examples") for end in ("low", "high"))]
+    )
+    return float(ends.max() - ends.min()) if len(ends) else 0.0
+
+
+def _lanes(x: np.ndarray, apart: float) -> np.ndarray:
+    """0, 1 or 2 for each of the ordered values, so that neighbours closer than `apart` do not share one."""
+    lanes = np.zeros(len(x), int)
+    for index in range(1, len(x)):
+        if x[index] - x[index - 1] < apart:
+            lanes[index] = (lanes[index - 1] + 1) % 3
+    return lanes
+
+
+def _explain(panel: Axes, *, has_t: bool, has_examples: bool) -> None:
+    """Entries of the legend, in grey: they hold for every colour."""
+    panel.plot([], [], linestyle="none", marker="o", color="0.3", label="one seed")
+    panel.plot([], [], color="0.15", linewidth=1.2, label="mean")
+    if has_t:
+        panel.plot([], [], color="0.3", linewidth=5, label=f"{PERCENT} for the mean over seeds (t)")
+    if has_examples:
+        panel.plot(
+            [], [], color="0.45", linewidth=2, linestyle=(0, (3, 1)),
+            label=f"{PERCENT} of the test set's size (Wilson)",
+        )  # fmt: skip

@@ -1,0 +1,214 @@
+"""What a setting changes: learning curves at each arm's best one, and the score against a flag's value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from common.metrics import label
+from common.statistics import t_interval
+from common.tables import PERCENT
+
+from ..long_table import GROUP
+from ..stats.settings import AS_RECIPE, FAMILY, number_of, varied_flags
+from ..stats.spread import at_validations, per_epoch
+from .curves import MOST_BANDS, draw_lines, draw_means, draw_runs, label_panel
+from .style import Style, finish, legend_below, literal, styles, wrap
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+PANEL_INCHES = (4.4, 3.8)
+DECADE = 10
+"""Values that span more than this are drawn on a logarithmic axis."""
+APART = 0.012
+"""Inits side by side, by this part of the axis, so that their bars do not hide each other."""
+
+
+def draw_best_settings(
+    table: pd.DataFrame, chosen: pd.DataFrame, metric: str, *, ddof: int = 1, chance: float | None = None
+) -> Figure:
+    """`metric` on test after each epoch: left the recipe as it is, right each init at its chosen setting.
+
+    A row of panels for each family with more than one setting (without runs of the recipe itself, the right
+    one alone); `chosen` is the frame of
+    `settings.choose_settings`. Arms that validate once are horizontal lines. Raises `UserError` as
+    `at_validations`.
+    """
+    from matplotlib.figure import Figure
+
+    values, means = at_validations(table, "test", metric), per_epoch(table, metric, ddof=ddof)
+    tried = chosen[_tried(chosen) > 1]
+    flat = _flat(chosen, values)
+    style_of = styles(sorted(set(tried["init"])))
+    families = list(dict.fromkeys(tried["family"]))
+    width, height = PANEL_INCHES
+    figure = Figure(figsize=(2 * width, height * len(families)), layout="constrained")
+    rows = figure.subfigures(len(families), 1, squeeze=False)[:, 0]
+    for row, family in zip(rows, families, strict=True):
+        of_family = tried[tried["family"] == family]
+        shown = {
+            AS_RECIPE: of_family[of_family["setting"] == ""],
+            "each init at its best setting": of_family[of_family["chosen"]],
+        }
+        shown = {title: settings for title, settings in shown.items() if len(settings)}
+        panels = row.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+        for panel, (title, settings) in zip(panels, shown.items(), strict=True):
+            last = panel is panels[-1]  # so that the curves of all panels come first in the legend
+            _draw_curves(panel, settings, values, means, style_of)
+            draw_lines(panel, means.merge(flat, on=GROUP), metric, named=last)
+            if chance is not None:
+                name = f"chance ({chance:g})" if last else None
+                panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=name)
+            label_panel(panel, wrap(f"{family}: {title}", 40), f"{label(metric)} on test")
+        legend_below(row, f"thick: mean over seeds, band or bar: ± std (ddof {ddof}), thin: one seed")
+    return figure
+
+
+def draw_flag(
+    best: pd.DataFrame, chosen: pd.DataFrame, flag: str, metric: str, by: str, *, subset: str = "valid"
+) -> Figure:
+    """The score at the best checkpoint against the value of a flag: left where it is chosen, right on test.
+
+    Each line is an arm and init, with all other flags as in its chosen setting, which a ring marks. Bars are
+    t intervals for the mean over seeds, faint dots the seeds. Arms and inits with a single setting are points
+    at its value, or horizontal lines where it has none. Settings whose value of the flag is not known
+    (no manifest) are left out. Values that are no numbers stand in the order of their names.
+    """
+    from matplotlib.figure import Figure
+
+    alone = chosen[_tried(chosen) == 1]
+    said = np.array([flag in values for values in alone["values"]], dtype=bool)
+    groups = [*_lines(chosen, flag), *_points(alone[said], flag)]
+    places, names = _places(pd.concat([line["value"] for _, line in groups]))
+    style_of = styles([name for name, _ in groups])
+    figure = Figure(figsize=(2 * PANEL_INCHES[0], PANEL_INCHES[1]), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=by == metric)
+    titles = {"valid": f"{label(by)} on {subset}, which chooses", "test": f"{label(metric)} on test"}
+    for panel, (column, title) in zip(panels, titles.items(), strict=True):
+        for index, (name, line) in enumerate(groups):
+            shift = APART * (index - (len(groups) - 1) / 2)
+            _draw_line(panel, line, best, column, (places, shift), name, style_of[name])
+        means = alone[~said].assign(mean=alone[f"{column}_mean"])
+        draw_lines(panel, means, by if column == "valid" else metric)
+        _label_values(panel, flag, names)
+        panel.set_title(literal(title), fontsize="medium")
+        finish(panel)
+    panels[0].set_ylabel(literal(label(by)))
+    panels[1].plot(
+        [], [], linestyle="none", marker="o", markersize=14, markerfacecolor="none", color="0.3",
+        label=f"chosen on {subset}",
+    )  # fmt: skip
+    legend_below(figure, f"mean over seeds, bar: {PERCENT} (t), dots: seeds")
+    return figure
+
+
+def flags_to_draw(chosen: pd.DataFrame) -> list[str]:
+    """The flags of which `draw_flag` has a line to draw: some settings differ in them alone."""
+    return [flag for flag in varied_flags(chosen) if _lines(chosen, flag)]
+
+
+def _lines(chosen: pd.DataFrame, flag: str) -> list[tuple[str, pd.DataFrame]]:
+    """Each family and init with two values of the flag or more, beside all else that its best setting has."""
+    return [
+        (f"{family}/{init}", line)
+        for (family, init), settings in chosen.groupby(FAMILY, sort=False)
+        if len(line := _slice(settings, flag)) > 1
+    ]
+
+
+def _points(alone: pd.DataFrame, flag: str) -> list[tuple[str, pd.DataFrame]]:
+    """Each of some single settings, at its value of the flag; none of them was chosen."""
+    return [
+        (f"{row['family']}/{row['init']}", alone.loc[[index]].assign(value=row["values"][flag], chosen=False))
+        for index, row in alone.iterrows()
+    ]
+
+
+def _draw_curves(
+    panel: Axes, settings: pd.DataFrame, values: pd.DataFrame, means: pd.DataFrame, style_of: dict[str, Style]
+) -> None:
+    """The curves of some settings; what each is stands beside its init."""
+    names = settings.assign(
+        name=[
+            f"{row.init}, {row.setting}" if row.setting else row.init
+            for row in settings.itertuples(index=False)
+        ]
+    )[[*GROUP, "name"]]
+    style = {name: style_of[init] for init, name in zip(names["init"], names["name"], strict=True)}
+    runs, curves = (
+        frame.merge(names, on=GROUP).assign(init=lambda rows: rows["name"]) for frame in (values, means)
+    )
+    draw_runs(panel, runs, style)
+    draw_means(panel, curves, style, bars=len(names) > MOST_BANDS)
+
+
+def _tried(chosen: pd.DataFrame) -> pd.Series:
+    """How many settings the family and init of each row has."""
+    return chosen.groupby(FAMILY)["arm"].transform("size")
+
+
+def _flat(chosen: pd.DataFrame, values: pd.DataFrame) -> pd.DataFrame:
+    """Arms and inits with a single setting whose runs validate once: a baseline."""
+    alone = chosen[_tried(chosen) == 1]
+    epochs = values.groupby(GROUP)["epoch"].max().reset_index()
+    once = epochs.loc[epochs["epoch"] == 1, GROUP]
+    return alone[GROUP].merge(once, on=GROUP)
+
+
+def _slice(settings: pd.DataFrame, flag: str) -> pd.DataFrame:
+    """The settings that differ from the chosen one in this flag alone; their `value` of it."""
+    best = settings.loc[settings["chosen"], "values"].item()
+    others = {name: value for name, value in best.items() if name != flag}
+    rows = [
+        flag in values and {name: value for name, value in values.items() if name != flag} == others
+        for values in settings["values"]
+    ]
+    line = settings[rows]
+    return line.assign(value=[values[flag] for values in line["values"]])
+
+
+def _places(values: pd.Series) -> tuple[dict[str, float], dict[float, str]]:
+    """Where each value stands on an axis from 0 to 1, and the value at each place."""
+    texts = sorted(set(values))
+    numbers = {text: number_of(text) for text in texts}
+    if any(number is None for number in numbers.values()):
+        place = {text: index / max(1, len(texts) - 1) for index, text in enumerate(texts)}
+        return place, {place[text]: text for text in texts}
+    low, high = min(numbers.values()), max(numbers.values())
+    scale = np.log10 if low > 0 and high / low >= DECADE else float
+    span = scale(high) - scale(low)
+    place = {text: float((scale(x) - scale(low)) / span) if span else 0.5 for text, x in numbers.items()}
+    return place, {place[text]: text for text in texts}
+
+
+def _draw_line(
+    panel: Axes, line: pd.DataFrame, best: pd.DataFrame, column: str, where: tuple[dict[str, float], float],
+    name: str, style: Style,
+) -> None:  # fmt: skip
+    """One arm and init against the values of the flag."""
+    places, shift = where
+    line = line.assign(x=[places[value] + shift for value in line["value"]]).sort_values("x")
+    runs = best.merge(line[[*GROUP, "x"]], on=GROUP).dropna(subset=column)
+    means = line[f"{column}_mean"]
+    panel.plot(runs["x"], runs[column], ".", color=style["color"], alpha=0.35, markersize=5)
+    panel.plot(line["x"], means, label=wrap(name), linewidth=2, markersize=6, **style)
+    for x, values in runs.groupby("x")[column]:
+        low, high = t_interval(values.to_numpy(dtype=float))
+        panel.vlines(x, low, high, color=style["color"], linewidth=1.4)
+    chosen = line["chosen"]
+    panel.plot(
+        line.loc[chosen, "x"], means[chosen], linestyle="none", marker="o", markersize=14,
+        markerfacecolor="none", color=style["color"],
+    )  # fmt: skip
+
+
+def _label_values(panel: Axes, flag: str, names: dict[float, str]) -> None:
+    """The values themselves as ticks."""
+    panel.set_xticks(sorted(names), [names[place] for place in sorted(names)])
+    panel.set_xlim(-0.08, 1.08)
+    panel.set_xlabel(literal(flag))

@@ -1,0 +1,80 @@
+"""What `python -m preprocess audit` found in the data, as tables of the report."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pandas as pd
+
+from common.data_folder import NOTIONS, REMEDY
+from common.errors import UserError
+from common.files import read_json
+from common.tables import Table, whole
+
+
+def audit_tables(path: str | os.PathLike[str]) -> list[Table]:
+    """The size of each split, and how many lines of each stand in another one.
+
+    Raises `UserError` where the file is no audit.
+    """
+    content = read_json(path, REMEDY)
+    try:
+        return [_splits(content), _duplicates(content)]
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise UserError(f"{path}: not an audit; {REMEDY}") from None
+
+
+def _splits(content: dict[str, Any]) -> Table:
+    rows = [
+        {
+            "split": name,
+            "lines": split["lines"],
+            "labels": ", ".join(f"{key}: {value:,}" for key, value in (split.get("labels") or {}).items()),
+            "tokens": split.get("tokens"),
+            "unknown_percent": 100 * split["unknown_rate"] if "unknown_rate" in split else None,
+            "mean_length": (split.get("lengths") or {}).get("mean"),
+            "truncated": (split.get("lengths") or {}).get("truncated"),
+        }
+        for name, split in content["splits"].items()
+    ]
+    data = pd.DataFrame(rows)
+    shown = pd.DataFrame(
+        {
+            "split": data["split"],
+            "lines": data["lines"].map(whole),
+            "labels": data["labels"].replace("", "–"),
+            "tokens": data["tokens"].map(whole),
+            "unknown (%)": [_two(value) for value in data["unknown_percent"]],
+            "mean length": [_two(value) for value in data["mean_length"]],
+            "truncated": data["truncated"].map(whole),
+        }
+    )
+    return Table("audit_splits", "Splits", ("Lengths in tokens; truncated: lines cut.",), data, shown)
+
+
+def _duplicates(content: dict[str, Any]) -> Table:
+    rows = [
+        {"split": split, "other": other}
+        | {notion: len(content["duplicates"][notion][split][other]) for notion in NOTIONS}
+        for split, others in content["duplicates"][NOTIONS[0]].items()
+        for other in others
+    ]
+    data = pd.DataFrame(rows)
+    shown = pd.DataFrame(
+        {
+            "lines of": data["split"],
+            "that stand in": data["other"],
+            **{notion: data[notion].map(whole) for notion in NOTIONS},
+        }
+    )
+    conflicts = len(content.get("conflicts") or ())
+    notes = (
+        "exact: the same text; normalized: the same words, whatever their case, punctuation and spacing.",
+        f"Texts with more than one label: {conflicts:,}.",
+    )
+    return Table("audit_duplicates", "Duplicates", notes, data, shown)
+
+
+def _two(value: float | None) -> str:
+    return "–" if pd.isna(value) else f"{value:.2f}"

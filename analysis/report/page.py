@@ -1,0 +1,251 @@
+"""One HTML file about a set of runs: it loads nothing, and whatever comes from files is escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import io
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+from common.files import atomic_write
+from common.tables import LEFT_ALIGNED, Table
+
+from ..read.runs import describe
+from ..stats.spread import diverged
+from ..tables.checks import accuracy_table, answers_table, reference_table
+from ..tables.runs import best_note, table1, table2
+from ..tables.seeds import comparison_table, expected_table, plan_table, spread_table
+from .findings import Findings, figures, logged_accuracy
+from .provenance import GroupFacts, group_facts
+from .summary import summary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+import json
+import math
+from typing import Any
+
+import pandas as pd
+
+from common.metrics import IN_PERCENT, label
+
+from ..long_table import RUN
+
+ASSETS = Path(__file__).parent / "assets"
+LEFT = LEFT_ALIGNED | {"lines of", "that stand in", "split", "labels"}
+CAPTIONS = {
+    "per_epoch": "Every run and the mean of each group, after each epoch.",
+    "seeds": "Each run at its best checkpoint, with intervals for the mean.",
+    "expected": "What trying more seeds buys by itself: the expected best of n.",
+    "confusion": "What each true class was taken for, mean over seeds.",
+    "reliability": "Accuracy against confidence; below the dotted line, the model is too sure of itself.",
+}
+
+
+def write_report(
+    findings: Findings,
+    path: str | os.PathLike[str],
+    *,
+    title: str = "Results",
+    audit: Sequence[Table] = (),
+    chance: float | None = None,
+) -> Path:
+    """Write the report of `findings` to `path`, atomically; the same findings give the same bytes.
+
+    `audit` are the tables of `report_audit.audit_tables`. Raises `UserError` where `path` cannot be written.
+    """
+    path = Path(path)
+    atomic_write(path, render_report(findings, title=title, audit=audit, chance=chance))
+    return path
+
+
+def render_report(
+    findings: Findings,
+    *,
+    title: str = "Results",
+    audit: Sequence[Table] = (),
+    chance: float | None = None,
+) -> str:
+    """The page as text, see `write_report`."""
+    drawings = [(name, inline_svg(figure, name)) for name, figure in figures(findings, chance)]
+    (_, curves), *others = drawings
+    sections = [
+        _section("What the numbers say", (f"<p>{html.escape(text)}</p>" for text in summary(findings))),
+        _section(
+            "Curves", ['<div id="chart"></div>', f"<noscript>{_figure('per_epoch', curves)}</noscript>"]
+        ),
+        _section("Seeds", [_figure(name, drawing) for name, drawing in others]),
+        _section("Results", map(_table, _result_tables(findings))),
+    ]
+    if findings.reference is not None:
+        note = best_note(**findings.rule.choice)
+        table = reference_table(findings.reference, findings.reference_name, note)
+        sections.append(_section("Published results", [_table(table)]))
+    if audit:
+        sections.append(_section("The data", map(_table, audit)))
+    sections.append(_section("What was run", map(_group, group_facts(findings.runs))))
+    script = (ASSETS / "report.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
+        title=html.escape(title),
+        lede=html.escape(_lede(findings)),
+        style=(ASSETS / "report.css").read_text(encoding="utf-8"),
+        sections="\n".join(sections),
+        data=curves_json(findings),
+        script=script,
+        script_hash=f"sha256-{digest}",
+    )
+
+
+def _lede(findings: Findings) -> str:
+    """Which runs this is about, and which it leaves out."""
+    left_out = ", ".join(f"{run.name} ({run.status})" for run in findings.left_out)
+    return describe(findings.runs) + (f". Not finished and left out: {left_out}" if left_out else "") + "."
+
+
+def _result_tables(findings: Findings) -> list[Table]:
+    rule, note = findings.rule, best_note(**findings.rule.choice)
+    left_out = diverged(findings.table, findings.values, rule.metric)
+    tables = [
+        table1(findings.table, rule.metric, ddof=rule.ddof, **rule.choice),
+        table2(findings.table, rule.metric, ddof=rule.ddof),
+        spread_table(
+            findings.spread,
+            rule.metric,
+            "test",
+            note,
+            ddof=rule.ddof,
+            test_size=findings.test_size,
+            left_out=left_out,
+        ),
+    ]
+    if findings.comparison is not None:
+        tables.append(comparison_table(findings.comparison, rule.metric, "test", note, left_out=left_out))
+        tables.append(plan_table(findings.comparison, rule.metric))
+    if findings.accuracies is not None:
+        tables.append(
+            accuracy_table(findings.accuracies, logged_accuracy(findings), "test", findings.overlap)
+        )
+    if findings.examples is not None:
+        tables.append(answers_table(findings.examples, "test"))
+    if len(findings.expected):
+        tables.append(
+            expected_table(findings.expected, rule.metric, rule.by, rule.subset, note, left_out=left_out)
+        )
+    return tables
+
+
+def _section(heading: str, parts: Iterable[str]) -> str:
+    content = "\n".join(parts)
+    return f"<section>\n<h2>{heading}</h2>\n{content}\n</section>" if content else ""
+
+
+def _table(table: Table) -> str:
+    """A table as its Markdown shows it: caption, cells, notes."""
+    columns = list(table.shown)
+    body = "\n".join(_row(columns, row, "td") for row in table.shown.to_numpy().tolist())
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes)
+    return (
+        f'<h3>{html.escape(table.caption)}</h3>\n<div class="wide"><table id="table-{table.name}">\n'
+        f"<thead>{_row(columns, columns, 'th')}</thead>\n<tbody>\n{body}\n</tbody></table></div>\n"
+        f'<ul class="notes">{notes}</ul>'
+    )
+
+
+def _row(columns: Sequence[str], cells: Sequence[str], tag: str) -> str:
+    """A row; those that sum up seeds stand out."""
+    sums = ' class="sum"' if any(str(cell).startswith("mean ±") for cell in cells) and tag == "td" else ""
+    written = "".join(
+        f'<{tag} class="{"left" if column in LEFT else "right"}">{html.escape(str(cell))}</{tag}>'
+        for column, cell in zip(columns, cells, strict=True)
+    )
+    return f"<tr{sums}>{written}</tr>"
+
+
+def _figure(name: str, drawing: str) -> str:
+    caption = next(text for ending, text in CAPTIONS.items() if name.endswith(ending))
+    return f'<figure><div class="wide">{drawing}</div><figcaption>{caption}</figcaption></figure>'
+
+
+def _group(group: GroupFacts) -> str:
+    facts = "".join(f"<dt>{html.escape(key)}</dt><dd>{html.escape(value)}</dd>" for key, value in group.facts)
+    commands = "".join(
+        f"<p>{html.escape(name)}</p><pre>{html.escape(command)}</pre>" for name, command in group.commands
+    )
+    details = f"<details><summary>The commands</summary>{commands}</details>" if commands else ""
+    return f"<h3>{html.escape(group.name)}</h3>\n<dl>{facts}</dl>\n{details}"
+
+
+# --- A figure as SVG that can stand in a page beside others.
+
+
+def inline_svg(figure: Figure, name: str) -> str:
+    """The `<svg>` element, its ids unique to `name` (letters, digits, _), its text drawn as outlines.
+
+    Comments, metadata and namespaces go: they hold the text once more and addresses that nobody asks for.
+    """
+    from matplotlib import rc_context
+
+    stream = io.StringIO()
+    with rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
+        figure.savefig(stream, format="svg", metadata={"Date": None})
+    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", stream.getvalue(), flags=re.DOTALL)
+    text = text[text.index("<svg") :]
+    text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'(href="#|url\(#)', rf"\1{name}-", text)
+    text = re.sub(r"\n\s*", "\n", text)
+    label = html.escape(name.replace("_", " "))
+    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()
+
+
+# --- The numbers behind the report's interactive curves, as JSON for a page.
+
+SUBSETS = ("train", "valid", "test")
+ALSO = ("accuracy", "macro_f1", "f1", "mcc", "loss", "ppl")
+"""Offered beside the metric of the report, where valid or test has them."""
+
+
+def curves_json(findings: Findings) -> str:
+    """JSON that holds no `<`, so that nothing in it can end a `<script>` element.
+
+    {"metrics": [{"name", "label", "digits"}], "subsets": [...], "groups": [...],
+     "runs": [{"name", "group", "seed", "curves": {metric: {subset: [[epoch, value], ...]}}}]}
+
+    The values are those logged at validations; null is NaN or infinite. The report's metric comes first.
+    """
+    table = findings.table
+    validations = table.loc[table["subset"] == "valid", [*RUN, "step"]].drop_duplicates()
+    rows = table[table["subset"].isin(SUBSETS)].merge(validations, on=[*RUN, "step"])
+    known = set(rows.loc[rows["subset"] != "train", "metric"])
+    metrics = [metric for metric in dict.fromkeys([findings.rule.metric, *ALSO]) if metric in known]
+    rows = rows[rows["metric"].isin(metrics)]
+    content = {
+        "metrics": [
+            {"name": metric, "label": label(metric), "digits": 2 if metric in IN_PERCENT else 4}
+            for metric in metrics
+        ],
+        "subsets": [subset for subset in SUBSETS if subset in set(rows["subset"])],
+        "groups": findings.groups,
+        "runs": [_run(names, run) for names, run in rows.groupby(RUN)],
+    }
+    return json.dumps(content, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+
+
+def _run(names: tuple[str, str, int], rows: pd.DataFrame) -> dict[str, Any]:
+    arm, init, seed = names
+    curves: dict[str, dict[str, list]] = {}
+    for (metric, subset), curve in rows.groupby(["metric", "subset"]):
+        values = [value if math.isfinite(value) else None for value in curve["value"].tolist()]
+        curves.setdefault(metric, {})[subset] = [
+            list(point) for point in zip(curve["epoch"].tolist(), values, strict=True)
+        ]
+    return {"name": f"{arm}/{init}/seed{seed}", "group": f"{arm}/{init}", "seed": seed, "curves": curves}

@@ -1,0 +1,112 @@
+"""The best checkpoint of each run: chosen on validation, reported on test."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+import pandas as pd
+
+from common.errors import count, enumerate_some
+from common.metrics import Direction, lower_is_better
+
+from ..long_table import RUN, values_of
+
+logger = logging.getLogger(__name__)
+
+TieRule = Literal["latest", "earliest", "mean"]
+TIE_RULES: tuple[TieRule, ...] = get_args(TieRule)
+
+
+def best_checkpoints(
+    table: pd.DataFrame,
+    metric: str = "accuracy",
+    *,
+    ties: TieRule = "latest",
+    by: str | None = None,
+    subset: str = "valid",
+    direction: Direction = "auto",
+) -> pd.DataFrame:
+    """One row for each run that logged what chooses, ordered by arm, init and seed.
+
+    The metric `by` (default: `metric`) on `subset` chooses, the highest or the lowest value as
+    `lower_is_better` has it; `metric` on the subset test is reported. A choice made on test itself is
+    optimistic.
+
+    Columns: `arm`, `init`, `seed`, `valid` (float, the best value of what chooses), `test` (float, `metric`
+    on test at the same step), `epoch`, `step`, `ties` (nullable int; `ties` is how many validations
+    share the best value: 1 without a tie) and `tied_steps` (str, their steps with a space between).
+
+    `ties` says which of equally good validations counts: the latest, as in fairseq
+    (`checkpoint_utils.save_checkpoint` compares with >=, so `checkpoint_best.pt` is the last of them), the
+    earliest, or the mean of their test values (`epoch` and `step` are then missing where several tie).
+    Values are compared as logged: in single precision, and rounded if the trainer rounds.
+
+    NaN is never best: a run that logged nothing else has `ties` 0, no step and NaN values. A test value
+    missing at the best step is NaN, with a warning.
+
+    Raises `UserError`, naming the metrics that exist, where no run has `by` on `subset` or `metric` on test.
+    """
+    if ties not in TIE_RULES:
+        raise ValueError(f"ties is {ties!r}, not one of {TIE_RULES}")
+    by = by or metric
+    choosing, test = values_of(table, subset, by), values_of(table, "test", metric)
+    best_of_run = choosing.groupby(RUN)["value"].transform("min" if lower_is_better(by, direction) else "max")
+    tied = choosing[choosing["value"] == best_of_run].rename(columns={"value": "valid"})
+    tied = tied.merge(
+        test[[*RUN, "step", "value"]].rename(columns={"value": "test"}), on=[*RUN, "step"], how="left"
+    )
+    best = choosing[RUN].drop_duplicates().merge(_settle_ties(tied, ties), on=RUN, how="left")
+    best = best.fillna({"ties": 0, "tied_steps": ""}).astype(
+        {"ties": "Int64", "step": "Int64", "epoch": "Int64"}
+    )
+    _warn(f"left out, no {by} on {subset}", _without(table, best))
+    _warn(f"without best checkpoint, {by} on {subset} is always NaN", best[best["ties"] == 0])
+    _warn(f"without {metric} on test at the best step", best[best["valid"].notna() & best["test"].isna()])
+    return best
+
+
+def at_best(table: pd.DataFrame, best: pd.DataFrame, metric: str, subset: str) -> pd.DataFrame:
+    """`metric` on `subset` at the best checkpoint of each run of `best_checkpoints`.
+
+    Columns: `arm`, `init`, `seed`, `value`: the mean over the tied steps where the tie rule chose none of
+    them. Runs without a value are left out. Raises `UserError` as `values_of`.
+    """
+    steps = best["step"].astype("string").fillna(best["tied_steps"].astype("string"))
+    chosen = best[RUN].assign(step=steps.str.split(" ")).explode("step")
+    chosen = chosen[chosen["step"].fillna("") != ""].astype({"step": "int64"})
+    rows = chosen.merge(values_of(table, subset, metric), on=[*RUN, "step"])
+    return rows.groupby(RUN)["value"].mean().dropna().reset_index()
+
+
+def _settle_ties(tied: pd.DataFrame, rule: TieRule) -> pd.DataFrame:
+    """One row a run from its equally good validations, which come in the order of their steps."""
+    runs = tied.groupby(RUN)
+    ties = runs.agg(
+        ties=("step", "size"),
+        tied_steps=("step", lambda steps: " ".join(map(str, steps))),
+        mean_test=("test", lambda values: values.mean(skipna=False)),
+    )
+    best = runs.head(1) if rule == "earliest" else runs.tail(1)
+    best = best.merge(ties.reset_index(), on=RUN)
+    if rule == "mean":
+        best["test"] = best["mean_test"]
+        best[["epoch", "step"]] = best[["epoch", "step"]].where(best["ties"] == 1)
+    return best[[*RUN, "valid", "test", "epoch", "step", "ties", "tied_steps"]]
+
+
+def _without(table: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
+    """The runs of the table that are not among the best."""
+    runs = table[RUN].drop_duplicates().merge(best[RUN], on=RUN, how="left", indicator=True)
+    return runs[runs["_merge"] == "left_only"]
+
+
+def _warn(what: str, runs: pd.DataFrame) -> None:
+    if len(runs):
+        names = enumerate_some(f"{arm}/{init}/seed{seed}" for arm, init, seed in _names(runs))
+        logger.warning("%s %s: %s", count(len(runs), "run"), what, names)
+
+
+def _names(runs: pd.DataFrame) -> Iterable[tuple[str, str, int]]:
+    return runs[RUN].itertuples(index=False, name=None)

@@ -1,0 +1,302 @@
+"""Two groups of runs against each other: by how much they differ, and whether the seeds can tell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal, get_args
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from common.errors import UserError
+from common.statistics import LEVEL, SEED, Interval, Values, t_interval, welch_interval
+
+from .power import ALPHA, POWER, seeds_needed, std_factors
+
+Pairing = Literal["auto", "paired", "unpaired"]
+PAIRINGS: tuple[Pairing, ...] = get_args(Pairing)
+TESTS = ("p_t", "p_rank", "p_permutation")
+
+
+def compare_groups(
+    values: pd.DataFrame,
+    groups: Sequence[str],
+    *,
+    at: Sequence[str] | None = None,
+    pairing: Pairing = "auto",
+    level: float = LEVEL,
+    lower: bool = False,
+    detect: float = 1.0,
+    alpha: float = ALPHA,
+    power: float = POWER,
+) -> pd.DataFrame:
+    """Each two of `groups` compared on `scores` at each of `at` (epochs and "best"; None: all there are).
+
+    Runs are paired by seed where at least two seeds are in both groups (`pairing` "auto" or "paired"); then
+    only these runs count, and `dropped_a`, `dropped_b` (str) name the other seeds. Else all runs count,
+    unpaired.
+
+    Columns: `a`, `b`, `at`, `design` ("paired", "unpaired"), `n_a`, `n_b`, `mean_a`, `mean_b`, `dropped_a`,
+    `dropped_b`; the fields of `significance.Difference` (`difference` is mean_a - mean_b, `low` and `high`
+    its interval); `p_t_holm`, `p_rank_holm`, `p_permutation_holm` (each test is one family over all rows);
+    `correlation` of the pairs; `p_a_beats_b`; `detect`, `seeds_needed` to find a difference of `detect` with
+    this `power`, `seeds_more` (beyond those there are); `std_low`, `std_high` (factors for the ends of the
+    95 % interval of `std`), `seeds_needed_low`, `seeds_needed_high` (with these ends).
+
+    Raises `UserError` for an unknown group or point, fewer than two groups, and with "paired" where fewer
+    than two seeds match.
+    """
+    _check(values, groups, at)
+    points = list(dict.fromkeys(values["at"])) if at is None else list(dict.fromkeys(at))
+    rows = []
+    pairs = list(combinations(dict.fromkeys(groups), 2))
+    for a, b in tqdm(pairs, desc="comparing", delay=1, leave=False):
+        for point in points:
+            here = values[values["at"] == point]
+            by_seed = [here[here["group"] == group].set_index("seed")["value"] for group in (a, b)]
+            row = _compare_two(*by_seed, (a, b, point), pairing, level, lower)
+            row |= _plan(row, detect, alpha, power)
+            rows.append(row)
+    frame = pd.DataFrame(rows)
+    for test in TESTS:
+        frame[f"{test}_holm"] = holm(frame[test].to_list())
+    return frame
+
+
+def _compare_two(
+    a: pd.Series, b: pd.Series, names: tuple[str, str, str], pairing: Pairing, level: float, lower: bool
+) -> dict[str, object]:
+    """One row: the scores of both groups have their seeds as index."""
+    matched = sorted(set(a.index) & set(b.index))
+    if pairing == "paired" and len(matched) < 2:
+        raise UserError(
+            f"{names[0]} and {names[1]} have {len(matched)} seeds in common at {names[2]}; pairs need two: "
+            "leave out --pairing paired"
+        )
+    pairs = pairing != "unpaired" and len(matched) >= 2
+    dropped = [sorted(set(group.index) - set(matched)) if pairs else [] for group in (a, b)]
+    if pairs:
+        a, b = a[matched], b[matched]
+    x, y = a.to_numpy(dtype=float), b.to_numpy(dtype=float)
+    return {
+        "a": names[0],
+        "b": names[1],
+        "at": names[2],
+        "design": "paired" if pairs else "unpaired",
+        "n_a": len(x),
+        "n_b": len(y),
+        "mean_a": x.mean() if len(x) else math.nan,
+        "mean_b": y.mean() if len(y) else math.nan,
+        "dropped_a": " ".join(map(str, dropped[0])),
+        "dropped_b": " ".join(map(str, dropped[1])),
+        **vars((paired if pairs else unpaired)(x, y, level)),
+        "correlation": a.corr(b) if pairs and len(x) > 2 and a.nunique() > 1 < b.nunique() else math.nan,
+        "p_a_beats_b": beats(x, y, lower=lower),
+    }
+
+
+def _plan(row: dict, detect: float, alpha: float, power: float) -> dict[str, float]:
+    """How many seeds, and how far the standard deviation that they rest on can be trusted."""
+    is_paired, smaller = row["design"] == "paired", min(row["n_a"], row["n_b"])
+    freedom = row["n_a"] - 1 if is_paired else row["n_a"] + row["n_b"] - 2
+    known = row["std"] > 0
+    low, high = std_factors(freedom) if known else (math.nan, math.nan)
+    needed, needed_low, needed_high = (
+        seeds_needed(detect, row["std"] * factor, paired=is_paired, alpha=alpha, power=power)
+        for factor in (1.0, low, high)
+    )
+    return {
+        "detect": detect,
+        "seeds_needed": needed,
+        "seeds_needed_low": needed_low,
+        "seeds_needed_high": needed_high,
+        "seeds_more": max(0.0, needed - smaller) if known else math.nan,
+        "std_low": low,
+        "std_high": high,
+    }
+
+
+def _check(values: pd.DataFrame, groups: Sequence[str], at: Sequence[str] | None) -> None:
+    known = list(dict.fromkeys(values["group"]))
+    if len(set(groups)) < 2:
+        raise UserError(f"--groups: name two groups or more, of {', '.join(known)}")
+    for group in groups:
+        if group not in known:
+            raise UserError(
+                f"--groups: no finished run of '{group}' has the metric, only {', '.join(known) or 'none'}"
+            )
+    points = list(dict.fromkeys(values["at"]))
+    for point in at or ():
+        if point not in points:
+            raise UserError(f"--at {point}: no such epoch, only {', '.join(points)}")
+
+
+# --- Tests of a difference between two groups of runs, and what they can and cannot say.
+
+EXACT_UP_TO = 200_000
+"""Permutations that a test enumerates: 17 pairs, two groups of 10."""
+PERMUTATIONS = 20_000
+"""How many it draws where there are more."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """mean(a) - mean(b) with its interval, and the p-values of three tests."""
+
+    difference: float
+    low: float
+    high: float
+    std: float
+    """ddof 1: of the differences where paired, else the root of the mean of both variances."""
+    p_t: float
+    p_rank: float
+    p_permutation: float
+    p_floor: float
+    """The smallest p that the permutation test can give with so many runs."""
+
+
+def paired(a: Values, b: Values, level: float = LEVEL) -> Difference:
+    """Paired t, Wilcoxon's signed-rank test and the sign-flip test; a[i] and b[i] belong together.
+
+    The sign-flip test (Fisher 1935, section 21) asks how many of the 2^n ways to swap the members of
+    the pairs give a difference as large as the one found.
+    """
+    from scipy.stats import permutation_test, ttest_1samp, wilcoxon
+
+    (a, b), unit = _in_whole_units(a, b)
+    differences = a - b
+    n = len(differences)
+    if n < 2:
+        return _untested(a * unit, b * unit)
+    low, high = t_interval(differences * unit, level)
+    if not differences.any():
+        return Difference(0.0, low, high, 0.0, math.nan, 1.0, 1.0, 2.0 ** (1 - n))
+    flips = permutation_test(
+        (differences,), np.mean, permutation_type="samples", vectorized=True, **_permutations(2**n)
+    )
+    return Difference(
+        difference=float(differences.mean() * unit),
+        low=low,
+        high=high,
+        std=float(differences.std(ddof=1) * unit),
+        # Differences that do not vary at all are described by no t distribution.
+        p_t=float(ttest_1samp(differences, 0).pvalue) if np.ptp(differences) else math.nan,
+        p_rank=float(wilcoxon(differences, method=_ranking(np.abs(differences), 2**n)).pvalue),
+        p_permutation=float(flips.pvalue),
+        p_floor=2.0 ** (1 - n),
+    )
+
+
+def unpaired(a: Values, b: Values, level: float = LEVEL) -> Difference:
+    """Welch's t, the rank-sum test of Mann and Whitney and the permutation of all runs between the groups."""
+    from scipy.stats import mannwhitneyu, permutation_test
+
+    (a, b), unit = _in_whole_units(a, b)
+    if min(len(a), len(b)) < 2:
+        return _untested(a * unit, b * unit)
+    low, high, p_t = welch_interval(a.mean(), a.std(ddof=1), len(a), b.mean(), b.std(ddof=1), len(b), level)
+    relabellings = math.comb(len(a) + len(b), len(a))
+    labels = permutation_test(
+        (a, b),
+        lambda x, y, axis: np.mean(x, axis=axis) - np.mean(y, axis=axis),
+        vectorized=True,
+        **_permutations(relabellings),
+    )
+    return Difference(
+        difference=float((a.mean() - b.mean()) * unit),
+        low=low * unit,
+        high=high * unit,
+        std=math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / 2) * unit,
+        p_t=p_t,
+        p_rank=float(mannwhitneyu(a, b, method=_ranking(np.concatenate([a, b]), relabellings)).pvalue),
+        p_permutation=float(labels.pvalue),
+        p_floor=min(1.0, 2 / relabellings),
+    )
+
+
+def beats(a: Values, b: Values, *, lower: bool = False) -> float:
+    """P(a run of A beats a run of B), a tie counting half: the share of all pairs of runs.
+
+    The common language effect size of McGraw and Wong 1992, as the A of Vargha and Delaney 2000. `lower`: the
+    smaller value wins.
+    """
+    if not (len(a) and len(b)):
+        return math.nan
+    (a, b), _ = _in_whole_units(a, b)
+    signs = np.sign(a[:, None] - b[None, :])
+    return float((1 + signs.mean() * (-1 if lower else 1)) / 2)
+
+
+def holm(p_values: Sequence[float]) -> Values:
+    """Adjusted p-values (Holm 1979) of one family; NaN is no test and does not count."""
+    p = np.asarray(p_values, dtype=float)
+    adjusted = np.full(len(p), np.nan)
+    order = [index for index in np.argsort(p) if not math.isnan(p[index])]
+    steps = p[order] * np.arange(len(order), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1)
+    return adjusted
+
+
+def mcnemar(right_a: NDArray[np.bool_], right_b: NDArray[np.bool_]) -> tuple[int, int, float]:
+    """(only A right, only B right, p) over the same (examples,): McNemar's test in its exact form.
+
+    Under the null hypothesis each example that exactly one gets right is a fair coin (McNemar 1947).
+    """
+    from scipy.stats import binomtest
+
+    only_a, only_b = int((right_a & ~right_b).sum()), int((~right_a & right_b).sum())
+    p = binomtest(only_a, only_a + only_b).pvalue if only_a + only_b else 1.0
+    return only_a, only_b, float(p)
+
+
+def bootstrap_examples(
+    differences: Values, level: float = LEVEL, *, draws: int, seed: int = SEED
+) -> Interval:
+    """Paired bootstrap of a mean difference over (examples,): percentiles over `draws` test sets.
+
+    Both systems answer the same resampled examples (Koehn 2004; Berg-Kirkpatrick et al. 2012).
+    """
+    random = np.random.default_rng(seed)
+    # Only how often each distinct difference is drawn matters: a few counts instead of every example.
+    levels, counts = np.unique(differences, return_counts=True)
+    drawn = random.multinomial(len(differences), counts / len(differences), size=draws)
+    low, high = np.quantile(drawn @ levels / len(differences), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _permutations(total: int) -> dict[str, object]:
+    """scipy's options for all `total` permutations, or for some drawn of them."""
+    resamples = total if total <= EXACT_UP_TO else PERMUTATIONS
+    return {"n_resamples": resamples, "batch": 10_000, "rng": np.random.default_rng(SEED)}
+
+
+def _ranking(ranked: Values, total: int) -> object:
+    """scipy's method for a test of these ranks: its tables know no ties (nor differences of zero), and the
+    normal approximation is no good for a handful of runs.
+    """
+    from scipy.stats import PermutationMethod
+
+    if total > EXACT_UP_TO or (len(np.unique(ranked)) == len(ranked) and ranked.all()):
+        return "auto"
+    return PermutationMethod(**_permutations(total))
+
+
+def _untested(a: Values, b: Values) -> Difference:
+    difference = float(a.mean() - b.mean()) if len(a) and len(b) else math.nan
+    return Difference(difference, *[math.nan] * 7)
+
+
+def _in_whole_units(*groups: Values) -> tuple[list[Values], float]:
+    """The values as whole numbers of a unit, the sixth significant digit of the largest, and that unit.
+
+    Logs hold single precision, and 54.45 comes back from them as 54.450000763. Ranks and permutations depend
+    on ties: in whole numbers, equal differences are equal.
+    """
+    largest = max((float(np.abs(group).max()) for group in groups if len(group)), default=0.0)
+    digits = 5 - math.floor(math.log10(largest)) if largest > 0 else 0
+    return [np.rint(np.asarray(group, dtype=float) * 10.0**digits) for group in groups], 10.0**-digits

@@ -1,0 +1,63 @@
+"""How many seeds a difference of a given size needs to be found."""
+
+from __future__ import annotations
+
+import math
+
+from common.statistics import Interval
+
+ALPHA = 0.05
+POWER = 0.8
+MOST_SEEDS = 100_000
+
+
+def power_of_t(n: int, difference: float, std: float, *, paired: bool = True, alpha: float = ALPHA) -> float:
+    """Power of the two-sided t test with `n` pairs, or `n` runs in each group.
+
+    The test statistic has a noncentral t distribution (Cohen 1988, chapter 2). Pairs: noncentrality
+    difference / std * sqrt(n), n - 1 degrees of freedom, `std` that of the differences. Two groups of this
+    `std` each: difference / std * sqrt(n / 2), 2n - 2 degrees of freedom.
+    """
+    from scipy.stats import nct, t
+
+    freedom = n - 1 if paired else 2 * n - 2
+    shift = abs(difference) / std * math.sqrt(n if paired else n / 2)
+    critical = t.ppf(1 - alpha / 2, freedom)
+    wrong_sign = nct.cdf(-critical, freedom, shift)
+    # scipy's cdf is NaN far out, where the wrong sign has no probability that counts.
+    return float(nct.sf(critical, freedom, shift) + (0.0 if math.isnan(wrong_sign) else wrong_sign))
+
+
+def seeds_needed(
+    difference: float, std: float, *, paired: bool = True, alpha: float = ALPHA, power: float = POWER
+) -> float:
+    """The smallest number of pairs (of runs in each group) with at least `power`; two at least.
+
+    NaN where `std` is zero or missing, infinite beyond 100,000.
+    """
+    if not std > 0 or difference == 0:
+        return math.nan if not std > 0 else math.inf
+
+    def enough(n: int) -> bool:
+        return power_of_t(n, difference, std, paired=paired, alpha=alpha) >= power
+
+    too_few, n = 1, 2
+    while not enough(n):
+        if n >= MOST_SEEDS:
+            return math.inf
+        too_few, n = n, 2 * n
+    while n - too_few > 1:
+        middle = (too_few + n) // 2
+        too_few, n = (too_few, middle) if enough(middle) else (middle, n)
+    return float(n)
+
+
+def std_factors(freedom: int, level: float = 0.95) -> Interval:
+    """What to multiply an estimated standard deviation with for the ends of the interval of the true one.
+
+    sqrt(freedom / chi2) for normal values and so many degrees of freedom.
+    """
+    from scipy.stats import chi2
+
+    low, high = chi2.ppf([(1 + level) / 2, (1 - level) / 2], freedom)
+    return math.sqrt(freedom / low), math.sqrt(freedom / high)

@@ -1,0 +1,207 @@
+"""Results that others reported, and ours beside them.
+
+A reference file is CSV, a Markdown table or JSON (a list of objects), by its suffix `.csv`, `.md` or
+`.json`. One row for each number reported:
+
+    arm, init   as the run folders are called: fairseq, pretrained
+    epoch       1, 2, ... or "best" (the best checkpoint)
+    subset      valid, test, ...
+    metric      accuracy, macro_f1, ... in the unit of our logs
+    mean        over seeds
+    std         over seeds, or empty
+    n           seeds, or empty
+    ddof        convention of std: 0 population, 1 sample; may be left out: 1
+    source      where the number stands; may be left out
+"""
+
+from __future__ import annotations
+
+import csv
+import logging
+import math
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from common.errors import UserError, count, enumerate_some
+from common.files import read_json, read_lines
+from common.statistics import LEVEL, welch_interval
+
+from ..long_table import GROUP
+from .spread import BEST, scores
+
+logger = logging.getLogger(__name__)
+
+KEY = [*GROUP, "epoch", "subset", "metric"]
+REQUIRED = [*KEY, "mean"]
+OPTIONAL = {"std": math.nan, "n": math.nan, "ddof": 1, "source": ""}
+Row = tuple[str, dict[str, str]]
+"""Where it stands, and its cells by column."""
+
+
+def read_reference(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """The rows of a reference file, columns as above: `mean`, `std`, `n` float (NaN where empty), `ddof` int,
+    the others str.
+
+    Raises `UserError` naming file and line: another suffix, a column missing or unknown, a value that is no
+    number of its kind, a result given twice.
+    """
+    path = Path(path)
+    readers: dict[str, Callable[[Path], Iterator[Row]]] = {
+        ".csv": _rows_of_csv,
+        ".md": _rows_of_markdown,
+        ".json": _rows_of_json,
+    }
+    if path.suffix not in readers:
+        raise UserError(f"{path}: a reference file ends with {', '.join(readers)}")
+    rows, places = [], {}
+    for place, cells in readers[path.suffix](path):
+        row = _check(f"{path}, {place}", cells)
+        key = tuple(row[column] for column in KEY)
+        if key in places:
+            raise UserError(
+                f"{path}, {place}: {' '.join(key)} is given at {places[key]} already; keep one of them"
+            )
+        places[key] = place
+        rows.append(row)
+    if not rows:
+        raise UserError(f"{path}: no result in it; write a row for each, with {', '.join(REQUIRED)}")
+    return pd.DataFrame(rows)
+
+
+def compare_reference(
+    table: pd.DataFrame, best: pd.DataFrame, reference: pd.DataFrame, *, level: float = LEVEL
+) -> pd.DataFrame:
+    """Our scores beside each row of the reference that we have runs for.
+
+    Columns: `arm`, `init`, `epoch`, `subset`, `metric`, `n`, `mean`, `std` (ours), `reference_n`,
+    `reference_mean`, `reference_std`, `source`, `difference` (ours - reference), `low`, `high`, `p` (Welch;
+    NaN where a std or n is missing) and `within_noise`: whether the interval holds 0, None without one. Both
+    std have ddof 1: a reference's population std is multiplied with sqrt(n / (n - 1)).
+
+    Rows that no run of ours answers are left out and named in a warning; raises `UserError` where none is
+    left.
+    """
+    ours = [
+        scores(table, best, metric, subset).assign(subset=subset, metric=metric)
+        for subset, metric in reference[["subset", "metric"]].drop_duplicates().itertuples(index=False)
+        if ((table["subset"] == subset) & (table["metric"] == metric)).any()
+    ]
+    values = pd.concat(ours) if ours else pd.DataFrame(columns=[*GROUP, "at", "subset", "metric", "value"])
+    by_key = {key: group["value"] for key, group in values.groupby([*GROUP, "at", "subset", "metric"])}
+    rows, unanswered = [], []
+    for row in reference.to_dict("records"):
+        key = tuple(row[column] for column in KEY)
+        if key in by_key:
+            rows.append(_beside(row, by_key[key], level))
+        else:
+            unanswered.append(" ".join(key))
+    if not rows:
+        raise UserError(f"no run of ours has what the reference reports: {enumerate_some(unanswered)}")
+    if unanswered:
+        logger.warning(
+            "%s of the reference without a run of ours: %s",
+            count(len(unanswered), "row"), enumerate_some(unanswered),
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _beside(row: dict, values: pd.Series, level: float) -> dict[str, object]:
+    n, mean, std = len(values), values.mean(), values.std(ddof=1)
+    other_n, other_std = row["n"], row["std"]
+    if row["ddof"] == 0:
+        other_std = other_std * math.sqrt(other_n / (other_n - 1)) if other_n > 1 else math.nan
+    low, high, p = welch_interval(mean, std, n, row["mean"], other_std, other_n, level)
+    return {
+        **{column: row[column] for column in KEY},
+        "n": n,
+        "mean": mean,
+        "std": std,
+        "reference_n": other_n,
+        "reference_mean": row["mean"],
+        "reference_std": other_std,
+        "source": row["source"],
+        "difference": mean - row["mean"],
+        "low": low,
+        "high": high,
+        "p": p,
+        "within_noise": None if math.isnan(low) else low <= 0 <= high,
+    }
+
+
+def _check(where: str, cells: dict[str, str]) -> dict[str, object]:
+    """The cells of one row, with their types."""
+    for column in REQUIRED:
+        if not cells.get(column):
+            raise UserError(f"{where}: no {column}; each row needs {', '.join(REQUIRED)}")
+    for column in cells:
+        if column not in REQUIRED and column not in OPTIONAL:
+            raise UserError(f"{where}: unknown column '{column}'; known: {', '.join([*REQUIRED, *OPTIONAL])}")
+    if cells["epoch"] != BEST and not re.fullmatch("[1-9][0-9]*", cells["epoch"]):
+        raise UserError(f"{where}: epoch '{cells['epoch']}' is neither 1, 2, ... nor best")
+    row = {column: cells[column] for column in KEY}
+    row["mean"] = _number(where, "mean", cells["mean"], -math.inf)
+    for column, least in (("std", 0), ("n", 1)):
+        text = cells.get(column)
+        row[column] = _number(where, column, text, least) if text else OPTIONAL[column]
+    if row["n"] % 1 > 0:
+        raise UserError(f"{where}: n is '{cells['n']}', not a whole number")
+    if (ddof := cells.get("ddof") or "1") not in ("0", "1"):
+        raise UserError(f"{where}: ddof is '{ddof}', not 0 (population) or 1 (sample)")
+    return {**row, "ddof": int(ddof), "source": cells.get("source") or ""}
+
+
+def _number(where: str, column: str, text: str, least: float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < least:
+        bound = f" of {least} or more" if least > -math.inf else ""
+        raise UserError(f"{where}: {column} is '{text}', not a number{bound}")
+    return value
+
+
+def _rows_of_csv(path: Path) -> Iterator[Row]:
+    reader = csv.reader(read_lines(path))
+    try:
+        yield from _rows_of_table(path, ((f"line {reader.line_num}", cells) for cells in reader if cells))
+    except csv.Error as error:  # a quote that is never closed makes one cell of the rest
+        raise UserError(f"{path}, line {reader.line_num}: not CSV ({error}); mend the row") from None
+
+
+def _rows_of_markdown(path: Path) -> Iterator[Row]:
+    """The rows of the only table; text around it is skipped, and so is the rule below the heading."""
+    lines = ((number, line.strip()) for number, line in enumerate(read_lines(path), start=1))
+    rows = (
+        (f"line {number}", [cell.strip() for cell in line.strip("|").split("|")])
+        for number, line in lines
+        if line.startswith("|") and not re.fullmatch(r"[|:\- ]+", line)
+    )
+    yield from _rows_of_table(path, rows)
+
+
+def _rows_of_table(path: Path, rows: Iterator[tuple[str, list[str]]]) -> Iterator[Row]:
+    _, heading = next(rows, ("", []))
+    heading = [cell.strip().removeprefix("\ufeff") for cell in heading]  # spreadsheets write a mark first
+    for column in REQUIRED:
+        if column not in heading:
+            raise UserError(f"{path}: no column '{column}' in the heading; it needs {', '.join(REQUIRED)}")
+    for place, cells in rows:
+        if len(cells) != len(heading):
+            raise UserError(f"{path}, {place}: {len(cells)} cells, but {len(heading)} columns; mend the row")
+        yield place, dict(zip(heading, (cell.strip() for cell in cells), strict=True))
+
+
+def _rows_of_json(path: Path) -> Iterator[Row]:
+    content = read_json(path, "mend it")
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise UserError(f"{path}: not a list of objects with {', '.join(REQUIRED)}")
+    for number, row in enumerate(content, start=1):
+        for key, cell in row.items():
+            if isinstance(cell, dict | list):
+                raise UserError(f"{path}, entry {number}: {key} is neither a number nor a text; mend it")
+        yield f"entry {number}", {key: "" if cell is None else str(cell) for key, cell in row.items()}

@@ -1,0 +1,164 @@
+"""The tables: what a reader sees, beside the same numbers at full precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from common.metrics import Direction, label, lower_is_better, number
+from common.tables import Table
+
+from ..long_table import GROUP, RUN
+from ..read.runs import Run
+from ..stats.best import TieRule, best_checkpoints
+from ..stats.spread import per_epoch, summarize
+
+TIE_NOTES = {
+    "latest": "the latest of equal ones, as fairseq's checkpoint_best.pt",
+    "earliest": "the earliest of equal ones",
+    "mean": "of equal ones, the mean of their test values",
+}
+STD_NOTES = {0: "population standard deviation (ddof 0)", 1: "sample standard deviation (ddof 1)"}
+
+
+def table1(
+    table: pd.DataFrame,
+    metric: str = "accuracy",
+    *,
+    ties: TieRule = "latest",
+    ddof: int = 1,
+    by: str | None = None,
+    subset: str = "valid",
+    direction: Direction = "auto",
+) -> Table:
+    """Each run at its best validation, then mean and deviation over the seeds of each arm and init.
+
+    `data` has the columns of `best_checkpoints`, with `seed` "mean" or "std" in the rows that sum up, and
+    `metric`, `by`, `subset`, `tie_rule` and `ddof`. Raises `UserError` as `best_checkpoints` does.
+    """
+    by = by or metric
+    best = best_checkpoints(table, metric, ties=ties, by=by, subset=subset, direction=direction)
+    metric_of = {"valid": by, "test": metric}
+    sums = {column: summarize(best, GROUP, column, ddof=ddof) for column in ("valid", "test")}
+    data, shown = [], []
+    for index, (group, runs) in enumerate(best.groupby(GROUP)):
+        data.append(runs.astype({"seed": object}))
+        shown.extend(_best_cells(run, metric_of) for run in runs.to_dict("records"))
+        for statistic in ("mean", "std"):
+            values = {column: sums[column].at[index, statistic] for column in sums}
+            data.append(pd.DataFrame([dict(zip(GROUP, group, strict=True), seed=statistic, **values)]))
+        cells = {column: _mean_std(sums[column].loc[index], metric_of[column]) for column in sums}
+        shown.append(dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **cells))
+    headings = (
+        {}
+        if (by, subset) == (metric, "valid")
+        else {"valid": f"{by} on {subset}", "test": f"{metric} on test"}
+    )
+    return Table(
+        name="table1",
+        caption=f"Test {label(metric)} of each run at its best validation",
+        notes=(
+            best_note(by, subset=subset, ties=ties, direction=direction),
+            "ties: how many validations share the best value (1: no tie).",
+            _std_note(ddof),
+        ),
+        data=pd.concat(data, ignore_index=True).assign(
+            metric=metric, by=by, subset=subset, tie_rule=ties, ddof=ddof
+        ),
+        shown=pd.DataFrame(shown).fillna("").rename(columns=headings),
+    )
+
+
+def best_note(by: str, *, subset: str, ties: TieRule, direction: Direction = "auto") -> str:
+    """How best checkpoints were chosen, in one sentence."""
+    extreme = "lowest" if lower_is_better(by, direction) else "highest"
+    warning = " A choice on test is optimistic." if subset == "test" else ""
+    return f"Best: {extreme} {label(by)} on {subset}; {TIE_NOTES[ties]} (tie rule {ties}).{warning}"
+
+
+def table2(table: pd.DataFrame, metric: str = "accuracy", *, subset: str = "test", ddof: int = 1) -> Table:
+    """Mean and deviation over seeds after each epoch, a column for each arm and init.
+
+    `data` has the columns of `per_epoch`, then `metric`, `subset` and `ddof`.
+    Raises `UserError` as `per_epoch` does.
+    """
+    data = per_epoch(table, metric, subset=subset, ddof=ddof)
+    cells = data.assign(
+        column=data["arm"] + "/" + data["init"], cell=[_mean_std(row, metric) for _, row in data.iterrows()]
+    )
+    shown = cells.pivot(index="epoch", columns="column", values="cell").fillna("").reset_index()
+    return Table(
+        name="table2",
+        caption=f"{subset.capitalize()} {label(metric)} after each epoch, mean ± std over seeds (n)",
+        notes=(_std_note(ddof), "An epoch is what ends with a validation."),
+        data=data.assign(metric=metric, subset=subset, ddof=ddof),
+        shown=shown.rename_axis(columns=None).astype({"epoch": str}),
+    )
+
+
+def list_runs(runs: Sequence[Run], table: pd.DataFrame) -> Table:
+    """What was found: each run with its status, validations, last step, time spent training and subsets, and
+    the folder and how arm, init and seed were found out.
+    """
+    last_steps = table.groupby(RUN)["step"].max()
+    validations = table[table["subset"] == "valid"].groupby(RUN)["step"].nunique()
+    subsets = table.groupby(RUN)["subset"].unique()
+    rows = []
+    for run in runs:
+        key = (run.arm, run.init, run.seed)
+        updates = int(last_steps.get(key, 0))
+        rows.append(
+            {
+                "arm": run.arm,
+                "init": run.init,
+                "seed": run.seed,
+                "recipe": run.recipe,
+                "status": run.status,
+                "epochs": int(validations.get(key, 0)),
+                "updates": updates,
+                "seconds": run.seconds,
+                "updates_per_second": updates / run.seconds if run.seconds else None,
+                "subsets": " ".join(subsets.get(key, ())),
+                "named_by": run.named_by,
+                "folder": str(run.place),
+            }
+        )
+    data = pd.DataFrame(rows).astype({"seconds": float, "updates_per_second": float})
+    shown = data.assign(
+        recipe=data["recipe"].fillna("–"),
+        seconds=[_dash(value, "{:.0f}") for value in data["seconds"]],
+        updates_per_second=[_dash(value, "{:.2f}") for value in data["updates_per_second"]],
+    ).astype(str)
+    return Table(
+        name="runs",
+        caption="Runs",
+        notes=("epochs: validations so far. seconds: time spent training.",),
+        data=data,
+        shown=shown.rename(columns={"updates_per_second": "updates/s", "named_by": "named by"}),
+    )
+
+
+def _best_cells(run: dict, metric_of: dict[str, str]) -> dict[str, str]:
+    """A run of table 1 as strings; where no single step was chosen, all the tied ones are named."""
+    tied = run["tied_steps"].replace(" ", ", ")
+    return {
+        **{key: str(run[key]) for key in RUN},
+        "valid": number(run["valid"], metric_of["valid"]),
+        "test": number(run["test"], metric_of["test"]),
+        "epoch": _dash(run["epoch"]),
+        "step": (tied or "–") if pd.isna(run["step"]) else str(run["step"]),
+        "ties": str(run["ties"]),
+    }
+
+
+def _mean_std(row: pd.Series, metric: str) -> str:
+    return f"{number(row['mean'], metric)} ± {number(row['std'], metric)} ({row['n']})"
+
+
+def _std_note(ddof: int) -> str:
+    return f"std: {STD_NOTES[ddof]} over seeds; n: seeds with a value."
+
+
+def _dash(value: object, pattern: str = "{}") -> str:
+    return "–" if pd.isna(value) else pattern.format(value)

@@ -1,0 +1,281 @@
+"""Tables of what the seeds say: their spread, two groups compared, the best of n."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from common.errors import enumerate_some
+from common.metrics import IN_PERCENT, label, number
+from common.statistics import DRAWS, LEVEL, SEED
+from common.tables import PERCENT, Table, interval, p_value, signed, signed_interval, whole
+
+from ..stats.compare import EXACT_UP_TO, PERMUTATIONS
+from ..stats.power import ALPHA, POWER
+from .runs import STD_NOTES
+
+FEW = 20
+"""Below so many seeds the percentile bootstrap is visibly too narrow."""
+SINGLE = "A single run shows nothing of other seeds: only the interval of its examples can be given."
+BEYOND = (
+    "t below 0 or above 100: so few and so different seeds say next to nothing; the formula knows no bounds."
+)
+DESIGNS = {
+    "paired": "paired: n pairs of runs of equal seed; t interval and t test of their differences, rank: "
+    "Wilcoxon's signed ranks, perm.: sign flips.",
+    "unpaired": "unpaired: Welch's t interval and test, rank: Mann and Whitney, perm.: relabelling.",
+}
+TESTS = {"t": "t", "rank": "rank", "perm.": "permutation"}
+AT = 'at: epoch, or "best" checkpoint.'
+
+
+def spread_table(
+    data: pd.DataFrame,
+    metric: str,
+    subset: str,
+    best_note: str,
+    *,
+    ddof: int,
+    test_size: int | None,
+    left_out: Sequence[str] = (),
+) -> Table:
+    """The frame of `spread_over_seeds` as a table; `left_out` are the runs of `spread.diverged`."""
+    shown = pd.DataFrame(
+        {
+            "arm": data["arm"],
+            "init": data["init"],
+            "at": data["at"],
+            "n": data["n"].astype(str),
+            **{
+                name: [number(x, metric) for x in data[name]]
+                for name in ("mean", "std", "median", "min", "max")
+            },
+            **{
+                f"{name} {PERCENT}": [
+                    interval(low, high, metric)
+                    for low, high in zip(data[f"{key}_low"], data[f"{key}_high"], strict=True)
+                ]
+                for name, key in (("t", "t"), ("bootstrap", "bootstrap"), ("examples", "examples"))
+            },
+            "wider": data["wider"].fillna("–"),
+        }
+    )
+    if data["examples_low"].isna().all():
+        shown = shown.drop(columns=[f"examples {PERCENT}", "wider"])
+        examples = (
+            "The interval that the size of the test set imposes is missing: it needs a metric in percent "
+            "and --test-size, --audit, prediction files or the data folder that the manifests name."
+        )
+    else:
+        examples = (
+            f"examples: Wilson's {PERCENT} interval for one run of that mean on {test_size:,} examples of "
+            f"{subset}; all seeds share them, so more seeds cannot take it away. "
+            "wider: which of t and examples is."
+        )
+    several = data.loc[data["n"] > 1, "n"]
+    fewest = int(several.min()) if len(several) else FEW
+    few = (
+        f"With {fewest} seeds the bootstrap cannot leave [min, max] and is too narrow: "
+        "of normal values it holds the mean in 76 % of cases with 3 seeds, in 91 % with 10."
+    )
+    return Table(
+        name="seeds",
+        caption=f"{subset.capitalize()} {label(metric)} over seeds",
+        notes=(
+            best_note,
+            f"{AT} n: seeds. std: {STD_NOTES[ddof]}.",
+            f"t: Student's {PERCENT} interval for the mean over seeds (std with ddof 1). "
+            f"bootstrap: percentiles of {DRAWS:,} resampled means, seed {SEED}.",
+            *([BEYOND] if metric in IN_PERCENT and _beyond(data) else []),
+            *([few] if fewest < FEW else []),
+            *([SINGLE] if (data["n"] == 1).any() else []),
+            examples,
+            *_left_out(left_out),
+        ),
+        data=data.assign(
+            metric=metric,
+            subset=subset,
+            ddof=ddof,
+            level=LEVEL,
+            test_size=test_size,
+            draws=DRAWS,
+            best_checkpoint=best_note,
+        ),
+        shown=shown,
+    )
+
+
+def comparison_table(
+    data: pd.DataFrame, metric: str, subset: str, best_note: str, *, left_out: Sequence[str] = ()
+) -> Table:
+    """The frame of `compare.compare_groups`: differences, intervals and tests; `left_out` as above."""
+    family = len(data)
+    p_columns = {}
+    for name, key in TESTS.items():
+        p_columns[f"p {name}"] = data[f"p_{key}"].map(p_value)
+        if family > 1:
+            p_columns[f"{name} Holm"] = data[f"p_{key}_holm"].map(p_value)
+    rows = data.to_dict("records")
+    shown = pd.DataFrame(
+        {
+            "A": data["a"],
+            "B": data["b"],
+            "at": data["at"],
+            "design": data["design"],
+            "n": [
+                f"{row['n_a']}+{row['n_b']}" if row["design"] == "unpaired" else str(row["n_a"])
+                for row in rows
+            ],
+            "mean A": [number(x, metric) for x in data["mean_a"]],
+            "mean B": [number(x, metric) for x in data["mean_b"]],
+            "A − B": [signed(x, metric) for x in data["difference"]],
+            PERCENT: [signed_interval(row["low"], row["high"], metric) for row in rows],
+            **p_columns,
+            "P(A beats B)": ["–" if math.isnan(p) else f"{p:.2f}" for p in data["p_a_beats_b"]],
+        }
+    )
+    return Table(
+        name="comparison",
+        caption=f"{subset.capitalize()} {label(metric)}: A against B",
+        notes=(
+            best_note,
+            f"{AT} All tests are two-sided; "
+            f"perm. is exact up to {EXACT_UP_TO:,} permutations and draws {PERMUTATIONS:,} beyond.",
+            *(DESIGNS[design] for design in dict.fromkeys(data["design"])),
+            *_holm_notes(data),
+            *_dropped_notes(rows),
+            *_left_out(left_out),
+            *_floor_notes(data),
+            "P(A beats B): over all pairs of runs, a tie counts half.",
+            "This speaks of other seeds on the same test set, not of other test sets.",
+        ),
+        data=data.assign(metric=metric, subset=subset, level=LEVEL, best_checkpoint=best_note),
+        shown=shown,
+    )
+
+
+def plan_table(data: pd.DataFrame, metric: str) -> Table:
+    """The frame of `compare.compare_groups`: how many seeds a difference would need."""
+    detect = number(data["detect"].iloc[0], metric)
+    columns = ["a", "b", "at", "design", "n_a", "n_b", "std", "std_low", "std_high", "detect"]
+    columns += ["seeds_needed", "seeds_needed_low", "seeds_needed_high", "seeds_more"]
+    shown = pd.DataFrame(
+        {
+            **{name: data[key] for name, key in (("A", "a"), ("B", "b"), ("at", "at"), ("design", "design"))},
+            "std": [number(x, metric) for x in data["std"]],
+            "seeds needed": data["seeds_needed"].map(whole),
+            PERCENT: [
+                f"[{whole(low)}, {whole(high)}]" if low == low else "–"
+                for low, high in zip(data["seeds_needed_low"], data["seeds_needed_high"], strict=True)
+            ],
+            "more than now": data["seeds_more"].map(whole),
+        }
+    )
+    return Table(
+        name="plan",
+        caption=f"Seeds needed to find a difference of {detect} in {label(metric)}",
+        notes=(
+            f"Power of the two-sided t test, noncentral t: alpha {ALPHA}, power {POWER}. "
+            "paired: pairs of runs, std of their differences (ddof 1); "
+            "unpaired: runs in each group, std pooled.",
+            f"{PERCENT}: the same with both ends of the interval of std (chi-square), wide with few seeds.",
+        ),
+        data=data[columns].assign(metric=metric, alpha=ALPHA, power=POWER),
+        shown=shown,
+    )
+
+
+def expected_table(
+    data: pd.DataFrame, metric: str, by: str, subset: str, best_note: str, *, left_out: Sequence[str] = ()
+) -> Table:
+    """The frame of `expected.expected_best_of_seeds` as a table; `left_out` as above."""
+    shown = pd.DataFrame(
+        {
+            "arm": data["arm"],
+            "init": data["init"],
+            "seeds tried": [f"{row.seeds_tried} of {row.seeds}" for row in data.itertuples()],
+            f"best {label(by)} on {subset}": [number(x, by) for x in data["valid"]],
+            f"its {label(metric)} on test": [number(x, metric) for x in data["test"]],
+        }
+    )
+    return Table(
+        name="expected",
+        caption="Expected result of the best of n seeds",
+        notes=(
+            best_note,
+            "Mean over all subsets of n of these runs, without replacement (Tang et al. 2020): "
+            "unbiased, unlike drawing with replacement (Dodge et al. 2019).",
+            "Near the number of runs it rests on few subsets; "
+            "the last row is the best run alone (of equally good ones their mean).",
+            *_left_out(left_out),
+        ),
+        data=data.assign(
+            metric=metric, by=by, subset=subset, estimator="without replacement", best_checkpoint=best_note
+        ),
+        shown=shown,
+    )
+
+
+def _beyond(data: pd.DataFrame) -> bool:
+    """Whether a t interval holds percentages that do not exist."""
+    return bool(((data["t_low"] < 0) | (data["t_high"] > 100)).any())
+
+
+def _left_out(names: Sequence[str]) -> list[str]:
+    """Who is not counted: seeds that were tried as well."""
+    if not names:
+        return []
+    return [
+        f"Left out, without a finite value at a best checkpoint: {enumerate_some(names, 10)}. "
+        "These seeds were tried too; the rest shows what comes out where training goes well."
+    ]
+
+
+def _holm_notes(data: pd.DataFrame) -> list[str]:
+    """Over how many rows each test is adjusted: those where it could be made."""
+    if len(data) < 2:
+        return []
+    made = {name: int(data[f"p_{key}"].notna().sum()) for name, key in TESTS.items()}
+    if max(made.values()) < 2:
+        return ["Holm: no test was made in more than one row, so that nothing is adjusted."]
+    if len(set(made.values())) == 1:
+        return [f"Holm: adjusted over the {made['t']} rows, for each test."]
+    each = ", ".join(f"{name} {number}" for name, number in made.items())
+    return [f"Holm: adjusted, for each test, over the rows where it could be made ({each})."]
+
+
+def _dropped_notes(rows: list[dict]) -> list[str]:
+    """Which runs have no partner, once for each group."""
+    notes = {}
+    for row in rows:
+        for side in ("a", "b"):
+            if seeds := row[f"dropped_{side}"]:
+                notes[row[side], seeds] = f"Without a partner and left out: {row[side]}, seeds {seeds}."
+    return list(notes.values())
+
+
+def _floor_notes(data: pd.DataFrame) -> list[str]:
+    """A plain warning where a permutation test cannot reach the usual level, alone or after Holm."""
+    notes, family = [], int(data["p_permutation"].notna().sum())
+    for (design, n_a, n_b), rows in data.groupby(["design", "n_a", "n_b"]):
+        if min(n_a, n_b) < 2:
+            notes.append(
+                "A single run has no spread over seeds, so no test over seeds can be made with it; "
+                "prediction files compare it example by example."
+            )
+            continue
+        floor, adjusted = rows["p_floor"].min(), min(1.0, rows["p_floor"].min() * family)
+        runs = f"{n_a} pairs" if design == "paired" else f"{n_a} and {n_b} runs"
+        if floor > ALPHA:
+            notes.append(
+                f"With {runs} perm. and rank cannot give a p below {floor:.2g}, whatever the runs score; "
+                "t gets lower only by assuming normal values, which so few runs cannot show."
+            )
+        elif adjusted > ALPHA:
+            notes.append(
+                f"With {runs} perm. and rank cannot give a p below {floor:.2g}, "
+                f"nor below {adjusted:.2g} after Holm over {family} rows; compare fewer."
+            )
+    return list(dict.fromkeys(notes))

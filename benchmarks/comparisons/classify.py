@@ -1,0 +1,65 @@
+"""Classifying the test sentences with a trained model: fairseq-validate, our eval, Transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from .. import checkpoints, words
+from ..measure import RESULT, Contender, compare, python
+from ..sentences import read_sizes
+from ..settings import Settings
+from .finetune import transformers_arguments
+
+STOCK_BATCH_SIZES = (1, 8, 32)
+OURS = {"ours": "auto", "ours, fp32": "fp32"}
+TRANSFORMERS = {
+    "Transformers, fp32": ("--precision", "fp32"),
+    "Transformers, fp32, sorted": ("--precision", "fp32", "--sort"),
+    "Transformers, bf16, sorted": ("--precision", "bf16", "--sort"),
+}
+
+
+def run(settings: Settings) -> dict[str, Any]:
+    """Seconds after the model is loaded; `wall` is that of the whole process."""
+    count = len(read_sizes(settings.data / "input0" / "test"))
+    return compare(
+        "classify",
+        f"Classifying {count:,} sentences",
+        contenders(settings),
+        settings,
+        sentences=count,
+        about=(
+            "after the model is loaded; Transformers: random weights of the same sizes, ids instead of a "
+            "tokenizer and a pipeline, the fastest of batches of 1, 8 and 32 (whose choice is part of the "
+            "whole process); stock fairseq reads its checkpoint with torch's weights_only switched off"
+        ),
+    )
+
+
+def contenders(settings: Settings) -> list[Contender]:
+    """fairseq-validate, our eval and Transformers, each with its own batch sizes."""
+    tuned = words.tuned(settings)
+    path = checkpoints.stock(settings)
+    found = [
+        Contender(f"stock fairseq, fp32, batches of {size}", _validate(settings, path, size), words.TRUST)
+        for size in STOCK_BATCH_SIZES
+    ]
+    own = checkpoints.ours(settings)
+    for name, precision in OURS.items():
+        command = python("benchmarks.timed.eval_classify", RESULT, own, settings.data, precision)
+        found.append(Contender(name, command, tuned, ours=True))
+    arguments = transformers_arguments(settings)
+    for name, flags in TRANSFORMERS.items():
+        command = python("benchmarks.timed.transformers_classify", RESULT, *arguments, *flags)
+        found.append(Contender(name, command, needs="transformers"))
+    return [*found, Contender(f"{name}{words.SAME_VARIABLES}", command, tuned, needs="transformers")]
+
+
+def _validate(settings: Settings, path: Path, batch_size: int) -> tuple[str, ...]:
+    flags = [str(settings.data), "--path", str(path), "--valid-subset", "test"]
+    flags += ["--batch-size", str(batch_size), "--log-format", "json", "--log-interval", "1000"]
+    flags += ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
+    return python(
+        "benchmarks.timed.fairseq_validate", RESULT, *flags, *(["--cpu"] if settings.machine.cpu else [])
+    )

@@ -1,0 +1,85 @@
+"""An update of fine-tuning with the reference recipe: stock fairseq, ours, the Transformers Trainer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import words
+from ..measure import RESULT, Contender, compare, python
+from ..settings import Settings
+
+ENGINES = {
+    "ours": {"--precision": "auto", "--encoder": "packed", "--optimizer": "fused_adam"},
+    "ours, fp32": {"--precision": "fp32", "--encoder": "packed", "--optimizer": "fused_adam"},
+    "ours, fp32, padded": {"--precision": "fp32", "--encoder": "padded", "--optimizer": "fused_adam"},
+}
+TRANSFORMERS = {
+    "Transformers, fp32": ("--precision", "fp32"),
+    "Transformers, fp32, by length": ("--precision", "fp32", "--group"),
+    "Transformers, bf16": ("--precision", "bf16"),
+    "Transformers, bf16, by length": ("--precision", "bf16", "--group"),
+}
+
+
+def run(settings: Settings) -> dict[str, Any]:
+    """Seconds of an update, data loading and logging included; no validation, no saving."""
+    return compare(
+        "finetune",
+        f"Fine-tuning, an update of {settings.batch_size} sentences",
+        contenders(settings),
+        settings,
+        batch_size=settings.batch_size,
+        updates=settings.updates,
+        warm_up=settings.warm_up,
+        recipe="reference",
+        about="the same sentences in the same batches; 'by length': in batches of similar length",
+    )
+
+
+def contenders(settings: Settings) -> list[Contender]:
+    """Stock fairseq, with and without our environment; our engines; Transformers."""
+    tuned = words.tuned(settings)
+    stock = _fairseq(settings, words.stock(settings, "reference", settings.data, changes(settings, "stock")))
+    found = [
+        Contender("stock fairseq, fp32", stock),
+        Contender(f"stock fairseq, fp32{words.SAME_VARIABLES}", stock, tuned),
+    ]
+    for name, engine in ENGINES.items():
+        flags = words.ours(settings, "reference", settings.data, changes(settings, "ours") | engine)
+        found.append(Contender(name, _fairseq(settings, flags), tuned, ours=True))
+    for name, flags in TRANSFORMERS.items():
+        found.append(Contender(name, _transformers(settings, flags), needs="accelerate"))
+    best, flags = list(TRANSFORMERS.items())[-1]
+    command = _transformers(settings, flags)
+    return [*found, Contender(f"{best}{words.SAME_VARIABLES}", command, tuned, needs="accelerate")]
+
+
+def transformers_arguments(settings: Settings) -> list[str]:
+    """Data and sizes, as `timed.transformers_model` takes them."""
+    sizes = vars(settings.sizes) | {
+        "max-positions": settings.max_positions,
+        "vocabulary": words.vocabulary(words.dictionary(settings)),
+        "classes": words.classes(settings),
+    }
+    return [str(settings.data), *(f"--{name}={value}" for name, value in sizes.items())]
+
+
+def changes(settings: Settings, who: str) -> dict[str, str]:
+    """What differs from the recipe: classes, length, and neither validation nor saving."""
+    return words.NOTHING_BUT_UPDATES | {
+        "--num-classes": str(words.classes(settings)),
+        "--batch-size": str(settings.batch_size),
+        "--max-update": str(settings.updates),
+        "--max-epoch": str(settings.updates),  # small data: as many as the updates need
+        "--save-dir": str(settings.scratch / "finetune" / who),
+    }
+
+
+def _fairseq(settings: Settings, flags: list[str]) -> tuple[str, ...]:
+    return python("benchmarks.timed.fairseq_train", RESULT, settings.warm_up, *flags)
+
+
+def _transformers(settings: Settings, flags: tuple[str, ...]) -> tuple[str, ...]:
+    arguments = [*transformers_arguments(settings), f"--batch-size={settings.batch_size}", *flags]
+    arguments += [f"--updates={settings.updates}", f"--warm-up={settings.warm_up}"]
+    return python("benchmarks.timed.transformers_train", RESULT, *arguments)

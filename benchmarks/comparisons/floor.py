@@ -1,0 +1,81 @@
+"""What this machine can do at most, and hence the least time that an update of fine-tuning takes.
+
+floor = FLOPs of the mean batch / fastest matrix rate + optimizer traffic / memory bandwidth.
+Adam reads parameter, gradient and two moments and writes all but the gradient: 7 numbers of 4 bytes
+a parameter.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import flops, words
+from ..measure import RESULT, Contender, execute, python, say
+from ..sentences import read_sizes
+from ..settings import Settings
+
+ADAM_BYTES = 7 * 4
+
+
+def run(settings: Settings) -> dict[str, Any]:
+    """Rates, FLOPs of an update at the mean batch, and the floor in seconds."""
+    rates = machine_rates(settings)
+    lengths, classes = sentence_lengths(settings), words.classes(settings)
+    batch = flops.classifier(settings.sizes, lengths, classes) * settings.batch_size / len(lengths)
+    parameters = flops.parameters(
+        settings.sizes, words.vocabulary(words.dictionary(settings)), settings.max_positions, classes
+    )
+    bandwidth = max(rates["memory"].values())
+    products, traffic = batch / best_rate(rates), ADAM_BYTES * parameters / bandwidth
+    quantities = [
+        (f"product {shape}, {name}", rate / 1e12, "TFLOP/s")
+        for shape, types in rates["matrix"].items()
+        for name, rate in types.items()
+    ]
+    quantities += [(f"memory, {what}", rate / 1e9, "GB/s") for what, rate in rates["memory"].items()]
+    quantities += [
+        ("tokens of a sentence, mean", float(lengths.mean()), "tokens"),
+        ("fine-tuning update, model", batch / 1e9, "GFLOP"),
+        ("fine-tuning update, products at the best rate", products * 1e3, "ms"),
+        ("fine-tuning update, optimizer's memory traffic", traffic * 1e3, "ms"),
+        ("fine-tuning update, floor", (products + traffic) * 1e3, "ms"),
+    ]
+    return {
+        "name": "floor",
+        "title": "What this machine can do at most",
+        "formula": flops.CLASSIFIER,
+        "parameters": parameters,
+        "floor_seconds": products + traffic,
+        "quantities": [{"quantity": what, "value": value, "unit": unit} for what, value, unit in quantities],
+    }
+
+
+@functools.cache
+def machine_rates(settings: Settings) -> dict[str, Any]:
+    """FLOP/s and bytes/s, measured once in a process with our environment.
+
+    The products are a layer's at the mean batch of fine-tuning, and that of the LM head.
+    """
+    embed = settings.sizes.embed
+    tokens = round(sentence_lengths(settings).mean() * settings.batch_size)
+    masked = round(words.masked_share() * settings.blocks * settings.block_tokens)
+    shapes = [f"{tokens}x{embed}x{embed}", f"{masked}x{embed}x{words.vocabulary(words.dictionary(settings))}"]
+    command = python("benchmarks.timed.machine_rates", RESULT, *shapes)
+    say("floor: matrix products and memory")
+    contender = Contender("rates", command, words.tuned(settings))
+    record = execute(contender, settings, settings.output / "logs" / "floor.txt")
+    return {"matrix": record["matrix"], "memory": record["memory"]}
+
+
+def sentence_lengths(settings: Settings) -> NDArray[np.integer]:
+    """Tokens of each training sentence with <s>, cut at the longest."""
+    return np.minimum(read_sizes(settings.data / "input0" / "train") + 1, settings.max_positions)
+
+
+def best_rate(rates: dict[str, Any]) -> float:
+    """FLOP/s of the fastest product."""
+    return max(rate for types in rates["matrix"].values() for rate in types.values())

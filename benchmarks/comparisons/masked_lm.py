@@ -1,0 +1,60 @@
+"""An update of masked-LM pre-training on full blocks: stock fairseq and ours, with model FLOPs a second."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import flops, words
+from ..measure import RESULT, Contender, compare, python
+from ..settings import Settings
+from .floor import best_rate, machine_rates
+
+
+def run(settings: Settings) -> dict[str, Any]:
+    """Seconds of an update, tokens a second, model FLOP/s and their share of the fastest matrix rate."""
+    types = words.vocabulary(settings.corpus / "dict.txt")
+    lengths = np.full(settings.blocks, settings.block_tokens)
+    work = flops.masked_lm(settings.sizes, lengths, types, words.masked_share())
+    rate = best_rate(machine_rates(settings))
+    result = compare(
+        "masked-lm",
+        f"Masked LM, an update of {settings.blocks} blocks of {settings.block_tokens} tokens",
+        contenders(settings),
+        settings,
+        flops_formula=flops.MASKED_LM,
+        flops=work,
+        fastest_matrix_rate=rate,
+        about="the same blocks; the LM head is computed for the masked tokens only",
+    )
+    for row in result["contenders"]:
+        if "median" in row:
+            row["flops_per_second"] = work / row["median"]
+            row["share_of_matrix_rate"] = row["flops_per_second"] / rate
+    return result
+
+
+def contenders(settings: Settings) -> list[Contender]:
+    """Stock fairseq in fp32, with and without our environment; ours with its defaults."""
+    tuned = words.tuned(settings)
+    changes = words.NOTHING_BUT_UPDATES | {
+        "--batch-size": str(settings.blocks),
+        "--tokens-per-sample": str(settings.block_tokens),
+        "--total-num-update": "1000",
+        "--warmup-updates": "60",
+        "--max-update": str(settings.lm_updates),
+        "--save-dir": str(settings.scratch / "masked-lm"),
+    }
+    ours_alone = {"--bag-of-words": "0"}  # stock has no such loss: the same work for all
+
+    def command(flags: list[str]) -> tuple[str, ...]:
+        return python("benchmarks.timed.fairseq_train", RESULT, settings.lm_warm_up, *flags)
+
+    stock = command(words.stock(settings, "pretrain", settings.corpus, changes))
+    own = command(words.ours(settings, "pretrain", settings.corpus, changes | ours_alone))
+    return [
+        Contender("stock fairseq, fp32", stock),
+        Contender(f"stock fairseq, fp32{words.SAME_VARIABLES}", stock, tuned),
+        Contender("ours", own, tuned, ours=True),
+    ]

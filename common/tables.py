@@ -1,0 +1,189 @@
+"""Tables as text: Markdown, CSV, LaTeX and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from .files import atomic_write
+from .metrics import number
+from .statistics import LEVEL
+
+SUFFIXES = {"markdown": "md", "csv": "csv", "latex": "tex", "json": "json"}
+FORMATS = tuple(SUFFIXES)
+LEFT_ALIGNED = frozenset(
+    {
+        "arm",
+        "init",
+        "recipe",
+        "status",
+        "A",
+        "B",
+        "at",
+        "design",
+        "subset",
+        "metric",
+        "wider",
+        "within noise",
+        "setting",
+        "best",
+    }
+)
+LATEX_ESCAPES = str.maketrans(
+    {
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "±": r"$\pm$",
+        "–": "--",
+        "−": r"$-$",
+    }
+)
+
+
+def render(tables: Sequence[Table], fmt: str = "markdown") -> str:
+    """All tables in one of `FORMATS`, ending with a newline.
+
+    Markdown and LaTeX show rounded numbers, CSV and JSON full precision. JSON is one object with a key a
+    table; CSV tables have an empty line between them.
+    """
+    if fmt == "json":
+        return json.dumps({table.name: _json(table) for table in tables}, indent=2, ensure_ascii=False) + "\n"
+    write = {"markdown": _markdown, "csv": _csv, "latex": _latex}[fmt]
+    return "\n".join(write(table) for table in tables)
+
+
+def write_tables(tables: Sequence[Table], folder: str | os.PathLike[str]) -> list[Path]:
+    """Each table in each format to `folder/NAME.{md,csv,tex,json}`, atomically; returns the paths."""
+    paths = []
+    for table in tables:
+        for fmt, suffix in SUFFIXES.items():
+            path = Path(folder) / f"{table.name}.{suffix}"
+            atomic_write(path, render([table], fmt))
+            paths.append(path)
+    return paths
+
+
+def _markdown(table: Table) -> str:
+    """A pipe table padded so that it reads well in a terminal too."""
+    columns = list(table.shown)
+    rows = [[_markdown_escape(cell) for cell in row] for row in [columns, *table.shown.to_numpy().tolist()]]
+    widths = [max(3, *(len(row[index]) for row in rows)) for index in range(len(columns))]
+    rule = [
+        "-" * width if column in LEFT_ALIGNED else "-" * (width - 1) + ":"
+        for column, width in zip(columns, widths, strict=True)
+    ]
+    lines = [
+        "| " + " | ".join(
+            cell.ljust(width) if column in LEFT_ALIGNED else cell.rjust(width)
+            for cell, column, width in zip(row, columns, widths, strict=True)
+        ) + " |"
+        for row in [rows[0], rule, *rows[1:]]
+    ]  # fmt: skip
+    notes = "".join(f"- {note}\n" for note in table.notes)
+    return f"**{table.caption}**\n\n" + "\n".join(lines) + f"\n\n{notes}"
+
+
+def _markdown_escape(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _csv(table: Table) -> str:
+    return table.data.to_csv(index=False, lineterminator="\n")
+
+
+def _latex(table: Table) -> str:
+    """A float for the package booktabs."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "  " + " & ".join(cell.translate(LATEX_ESCAPES) for cell in cells) + r" \\"
+
+    columns = list(table.shown)
+    alignment = "".join("l" if column in LEFT_ALIGNED else "r" for column in columns)
+    return "\n".join(
+        [
+            r"% needs \usepackage{booktabs}",
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{table.caption.translate(LATEX_ESCAPES)}}}",
+            rf"\label{{tab:{table.name}}}",
+            rf"\begin{{tabular}}{{{alignment}}}",
+            r"  \toprule",
+            line(columns),
+            r"  \midrule",
+            *(line(row) for row in table.shown.to_numpy().tolist()),
+            r"  \bottomrule",
+            r"\end{tabular}",
+            *(rf"\par\footnotesize {note.translate(LATEX_ESCAPES)}" for note in table.notes),
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def _json(table: Table) -> dict[str, object]:
+    """JSON has no infinity: it becomes null, as a missing value does."""
+    known = table.data.notna() & ~table.data.isin([math.inf, -math.inf])
+    rows = table.data.astype(object).where(known, None).to_dict("records")
+    return {"caption": table.caption, "notes": list(table.notes), "rows": rows}
+
+
+# --- Numbers, intervals and p-values as a reader sees them.
+
+PERCENT = f"{100 * LEVEL:g} %"
+"""The level of all intervals shown."""
+
+
+def interval(low: float, high: float, metric: str) -> str:
+    """`[65.86, 69.10]`, or a dash."""
+    return "–" if math.isnan(low) else f"[{number(low, metric)}, {number(high, metric)}]"
+
+
+def signed(value: float, metric: str) -> str:
+    """A difference with its sign."""
+    if math.isnan(value):
+        return "–"
+    return ("+" if value > 0 else "−" if value < 0 else "") + number(abs(value), metric)
+
+
+def signed_interval(low: float, high: float, metric: str) -> str:
+    """The interval of a difference."""
+    return "–" if math.isnan(low) else f"[{signed(low, metric)}, {signed(high, metric)}]"
+
+
+def p_value(p: float) -> str:
+    """Three decimals; a p-value is never zero."""
+    if pd.isna(p):
+        return "–"
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def whole(value: float) -> str:
+    """A count, which may be missing or beyond what was looked for."""
+    if pd.isna(value):
+        return "–"
+    return ">100,000" if math.isinf(value) else f"{value:,.0f}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table ready to be written; its notes state the conventions behind its numbers."""
+
+    name: str
+    """File stem, and the label in LaTeX."""
+    caption: str
+    notes: tuple[str, ...]
+    data: pd.DataFrame
+    """Full precision, one observation a row: for CSV and JSON."""
+    shown: pd.DataFrame
+    """Strings as a reader sees them: for Markdown and LaTeX."""

@@ -1,0 +1,93 @@
+"""What a sweep trains: which runs there are and what each of them reads, the same wherever it is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.run import Run, runs
+
+from . import grid, inputs, plan, provenance, recipes
+from .methods import fairseq
+from .plan import Job
+from .recipes import Recipe
+from .settings import TrainSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A sweep whose inputs have been checked and fingerprinted."""
+
+    out: Path
+    data: Path
+    classes: int
+    recipe: Recipe
+    """As it is, without a setting of the grid."""
+    recipes: dict[str, Recipe]
+    """Arm -> what its runs are trained with."""
+    inits: dict[str, Path | None]
+    """Name of each initialisation -> its checkpoint, None for random weights."""
+    seeds: tuple[int, ...]
+    data_fingerprint: dict[str, Any]
+    checkpoint_fingerprints: dict[str, dict[str, Any] | None]
+    trainer: tuple[str, ...]
+    """The words that start fairseq-train."""
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every run, in the order of the settings."""
+        return [run for arm in self.recipes for run in runs(self.out, arm, self.inits, self.seeds)]
+
+    def job(self, run: Run, *, cpu: bool) -> Job:
+        """The run as it stands in its folder; raises `UserError` as `plan.inspect` does."""
+        recipe = self.recipes[run.arm]
+        planned = plan.inspect(run, self.identity(run), recipe)
+        return fairseq.build(planned, self.data, self.flags(recipe), cpu=cpu, trainer=self.trainer)
+
+    def record(self, job: Job) -> dict[str, Any]:
+        """The keys of a run's manifest that do not depend on where it is trained."""
+        return provenance.describe(job, self.recipe) | self.identity(job.planned.run)
+
+    def identity(self, run: Run) -> dict[str, Any]:
+        """The keys of a run's manifest that say which data, checkpoint and recipe it has."""
+        return {
+            "data": self.data_fingerprint,
+            "checkpoint": self.checkpoint_fingerprints[run.init],
+            "recipe_flags": self.flags(self.recipes[run.arm]),
+        }
+
+    def flags(self, recipe: Recipe) -> list[str]:
+        """All that a trainer is told of the experiment."""
+        return [*recipe.words, "--num-classes", str(self.classes)]
+
+
+def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[str] = ()) -> Experiment:
+    """The experiment of some settings; `defaults` are flags of the arm's own (`grid.variants`).
+
+    Raises `UserError` where something that it reads is not in order.
+    """
+    inputs.require_fairseq()
+    recipe = recipes.load(settings.recipe, (*defaults, *settings.passthrough))
+    variants = grid.variants(settings.arm, settings.recipe, settings.passthrough, settings.grid, defaults)
+    files = inputs.classification_files(settings.data, ["train", *recipe.valid_subsets])
+    classes = inputs.count_classes(settings.data / "label/dict.txt")
+    for init, checkpoint in settings.inits.items():
+        if checkpoint is not None:
+            inputs.require_checkpoint(checkpoint, "--pretrained" if init == "pretrained" else "--inits")
+    inputs.require_writable(settings.out)
+    return Experiment(
+        out=settings.out,
+        data=settings.data,
+        classes=classes,
+        recipe=recipe,
+        recipes={variant.arm: variant.recipe for variant in variants},
+        inits=settings.inits,
+        seeds=settings.seeds,
+        data_fingerprint=inputs.fingerprint_data(settings.data, files),
+        checkpoint_fingerprints={
+            init: inputs.fingerprint_checkpoint(path) for init, path in settings.inits.items()
+        },
+        trainer=tuple(trainer),
+    )

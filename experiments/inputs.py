@@ -1,0 +1,145 @@
+"""What a run reads: checked before anything starts, and fingerprinted for the manifest."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from common.data_folder import recorded_checksums, require_recorded, shards_of
+from common.errors import UserError
+from common.files import read_lines, sha256, shown_path
+
+from . import ROOT
+
+PADDING_SYMBOL = "madeupword"  # fairseq pads dictionaries to a multiple of 8 with these
+
+
+def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
+    """Names below `data` that a classification run reads; raises `UserError` naming what lacks."""
+    parts = ["input0", "label", *(["input1"] if (data / "input1").is_dir() else [])]
+    names = ["input0/dict.txt", "label/dict.txt"]
+    names += [f"{part}/{subset}" for part in parts for subset in subsets]
+    return _present(data, _with_extensions(names), "input0/ and label/ as `python -m preprocess` writes them")
+
+
+def masked_lm_files(data: Path, subsets: Sequence[str]) -> list[str]:
+    """Names below `data` that a language-model run reads; raises `UserError` naming what lacks.
+
+    Of a folder in shards, train is in every shard and the other subsets are in the first.
+    """
+    if os.pathsep in str(data):
+        raise UserError(f"{data}: fairseq takes '{os.pathsep}' as a separator of folders; rename the folder")
+    names: list[str] = []
+    for number, shard in enumerate(shards_of(data)):
+        here = ["dict.txt", *(subset for subset in subsets if number == 0 or subset == "train")]
+        names += [(shard / name).relative_to(data).as_posix() for name in here]
+    layout = "dict.txt and binarized text as `python -m preprocess` writes them"
+    return _present(data, _with_extensions(names), layout)
+
+
+def count_classes(dictionary: Path) -> int:
+    """Classes in a label dictionary (`<label> <count>` a line) without fairseq's padding entries."""
+    classes = 0
+    for number, line in enumerate(read_lines(dictionary), start=1):
+        label, _, count = line.rpartition(" ")
+        if not label or not count.isdigit():
+            raise UserError(f"{dictionary}, line {number}: {line!r} is not '<label> <count>'; binarize again")
+        classes += not label.startswith(PADDING_SYMBOL)
+    if classes < 2:
+        raise UserError(f"{dictionary}: {classes} class in it, a classifier needs two; check the label files")
+    return classes
+
+
+def require_checkpoint(path: Path, flag: str) -> None:
+    """Raise `UserError` unless `path` is a readable, non-empty file."""
+    if not path.is_file():
+        raise UserError(f"{path}: no such checkpoint file; correct {flag}, or make one with pretrain.sh")
+    if path.stat().st_size == 0:
+        raise UserError(f"{path}: the checkpoint file is empty; make or download it again")
+
+
+def require_writable(out: Path) -> None:
+    """Raise `UserError` unless runs can be written below `out` (which need not exist yet)."""
+    existing = out.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir():
+        raise UserError(
+            f"{existing}: is not a folder, so --out {out} cannot be written; choose another --out"
+        )
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(f"{existing}: no permission to write; choose another --out")
+
+
+def require_fairseq() -> None:
+    """Raise `UserError` where fairseq is not installed for this interpreter."""
+    if importlib.util.find_spec("fairseq_cli") is None:
+        raise UserError(
+            "fairseq is not installed for this Python; install the project as README.md says, "
+            "or name the right interpreter with PYTHON="
+        )
+
+
+def fingerprint_data(data: Path, names: Sequence[str]) -> dict[str, Any]:
+    """The manifest's `data`: the folder and the SHA-256 of its files.
+
+    Of shards after the first it is the recorded one, so that the time to start does not grow with their
+    number; the plugin compares it when the shard is opened (`fairseq_plugin/tasks/datasets.py`).
+
+    Raises `UserError` where the folder has a report of other files.
+    """
+    recorded = recorded_checksums(data)
+    later = tuple(f"{shard.name}/" for shard in shards_of(data)[1:])
+    digests = {}
+    for name in names:
+        trusted = name in recorded and name.startswith(later)
+        digests[name] = recorded[name] if trusted else sha256(data / name)
+        require_recorded(data / name, digests[name], recorded.get(name), data)
+    return {"path": shown_path(data), "sha256": digests}
+
+
+def fingerprint_checkpoint(path: Path | None) -> dict[str, Any] | None:
+    """The manifest's `checkpoint`: the file and its SHA-256, None for random weights."""
+    return None if path is None else {"path": shown_path(path), "sha256": sha256(path)}
+
+
+def _with_extensions(names: list[str]) -> list[str]:
+    return [name + end for name in names for end in ([""] if name.endswith(".txt") else [".bin", ".idx"])]
+
+
+def _present(data: Path, names: list[str], layout: str) -> list[str]:
+    if not data.is_dir():
+        raise UserError(f"{data}: no such folder; --data is the folder with {layout}")
+    lacking = [name for name in names if not (data / name).is_file()]
+    if lacking:
+        raise UserError(f"{data}: lacks {', '.join(lacking)}; --data is the folder with {layout}")
+    return names
+
+
+# --- Checkpoints that lie in folders: the one that comes with the project, and any other.
+
+SHIPPED = ROOT / "pretrained" / "roberta_small_fr"
+"""Comes with the project: weights, dict.txt, model card. What lies beside it was made here, and counts only
+where it is named."""
+WEIGHTS = ("model.safetensors", "model.pt")
+
+
+def checkpoint_file(path: Path) -> Path:
+    """The weights in a folder that holds some, else `path` itself."""
+    return next((path / name for name in WEIGHTS if (path / name).is_file()), path)
+
+
+def shipped_for(data: Path) -> Path | None:
+    """The weights of this project, where they were trained with the dictionary of the binarized `data`."""
+    dictionary = data / "input0" / "dict.txt"
+    weights = checkpoint_file(SHIPPED)
+    if weights == SHIPPED or not dictionary.is_file():
+        return None
+    return weights if _symbols(SHIPPED / "dict.txt") == _symbols(dictionary) else None
+
+
+def _symbols(dictionary: Path) -> list[str]:
+    return [line.rpartition(" ")[0] for line in read_lines(dictionary)]

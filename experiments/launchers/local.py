@@ -1,0 +1,290 @@
+"""Processes: some runs at a time, watched through their logs, each ended with its manifest written."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from common import manifest
+from common.errors import UserError
+from common.run import LOG, TENSORBOARD, Run, State
+
+from ..methods.fairseq import environment
+from ..plan import Job, clear, mend
+from ..progress import Follower, Line, Progress, duration, say, validation_words
+from ..provenance import Machine, now
+from ..recipes import Recipe
+
+POLL_SECONDS = 0.5
+GRACE_SECONDS = 10
+"""Between asking a trainer to stop and killing it."""
+LOCK = ".lock"
+LOCK_SECONDS = 10
+"""The data workers of a trainer whose sweep was killed take some seconds to notice."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class Active:
+    """A run that is being trained."""
+
+    job: Job
+    slot: int
+    process: subprocess.Popen[bytes]
+    follower: Follower
+    line: Line
+    content: manifest.Manifest
+    started: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended; `problem` is None for a finished one."""
+
+    run: Run
+    progress: Progress
+    seconds: float
+    problem: str | None
+    stopped: bool = False
+    """Whether it was ended from outside, so that the same command goes on with it."""
+
+    @property
+    def status(self) -> str:
+        """For the table at the end."""
+        if self.stopped:
+            return "not finished"
+        return "failed" if self.problem else "finished"
+
+
+class Runner:
+    """Trains jobs, `slots` at a time."""
+
+    def __init__(
+        self,
+        *,
+        slots: int,
+        machine: Machine,
+        recipe: Recipe,
+        record: Callable[[Job], dict[str, Any]],
+        lock: IO[str],
+        finish: Callable[[Run], None] = lambda run: None,
+    ) -> None:
+        """`record` gives the manifest keys of a job; `finish` is called on a trained run's folder.
+
+        `recipe` says what every run is validated on.
+        """
+        self._slots = slots
+        self._machine = machine
+        self._recipe = recipe
+        self._record = record
+        self._lock = lock
+        self._finish = finish
+        self._active: list[Active] = []
+
+    def run(self, jobs: Sequence[Job]) -> list[Outcome]:
+        """Train all jobs; one that fails leaves the others running.
+
+        SIGINT, SIGTERM and SIGHUP stop the trainers, mark their runs as interrupted and raise
+        KeyboardInterrupt.
+        """
+        waiting = list(jobs)
+        outcomes: list[Outcome] = []
+        with _signals_interrupt():
+            try:
+                while waiting or self._active:
+                    while waiting and len(self._active) < self._slots:
+                        self._active.append(self._start(waiting.pop(0)))
+                    time.sleep(POLL_SECONDS)
+                    outcomes += self._step()
+            finally:
+                with _signals_ignored():
+                    self._stop()
+        return outcomes
+
+    def _start(self, job: Job) -> Active:
+        run, slot = job.planned.run, self._free_slot()
+        if job.planned.state is State.NEW:
+            clear(run)
+        else:
+            mend(run)
+        follower = Follower(run.folder / LOG, job.planned.progress.recipe)
+        follower.skip()
+        content = self._record(job) | {"status": "running", "started": now(), "ended": None}
+        previous = manifest.read(run.folder)
+        resumed = previous if job.planned.state is State.RESUME else None
+        content["seconds"] = (resumed or {}).get("seconds", 0)
+        manifest.write(run.folder, content)
+        with open(run.folder / LOG, "ab") as log:
+            process = subprocess.Popen(
+                job.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ
+                | environment(self._machine.threads)
+                | {"CUDA_VISIBLE_DEVICES": self._machine.visible_gpu(slot)},
+                start_new_session=True,  # Ctrl-C reaches the sweep alone, which then stops the trainers
+                preexec_fn=_die_with_parent,
+                pass_fds=(self._lock.fileno(),),  # the lock is held as long as a trainer lives
+            )
+        line = Line(run.name, position=slot)
+        return Active(job, slot, process, follower, line, content, time.monotonic())
+
+    def _free_slot(self) -> int:
+        taken = {active.slot for active in self._active}
+        return next(slot for slot in range(self._slots) if slot not in taken)
+
+    def _step(self) -> list[Outcome]:
+        """Bring all lines up to date and close the runs that ended."""
+        ended = []
+        for active in list(self._active):
+            code = active.process.poll()  # before the log, so that the last lines are read
+            active.line.show(active.follower)
+            if code is not None:
+                ended.append(self._close(active, code))
+                self._active.remove(active)
+        return ended
+
+    def _close(self, active: Active, code: int) -> Outcome:
+        run = active.job.planned.run
+        problem = f"the trainer ended with {_exit_words(code)}" if code else self._lacking(run)
+        if problem is None:
+            try:
+                self._finish(run)
+            except (UserError, OSError) as error:
+                problem = str(error)
+        self._write_end(active, "failed" if problem else "finished")
+        active.line.close()
+        seconds, progress = active.content["seconds"], active.follower.progress
+        ending = f"FAILED: {problem}" if problem else "  ".join(["finished", *validation_words(progress)])
+        say(f"{run.name}  {ending}  in {duration(seconds)}")
+        return Outcome(run, progress, seconds, problem)
+
+    def _lacking(self, run: Run) -> str | None:
+        """What a run that ended without an error should have written and has not."""
+        if not (run.folder / "checkpoint_best.pt").is_file():
+            return "the trainer ended without an error but wrote no checkpoint_best.pt"
+        for subset in ("train", *self._recipe.valid_subsets):
+            if not any((run.folder / TENSORBOARD / subset).glob("events.out.tfevents.*")):
+                return f"the trainer ended without an error but wrote no {TENSORBOARD}/{subset}/ events"
+        return None
+
+    def _write_end(self, active: Active, status: str) -> None:
+        active.content["seconds"] = round(active.content["seconds"] + time.monotonic() - active.started, 3)
+        active.content |= {"status": status, "ended": now()}
+        if active.follower.progress.precision is not None:
+            active.content["precision"] = active.follower.progress.precision
+        manifest.write(active.job.planned.run.folder, active.content)
+
+    def _stop(self) -> None:
+        """End the trainers that are still there, each with its process group."""
+        for active in self._active:
+            _signal_group(active.process, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_SECONDS
+        for active in self._active:
+            try:
+                active.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                _signal_group(active.process, signal.SIGKILL)
+                active.process.wait()
+        for active in self._active:  # only now, because the disk may be full, and the terminal gone
+            ending = "interrupted; the same command goes on with it"
+            try:
+                self._write_end(active, "interrupted")
+            except (UserError, OSError) as error:
+                ending = f"stopped; {error}"
+            active.line.close()
+            say(f"{active.job.planned.run.name}  {ending}")
+        self._active.clear()
+
+
+@contextlib.contextmanager
+def locked(out: Path, *, shared: bool = False, seconds: float | None = None) -> Iterator[IO[str]]:
+    """Hold the lock of an output folder; raises `UserError` where another sweep has it.
+
+    A `shared` lock may be held by several, while nobody has it alone. `seconds` is how long to wait for it
+    (None: LOCK_SECONDS).
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / LOCK, "a+", encoding="utf-8") as lock:
+        deadline = time.monotonic() + (LOCK_SECONDS if seconds is None else seconds)
+        while not _try_lock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"{out}: another sweep is writing there; wait until it ends, stop it, "
+                    f"or choose another --out (who: fuser -v {out / LOCK})"
+                )
+            time.sleep(POLL_SECONDS)
+        yield lock
+
+
+def _try_lock(lock: IO[str], kind: int) -> bool:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise UserError(
+            f"{lock.name}: {error.strerror}: the file system has no locks; choose another --out"
+        ) from None
+    return True
+
+
+def _die_with_parent() -> None:
+    """In the trainer, before it starts: end when the sweep is killed (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _exit_words(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+@contextlib.contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    # SIGINT too: a shell starts background jobs with it ignored.
+    with _handlers((*_stop_signals(), signal.SIGINT), interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def _signals_ignored() -> Iterator[None]:
+    """A second Ctrl-C must not leave trainers or manifests behind."""
+    with _handlers((*_stop_signals(), signal.SIGINT), signal.SIG_IGN):
+        yield
+
+
+def _stop_signals() -> list[int]:
+    # nohup starts a command with SIGHUP ignored, and it must stay so.
+    return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+@contextlib.contextmanager
+def _handlers(numbers: Sequence[int], handler: Any) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

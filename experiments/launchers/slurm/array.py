@@ -1,0 +1,175 @@
+"""train.sh --launcher slurm: the same sweep as a job array, one task a run that is not finished.
+
+    OUT/.slurm/NAME.json   what the tasks of a submission are to train (`slurm_task`); NAME is that of its job
+    OUT/.slurm/17_3.out    what task 3 of job 17 printed
+    OUT/.slurm/ARM/...     locks: a run is trained by one task at a time
+
+Which runs are in the queue is asked of the queue (`slurm_queue`), and `slurm_watch` waits for them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from common.errors import UserError
+from common.files import shown_path
+from common.run import Run, State
+
+from ... import ROOT, report
+from ...experiment import Experiment
+from ...plan import Job
+from ...provenance import Machine
+from ..local import locked
+from . import queue
+from . import task as slurm_task
+from .queue import Task
+from .settings import Slurm
+from .task import FOLDER, Assignment
+
+require_commands = queue.require_commands
+Key = tuple[str, str, int]
+"""Arm, init and seed of a run."""
+
+
+@dataclass(frozen=True)
+class Queued:
+    """A run in the queue: its task, and what it is an experiment of."""
+
+    task: Task
+    experiment: Experiment
+
+
+def train(sweep: Experiment, slurm: Slurm, device: str, *, dry_run: bool) -> int:
+    """The sweep, from plan to summary; the exit code. Raises `UserError` before anything is submitted."""
+    if device == "auto":  # decided once: the runs of a sweep are to be alike on whatever nodes
+        device = "cuda" if slurm.gpus else "cpu"
+    gpus = ("of the node",) if device == "cuda" else ()
+    folder, name = sweep.out.absolute() / FOLDER, _new_name()
+    if dry_run:
+        jobs = _plan(sweep, _in_queue(folder), cpu=device == "cpu")
+        report.dry_run(jobs, Machine(gpus, slurm.cpus))
+        if count := sum(job.planned.to_train for job in jobs):
+            words = ["sbatch", *_options(slurm, name, folder, count)]
+            print(f"\n# each as a task of\n{shlex.join(words)} <<'END'\n{_script(folder / name)}END")
+        return 0
+    with locked(sweep.out, shared=True):
+        with locked(folder):
+            queued = _in_queue(folder)
+            jobs = _plan(sweep, queued, cpu=device == "cpu")
+            report.plan_table(jobs)
+            new = [job for job in jobs if job.planned.to_train]
+            if new:
+                assignment = Assignment(
+                    sweep, Path.cwd(), device, slurm.cpus, tuple(_key(job.planned.run) for job in new)
+                )
+                _submit(slurm, folder, name, assignment)
+        watched = {(name, index): job for index, job in enumerate(new)}
+        watched |= {
+            queued[_key(job.planned.run)].task: job for job in jobs if job.planned.state is State.QUEUED
+        }
+        if not slurm.wait:
+            if watched:
+                print("The same command without --no-wait waits for the tasks and says how they ended.")
+            return 0
+        outcomes = queue.watch(watched, folder)
+    return report.summary(jobs, outcomes, sweep.recipe)
+
+
+def _plan(sweep: Experiment, queued: Mapping[Key, Queued], *, cpu: bool) -> list[Job]:
+    """Every run as it stands; raises `UserError` for one that is in the queue as another experiment."""
+    jobs = []
+    for run in sweep.runs:
+        job, there = sweep.job(run, cpu=cpu), queued.get(_key(run))
+        if there is not None and job.planned.to_train:
+            if _digests(there.experiment.identity(run)) != _digests(sweep.identity(run)):
+                raise UserError(
+                    f"{run.folder}: is in the queue with other data, another checkpoint or recipe; "
+                    f"cancel it (scancel --name={there.task[0]}), or choose another --out"
+                )
+            job = replace(job, planned=replace(job.planned, state=State.QUEUED))
+        jobs.append(job)
+    return jobs
+
+
+def _in_queue(folder: Path) -> dict[Key, Queued]:
+    """The runs that wait or are being trained."""
+    names = [path.stem for path in folder.glob("*.json")]
+    alive = [task for task, entry in queue.entries(names).items() if not entry.ended]
+    assignments = {name: slurm_task.read(folder / f"{name}.json") for name in {name for name, _ in alive}}
+    return {
+        assignments[name].runs[index]: Queued((name, index), assignments[name].experiment)
+        for name, index in alive
+    }
+
+
+def _digests(identity: dict[str, Any]) -> tuple[Any, ...]:
+    checkpoint = identity["checkpoint"] or {}
+    return identity["data"]["sha256"], checkpoint.get("sha256"), identity["recipe_flags"]
+
+
+def _key(run: Run) -> Key:
+    return run.arm, run.init, run.seed
+
+
+def _submit(slurm: Slurm, folder: Path, name: str, assignment: Assignment) -> None:
+    path, count = folder / f"{name}.json", len(assignment.runs)
+    slurm_task.write(path, assignment)
+    try:
+        number = queue.submit(_options(slurm, name, folder, count), _script(folder / name))
+    except UserError:
+        path.unlink()
+        raise
+    print(
+        f"Submitted {count} {'run' if count == 1 else 'runs'} as job {number}; "
+        f"what the tasks print is in {shown_path(folder)}/{number}_*.out\n",
+        flush=True,
+    )
+
+
+def _new_name() -> str:
+    return f"sweep-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+
+
+def _options(slurm: Slurm, name: str, folder: Path, count: int) -> list[str]:
+    """Options of sbatch."""
+    wishes = {
+        "--partition": slurm.partition,
+        "--time": slurm.time,
+        "--mem": slurm.memory,
+        "--gres": f"gpu:{slurm.gpus}" if slurm.gpus else None,
+    }
+    return [
+        f"--job-name={name}",
+        f"--array=0-{count - 1}" + (f"%{slurm.throttle}" if slurm.throttle else ""),
+        *("--nodes=1", "--ntasks=1", f"--cpus-per-task={slurm.cpus}"),
+        *(f"{flag}={value}" for flag, value in wishes.items() if value is not None),
+        # A run goes on from its last checkpoint, so that a task may always be taken away and put back.
+        *("--requeue", "--open-mode=append"),
+        *(f"--chdir={folder}", f"--output={_literally(folder)}/%A_%a.out"),
+        *slurm.extra,
+    ]
+
+
+def _literally(folder: Path) -> str:
+    """A folder in a pattern of file names, where `%j` would become the number of a job."""
+    if "\\" in str(folder):
+        raise UserError(f"{folder}: SLURM writes nothing below a backslash; choose another --out")
+    return str(folder).replace("%", "%%")
+
+
+def _script(path: Path) -> str:
+    """What a task runs. With exec, so that the signals that SLURM sends to a script reach the runner."""
+    found = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    words: Sequence[str] = (
+        *("exec", "env", f"PYTHONPATH={os.pathsep.join(dict.fromkeys(filter(None, found)))}"),
+        *(sys.executable, "-P", "-m", "experiments", "task", f"{path}.json"),
+    )
+    return f"#!/bin/sh\n{shlex.join(words)}\n"

@@ -1,0 +1,112 @@
+"""Settings of train.sh --launcher slurm."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from common.cli import integer, split_words
+from common.errors import UserError
+
+LAUNCHERS = ("local", "slurm")
+FLAGS = ("partition", "time", "memory", "cpus", "gpus", "throttle", "slurm")
+"""Those that mean something with SLURM only."""
+OWNED = (
+    *("--array", "-a", "--chdir", "-D", "--job-name", "-J", "--output", "-o", "--error", "-e", "--open-mode"),
+    *("--parsable", "--test-only", "--wait", "-W", "--wrap"),
+)
+"""Options of sbatch that are not the user's: tasks and their output are known by them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slurm:
+    """What SLURM gives a task of the job array, which is one run."""
+
+    partition: str | None = None
+    time: str | None = None
+    memory: str | None = None
+    cpus: int = 1
+    """Threads of a run."""
+    gpus: int = 0
+    """0 or 1."""
+    throttle: int | None = None
+    """Tasks at a time; None for as many as the cluster gives."""
+    extra: tuple[str, ...] = ()
+    """Other options of sbatch."""
+    wait: bool = True
+    """Whether to wait for the tasks."""
+
+
+def add_flags(parser: argparse.ArgumentParser, add: Callable[..., None]) -> None:
+    """The flags; `add` is what adds one with its variable."""
+    add("launcher", "local", "local, or slurm: the runs are tasks of a job array; what follows is for slurm")
+    add("partition", None, "partition of the tasks (default: the cluster's)")
+    add("time", None, "limit of a run, as sbatch takes it, for example 2:00:00 (default: the cluster's)")
+    add("memory", None, "memory of a run, as sbatch takes it, for example 4G (default: the cluster's)")
+    add("cpus", None, "threads of a run (default: 1)")
+    add("gpus", None, "GPUs of a run, 0 or 1 (default: 0); --device auto is then cpu or cuda")
+    add("throttle", None, "tasks at a time (default: as many as the cluster gives)")
+    add("slurm", None, 'other options of sbatch, for example "--account=lab --constraint=a100"')
+    parser.add_argument("--no-wait", action="store_true", help="submit and return")
+
+
+def joined(argv: Sequence[str]) -> list[str]:
+    """`--slurm WORD` as `--slurm=WORD`: argparse takes a value that begins with dashes only so."""
+    words = list(argv)
+    cut = words.index("--") if "--" in words else len(words)
+    for index in reversed(range(cut - 1)):
+        if words[index] == "--slurm":
+            words[index : index + 2] = [f"--slurm={words[index + 1]}"]
+    return words
+
+
+def parse(options: argparse.Namespace, environ: Mapping[str, str]) -> Slurm | None:
+    """What a command line says of SLURM, None for the local launcher; raises `UserError` naming the flag."""
+    if options.launcher not in LAUNCHERS:
+        raise UserError(f"--launcher {options.launcher!r}: choose from {', '.join(LAUNCHERS)}")
+    if options.launcher == "local":
+        _refuse_without_slurm(options, environ)
+        return None
+    if options.jobs != "auto":
+        raise UserError(f"--jobs {options.jobs} is for --launcher local; with slurm take --throttle")
+    gpus = integer("--gpus", options.gpus or "0", minimum=0)
+    if gpus > 1:
+        raise UserError(f"--gpus {gpus}: a run trains on one GPU, because two would double its batch; take 1")
+    if gpus and options.device == "cpu":
+        raise UserError("--gpus 1 contradicts --device cpu; leave one out")
+    return Slurm(
+        partition=options.partition,
+        time=options.time,
+        memory=options.memory,
+        cpus=integer("--cpus", options.cpus or "1", minimum=1),
+        gpus=gpus,
+        throttle=None if options.throttle is None else integer("--throttle", options.throttle, minimum=1),
+        extra=_extra(split_words(options.slurm or "")),
+        wait=not options.no_wait,
+    )
+
+
+def _refuse_without_slurm(options: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    for name in FLAGS:
+        # Variables of these names are common (TIME, GPUS), and may be there for something else.
+        if (value := getattr(options, name)) is not None and value != environ.get(name.upper()):
+            raise UserError(f"--{name} {value} is for --launcher slurm; add that, or leave --{name} out")
+    if options.no_wait:
+        raise UserError("--no-wait is for --launcher slurm; add that, or leave --no-wait out")
+
+
+def _extra(words: list[str]) -> tuple[str, ...]:
+    if words and not words[0].startswith("-"):
+        raise UserError(f"--slurm: {words[0]!r} is not an option of sbatch; write --option=value")
+    for word in words:
+        if _is_owned(flag := word.partition("=")[0]):
+            raise UserError(f"--slurm: {flag} is set by the sweep; remove it")
+    return tuple(words)
+
+
+def _is_owned(flag: str) -> bool:
+    """Whether sbatch may read it as one of `OWNED`: `--arr` is `--array` to it, and `-a1-5` is `-a 1-5`."""
+    if flag.startswith("--"):
+        return any(owned.startswith(flag) for owned in OWNED)
+    return flag[:2] in OWNED

@@ -1,0 +1,128 @@
+"""One task of a job array: on a node, one run is trained as the local launcher trains it.
+
+The machine that submits writes an `Assignment` as JSON; a task reads it and the number that SLURM gave it
+(SLURM_ARRAY_TASK_ID), and nothing else: no path or name passes through a shell.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from common.errors import UserError
+from common.files import atomic_write, sha256
+from common.run import Run, State
+
+from ... import provenance
+from ...experiment import Experiment
+from ...recipes import Recipe
+from ..local import Runner, locked
+
+FOLDER = ".slurm"
+"""Below the folder of the runs: assignments, the tasks' output, locks."""
+INDEX = "SLURM_ARRAY_TASK_ID"
+LOCK_SECONDS = 120.0
+"""A file server lets go of what a dead node held after that node's lease, 90 seconds by default (NFSv4)."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A submission: task i trains run i."""
+
+    experiment: Experiment
+    directory: Path
+    """Where train.sh was called, to which paths are relative."""
+    device: str
+    threads: int
+    runs: tuple[tuple[str, str, int], ...]
+    """Arm, init and seed of each."""
+
+    def run(self, index: int) -> Run:
+        """The run of a task."""
+        arm, init, seed = self.runs[index]
+        sweep = self.experiment
+        return Run(sweep.out / arm / init / f"seed{seed}", arm, init, seed, sweep.inits[init])
+
+
+def write(path: Path, assignment: Assignment) -> None:
+    """Write an assignment, whole or not at all."""
+    atomic_write(path, json.dumps(asdict(assignment), default=str, indent=1) + "\n")
+
+
+def read(path: Path) -> Assignment:
+    """Read an assignment; raises `UserError` where the file is another one's."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        sweep = content["experiment"]
+        return Assignment(
+            experiment=Experiment(
+                **sweep
+                | {
+                    "out": Path(sweep["out"]),
+                    "data": Path(sweep["data"]),
+                    "recipe": _recipe(sweep["recipe"]),
+                    "recipes": {arm: _recipe(recipe) for arm, recipe in sweep["recipes"].items()},
+                    "inits": {init: text and Path(text) for init, text in sweep["inits"].items()},
+                    "seeds": tuple(sweep["seeds"]),
+                    "trainer": tuple(sweep["trainer"]),
+                }
+            ),
+            directory=Path(content["directory"]),
+            device=content["device"],
+            threads=content["threads"],
+            runs=tuple((arm, init, seed) for arm, init, seed in content["runs"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(
+            f"{path}: not what this version submits ({type(error).__name__}: {error}); "
+            f"cancel its tasks (scancel --name={path.stem}) and submit again"
+        ) from None
+
+
+def train_task(path: Path, environ: Mapping[str, str]) -> int:
+    """Train the run of this task; the exit code. Raises `UserError` before the run is touched."""
+    index = environ.get(INDEX, "")
+    if not index.isdigit():
+        raise UserError(f"{INDEX} is not set: SLURM starts this, for ./train.sh --launcher slurm")
+    assignment = read(path)
+    os.chdir(assignment.directory)
+    sweep, run = assignment.experiment, assignment.run(int(index))
+    machine = replace(provenance.machine(assignment.device), threads=assignment.threads)
+    _require_unchanged(sweep, run)
+    # The folder of the runs is shared with the other tasks, and not with a sweep on one machine.
+    with (
+        locked(sweep.out, shared=True),
+        locked(sweep.out / FOLDER / run.folder.relative_to(sweep.out), seconds=LOCK_SECONDS) as lock,
+    ):
+        job = sweep.job(run, cpu=machine.cpu)
+        if job.planned.state is State.FINISHED:
+            print(f"{run.name} is finished")
+            return 0
+        static = provenance.static(machine)
+        runner = Runner(
+            slots=1,
+            machine=machine,
+            recipe=sweep.recipe,
+            record=lambda job: sweep.record(job) | static,
+            lock=lock,
+        )
+        outcomes = runner.run([job])
+    return 1 if any(outcome.problem for outcome in outcomes) else 0
+
+
+def _recipe(content: dict[str, Any]) -> Recipe:
+    return Recipe(content["name"], tuple(content["words"]))
+
+
+def _require_unchanged(sweep: Experiment, run: Run) -> None:
+    """A task may wait for days: raise `UserError` where the manifest would tell of files that are gone."""
+    digests = {sweep.data / name: digest for name, digest in sweep.data_fingerprint["sha256"].items()}
+    if run.checkpoint is not None:
+        digests[run.checkpoint] = (sweep.checkpoint_fingerprints[run.init] or {})["sha256"]
+    for path, digest in digests.items():
+        if sha256(path) != digest:
+            raise UserError(f"{path}: has changed since the job was submitted; submit again")

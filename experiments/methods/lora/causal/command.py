@@ -1,0 +1,240 @@
+"""`python -m hf lora causal`: LoRA on a causal language model that answers questions.
+
+The arm of the published reports: BLOOM-560m, rank 16 on `query_key_value`, 80 updates on pairs of a question
+and an answer. Where bitsandbytes and a GPU are there, the base is held in 4 bits (QLoRA), else in full
+precision; the first line says which. Part of the questions is held out, and the perplexity of their answers
+measured before and after, with answers to read. Writes OUT/causal-lora/NAME/seedN:
+
+    manifest.json      as every run; also trainable_parameters, parameters, peak_memory_bytes, perplexity
+    adapter/           adapter_model.safetensors and adapter_config.json: what was trained
+    merged/            with --merge: a model folder without adapters
+    results.json       parameters, perplexities, answers before and after
+    tensorboard/, train.log
+
+A finished run is skipped, an interrupted one starts again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common.cli import fraction, positive, positive_number
+
+from ..options import add_lora, lora_settings
+
+if TYPE_CHECKING:
+    import torch
+
+    from common.run import Run
+
+    from .train import CausalSettings, Task
+
+
+ARM = "causal-lora"
+ASKED = 3
+"""Held-out questions that are asked where the user gives none."""
+EXAMPLES = """examples:
+  python -m preprocess download bloom --destdir bloom
+  python -m hf lora causal --model bloom --data faq.json --merge --ask "How can I track my order?"
+  python -m hf lora sample --destdir demo/faq
+  python -m hf lora causal --model demo/faq/bloom --data demo/faq/faq.json --answer-only --lr 5e-3
+"""
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `lora causal`."""
+    parser = subparsers.add_parser(
+        "causal",
+        help="LoRA on a causal language model, on questions and answers",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="JSON",
+        help='{"questions": [{"question": "…", "answer": "…"}, …]} or the list alone',
+    )  # fmt: skip
+    parser.add_argument(
+        "--model", default="bigscience/bloom-560m", metavar="M",
+        help="folder with safetensors, or a name on the Hugging Face hub (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of the runs (%(default)s)")
+    parser.add_argument("--name", help="third folder, the base's name in tables (default: that of --model)")
+    parser.add_argument("--seed", type=int, default=1, help="of split, training and sampling (%(default)s)")
+    add_lora(parser, rank=16, alpha=32, dropout=0.05, targets=["query_key_value"])
+    group = parser.add_argument_group("training (defaults: the published arm's)")
+    group.add_argument("--steps", type=positive, default=80, help="updates (%(default)s)")
+    group.add_argument("--batch-size", type=positive, default=1, help="pairs at a time (%(default)s)")
+    group.add_argument("--accumulation", type=positive, default=4, help="batches an update (%(default)s)")
+    group.add_argument("--lr", type=positive_number, default=2e-4, help="cosine to 0 (%(default)s)")
+    group.add_argument(
+        "--warmup-share",
+        type=fraction,
+        default=0.05,
+        help="updates with a rising rate (%(default)s)",
+    )
+    group.add_argument("--max-length", type=positive, default=512, help="tokens of a pair (%(default)s)")
+    group.add_argument("--valid-share", type=fraction, default=0.1, help="part held out (%(default)s)")
+    group.add_argument("--answer-only", action="store_true", help="no loss on the question")
+    group.add_argument(
+        "--precision", choices=("auto", "fp32", "bf16", "4bit"), default="auto",
+        help="of the base (auto: 4 bits with bitsandbytes and a GPU, else fp32; 4bit: on a CPU too)",
+    )  # fmt: skip
+    group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(%(default)s)")
+    group = parser.add_argument_group("what comes of it")
+    group.add_argument("--ask", nargs="+", metavar="Q", help="questions to answer (default: held-out ones)")
+    group.add_argument("--new-tokens", type=positive, default=200, help="of an answer, at most (%(default)s)")
+    group.add_argument("--merge", action="store_true", help="also write the model with the adapter merged")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """The command: checks, training, report."""
+    from transformers.utils.logging import disable_progress_bar
+
+    from common.run import Run, State
+    from eval.network import find_device
+
+    from ....inputs import require_writable
+    from ....launchers.local import locked
+    from ....plan import inspect
+    from ....recipes import Recipe
+    from .data import read_pairs
+    from .model import find_folder
+    from .train import RESULTS
+
+    disable_progress_bar()  # of loading a file; ours tell what takes time
+    settings = _settings(args)
+    read_pairs(args.data)
+    require_writable(args.out)
+    device = find_device(args.device)
+    base = find_folder(args.model)
+    name = args.name or Path(args.model).resolve().name
+    folder = Run(args.out / ARM / name / f"seed{args.seed}", ARM, name, args.seed, base)
+    identity = _identity(args, base, settings)
+    recipe = Recipe(ARM, tuple(settings.words()))
+    with locked(args.out):
+        if inspect(folder, identity, recipe).state is State.FINISHED:
+            print(f"{folder.folder}: finished, skipped")
+        else:
+            _train(args, folder, identity, base, device, settings)
+        if args.merge:
+            _merge(folder.folder, base, device)
+    print(_report(json.loads((folder.folder / RESULTS).read_text(encoding="utf-8"))))
+
+
+def _settings(args: argparse.Namespace) -> CausalSettings:
+    from .train import CausalSettings
+
+    return CausalSettings(
+        lora=lora_settings(args),
+        seed=args.seed,
+        steps=args.steps,
+        batch_size=args.batch_size,
+        accumulation=args.accumulation,
+        lr=args.lr,
+        warmup_share=args.warmup_share,
+        max_length=args.max_length,
+        valid_share=args.valid_share,
+        answer_only=args.answer_only,
+        precision=args.precision,
+    )
+
+
+def _identity(args: argparse.Namespace, base: Path, settings: CausalSettings) -> dict[str, Any]:
+    """The manifest keys that say which experiment this is."""
+    from common.files import sha256
+
+    from ....inputs import fingerprint_checkpoint, fingerprint_data
+
+    data = fingerprint_data(args.data.parent, [args.data.name])
+    weights = sorted(base.glob("*.safetensors"))
+    checkpoint = fingerprint_checkpoint(weights[0])
+    checkpoint["path"] = args.model
+    if len(weights) > 1:
+        checkpoint["sha256"] = " ".join(sha256(path) for path in weights)
+    return {"data": data, "checkpoint": checkpoint, "recipe_flags": settings.words()}
+
+
+def _train(
+    args: argparse.Namespace,
+    run: Run,
+    identity: dict[str, Any],
+    base: Path,
+    device: torch.device,
+    settings: CausalSettings,
+) -> None:
+    from common import manifest
+
+    from .... import provenance
+    from ...transformers.run_folder import recorded, versions
+    from ..adapters import ADAPTER
+    from .train import MERGED, train
+
+    for name in (ADAPTER, MERGED, "tensorboard"):
+        shutil.rmtree(run.folder / name, ignore_errors=True)
+    task = _task(args, base, device)
+    where = provenance.machine(device.type)
+    content = {
+        "schema": manifest.SCHEMA,
+        "arm": run.arm,
+        "init": run.init,
+        "seed": run.seed,
+        "recipe": ARM,
+        "command": _command(args, settings),
+        "precision": "fp32" if task.loading.bits == 32 else "bf16",
+    }
+    content |= identity | provenance.static(where)
+    content["packages"] |= versions()
+    with recorded(run.folder, content) as content:
+        print(task.loading)
+        results = train(task, settings, run.folder)
+        content |= {key: results[key] for key in ("trainable_parameters", "parameters", "peak_memory_bytes")}
+        content["perplexity"] = results["perplexity"]
+
+
+def _task(args: argparse.Namespace, base: Path, device: torch.device) -> Task:
+    from .data import read_pairs, split
+    from .model import choose_loading
+    from .train import Task
+
+    train_pairs, valid_pairs = split(read_pairs(args.data), args.valid_share, args.seed)
+    questions = args.ask or [pair.question for pair in valid_pairs[:ASKED]]
+    loading = choose_loading(device, args.precision)
+    return Task(base, loading, device, train_pairs, valid_pairs, questions, args.new_tokens)
+
+
+def _command(args: argparse.Namespace, settings: CausalSettings) -> list[str]:
+    """The line that makes this run, as a user would type it."""
+    words = ["python", "-m", "export", "lora", "causal", "--data", str(args.data), "--model", args.model]
+    words += ["--out", str(args.out), "--seed", str(args.seed)]
+    return [*words, *(["--name", args.name] if args.name else []), *settings.words()]
+
+
+def _merge(run: Path, base: Path, device: torch.device) -> None:
+    from .train import MERGED, merge
+
+    if (run / MERGED).is_dir():
+        print(f"{run / MERGED}: is there already")
+        return
+    difference = merge(base, run, device)
+    print(f"{run / MERGED}: merged; largest difference of a logit {difference:.2g}")
+
+
+def _report(results: dict[str, Any]) -> str:
+    perplexity = results["perplexity"]
+    share = 100 * results["trainable_parameters"] / results["parameters"]
+    lines = [
+        f"trainable parameters: {results['trainable_parameters']:,} of {results['parameters']:,} "
+        f"({share:.4g} %)",
+        f"perplexity of {results['valid_pairs']} held-out answers: {perplexity['before']:.4g} before, "
+        f"{perplexity['after']:.4g} after",
+        f"adapter reloaded: largest difference of a logit {results['reloaded_difference']:.2g}",
+    ]
+    for asked in results["answers"]:
+        lines += ["", f"? {asked['question']}", f"  before: {asked['before']}", f"  after:  {asked['after']}"]
+    return "\n".join(lines)

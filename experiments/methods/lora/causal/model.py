@@ -1,0 +1,195 @@
+"""A causal language model: loaded without executing code, in 4 bits where that is possible, and asked.
+
+QLoRA (Dettmers et al. 2023, arXiv 2305.14314): the frozen base is kept in 4 bits (nf4, with double
+quantization) and computes in bf16. That needs bitsandbytes, and is worth it on a GPU: on a CPU it saves
+memory and takes longer, so that it is done there where it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from common.errors import UserError
+
+from .data import IGNORED, PadPairs, PairDataset, prompt
+
+NEW_TOKENS, TEMPERATURE, TOP_P = 200, 0.7, 0.7
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+# What is downloaded of a model on the hub: no pickles, no code.
+SAFE_FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How the base is held: `bits` is 4, 16 (bf16) or 32."""
+
+    bits: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"base in {'4 bits (nf4)' if self.bits == 4 else f'{self.bits} bits'}: {self.why}"
+
+
+def choose_loading(device: torch.device, precision: str) -> Loading:
+    """4 bits where `precision` is auto and bitsandbytes and a GPU are there; else 16 or 32.
+
+    Raises `UserError` where 4 bits are asked for and bitsandbytes is missing.
+    """
+    installed = importlib.util.find_spec("bitsandbytes") is not None
+    if precision == "4bit":
+        if not installed:
+            raise UserError("--precision 4bit: bitsandbytes is missing; pip install bitsandbytes")
+        return Loading(4, "as asked")
+    if precision == "fp32":
+        return Loading(32, "as asked")
+    if precision == "bf16":
+        return Loading(16, "as asked")
+    if device.type != "cuda":
+        return Loading(32, "4 bits need a GPU")
+    if not installed:
+        return Loading(32, "4 bits need bitsandbytes, which is not installed")
+    return Loading(4, "bitsandbytes and a GPU are there")
+
+
+def find_folder(model: str) -> Path:
+    """The folder of a model: the one that is named, or a download of that name on the Hugging Face hub.
+
+    Raises `UserError` where there is neither, or no weights in safetensors (a pickle could run any program).
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        folder = _download(model)
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{folder}: no config.json, so it is no model folder; correct --model")
+    if not any(folder.glob("*.safetensors")):
+        pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
+        found = f"only {', '.join(pickles)}, which could run any program" if pickles else "no weights"
+        raise UserError(f"{folder}: {found}; --model needs model.safetensors")
+    return folder
+
+
+def _download(model: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=SAFE_FILES))
+    except HFValidationError:
+        why = "no such folder"
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        why = f"no such folder, and the hub did not give it ({type(error).__name__})"
+    raise UserError(
+        f"--model {model}: {why}; fetch BLOOM-560m with: python -m preprocess download bloom --destdir bloom"
+    )
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The model's tokenizer; raises `UserError` where it is missing or has no end-of-text token."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder}: no tokenizer that can be read ({_first_line(error)})") from None
+    if tokenizer.eos_token_id is None:
+        raise UserError(f"{folder}: its tokenizer has no end-of-text token, which ends an answer")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_model(folder: Path, loading: Loading, device: torch.device) -> PreTrainedModel:
+    """The model in evaluation mode on its device; raises `UserError` for one that cannot be read."""
+    options = {"local_files_only": True, "use_safetensors": True}
+    try:
+        if loading.bits == 4:
+            return AutoModelForCausalLM.from_pretrained(
+                folder, quantization_config=_four_bits(), device_map={"": device}, **options
+            ).eval()
+        dtype = torch.bfloat16 if loading.bits == 16 else torch.float32
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options).to(device).eval()
+    except Exception as error:
+        # safetensors and Transformers raise many kinds for damaged files and unknown architectures.
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise UserError(f"{folder}: not a causal language model ({_first_line(error)})") from None
+
+
+def _four_bits() -> object:
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@torch.inference_mode()
+def bits_per_token(model: nn.Module, pairs: PairDataset, pad: int, batch_size: int = 8) -> float:
+    """Mean cross-entropy of the tokens whose label is not `IGNORED`, in bits (2 ** it: the perplexity)."""
+    device = next(model.parameters()).device
+    nats, tokens = 0.0, 0
+    model.eval()
+    for batch in DataLoader(pairs, batch_size=batch_size, collate_fn=PadPairs(pad)):
+        batch = {name: tensor.to(device) for name, tensor in batch.items()}
+        logits_BLV = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        # A token is predicted from those before it, so the first has no prediction.
+        target_BL = batch["labels"][:, 1:]
+        loss = nn.functional.cross_entropy(
+            logits_BLV[:, :-1].float().flatten(0, 1),
+            target_BL.flatten(),
+            ignore_index=IGNORED,
+            reduction="sum",
+        )
+        nats += float(loss)
+        tokens += int((target_BL != IGNORED).sum())
+    return nats / max(tokens, 1) / math.log(2)
+
+
+@torch.inference_mode()
+def generate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    questions: Sequence[str],
+    *,
+    seed: int,
+    new_tokens: int = NEW_TOKENS,
+    title: str = "",
+) -> list[str]:
+    """An answer to each question, sampled (temperature 0.7, top-p 0.7) from a seed of its own."""
+    model.eval()
+    device = next(model.parameters()).device
+    answers = []
+    for number, question in enumerate(tqdm(questions, desc=title, leave=False, disable=None)):
+        ids = torch.tensor(
+            [tokenizer(prompt(question), add_special_tokens=False)["input_ids"]], device=device
+        )
+        with torch.random.fork_rng():
+            torch.manual_seed(seed + number)
+            written = model.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=new_tokens,
+                do_sample=True,
+                temperature=TEMPERATURE,
+                top_p=TOP_P,
+                top_k=0,
+                pad_token_id=tokenizer.pad_token_id,
+                eos_token_id=tokenizer.eos_token_id,
+            )
+        answers.append(tokenizer.decode(written[0, ids.shape[1] :], skip_special_tokens=True).strip())
+    return answers

@@ -1,0 +1,78 @@
+"""`python -m hf lora classify`: LoRA of the sentence classifier, run for run beside full fine-tuning.
+
+The encoder stays as the checkpoint has it; small matrices beside the attention's query and value maps are
+trained, and the classification head. Data, recipes, seeds and run folders are those of python -m hf finetune,
+in the arm `lora`, so that python -m analysis compares them and python -m eval evaluates them
+(checkpoint_best.pt is the merged model). A run also holds
+
+    base/       what it started from, as a from_pretrained folder
+    adapter/    adapter_model.safetensors: the trained matrices and the head, at the best epoch
+    merged/     with --merge: a from_pretrained folder without adapters
+
+and its manifest trainable_parameters, parameters, peak_memory_bytes (of the process, or of the GPU) and
+reloaded_difference: how far a probability of the adapter, read back, is from that in training. In Python:
+
+    base = RobertaForSequenceClassification.from_pretrained("RUN/base")
+    model = PeftModel.from_pretrained(base, "RUN/adapter")
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..transformers.command import add_sweep, sweep_settings
+from .options import add_lora, lora_settings
+
+COMMAND = ("python", "-m", "export", "lora", "classify")
+RANK, ALPHA, DROPOUT = 8, 16, 0.1
+TARGETS = ("query", "value")
+"""Of the attention, as in the paper (section 4.2)."""
+LR = 1e-3
+"""What is trained begins at zero or at random and is small: it takes a hundred times the reference's rate."""
+MERGED = "merged"
+EXAMPLES = """examples:
+  python -m hf lora classify --data data/books/bin --pretrained pretrained/fr/model.pt
+  python -m hf lora classify --data data/books/bin --pretrained model.pt --rank 4 --lr 5e-4 --arm lora-r4
+  python -m hf lora classify --data demo/reviews --pretrained demo/pretrained/model.pt --recipe sample --merge
+  python -m hf lora table runs
+"""
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `lora classify`."""
+    parser = subparsers.add_parser(
+        "classify",
+        help="LoRA of the sentence classifier, over seeds",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_sweep(parser, arm="lora", inits=["pretrained"], lr=LR)
+    add_lora(parser, rank=RANK, alpha=ALPHA, dropout=DROPOUT, targets=TARGETS)
+    parser.add_argument(
+        "--merge", action="store_true", help="also write the merged model of each finished run"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command."""
+    from ..transformers.sweep import Arm, train
+
+    arm = Arm(COMMAND, lora_settings(args), defaults=("--lr", f"{LR:g}"))
+    return train(sweep_settings(args), arm, then=merge if args.merge else None)
+
+
+def merge(folder: Path) -> None:
+    """Write `merged/` of a finished run, where it is not there yet."""
+    from common import manifest
+
+    from ..transformers.finish import save
+    from .adapters import merged_classifier
+
+    content = manifest.read(folder)
+    if content is None or content["status"] != "finished" or (folder / MERGED).is_dir():
+        return
+    save(merged_classifier(folder), folder / MERGED)
+    print(f"{folder / MERGED}: written")

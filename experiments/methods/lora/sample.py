@@ -1,0 +1,131 @@
+"""`python -m hf lora sample`: a small BLOOM and questions to try the causal arm on, without a download.
+
+Writes DESTDIR/faq.json, 40 questions and answers of a lending library, and DESTDIR/bloom, a BLOOM of 0.2
+million parameters with a tokenizer of its own, trained for some seconds on the answers as plain sentences: it
+knows the words and not yet the form of questions and answers, which is what LoRA teaches it. The same bytes
+on the same machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from common.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import BloomForCausalLM, PreTrainedTokenizerFast
+
+
+VOCABULARY, LAYERS, HIDDEN, HEADS = 400, 2, 64, 4
+UPDATES, BATCH, LR, SEED = 150, 8, 3e-3, 1
+SPECIALS = ("<unk>", "<s>", "</s>", "<pad>")
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `lora sample`."""
+    parser = subparsers.add_parser(
+        "sample",
+        help="a small BLOOM and questions to try lora causal on",
+        description=__doc__,
+        epilog="example: python -m hf lora sample --destdir demo/faq",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--destdir", type=Path, required=True, metavar="DIR")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """The command."""
+    write(args.destdir)
+    print(f"{args.destdir}: faq.json and bloom/")
+
+
+def write(destdir: Path, updates: int = UPDATES) -> None:
+    """Write both; raises `UserError` where `bloom` is there already."""
+    from common.files import atomic_folder, atomic_write
+
+    if (destdir / "bloom").exists():
+        raise UserError(f"{destdir / 'bloom'}: exists; delete it or choose another --destdir")
+    questions = sample_pairs()
+    tokenizer = train_tokenizer([text for pair in questions for text in pair.values()])
+    model = train_model(tokenizer, [pair["answer"] for pair in questions], updates)
+    atomic_write(
+        destdir / "faq.json", json.dumps({"questions": questions}, indent=2, ensure_ascii=False) + "\n"
+    )
+    with atomic_folder(destdir / "bloom") as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+
+
+def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
+    """Byte-level BPE, as BLOOM's."""
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = ByteLevelBPETokenizer()
+    bpe.train_from_iterator(texts, vocab_size=VOCABULARY, special_tokens=list(SPECIALS), show_progress=False)
+    unk, bos, eos, pad = SPECIALS
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe._tokenizer, unk_token=unk, bos_token=bos, eos_token=eos, pad_token=pad
+    )
+
+
+def train_model(tokenizer: PreTrainedTokenizerFast, texts: list[str], updates: int) -> BloomForCausalLM:
+    """A BLOOM with random weights, then `updates` of Adam on the texts, each followed by `</s>`."""
+    import torch
+    from transformers import BloomConfig, BloomForCausalLM
+
+    config = BloomConfig(
+        vocab_size=len(tokenizer), hidden_size=HIDDEN, n_layer=LAYERS, n_head=HEADS,
+        bos_token_id=1, eos_token_id=2, pad_token_id=3,
+    )  # fmt: skip
+    rows = [torch.tensor([*tokenizer(text)["input_ids"], tokenizer.eos_token_id]) for text in texts]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        model = BloomForCausalLM(config).train()
+        optimizer = torch.optim.Adam(model.parameters(), lr=LR)
+        for _ in range(updates):
+            batch = [rows[i] for i in torch.randint(len(rows), (BATCH,))]
+            ids_BL = torch.nn.utils.rnn.pad_sequence(batch, batch_first=True, padding_value=3)
+            mask_BL = (ids_BL != 3).long()
+            loss = model(ids_BL, attention_mask=mask_BL, labels=ids_BL.masked_fill(mask_BL == 0, -100)).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return model.eval()
+
+
+# --- Questions and answers made by this project, the same bytes on every machine, to try the ca
+
+THINGS = {
+    "novels": ("three weeks", "ten", "on the ground floor"),
+    "comics": ("two weeks", "twenty", "beside the stairs"),
+    "atlases": ("one week", "two", "in the map room"),
+    "dictionaries": ("four days", "three", "in the reading room"),
+    "films": ("five days", "four", "on the first floor"),
+    "records": ("ten days", "six", "in the music room"),
+    "scores": ("five weeks", "eight", "behind the piano"),
+    "board games": ("one month", "one", "in the hall"),
+}
+"""What is lent -> for how long, how many at a time, where it stands."""
+
+QUESTIONS = {
+    "How long can I keep {thing}?": "You can keep {thing} for {time}. We write to you two days before.",
+    "How many {thing} can I borrow?": "You can borrow up to {number} {thing} at a time.",
+    "Where do I find {thing}?": "You find {thing} {place}. Ask at the desk if the shelf is empty.",
+    "What does it cost to return {thing} late?": "After {time} we ask for ten cents a day for {thing}.",
+    "Can I reserve {thing}?": "Yes. Reserve {thing} at the desk and collect them {place}.",
+}
+
+
+def sample_pairs() -> list[dict[str, str]]:
+    """All pairs: `question` and `answer`."""
+    return [
+        {"question": question.format(thing=thing),
+         "answer": answer.format(thing=thing, time=time, number=number, place=place)}
+        for thing, (time, number, place) in THINGS.items()
+        for question, answer in QUESTIONS.items()
+    ]  # fmt: skip

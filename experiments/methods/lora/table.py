@@ -1,0 +1,162 @@
+"""`python -m hf lora table`: what each arm reaches on test, and what its training took.
+
+Reads run folders as python -m analysis does: accuracy at the best validation from the logs; parameters,
+seconds and peak memory from the manifests (python -m hf finetune and lora classify write them). Whether two
+arms differ is answered by python -m analysis compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from common import manifest
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from common.tables import Table
+
+
+FIGURE = "accuracy_and_parameters"
+MEASURED = ("trainable_parameters", "parameters", "seconds", "peak_memory_bytes")
+MIB = 1 << 20
+EXAMPLES = """examples:
+  python -m hf lora table runs
+  python -m hf lora table runs --format json
+  python -m hf lora table runs --output-dir report
+"""
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `lora table`."""
+    parser = subparsers.add_parser(
+        "table",
+        help="accuracy, trained parameters, time and memory of the arms",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("runs", type=Path, metavar="RUNS", help="folder with runs below it")
+    parser.add_argument(
+        "--format", choices=("markdown", "csv", "latex", "json"), default="markdown", help="(%(default)s)"
+    )
+    parser.add_argument(
+        "--output-dir", type=Path, metavar="DIR", help=f"write all formats there, and {FIGURE}.png"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """The command."""
+    from analysis import render
+    from analysis.figures.style import save_figure
+    from common.tables import write_tables
+
+    runs = measured_runs(args.runs)
+    table = cost_table(runs)
+    if args.output_dir is None:
+        print(render([table], args.format), end="")
+        return
+    paths = write_tables([table], args.output_dir)
+    if runs["trainable_parameters"].notna().any():
+        paths.append(save_figure(draw(runs), args.output_dir, FIGURE))
+    for path in paths:
+        print(path)
+
+
+def measured_runs(folder: Path) -> pd.DataFrame:
+    """One row for each finished run with an accuracy: arm, init, seed, valid, test and `MEASURED` (NaN where
+    a manifest says nothing).
+
+    Raises `UserError` as `analysis.load_runs` and `best_checkpoints` do.
+    """
+    import pandas as pd
+
+    from analysis import best_checkpoints, find_runs, read_runs, select_finished
+
+    runs = select_finished(find_runs(folder))
+    best = best_checkpoints(read_runs(runs))[["arm", "init", "seed", "valid", "test"]]
+    rows = []
+    for one in runs:
+        content = manifest.read(one.path) or {}
+        known = {key: content.get(key, math.nan) for key in MEASURED}
+        rows.append({"arm": one.arm, "init": one.init, "seed": one.seed} | known)
+    return best.merge(pd.DataFrame(rows), on=["arm", "init", "seed"], how="left")
+
+
+def cost_table(runs: pd.DataFrame) -> Table:
+    """Mean over the seeds of each arm and init; `data` has one row a run."""
+    import pandas as pd
+
+    from common.tables import Table
+
+    shown = []
+    for (arm, init), group in runs.groupby(["arm", "init"]):
+        mean = group[["test", *MEASURED]].mean()
+        shown.append(
+            {
+                "arm": arm,
+                "init": init,
+                "seeds": str(len(group)),
+                "test accuracy (%)": f"{mean['test']:.2f} ± {group['test'].std(ddof=1):.2f}"
+                if len(group) > 1
+                else f"{mean['test']:.2f}",
+                "trained parameters": _whole(mean["trainable_parameters"]),
+                "of all (%)": _share(mean["trainable_parameters"], mean["parameters"]),
+                "seconds": _whole(mean["seconds"]),
+                "peak memory (MiB)": _whole(mean["peak_memory_bytes"] / MIB),
+            }
+        )
+    return Table(
+        name="lora",
+        caption="Accuracy at the best validation, and what training took: mean over seeds",
+        notes=(
+            "Best: highest accuracy on valid, the latest of equal ones. ±: sample standard deviation "
+            "(ddof 1) over seeds.",
+            "seconds: of the whole run, with loading and validation. Peak memory: resident memory of the "
+            "process, or what PyTorch held of the GPU. –: the manifest does not say.",
+        ),
+        data=runs.assign(metric="accuracy", ddof=1),
+        shown=pd.DataFrame(shown),
+    )
+
+
+def draw(runs: pd.DataFrame) -> Figure:
+    """Test accuracy of each run over its trained parameters, which are on a logarithmic axis."""
+    from matplotlib.figure import Figure
+
+    from analysis.figures.style import finish, legend_below, styles, wrap
+
+    known = runs[runs["trainable_parameters"].notna()]
+    names = [f"{arm}/{init}" for arm, init in known.groupby(["arm", "init"]).groups]
+    style_of = styles(names)
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    panel = figure.subplots()
+    for name, ((_, _), group) in zip(names, known.groupby(["arm", "init"]), strict=True):
+        style = style_of[name]
+        panel.plot(
+            group["trainable_parameters"], group["test"], linestyle="none", marker=style["marker"],
+            color=style["color"], alpha=0.8, markeredgecolor="white", markersize=7, label=wrap(name),
+        )  # fmt: skip
+        x, mean = group["trainable_parameters"].mean(), group["test"].mean()
+        panel.plot([x / 1.25, x * 1.25], [mean, mean], color=style["color"], linewidth=2)
+    panel.set_xscale("log")
+    panel.set_xlim(known["trainable_parameters"].min() / 3, known["trainable_parameters"].max() * 3)
+    panel.set_xlabel("trained parameters")
+    panel.set_ylabel("test accuracy (%)")
+    panel.set_title("A mark for each seed, a bar for their mean", fontsize="medium", loc="left")
+    finish(panel, "both")
+    legend_below(figure)
+    return figure
+
+
+def _whole(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:,.0f}"
+
+
+def _share(part: float, whole: float) -> str:
+    return "–" if math.isnan(part) or math.isnan(whole) else f"{100 * part / whole:.2f}"

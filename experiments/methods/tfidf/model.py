@@ -1,0 +1,201 @@
+"""TF-IDF of word n-grams, and logistic regression on them.
+
+N texts, V n-grams, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import f1_score, log_loss, matthews_corrcoef
+from tqdm import tqdm
+
+from common.errors import UserError
+from preprocess.labels import check_line_counts, class_names, label_dictionary, read_labels
+from preprocess.readers.lines import read_text_lines
+
+STRENGTHS = tuple(10 ** (half / 2) for half in range(-4, 9))
+"""C, the inverse strength of the L2 penalty: 0.01 to 10,000."""
+TOLERANCE = 1e-6
+"""A hundredth of scikit-learn's, which stops short of the optimum where C is large."""
+MAX_ITERATIONS = 5000
+
+Probabilities = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Features:
+    """What is counted of a text."""
+
+    ngrams: tuple[int, int] = (1, 2)
+    """Words of the shortest and of the longest n-gram."""
+    min_df: int = 1
+    """N-grams of fewer training texts are left out."""
+    sublinear: bool = False
+    """Whether n occurrences count as 1 + log(n)."""
+
+    def vectorizer(self) -> TfidfVectorizer:
+        """Words in lower case, by scikit-learn's token pattern: two word characters or more.
+
+        Weights are term frequency times ln((1 + N) / (1 + document frequency)) + 1, each text scaled to
+        length 1.
+        """
+        return TfidfVectorizer(
+            ngram_range=self.ngrams, min_df=self.min_df, sublinear_tf=self.sublinear, dtype=np.float64
+        )
+
+    def words(self) -> list[str]:
+        """As on the command line."""
+        flags = ["--ngrams", *map(str, self.ngrams), "--min-df", str(self.min_df)]
+        return [*flags, *(["--sublinear"] if self.sublinear else [])]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A classifier fitted on train, its strength chosen on valid."""
+
+    vectorizer: TfidfVectorizer
+    classifier: LogisticRegression
+    classes: list[str]
+    strength: float
+    valid_accuracy: dict[float, float]
+    """Percent, for each of `STRENGTHS`."""
+
+    def probabilities(self, texts: Sequence[str]) -> Probabilities:
+        """(N, K), the classes in the order of `classes`."""
+        return _in_order(self.classifier, self.vectorizer.transform(texts), self.classes)
+
+    def telling(self, most: int) -> dict[str, list[tuple[str, float]]]:
+        """For each class the n-grams with the largest weights above 0, at most `most`, and the weights."""
+        ngrams_V = self.vectorizer.get_feature_names_out()
+        weights_KV = self.classifier.coef_
+        if len(weights_KV) == 1:  # two classes share one row: it speaks for the second, against the first
+            weights_KV = np.concatenate([-weights_KV, weights_KV])
+        row_of = {name: row for row, name in enumerate(self.classifier.classes_)}
+        return {name: _largest(ngrams_V, weights_KV[row_of[name]], most) for name in self.classes}
+
+
+def fit(splits: Splits, features: Features) -> Fitted:
+    """Fit on train for each of `STRENGTHS`; accuracy on valid chooses, of equal ones the smallest C.
+
+    Raises `UserError` where no n-gram is left.
+    """
+    vectorizer = features.vectorizer()
+    try:
+        train_NV = vectorizer.fit_transform(splits.train.texts)
+    except ValueError as error:
+        raise UserError(
+            f"{' '.join(features.words())}: no n-gram of the training texts is left ({error}); lower --min-df"
+        ) from None
+    valid_NV = vectorizer.transform(splits.valid.texts)
+    accuracy, classifiers = {}, {}
+    for strength in tqdm(STRENGTHS, desc="fitting", delay=1, leave=False):
+        classifier = LogisticRegression(C=strength, tol=TOLERANCE, max_iter=MAX_ITERATIONS)
+        classifiers[strength] = classifier.fit(train_NV, splits.train.labels)
+        probabilities_NK = _in_order(classifier, valid_NV, splits.classes)
+        accuracy[strength] = scores(probabilities_NK, splits.valid, splits.classes)["accuracy"]
+    best = max(STRENGTHS, key=lambda strength: (accuracy[strength], -strength))
+    return Fitted(vectorizer, classifiers[best], splits.classes, best, accuracy)
+
+
+def scores(probabilities_NK: Probabilities, split: Split, classes: Sequence[str]) -> dict[str, float]:
+    """The metrics of a training log: accuracy in percent, macro-F1 and MCC, and the loss in bits."""
+    predicted = np.asarray(classes)[probabilities_NK.argmax(axis=1)]
+    gold = np.asarray(split.labels)
+    names = sorted(classes)  # as log_loss wants the columns
+    columns = [list(classes).index(name) for name in names]
+    return {
+        "accuracy": 100 * float(np.mean(predicted == gold)),
+        "macro_f1": float(f1_score(gold, predicted, average="macro")),
+        "mcc": float(matthews_corrcoef(gold, predicted)),
+        "loss": float(log_loss(gold, probabilities_NK[:, columns], labels=names)) / np.log(2),
+    }
+
+
+def _in_order(classifier: LogisticRegression, x_NV: object, classes: Sequence[str]) -> Probabilities:
+    known = list(classifier.classes_)
+    return classifier.predict_proba(x_NV)[:, [known.index(name) for name in classes]]
+
+
+def _largest(ngrams_V: NDArray, weights_V: NDArray[np.float64], most: int) -> list[tuple[str, float]]:
+    largest = np.argsort(-weights_V, kind="stable")[:most]
+    return [(str(ngrams_V[i]), float(weights_V[i])) for i in largest if weights_V[i] > 0]
+
+
+# --- The labelled text of a folder, as `python -m preprocess split` and `sample` write it.
+
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class Split:
+    """The examples of one split, line by line."""
+
+    texts: list[str]
+    labels: list[str]
+
+
+@dataclass(frozen=True)
+class Splits:
+    """All splits; `classes` are those of train in the order of the label dictionary."""
+
+    train: Split
+    valid: Split
+    test: Split
+    classes: list[str]
+
+    def items(self) -> list[tuple[str, Split]]:
+        """Each split with its name."""
+        return [(name, getattr(self, name)) for name in SPLITS]
+
+
+def file_names() -> list[str]:
+    """What is read of a folder."""
+    return [f"{split}.{kind}" for split in SPLITS for kind in ("input0", "label")]
+
+
+def read_folder(folder: Path) -> Splits:
+    """The examples of train, valid and test.
+
+    Raises `UserError` for a missing file, texts and labels that do not match line by line, sentence pairs, a
+    single class, and a class in valid or test that train lacks.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; make one with python -m preprocess split (or sample)")
+    lacking = [name for name in file_names() if not (folder / name).is_file()]
+    if lacking:
+        raise UserError(
+            f"{folder}: lacks {', '.join(lacking)}; make the folder with python -m preprocess split, "
+            "and name --test-text and --test-label"
+        )
+    if (folder / "train.input1").exists():
+        raise UserError(f"{folder}: has sentence pairs (train.input1); this baseline reads single texts")
+    splits = {name: _read_split(folder, name) for name in SPLITS}
+    classes = class_names(label_dictionary(str(folder / "train.label")))
+    if len(classes) < 2:
+        raise UserError(f"{folder / 'train.label'}: every label is {classes[0]}; a classifier needs two")
+    for name in ("valid", "test"):
+        _refuse_unknown(folder, name, splits[name].labels, classes)
+    return Splits(**splits, classes=classes)
+
+
+def _read_split(folder: Path, name: str) -> Split:
+    text_path, label_path = str(folder / f"{name}.input0"), str(folder / f"{name}.label")
+    split = Split(list(read_text_lines(text_path)), list(read_labels(label_path)))
+    check_line_counts(text_path, len(split.texts), label_path, len(split.labels))
+    return split
+
+
+def _refuse_unknown(folder: Path, name: str, labels: list[str], classes: list[str]) -> None:
+    for number, label in enumerate(labels, start=1):
+        if label not in classes:
+            raise UserError(
+                f"{folder / f'{name}.label'}, line {number}: class '{label}' does not occur in train.label, "
+                f"which has: {', '.join(classes)}"
+            )

@@ -1,0 +1,208 @@
+"""The run folder of the baseline: what `common.manifest` and `common.predictions` ask for, and model.json."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from common import manifest, predictions
+from common.cli import positive
+from common.errors import UserError, one_line_errors
+from common.files import atomic_write, shown_path
+from common.predictions import Prediction
+from common.run import Run, State
+
+from ... import inputs, provenance
+from ... import plan as sweep_plan
+from ...recipes import Recipe
+from . import model
+from . import model as text
+from .model import STRENGTHS, Features, Fitted, Probabilities, Split, Splits, file_names, scores
+
+ARM, INIT, SEED = "bow", "tfidf", 0
+RECIPE = "logistic-regression"
+PACKAGES = ("scikit-learn", "scipy", "numpy", "tensorboard")
+STEP = 1
+"""The fit is one step, and its own validation."""
+TELLING = 50
+
+
+@dataclass(frozen=True)
+class Store:
+    """A planned run; `content` is what is known of its manifest."""
+
+    run: Run
+    finished: bool
+    content: manifest.Manifest
+
+    @property
+    def folder(self) -> Path:
+        """Where everything goes."""
+        return self.run.folder
+
+    def write(
+        self, fitted: Fitted, splits: Splits, started: str, seconds: float
+    ) -> dict[str, dict[str, float]]:
+        """Write scores, predictions and model.json, then that it is finished; returns the scores by split.
+
+        `started` is when the fit began, which took `seconds`.
+        """
+        sweep_plan.clear(self.run)
+        content = self.content | provenance.static(provenance.machine("cpu"), PACKAGES)
+        content |= {"status": "running", "started": started, "ended": None, "seconds": round(seconds, 3)}
+        manifest.write(self.folder, content)
+        results = {}
+        for name, split in splits.items():
+            probabilities_NK = fitted.probabilities(split.texts)
+            results[name] = scores(probabilities_NK, split, fitted.classes)
+            _write_events(self.folder / sweep_plan.TENSORBOARD / name, results[name])
+            if name != "train":
+                answers = _predictions(probabilities_NK, split, fitted.classes)
+                predictions.write(self.folder / predictions.file_name(name), answers)
+        atomic_write(self.folder / "model.json", _model(fitted))
+        manifest.write(self.folder, content | {"status": "finished", "ended": provenance.now()})
+        return results
+
+
+def plan(out: Path, text: Path, features: Features) -> Store:
+    """The run below `out`, and whether it is finished already.
+
+    Raises `UserError` where its folder holds another experiment or none that is known, or cannot be written.
+    """
+    inputs.require_writable(out)
+    run = Run(out / ARM / INIT / f"seed{SEED}", ARM, INIT, SEED, None)
+    flags = features.words()
+    identity = {
+        "data": inputs.fingerprint_data(text, file_names()),
+        "checkpoint": None,
+        "recipe_flags": flags,
+    }
+    state = sweep_plan.inspect(run, identity, Recipe(RECIPE, tuple(flags))).state
+    content = identity | {
+        "schema": manifest.SCHEMA,
+        "arm": ARM,
+        "init": INIT,
+        "seed": SEED,
+        "recipe": RECIPE,
+        "command": ["python", "-m", "baseline", "--text", shown_path(text), "--out", shown_path(out), *flags],
+    }
+    return Store(run, state is State.FINISHED, content)
+
+
+def _write_events(folder: Path, values: dict[str, float]) -> None:
+    writer = EventFileWriter(str(folder))
+    summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+    writer.add_event(Event(wall_time=time.time(), step=STEP, summary=summary))
+    writer.close()
+
+
+def _predictions(probabilities_NK: Probabilities, split: Split, classes: list[str]) -> list[Prediction]:
+    return [
+        Prediction(index, gold, dict(zip(classes, row, strict=True)))
+        for index, (gold, row) in enumerate(zip(split.labels, probabilities_NK.tolist(), strict=True))
+    ]
+
+
+def _model(fitted: Fitted) -> str:
+    content: dict[str, Any] = {
+        "C": fitted.strength,
+        "valid_accuracy": [{"C": c, "accuracy": x} for c, x in fitted.valid_accuracy.items()],
+        "ngrams": len(fitted.vectorizer.vocabulary_),
+        "telling": {
+            name: [{"ngram": ngram, "weight": weight} for ngram, weight in ngrams]
+            for name, ngrams in fitted.telling(TELLING).items()
+        },
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+# --- `python -m baseline`: TF-IDF of word n-grams and logistic regression, as a run beside the
+
+RATIO = STRENGTHS[1] / STRENGTHS[0]
+DESCRIPTION = f"""\
+What a bag of words scores: TF-IDF of word n-grams and logistic regression, fitted on train. The
+strength of the regularization is chosen by accuracy on valid, among {len(STRENGTHS)} values of C from
+{STRENGTHS[0]:g} to {STRENGTHS[-1]:g}, each {RATIO:.2f} times the one before; of equally good ones the
+smallest. Test takes no part in it.
+
+A word is a run of two or more letters, digits or underscores, in lower case (scikit-learn's
+token_pattern).
+
+Nothing is drawn at random: there is one run, OUT/bow/tfidf/seed0, with the scores as TensorBoard
+scalars, the predictions of valid and test, and model.json: what was chosen, and the n-grams that
+speak loudest for each class."""
+
+EXAMPLES = """examples:
+  python -m baseline --text cls-books/split --out runs
+  python -m baseline --text cls-books/split --out runs --ngrams 1 1 --min-df 2 --sublinear
+  python -m analysis tables runs
+"""
+
+
+@one_line_errors
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line; raises `UserError` before anything is written."""
+    options = _parser().parse_args(arguments)
+    features = _features(options)
+    splits = text.read_folder(options.text)
+    run = plan(options.out, options.text, features)
+    if run.finished:
+        print(f"{run.folder}: finished: skipped (delete it to fit again)")
+        return
+    started, began = provenance.now(), time.monotonic()
+    fitted = model.fit(splits, features)
+    results = run.write(fitted, splits, started, time.monotonic() - began)
+    for strength, accuracy in fitted.valid_accuracy.items():
+        print(f"C {strength:<8.3g} valid accuracy {accuracy:.2f}{'  chosen' * (strength == fitted.strength)}")
+    for name, measured in results.items():
+        print(f"{name:<5}  accuracy {measured['accuracy']:.2f}  macro-F1 {measured['macro_f1']:.4f}")
+    print(f"written to {run.folder}")
+
+
+def _features(options: argparse.Namespace) -> Features:
+    shortest, longest = options.ngrams
+    if shortest > longest:
+        raise UserError(
+            f"--ngrams {shortest} {longest}: the shortest comes first; write {longest} {shortest}"
+        )
+    return Features((shortest, longest), options.min_df, options.sublinear)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m baseline",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--text", type=Path, required=True, metavar="FOLDER",
+        help="with train., valid. and test.input0 and .label, as `python -m preprocess split` writes them",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of the runs (%(default)s)")
+    parser.add_argument(
+        "--ngrams", type=positive, nargs=2, default=(1, 2), metavar=("MIN", "MAX"),
+        help="words of the shortest and the longest n-gram (1 2)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--min-df", type=positive, default=1, metavar="N",
+        help="leave out n-grams that fewer training texts have (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sublinear", action="store_true", help="count n occurrences in a text as 1 + log(n)"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

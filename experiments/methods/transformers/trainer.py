@@ -1,0 +1,341 @@
+"""The Transformers Trainer for a sentence classifier, with this project's recipe, metrics and run folder.
+
+Trainer does what it does everywhere: batches, updates, checkpoints. What differs, to be comparable with
+fairseq: every parameter decays (Trainer leaves out biases and layer norms), the learning rate follows
+`--total-num-update`, and a validation is on all subsets, with the best checkpoint chosen on the first, the
+later one on a tie.
+
+B sentences, N of them in a split, K classes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.data import Subset
+from torch.utils.tensorboard import SummaryWriter
+from transformers import Trainer, TrainerCallback, TrainingArguments, get_linear_schedule_with_warmup
+from transformers.trainer_callback import PrinterCallback
+from transformers.utils.logging import disable_progress_bar
+
+from common import predictions
+from common.predictions import Prediction
+from fairseq_plugin.tasks.criterion import STATISTICS, cell_counts
+from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
+
+from .recipe import Recipe
+from .run_folder import FORMAT, TIME, on_one_device
+
+logger = logging.getLogger(__name__)
+SaveBest = Callable[[nn.Module], None]
+
+
+def training_arguments(
+    recipe: Recipe, folder: Path, *, sentences: int, seed: int, bf16: bool, cpu: bool
+) -> TrainingArguments:
+    """The recipe as Trainer takes it, for a training set of so many sentences; checkpoints go to `folder`."""
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=recipe.batch_size,
+        per_device_eval_batch_size=recipe.valid_batch_size,
+        gradient_accumulation_steps=recipe.accumulation,
+        max_steps=recipe.updates(sentences),
+        learning_rate=recipe.lr,
+        optim="adamw_torch_fused",
+        adam_beta1=recipe.betas[0],
+        adam_beta2=recipe.betas[1],
+        adam_epsilon=recipe.eps,
+        weight_decay=recipe.weight_decay,
+        max_grad_norm=recipe.clip_norm,
+        bf16=bf16,
+        use_cpu=cpu,
+        seed=seed,
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        save_total_limit=1,
+        logging_strategy="no",
+        disable_tqdm=True,
+        report_to=[],
+        label_names=["labels"],
+        remove_unused_columns=False,
+    )
+    on_one_device(arguments)
+    return arguments
+
+
+class ClassifierTrainer(Trainer):
+    """Trains, validates on every subset after each epoch, and keeps the best model with its predictions."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        recipe: Recipe,
+        arguments: TrainingArguments,
+        *,
+        train: Sentences,
+        valid: dict[str, Sentences],
+        classes: list[str],
+        pad: int,
+        run: Path,
+        log: RunLog,
+        save_best: SaveBest,
+    ) -> None:
+        """`valid`: the subsets to validate on, the first chooses; `save_best` stores a new best model."""
+        self.recipe = recipe
+        self.classes = classes
+        self.subsets = valid
+        self.run_folder, self.log_of_run, self.save_best = run, log, save_best
+        self.interval, self.whole_epoch = Counts(len(classes)), Counts(len(classes))
+        super().__init__(
+            model=model,
+            args=arguments,
+            train_dataset=train,
+            eval_dataset=next(iter(valid.values())),
+            data_collator=Pad(pad),
+        )
+        self.remove_callback(PrinterCallback)
+        self.add_callback(_Progress(self))
+
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """All of them, as fairseq's Adam decays."""
+        return [name for name, _ in model.named_parameters()]
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        """fairseq's `polynomial_decay` of power 1."""
+        if self.lr_scheduler is None:
+            self.lr_scheduler = get_linear_schedule_with_warmup(
+                optimizer or self.optimizer, self.recipe.warmup_updates, self.recipe.total_num_update
+            )
+        return self.lr_scheduler
+
+    def compute_loss(
+        self, model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, **kwargs: Any
+    ) -> Any:
+        """As Trainer; what is trained on is counted."""
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
+        if model.training:
+            for counts in (self.interval, self.whole_epoch):
+                counts.add(outputs.logits, inputs["labels"], inputs["attention_mask"].sum())
+        return (loss, outputs) if return_outputs else loss
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Validate on every subset, write the records, keep the model if it is the best so far."""
+        step, epoch = self.state.global_step, max(1, round(self.state.epoch or 0))
+        logits = {name: self.logits(subset) for name, subset in self.subsets.items()}
+        metrics = {name: self.measure(name, logits_NK) for name, logits_NK in logits.items()}
+        first = next(iter(self.subsets))
+        now, best = metrics[first][self.recipe.metric], self.state.best_metric
+        better = best is None or (now >= best if self.recipe.maximize else now <= best)
+        if better:
+            self.state.best_metric = now
+            self.save_best(self.model)
+            for name, logits_NK in logits.items():
+                self._write_predictions(name, logits_NK)
+        for name, values in metrics.items():
+            extra = {f"best_{self.recipe.metric}": self.state.best_metric} if name == first else {}
+            self.log_of_run.write(name, values | extra, step=step, epoch=epoch)
+        return {f"eval_{name}_{tag}": x for name, values in metrics.items() for tag, x in values.items()}
+
+    def logits(self, sentences: Sentences) -> NDArray[np.float32]:
+        """(N, K) of a split in the order of its files."""
+        order_N = sentences.by_length()
+        logits_NK = np.empty((len(sentences), len(self.classes)), dtype=np.float32)
+        logits_NK[order_N] = self.predict(Subset(sentences, order_N.tolist())).predictions
+        return logits_NK
+
+    def measure(self, subset: str, logits_NK: NDArray[np.float32]) -> dict[str, float]:
+        """The metrics of a subset's logits."""
+        counts = Counts(len(self.classes))
+        counts.add(torch.from_numpy(logits_NK), torch.from_numpy(self.subsets[subset].gold))
+        return counts.metrics()
+
+    def _write_predictions(self, subset: str, logits_NK: NDArray[np.float32]) -> None:
+        answers_NK = torch.softmax(torch.from_numpy(logits_NK).double(), dim=-1).tolist()
+        gold_N = self.subsets[subset].gold
+        predictions.write(
+            self.run_folder / predictions.file_name(subset),
+            (
+                Prediction(index, self.classes[gold], dict(zip(self.classes, row_K, strict=True)))
+                for index, (gold, row_K) in enumerate(zip(gold_N, answers_NK, strict=True))
+            ),
+        )
+
+
+class _Progress(TrainerCallback):
+    """Writes the records of training."""
+
+    def __init__(self, trainer: ClassifierTrainer) -> None:
+        self._trainer = trainer
+        self._since = time.monotonic()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step % INTERVAL:
+            return
+        trainer, now = self._trainer, time.monotonic()
+        values = {
+            "loss": trainer.interval.loss,
+            "lr": trainer.lr_scheduler.get_last_lr()[0],
+            "wps": trainer.interval.tokens / (now - self._since),
+        }
+        done = state.epoch or 0.0
+        trainer.log_of_run.write(
+            "train_inner", values, step=state.global_step, epoch=int(np.ceil(done)), done=done
+        )
+        trainer.interval.clear()
+        self._since = now
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        trainer = self._trainer
+        epoch = max(1, round(state.epoch or 0))
+        trainer.log_of_run.write(
+            "train", trainer.whole_epoch.metrics(), step=state.global_step, epoch=epoch, done=float(epoch)
+        )
+        trainer.whole_epoch.clear()
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        epoch = max(1, round(state.epoch or 0))
+        logger.info("Saved checkpoint %s (epoch %d @ %d updates)", args.output_dir, epoch, state.global_step)
+
+
+# --- What a run says while it trains: in `train.log` as fairseq's lines, in TensorBoard with fa
+
+INTERVAL = 25
+"""Updates between two records of the training loss."""
+
+
+def log_to_standard_output() -> None:
+    """Lines as fairseq-train has them; the sweep puts them into `train.log`."""
+    logging.basicConfig(format=FORMAT, datefmt=TIME, level=logging.INFO, force=True)
+    disable_progress_bar()  # of saving and loading, each a line of its own in a file
+
+
+class RunLog:
+    """Writes records; close it at the end."""
+
+    def __init__(self, tensorboard: Path) -> None:
+        self._folder = tensorboard
+        self._writers: dict[str, SummaryWriter] = {}
+
+    def write(
+        self, subset: str, values: dict[str, float], *, step: int, epoch: int, done: float = 0.0
+    ) -> None:
+        """One record; `done` is how many epochs are done, with the fraction of the current one."""
+        if subset not in self._writers:
+            self._writers[subset] = SummaryWriter(self._folder / subset)
+        for tag, value in values.items():
+            self._writers[subset].add_scalar(tag, value, step)
+        self._writers[subset].flush()
+        # fairseq names the values of a validation after their subset, those of training not.
+        training = subset.startswith("train")
+        prefix = "" if subset == "train_inner" else f"{subset}_"
+        named = {f"{prefix}{tag}": f"{value:.6g}" for tag, value in (values | {"num_updates": step}).items()}
+        record = {"epoch": epoch} | ({"update": f"{done:.3f}"} if training else {}) | named
+        logging.getLogger(subset).info("%s", json.dumps(record))
+
+    def close(self) -> None:
+        """Flush all files."""
+        for writer in self._writers.values():
+            writer.close()
+
+
+# --- Loss and confusion counts summed up over batches: the project's metrics of a classifier.
+
+
+class Counts:
+    """A sum that starts at zero."""
+
+    def __init__(self, classes: int) -> None:
+        self._classes = classes
+        self.clear()
+
+    def clear(self) -> None:
+        """Start again."""
+        self._loss: Tensor | float = 0.0
+        self._cells: Tensor | int = 0
+        self._tokens: Tensor | int = 0
+        self.sentences = 0
+
+    @torch.no_grad()
+    def add(self, logits_BK: Tensor, gold_B: Tensor, tokens: Tensor | int = 0) -> None:
+        """A batch; nothing waits for the GPU here."""
+        self._loss = self._loss + F.cross_entropy(logits_BK.float(), gold_B, reduction="sum")
+        self._cells = self._cells + cell_counts(gold_B, logits_BK.argmax(dim=-1), self._classes)
+        self.sentences += len(gold_B)
+        self._tokens = self._tokens + tokens
+
+    @property
+    def tokens(self) -> int:
+        """Without padding."""
+        return int(self._tokens)
+
+    @property
+    def loss(self) -> float:
+        """Mean cross-entropy in bits, as fairseq logs it."""
+        return float(self._loss) / max(self.sentences, 1) / math.log(2)
+
+    def metrics(self) -> dict[str, float]:
+        """`loss`, `accuracy` (percent, unrounded), `macro_f1` and `mcc`."""
+        matrix_KK = np.zeros((self._classes, self._classes), dtype=np.int64)
+        if isinstance(self._cells, Tensor):
+            matrix_KK = self._cells.cpu().numpy().reshape(self._classes, self._classes)
+        return {"loss": self.loss} | {name: statistic(matrix_KK) for name, statistic in STATISTICS.items()}
+
+
+# --- Binarized sentences for the Transformers Trainer: the ids that fairseq reads, padded batch
+
+Item = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Sentences(torch.utils.data.Dataset):
+    """One split, in the order of its files: `input_ids` int64 (L,), with `<s>`, cut; `labels` int64 ()."""
+
+    rows: list[Tensor]
+    gold: NDArray[np.int64]
+    """(N,) index of the true class."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> Item:
+        return {"input_ids": self.rows[index], "labels": torch.tensor(self.gold[index])}
+
+    def by_length(self) -> NDArray[np.int64]:
+        """(N,) the positions, longest sentence first: batches in this order hold little padding."""
+        return np.argsort([-len(row) for row in self.rows], kind="stable")
+
+
+def read_sentences(task: SentenceClassificationTask, split: str) -> Sentences:
+    """Read a split as the task does in training; raises `UserError` for what is missing or malformed."""
+    dataset = task.load_dataset(split)
+    items = [dataset[i] for i in range(len(dataset))]
+    gold_N = np.array([int(item["target"]) for item in items], dtype=np.int64)
+    return Sentences([item["net_input.src_tokens"] for item in items], gold_N)
+
+
+@dataclass(frozen=True)
+class Pad:
+    """Collator: pads on the right to the longest sentence of the batch."""
+
+    pad: int
+
+    def __call__(self, items: Sequence[Item]) -> Item:
+        """`input_ids` and `attention_mask`, int64 (B, L), and `labels`, int64 (B,)."""
+        rows = [item["input_ids"] for item in items]
+        ids_BL = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.pad)
+        labels_B = torch.stack([item["labels"] for item in items])
+        return {"input_ids": ids_BL, "attention_mask": (ids_BL != self.pad).long(), "labels": labels_B}

@@ -1,0 +1,149 @@
+"""pretrain.sh: one language-model run, masked or left to right, and a checkpoint to fine-tune from.
+
+The recipe says which; both read the same folders.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.data_folder import shards_of
+from common.errors import UserError
+from common.files import atomic_write
+from common.run import Run, State
+
+from . import inputs, plan, provenance, recipes, report
+from .launchers.local import Runner, locked
+from .methods import fairseq
+from .plan import Job
+from .recipes import Recipe
+from .settings import PretrainSettings
+
+WARMUP_FRACTION = 0.06
+"""Of the updates, as RoBERTa is fine-tuned (Liu et al. 2019, appendix C)."""
+DECAYS = ("polynomial_decay",)
+WARMS_UP = (*DECAYS, "fixed", "inverse_sqrt", "cosine", "reduce_lr_on_plateau", "step")
+"""Schedules of fairseq that have --total-num-update, and --warmup-updates."""
+COUNTED = ("--total-num-update", "--warmup-updates", "--end-learning-rate", "--power", "--force-anneal")
+"""Flags of a schedule in updates."""
+
+
+def pretrain(settings: PretrainSettings, trainer: Sequence[str] = fairseq.TRAINER) -> int:
+    """The run, from checks to OUT/model.pt; the exit code. Raises `UserError` before it starts."""
+    inputs.require_fairseq()
+    recipe = recipes.load(settings.recipe, (*settings.passthrough, *shared_by(settings.processes)))
+    recipe = with_budget(recipe, settings.tokens, settings.hours)
+    files = inputs.masked_lm_files(settings.data, ["train", *recipe.valid_subsets])
+    if settings.start is not None:
+        inputs.require_checkpoint(settings.start, "--start")
+    inputs.require_writable(settings.out)
+    machine = provenance.machine(settings.device, processes=settings.processes)
+    identity = {
+        "data": inputs.fingerprint_data(settings.data, files),
+        "checkpoint": inputs.fingerprint_checkpoint(settings.start),
+        "recipe_flags": list(recipe.words),
+    }
+    init = "random" if settings.start is None else settings.start.stem
+    run = Run(settings.out, "pretrain", init, settings.seed, settings.start)
+
+    def planned_job() -> Job:
+        planned = plan.inspect(run, identity, recipe)
+        return fairseq.build(planned, settings.data, recipe.words, cpu=machine.cpu, trainer=trainer)
+
+    if settings.dry_run:
+        return report.dry_run([planned_job()], machine)
+    with locked(settings.out) as lock:
+        job = planned_job()
+        report.plan_table([job])
+        static = provenance.static(machine)
+        runner = Runner(
+            slots=1,
+            machine=machine,
+            recipe=recipe,
+            record=lambda job: provenance.describe(job, recipe) | identity | static,
+            lock=lock,
+            finish=lambda run: export(run.folder, settings.data),
+        )
+        outcomes = runner.run([job] if job.planned.state is not State.FINISHED else [])
+    return report.summary([job], outcomes, recipe)
+
+
+def shared_by(processes: int) -> tuple[str, ...]:
+    """Flags of fairseq for a run on several processes."""
+    return ("--distributed-world-size", str(processes)) if processes > 1 else ()
+
+
+def with_budget(recipe: Recipe, tokens: int | None, hours: float | None = None) -> Recipe:
+    """The recipe with the length of its training: in tokens, in hours, or as it has it itself.
+
+    Raises `UserError` where the length is given twice, or not at all.
+    """
+    if sum(given is not None for given in (tokens, hours, recipe.number("--max-update"))) != 1:
+        raise UserError(
+            "give the length of the training once: --tokens, --hours, or --max-update in the recipe or "
+            "after --"
+        )
+    if hours is not None:
+        return for_hours(recipe, hours)
+    return recipe if tokens is None else for_tokens(recipe, tokens)
+
+
+def for_hours(recipe: Recipe, hours: float) -> Recipe:
+    """The recipe with a schedule that follows the clock (`fairseq_plugin/training/schedule.py`).
+
+    Raises `UserError` for flags of a schedule in updates.
+    """
+    if counted := [flag for flag in COUNTED if recipe.value(flag) is not None]:
+        raise UserError(f"--hours: the learning rate follows the clock; leave {' '.join(counted)} out")
+    clock = ("--lr-scheduler", "time_budget", "--stop-time-hours", f"{hours:g}")
+    groups = recipes.by_flag(recipe.words) | recipes.by_flag(clock)
+    return Recipe(recipe.name, tuple(word for group in groups.values() for word in group))
+
+
+def for_tokens(recipe: Recipe, tokens: int) -> Recipe:
+    """The recipe with the updates that see `tokens` tokens, rounded up to a whole update.
+
+    Raises `UserError` for a budget that is too small to warm up.
+    """
+    per_update = tokens_per_update(recipe)
+    updates = math.ceil(tokens / per_update)
+    words = ["--max-update", str(updates)]
+    schedule = recipe.value("--lr-scheduler") or "fixed"  # fairseq's default
+    if recipe.value("--total-num-update") is None and schedule in DECAYS:
+        words += ["--total-num-update", str(updates)]
+    warmup = recipe.number("--warmup-updates")
+    if warmup is None and schedule in WARMS_UP:
+        words += ["--warmup-updates", str(math.ceil(WARMUP_FRACTION * updates))]
+    elif warmup is not None and warmup >= updates:
+        raise UserError(
+            f"--tokens {tokens} makes {updates} updates, no more than --warmup-updates {warmup}; "
+            f"raise --tokens or lower --warmup-updates"
+        )
+    seen = updates * per_update
+    print(f"{tokens:,} tokens at {per_update:,} an update: {updates:,} updates ({seen:,} tokens)\n")
+    return Recipe(recipe.name, (*recipe.words, *words))
+
+
+def tokens_per_update(recipe: Recipe) -> int:
+    """Tokens of an update with full batches, of all processes; the last of an epoch may be smaller."""
+    factors = {flag: recipe.number(flag) for flag in ("--batch-size", "--tokens-per-sample")}
+    for flag, value in factors.items():
+        if not value:
+            raise UserError(
+                f"recipe '{recipe.name}': --tokens needs {flag}; add it, or give --max-update instead"
+            )
+    for flag in ("--update-freq", "--distributed-world-size"):
+        factors[flag] = recipe.number(flag) or 1
+    return math.prod(factors.values())
+
+
+def export(folder: Path, data: Path) -> None:
+    """Write model.pt (weights of checkpoint_best.pt and their configuration) and dict.txt beside it."""
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it prints advice on import
+    from fairseq_plugin.checkpoints.loading import save_weights  # imports torch: only when it is time
+
+    save_weights(folder / "checkpoint_best.pt", folder / "model.pt")
+    atomic_write(folder / "dict.txt", (shards_of(data)[0] / "dict.txt").read_bytes())

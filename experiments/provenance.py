@@ -1,0 +1,154 @@
+"""What a manifest records about where and with what a run was made."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from common import manifest
+from common.errors import UserError
+
+from . import ROOT
+from .plan import Job
+from .recipes import Recipe
+
+PACKAGES = ("fairseq-fixed", "fairseq", "torch", "numpy", "omegaconf", "hydra-core", "tensorboard")
+PROBE = "import torch.cuda as c; [print(c.get_device_name(i)) for i in range(c.device_count())]"
+RUN_BYTES = 3 << 30
+"""Memory to allow for a run: its peak is half of that (results/benchmarks)."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where runs are made: GPUs to use (none for a CPU run), threads of each process, runs at a time."""
+
+    gpus: tuple[str, ...]
+    threads: int
+    slots: int = 1
+    processes: int = 1
+    """Of each run, which has a GPU for each or shares the threads of a CPU out."""
+
+    @property
+    def cpu(self) -> bool:
+        """Whether runs are kept off GPUs."""
+        return not self.gpus
+
+    def visible_gpu(self, slot: int) -> str:
+        """CUDA_VISIBLE_DEVICES of the run in a slot: a GPU for each process; more would enlarge the batch."""
+        if self.cpu:
+            return ""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        names = visible if visible != [""] else [str(i) for i in range(len(self.gpus))]
+        first = slot * self.processes
+        return ",".join(names[(first + i) % len(self.gpus)] for i in range(self.processes))
+
+
+def machine(device: str, jobs: int | None = 1, runs: int = 1, processes: int = 1) -> Machine:
+    """Look at this machine for `runs` runs, `jobs` at a time; None leaves that to the machine.
+
+    Then a GPU gets one run, and a CPU one for each core, as its memory allows: two runs of one thread
+    got some 1.4 times as far on two cores as one run of two, whose threads wait for each other.
+
+    Raises `UserError` where `device` is cuda and there is none, or fewer GPUs than processes of a run.
+    """
+    gpus = () if device == "cpu" else _gpus()
+    if device == "cuda" and not gpus:
+        raise UserError("--device cuda: PyTorch sees no GPU here; check nvidia-smi, or take --device cpu")
+    if gpus and processes > len(gpus):
+        raise UserError(
+            f"--processes {processes}: PyTorch sees {len(gpus)} GPU(s), and each needs one; "
+            "lower it, or take --device cpu"
+        )
+    words = os.environ.get("OMP_NUM_THREADS", "")
+    threads = int(words) if words.isdigit() else 0
+    if jobs is None:
+        jobs = len(gpus) or min(_cores() // max(1, threads), _memory_bytes() // RUN_BYTES)
+    slots = max(1, min(jobs, runs))
+    return Machine(gpus, threads or max(1, _cores() // (slots * processes)), slots, processes)
+
+
+def static(where: Machine, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
+    """The keys of a manifest that are the same for all runs of a sweep; `packages` are those to name."""
+    return {
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "packages": _packages(packages),
+        "hardware": {
+            "cpu": _cpu_model(),
+            "cores": _cores(),
+            "threads": where.threads,
+            "memory_bytes": _memory_bytes(),
+            "gpu": where.gpus[0] if where.gpus else None,
+        },
+    }
+
+
+def describe(job: Job, recipe: Recipe) -> dict[str, Any]:
+    """The keys of a manifest that say which run this is."""
+    run = job.planned.run
+    return {
+        "schema": manifest.SCHEMA,
+        "arm": run.arm,
+        "init": run.init,
+        "seed": run.seed,
+        "recipe": recipe.name,
+        "command": list(job.shown),
+    }
+
+
+def now() -> str:
+    """ISO 8601 in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _gpus() -> tuple[str, ...]:
+    # In a process of its own: torch takes seconds to import, and CUDA keeps memory while loaded.
+    probe = subprocess.run([sys.executable, "-P", "-c", PROBE], capture_output=True, text=True)
+    return tuple(line for line in probe.stdout.splitlines() if line) if probe.returncode == 0 else ()
+
+
+def _git(*words: str) -> str | None:
+    if not (ROOT / ".git").exists():
+        return None  # an unpacked archive, maybe inside a clone of something else
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _packages(names: Sequence[str]) -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in names:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
+    return names[0] if names else platform.machine()

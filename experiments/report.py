@@ -1,0 +1,115 @@
+"""What a command prints before and after its runs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.files import shown_path
+from common.run import LOG, Run, State
+
+from .launchers.local import Outcome
+from .methods.fairseq import environment
+from .plan import Job
+from .progress import duration, read_log
+from .provenance import Machine
+from .recipes import Recipe
+
+FAILURE_LINES = 15
+FAILURE_WIDTH = 200
+"""Characters shown of one of them: fairseq logs its whole configuration in one line."""
+RECIPE_ITSELF = "as the recipe"
+
+
+def plan_table(jobs: Sequence[Job]) -> None:
+    """The table before the start."""
+    planned = [job.planned for job in jobs]
+    runs = [p.run for p in planned]
+    rows = [[*names, p.intention] for names, p in zip(_names(runs), planned, strict=True)]
+    print(table([*_heading(runs), "state"], rows))
+    starts = {run.init: run.checkpoint for run in runs if run.checkpoint is not None}
+    for init, checkpoint in starts.items():
+        print(f"{init}: {shown_path(checkpoint)}")
+    if all(p.state is State.FINISHED for p in planned):
+        print("All runs are finished: nothing to do.")
+    print(flush=True)
+
+
+def dry_run(jobs: Sequence[Job], machine: Machine) -> int:
+    """The plan and the commands, with nothing started."""
+    plan_table(jobs)
+    variables = " ".join(f"{name}={value}" for name, value in environment(machine.threads).items())
+    print(f"export {variables}")
+    for job in jobs:
+        if job.planned.to_train:
+            print(f"\n# {job.planned.run.name}\n{shlex.join(job.shown)}")
+    return 0
+
+
+def summary(jobs: Sequence[Job], outcomes: Sequence[Outcome], recipe: Recipe) -> int:
+    """The table at the end and what is known of each failure; the exit code."""
+    ended = {outcome.run: outcome for outcome in outcomes}
+    runs = [job.planned.run for job in jobs]
+    rows = []
+    for names, planned in zip(_names(runs), (job.planned for job in jobs), strict=True):
+        outcome = ended.get(planned.run)
+        progress = (
+            outcome.progress if outcome else read_log(planned.run.folder / LOG, planned.progress.recipe)
+        )
+        rows.append(
+            [
+                *names,
+                outcome.status if outcome else "finished",
+                str(progress.epoch),
+                "-" if progress.best is None else f"{progress.best:.4g}",
+                "-" if progress.best_epoch is None else str(progress.best_epoch),
+                duration(outcome.seconds) if outcome else "skipped",
+            ]
+        )
+    heading = [*_heading(runs), "status", "epochs", f"best valid {recipe.metric}", "at epoch", "time"]
+    print("\n" + table(heading, rows))
+    failures = [outcome for outcome in outcomes if outcome.problem]
+    for outcome in failures:
+        _failure(outcome)
+    return 1 if failures else 0
+
+
+def _heading(runs: Sequence[Run]) -> list[str]:
+    return [*(["setting"] if any(run.setting for run in runs) else []), "init", "seed"]
+
+
+def _names(runs: Sequence[Run]) -> list[list[str]]:
+    """The cells below `_heading`."""
+    grid = any(run.setting for run in runs)
+    return [[*([run.setting or RECIPE_ITSELF] if grid else []), run.init, str(run.seed)] for run in runs]
+
+
+def _failure(outcome: Outcome) -> None:
+    """What is known of a run that is not finished: where it failed, the end of its log."""
+    if outcome.stopped:
+        print(f"\n{outcome.run.name} is not finished: {outcome.problem}. The same command goes on with it.")
+        return
+    log = outcome.run.folder / LOG
+    print(f"\n{outcome.run.name} failed: {outcome.problem}. The end of {shown_path(log)}:")
+    for line in tail(log):
+        print(f"    {line}")
+
+
+def tail(log: Path, lines: int = FAILURE_LINES) -> list[str]:
+    """The last lines of a log, for the report of a failure; the last alone where it says what was wrong."""
+    if not log.is_file():
+        return []
+    said = log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+    if said and said[-1].startswith("error: "):  # as common.errors writes it for the user
+        return said[-1:]
+    return [line if len(line) <= FAILURE_WIDTH else f"{line[:FAILURE_WIDTH]} ..." for line in said]
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """Columns aligned with two spaces between them."""
+    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in [header, *rows]
+    )

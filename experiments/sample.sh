@@ -1,0 +1,51 @@
+#!/bin/sh
+# The whole experiment on the embedded sample, no download: text, vocabulary, binarized data,
+# pre-training, six fine-tuning runs, two tables and a figure. Every step is the command that a user
+# would type; what is finished is not done again.
+#
+#     experiments/sample.sh [DATA [RUNS]]          (make sweep: data/sample data/sample/runs)
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "$0")")/.." && pwd)
+cd "$root"
+data=${1:-data/sample}
+runs=${2:-data/sample/runs}
+python=${PYTHON:-.venv/bin/python}
+if [ -z "${PYTHON:-}" ] && [ ! -x "$python" ]; then python=python3; fi
+export PYTHON="$python"
+
+sizes="--encoder-layers 2 --encoder-embed-dim 256 --encoder-ffn-embed-dim 256" # of the recipes sample*.txt
+
+step() { printf '\n== %s\n' "$*"; }
+
+step "Text: a generated corpus of French book reviews"
+if [ ! -e "$data/text/sample.json" ]; then
+    "$python" -m preprocess sample --destdir "$data/text"
+fi
+
+step "Vocabulary: a SentencePiece model of its own"
+if [ ! -e "$data/dict.txt" ]; then
+    "$python" -m preprocess vocabulary --train --overwrite --size 1300 \
+        --sentencepiece-model "$data/sentencepiece.model" --output "$data/dict.txt" \
+        --text "$data/text/corpus.train.txt" "$data/text/train.input0"
+fi
+
+step "Binarized data"
+"$python" -m preprocess binarize --sentencepiece-model "$data/sentencepiece.model" \
+    --srcdict "$data/dict.txt" --trainpref "$data/text/train" --validpref "$data/text/valid" \
+    --testpref "$data/text/test" --destdir "$data/reviews"
+"$python" -m preprocess binarize --sentencepiece-model "$data/sentencepiece.model" \
+    --srcdict "$data/dict.txt" --only-source --trainpref "$data/text/corpus.train.txt" \
+    --validpref "$data/text/corpus.valid.txt" --destdir "$data/corpus"
+
+step "Pre-training: embeddings by counting, then a masked language model"
+if [ ! -e "$data/warm.pt" ]; then
+    "$python" -m fairseq_plugin.checkpoints.ppmi_svd "$data/corpus" --window 40 --output "$data/warm.pt" $sizes
+fi
+./pretrain.sh --data "$data/corpus" --out "$data/pretrained" --recipe sample-pretrain --start "$data/warm.pt"
+
+step "Fine-tuning: two initialisations, three seeds"
+./train.sh --data "$data/reviews" --pretrained "$data/pretrained/model.pt" --recipe sample --out "$runs"
+
+step "Tables and figure"
+"$python" -m analysis tables "$runs" --output-dir "$runs/report"
+"$python" -m analysis figures "$runs" --output-dir "$runs/report" --chance 50

@@ -1,0 +1,41 @@
+"""train.sh: fine-tune from each initialisation with each seed and setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import experiment, provenance, report
+from .experiment import Experiment
+from .launchers.local import Runner, locked
+from .launchers.slurm import array
+from .methods import fairseq
+from .settings import TrainSettings
+
+
+def train(settings: TrainSettings, trainer: Sequence[str] = fairseq.TRAINER) -> int:
+    """The sweep, from checks to summary; the exit code. Raises `UserError` before anything starts."""
+    if settings.slurm is not None:
+        array.require_commands()
+    sweep = experiment.checked(settings, trainer)
+    if settings.slurm is not None:
+        return array.train(sweep, settings.slurm, settings.device, dry_run=settings.dry_run)
+    return _train_here(sweep, settings)
+
+
+def _train_here(sweep: Experiment, settings: TrainSettings) -> int:
+    machine = provenance.machine(settings.device, settings.jobs, len(sweep.runs))
+    if settings.dry_run:
+        return report.dry_run([sweep.job(run, cpu=machine.cpu) for run in sweep.runs], machine)
+    with locked(settings.out) as lock:
+        jobs = [sweep.job(run, cpu=machine.cpu) for run in sweep.runs]
+        report.plan_table(jobs)
+        static = provenance.static(machine)
+        runner = Runner(
+            slots=machine.slots,
+            machine=machine,
+            recipe=sweep.recipe,
+            record=lambda job: sweep.record(job) | static,
+            lock=lock,
+        )
+        outcomes = runner.run([job for job in jobs if job.planned.to_train])
+    return report.summary(jobs, outcomes, sweep.recipe)

@@ -1,0 +1,118 @@
+"""A classifier to export, from either side: a fairseq run or checkpoint, or a from_pretrained folder."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairseq.data import Dictionary
+from transformers import RobertaForSequenceClassification
+
+from common.data_folder import read_report
+from common.errors import UserError
+from eval.checkpoint import Checkpoint, head_weight, read_checkpoint
+from eval.inputs import Examples, read_split
+from eval.runs import Run, find_run
+from eval.sources import DataFolder, Place, class_names_of, data_folder, dictionary_of
+from fairseq_plugin.tasks.sentence_classification import load_dictionary
+
+from .transformers.config import BOS, EOS, PAD, converted
+from .transformers.folder import class_names, load_folder, read_carried
+from .transformers.tokenizer import MASK
+from .transformers.weights import read_source
+
+ATTENTION = "eager"
+"""The implementation that is a graph of plain products."""
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A network of Transformers with what is needed to measure it."""
+
+    model: RobertaForSequenceClassification
+    """In evaluation mode, its attention written out."""
+    classes: list[str]
+    checkpoint: Checkpoint
+    """How its input is made, as fairseq's task wants to be told it."""
+    run: Run | None
+    """None for a from_pretrained folder."""
+    data: DataFolder | None
+    """What it was trained on; None where that is not recorded."""
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest input."""
+        return self.model.config.max_position_embeddings - (PAD + 1)
+
+    def examples(self, data: Place, split: str) -> Examples | None:
+        """A split of `data`, or of the data it was trained on; None where there are none.
+
+        Raises `UserError` where the data are malformed or were made with another dictionary.
+        """
+        if data is not None and not Path(data).is_dir():
+            raise UserError(f"{data}: no such folder; --data is a binarized folder")
+        folder = self.data if data is None else DataFolder(Path(data), read_report(Path(data)))
+        if folder is None or not folder.dictionary.is_file():
+            if data is not None:
+                raise UserError(f"{folder.dictionary}: no such file; --data is a binarized folder")
+            return None
+        return read_split(self.checkpoint, self._dictionary(folder), self.classes, folder.path, split)
+
+    def _dictionary(self, folder: DataFolder) -> Dictionary:
+        if self.run is not None:
+            return dictionary_of(self.run, self.checkpoint, folder)[0]
+        own = load_dictionary(self.checkpoint.path / "dict.txt")
+        found = load_dictionary(folder.dictionary)
+        if own.symbols != found.symbols:
+            raise UserError(
+                f"{folder.dictionary}: not the dictionary of {self.checkpoint.path}; binarize the data with "
+                f"--srcdict {self.checkpoint.path / 'dict.txt'}"
+            )
+        found.add_symbol(MASK)
+        return found
+
+
+def find_classifier(path: str | os.PathLike[str]) -> Classifier:
+    """The classifier of a run folder, a checkpoint or a from_pretrained folder.
+
+    Raises `UserError` for what is none of them, and for a masked language model.
+    """
+    if (Path(path) / "config.json").is_file():
+        return _of_folder(Path(path))
+    run = find_run(path)
+    checkpoint = read_checkpoint(run.checkpoint)
+    data = data_folder(run, checkpoint)
+    classes = class_names_of(checkpoint, data)
+    model = converted(read_source(run.checkpoint), classes)
+    model.set_attn_implementation(ATTENTION)
+    return Classifier(model, classes, checkpoint, run, data)
+
+
+def _of_folder(folder: Path) -> Classifier:
+    model = load_folder(folder, attention=ATTENTION)
+    if not isinstance(model, RobertaForSequenceClassification):
+        raise UserError(f"{folder}: a masked language model; export takes classifiers; fine-tune it first")
+    carried = read_carried(folder)
+    head = carried.head or "sentence_classification_head"
+    settings = {
+        "_name": "sentence_classification",
+        "classification_head_name": head,
+        "init_token": BOS,
+        "separator_token": EOS,
+        "max_positions": model.config.max_position_embeddings - (PAD + 1),
+        "shorten_method": carried.task.get("shorten_method", "truncate"),
+        "keep_eos": carried.task.get("keep_eos", True),
+        "seed": 1,
+    }
+    classes = class_names(model)
+    checkpoint = Checkpoint(
+        path=folder,
+        arguments=argparse.Namespace(),
+        settings=settings,
+        weights={head_weight(head): model.classifier.out_proj.weight},
+        dictionary_sha256=None,
+        class_names=classes,
+    )
+    return Classifier(model, classes, checkpoint, run=None, data=None)

@@ -1,0 +1,260 @@
+"""Left-to-right language models, and the sentence classifiers that they become.
+
+`causal_lm_small` has the sizes of the published left-to-right experiment: 4 layers, embedding 200 scaled by
+sqrt(200), feed-forward 200, 2 heads, sinusoidal positions, ReLU, norms after each sub-layer, no dropout, and
+a linear head with weights of its own. It starts from the weights that torch's modules start from.
+
+`causal_roberta_small` is `roberta_small` (see `roberta.py`) reading from left to right, so that the two
+differ in their objective alone. Both take RoBERTa's flags, train with fairseq's task `language_modeling` and
+become classifiers with the task `sentence_classification`: the head is replaced, and the vector of the last
+token, or of the last piece, or the mean of all (`--pooling`), is classified.
+
+Neither has a row for `<mask>`, which tasks of masked models put at the end of the dictionary.
+
+Shapes: B sentences, L length of the longest, M chosen positions, C embedding size, V types, K classes.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any, ClassVar
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.roberta.model import RobertaEncoder, RobertaModel
+from fairseq.modules.transformer_sentence_encoder import init_bert_params
+from fairseq.tasks import FairseqTask
+from fairseq.tasks.language_modeling import LanguageModelingTask
+from fairseq.tasks.masked_lm import MaskedLMTask
+from torch import Tensor, nn
+
+from common.errors import UserError
+
+from ..tasks.language_modeling import linear_cross_entropy
+from ..tasks.sentence_classification import SentenceClassificationTask
+from ..training import precision
+from .causal_encoder import CausalEncoder
+from .roberta import RobertaSmall, check_sizes, roberta_small_architecture
+
+logger = logging.getLogger(__name__)
+HEADS = "classification_heads."
+LM_HEAD = "encoder.lm_head."
+
+
+@register_model("causal_roberta_small")
+class CausalRobertaSmall(RobertaSmall):
+    """`RobertaSmall` whose tokens see no later ones; a language model until it gets a classification head."""
+
+    POOLINGS: ClassVar[dict[str, str]] = {
+        "last": "the last token's vector (default)",
+        "last-piece": "the same, but not of the </s> that ends a text, after which another text comes",
+        "mean": "the mean over all tokens",
+    }
+
+    @classmethod
+    def build_model(cls, args: Any, task: FairseqTask) -> CausalRobertaSmall:
+        """Build from fairseq's arguments; raises `UserError` where flags contradict each other."""
+        cls.fill_in(args)
+        check_sizes(args)
+        if args.encoder_kind != "packed":
+            raise UserError(
+                f"--encoder {args.encoder_kind}: left-to-right models have the packed encoder alone"
+            )
+        if isinstance(task, MaskedLMTask):
+            raise UserError(
+                "--task masked_lm: a left-to-right model has no <mask>; take --task language_modeling, or "
+                "--arch roberta_small"
+            )
+        if isinstance(task, SentenceClassificationTask) and task.cfg.word_dropout:
+            raise UserError("--word-dropout: a left-to-right model has no <mask>; leave the flag out")
+        if isinstance(task, LanguageModelingTask) and task.args.add_bos_token:
+            raise UserError("--add-bos-token: texts begin with </s> here; leave the flag out")
+        return cls(args, cls.build_encoder(args, without_mask(task.source_dictionary)))
+
+    @staticmethod
+    def fill_in(args: Any) -> None:
+        """Defaults for what the command line left open."""
+        causal_roberta_small_architecture(args)
+
+    @staticmethod
+    def build_encoder(args: Any, dictionary: Dictionary) -> RobertaEncoder:
+        """Encoder and language-model head."""
+        return CausalRobertaEncoder(args, dictionary)
+
+    @property
+    def supported_targets(self) -> set[str]:
+        """What the task `language_modeling` may ask it to predict: the next token."""
+        return {"future"}
+
+    def register_classification_head(
+        self, name: str, num_classes: int | None = None, inner_dim: int | None = None, **kwargs: Any
+    ) -> None:
+        """Put a classification head in the place of the language model's."""
+        super().register_classification_head(name, num_classes, inner_dim, **kwargs)
+        self.encoder.lm_head = None
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Fit a checkpoint's heads: a classifier takes no LM head, and its own head where the file has none.
+
+        A classification head for other classes is left out as well, which the log says.
+        """
+        super(RobertaModel, self).upgrade_state_dict_named(state_dict, name)
+        ours = {f"{HEADS}{key}": value for key, value in self.classification_heads.state_dict().items()}
+        theirs = {key: value for key, value in state_dict.items() if key.startswith(HEADS)}
+        if {key: value.shape for key, value in ours.items()} != {k: v.shape for k, v in theirs.items()}:
+            if theirs:
+                logger.warning("the checkpoint's classification head has other classes: left out")
+            for key in theirs:
+                del state_dict[key]
+            state_dict.update(ours)
+        if ours:
+            for key in [key for key in state_dict if key.startswith(LM_HEAD)]:
+                del state_dict[key]
+
+
+@register_model("causal_lm_small")
+class CausalLmSmall(CausalRobertaSmall):
+    """The published left-to-right model: plain linear heads, torch's first weights."""
+
+    def __init__(self, args: Any, encoder: RobertaEncoder) -> None:
+        super().__init__(args, encoder)
+        first_weights(encoder)
+
+    @staticmethod
+    def fill_in(args: Any) -> None:
+        """Defaults for what the command line left open."""
+        causal_lm_small_architecture(args)
+
+    @staticmethod
+    def build_encoder(args: Any, dictionary: Dictionary) -> RobertaEncoder:
+        """Encoder and language-model head."""
+        return CausalLmEncoder(args, dictionary)
+
+    def register_classification_head(
+        self, name: str, num_classes: int | None = None, inner_dim: int | None = None, **kwargs: Any
+    ) -> None:
+        """Put a linear classification head in the place of the language model's."""
+        self.classification_heads[name] = ClassificationHead(self.args.encoder_embed_dim, num_classes)
+        self.encoder.lm_head = None
+
+    def masked_lm_loss(
+        self, src_tokens: Tensor, masked: Tensor, target: Tensor, bags: None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Summed cross-entropy, in nats, of the targets where `masked` is true; all arguments (B, L).
+
+        Without bags: a first token that sees none of those after it cannot tell what they are.
+        """
+        with precision.autocast(self.args.precision, src_tokens.device):
+            features_BLC, _ = self(src_tokens, features_only=True)
+            x_MC, head = features_BLC[masked], self.encoder.lm_head
+            if torch.is_autocast_enabled(src_tokens.device.type):
+                x_MC = x_MC.to(torch.get_autocast_dtype(src_tokens.device.type))
+            return linear_cross_entropy(x_MC, head.weight, head.bias, target[masked])
+
+
+class CausalRobertaEncoder(RobertaEncoder):
+    """`RobertaEncoder` from left to right."""
+
+    def build_encoder(self, args: Any, dictionary: Dictionary, embed_tokens: nn.Embedding) -> CausalEncoder:
+        """Build and initialise as BERT does."""
+        encoder = CausalEncoder(args, dictionary, embed_tokens)
+        encoder.apply(init_bert_params)
+        return encoder
+
+
+class CausalLmEncoder(CausalRobertaEncoder):
+    """The same with a linear head, whose weights are its own."""
+
+    def build_lm_head(
+        self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None
+    ) -> LinearHead:
+        """Scores of all types; neither the embeddings nor an activation take part."""
+        return LinearHead(embed_dim, output_dim)
+
+
+class LinearHead(nn.Linear):
+    """Features to scores of all types, with the call of fairseq's `RobertaLMHead`."""
+
+    def forward(self, features: Tensor, masked_tokens: Tensor | None = None, **unused: Any) -> Tensor:
+        """(..., C) -> (..., V), or (M, V) at the positions where `masked_tokens` is true."""
+        return super().forward(features if masked_tokens is None else features[masked_tokens, :])
+
+
+class ClassificationHead(nn.Module):
+    """One linear layer, with names and call of fairseq's `RobertaClassificationHead`."""
+
+    def __init__(self, embed_dim: int, num_classes: int) -> None:
+        super().__init__()
+        self.out_proj = nn.Linear(embed_dim, num_classes)
+
+    def forward(self, features_B1C: Tensor, **unused: Any) -> Tensor:
+        """(B, 1, C) -> (B, K)."""
+        return self.out_proj(features_B1C[:, 0])
+
+
+def first_weights(encoder: RobertaEncoder, bound: float = 0.1) -> None:
+    """Where training starts: as `torch.nn.TransformerEncoderLayer`, embeddings and head uniform.
+
+    That is Xavier's bound for queries, keys and values as one matrix (3C, C), 1 / sqrt(fan-in) for other
+    layers, and +-`bound` for embeddings and head, whose bias is zero.
+    """
+    embeddings = encoder.sentence_encoder.embed_tokens
+    for weight in (embeddings.weight, encoder.lm_head.weight):
+        nn.init.uniform_(weight, -bound, bound)
+    nn.init.zeros_(encoder.lm_head.bias)
+    with torch.no_grad():
+        embeddings.weight[embeddings.padding_idx].zero_()
+    for layer in encoder.sentence_encoder.layers:
+        attention = layer.self_attn
+        for linear in (attention.out_proj, layer.fc1, layer.fc2):
+            linear.reset_parameters()
+        nn.init.zeros_(attention.out_proj.bias)
+        for linear in (attention.q_proj, attention.k_proj, attention.v_proj):
+            # sqrt(6 / (C + 3C)) is the bound of a (C, C) matrix times sqrt(1/2).
+            nn.init.xavier_uniform_(linear.weight, gain=0.5**0.5)
+            nn.init.zeros_(linear.bias)
+
+
+def without_mask(dictionary: Dictionary) -> Dictionary:
+    """The dictionary without a `<mask>` at its end, where tasks add it: no text holds one."""
+    if dictionary.symbols[-1] != "<mask>":
+        return dictionary
+    smaller = copy.deepcopy(dictionary)
+    del smaller.indices[smaller.symbols.pop()]
+    smaller.count.pop()
+    return smaller
+
+
+@register_model_architecture("causal_roberta_small", "causal_roberta_small")
+def causal_roberta_small_architecture(args: Any) -> None:
+    """The sizes of `roberta_small`, for what the command line left open."""
+    _set_missing(args, {"pooling": "last"})
+    roberta_small_architecture(args)
+
+
+@register_model_architecture("causal_lm_small", "causal_lm_small")
+def causal_lm_small_architecture(args: Any) -> None:
+    """The published sizes, for what the command line left open."""
+    sizes = {
+        "encoder_layers": 4,
+        "encoder_embed_dim": 200,
+        "encoder_ffn_embed_dim": 200,
+        "encoder_attention_heads": 2,
+        "activation_fn": "relu",
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "encoder_learned_pos": False,
+        "no_scale_embedding": False,
+        "layernorm_embedding": False,
+        "untie_weights_roberta": True,
+    }
+    _set_missing(args, sizes)
+    causal_roberta_small_architecture(args)
+
+
+def _set_missing(args: Any, defaults: dict[str, Any]) -> None:
+    for name, value in defaults.items():
+        if getattr(args, name, None) is None:
+            setattr(args, name, value)

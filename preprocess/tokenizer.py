@@ -1,0 +1,191 @@
+"""Text to ids: SentencePiece on all cores, a lookup table from its ids to the dictionary's, order kept.
+
+Threads are enough: SentencePiece lets go of Python's lock while it encodes, and the rest is numpy.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import sentencepiece
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from common.errors import UserError
+
+from . import dictionary as fairseq_dictionary
+from .dictionary import EOS, UNK, Dictionary
+from .readers.lines import Block, disk_bytes, read_blocks
+
+LOWEST_SHARE = 0.5  # of a dictionary's symbols that must be pieces of the model
+DEFERRED = -1
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Consecutive lines of one file as ids of a dictionary, each line closed by `</s>`."""
+
+    block: Block
+    ids: NDArray[np.int32]
+    """(tokens,)"""
+    sizes: NDArray[np.int64]
+    """(lines,) tokens of each line, `</s>` included; 1 for a line without a piece."""
+
+
+class Encoder:
+    """Lines to ids as `spm_encode` followed by `fairseq-preprocess` would give them."""
+
+    def __init__(self, model_path: str, dictionary_path: str, *, normalize_apostrophes: bool = False) -> None:
+        self.model = load_model(model_path)
+        self.dictionary = fairseq_dictionary.load(dictionary_path)
+        self.normalize_apostrophes = normalize_apostrophes
+        pieces = all_pieces(self.model)
+        _check_fit(self.dictionary, set(pieces), model_path, dictionary_path)
+        self.table = _lookup_table(pieces, self.model.unk_id(), self.dictionary)
+
+    def __call__(self, block: Block) -> Encoded:
+        """Encode one block; raises `UserError` where it is not UTF-8."""
+        lines = block.lines(normalize_apostrophes=self.normalize_apostrophes)
+        rows = self.model.encode(lines, return_type="numpy")
+        sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        ids = self.table[np.concatenate(rows)]
+        if (ids == DEFERRED).any():
+            ids, sizes = self._encode_deferred(lines, ids, sizes)
+        return Encoded(block, _append_eos(ids, sizes), sizes + 1)
+
+    def _encode_deferred(
+        self, lines: list[str], ids: NDArray[np.int32], sizes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Go by the text of the pieces, as fairseq does, in the few lines where ids cannot say it.
+
+        fairseq cuts the written pieces at white space: a piece that is white space vanishes. And the text
+        that SentencePiece does not know may be a symbol of the dictionary.
+        """
+        rows = np.split(ids, np.cumsum(sizes)[:-1])
+        for number in np.unique(np.repeat(np.arange(len(sizes)), sizes)[ids == DEFERRED]):
+            words = " ".join(self.model.encode(lines[number], out_type=str)).split()
+            rows[number] = np.array([self.dictionary.index.get(word, UNK) for word in words], dtype=np.int32)
+        return np.concatenate(rows), np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+
+
+def load_model(path: str) -> sentencepiece.SentencePieceProcessor:
+    """Load a SentencePiece model; raises `UserError` where the file is something else."""
+    return parse_model(Path(path).read_bytes(), path)
+
+
+def parse_model(content: bytes, path: str) -> sentencepiece.SentencePieceProcessor:
+    """The model in the content of the file `path`; errors as for `load_model`."""
+    try:
+        model = sentencepiece.SentencePieceProcessor()
+        model.LoadFromSerializedProto(content)
+        if not all_pieces(model):  # which must be UTF-8 as well
+            raise RuntimeError("no pieces")
+    except (RuntimeError, ValueError) as error:
+        raise UserError(
+            f"{path}: not a SentencePiece model ({error}); give the .model file of spm_train or of XLM-R"
+        ) from None
+    return model
+
+
+def all_pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:
+    """The model's pieces in id order."""
+    return model.id_to_piece(list(range(len(model))))
+
+
+def map_text(
+    function: Callable[[Block], Result], paths: Sequence[str], *, workers: int, progress: str
+) -> Iterator[Result]:
+    """`function` of every block of the files, in order, on `workers` threads, with a progress bar."""
+    with tqdm(
+        total=disk_bytes(paths), unit="B", unit_scale=True, desc=progress, leave=False, disable=None
+    ) as bar:
+
+        def blocks() -> Iterator[Block]:
+            for path in paths:
+                for block in read_blocks(path):
+                    yield block
+                    bar.update(block.file_bytes)
+
+        yield from _ordered_map(function, blocks(), workers)
+
+
+def _ordered_map(
+    function: Callable[[Block], Result], blocks: Iterable[Block], workers: int
+) -> Iterator[Result]:
+    """Like `Executor.map`, but reads only a few blocks ahead, so that memory stays bounded."""
+    pending: deque = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for block in blocks:
+                pending.append(pool.submit(function, block))
+                if len(pending) > 2 * workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _append_eos(ids: NDArray[np.int32], sizes: NDArray[np.int64]) -> NDArray[np.int32]:
+    """(tokens,) ids of lines of `sizes` tokens -> (tokens + lines,), `</s>` after each line."""
+    closed = np.full(len(ids) + len(sizes), EOS, dtype=np.int32)
+    is_token = np.ones(len(closed), dtype=bool)
+    is_token[np.cumsum(sizes + 1) - 1] = False
+    closed[is_token] = ids
+    return closed
+
+
+def _lookup_table(pieces: list[str], unknown: int, dictionary: Dictionary) -> NDArray[np.int32]:
+    """(pieces,) the dictionary's id of each piece id; DEFERRED where the written piece must be looked at."""
+    table = np.array([dictionary.index.get(piece, UNK) for piece in pieces], dtype=np.int32)
+    table[[i for i, piece in enumerate(pieces) if piece.split() != [piece]]] = DEFERRED
+    table[unknown] = DEFERRED
+    return table
+
+
+def _check_fit(dictionary: Dictionary, pieces: set[str], model_path: str, dictionary_path: str) -> None:
+    names = dictionary.names()
+    known = sum(name in pieces for name in names)
+    if known < LOWEST_SHARE * len(names):
+        raise UserError(
+            f"{dictionary_path}: only {known:,} of its {len(names):,} symbols are pieces of {model_path}; "
+            f"give the model that the dictionary was made with"
+        )
+
+
+# --- Text that is in pieces already, parted by white space, to ids as `fairseq-preprocess` woul
+
+LOWEST_KNOWN_FRACTION = 0.5  # of the pieces of a block of lines that must be in the dictionary
+
+
+class PieceReader:
+    """The `Encoder` of such text: a dictionary is all that it needs."""
+
+    def __init__(self, dictionary_path: str, *, normalize_apostrophes: bool = False) -> None:
+        self.path = dictionary_path
+        self.dictionary = fairseq_dictionary.load(dictionary_path)
+        self.normalize_apostrophes = normalize_apostrophes
+
+    def __call__(self, block: Block) -> Encoded:
+        """Encode one block; raises `UserError` where it is not UTF-8 or of another dictionary."""
+        rows = [line.split() for line in block.lines(normalize_apostrophes=self.normalize_apostrophes)]
+        get = self.dictionary.index.get
+        ids = np.array(
+            [i for row in rows for i in (*(get(piece, UNK) for piece in row), EOS)], dtype=np.int32
+        )
+        sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        pieces, unknown = int(sizes.sum()), int(np.count_nonzero(ids == UNK))
+        if unknown > (1 - LOWEST_KNOWN_FRACTION) * pieces:
+            raise UserError(
+                f"{block.path}, from line {block.first_line}: only {pieces - unknown:,} of {pieces:,} pieces "
+                f"are in {self.path}; give their dictionary, or for plain text a --sentencepiece-model"
+            )
+        return Encoded(block, ids, sizes + 1)

@@ -1,0 +1,74 @@
+from pathlib import Path
+
+import pytest
+
+from common.files import shown_path
+from common.run import Run, State
+from experiments.methods import fairseq
+from experiments.plan import Planned
+from experiments.progress import Progress
+from experiments.recipes import Recipe
+
+FLAGS = ("--lr", "1e-4", "--num-classes", "2")
+
+
+def job(state, checkpoint=Path("a.pt"), cpu=True):
+    run = Run(Path("runs/fairseq/small/seed3"), "fairseq", "small", 3, checkpoint)
+    return fairseq.build(Planned(run, state, Progress(Recipe("test", FLAGS))), Path("bin"), FLAGS, cpu=cpu)
+
+
+def test_the_whole_shown_command(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert " ".join(job(State.NEW).shown) == (
+        f"fairseq-train bin --user-dir {fairseq.PLUGIN} --log-format json --log-interval 25 "
+        "--lr 1e-4 --num-classes 2 --distributed-world-size 1 --seed 3 --save-dir runs/fairseq/small/seed3 "
+        "--tensorboard-logdir runs/fairseq/small/seed3/tensorboard "
+        "--restore-file a.pt --reset-optimizer --reset-dataloader --reset-meters --cpu"
+    )
+
+
+def test_what_runs_is_what_is_shown_with_absolute_paths(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    built = job(State.NEW)
+    argv = built.argv[len(fairseq.TRAINER) :]
+    assert len(argv) == len(built.shown) - 1
+    for real, shown in zip(argv, built.shown[1:], strict=True):
+        assert real in (shown, str(tmp_path / shown))
+
+
+def test_shards_are_named_one_by_one(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for number in range(2):
+        (tmp_path / f"bin/shard{number}").mkdir(parents=True)
+    built = job(State.NEW)
+    assert built.shown[1] == "bin/shard0:bin/shard1"
+    assert built.argv[len(fairseq.TRAINER)] == f"{tmp_path}/bin/shard0:{tmp_path}/bin/shard1"
+
+
+def test_random_weights_and_resumption_restore_nothing():
+    assert "--restore-file" not in job(State.NEW, checkpoint=None).argv
+    assert "--restore-file" not in job(State.RESUME).argv
+    assert "--reset-optimizer" not in job(State.RESUME).argv
+
+
+def test_a_gpu_run_is_not_kept_off_it():
+    assert "--cpu" not in job(State.NEW, cpu=False).argv
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [("sub/a", "sub/a"), ("./sub/../a", "a"), ("../a", "../a"), ("/nowhere/a", "/nowhere/a")],
+)
+def test_shown_paths(monkeypatch, tmp_path, typed, shown):
+    monkeypatch.chdir(tmp_path)
+    assert shown_path(Path(typed)) == shown
+    assert shown_path(tmp_path / "sub") == "sub"
+
+
+def test_the_environment_leaves_the_users_allocator_alone(monkeypatch):
+    monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
+    variables = fairseq.environment(3)
+    assert variables["OMP_NUM_THREADS"] == variables["MKL_NUM_THREADS"] == "3"
+    assert variables["MALLOC_MMAP_THRESHOLD_"] == str(32 * 1024 * 1024)
+    assert variables["MALLOC_TRIM_THRESHOLD_"] == "1"

@@ -1,0 +1,111 @@
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from common import manifest
+from common.errors import UserError
+from common.run import Run, State
+from common.run import runs as all_runs
+from experiments import plan
+from experiments.recipes import Recipe
+
+RECIPE = Recipe("test", ("--max-epoch", "2"))
+IDENTITY = {
+    "data": {"path": "bin", "sha256": {"dict.txt": "0a"}},
+    "checkpoint": None,
+    "recipe_flags": ["--max-epoch", "2"],
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(tmp_path / "random/seed1", "fairseq", "random", 1, None)
+
+
+def write(run, status, **changes):
+    keys = {
+        "schema": 1,
+        "status": status,
+        "arm": "fairseq",
+        "init": "random",
+        "seed": 1,
+        "recipe": "test",
+        "command": [],
+    }
+    manifest.write(run.folder, keys | IDENTITY | changes)
+
+
+def checkpoint(path, text="weights"):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("data", text)
+
+
+def test_runs_are_in_the_order_of_the_settings():
+    runs = all_runs(Path("o"), "fairseq", {"random": None, "small": Path("a.pt")}, [2, 1])
+    assert [run.folder for run in runs] == [
+        Path(f"o/fairseq/{init}/seed{seed}") for init in ("random", "small") for seed in (2, 1)
+    ]
+    assert [run.checkpoint for run in runs] == [None, None, Path("a.pt"), Path("a.pt")]
+
+
+def test_a_folder_is_not_a_finished_run(run):
+    assert plan.inspect(run, IDENTITY, RECIPE).state is State.NEW
+    run.folder.mkdir(parents=True)
+    (run.folder / ".lock").touch()
+    assert plan.inspect(run, IDENTITY, RECIPE).state is State.NEW
+
+
+@pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
+def test_what_was_begun_resumes_where_there_is_a_checkpoint(run, status):
+    write(run, status)
+    assert plan.inspect(run, IDENTITY, RECIPE).state is State.NEW
+    checkpoint(run.folder / "checkpoint_last.pt")
+    assert plan.inspect(run, IDENTITY, RECIPE).state is State.RESUME
+
+
+def test_the_manifest_says_finished(run):
+    write(run, "finished")
+    assert plan.inspect(run, IDENTITY, RECIPE).state is State.FINISHED
+
+
+def test_a_flag_written_otherwise_is_the_same_recipe(run):
+    write(run, "finished", recipe_flags=["--max-epoch=2"])
+    assert plan.inspect(run, IDENTITY, RECIPE).state is State.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"recipe_flags": ["--max-epoch", "3"]}, "(--max-epoch 3, now --max-epoch 2)"),
+        ({"recipe_flags": ["--max-epoch", "2", "--fp16"]}, "(--fp16, now without it)"),
+        ({"recipe_flags": []}, "(no --max-epoch, now --max-epoch 2)"),
+        ({"data": {"path": "old", "sha256": {"dict.txt": "0b"}}}, "dict.txt of old differ from bin"),
+        ({"seed": 2}, "another seed (2, now 1)"),
+        ({"checkpoint": {"path": "a.pt", "sha256": "0c"}}, "(a.pt, now None)"),
+    ],
+)
+def test_another_experiment_is_named(run, changes, said):
+    write(run, "interrupted", **changes)
+    with pytest.raises(UserError) as caught:
+        plan.inspect(run, IDENTITY, RECIPE)
+    assert said in str(caught.value)
+
+
+def test_a_checkpoint_cut_short_is_replaced_by_the_newest_whole_one(run):
+    write(run, "interrupted")
+    best, last = run.folder / "checkpoint_best.pt", run.folder / "checkpoint_last.pt"
+    checkpoint(best, "newest" * 100)
+    last.write_bytes(best.read_bytes()[:50])
+    assert plan.inspect(run, IDENTITY, RECIPE).state is State.RESUME
+    plan.mend(run)
+    assert last.read_bytes() == best.read_bytes()
+
+
+def test_a_whole_last_checkpoint_is_left_alone(run):
+    write(run, "interrupted")
+    checkpoint(run.folder / "checkpoint_last.pt", "last")
+    before = (run.folder / "checkpoint_last.pt").read_bytes()
+    checkpoint(run.folder / "checkpoint_best.pt", "best")
+    plan.mend(run)
+    assert (run.folder / "checkpoint_last.pt").read_bytes() == before

@@ -1,0 +1,120 @@
+import pytest
+
+from experiments import progress
+from experiments.recipes import Recipe
+
+RECIPE = Recipe(
+    "test",
+    (
+        "--valid-subset",
+        "valid,test",
+        "--best-checkpoint-metric",
+        "accuracy",
+        "--max-epoch",
+        "5",
+        "--max-update",
+        "20",
+    ),
+)
+STAMP = "2026-11-21 04:35:36 | INFO | "
+INNER = (
+    STAMP + 'train_inner | {"epoch": 1, "update": 0.5, "loss": "0.9", "wps": "3703.6", "num_updates": "2"}\n'
+)
+# fairseq gives no best value at the first validation.
+FIRST = STAMP + 'valid | {"epoch": 1, "valid_accuracy": "62.5", "valid_num_updates": "4"}\n'
+OTHER = STAMP + 'test | {"epoch": 1, "test_accuracy": "99", "test_num_updates": "4"}\n'
+SAVED = (
+    STAMP
+    + "fairseq.checkpoint_utils | Saved checkpoint a b/c.pt (epoch 1 @ 4 updates, score 62.5) (writing\n"
+)
+TRAIN = STAMP + 'train | {"epoch": 1, "train_loss": "0.8"}\n'
+WORSE = STAMP + (
+    'valid | {"epoch": 2, "valid_accuracy": "60", "valid_num_updates": "8", "valid_best_accuracy": "62.5"}\n'
+)
+TIE = WORSE.replace('"epoch": 2', '"epoch": 3').replace('"60"', '"62.5"')
+
+
+def read(text):
+    state = progress.Progress(RECIPE)
+    for line in text.splitlines():
+        state.read_line(line)
+    return state
+
+
+def test_values_of_fairseq_lines():
+    state = read(INNER)
+    assert (state.epoch, state.epochs_done, state.update) == (1, 0.5, 2)
+    assert (state.loss, state.words_per_second, state.best) == (0.9, 3703.6, None)
+    state = read(INNER + FIRST + OTHER + SAVED + TRAIN)
+    assert (state.update, state.epochs_done, state.saved) == (4, 1.0, (1, 4))
+    assert (state.best, state.best_epoch, state.validations) == (62.5, 1, 1)
+
+
+def test_the_later_epoch_wins_a_tie():
+    assert read(FIRST + WORSE).best_epoch == 1
+    assert read(FIRST + WORSE).best == 62.5
+    assert read(FIRST + WORSE + TIE).best_epoch == 3
+
+
+def test_the_nearer_limit_is_the_fraction():
+    assert read(INNER).fraction() == pytest.approx(0.1)
+    assert read(FIRST + TRAIN).fraction() == pytest.approx(0.2)
+    assert progress.Progress(Recipe("none", ("--lr", "1"))).fraction() == 0.0
+
+
+def test_lines_that_only_look_like_records():
+    state = read(STAMP + "valid | {not json}\n" + STAMP + "fairseq_cli.train | {'_name': None}\nprinted\n")
+    assert state == progress.Progress(RECIPE)
+
+
+def test_following_a_log_takes_in_whole_lines_only(tmp_path):
+    log = tmp_path / "train.log"
+    follower = progress.Follower(log, RECIPE)
+    assert list(follower.poll()) == []
+    log.write_text(INNER + FIRST[:40])
+    assert list(follower.poll()) == []
+    assert follower.progress.update == 2
+    with open(log, "a") as stream:
+        stream.write(FIRST[40:] + WORSE)
+    assert len(list(follower.poll())) == 2
+    assert follower.progress == progress.read_log(log, RECIPE)
+
+
+def test_without_a_terminal_each_validation_is_a_line(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    follower, line = progress.Follower(log, RECIPE), progress.Line("random/seed1", position=0)
+    log.write_text(INNER)
+    line.show(follower)
+    log.write_text(INNER + FIRST + TRAIN + WORSE)
+    line.show(follower)
+    line.close()
+    captured = capsys.readouterr()
+    shown = captured.out.splitlines()
+    assert len(shown) == 2
+    assert shown[0].startswith(
+        "random/seed1  epoch 1/5  update 4/20  loss 0.900  valid accuracy 62.5  best 62.5"
+    )
+    assert "epoch 2/5  update 8/20" in shown[1]
+    assert "valid accuracy 60  best 62.5" in shown[1]
+    assert captured.err == ""
+
+
+def test_a_terminal_has_the_line_redrawn(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "100")
+    log = tmp_path / "train.log"
+    log.write_text(INNER + FIRST)
+    line = progress.Line("random/seed1", position=0)
+    line.show(progress.Follower(log, RECIPE))
+    line.close()
+    captured = capsys.readouterr()
+    assert "\r" in captured.err
+    assert "valid accuracy 62.5" in captured.err
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (725, "12:05"), (3723, "1:02:03")]
+)
+def test_duration(seconds, text):
+    assert progress.duration(seconds) == text

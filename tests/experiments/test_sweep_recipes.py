@@ -1,0 +1,101 @@
+import re
+
+import pytest
+
+from common.errors import UserError
+from experiments import recipes
+
+# The published command line, with what the recipe file says it changes.
+PUBLISHED = """
+--task sentence_classification --criterion sentence_classification --arch roberta_small
+--init-token 0 --separator-token 2 --max-positions 256 --shorten-method truncate
+--batch-size 8 --update-freq 1 --max-epoch 5 --max-update 1125 --total-num-update 1125 --warmup-updates 67
+--lr 1e-5 --lr-scheduler polynomial_decay --optimizer fused_adam --adam-betas (0.9,_0.98) --adam-eps 1e-8
+--weight-decay 0.01 --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric
+--valid-subset valid,test --no-epoch-checkpoints --precision auto --encoder packed --clip-norm 0
+--batch-size-valid 64 --max-tokens-valid 4096
+"""
+
+
+def write(path, text):
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+def test_the_reference_is_the_published_recipe():
+    published = [word.replace("_0.98", " 0.98") for word in PUBLISHED.split()]
+    assert recipes.by_flag(recipes.load("reference").words) == recipes.by_flag(published)
+
+
+def test_each_recipe_of_the_project_loads():
+    assert recipes.known() == [
+        "causal-pretrain",
+        "causal-reference",
+        "causal-roberta-pretrain",
+        "pretrain",
+        "reference",
+        "sample",
+        "sample-pretrain",
+        "tuned",
+    ]
+    for name in recipes.known():
+        assert recipes.load(name).name == name
+
+
+def test_comments_quotes_and_equals_signs(tmp_path):
+    path = write(
+        tmp_path / "mine.txt",
+        '# top\n\n--lr 1e-4 # after\n--adam-betas "(0.9, 0.98)"\n--max-epoch=3\n--flag\n',
+    )
+    recipe = recipes.load(path)
+    assert recipe.name == "mine"
+    assert recipe.words == ("--lr", "1e-4", "--adam-betas", "(0.9, 0.98)", "--max-epoch", "3", "--flag")
+    assert recipe.max_epoch == 3
+    assert recipe.max_update is None
+    assert recipe.value("--flag") is None
+    assert (recipe.metric, recipe.valid_subsets) == ("loss", ["valid"])
+
+
+def test_extra_words_replace_and_add(tmp_path):
+    path = write(tmp_path / "mine.txt", "--lr 1e-4\n--max-epoch 3\n")
+    recipe = recipes.load(path, ["--lr=1e-3", "--dropout", "0"])
+    assert recipe.words == ("--lr", "1e-3", "--max-epoch", "3", "--dropout", "0")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("--lr 1\nlr 2\n", "line 2: 'lr' is not a flag"),
+        ("--lr 1\n--lr 2\n", "line 2: --lr is given twice"),
+        ('--adam-betas "(0.9\n', "line 1: No closing quotation"),
+        ("--lr 1\n--seed 3\n", "line 2: --seed is set by the sweep"),
+        ("# nothing\n", "no flag in it"),
+        ("--lr 1\n--user \0x\n", "line 2: a byte of zero"),
+        (b"--lr 1\n--user \xff\n", "line 2: byte 8 is not UTF-8"),
+    ],
+)
+def test_a_malformed_recipe_is_refused_with_its_line(tmp_path, text, said):
+    path = write(tmp_path / "bad.txt", text)
+    with pytest.raises(UserError, match=re.escape(said)) as caught:
+        recipes.load(path)
+    assert str(path) in str(caught.value)
+
+
+def test_an_unknown_recipe_lists_the_known_ones():
+    with pytest.raises(UserError, match=r"known recipes are causal-.*, pretrain, reference, sample"):
+        recipes.load("referense")
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"), [(["--save-dir", "x"], "--out"), (["--reset-meters"], "resets"), (["x"], "not a flag")]
+)
+def test_words_that_the_sweep_owns_are_refused(extra, said):
+    with pytest.raises(UserError, match="after --") as caught:
+        recipes.load("reference", extra)
+    assert said in str(caught.value)
+
+
+def test_a_limit_that_is_no_number(tmp_path):
+    recipe = recipes.load(write(tmp_path / "bad.txt", "--max-epoch five\n"))
+    with pytest.raises(UserError, match="--max-epoch 'five' is not a whole number"):
+        _ = recipe.max_epoch

@@ -1,0 +1,91 @@
+import os
+import re
+import subprocess
+
+import pytest
+import torch
+
+from common.errors import UserError
+from experiments import ROOT, provenance
+
+
+def test_threads_are_shared_out(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(provenance, "_cores", lambda: 8)
+    assert provenance.machine("cpu", jobs=3, runs=6) == provenance.Machine((), threads=2, slots=3)
+    assert provenance.machine("cpu", jobs=16, runs=16).threads == 1
+    assert provenance.machine("cpu", jobs=16, runs=2) == provenance.Machine((), threads=4, slots=2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert provenance.machine("cpu", jobs=3, runs=6).threads == 5
+
+
+@pytest.mark.parametrize(
+    ("cores", "gigabytes", "threads", "runs", "slots"),
+    [(2, 24, "", 6, 2), (2, 24, "2", 6, 1), (64, 24, "", 6, 6), (64, 10, "", 6, 3), (1, 1, "", 6, 1)],
+    ids=["a run a core", "threads as asked", "no more than runs", "as memory allows", "at least one"],
+)
+def test_jobs_that_suit_the_machine(monkeypatch, cores, gigabytes, threads, runs, slots):
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    monkeypatch.setattr(provenance, "_cores", lambda: cores)
+    monkeypatch.setattr(provenance, "_memory_bytes", lambda: gigabytes << 30)
+    assert provenance.machine("cpu", jobs=None, runs=runs).slots == slots
+
+
+def test_a_run_a_gpu(monkeypatch):
+    monkeypatch.setattr(provenance, "_gpus", lambda: ("A", "B"))
+    assert provenance.machine("auto", jobs=None, runs=6).slots == 2
+    assert provenance.machine("auto", jobs=4, runs=6).slots == 4
+
+
+def test_a_cpu_run_sees_no_gpu():
+    machine = provenance.machine("cpu")
+    assert machine.cpu
+    assert machine.visible_gpu(0) == ""
+
+
+def test_each_run_gets_one_gpu(monkeypatch):
+    machine = provenance.Machine(("A", "B"), threads=1)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [machine.visible_gpu(slot) for slot in range(3)] == ["0", "1", "0"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert [machine.visible_gpu(slot) for slot in range(3)] == ["3", "5", "3"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
+def test_asking_for_a_gpu_where_there_is_none():
+    with pytest.raises(UserError, match="--device cuda"):
+        provenance.machine("cuda")
+
+
+def test_static_keys():
+    static = provenance.static(provenance.Machine((), threads=2))
+    # PyPI's package says 2.13.0 and is 2.13.0+cu130; those of other indexes say their build as well.
+    assert static["packages"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
+    assert static["hardware"]["threads"] == 2
+    assert static["hardware"]["gpu"] is None
+    assert static["hardware"]["memory_bytes"] > 1 << 28
+    assert 1 <= static["hardware"]["cores"] <= os.cpu_count()
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
+def test_commit():
+    head = subprocess.run(
+        ["git", "-C", ROOT, "log", "-1", "--format=%H"], capture_output=True, text=True
+    ).stdout.strip()
+    assert provenance.static(provenance.Machine((), 1))["git_commit"] == head
+
+
+def test_outside_a_clone_there_is_no_commit(monkeypatch, tmp_path):
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    assert provenance.static(provenance.Machine((), 1))["git_commit"] is None
+
+
+def test_processes_of_a_run_share_the_machine(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(provenance, "_cores", lambda: 8)
+    assert provenance.machine("cpu", processes=4).threads == 2
+    monkeypatch.setattr(provenance, "_gpus", lambda: ("A", "B", "C"))
+    assert provenance.machine("auto", processes=2).visible_gpu(0) == "0,1"
+    with pytest.raises(UserError, match=re.escape("--processes 4: PyTorch sees 3 GPU(s)")):
+        provenance.machine("auto", processes=4)

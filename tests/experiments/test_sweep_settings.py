@@ -1,0 +1,104 @@
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from experiments.settings import parse_count, pretrain_settings, train_settings
+
+
+def test_defaults_need_only_data_and_a_checkpoint():
+    settings = train_settings([], {"DATA": "bin", "PRETRAINED": "a.pt"})
+    assert settings.inits == {"random": None, "pretrained": Path("a.pt")}
+    assert settings.seeds == (1, 2, 3)
+    assert (settings.arm, settings.recipe, settings.out, settings.jobs) == (
+        "fairseq",
+        "reference",
+        Path("runs"),
+        None,
+    )
+    assert settings.passthrough == ()
+
+
+def test_a_flag_wins_over_its_variable():
+    environ = {"DATA": "bin", "SEEDS": "1 2", "INITS": "random", "JOBS": "2"}
+    settings = train_settings(["--seeds", "7", "8", "--jobs", "3"], environ)
+    assert settings.seeds == (7, 8)
+    assert settings.jobs == 3
+    assert settings.inits == {"random": None}
+
+
+def test_words_after_two_dashes_are_passed_on():
+    settings = train_settings(["--data", "bin", "--inits", "random", "--", "--lr", "1", "--", "x"], {})
+    assert settings.passthrough == ("--lr", "1", "--", "x")
+
+
+def test_lists_may_be_one_quoted_word_and_paths_may_have_spaces():
+    inits = {"random": None, "small": Path("mon modèle/a b.pt")}
+    assert train_settings([], {"DATA": "d", "INITS": "random 'small=mon modèle/a b.pt'"}).inits == inits
+    flags = ["--data", "d", "--inits", "random", "small=mon modèle/a b.pt"]
+    assert train_settings(flags, {}).inits == inits
+    assert train_settings(["--data", "d", "--inits", "random", "--seeds", "4 5"], {}).seeds == (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "'pretrained' but --pretrained"),
+        (["--pretrained", "a.pt", "--inits", "random"], "--pretrained a.pt contradicts --inits random"),
+        (["--inits", "pretained"], "'pretained' is unknown"),
+        (["--inits", "random", "random"], "'random' is given twice"),
+        (["--inits", "random=a.pt"], "other than 'random'"),
+        (["--inits", "a/b=c.pt"], "name of a folder"),
+        (["--inits", "small="], "NAME=FILE"),
+        (["--inits", "'random"], "close the quotes"),
+        (["--inits", "random", "--seeds", "1", "x"], "--seeds 'x'"),
+        (["--inits", "random", "--seeds", "1 1"], "given twice"),
+        (["--inits", "random", "--seeds", "-1"], "--seeds"),
+        (["--inits", "random", "--seeds", "4294967296"], "from 0 to 4294967295"),
+        (["--inits", "random", "--jobs", "0"], "--jobs '0'"),
+        (["--inits", "random", "--device", "tpu"], "auto, cpu, cuda"),
+        (["--inits", "random", "--arm", "../x"], "--arm '../x'"),
+        (["--seed", "1"], "unrecognized arguments: --seed"),
+    ],
+)
+def test_a_mistake_is_named(words, said):
+    with pytest.raises(UserError) as caught:
+        train_settings(["--data", "bin", *words], {})
+    assert said in str(caught.value)
+
+
+def test_a_missing_required_setting_is_named():
+    with pytest.raises(UserError, match=r"--data \(or DATA=\) is missing"):
+        train_settings([], {"DATA": ""})
+    with pytest.raises(UserError, match=r"--out \(or OUT=\) is missing"):
+        pretrain_settings(["--data", "bin"], {})
+
+
+def test_pretraining_has_one_seed_and_a_budget():
+    settings = pretrain_settings(["--tokens", "5M"], {"DATA": "bin", "OUT": "o", "SEED": "4"})
+    assert (settings.tokens, settings.seed, settings.recipe) == (5_000_000, 4, "pretrain")
+    assert pretrain_settings([], {"DATA": "bin", "OUT": "o"}).tokens is None
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("4096", 4096), ("5e6", 5_000_000), ("1.5M", 1_500_000), ("10_000k", 10_000_000), ("8.2M", 8_200_000)],
+)
+def test_counts(text, number):
+    assert parse_count("--tokens", text) == number
+
+
+@pytest.mark.parametrize("text", ["", "0", "-5", "1.5", "M", "5 MB", "1e"])
+def test_bad_counts(text):
+    with pytest.raises(UserError, match="--tokens"):
+        parse_count("--tokens", text)
+
+
+@pytest.mark.parametrize("settings", [train_settings, pretrain_settings])
+def test_help_shows_each_setting_with_its_variable(settings, capsys):
+    with pytest.raises(SystemExit) as ended:
+        settings(["--help"], {})
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert "[DATA]" in shown
+    assert "examples:" in shown

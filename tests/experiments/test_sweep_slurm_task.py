@@ -1,0 +1,84 @@
+"""A task of a job array, in this process and from another folder."""
+
+from pathlib import Path
+
+import pytest
+from test_sweep_slurm import RANDOM, RUN1, RUN2, calls
+
+from common import manifest
+from experiments import provenance
+from experiments.__main__ import main
+from experiments.launchers import local
+from experiments.launchers.slurm import task as slurm_task
+
+
+@pytest.fixture
+def task(submit, cluster, here, capfd, monkeypatch, request):
+    """Run a task of a held submission in this process, from another folder: exit code, stdout, stderr."""
+    (cluster / "hold").touch()
+    submit(*RANDOM, "--no-wait", *getattr(request, "param", []))
+    (path,) = Path("runs/.slurm").absolute().glob("*.json")
+
+    def run(index="0"):
+        monkeypatch.setenv(slurm_task.INDEX, index)
+        monkeypatch.chdir("/")
+        code = main(["task", str(path)])
+        monkeypatch.chdir(here)
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    run.path = path
+    return run
+
+
+def test_a_task_trains_its_run_alone(task, starts, status):
+    assert task("1")[0] == 0
+    assert status(RUN2) == "finished"
+    assert not RUN1.exists()
+    code, out, _ = task("1")
+    assert (code, out) == (0, "random/seed2 is finished\n")
+    assert len(starts(RUN2)) == 1
+
+
+@pytest.mark.parametrize("task", [["--device", "auto", "--gpus", "1"]], indirect=True)
+def test_a_gpu_is_asked_for_and_required_on_the_node(task, cluster, starts, monkeypatch):
+    assert "--gres=gpu:1" in calls(cluster)[0]
+    monkeypatch.setattr(provenance, "_gpus", lambda: ())
+    code, _, err = task()
+    assert (code, err.count("\n")) == (1, 1)
+    assert "PyTorch sees no GPU here" in err
+    assert not RUN1.exists()
+    monkeypatch.setattr(provenance, "_gpus", lambda: ("a GPU", "another's"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert task()[0] == 0
+    assert manifest.read(RUN1)["hardware"]["gpu"] == "a GPU"
+    assert starts(RUN1)[0]["env"]["CUDA_VISIBLE_DEVICES"] == "1"
+    assert "--cpu" not in starts(RUN1)[0]["argv"]
+
+
+def test_two_tasks_do_not_share_a_run(task, here, monkeypatch):
+    monkeypatch.setattr(slurm_task, "LOCK_SECONDS", 0.1)
+    with local.locked(here / "runs/.slurm/fairseq/random/seed1"):
+        code, _, err = task()
+        assert code == 1
+        assert "seed1: another sweep is writing there" in err
+        assert task("1")[0] == 0
+
+
+def test_files_that_changed_meanwhile_are_refused(task, here):
+    (here / "bin/input0/train.bin").write_text("other")
+    code, _, err = task()
+    assert (code, err.count("\n")) == (1, 1)
+    assert "input0/train.bin: has changed since the job was submitted" in err
+    assert not RUN1.exists()
+
+
+def test_a_task_outside_slurm_and_an_unknown_file_are_one_line(task):
+    code, _, err = task("")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "SLURM_ARRAY_TASK_ID is not set" in err
+    for other in ('{"experiment": {"runs": 1}}', '{"experiment": {"recipes": []}}', "[" * 100_000):
+        task.path.write_text(other)
+        code, _, err = task()
+        assert (code, err.count("\n")) == (1, 1)
+        assert f"{task.path}: not what this version submits" in err

@@ -1,0 +1,315 @@
+import contextlib
+import errno
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import fake_trainer
+import pytest
+from signals import restore_defaults
+
+from common import manifest
+from common.errors import UserError
+from experiments import ROOT
+from experiments.launchers import local
+
+RANDOM = ["--inits", "random", "--seeds", "1", "2"]
+RUN1, RUN2 = Path("runs/fairseq/random/seed1"), Path("runs/fairseq/random/seed2")
+
+
+def test_all_runs_finish_with_their_manifests(sweep, starts):
+    code, out, err = sweep("--inits", "random pretrained", "--pretrained", "model.pt", "--seeds", "1", "2")
+    assert "\npretrained: model.pt\n" in out
+    assert (code, err) == (0, "")
+    for init in ("random", "pretrained"):
+        for seed in (1, 2):
+            run = Path(f"runs/fairseq/{init}/seed{seed}")
+            content = manifest.read(run)
+            assert content["status"] == "finished"
+            assert (content["arm"], content["init"], content["seed"]) == ("fairseq", init, seed)
+            assert content["recipe"] == "quick"
+            assert len(content["data"]["sha256"]) == 14
+            assert content["seconds"] > 0
+            assert content["started"] <= content["ended"]
+            argv = starts(run)[0]["argv"]
+            assert argv[argv.index("--num-classes") + 1] == "2"
+            assert ("--restore-file" in argv) == ("--reset-optimizer" in argv) == (init == "pretrained")
+    assert out.count("new") == 4
+    assert out.count("70") >= 4
+
+
+def test_the_command_is_what_a_user_would_type(sweep, here):
+    sweep(*RANDOM, "--", "--dropout", "0")
+    command = manifest.read(RUN1)["command"]
+    assert command[:2] == ["fairseq-train", "bin"]
+    assert command[command.index("--save-dir") + 1] == str(RUN1)
+    assert command[command.index("--adam-betas") + 1] == "(0.9, 0.98)"
+    assert command[command.index("--dropout") + 1] == "0"
+    assert str(here) not in " ".join(command)
+
+
+def test_the_environment_of_a_trainer(sweep, starts, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    sweep(*RANDOM)
+    environment = starts(RUN1)[0]["env"]
+    assert environment == {
+        "OMP_NUM_THREADS": "1",
+        "MALLOC_MMAP_THRESHOLD_": "33554432",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+
+
+def test_finished_runs_are_skipped(sweep, starts):
+    sweep(*RANDOM)
+    shutil.rmtree(RUN2)
+    code, out, _ = sweep(*RANDOM)
+    assert code == 0
+    assert "finished: skipped" in out
+    assert (len(starts(RUN1)), len(starts(RUN2))) == (1, 1)
+    code, out, _ = sweep(*RANDOM)
+    assert code == 0
+    assert "All runs are finished" in out
+
+
+def test_a_failed_run_is_reported_and_the_others_finish(sweep, status):
+    code, out, _ = sweep(*RANDOM, "--", "--fail-seed", "1")
+    assert code == 1
+    assert (status(RUN1), status(RUN2)) == ("failed", "finished")
+    report = out[out.index("random/seed1 failed: the trainer ended with exit code 3") :]
+    assert "RuntimeError: the loss is not a number" in report
+
+
+def test_a_run_without_its_best_checkpoint_failed(sweep, status):
+    code, out, _ = sweep(*RANDOM, "--", "--no-best")
+    assert code == 1
+    assert "wrote no checkpoint_best.pt" in out
+    assert status(RUN1) == "failed"
+
+
+def test_another_experiment_in_the_folder_is_refused(sweep, here):
+    sweep(*RANDOM)
+    before = (RUN1 / "manifest.json").read_bytes()
+    code, _, err = sweep(*RANDOM, "--", "--lr", "1e-3")
+    assert code == 1
+    assert "another recipe (--lr 1e-4, now --lr 1e-3); choose another --out" in err
+    (here / "bin/input0/train.bin").write_text("other")
+    code, _, err = sweep(*RANDOM)
+    assert code == 1
+    assert "other data (input0/train.bin of bin differ" in err
+    assert (RUN1 / "manifest.json").read_bytes() == before
+
+
+def test_another_checkpoint_under_the_same_name_is_refused(sweep, here):
+    words = ["--inits", "pretrained", "--pretrained", "model.pt", "--seeds", "1"]
+    assert sweep(*words)[0] == 0
+    (here / "model.pt").write_bytes(b"other weights")
+    code, _, err = sweep(*words)
+    assert code == 1
+    assert "another initial checkpoint" in err
+
+
+def test_files_that_are_not_a_run_are_refused(sweep):
+    RUN1.mkdir(parents=True)
+    (RUN1 / "checkpoint_last.pt").write_text("whose?")
+    code, _, err = sweep(*RANDOM)
+    assert code == 1
+    assert "holds files but no manifest.json" in err
+    assert not RUN2.exists()
+
+
+def test_a_malformed_manifest_is_one_line(sweep):
+    RUN1.mkdir(parents=True)
+    (RUN1 / "manifest.json").write_text("{")
+    code, _, err = sweep(*RANDOM)
+    assert code == 1
+    assert err.count("\n") == 1
+    assert str(RUN1 / "manifest.json") in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--data", "nowhere", *RANDOM], "nowhere: no such folder"),
+        (["--inits", "pretrained", "--pretrained", "gone.pt"], "gone.pt: no such checkpoint file"),
+        (["--inits", "small=gone.pt"], "correct --inits"),
+        ([*RANDOM, "--out", "quick.txt"], "is not a folder"),
+        ([*RANDOM, "--recipe", "gone"], "known recipes"),
+    ],
+)
+def test_mistakes_are_one_line_and_nothing_starts(sweep, words, said):
+    code, out, err = sweep(*words)
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
+    assert said in err
+    assert not Path("runs").exists()
+
+
+def test_dry_run_starts_nothing(sweep):
+    code, out, _ = sweep(*RANDOM, "--dry-run")
+    assert code == 0
+    assert not Path("runs").exists()
+    commands = [shlex.split(line) for line in out.splitlines() if line.startswith("fairseq-train")]
+    assert [command[command.index("--seed") + 1] for command in commands] == ["1", "2"]
+
+
+def test_two_sweeps_do_not_share_a_folder(sweep, here):
+    with local.locked(here / "runs"):
+        code, _, err = sweep(*RANDOM)
+    assert code == 1
+    assert "runs: another sweep is writing there" in err
+    assert sweep(*RANDOM)[0] == 0
+
+
+@contextlib.contextmanager
+def background(*words):
+    """The sweep in a process of its own, given once its run 1 has a checkpoint."""
+    program = (
+        "import sys; from sweep import runner; from sweep.__main__ import main; runner.POLL_SECONDS = 0.02;"
+        f"runner.GRACE_SECONDS = 0.5; sys.exit(main(sys.argv[1:], trainer={fake_trainer.COMMAND!r}))"
+    )
+    flags = ["train", "--data", "bin", "--recipe", "quick.txt", "--device", "cpu", *RANDOM, *words]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *flags],
+        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=restore_defaults,
+    )
+    try:
+        for _ in range(500):
+            if "Saved" in (RUN1 / "train.log").read_text() if (RUN1 / "train.log").exists() else "":
+                break
+            time.sleep(0.02)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def alive(pid):
+    state = Path(f"/proc/{pid}/stat")
+    return state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def gone(pid, seconds=5):
+    deadline = time.monotonic() + seconds
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not alive(pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_interrupts_cleanly_and_the_same_command_goes_on(sweep, starts, status, number):
+    with background("--", "--hang-seed", "1") as process:
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert err == "interrupted\n"
+    assert "random/seed1  interrupted" in out
+    assert status(RUN1) == "interrupted"
+    assert gone(starts(RUN1)[0]["pid"])
+
+    code, out, _ = sweep(*RANDOM, "--", "--hang-seed", "1")
+    assert code == 0
+    assert "resume after epoch 1, update 10" in out
+    assert (status(RUN1), status(RUN2)) == ("finished", "finished")
+    assert len(starts(RUN1)) == 2
+    log = (RUN1 / "train.log").read_text()
+    assert log.count('"valid_accuracy": "60.0"') == 1
+    assert log.count('"valid_accuracy": "70.0"') == 1
+
+
+def test_a_trainer_that_ignores_the_request_is_killed(starts, status, here):
+    with background("--", "--hang-seed", "1", "--stubborn") as process:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+    assert status(RUN1) == "interrupted"
+    assert gone(starts(RUN1)[0]["pid"])
+
+
+def test_a_file_system_without_locks_is_one_line(sweep, monkeypatch):
+    def flock(lock, kind):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(local.fcntl, "flock", flock)
+    code, _, err = sweep(*RANDOM)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "runs/.lock: No locks available: the file system has no locks; choose another --out" in err
+    assert not RUN1.exists()
+
+
+def test_a_full_disk_leaves_no_trainer_behind(sweep, starts, monkeypatch):
+    write = manifest.write
+
+    def full(folder, content):
+        if content["status"] != "running":
+            raise UserError(f"{folder}/manifest.json: No space left on device")
+        write(folder, content)
+
+    monkeypatch.setattr(manifest, "write", full)
+    code, out, err = sweep(*RANDOM, "--jobs", "2", "--", "--hang-seed", "1")
+    assert (code, err.count("\n")) == (1, 1)
+    assert f"{RUN2}/manifest.json: No space" in err
+    assert f"seed1  stopped; {RUN1}/manifest.json: No space" in out
+    assert gone(starts(RUN1)[0]["pid"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the lock is held until the trainer ends")
+def test_after_kill_9_the_trainer_is_gone_and_the_same_command_goes_on(sweep, starts, status):
+    with background("--", "--hang-seed", "1") as process:
+        process.kill()
+        process.communicate()
+    assert status(RUN1) == "running"
+    assert gone(starts(RUN1)[0]["pid"])
+    code, out, _ = sweep(*RANDOM, "--", "--hang-seed", "1")
+    assert code == 0
+    assert "resume after epoch 1" in out
+    assert status(RUN1) == "finished"
+
+
+def test_a_resumed_run_does_not_restore_the_initial_checkpoint(sweep, starts):
+    run = Path("runs/fairseq/pretrained/seed1")
+    words = ["--inits", "pretrained", "--pretrained", "model.pt", "--seeds", "1", "--", "--fail-seed", "1"]
+    assert sweep(*words)[0] == 1
+    (run / "checkpoint_last.pt").write_bytes(b"")
+    with zipfile.ZipFile(run / "checkpoint_best.pt", "w") as archive:
+        archive.writestr("epoch", "1")
+    out = sweep(*words)[1]
+    assert "resume" in out
+    assert "exit code 3" in out  # the trainer's own failure: it could read checkpoint_last.pt
+    first, second = (start["argv"] for start in starts(run))
+    assert "--restore-file" in first
+    assert not {"--restore-file", "--reset-optimizer", "--reset-dataloader", "--reset-meters"} & set(second)
+
+
+def test_a_run_without_a_whole_checkpoint_starts_anew(sweep, status):
+    assert sweep(*RANDOM, "--", "--fail-seed", "1")[0] == 1
+    (RUN1 / "checkpoint_last.pt").write_bytes(b"PK cut short")
+    (RUN1 / "tensorboard/valid").mkdir(parents=True)
+    (RUN1 / "tensorboard/valid/events.out.tfevents.old").touch()
+    content = manifest.read(RUN1)
+    flags = content["recipe_flags"]
+    at = flags.index("--fail-seed")
+    manifest.write(RUN1, content | {"recipe_flags": flags[:at] + flags[at + 2 :]})
+    shutil.rmtree(RUN2)
+    code, out, _ = sweep(*RANDOM)
+    assert code == 0
+    assert "resume" not in out
+    assert not (RUN1 / "tensorboard/valid/events.out.tfevents.old").exists()
+    assert "RuntimeError" not in (RUN1 / "train.log").read_text()
+
+
+def test_jobs_run_at_the_same_time(sweep, starts):
+    begun = time.monotonic()
+    words = ["--inits", "random", "--seeds", "1", "2", "3", "--jobs", "3"]
+    code, out, _ = sweep(*words, "--", "--linger", "1")
+    assert code == 0
+    assert time.monotonic() - begun < 2.5
+    assert out.count("finished  valid accuracy 70") == 3
