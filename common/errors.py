@@ -16,6 +16,14 @@ class UserError(Exception):
         super().__init__(" ".join(message.split()))
 
 
+class UsageError(UserError):
+    """A command line that its parser does not understand; the exit code is 2, as argparse has it."""
+
+    def __init__(self, message: str, usage: str = "") -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
 def one_line(error: BaseException) -> str | None:
     """The line to show for an error that is the user's to mend; None for a defect of ours."""
     if isinstance(error, UserError):
@@ -28,7 +36,9 @@ def one_line(error: BaseException) -> str | None:
 
 
 def exit_code(error: BaseException) -> int:
-    """130 after Ctrl-C as shells have it, 1 for every other error."""
+    """130 after Ctrl-C as shells have it, 2 for a wrong command line, 1 for every other error."""
+    if isinstance(error, UsageError):
+        return 2
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
@@ -47,7 +57,7 @@ def one_line_errors(main: Callable[..., int | None]) -> Callable[..., int]:
             line = one_line(error)
             if line is None:
                 raise
-            print(line, file=sys.stderr)
+            print(getattr(error, "usage", "") + line, file=sys.stderr)
             return exit_code(error)
 
     return wrapped
