@@ -7,12 +7,12 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 # An index serves the tested version of torch in another build (CPU, CUDA 12.8, ...), whose version
-# sorts above PyPI's.
+# number sorts above that of PyPI.
 TORCH_FROM = $(if $(findstring ://,$(TORCH)),--extra-index-url $(TORCH) torch==2.13.0,$(TORCH))
-# For the installation only: what the recipes start uses .venv.
+# PYTHON and TORCH apply to the installation only: what the targets start uses .venv.
 unexport PYTHON TORCH
 
-# A process a core, each with the files it is given, so that what a file sets up is set up once.
+# One process per core; the tests of a file stay in one process, so that fixtures are set up once.
 PARALLEL := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 SAMPLE      := data/sample
@@ -21,14 +21,14 @@ SAMPLE_RUNS := data/sample/runs
 .DELETE_ON_ERROR:
 .PHONY: help install sweep test test-cuda test-slurm torture lint bench
 
-help:  ## this list
+help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: $(VENV)/installed  ## create .venv and install everything (the other targets do it when needed)
+install: $(VENV)/installed  ## create .venv and install everything (the other targets do so when needed)
 
-# torch first: fairseq's extensions are compiled against it. CUDA_HOME is hidden because nothing here
-# uses fairseq's CUDA extensions, which take minutes to build. fairseq comes last and without its
-# dependencies; setup.py says why and lists the ones it needs.
+# torch first: the extensions of fairseq are compiled against it. CUDA_HOME is hidden because nothing here
+# uses its CUDA extensions, which take minutes to build. fairseq comes last and without its dependencies:
+# setup.py lists the ones it needs, with the reason.
 $(VENV)/installed: setup.py constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' || \
 		{ echo "error: $(PYTHON) is not Python 3.11 or 3.12; name one with PYTHON=python3.12"; exit 1; }
@@ -49,23 +49,23 @@ test: $(VENV)/installed  ## all tests that need neither a GPU nor a cluster
 test-cuda: $(VENV)/installed  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m cuda
 
-test-slurm: $(VENV)/installed  ## the launcher on a real SLURM that is set up and torn down (root; Debian: slurm-wlm munge)
+test-slurm: $(VENV)/installed  ## the SLURM launcher on a real two-node SLURM started by the tests (root; Debian: slurm-wlm munge)
 	@for name in munged slurmctld slurmd sbatch; do \
 		PATH="$$PATH:/usr/sbin" command -v $$name >/dev/null || \
 		{ echo "error: no $$name on this machine; on Debian: apt install slurm-wlm munge"; exit 1; }; done
 	$(BIN)/python -m pytest -m slurm
 
-torture: $(VENV)/installed  ## kill -9, damaged files, full disks, hostile names (36 minutes; as root for the disks)
+torture: $(VENV)/installed  ## fault injection: kill -9, corrupt files, full disks, hostile names (36 minutes; root for the disks)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m torture tests/torture
 
-lint: $(VENV)/installed  ## ruff
+lint: $(VENV)/installed  ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-bench: $(VENV)/installed-bench  ## speed against the usual tools (an hour, leave the machine alone; ARGS="finetune --help")
+bench: $(VENV)/installed-bench  ## speed compared with stock fairseq and Transformers (an hour on an idle machine; ARGS="finetune --help")
 	$(BIN)/python -m benchmarks $(ARGS)
 
-# What only the comparison needs, apart from the rest.
+# Packages that only the comparisons need.
 $(VENV)/installed-bench: $(VENV)/installed
 	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[bench]'
 	touch $@

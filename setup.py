@@ -1,9 +1,8 @@
-"""What the project is, what it needs and why. `make install` is the documented way in.
+"""Package metadata and dependencies, each with its reason. Install with `make install`.
 
-The rooms of the house have generic names (`common`, `analysis`, ...), as their commands are
-`python -m analysis` in a clone. Copied into site-packages they would shadow other people's
-modules, so the project is installed from its clone, editable, into the clone's own `.venv`;
-a copying install stops and says so.
+The package names (`common`, `analysis`, ...) are too generic to install globally: they would shadow
+modules of other projects. `make install` therefore makes an editable install into the clone's own
+`.venv`, and a regular install is refused.
 """
 
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
-ROOMS = [
+PACKAGES = [
     "analysis",
     "benchmarks",
     "common",
@@ -22,11 +21,14 @@ ROOMS = [
     "preprocess",
 ]
 
+DEPRECATED = ["baseline", "hf", "sweep"]
+"""Old names of commands, kept for this release."""
+
 INSTALL_REQUIRES = [
-    # fairseq is missing here on purpose: its distribution (fairseq-fixed) asks for torchaudio,
-    # which nothing uses and which breaks `import transformers` where it does not match torch.
-    # `make install` builds it with --no-deps against the torch that is there; the ones it
-    # needs follow.
+    # fairseq itself is not listed: its distribution (fairseq-fixed) requires torchaudio, which
+    # nothing here uses and which breaks `import transformers` when its version does not match
+    # torch. `make install` builds it with --no-deps against the installed torch. Its actual
+    # dependencies:
     "bitarray",
     "cffi",
     "cython",
@@ -35,65 +37,67 @@ INSTALL_REQUIRES = [
     "sacrebleu>=1.4.12",
     "scikit-learn",
     "scipy",
-    # Ours.
+    # Dependencies of this project:
     "torch",  # the model
     "numpy>=2",  # binarized data, statistics
     "omegaconf==2.3.0",  # fairseq's configurations, inside checkpoints too
-    "safetensors",  # weights to give away: half the size, no code
-    "sentencepiece",  # text to pieces
+    "safetensors",  # published weights: a format that cannot execute code
+    "sentencepiece",  # tokenization
     "tensorboard",  # the logs: written by fairseq, parsed by analysis
-    "google-crc32c",  # checks the checksums of logs; in Python that takes 100 times longer
-    "pandas",  # the long table and all that is made of it
+    "google-crc32c",  # checksums of event files; 100 times faster than in Python
+    "pandas",  # the long table and everything derived from it
     "matplotlib",  # figures
     "tqdm",  # progress
 ]
 EXTRAS = {
     "test": [
         "pytest",
-        "pytest-xdist",  # the tests on all cores
+        "pytest-xdist",  # parallel tests
         "ruff",
-        "statsmodels",  # the independent implementation of our statistics: power, Holm, Wilson, McNemar
+        "statsmodels",  # independent implementation to compare with: power, Holm, Wilson, McNemar
     ],
     "hf": [
-        "transformers",  # the same model there; to use beside fairseq: the two must import together
-        "accelerate",  # without it, the Transformers Trainer refuses to train
+        "transformers",  # the same model in Transformers; must be importable together with fairseq
+        "accelerate",  # required by the Transformers Trainer
         "peft",  # LoRA
-        "onnx",  # export: the file format,
-        "onnxscript",  # what torch.onnx writes it with,
-        "onnxruntime",  # and what checks, quantizes and runs it
+        "onnx",  # export: the file format
+        "onnxscript",  # export: used by torch.onnx
+        "onnxruntime",  # export: checks, quantizes and runs the file
     ],
     "4bit": [
-        "bitsandbytes",  # python -m hf lora causal --precision 4bit; not installed by make install (125 MB)
+        "bitsandbytes",  # causal LoRA in 4 bits; not installed by make install (125 MB)
     ],
     "explain": [
-        "captum",  # integrated gradients: which words drove a decision (python -m eval predict --explain)
+        "captum",  # integrated gradients (python -m eval predict --explain)
     ],
     "bench": [
-        "tbparse",  # the usual readers of many TensorBoard logs
+        "tbparse",  # other readers of TensorBoard logs, to compare with
         "tensorboard-reducer",
     ],
 }
 CONSOLE_SCRIPTS = [
     "roberta-small-preprocess = preprocess.__main__:main",
-    "roberta-small-baseline = experiments.methods.tfidf.run:main",
-    "roberta-small-hf = export.__main__:main",
     "roberta-small-sweep = experiments.__main__:main",
+    "roberta-small-export = export.__main__:main",
     "roberta-small-analysis = analysis.__main__:main",
     "roberta-small-eval = eval.__main__:main",
     "roberta-small-parameters = fairseq_plugin.models.parameters:main",
+    # Deprecated names, kept for this release.
+    "roberta-small-baseline = baseline:main",
+    "roberta-small-hf = hf:main",
 ]
 
 
 class EditableOnly(build_py):
-    """Refuse to copy packages with generic names into an environment."""
+    """Refuse a regular install: the package names are too generic for a shared environment."""
 
     def run(self) -> None:
-        """Build, if this is an editable install."""
+        """Build for an editable install."""
         if not self.editable_mode:
             raise SystemExit(
-                "error: this project runs from its clone and would put packages named "
-                f"{', '.join(ROOMS)} into your environment; use `make install`, "
-                "or `pip install --editable .` in an environment of its own"
+                "error: this project runs from its clone, because its package names "
+                f"({', '.join(PACKAGES)}) are too generic to install globally; use `make install`, "
+                "or `pip install --editable .` in a separate environment"
             )
         super().run()
 
@@ -115,7 +119,8 @@ setup(
         "Programming Language :: Python :: 3.12",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
-    packages=find_packages(include=[pattern for room in ROOMS for pattern in (room, f"{room}.*")]),
+    packages=find_packages(include=[pattern for name in PACKAGES for pattern in (name, f"{name}.*")]),
+    py_modules=DEPRECATED,
     package_data={"eval": ["*.html"], "analysis.report": ["assets/*"], "experiments": ["*.sh"]},
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS,

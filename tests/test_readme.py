@@ -40,7 +40,7 @@ def clone(tmp_path_factory):
         ),
         ("sample", "sample", {"--max-epoch": "2", "--max-update": "110", "--total-num-update": "110"}),
     ):
-        text = (ROOT / "sweep" / "recipes" / f"{recipe}.txt").read_text(encoding="utf-8")
+        text = (ROOT / "recipes" / f"{recipe}.txt").read_text(encoding="utf-8")
         for flag, value in limits.items():
             text = re.sub(rf"^{flag} \S+", f"{flag} {value}", text, flags=re.MULTILINE)
         (short / f"{name}.txt").write_text(text, encoding="utf-8")

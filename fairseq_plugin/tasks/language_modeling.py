@@ -10,8 +10,6 @@ set of them (Ma et al. 2024, "Drop your Decoder", arXiv 2401.11248), through the
 that of W times the masked pieces.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -281,7 +281,7 @@ def test_tasks_and_a_sweep_on_one_machine_exclude_each_other(sweep, submit, clus
 def test_ctrl_c_leaves_the_tasks_in_the_queue(here, cluster, status):
     (cluster / "hold").touch()
     program = (
-        "import sys; from sweep.__main__ import main;"
+        "import sys; from experiments.__main__ import main;"
         f"sys.exit(main(sys.argv[1:], trainer={fake_trainer.COMMAND!r}))"
     )
     words = [

@@ -170,8 +170,8 @@ def test_two_sweeps_do_not_share_a_folder(sweep, here):
 def background(*words):
     """The sweep in a process of its own, given once its run 1 has a checkpoint."""
     program = (
-        "import sys; from sweep import runner; from sweep.__main__ import main; runner.POLL_SECONDS = 0.02;"
-        f"runner.GRACE_SECONDS = 0.5; sys.exit(main(sys.argv[1:], trainer={fake_trainer.COMMAND!r}))"
+        "import sys; from experiments.launchers import local; from experiments.__main__ import main;"
+        f"local.POLL_SECONDS = 0.02; local.GRACE_SECONDS = 0.5; sys.exit(main(sys.argv[1:], trainer={fake_trainer.COMMAND!r}))"
     )
     flags = ["train", "--data", "bin", "--recipe", "quick.txt", "--device", "cpu", *RANDOM, *words]
     process = subprocess.Popen(

@@ -238,7 +238,7 @@ def test_input_that_does_not_begin_as_robertas(tmp_path, capsys):
 
 
 def test_missing_package_names_the_extra(monkeypatch, capsys):
-    for name in [name for name in sys.modules if name.startswith("hf.")]:
+    for name in [name for name in sys.modules if name.startswith("export.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert refused(["run", "folder"], capsys).startswith(
@@ -248,7 +248,7 @@ def test_missing_package_names_the_extra(monkeypatch, capsys):
 
 def test_help_is_quick():
     program = (
-        "import sys; from hf.__main__ import build_parser; build_parser(None).format_help(); "
+        "import sys; from export.__main__ import build_parser; build_parser(None).format_help(); "
         "build_parser('convert'); build_parser('export'); print({'torch', 'transformers'} & set(sys.modules))"
     )
     done = subprocess.run(

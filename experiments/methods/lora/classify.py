@@ -24,7 +24,7 @@ from pathlib import Path
 from ..transformers.command import add_sweep, sweep_settings
 from .options import add_lora, lora_settings
 
-COMMAND = ("python", "-m", "export", "lora", "classify")
+COMMAND = ("python", "-m", "hf", "lora", "classify")
 RANK, ALPHA, DROPOUT = 8, 16, 0.1
 TARGETS = ("query", "value")
 """Of the attention, as in the paper (section 4.2)."""

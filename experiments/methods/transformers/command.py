@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...settings import TrainSettings
 
 
-COMMAND = ("python", "-m", "export", "finetune")
+COMMAND = ("python", "-m", "hf", "finetune")
 EXAMPLES = """examples:
   python -m hf finetune --data data/books/bin --pretrained pretrained/fr/model.pt
   python -m hf finetune --data data/books/bin --inits random --seeds 1 2 3 4 5 --precision auto

@@ -26,6 +26,8 @@ from ...provenance import now
 
 FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
 TIME = "%Y-%m-%d %H:%M:%S"
+METHODS = "experiments.methods"
+"""The logger above those of all methods."""
 PACKAGES = ("transformers", "accelerate", "peft", "safetensors")
 
 
@@ -88,7 +90,7 @@ def write_scalars(folder: Path, subset: str, values: dict[str, float], step: int
 def _log_file(path: Path) -> Iterator[None]:
     handler = logging.FileHandler(path, mode="w", encoding="utf-8")
     handler.setFormatter(logging.Formatter(FORMAT, TIME))
-    ours, level = logging.getLogger(__package__), logging.getLogger(__package__).level
+    ours, level = logging.getLogger(METHODS), logging.getLogger(METHODS).level
     ours.setLevel(logging.INFO)
     ours.addHandler(handler)
     ours.propagate = False  # the terminal has a bar, and an error in one line

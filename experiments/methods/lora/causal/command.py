@@ -210,7 +210,7 @@ def _task(args: argparse.Namespace, base: Path, device: torch.device) -> Task:
 
 def _command(args: argparse.Namespace, settings: CausalSettings) -> list[str]:
     """The line that makes this run, as a user would type it."""
-    words = ["python", "-m", "export", "lora", "causal", "--data", str(args.data), "--model", args.model]
+    words = ["python", "-m", "hf", "lora", "causal", "--data", str(args.data), "--model", args.model]
     words += ["--out", str(args.out), "--seed", str(args.seed)]
     return [*words, *(["--name", args.name] if args.name else []), *settings.words()]
 
