@@ -9,6 +9,7 @@ fairseq's, which takes several as `BIN/shard0:BIN/shard1` and opens one at a tim
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -60,6 +61,14 @@ def require_recorded(path: Path, found: str, recorded: str | None, folder: Path)
             f"{path}: not the file that {folder / REPORT} records (SHA-256 {str(recorded)[:12]}...): "
             "damaged, or of other data; binarize again"
         )
+
+
+def dictionary_digest(symbols: Sequence[str]) -> str:
+    """SHA-256 of the symbols in id order, special symbols included; counts do not matter.
+
+    Checkpoints record it to recognize the dictionary that they were trained with.
+    """
+    return hashlib.sha256("\n".join(symbols).encode()).hexdigest()
 
 
 def shard_name(number: int) -> str:

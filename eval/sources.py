@@ -6,7 +6,6 @@ user may name others; each must be what the checkpoint was trained with, where a
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from typing import Any
 
 from fairseq.data import Dictionary
 
-from common.data_folder import REPORT, read_report
+from common.data_folder import REPORT, dictionary_digest, read_report
 from common.errors import UserError
 from common.files import sha256
 from fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
@@ -119,7 +118,7 @@ def dictionary_of(
         )
     dictionary = load_dictionary(path)
     dictionary.add_symbol("<mask>")
-    symbols = hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest()
+    symbols = dictionary_digest(dictionary.symbols)
     recorded = (run.manifest or {}).get("data", {}).get("sha256", {}).get(DICTIONARY)
     if checkpoint.dictionary_sha256 is not None:
         same = symbols == checkpoint.dictionary_sha256

@@ -1,16 +1,12 @@
-"""fairseq's binary data format `mmap`: token ids in PREFIX.bin, their sentences in PREFIX.idx.
+"""Writes token ids in fairseq's data format `mmap`: PREFIX.bin has the ids, PREFIX.idx the sentence sizes.
 
-    .bin  all ids one after the other, little-endian
-    .idx  magic (9 bytes), version 1 (uint64), code of the ids' dtype (uint8), number of sentences (uint64),
-          their sizes in tokens (int32 each), their byte offsets in .bin (int64 each)
-
-Same bytes as `MMapIndexedDatasetBuilder` in `fairseq/data/indexed_dataset.py` of fairseq 0.12.
+`IndexedWriter` writes one split as a stream. `deal` distributes the documents of running text among the
+training set, the validation set and shards. `common.binary_index` describes the format.
 """
 
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +15,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
+from common.binary_index import DTYPE_CODES, OFFSET, SIZE, Header
 from common.data_folder import shard_name
 from common.errors import UserError
 from common.files import atomic_open, errors_named_after
@@ -26,12 +23,7 @@ from common.files import atomic_open, errors_named_after
 from .dictionary import UNK
 from .tokenizer import Encoded
 
-MAGIC = b"MMIDIDX\x00\x00"
-VERSION = 1
-DTYPE_CODES = {np.dtype("<u2"): 8, np.dtype("<u4"): 9}
 LARGEST_UINT16_VOCABULARY = 65500  # fairseq's own margin, from this size on ids take four bytes
-
-SIZE = np.dtype("<i4")
 PART = 1 << 16
 """Sentences whose offsets are worked out at a time."""
 
@@ -79,7 +71,7 @@ class IndexedWriter:
         return self._files.__exit__(kind, error, trace)
 
     def _write_header(self) -> None:
-        self._index.write(MAGIC + struct.pack("<QBQ", VERSION, DTYPE_CODES[self.dtype], self.sentences))
+        self._index.write(Header(DTYPE_CODES[self.dtype], self.sentences).pack())
 
     def _finish(self, kind: type[BaseException] | None, *error: object) -> None:
         """With all sizes written: how many there are, and the offsets that follow from them."""
@@ -92,7 +84,7 @@ class IndexedWriter:
             for start in range(0, self.sentences, PART):
                 self._index.seek(header + SIZE.itemsize * start)
                 count = min(PART, self.sentences - start)
-                sizes = np.frombuffer(self._index.read(SIZE.itemsize * count), SIZE).astype("<i8")
+                sizes = np.frombuffer(self._index.read(SIZE.itemsize * count), SIZE).astype(OFFSET)
                 ends = end + np.cumsum(sizes) * self.dtype.itemsize
                 self._index.seek(0, os.SEEK_END)
                 self._index.write((ends - sizes * self.dtype.itemsize).tobytes())

@@ -8,7 +8,6 @@ answers     group, arm, init, seed, index, gold, predicted, confidence, correct
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from common import manifest, predictions
+from common.binary_index import read_header
 from common.data_folder import Overlap
 from common.errors import UserError
 from common.files import sha256
@@ -177,12 +177,6 @@ def _aligned(
     return [run["correct"].to_numpy(dtype=bool) for run in (one, other)]
 
 
-# --- How many examples a subset has: what a test set of that size can tell.
-
-INDEX_HEADER = struct.Struct("<9sQBQ")  # of fairseq's mmap format: magic, version, dtype, sentences
-MAGIC = b"MMIDIDX\x00\x00"
-
-
 def find_size(runs: Iterable[Run], subset: str = "test") -> int | None:
     """The examples of `subset`: as many as the runs' prediction files have, else as their data folder has.
 
@@ -214,8 +208,5 @@ def _from_data(run: Run, subset: str) -> int | None:
     path = Path(data.get("path") or "") / name
     if digest is None or not path.is_file() or sha256(path) != digest:
         return None
-    with open(path, "rb") as stream:
-        header = stream.read(INDEX_HEADER.size)
-    if len(header) < INDEX_HEADER.size or not header.startswith(MAGIC):
-        return None
-    return INDEX_HEADER.unpack(header)[3]
+    header = read_header(path)
+    return None if header is None else header.sentences

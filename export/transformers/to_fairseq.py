@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from transformers import RobertaConfig, RobertaForSequenceClassification
 
+from common.data_folder import dictionary_digest
 from common.errors import UserError
 from common.files import atomic_open, atomic_write
 from eval.sources import Place
@@ -188,9 +188,8 @@ def _state(
 ) -> dict[str, Any]:
     remembered = {}
     if classes is not None:
-        digest = hashlib.sha256("\n".join(words.symbols).encode()).hexdigest()
         remembered[SentenceClassificationTask.__name__] = {
-            "dictionary_sha256": digest,
+            "dictionary_sha256": dictionary_digest(words.symbols),
             "class_names": classes,
         }
     # fairseq's trainer looks at the last entry of the history.

@@ -13,18 +13,12 @@ from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, data_ut
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.data.iterators import EpochBatchIterator
 
+from common.binary_index import is_index
 from common.data_folder import recorded_checksums, require_recorded
 from common.errors import UserError
 from common.files import sha256
 
 REMEDY = "write the data folder again with python -m preprocess binarize"
-INDEX_HEADER = struct.Struct("<9sQBQ")
-"""Magic, version, code of the ids' type, number of sentences."""
-MAGIC = b"MMIDIDX\0"
-OTHER_MAGIC = (b"TNTIDX\0\0", b"HUFFIDX\0")
-"""First bytes of the other kinds of index that fairseq reads."""
-ID_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8}
-"""Bytes of an id by the code of its type, whole numbers only."""
 UNREADABLE = (
     ValueError,
     OSError,
@@ -64,29 +58,6 @@ def load_split(
     if isinstance(dataset, MMapIndexedDataset):
         check_binary(prefix, dataset, dictionary)
     return dataset
-
-
-def is_index(path: Path) -> bool:
-    """Whether the header is whole and each sentence begins where the one before it ends.
-
-    fairseq trusts the offsets: a wrong one is another sentence. Of the other kinds of index only the first
-    bytes are looked at.
-    """
-    with path.open("rb") as stream:
-        header = stream.read(INDEX_HEADER.size)
-    if not header.startswith(MAGIC):
-        return header.startswith(OTHER_MAGIC)
-    if len(header) < INDEX_HEADER.size:
-        return False
-    _, version, code, sentences = INDEX_HEADER.unpack(header)
-    body_bytes = path.stat().st_size - INDEX_HEADER.size
-    if version != 1 or code not in ID_BYTES or body_bytes != 12 * sentences:
-        return False
-    body = np.fromfile(path, np.uint8, offset=INDEX_HEADER.size)
-    sizes, offsets = body[: 4 * sentences].view("<i4"), body[4 * sentences :].view("<i8")
-    ends = np.cumsum(sizes, dtype=np.int64) * ID_BYTES[code]
-    begins = ends - sizes.astype(np.int64) * ID_BYTES[code]
-    return bool((sizes >= 0).all() and np.array_equal(offsets, begins))
 
 
 def check_binary(prefix: Path, dataset: MMapIndexedDataset, dictionary: Dictionary) -> None:

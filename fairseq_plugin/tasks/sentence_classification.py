@@ -11,7 +11,6 @@ read in the order of their lengths, so that a batch (--max-tokens-valid) has lit
 """
 
 import contextlib
-import hashlib
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +41,7 @@ from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING, OmegaConf, open_dict
 
+from common.data_folder import dictionary_digest
 from common.errors import UserError
 
 from .datasets import KeepEosDataset, check_labels, check_lengths, check_same_length, load_split
@@ -220,8 +220,8 @@ class SentenceClassificationTask(FairseqTask):
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
         """What a checkpoint of this task remembers of its data (under `extra_state`)."""
-        words = "\n".join(self.source_dictionary.symbols).encode()
-        state = {"dictionary_sha256": hashlib.sha256(words).hexdigest(), "class_names": self.class_names}
+        digest = dictionary_digest(self.source_dictionary.symbols)
+        state = {"dictionary_sha256": digest, "class_names": self.class_names}
         return {type(self).__name__: state}
 
     def set_checkpoint_dict(self, state: dict[str, Any]) -> None:
