@@ -71,7 +71,7 @@ def tuned(settings: Settings) -> dict[str, str]:
 
 
 def _flags(recipe: str) -> dict[str, str]:
-    groups = recipes.by_flag(recipes.load(recipe).words)
+    groups = recipes.load(recipe).flags
     return {flag: " ".join(values) for flag, (_, *values) in groups.items()}
 
 

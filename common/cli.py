@@ -2,8 +2,8 @@
 
 `Parser` is argparse's with three additions: an unknown option is answered by the usage of the subcommand at
 fault and the nearest real option; a usage error is a `UsageError`, so that it is reported like every other
-mistake; and `deprecated` keeps an old spelling working for a release. `variable` reads a setting from the
-environment.
+mistake; and `deprecated` keeps an old spelling working for a release. `SettingsParser` also reads options from
+environment variables.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from .errors import UsageError, UserError
@@ -69,10 +69,8 @@ class Parser(argparse.ArgumentParser):
 
     def _did_you_mean(self, unknown: Sequence[str]) -> str:
         known = [option for option in self._option_string_actions if option.startswith("--")]
-        for word in unknown:
-            if word.startswith("-") and (near := difflib.get_close_matches(word.partition("=")[0], known, 1)):
-                return f"; did you mean {near[0]}?"
-        return ""
+        suggestions = (nearest(word, known) for word in unknown if word.startswith("-"))
+        return next(filter(None, suggestions), "")
 
 
 def deprecation(message: str) -> None:
@@ -93,13 +91,103 @@ def variable(name: str, environ: Mapping[str, str]) -> str | None:
     return None
 
 
+class SettingsParser(Parser):
+    """A parser whose options may also be set by environment variables; the option wins.
+
+    Words after `--` are not parsed; `parse_settings` returns them as `passthrough`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._settings: dict[str, tuple[str | None, tuple[str, str] | None]] = {}
+
+    def add_setting(
+        self,
+        name: str,
+        default: str | None,
+        explanation: str,
+        *,
+        only_with: tuple[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Add the option `--NAME` with the variable RS_NAME.
+
+        Values are strings, or lists of strings with `nargs="+"` on the command line; `split_words` accepts
+        both. `only_with=("launcher", "slurm")`: the variable and the default count only if the option
+        `--launcher` has the value `slurm`.
+        """
+        shown = PREFIX + name.upper().replace("-", "_")
+        default_text = f"; default: {default}" if default is not None else ""
+        self.add_argument(
+            f"--{name}",
+            metavar=name.upper(),
+            help=f"{explanation} [{shown}{default_text}]".replace("%", "%%"),
+            **kwargs,
+        )
+        self._settings[name] = default, only_with
+
+    def parse_settings(self, argv: Sequence[str], environ: Mapping[str, str]) -> argparse.Namespace:
+        """Parse the words before `--`; options that are not given come from the environment or are defaults."""
+        words = list(argv)
+        cut = words.index("--") if "--" in words else len(words)
+        options = self.parse_args(words[:cut])
+        for name, (default, only_with) in self._settings.items():
+            destination = name.replace("-", "_")
+            applies = only_with is None or getattr(options, only_with[0]) == only_with[1]
+            if getattr(options, destination) is None and applies:
+                setattr(options, destination, variable(name, environ) or default)
+        options.passthrough = tuple(words[cut + 1 :])
+        return options
+
+    def require(self, options: argparse.Namespace, *names: str) -> None:
+        """Raise `UsageError` for a setting that has no value."""
+        for name in names:
+            if getattr(options, name) is None:
+                self.error(f"--{name} (or {PREFIX}{name.upper()}=) is missing")
+
+
+class Collect(argparse.Action):
+    """The words of a list option that may be repeated: `--grid a=1 --grid b=2`."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), *values])
+
+
+def flags_of(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The words of a command line by flag: `{"--lr": ("--lr", "1e-4"), "--flag": ("--flag",)}`.
+
+    `--lr=1e-4` is the same as `--lr 1e-4`. As in argparse, a later flag replaces an earlier one. Words before
+    the first flag are under the key "".
+    """
+    groups: dict[str, tuple[str, ...]] = {}
+    flag = ""
+    for word in words:
+        if word.startswith("--"):
+            flag, equals, value = word.partition("=")
+            groups[flag] = (flag, value) if equals else (flag,)
+        else:
+            groups[flag] = (*groups.get(flag, ()), word)
+    return groups
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`"; did you mean --lr?"` for the known option nearest to `word`; "" where none is near."""
+    near = difflib.get_close_matches(word.partition("=")[0], list(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def positive(text: str) -> int:
     """An integer of at least 1; raises `ArgumentTypeError`, or `ValueError` where it is no integer."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
     return number
-
 
 
 def split_words(value: str | list[str]) -> list[str]:

@@ -10,10 +10,8 @@ from pathlib import Path
 
 from common import manifest
 from common.errors import UserError
-
-BEST = "checkpoint_best.pt"
-WEIGHTS = ("model.pt", "model.safetensors")
-"""Of a folder with a model to pass on and nothing of its training."""
+from common.run import BEST_CHECKPOINT as BEST
+from common.run import find_checkpoint
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ def find_run(path: str | os.PathLike[str]) -> Run:
 
 def find_runs(paths: Iterable[str | os.PathLike[str]], file: str = BEST) -> list[Run]:
     """The checkpoints behind the paths: of a folder, the best of each finished run in or below it, or the
-    weights that are passed on there (`WEIGHTS`).
+    model file of a folder that has no run (`common.run.find_checkpoint`).
 
     `file` is what a run must have to count: a prediction file, where the checkpoint is not asked for. Runs
     that are not finished are left out, which is said on standard error. Raises `UserError` for a path without
@@ -87,7 +85,7 @@ def _find(path: Path, name: str) -> list[Run]:
         for file in sorted(path.rglob(name), key=_by_seed)
     ]
     if not candidates:
-        weights = next((path / one for one in WEIGHTS if (path / one).is_file()), None)
+        weights = find_checkpoint(path)
         if name == BEST and weights is not None:
             return [Run(weights, manifest.read(path))]
         what = "a checkpoint, a run" if name == BEST else "a run"

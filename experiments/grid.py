@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from common.cli import flags_of
 from common.errors import UserError
 
 from . import recipes
@@ -73,7 +74,7 @@ def variants(
     """
     base = recipes.load(recipe, (*defaults, *passthrough))
     for flag in grid:
-        if f"--{flag}" in recipes.by_flag(passthrough):
+        if f"--{flag}" in flags_of(passthrough):
             raise UserError(f"--{flag} is both in --grid and after --; give it once")
     found = []
     for values in product(*grid.values()):

@@ -11,6 +11,7 @@ from typing import Any
 from common.data_folder import recorded_checksums, require_recorded, shards_of
 from common.errors import UserError
 from common.files import read_lines, sha256, shown_path
+from common.run import find_checkpoint
 
 from . import ROOT
 
@@ -119,24 +120,20 @@ def _present(data: Path, names: list[str], layout: str) -> list[str]:
     return names
 
 
-# --- Checkpoints that lie in folders: the one that comes with the project, and any other.
-
 SHIPPED = ROOT / "pretrained" / "roberta_small_fr"
-"""Comes with the project: weights, dict.txt, model card. What lies beside it was made here, and counts only
-where it is named."""
-WEIGHTS = ("model.safetensors", "model.pt")
+"""The checkpoint in the repository: weights, dict.txt, model card."""
 
 
-def checkpoint_file(path: Path) -> Path:
-    """The weights in a folder that holds some, else `path` itself."""
-    return next((path / name for name in WEIGHTS if (path / name).is_file()), path)
+def checkpoint_of(path: Path) -> Path:
+    """The checkpoint in a folder (`common.run.find_checkpoint`), else `path` itself."""
+    return find_checkpoint(path) or path
 
 
 def shipped_for(data: Path) -> Path | None:
-    """The weights of this project, where they were trained with the dictionary of the binarized `data`."""
+    """The repository's checkpoint, if it was trained with the dictionary of the binarized `data`."""
     dictionary = data / "input0" / "dict.txt"
-    weights = checkpoint_file(SHIPPED)
-    if weights == SHIPPED or not dictionary.is_file():
+    weights = find_checkpoint(SHIPPED)
+    if weights is None or not dictionary.is_file():
         return None
     return weights if _symbols(SHIPPED / "dict.txt") == _symbols(dictionary) else None
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from common import manifest
+from common.cli import flags_of
 from common.errors import UserError
 from common.files import atomic_open
 from common.run import LAST_CHECKPOINT, LOG, TENSORBOARD, Run, State
 
 from .progress import Progress, read_log
-from .recipes import Recipe, by_flag
+from .recipes import Recipe
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def _checkpoint_difference(old: dict[str, Any] | None, new: dict[str, Any] | Non
 
 
 def _flags_difference(old: Sequence[str] | None, new: Sequence[str]) -> str | None:
-    before, now = by_flag(old or []), by_flag(new)
+    before, now = flags_of(old or []), flags_of(new)
     if before == now:
         return None
     flags = [flag for flag in before | now if before.get(flag) != now.get(flag)]

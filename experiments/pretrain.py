@@ -99,8 +99,7 @@ def for_hours(recipe: Recipe, hours: float) -> Recipe:
     if counted := [flag for flag in COUNTED if recipe.value(flag) is not None]:
         raise UserError(f"--hours: the learning rate follows the clock; leave {' '.join(counted)} out")
     clock = ("--lr-scheduler", "time_budget", "--stop-time-hours", f"{hours:g}")
-    groups = recipes.by_flag(recipe.words) | recipes.by_flag(clock)
-    return Recipe(recipe.name, tuple(word for group in groups.values() for word in group))
+    return recipe.replace(clock)
 
 
 def for_tokens(recipe: Recipe, tokens: int) -> Recipe:
@@ -124,7 +123,7 @@ def for_tokens(recipe: Recipe, tokens: int) -> Recipe:
         )
     seen = updates * per_update
     print(f"{tokens:,} tokens at {per_update:,} an update: {updates:,} updates ({seen:,} tokens)\n")
-    return Recipe(recipe.name, (*recipe.words, *words))
+    return recipe.replace(words)
 
 
 def tokens_per_update(recipe: Recipe) -> int:

@@ -1,18 +1,25 @@
-"""Recipes: files of fairseq-train flags, one a line, `#` starts a comment."""
+"""Recipes: files of hyper-parameters in fairseq-train's flags, one flag a line; `#` starts a comment.
+
+`recipes/README.md` describes the format. `Recipe` is the one parser of such flags: the sweep, a grid, another
+trainer and the comparison of two experiments all read `Recipe.flags`.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from common.cli import flags_of
 from common.errors import UserError
 from common.files import read_lines
 
 FOLDER = Path(__file__).resolve().parents[1] / "recipes"
+BASE = "--base"
+"""On the first line of a recipe: the recipe that it changes."""
 
 OWNED = {
     "--seed": "--seeds (or --seed of pretrain.sh)",
@@ -37,27 +44,33 @@ OWNED = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """A name for tables and the words that fairseq-train gets."""
+    """A name for tables, and flags with their values as the words of a command line."""
 
     name: str
     words: tuple[str, ...]
 
     @cached_property
-    def _flags(self) -> dict[str, tuple[str, ...]]:
-        return by_flag(self.words)
+    def flags(self) -> Mapping[str, tuple[str, ...]]:
+        """Flag -> the flag and its values, one word each; see `common.cli.flags_of`."""
+        return flags_of(self.words)
+
+    def replace(self, words: Iterable[str]) -> Recipe:
+        """The recipe with other values for the flags among `words`; new flags are added at the end."""
+        groups = {**self.flags, **flags_of(words)}
+        return Recipe(self.name, tuple(word for group in groups.values() for word in group))
 
     def value(self, flag: str) -> str | None:
-        """Value of a flag; None where it is absent."""
-        group = self._flags.get(flag, ())
+        """The value of a flag; None without the flag or for a flag without a value."""
+        group = self.flags.get(flag, ())
         return group[1] if len(group) > 1 else None
 
     def number(self, flag: str) -> int | None:
-        """Value of a flag that takes a whole number, None where it is absent."""
+        """The value of a flag that takes an integer; None without the flag."""
         text = self.value(flag)
         if text is None:
             return None
         if not re.fullmatch(r"[0-9]+", text):
-            raise UserError(f"recipe '{self.name}': {flag} {text!r} is not a whole number")
+            raise UserError(f"recipe '{self.name}': {flag} {text!r} is not an integer")
         return int(text)
 
     @property
@@ -72,17 +85,17 @@ class Recipe:
 
     @property
     def max_epoch(self) -> int | None:
-        """Where the training ends at the latest, in epochs."""
+        """Limit of the training in epochs; None for no limit."""
         return self.number("--max-epoch")
 
     @property
     def max_update(self) -> int | None:
-        """Where the training ends at the latest, in updates."""
+        """Limit of the training in updates; None for no limit."""
         return self.number("--max-update")
 
     @property
     def hours(self) -> float | None:
-        """Where the training ends at the latest, in hours."""
+        """Limit of the training in hours; None for no limit."""
         text = self.value("--stop-time-hours")
         if text is None:
             return None
@@ -92,42 +105,44 @@ class Recipe:
 
 
 def known() -> list[str]:
-    """Names of the recipes that come with the project."""
+    """Names of the recipes in `recipes/`."""
     return sorted(path.stem for path in FOLDER.glob("*.txt"))
 
 
 def load(recipe: str, extra: Sequence[str] = ()) -> Recipe:
-    """The recipe of a name or a path; flags among the extra words replace its own.
+    """The recipe with a name in `recipes/` or in the file of a path; flags among `extra` replace its own.
 
-    Raises `UserError` for an unknown name, a malformed line or a flag that the sweep owns.
+    Raises `UserError` for an unknown name, a malformed line, a base that is missing or refers back to the
+    recipe, and a flag that the sweep sets itself (`OWNED`).
     """
     path = FOLDER / f"{recipe}.txt" if recipe in known() else Path(recipe)
     if not path.is_file():
         raise UserError(f"recipe '{recipe}': no such file; known recipes are {', '.join(known())}")
-    words = _read(path)
     if extra and not extra[0].startswith("--"):
         raise UserError(
             f"after --: {extra[0]!r} is not a flag; write --flag value, as fairseq-train takes it"
         )
     _refuse_owned(extra, "after --")
-    groups = by_flag(words) | by_flag(extra)
-    return Recipe(path.stem, tuple(word for group in groups.values() for word in group))
+    return _resolve(path, ()).replace(extra)
 
 
-def by_flag(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Flag -> flag and its values, one word each; a later one replaces an earlier one, as in argparse."""
-    groups: dict[str, tuple[str, ...]] = {}
-    flag = ""
-    for word in words:
-        if word.startswith("--"):
-            flag, equals, value = word.partition("=")
-            groups[flag] = (flag, value) if equals else (flag,)
-        else:
-            groups[flag] = (*groups.get(flag, ()), word)
-    return groups
+def _resolve(path: Path, above: tuple[Path, ...]) -> Recipe:
+    """The recipe in a file, with the flags of its base; `above` are the files that it is a base of."""
+    if path.resolve() in above:
+        raise UserError(f"{path}: the recipe is its own base; remove {BASE} from one of the files")
+    base, words = _read(path)
+    if base is None:
+        return Recipe(path.stem, ()).replace(words)
+    base_path = FOLDER / f"{base}.txt" if base in known() else path.parent / base
+    if not base_path.is_file():
+        raise UserError(f"{path}: {BASE} {base}: no such file; known recipes are {', '.join(known())}")
+    inherited = _resolve(base_path, (*above, path.resolve()))
+    return Recipe(path.stem, inherited.words).replace(words)
 
 
-def _read(path: Path) -> list[str]:
+def _read(path: Path) -> tuple[str | None, list[str]]:
+    """The base that a recipe file names, if any, and the words of its other lines."""
+    base: str | None = None
     words: list[str] = []
     seen: set[str] = set()
     for number, line in enumerate(read_lines(path), start=1):
@@ -137,10 +152,10 @@ def _read(path: Path) -> list[str]:
         except ValueError as error:
             raise UserError(f"{where}: {error}; close the quotes") from None
         if "\0" in line:
-            raise UserError(f"{where}: a byte of zero, which no command line can have; correct the line")
+            raise UserError(f"{where}: contains a NUL byte, which no command line can have; remove it")
         if not new:
             continue
-        flag = new[0].partition("=")[0]
+        flag, *values = next(iter(flags_of(new).values()))
         if not flag.startswith("--"):
             raise UserError(
                 f"{where}: {new[0]!r} is not a flag; write one flag a line, as fairseq-train takes it"
@@ -148,14 +163,21 @@ def _read(path: Path) -> list[str]:
         if flag in seen:
             raise UserError(f"{where}: {flag} is given twice; keep one")
         seen.add(flag)
+        if flag == BASE:
+            if len(seen) > 1 or len(values) != 1:
+                raise UserError(
+                    f"{where}: {line.strip()!r}: write {BASE} NAME on the first line of the recipe"
+                )
+            base = values[0]
+            continue
         _refuse_owned(new, where)
         words += new
     if not words:
         raise UserError(f"{path}: no flag in it; write one a line, as fairseq-train takes it")
-    return words
+    return base, words
 
 
-def _refuse_owned(words: Sequence[str], where: str) -> None:
+def _refuse_owned(words: Iterable[str], where: str) -> None:
     for word in words:
         flag = word.partition("=")[0]
         if flag in OWNED:

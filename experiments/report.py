@@ -43,7 +43,7 @@ def dry_run(jobs: Sequence[Job], machine: Machine) -> int:
     print(f"export {variables}")
     for job in jobs:
         if job.planned.to_train:
-            print(f"\n# {job.planned.run.name}\n{shlex.join(job.shown)}")
+            print(f"\n# {job.planned.run.label}\n{shlex.join(job.shown)}")
     return 0
 
 
@@ -88,10 +88,10 @@ def _names(runs: Sequence[Run]) -> list[list[str]]:
 def _failure(outcome: Outcome) -> None:
     """What is known of a run that is not finished: where it failed, the end of its log."""
     if outcome.stopped:
-        print(f"\n{outcome.run.name} is not finished: {outcome.problem}. The same command goes on with it.")
+        print(f"\n{outcome.run.label} is not finished: {outcome.problem}. The same command goes on with it.")
         return
     log = outcome.run.folder / LOG
-    print(f"\n{outcome.run.name} failed: {outcome.problem}. The end of {shown_path(log)}:")
+    print(f"\n{outcome.run.label} failed: {outcome.problem}. The end of {shown_path(log)}:")
     for line in tail(log):
         print(f"    {line}")
 

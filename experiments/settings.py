@@ -15,7 +15,7 @@ from common.errors import UserError
 
 from . import grid
 from .grid import Grid
-from .inputs import checkpoint_file, shipped_for
+from .inputs import checkpoint_of, shipped_for
 from .launchers.slurm import settings
 from .launchers.slurm.settings import Slurm
 
@@ -278,11 +278,11 @@ def _inits(words: list[str], pretrained: str | None, data: Path) -> dict[str, Pa
         if equals:
             if name == "random" or not path:
                 raise UserError(f"--inits {word!r}: write NAME=FILE, with a name other than 'random'")
-            inits[name] = checkpoint_file(Path(path))
+            inits[name] = checkpoint_of(Path(path))
         elif name == "random":
             inits[name] = None
         elif name == "pretrained":
-            checkpoint = shipped_for(data) if pretrained is None else checkpoint_file(Path(pretrained))
+            checkpoint = shipped_for(data) if pretrained is None else checkpoint_of(Path(pretrained))
             if checkpoint is None:
                 raise UserError(
                     "--inits has 'pretrained' but --pretrained (or PRETRAINED=) names no checkpoint file, "

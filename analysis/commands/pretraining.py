@@ -11,6 +11,7 @@ import pandas as pd
 
 from common.errors import UserError
 from common.metrics import IN_PERCENT, lower_is_better
+from common.run import split_arm
 
 from ..long_table import GROUP
 from ..read.load import read_runs
@@ -18,7 +19,7 @@ from ..read.runs import Run
 from ..stats.best import best_checkpoints
 from ..stats.predictions import find_size
 from ..stats.pretraining import METRIC, find_perplexities, find_tokens, read_tokens
-from ..stats.settings import choose_settings, find_settings, split_arm
+from ..stats.settings import choose_settings, find_settings
 from ..stats.spread import BEST, scores, spread_over_seeds
 from ..tables.runs import best_note
 from ..tables.settings import pretraining_table

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import common.run
 from common import manifest
 from common.errors import UserError, count, enumerate_some
 
@@ -21,14 +22,10 @@ NO_MANIFEST = "no manifest"
 EXAMPLE = "--pattern '{arm}/*/{init}/{seed}/{subset}'"
 
 
-@dataclass(frozen=True)
-class Run:
-    """One run folder (see `common.manifest`); `status` is "no manifest" where there is none."""
+@dataclass(frozen=True, kw_only=True)
+class Run(common.run.Run):
+    """A run with its logs; `status` is "no manifest" where its folder has none (see `common.manifest`)."""
 
-    path: Path
-    arm: str
-    init: str
-    seed: int
     status: str
     recipe: str | None = None
     seconds: float | None = None
@@ -44,9 +41,9 @@ class Run:
         return self.status == "finished"
 
     @property
-    def name(self) -> str:
-        """`arm/init/seedN`, as the folders of the sweep are called."""
-        return f"{self.arm}/{self.init}/seed{self.seed}"
+    def path(self) -> Path:
+        """The run's folder."""
+        return self.folder
 
     @property
     def place(self) -> Path:
@@ -152,11 +149,17 @@ def _run(found: Found) -> Run:
     if found.name is not None:
         name = found.name
         return Run(
-            found.folder, name.arm, name.init, name.seed, NO_MANIFEST, named_by=name.named_by, logs=found.logs
+            found.folder,
+            name.arm,
+            name.init,
+            name.seed,
+            status=NO_MANIFEST,
+            named_by=name.named_by,
+            logs=found.logs,
         )
     content = manifest.read(found.folder)
     return Run(
-        path=found.folder,
+        folder=found.folder,
         arm=content["arm"],
         init=content["init"],
         seed=content["seed"],

@@ -7,12 +7,13 @@ names): what stands before the first comma is the family, what follows the setti
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 
 import pandas as pd
 
 from common import manifest
+from common.cli import flags_of
 from common.errors import UserError
+from common.run import split_arm
 from common.statistics import LEVEL, t_interval
 
 from ..long_table import GROUP
@@ -20,12 +21,6 @@ from ..read.runs import Run
 
 AS_RECIPE = "as the recipe"
 FAMILY = ["family", "init"]
-
-
-def split_arm(arm: str) -> tuple[str, str]:
-    """`("fairseq", "lr=1e-4")` of `fairseq,lr=1e-4`."""
-    family, _, setting = arm.partition(",")
-    return family, setting
 
 
 def flag_values(setting: str) -> dict[str, str]:
@@ -60,12 +55,8 @@ def recipe_values(run: Run, flags: Sequence[str]) -> dict[str, str]:
 
 def values_in(words: Iterable[object], flags: Sequence[str]) -> dict[str, str]:
     """Flag (without dashes) -> its value in a command line's words, the last one where it stands twice."""
-    found = {}
-    for word, following in pairwise([*map(str, words), ""]):
-        name, equals, value = word.removeprefix("--").partition("=")
-        if word.startswith("--") and name in flags:
-            found[name] = value if equals else following
-    return found
+    groups = flags_of(map(str, words))
+    return {flag: (*groups[f"--{flag}"], "")[1] for flag in flags if f"--{flag}" in groups}
 
 
 def choose_settings(

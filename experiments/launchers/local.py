@@ -138,7 +138,7 @@ class Runner:
                 preexec_fn=_die_with_parent,
                 pass_fds=(self._lock.fileno(),),  # the lock is held as long as a trainer lives
             )
-        line = Line(run.name, position=slot)
+        line = Line(run.label, position=slot)
         return Active(job, slot, process, follower, line, content, time.monotonic())
 
     def _free_slot(self) -> int:
@@ -168,7 +168,7 @@ class Runner:
         active.line.close()
         seconds, progress = active.content["seconds"], active.follower.progress
         ending = f"FAILED: {problem}" if problem else "  ".join(["finished", *validation_words(progress)])
-        say(f"{run.name}  {ending}  in {duration(seconds)}")
+        say(f"{run.label}  {ending}  in {duration(seconds)}")
         return Outcome(run, progress, seconds, problem)
 
     def _lacking(self, run: Run) -> str | None:
@@ -205,7 +205,7 @@ class Runner:
             except (UserError, OSError) as error:
                 ending = f"stopped; {error}"
             active.line.close()
-            say(f"{active.job.planned.run.name}  {ending}")
+            say(f"{active.job.planned.run.label}  {ending}")
         self._active.clear()
 
 

@@ -55,9 +55,9 @@ def test_names_of_arms():
 def test_what_a_recipe_says_of_a_flag(tmp_path):
     words = ["--lr", "1e-5", "--no-save", "--dropout=0.3", "--lr", "2e-5", "--adam-betas", "(0.9, 0.98)"]
     write_manifest(tmp_path, "fairseq", "random", 1, recipe_flags=words)
-    run = Run(tmp_path, "fairseq", "random", 1, "finished")
+    run = Run(tmp_path, "fairseq", "random", 1, status="finished")
     assert recipe_values(run, ["lr", "dropout", "clip-norm"]) == {"lr": "2e-5", "dropout": "0.3"}
-    assert recipe_values(Run(tmp_path / "none", "a", "b", 1, "no manifest"), ["lr"]) == {}
+    assert recipe_values(Run(tmp_path / "none", "a", "b", 1, status="no manifest"), ["lr"]) == {}
 
 
 def test_settings_stand_in_the_order_of_their_numbers_after_the_recipe(tmp_path):

@@ -69,7 +69,7 @@ def test_metrics_of_a_sweep(sweep, tmp_path, capsys, house):
     assert "test: 31 examples" in shown
     assert "fairseq/random mean ± std (2)" in shown
     assert "fairseq/random ensemble" in shown
-    run = AnalysedRun(sweep / "fairseq/random/seed1", "fairseq", "random", 1, "finished")
+    run = AnalysedRun(sweep / "fairseq/random/seed1", "fairseq", "random", 1, status="finished")
     assert len(read_answers([run])) == 31
 
 

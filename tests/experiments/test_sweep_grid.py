@@ -81,7 +81,7 @@ def test_a_flag_is_given_once(here):
 
 def test_a_run_is_named_after_its_setting():
     run = Run(Path("r"), "fairseq,dropout=0.1,lr=1e-3", "random", 2, None)
-    assert (run.setting, run.name) == ("dropout=0.1,lr=1e-3", "dropout=0.1,lr=1e-3/random/seed2")
+    assert (run.setting, run.label) == ("dropout=0.1,lr=1e-3", "dropout=0.1,lr=1e-3/random/seed2")
 
 
 def test_the_runs_of_a_grid_keep_the_contract(sweep, starts):

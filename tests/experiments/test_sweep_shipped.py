@@ -53,4 +53,4 @@ def test_a_folder_stands_for_its_weights(house):
     words = ["--data", "D", "--pretrained", str(folder), "--inits", "pretrained", f"own={folder}"]
     weights = folder / "model.safetensors"
     assert train_settings(words, {}).inits == {"pretrained": weights, "own": weights}
-    assert inputs.checkpoint_file(Path("no-such-folder")) == Path("no-such-folder")
+    assert inputs.checkpoint_of(Path("no-such-folder")) == Path("no-such-folder")

@@ -227,7 +227,7 @@ class _Watch:
         if "held" in entry.reason.lower() and task not in self._held:
             self._held.add(task)
             say(
-                f"{self.waiting[task].planned.run.name}  is held by SLURM ({entry.reason}): "
+                f"{self.waiting[task].planned.run.label}  is held by SLURM ({entry.reason}): "
                 f"scontrol release {entry.job} lets it start, scancel {entry.job} ends it"
             )
 
@@ -249,7 +249,7 @@ class _Watch:
         if task not in self._shown:
             taken = {shown.position for shown in self._shown.values()}
             position = next(free for free in range(1, len(taken) + 2) if free not in taken)
-            self._shown[task] = Shown(job, Line(job.planned.run.name, position), position)
+            self._shown[task] = Shown(job, Line(job.planned.run.label, position), position)
 
     def _hide(self, task: Task) -> None:
         if shown := self._shown.pop(task, None):
@@ -283,4 +283,4 @@ def _say_end(outcome: Outcome) -> None:
         ending = "  ".join(["finished", *validation_words(outcome.progress)])
     else:
         ending = f"{outcome.status.upper()}: {outcome.problem}"
-    say(f"{outcome.run.name}  {ending}  in {duration(outcome.seconds)}")
+    say(f"{outcome.run.label}  {ending}  in {duration(outcome.seconds)}")

@@ -45,7 +45,7 @@ class Assignment:
         """The run of a task."""
         arm, init, seed = self.runs[index]
         sweep = self.experiment
-        return Run(sweep.out / arm / init / f"seed{seed}", arm, init, seed, sweep.inits[init])
+        return Run.below(sweep.out, arm, init, seed, sweep.inits[init])
 
 
 def write(path: Path, assignment: Assignment) -> None:
@@ -100,7 +100,7 @@ def train_task(path: Path, environ: Mapping[str, str]) -> int:
     ):
         job = sweep.job(run, cpu=machine.cpu)
         if job.planned.state is State.FINISHED:
-            print(f"{run.name} is finished")
+            print(f"{run.label} is finished")
             return 0
         static = provenance.static(machine)
         runner = Runner(

@@ -80,7 +80,7 @@ def plan(out: Path, text: Path, features: Features) -> Store:
     Raises `UserError` where its folder holds another experiment or none that is known, or cannot be written.
     """
     inputs.require_writable(out)
-    run = Run(out / ARM / INIT / f"seed{SEED}", ARM, INIT, SEED, None)
+    run = Run.below(out, ARM, INIT, SEED)
     flags = features.words()
     identity = {
         "data": inputs.fingerprint_data(text, file_names()),

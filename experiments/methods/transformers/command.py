@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from common.cli import positive_number
+from common.cli import flags_of, positive_number
 from common.errors import UserError
 
 if TYPE_CHECKING:
@@ -93,11 +93,10 @@ def add_sweep(
 
 def sweep_settings(args: argparse.Namespace) -> TrainSettings:
     """The settings of the sweep; raises `UserError` that names the flag at fault."""
-    from ...recipes import by_flag
     from ...settings import train_settings
 
     flags = list(args.flags)
-    after = by_flag(flags)
+    after = flags_of(flags)
     for name in ("precision", "lr"):
         value = getattr(args, name)
         if value is not None and f"--{name}" in after:

@@ -18,12 +18,11 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import DictConfig
 
 import fairseq_plugin  # noqa: F401  registers task, criterion, model and optimizer
+from common.cli import flags_of
 from common.errors import UserError
 from export.transformers.config import ACTIVATIONS, Sizes
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from fairseq_plugin.training.optimizer import parse_betas
-
-from ...recipes import by_flag
 
 ONLY = {
     "--task": ("sentence_classification",),
@@ -111,7 +110,7 @@ def parse(data: str, words: Sequence[str]) -> Recipe:
 
     Raises `UserError` naming a flag that is unknown, malformed or cannot be followed.
     """
-    flags = by_flag(words)
+    flags = flags_of(words)
     if unknown := [flag for flag in flags if flag not in FOLLOWED]:
         raise UserError(
             f"recipe: {' '.join(unknown)} cannot be followed by the Transformers Trainer; leave it out"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from common import manifest
 from common.files import shown_path
-from common.run import Run, State, setting_of
+from common.run import Run, State
 
 from ... import ROOT, experiment, plan, provenance, report
 from ...launchers.local import Runner, locked
@@ -147,7 +147,7 @@ def build(planned: Planned, settings: TrainSettings, arm: Arm, words: Sequence[s
     init = run.init if run.checkpoint is None else f"{run.init}={shown_path(run.checkpoint)}"
     if run.init == "pretrained":
         init = f"pretrained --pretrained {shown_path(run.checkpoint)}"
-    setting = setting_of(run.arm)
+    setting = run.setting
     shown = (
         *arm.command,
         *("--data", shown_path(settings.data), "--inits", *init.split(), "--seeds", str(run.seed)),
