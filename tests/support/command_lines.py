@@ -1,0 +1,100 @@
+"""Parse documented command lines with the real parsers, without running anything.
+
+`argparse.ArgumentParser.parse_args` is replaced by one that parses as usual and then stops the program. Run as
+a program, this module reads command lines from standard input and prints one JSON object a line: `error`
+(null where the line is accepted) and `deprecated` (whether an old spelling was used).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import io
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = {"./train.sh": "train", "./pretrain.sh": "pretrain"}
+MODULES = ("preprocess", "fairseq_plugin", "experiments", "eval", "export", "analysis", "benchmarks")
+
+
+class ParsedError(BaseException):
+    """A command line was accepted; the parser that did so."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        super().__init__()
+        self.parser = parser
+
+
+@contextlib.contextmanager
+def parsing_only() -> Iterator[None]:
+    """Let every `parse_args` raise `ParsedError` once it has parsed."""
+    parse_args = argparse.ArgumentParser.parse_args
+
+    def stop(self: argparse.ArgumentParser, *args: object, **kwargs: object) -> None:
+        parse_args(self, *args, **kwargs)
+        raise ParsedError(self)
+
+    argparse.ArgumentParser.parse_args = stop
+    try:
+        yield
+    finally:
+        argparse.ArgumentParser.parse_args = parse_args
+
+
+def main_of(module: str) -> Callable[[list[str]], int]:
+    """The `main` of `python -m module`."""
+    for name in (f"{module}.__main__", module):
+        with contextlib.suppress(ModuleNotFoundError):
+            return importlib.import_module(name).main
+    raise ModuleNotFoundError(module)
+
+
+def words_of(line: str) -> tuple[str, list[str]] | None:
+    """Module and arguments of one of our command lines; None for other programs."""
+    words = shlex.split(line, comments=True)
+    while words and "=" in words[0] and not words[0].startswith((".", "-")):
+        words.pop(0)  # a variable for this command
+    for index, word in enumerate(words):
+        if word in (">", "|", "<", "2>"):
+            words = words[:index]
+            break
+    if not words:
+        return None
+    if words[0] in SCRIPTS:
+        return "experiments", [SCRIPTS[words[0]], *words[1:]]
+    if words[:2] == ["python", "-m"] and words[2].split(".")[0] in MODULES:
+        return words[2], words[3:]
+    return None
+
+
+def parse(module: str, words: list[str]) -> tuple[str | None, str]:
+    """Why the words are refused, None where they are accepted; and what was printed on standard error."""
+    printed = io.StringIO()
+    with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.StringIO()), parsing_only():
+        try:
+            code = main_of(module)(words)
+        except ParsedError:
+            return None, printed.getvalue()
+        except SystemExit as exit_:
+            code = exit_.code
+    return (None if code == 0 else f"exit code {code}: {printed.getvalue().strip()}"), printed.getvalue()
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    for variable in [name for name in os.environ if name.startswith("RS_")]:
+        del os.environ[variable]
+    for line in sys.stdin.read().splitlines():
+        found = words_of(line)
+        if found is None:
+            print(json.dumps({"line": line, "error": None, "deprecated": False}), flush=True)
+            continue
+        error, printed = parse(*found)
+        deprecated = any(text.startswith("deprecated:") for text in printed.splitlines())
+        print(json.dumps({"line": line, "error": error, "deprecated": deprecated}), flush=True)

@@ -1,0 +1,52 @@
+"""Each package imports only from the packages below it (ARCHITECTURE.md, "Layers")."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ALLOWED = {
+    "common": set(),
+    "preprocess": {"common"},
+    "fairseq_plugin": {"common", "preprocess"},
+    "eval": {"common", "preprocess", "fairseq_plugin"},
+    "analysis": {"common"},
+    "export": {"common", "preprocess", "fairseq_plugin", "eval", "analysis"},
+    "experiments": {"common", "preprocess", "fairseq_plugin", "eval", "analysis", "export"},
+    "benchmarks": {"common", "preprocess", "fairseq_plugin", "eval", "analysis", "export", "experiments"},
+}
+"""What each package may import of the others."""
+NEVER = {
+    "common": {"torch", "fairseq", "transformers", "matplotlib"},
+    "analysis": {"torch", "fairseq", "transformers"},
+    "preprocess": {"torch", "fairseq", "transformers"},
+}
+"""Libraries that a package must not import anywhere, not even inside a function."""
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names of all absolute imports of a file, those inside functions included."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_a_package_imports_only_from_the_layers_above_it_in_the_table(package):
+    wrong = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        names = imported(path)
+        bad = (names & set(ALLOWED)) - ALLOWED[package] - {package} | names & NEVER.get(package, set())
+        if bad:
+            wrong[str(path.relative_to(ROOT))] = sorted(bad)
+    assert not wrong
+
+
+def test_every_package_has_a_place_in_the_layers():
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "results"}
+    assert packages == set(ALLOWED)
