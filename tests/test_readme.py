@@ -1,31 +1,55 @@
-"""Every command of the README that needs no download is run as written, in order, in an empty folder.
+"""README and docs/: commands are run or parsed, options are documented, links and anchors resolve.
 
-The blocks are marked in the README: `<!-- run: NAME -->` above a fenced block.
+Marks above a fenced block: `<!-- run: NAME -->` runs each line as written, in one folder, in the order of
+`ORDER`; `<!-- dry run: slurm -->` runs it with --dry-run on an imitation of SLURM. The lines of all other
+blocks are parsed with the real parsers.
 """
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import command_lines
 import fake_slurm
 import pytest
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"<!-- run: (\w+) -->\n```\n(.*?)```", README, flags=re.DOTALL)
-CLUSTER = re.findall(r"<!-- dry run: slurm -->\n```\n(.*?)```", README, flags=re.DOTALL)
-# What the README shows is a minute a run; here a few updates do.
+sys.path.insert(0, str(ROOT / "docs"))
+import make_command_line  # noqa: E402
+
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RESULTS = [*sorted((ROOT / "results").rglob("README.md")), *sorted((ROOT / "pretrained").rglob("README.md"))]
+OTHERS = [ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+ORDER = ["data", "train", "fairseq", "analysis", "eval", "statistics", "foreign", "causal", "export"]
+FENCE = re.compile(
+    r"(?:<!-- (run|dry run): (\w+) -->\n)?^```([a-z]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE
+)
+# The documentation shows runs of a minute; a few updates are enough here.
 SHORTER = {
     "--recipe sample-pretrain": "--recipe {short}/pretrain.txt",
     "--recipe sample ": "--recipe {short}/sample.txt ",
 }
 
 
+def text_of(path):
+    return path.read_text(encoding="utf-8")
+
+
+def fences(path):
+    """Mark, name, language and text of every fenced block."""
+    return FENCE.findall(text_of(path))
+
+
+def marked(kind):
+    return {name: block for path in GUIDES for mark, name, _, block in fences(path) if mark == kind}
+
+
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    """The clone's rooms by link in an empty folder, with this interpreter first on the path."""
+    """The clone by links in an empty folder, with this interpreter first on the path."""
     folder = tmp_path_factory.mktemp("clone")
     for path in ROOT.iterdir():
         if not path.name.startswith(".") and path.name not in ("data", "runs", "demo", "pretrained"):
@@ -40,7 +64,7 @@ def clone(tmp_path_factory):
         ),
         ("sample", "sample", {"--max-epoch": "2", "--max-update": "110", "--total-num-update": "110"}),
     ):
-        text = (ROOT / "recipes" / f"{recipe}.txt").read_text(encoding="utf-8")
+        text = text_of(ROOT / "recipes" / f"{recipe}.txt")
         for flag, value in limits.items():
             text = re.sub(rf"^{flag} \S+", f"{flag} {value}", text, flags=re.MULTILINE)
         (short / f"{name}.txt").write_text(text, encoding="utf-8")
@@ -61,39 +85,94 @@ def run(block, clone, path=""):
 
 
 @pytest.mark.slow
-def test_the_documented_commands_run(clone):
-    assert [name for name, _ in BLOCKS] == ["data", "train", "fairseq", "analysis", "eval", "causal", "hf"]
-    for _, block in BLOCKS:
-        run(block, clone)
+def test_the_marked_commands_run(clone):
+    blocks = marked("run")
+    assert sorted(blocks) == sorted(ORDER)
+    for name in ORDER:
+        run(blocks[name], clone)
     assert (clone / "demo" / "pretrained" / "model.pt").is_file()
     assert (clone / "demo" / "report" / "table1.tex").is_file()
     assert (clone / "demo" / "report" / "accuracy_per_epoch.png").is_file()
-    audit = (clone / "demo" / "audit.json").read_text(encoding="utf-8")
-    assert "train" in audit
+    assert "train" in text_of(clone / "demo" / "audit.json")
     fake_slurm.install(clone / "short")
-    (block,) = CLUSTER
+    (block,) = marked("dry run").values()
     run(block.replace("\n", " --dry-run\n"), clone, path=f"{clone / 'short' / 'bin'}:")
 
 
-def test_the_other_commands_are_understood():
-    """Commands that need the network: their flags exist."""
-    unrun = re.findall(r"^python -m preprocess (download|split) (.*)$", README, flags=re.MULTILINE)
-    assert len(unrun) == 3
-    for name, rest in unrun:
-        usage = subprocess.run(
-            [sys.executable, "-m", "preprocess", name, "--help"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for flag in re.findall(r"--[\w-]+", rest):
-            assert flag in usage, f"{name} {flag}"
+@pytest.fixture(scope="module")
+def parsed(tmp_path_factory):
+    """For every line of a block of commands, by page: what the real parser answers."""
+    lines = [
+        (str(path.relative_to(ROOT)), line)
+        for path in GUIDES + RESULTS
+        for _, _, language, block in fences(path)
+        if language in ("", "sh", "bash")
+        for line in block.replace("\\\n", " ").splitlines()
+    ]
+    done = subprocess.run(
+        [sys.executable, str(Path(command_lines.__file__))],
+        input="\n".join(line for _, line in lines),
+        cwd=tmp_path_factory.mktemp("parse"),
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"line"')]
+    assert len(answers) == len(lines), done.stderr
+    return [(page, answer) for (page, _), answer in zip(lines, answers, strict=True)]
 
 
-def test_the_makefile_has_what_the_readme_names():
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"(?:^|`)make ([a-z-]+)", README, flags=re.MULTILINE))
+@pytest.mark.slow
+def test_every_documented_command_is_accepted_by_its_parser(parsed):
+    refused = [f"{page}: {answer['line']}\n  {answer['error']}" for page, answer in parsed if answer["error"]]
+    assert not refused, "\n".join(refused)
+
+
+@pytest.mark.slow
+def test_no_documented_command_is_deprecated(parsed):
+    assert not [f"{page}: {answer['line']}" for page, answer in parsed if answer["deprecated"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", make_command_line.COMMANDS)
+def test_every_option_is_in_the_command_reference(module):
+    page = text_of(make_command_line.PAGE)
+    for command in make_command_line.COMMANDS[module]:
+        title = make_command_line.TITLES.get((module, command), f"python -m {module} {command}".strip())
+        section = page.partition(f"### {title}\n")[2].partition("\n### ")[0]
+        for action in make_command_line.parser_of(module, command)._actions:
+            if action.help != "==SUPPRESS==" and "--help" not in action.option_strings:
+                for option in action.option_strings:
+                    assert option in section, f"{title} {option}: run docs/make_command_line.py"
+
+
+def anchors(path):
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", text_of(path), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", GUIDES + RESULTS + OTHERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_anchors_resolve(page):
+    text = re.sub(r"^```.*?^```|`[^`\n]*`", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+def test_the_readme_is_short():
+    assert len(text_of(ROOT / "README.md").splitlines()) <= 150
+
+
+def test_the_makefile_has_the_documented_targets():
+    makefile = text_of(ROOT / "Makefile")
+    pages = "\n".join(map(text_of, GUIDES + OTHERS))
+    targets = set(re.findall(r"(?:^|`)make ([a-z-]+)", pages, flags=re.MULTILINE))
     assert {"sweep", "test"} <= targets
     for target in targets:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target

@@ -1,6 +1,6 @@
 """Parse documented command lines with the real parsers, without running anything.
 
-`argparse.ArgumentParser.parse_args` is replaced by one that parses as usual and then stops the program. Run as
+`argparse.ArgumentParser.parse_args` is replaced by one that parses as usual and then stops. Run as
 a program, this module reads command lines from standard input and prints one JSON object a line: `error`
 (null where the line is accepted) and `deprecated` (whether an old spelling was used).
 """
@@ -84,6 +84,23 @@ def parse(module: str, words: list[str]) -> tuple[str | None, str]:
         except SystemExit as exit_:
             code = exit_.code
     return (None if code == 0 else f"exit code {code}: {printed.getvalue().strip()}"), printed.getvalue()
+
+
+def parser_of(module: str, words: list[str]) -> argparse.ArgumentParser:
+    """The parser that a command line reaches, whether or not it is complete."""
+    parse_args = argparse.ArgumentParser.parse_args
+
+    def stop(self: argparse.ArgumentParser, *_: object, **__: object) -> None:
+        raise ParsedError(self)
+
+    argparse.ArgumentParser.parse_args = stop
+    try:
+        code = main_of(module)(words)
+    except ParsedError as parsed:
+        return parsed.parser
+    finally:
+        argparse.ArgumentParser.parse_args = parse_args
+    raise RuntimeError(f"python -m {module} {shlex.join(words)} has no parser (exit code {code})")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,101 @@
+"""Write the options of every command into docs/reference/command-line.md, below the text that is kept.
+
+    python docs/make_command_line.py
+
+Run it in the clone after changing an option; tests/test_readme.py fails where an option is missing there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "reference" / "command-line.md"
+MARK = "<!-- everything below is written by docs/make_command_line.py -->\n"
+COMMANDS = {
+    "preprocess": ("sample", "download", "split", "vocabulary", "corpus", "binarize", "audit"),
+    "experiments": ("train", "pretrain", "lora-causal", "lora-sample", "lora-table"),
+    "eval": ("predict", "evaluate", "errors", "generate"),
+    "analysis": (
+        "runs",
+        "tables",
+        "figures",
+        "report",
+        "watch",
+        "seeds",
+        "compare",
+        "expected",
+        "accuracy",
+        "best-settings",
+        "pretraining",
+        "collect",
+    ),
+    "export": ("transformers", "fairseq", "onnx", "fp16"),
+    "fairseq_plugin": ("ppmi-svd", "parameters"),
+    "fairseq_plugin.compat": ("",),
+    "benchmarks": ("",),
+    "benchmarks.scale": ("",),
+}
+"""Every command, in the order of the page."""
+TITLES = {("experiments", "train"): "./train.sh", ("experiments", "pretrain"): "./pretrain.sh"}
+
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
+import command_lines  # noqa: E402
+
+
+def parser_of(module: str, command: str) -> argparse.ArgumentParser:
+    """The parser of one command."""
+    parser = command_lines.parser_of(module, [command] if command else [])
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction) and command in action.choices:
+            return action.choices[command]
+    return parser
+
+
+def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    """Name and help of every argument that is shown."""
+    formatter = parser._get_formatter()
+    for action in parser._actions:
+        if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
+            continue
+        if isinstance(action, argparse._SubParsersAction):
+            for name, choice in zip(action.choices, action._choices_actions, strict=False):
+                yield name, choice.help or ""
+            continue
+        name = ", ".join(action.option_strings) or str(action.metavar or action.dest)
+        values = (
+            formatter._format_args(action, (action.metavar or action.dest).upper())
+            if action.option_strings
+            else ""
+        )
+        text = " ".join(formatter._expand_help(action).split()) if action.help else ""
+        yield f"{name} {values}".strip(), text
+
+
+def section(module: str, command: str) -> str:
+    """The section of one command: its first sentences and a table of its options."""
+    parser = parser_of(module, command)
+    title = TITLES.get((module, command), f"python -m {module} {command}".strip())
+    first = " ".join((parser.description or "").partition("\n\n")[0].split())
+    rows = [
+        f"| `{name.replace('|', chr(92) + '|')}` | {text.replace('|', chr(92) + '|')} |"
+        for name, text in options(parser)
+    ]
+    table = "\n".join(["| option | meaning |", "|---|---|", *rows]) if rows else "No options."
+    return f"### {title}\n\n{first}\n\n{table}\n" if first else f"### {title}\n\n{table}\n"
+
+
+def main() -> None:
+    """Write the page."""
+    os.environ["COLUMNS"] = "110"
+    kept = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
+    parts = [section(module, command) for module, commands in COMMANDS.items() for command in commands]
+    PAGE.write_text(kept + MARK + "\n" + "\n".join(parts), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
