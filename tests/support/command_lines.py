@@ -50,9 +50,9 @@ def parsing_only() -> Iterator[None]:
 def main_of(module: str) -> Callable[[list[str]], int]:
     """The `main` of `python -m module`."""
     for name in (f"{module}.__main__", module):
-        with contextlib.suppress(ModuleNotFoundError):
+        with contextlib.suppress(ModuleNotFoundError, AttributeError):
             return importlib.import_module(name).main
-    raise ModuleNotFoundError(module)
+    raise ModuleNotFoundError(f"python -m {module} has no main()")
 
 
 def words_of(line: str) -> tuple[str, list[str]] | None:
@@ -83,6 +83,8 @@ def parse(module: str, words: list[str]) -> tuple[str | None, str]:
             return None, printed.getvalue()
         except SystemExit as exit_:
             code = exit_.code
+        except Exception as error:  # a command that does not exist or crashes is a finding, not the end
+            return repr(error), printed.getvalue()
     return (None if code == 0 else f"exit code {code}: {printed.getvalue().strip()}"), printed.getvalue()
 
 
