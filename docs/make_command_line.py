@@ -76,6 +76,11 @@ def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
         yield f"{name} {values}".strip(), text
 
 
+def cell(text: str) -> str:
+    """Text inside a table of Markdown."""
+    return text.replace("|", "\\|").replace("<", "\\<")
+
+
 def section(module: str, command: str) -> str:
     """The section of one command: its first sentences and a table of its options."""
     parser = parser_of(module, command)

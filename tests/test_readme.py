@@ -64,10 +64,8 @@ def clone(tmp_path_factory):
         ),
         ("sample", "sample", {"--max-epoch": "2", "--max-update": "110", "--total-num-update": "110"}),
     ):
-        text = text_of(ROOT / "recipes" / f"{recipe}.txt")
-        for flag, value in limits.items():
-            text = re.sub(rf"^{flag} \S+", f"{flag} {value}", text, flags=re.MULTILINE)
-        (short / f"{name}.txt").write_text(text, encoding="utf-8")
+        lines = [f"--base {recipe}", *(f"{flag} {value}" for flag, value in limits.items())]
+        (short / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
 
 
