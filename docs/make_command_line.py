@@ -86,10 +86,7 @@ def section(module: str, command: str) -> str:
     parser = parser_of(module, command)
     title = TITLES.get((module, command), f"python -m {module} {command}".strip())
     first = " ".join((parser.description or "").partition("\n\n")[0].split())
-    rows = [
-        f"| `{name.replace('|', chr(92) + '|')}` | {text.replace('|', chr(92) + '|')} |"
-        for name, text in options(parser)
-    ]
+    rows = [f"| `{name.replace('|', chr(92) + '|')}` | {cell(text)} |" for name, text in options(parser)]
     table = "\n".join(["| option | meaning |", "|---|---|", *rows]) if rows else "No options."
     return f"### {title}\n\n{first}\n\n{table}\n" if first else f"### {title}\n\n{table}\n"
 

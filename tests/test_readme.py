@@ -163,6 +163,15 @@ def test_links_and_anchors_resolve(page):
         assert not anchor or anchor in anchors(file), target
 
 
+@pytest.mark.parametrize("page", GUIDES + OTHERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_named_files_exist(page):
+    packages = "|".join(
+        sorted({module.partition(".")[0] for module in command_lines.MODULES} | {"common", "tests"})
+    )
+    for name in re.findall(rf"`((?:{packages})/[\w/]+\.py)`", text_of(page)):
+        assert (ROOT / name).is_file(), name
+
+
 def test_the_readme_is_short():
     assert len(text_of(ROOT / "README.md").splitlines()) <= 150
 
