@@ -1,4 +1,4 @@
-"""Old name of `python -m experiments.methods.tfidf.run`."""
+"""Deprecated: `python -m baseline` is now `./train.sh --method tfidf`."""
 
 import sys
 

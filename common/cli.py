@@ -2,8 +2,8 @@
 
 `Parser` is argparse's with three additions: an unknown option is answered by the usage of the subcommand at
 fault and the nearest real option; a usage error is a `UsageError`, so that it is reported like every other
-mistake; and `deprecated` keeps an old spelling working for a release. `SettingsParser` also reads options from
-environment variables.
+mistake; and `deprecated` keeps an old spelling working for a release. `SettingsParser` also reads
+options from environment variables.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class SettingsParser(Parser):
         self._settings[name] = default, only_with
 
     def parse_settings(self, argv: Sequence[str], environ: Mapping[str, str]) -> argparse.Namespace:
-        """Parse the words before `--`; options that are not given come from the environment or are defaults."""
+        """Parse the words before `--`; other options come from the environment, else they have defaults."""
         words = list(argv)
         cut = words.index("--") if "--" in words else len(words)
         options = self.parse_args(words[:cut])
@@ -149,7 +149,7 @@ class SettingsParser(Parser):
 class Collect(argparse.Action):
     """The words of a list option that may be repeated: `--grid a=1 --grid b=2`."""
 
-    def __call__(
+    def __call__(  # noqa: D102
         self,
         parser: argparse.ArgumentParser,
         namespace: argparse.Namespace,

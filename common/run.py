@@ -10,7 +10,7 @@ This module is the one definition of what identifies a run and of the files in i
         checkpoint_last.pt      where an interrupted run resumes
 
 `arm` is the method's name in the run folder and in the manifest ("fairseq", "hf", "lora", "bow", ...). A run
-of a grid adds what differs from its recipe: "fairseq,lr=1e-4" is the method "fairseq" with the setting "lr=1e-4".
+of a grid adds what differs from its recipe: "fairseq,lr=1e-4" is "fairseq" with the setting "lr=1e-4".
 """
 
 from __future__ import annotations

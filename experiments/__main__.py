@@ -1,32 +1,94 @@
-"""`python -m sweep train|pretrain`, which train.sh and pretrain.sh call."""
+"""`python -m experiments COMMAND`: train runs; `./train.sh` and `./pretrain.sh` call it."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.errors import UserError, one_line_errors
+from common.cli import SettingsParser, nearest
+from common.errors import UsageError, one_line_errors
 
-from .launchers.slurm.task import train_task
-from .methods.fairseq import TRAINER
-from .pretrain import pretrain
-from .settings import pretrain_settings, train_settings
-from .train import train
+from . import methods
+from .launchers.slurm.settings import joined
+from .methods.fairseq import TRAINER, Fairseq
+
+USAGE = """\
+usage: python -m experiments COMMAND [options]
+
+commands:
+  train          train runs of a method over seeds and initializations (./train.sh)
+  pretrain       pre-train a language model (./pretrain.sh)
+  lora-causal    LoRA of a causal language model
+  lora-sample    a small instruction data set to try lora-causal on
+  lora-table     a table of LoRA runs
+  task           one task of a SLURM job array (started by SLURM)
+
+examples:
+  python -m experiments train --data data/books/bin --inits random --dry-run
+  python -m experiments train --method tfidf --text data/books/split --out runs
+  python -m experiments pretrain --help
+"""
+COMMANDS = ("train", "pretrain", "lora-causal", "lora-sample", "lora-table", "task")
+LORA = {
+    "lora-causal": "experiments.methods.lora.causal.command",
+    "lora-sample": "experiments.methods.lora.sample",
+    "lora-table": "experiments.methods.lora.table",
+}
+"""Commands of the LoRA method: each module has a `main(argv)`."""
 
 
 @one_line_errors
 def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) -> int:
     """Run a command line; `trainer` replaces fairseq-train in tests."""
     command, *rest = (sys.argv[1:] if argv is None else argv) or [""]
+    if command in ("-h", "--help"):
+        print(USAGE, end="")
+        return 0
     if command == "train":
-        return train(train_settings(rest, os.environ), trainer)
+        return _train(rest, trainer)
     if command == "pretrain":
+        from .pretrain import pretrain
+        from .settings import pretrain_settings
+
         return pretrain(pretrain_settings(rest, os.environ), trainer)
-    if command == "task" and len(rest) == 1:  # a task of a job array: SLURM starts it
+    if command == "task" and len(rest) == 1:
+        from .launchers.slurm.task import train_task
+
         return train_task(Path(rest[0]), os.environ)
-    raise UserError("use ./train.sh or ./pretrain.sh (python -m sweep train|pretrain)")
+    if command in LORA:
+        return importlib.import_module(LORA[command]).main(rest)
+    raise UsageError(
+        f"{command!r} is not a command{nearest(command, COMMANDS)} (see python -m experiments --help)",
+        usage=USAGE.partition("\n\n")[0] + "\n",
+    )
+
+
+def _train(argv: Sequence[str], trainer: Sequence[str]) -> int:
+    """`train`: the method first, because it decides which other options there are."""
+    words = list(argv[: argv.index("--")] if "--" in argv else argv)
+    chosen = SettingsParser(prog="train.sh", add_help=False)
+    _add_method(chosen)
+    own = [i for i, word in enumerate(words) if word == "--method" or word.startswith("--method=")]
+    choice = words[own[-1] :][: 1 if "=" in words[own[-1]] else 2] if own else []
+    name = chosen.parse_settings(choice, os.environ).method
+    method = Fairseq(trainer) if name == "fairseq" else methods.find(name)
+    parser = SettingsParser(
+        prog="train.sh",
+        usage="train.sh [--method NAME] [options] [-- options of fairseq-train]",
+        description=method.summary,
+    )
+    _add_method(parser)
+    method.add_arguments(parser)
+    listed = f"methods (--method NAME --help shows the options of each):\n{methods.summaries()}"
+    parser.description = f"{parser.description}\n\n{listed}"
+    return method.train(parser.parse_settings(joined(argv), os.environ))
+
+
+def _add_method(parser: SettingsParser) -> None:
+    parser.add_setting("method", methods.DEFAULT, f"{', '.join(methods.REGISTERED)} or package.module:OBJECT")
 
 
 if __name__ == "__main__":

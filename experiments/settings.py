@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from common.cli import integer, split_words
+from common.cli import Collect, SettingsParser, integer, split_words
 from common.errors import UserError
 
 from . import grid
@@ -28,21 +28,20 @@ MOST = 10**18
 """Larger counts are a mistake."""
 
 TRAIN_DESCRIPTION = """\
-Fine-tune a sentence classifier with fairseq from each initialisation with each seed, and with each
+Fine-tune a sentence classifier with fairseq from each initialization with each seed, and with each
 setting of a grid where there is one. Runs are written to OUT/ARM/INIT/seedN, those with another
 setting than the recipe's to OUT/ARM,FLAG=VALUE/INIT/seedN. Finished runs are skipped and
-interrupted ones go on where their last checkpoint left them: call the same line again after any
-accident.
+interrupted runs resume from their last checkpoint: run the same command again.
 
-Every setting is a flag or an environment variable (the flag wins)."""
+Settings are options or environment variables, shown in brackets (the option wins)."""
 
 TRAIN_EXAMPLES = """\
 examples:
   ./train.sh --data data/books/bin --pretrained pretrained/fr/model.pt
-  DATA=data/books/bin INITS=random SEEDS="1 2 3 4 5" JOBS=2 ./train.sh
+  RS_DATA=data/books/bin RS_INITS=random RS_SEEDS="1 2 3 4 5" RS_JOBS=2 ./train.sh
   ./train.sh --data data/books/bin --inits random "small=ckpt/a.pt" --dry-run
   ./train.sh --data data/books/bin --inits random --grid lr=1e-5,3e-5,1e-4 --dry-run
-  GRID="lr=1e-5,1e-4 dropout=0.1,0.3" ./train.sh --data data/books/bin --inits random
+  RS_GRID="lr=1e-5,1e-4 dropout=0.1,0.3" ./train.sh --data data/books/bin --inits random
   ./train.sh --data data/books/bin --inits random --out runs/lr1e-4 -- --lr 1e-4
   ./train.sh --data data/books/bin --seeds 1 2 3 4 5 --launcher slurm --partition gpu --time 60 --gpus 1
   ./train.sh --data data/books/bin --launcher slurm --cpus 2 --slurm "--account=lab --qos=low" --no-wait
@@ -50,8 +49,8 @@ examples:
 OMP_NUM_THREADS, where it is set, is the number of threads of each run instead of cores / JOBS.
 
 With --launcher slurm each run that is not finished becomes a task of a job array, on nodes that share this
-folder, OUT and the Python with this machine. The table at the end and the exit code are the same. What a
-cluster took away (scancel, time limit, a node) goes on with the same line; what is in the queue is not
+folder, OUT and the Python with this machine. The table at the end and the exit code are the same. Runs that
+the cluster ended (scancel, time limit, node failure) resume with the same command; runs in the queue are not
 submitted twice."""
 
 PRETRAIN_DESCRIPTION = """\
@@ -59,16 +58,18 @@ Pre-train a language model with fairseq, masked (roberta_small) or left to right
 causal-pretrain and causal-roberta-pretrain), on a folder with dict.txt, train.bin/.idx and
 valid.bin/.idx, or on one with shards (preprocess binarize --shards), of which each epoch opens the
 next. Writes OUT/model.pt (weights of the checkpoint with the lowest validation loss, without the
-optimizer's state) and OUT/dict.txt beside it; give OUT/model.pt to train.sh as PRETRAINED. An
-interrupted run goes on where its last checkpoint left it.
+optimizer's state) and OUT/dict.txt beside it; pass OUT/model.pt to train.sh as --pretrained. An
+interrupted run resumes from its last checkpoint.
 
-Every setting is a flag or an environment variable (the flag wins)."""
+Settings are options or environment variables, shown in brackets (the option wins)."""
 
 PRETRAIN_EXAMPLES = """\
 examples:
   ./pretrain.sh --data data/fr/bin --out pretrained/fr --tokens 50M
   ./pretrain.sh --data data/fr/bin --out pretrained/fr --hours 1.5
-  DATA=data/fr/bin OUT=pretrained/fr TOKENS=2e8 ./pretrain.sh -- --lr 5e-4"""
+  RS_DATA=data/fr/bin RS_OUT=pretrained/fr RS_TOKENS=2e8 ./pretrain.sh -- --lr 5e-4"""
+
+PASSTHROUGH = "Words after -- go to fairseq-train and count as part of the recipe."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,33 +119,39 @@ class PretrainSettings(Settings):
     """That share each update."""
 
 
-def train_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSettings:
-    """Settings of train.sh; raises `UserError` that names the flag at fault."""
-    parser = _parser("train.sh", TRAIN_DESCRIPTION, TRAIN_EXAMPLES)
-    add = _adder(parser, environ)
+def add_sweep(parser: SettingsParser, *, arm: str, inits: str = "random pretrained") -> None:
+    """Add the options of a method that trains on binarized data, with its defaults; see `sweep_settings`."""
+    add = parser.add_setting
     add("data", None, "folder of binarized data, with input0/ and label/ (required)")
     add(
         "pretrained", None,
-        "checkpoint of the init 'pretrained', a file or its folder (default: the one that comes with the "
-        "project, where the data have its dictionary)",
+        "checkpoint of the init 'pretrained', a file or its folder (default: the repository's, if the data "
+        "have its dictionary)",
     )  # fmt: skip
-    add("inits", "random pretrained", "initialisations: random, pretrained or NAME=FILE", nargs="+")
-    add("seeds", "1 2 3", "one run of each initialisation for each seed", nargs="+")
+    add("inits", inits, "initializations: random, pretrained or NAME=FILE", nargs="+")
+    add("seeds", "1 2 3", "one run of each initialization for each seed", nargs="+")
     add(
         "grid", None, "settings to try, FLAG=VALUE,VALUE of fairseq; several flags make all combinations",
-        nargs="+", action=_Collect,
+        nargs="+", action=Collect,
     )  # fmt: skip
-    add("arm", "fairseq", "first folder below OUT")
+    add("arm", arm, "first folder below OUT")
     add("recipe", "reference", "hyper-parameters: a name in recipes/ or a file of flags, one a line")
     add("out", "runs", "folder of the runs")
     add("jobs", "auto", "runs at a time, which share the cores; auto: one for each core, or for each GPU")
     add("device", "auto", "auto, cpu or cuda; auto takes a GPU where there is one")
-    settings.add_flags(parser, add)
-    options, passthrough = _parse(parser, settings.joined(argv))
+    parser.add_argument("--dry-run", action="store_true", help="print plan and commands, start nothing")
+
+
+def sweep_settings(options: argparse.Namespace) -> TrainSettings:
+    """The settings that the options of `add_sweep` (and those of SLURM, if added) contain.
+
+    Raises `UserError` that names the option at fault.
+    """
+    slurm = settings.parse(options) if hasattr(options, "launcher") else None
     return TrainSettings(
-        slurm=settings.parse(options, environ),
-        **_common(options, passthrough),
-        inits=_inits(split_words(options.inits), options.pretrained, Path(options.data)),
+        slurm=slurm,
+        **_common(options),
+        inits=_inits(_init_words(options.inits), options.pretrained, Path(options.data)),
         seeds=_seeds(split_words(options.seeds)),
         arm=_name("--arm", options.arm),
         jobs=None if options.jobs == "auto" else integer("--jobs", options.jobs, minimum=1),
@@ -152,27 +159,45 @@ def train_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSett
     )
 
 
+def add_train(parser: SettingsParser) -> None:
+    """Add the options of the method fairseq."""
+    parser.description = TRAIN_DESCRIPTION
+    parser.epilog = f"{TRAIN_EXAMPLES}\n\n{PASSTHROUGH}"
+    add_sweep(parser, arm="fairseq")
+    settings.add_flags(parser)
+
+
+def train_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSettings:
+    """Settings of the method fairseq; raises `UserError` that names the option at fault."""
+    parser = _parser("train.sh")
+    add_train(parser)
+    return sweep_settings(parser.parse_settings(settings.joined(argv), environ))
+
+
 def pretrain_settings(argv: Sequence[str], environ: Mapping[str, str]) -> PretrainSettings:
-    """Settings of pretrain.sh; raises `UserError` that names the flag at fault."""
-    parser = _parser("pretrain.sh", PRETRAIN_DESCRIPTION, PRETRAIN_EXAMPLES)
-    add = _adder(parser, environ)
+    """Settings of pretrain.sh; raises `UserError` that names the option at fault."""
+    parser = _parser("pretrain.sh")
+    parser.description = PRETRAIN_DESCRIPTION
+    parser.epilog = f"{PRETRAIN_EXAMPLES}\n\n{PASSTHROUGH}"
+    add = parser.add_setting
     add("data", None, "folder of binarized text (required)")
     add("out", None, "folder of the run, for example pretrained/NAME (required)")
-    add("tokens", None, "tokens to see in all, for example 50M; rounded up to whole updates")
-    add("hours", None, "time to train instead, for example 1.5; the learning rate follows the clock")
-    add("processes", "1", "processes that share each update; the batch is so many times the recipe's")
+    add("tokens", None, "total number of tokens to train on, for example 50M; rounded up to whole updates")
+    add("hours", None, "training time instead, for example 1.5; the learning rate follows the clock")
+    add("processes", "1", "processes that share each update; the batch is that many times the recipe's")
     add(
-        "start",
-        None,
-        "checkpoint to start from, for example of fairseq_plugin.checkpoints.ppmi_svd (default: random)",
-    )
+        "start", None,
+        "checkpoint to start from, for example of python -m fairseq_plugin ppmi-svd (default: random)",
+    )  # fmt: skip
     add("seed", "1", "random seed")
     add("recipe", "pretrain", "hyper-parameters: a name in recipes/ or a file of flags, one a line")
     add("device", "auto", "auto, cpu or cuda; auto takes a GPU where there is one")
-    options, passthrough = _parse(parser, argv)
+    parser.add_argument("--dry-run", action="store_true", help="print plan and commands, start nothing")
+    options = parser.parse_settings(argv, environ)
+    parser.require(options, "data", "out")
     tokens = None if options.tokens is None else parse_count("--tokens", options.tokens)
     return PretrainSettings(
-        **_common(options, passthrough),
+        **_common(options),
         seed=integer("--seed", options.seed, minimum=0, maximum=MAX_SEED),
         start=Path(options.start) if options.start else None,
         tokens=tokens,
@@ -190,82 +215,37 @@ def parse_count(flag: str, text: str) -> int:
     return int(number)
 
 
-class _Parser(argparse.ArgumentParser):
-    """Usage errors in one line, like every other mistake."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message} (see {self.prog} --help)")
+def _parser(prog: str) -> SettingsParser:
+    return SettingsParser(prog=prog, usage=f"{prog} [options] [-- options of fairseq-train]")
 
 
-class _Collect(argparse.Action):
-    """The words of a flag that may be repeated; they replace the default."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        before = getattr(namespace, self.dest)
-        setattr(namespace, self.dest, [*(before if isinstance(before, list) else []), *values])
-
-
-def _parser(prog: str, description: str, examples: str) -> _Parser:
-    return _Parser(
-        prog=prog,
-        usage=f"{prog} [options] [-- options of fairseq-train]",
-        description=description,
-        epilog=examples + "\n\nWords after -- go to fairseq-train and count as part of the recipe.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-
-
-def _adder(parser: _Parser, environ: Mapping[str, str]) -> Callable[..., None]:
-    def add(
-        name: str,
-        default: str | None,
-        explanation: str,
-        nargs: str | None = None,
-        action: str | type[argparse.Action] = "store",
-    ) -> None:
-        variable = name.upper()
-        shown = f"; default: {default}" if default is not None else ""
-        parser.add_argument(
-            f"--{name}",
-            nargs=nargs,
-            action=action,
-            default=environ.get(variable) or default,
-            metavar=variable,
-            help=f"{explanation} [{variable}{shown}]",
-        )
-
-    return add
-
-
-def _parse(parser: _Parser, argv: Sequence[str]) -> tuple[argparse.Namespace, tuple[str, ...]]:
-    parser.add_argument("--dry-run", action="store_true", help="print plan and commands, start nothing")
-    argv = list(argv)
-    cut = argv.index("--") if "--" in argv else len(argv)
-    options = parser.parse_args(argv[:cut])
-    for required in ("data", "out"):
-        if getattr(options, required) is None:
-            parser.error(f"--{required} (or {required.upper()}=) is missing")
+def _common(options: argparse.Namespace) -> dict[str, Any]:
+    if options.data is None:
+        raise UserError("--data (or RS_DATA=) is missing; it is the folder of binarized data")
     if options.device not in DEVICES:
-        parser.error(f"--device {options.device!r}: choose from {', '.join(DEVICES)}")
-    return options, tuple(argv[cut + 1 :])
-
-
-def _common(options: argparse.Namespace, passthrough: tuple[str, ...]) -> dict[str, Any]:
+        raise UserError(f"--device {options.device!r}: choose from {', '.join(DEVICES)}")
     return {
         "data": Path(options.data),
         "out": Path(options.out),
         "recipe": options.recipe,
         "device": options.device,
         "dry_run": options.dry_run,
-        "passthrough": passthrough,
+        "passthrough": options.passthrough,
     }
+
+
+def _init_words(value: str | list[str]) -> list[str]:
+    """The words of --inits. A single word of the command line is split only if every part is an init.
+
+    So `--inits "random small=a.pt"` is two, and `--inits "small=my folder/a.pt"` is one.
+    """
+    if isinstance(value, list) and len(value) == 1 and re.match(r"[^\s=]+=", value[0]):
+        try:
+            parts = split_words(value)
+        except UserError:  # a single quote in a path
+            return value
+        return parts if all(part in KNOWN_INITS or "=" in part for part in parts) else value
+    return split_words(value)
 
 
 def _inits(words: list[str], pretrained: str | None, data: Path) -> dict[str, Path | None]:
@@ -285,7 +265,7 @@ def _inits(words: list[str], pretrained: str | None, data: Path) -> dict[str, Pa
             checkpoint = shipped_for(data) if pretrained is None else checkpoint_of(Path(pretrained))
             if checkpoint is None:
                 raise UserError(
-                    "--inits has 'pretrained' but --pretrained (or PRETRAINED=) names no checkpoint file, "
+                    "--inits has 'pretrained' but --pretrained (or RS_PRETRAINED=) names no checkpoint file, "
                     f"and none that comes with the project has the dictionary of {data}; name one, or "
                     "take --inits random"
                 )

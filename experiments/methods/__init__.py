@@ -1,1 +1,99 @@
-"""TODO package."""
+"""Methods: the trainers of runs, chosen with `./train.sh --method NAME`.
+
+A method is one object with the attributes of `Method`, and one line in `REGISTERED` (or a call of `register`,
+or `--method package.module:OBJECT` for one outside the project). docs/extending/method.md has an example.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from typing import Protocol
+
+from common.cli import SettingsParser, nearest
+from common.errors import UserError
+
+
+class Method(Protocol):
+    """A trainer of runs, as `./train.sh` uses it.
+
+    Its module must not import torch or fairseq when it is imported: `--help` stays fast.
+    """
+
+    name: str
+    """The value of `--method`."""
+    summary: str
+    """One line for `--help`."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the method's options; the parser is a `SettingsParser`, and may get a description and an epilog.
+
+        A method that trains on binarized data takes those of `experiments.settings.add_sweep`.
+        """
+
+    def train(self, options: argparse.Namespace) -> int:
+        """Train the runs and return the exit code; words after `--` are in `options.passthrough`.
+
+        Each run is written to the folder of `common.run.Run.below(out, arm, init, seed)`, with a manifest
+        (`common.manifest`) and event files. Raises `UserError` before anything is written.
+        """
+
+
+REGISTERED: dict[str, Method | tuple[str, str]] = {
+    "fairseq": ("fairseq's trainer (default)", "experiments.methods.fairseq:METHOD"),
+    "transformers": (
+        "the Transformers Trainer, on the same data and recipes",
+        "experiments.methods.transformers.command:METHOD",
+    ),
+    "lora": ("low-rank adapters, with the Transformers Trainer", "experiments.methods.lora.classify:METHOD"),
+    "tfidf": (
+        "TF-IDF of word n-grams and logistic regression, on text",
+        "experiments.methods.tfidf.run:METHOD",
+    ),
+}
+"""Name -> the method, or its summary and where it is defined (imported when it is used)."""
+DEFAULT = "fairseq"
+
+
+def register(method: Method) -> None:
+    """Make a method available under its name."""
+    REGISTERED[method.name] = method
+
+
+def find(name: str) -> Method:
+    """The method of a name or of `package.module:OBJECT`; raises `UserError` where there is none."""
+    entry = REGISTERED.get(name)
+    if entry is None and ":" not in name:
+        raise UserError(
+            f"--method {name!r}: no such method{nearest(name, REGISTERED)}; "
+            f"choose from {', '.join(REGISTERED)}, or write package.module:OBJECT"
+        )
+    if entry is not None and not isinstance(entry, tuple):
+        return entry
+    place = entry[1] if entry else name
+    module, _, attribute = place.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        # A dependency that is missing inside the module is named by Python's own message.
+        raise UserError(f"--method {name}: {error}; install or correct it") from None
+    except AttributeError:
+        raise UserError(f"--method {name}: {module} has no {attribute!r}") from None
+
+
+def summaries() -> str:
+    """A line for each method."""
+    texts = {
+        name: entry[0] if isinstance(entry, tuple) else entry.summary for name, entry in REGISTERED.items()
+    }
+    return "\n".join(f"  {name:<14}{text}" for name, text in texts.items())
+
+
+def run_alone(name: str, prog: str, argv: list[str] | None = None) -> int:
+    """Run a method as a command of its own, `prog`, without `--method`."""
+    method = find(name)
+    parser = SettingsParser(prog=prog, description=method.summary)
+    method.add_arguments(parser)
+    return method.train(parser.parse_settings(sys.argv[1:] if argv is None else argv, os.environ))

@@ -1,12 +1,14 @@
-"""Settings and a run -> the words of fairseq-train, as run and as shown."""
+"""The method fairseq: the command line of fairseq-train for a run, as executed and as shown."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from common.cli import SettingsParser
 from common.data_folder import shards_of
 from common.files import shown_path
 from common.run import TENSORBOARD, State
@@ -72,3 +74,29 @@ def _words(
         *restore,
         *(("--cpu",) if cpu else ()),
     )
+
+
+class Fairseq:
+    """fairseq-train over seeds, initializations and settings; `trainer` replaces it in tests."""
+
+    name = "fairseq"
+    summary = "fairseq's trainer (default)"
+
+    def __init__(self, trainer: Sequence[str] = TRAINER) -> None:
+        self._trainer = trainer
+
+    def add_arguments(self, parser: SettingsParser) -> None:
+        """Those of `experiments.settings.add_train`."""
+        from ..settings import add_train
+
+        add_train(parser)
+
+    def train(self, options: argparse.Namespace) -> int:
+        """The sweep, from checks to summary; the exit code."""
+        from ..settings import sweep_settings
+        from ..train import train
+
+        return train(sweep_settings(options), self._trainer)
+
+
+METHOD = Fairseq()

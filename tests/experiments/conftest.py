@@ -42,6 +42,7 @@ def fast(monkeypatch):
         "PROCESSES",
     ):
         monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(f"RS_{name}", raising=False)
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.cli import integer, split_words
+from common.cli import SettingsParser, integer, split_words
 from common.errors import UserError
 
 LAUNCHERS = ("local", "slurm")
@@ -38,16 +38,19 @@ class Slurm:
     """Whether to wait for the tasks."""
 
 
-def add_flags(parser: argparse.ArgumentParser, add: Callable[..., None]) -> None:
-    """The flags; `add` is what adds one with its variable."""
-    add("launcher", "local", "local, or slurm: the runs are tasks of a job array; what follows is for slurm")
-    add("partition", None, "partition of the tasks (default: the cluster's)")
-    add("time", None, "limit of a run, as sbatch takes it, for example 2:00:00 (default: the cluster's)")
-    add("memory", None, "memory of a run, as sbatch takes it, for example 4G (default: the cluster's)")
-    add("cpus", None, "threads of a run (default: 1)")
-    add("gpus", None, "GPUs of a run, 0 or 1 (default: 0); --device auto is then cpu or cuda")
-    add("throttle", None, "tasks at a time (default: as many as the cluster gives)")
-    add("slurm", None, 'other options of sbatch, for example "--account=lab --constraint=a100"')
+def add_flags(parser: SettingsParser) -> None:
+    """Add the options; the variables of all but the launcher count only with SLURM."""
+    parser.add_setting("launcher", "local", "local, or slurm: the runs are tasks of a job array")
+    for name, explanation in (
+        ("partition", "partition of the tasks (default: the cluster's)"),
+        ("time", "limit of a run, as sbatch takes it, for example 2:00:00 (default: the cluster's)"),
+        ("memory", "memory of a run, as sbatch takes it, for example 4G (default: the cluster's)"),
+        ("cpus", "threads of a run (default: 1)"),
+        ("gpus", "GPUs of a run, 0 or 1 (default: 0); --device auto is then cpu or cuda"),
+        ("throttle", "tasks at a time (default: as many as the cluster gives)"),
+        ("slurm", 'other options of sbatch, for example "--account=lab --constraint=a100"'),
+    ):
+        parser.add_setting(name, None, explanation, only_with=("launcher", "slurm"))
     parser.add_argument("--no-wait", action="store_true", help="submit and return")
 
 
@@ -61,12 +64,12 @@ def joined(argv: Sequence[str]) -> list[str]:
     return words
 
 
-def parse(options: argparse.Namespace, environ: Mapping[str, str]) -> Slurm | None:
-    """What a command line says of SLURM, None for the local launcher; raises `UserError` naming the flag."""
+def parse(options: argparse.Namespace) -> Slurm | None:
+    """The SLURM settings of a command line, None for the local launcher; raises `UserError` naming the flag."""
     if options.launcher not in LAUNCHERS:
         raise UserError(f"--launcher {options.launcher!r}: choose from {', '.join(LAUNCHERS)}")
     if options.launcher == "local":
-        _refuse_without_slurm(options, environ)
+        _refuse_without_slurm(options)
         return None
     if options.jobs != "auto":
         raise UserError(f"--jobs {options.jobs} is for --launcher local; with slurm take --throttle")
@@ -87,10 +90,9 @@ def parse(options: argparse.Namespace, environ: Mapping[str, str]) -> Slurm | No
     )
 
 
-def _refuse_without_slurm(options: argparse.Namespace, environ: Mapping[str, str]) -> None:
+def _refuse_without_slurm(options: argparse.Namespace) -> None:
     for name in FLAGS:
-        # Variables of these names are common (TIME, GPUS), and may be there for something else.
-        if (value := getattr(options, name)) is not None and value != environ.get(name.upper()):
+        if (value := getattr(options, name)) is not None:
             raise UserError(f"--{name} {value} is for --launcher slurm; add that, or leave --{name} out")
     if options.no_wait:
         raise UserError("--no-wait is for --launcher slurm; add that, or leave --no-wait out")

@@ -1,10 +1,9 @@
-"""The run folder of the baseline: what `common.manifest` and `common.predictions` ask for, and model.json."""
+"""The method tfidf: its options, and its run folder (manifest, event files, predictions, model.json)."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,30 +15,40 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from common import manifest, predictions
-from common.cli import positive
+from common.cli import SettingsParser, deprecation, positive
 from common.errors import UserError, one_line_errors
 from common.files import atomic_write, shown_path
 from common.predictions import Prediction
-from common.run import Run, State
+from common.run import TENSORBOARD, Run, State
 
 from ... import inputs, provenance
 from ... import plan as sweep_plan
 from ...recipes import Recipe
-from . import model
-from . import model as text
-from .model import STRENGTHS, Features, Fitted, Probabilities, Split, Splits, file_names, scores
+from .. import run_alone
+from .model import (
+    STRENGTHS,
+    Features,
+    Fitted,
+    Probabilities,
+    Split,
+    Splits,
+    file_names,
+    fit,
+    read_folder,
+    scores,
+)
 
 ARM, INIT, SEED = "bow", "tfidf", 0
 RECIPE = "logistic-regression"
 PACKAGES = ("scikit-learn", "scipy", "numpy", "tensorboard")
 STEP = 1
-"""The fit is one step, and its own validation."""
-TELLING = 50
+"""The fit is logged as one step."""
+MOST_INFORMATIVE = 50
 
 
 @dataclass(frozen=True)
 class Store:
-    """A planned run; `content` is what is known of its manifest."""
+    """A planned run; `content` are the manifest keys that are known before the fit."""
 
     run: Run
     finished: bool
@@ -47,7 +56,7 @@ class Store:
 
     @property
     def folder(self) -> Path:
-        """Where everything goes."""
+        """The run's folder."""
         return self.run.folder
 
     def write(
@@ -65,7 +74,7 @@ class Store:
         for name, split in splits.items():
             probabilities_NK = fitted.probabilities(split.texts)
             results[name] = scores(probabilities_NK, split, fitted.classes)
-            _write_events(self.folder / sweep_plan.TENSORBOARD / name, results[name])
+            _write_events(self.folder / TENSORBOARD / name, results[name])
             if name != "train":
                 answers = _predictions(probabilities_NK, split, fitted.classes)
                 predictions.write(self.folder / predictions.file_name(name), answers)
@@ -94,7 +103,10 @@ def plan(out: Path, text: Path, features: Features) -> Store:
         "init": INIT,
         "seed": SEED,
         "recipe": RECIPE,
-        "command": ["python", "-m", "baseline", "--text", shown_path(text), "--out", shown_path(out), *flags],
+        "command": [
+            *("./train.sh", "--method", "tfidf", "--text", shown_path(text), "--out", shown_path(out)),
+            *flags,
+        ],
     }
     return Store(run, state is State.FINISHED, content)
 
@@ -120,53 +132,85 @@ def _model(fitted: Fitted) -> str:
         "ngrams": len(fitted.vectorizer.vocabulary_),
         "telling": {
             name: [{"ngram": ngram, "weight": weight} for ngram, weight in ngrams]
-            for name, ngrams in fitted.telling(TELLING).items()
+            for name, ngrams in fitted.telling(MOST_INFORMATIVE).items()
         },
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-# --- `python -m baseline`: TF-IDF of word n-grams and logistic regression, as a run beside the
-
-RATIO = STRENGTHS[1] / STRENGTHS[0]
+STRENGTH_STEP = STRENGTHS[1] / STRENGTHS[0]
 DESCRIPTION = f"""\
-What a bag of words scores: TF-IDF of word n-grams and logistic regression, fitted on train. The
-strength of the regularization is chosen by accuracy on valid, among {len(STRENGTHS)} values of C from
-{STRENGTHS[0]:g} to {STRENGTHS[-1]:g}, each {RATIO:.2f} times the one before; of equally good ones the
-smallest. Test takes no part in it.
+TF-IDF of word n-grams and logistic regression, fitted on train: the result that a neural classifier has to
+beat. The strength of the regularization is chosen by accuracy on valid, among {len(STRENGTHS)} values of C from
+{STRENGTHS[0]:g} to {STRENGTHS[-1]:g}, each {STRENGTH_STEP:.2f} times the one before; the smallest of equally good
+ones. Test is not used for the choice.
 
-A word is a run of two or more letters, digits or underscores, in lower case (scikit-learn's
-token_pattern).
+A word is a run of two or more letters, digits or underscores, in lower case (scikit-learn's token_pattern).
 
-Nothing is drawn at random: there is one run, OUT/bow/tfidf/seed0, with the scores as TensorBoard
-scalars, the predictions of valid and test, and model.json: what was chosen, and the n-grams that
-speak loudest for each class."""
+The fit is deterministic: there is one run, OUT/bow/tfidf/seed0, with the scores as TensorBoard scalars, the
+predictions of valid and test, and model.json: the chosen C and the most informative n-grams of each class."""
 
 EXAMPLES = """examples:
-  python -m baseline --text cls-books/split --out runs
-  python -m baseline --text cls-books/split --out runs --ngrams 1 1 --min-df 2 --sublinear
+  ./train.sh --method tfidf --text cls-books/split --out runs
+  ./train.sh --method tfidf --text cls-books/split --out runs --ngrams 1 1 --min-df 2 --sublinear
   python -m analysis tables runs
 """
 
 
-@one_line_errors
-def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line; raises `UserError` before anything is written."""
-    options = _parser().parse_args(arguments)
-    features = _features(options)
-    splits = text.read_folder(options.text)
-    run = plan(options.out, options.text, features)
+class Tfidf:
+    """The method `tfidf` (see `experiments.methods.Method`)."""
+
+    name = "tfidf"
+    summary = "TF-IDF of word n-grams and logistic regression, on text"
+
+    def add_arguments(self, parser: SettingsParser) -> None:
+        """Add --text, --out and what is counted."""
+        parser.description, parser.epilog = DESCRIPTION, EXAMPLES
+        parser.add_setting(
+            "text", None, "folder of `python -m preprocess split`: train|valid|test.input0|label"
+        )
+        parser.add_setting("out", "runs", "folder of the runs")
+        parser.add_argument(
+            "--ngrams", type=positive, nargs=2, default=(1, 2), metavar=("MIN", "MAX"),
+            help="words of the shortest and the longest n-gram (1 2)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--min-df", type=positive, default=1, metavar="N",
+            help="leave out n-grams of fewer than N training texts (%(default)s)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--sublinear", action="store_true", help="count n occurrences in a text as 1 + log(n)"
+        )
+
+    def train(self, options: argparse.Namespace) -> int:
+        """Fit and write the run; raises `UserError` before anything is written."""
+        if options.text is None:
+            raise UserError("--text (or RS_TEXT=) is missing; it is a folder of python -m preprocess split")
+        if options.passthrough:
+            raise UserError(
+                f"--: {' '.join(options.passthrough)}: the method tfidf has no other trainer's flags"
+            )
+        return _train(Path(options.text), Path(options.out), _features(options))
+
+
+METHOD = Tfidf()
+
+
+def _train(text: Path, out: Path, features: Features) -> int:
+    splits = read_folder(text)
+    run = plan(out, text, features)
     if run.finished:
         print(f"{run.folder}: finished: skipped (delete it to fit again)")
-        return
+        return 0
     started, began = provenance.now(), time.monotonic()
-    fitted = model.fit(splits, features)
+    fitted = fit(splits, features)
     results = run.write(fitted, splits, started, time.monotonic() - began)
     for strength, accuracy in fitted.valid_accuracy.items():
         print(f"C {strength:<8.3g} valid accuracy {accuracy:.2f}{'  chosen' * (strength == fitted.strength)}")
     for name, measured in results.items():
         print(f"{name:<5}  accuracy {measured['accuracy']:.2f}  macro-F1 {measured['macro_f1']:.4f}")
     print(f"written to {run.folder}")
+    return 0
 
 
 def _features(options: argparse.Namespace) -> Features:
@@ -178,31 +222,8 @@ def _features(options: argparse.Namespace) -> Features:
     return Features((shortest, longest), options.min_df, options.sublinear)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m baseline",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--text", type=Path, required=True, metavar="FOLDER",
-        help="with train., valid. and test.input0 and .label, as `python -m preprocess split` writes them",
-    )  # fmt: skip
-    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of the runs (%(default)s)")
-    parser.add_argument(
-        "--ngrams", type=positive, nargs=2, default=(1, 2), metavar=("MIN", "MAX"),
-        help="words of the shortest and the longest n-gram (1 2)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--min-df", type=positive, default=1, metavar="N",
-        help="leave out n-grams that fewer training texts have (%(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--sublinear", action="store_true", help="count n occurrences in a text as 1 + log(n)"
-    )
-    return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+@one_line_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The deprecated command `python -m baseline`."""
+    deprecation("python -m baseline is deprecated, use ./train.sh --method tfidf")
+    return run_alone("tfidf", "python -m baseline", arguments)

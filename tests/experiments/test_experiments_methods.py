@@ -1,0 +1,115 @@
+"""A toy method from outside the package, and the registry."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from analysis import best_checkpoints, load_runs
+from common import manifest
+from common.errors import UserError
+from common.run import TENSORBOARD, Run
+from experiments import ROOT, methods
+from experiments.__main__ import main
+
+
+class Majority:
+    """Predicts the most frequent label of a file: accuracy on valid and test."""
+
+    name = "majority"
+    summary = "the most frequent label"
+
+    def add_arguments(self, parser):
+        parser.add_setting("labels", None, "a file of labels")
+        parser.add_setting("out", "runs", "folder of the runs")
+
+    def train(self, options):
+        labels = Path(options.labels).read_text().split()
+        accuracy = 100 * max(labels.count(label) for label in labels) / len(labels)
+        run = Run.below(Path(options.out), self.name, "none", 0)
+        for subset in ("train", "valid", "test"):
+            writer = EventFileWriter(str(run.folder / TENSORBOARD / subset))
+            value = Summary.Value(tag="accuracy", simple_value=accuracy)
+            writer.add_event(Event(wall_time=time.time(), step=1, summary=Summary(value=[value])))
+            writer.close()
+        content = {"schema": manifest.SCHEMA, "status": "finished", "recipe": "none", "data": {}}
+        content |= {"arm": run.arm, "init": run.init, "seed": run.seed, "command": list(options.passthrough)}
+        manifest.write(run.folder, content)
+        return 0
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    monkeypatch.setattr(methods, "REGISTERED", dict(methods.REGISTERED))
+    methods.register(Majority())
+
+
+def test_a_toy_method_trains_a_run_that_analysis_reads(registered, tmp_path):
+    (tmp_path / "labels").write_text("good\ngood\nbad\ngood\n")
+    words = ["--labels", str(tmp_path / "labels"), "--out", str(tmp_path / "runs")]
+    assert main(["train", "--method", "majority", *words, "--", "--own", "1"]) == 0
+    best = best_checkpoints(load_runs(tmp_path / "runs"))
+    assert best[["arm", "init", "seed"]].to_numpy().tolist() == [["majority", "none", 0]]
+    assert best["test"].item() == 75
+    assert Run.at(tmp_path / "runs/majority/none/seed0").read_manifest()["command"] == ["--own", "1"]
+
+
+def test_help_lists_a_registered_method_with_its_options(registered, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "--method=majority", "--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert "--labels" in shown
+    assert all(name in shown for name in methods.REGISTERED)
+
+
+def test_a_method_of_another_module_is_found_by_its_path():
+    assert methods.find("experiments.methods.tfidf.run:METHOD") is methods.find("tfidf")
+
+
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [("fairsec", ["fairsec", "fairseq"]), ("json:NONE", ["json", "NONE"]), ("no.such:A", ["no.such"])],
+)
+def test_an_unknown_method_is_named(name, facts):
+    with pytest.raises(UserError) as caught:
+        methods.find(name)
+    assert all(fact in str(caught.value) for fact in facts)
+
+
+def test_tfidf_is_a_method(tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.input0").write_text("bon livre\nmauvais livre\n" * 5)
+        (tmp_path / f"{split}.label").write_text("1\n0\n" * 5)
+    out = tmp_path / "runs"
+    assert main(["train", "--method", "tfidf", "--text", str(tmp_path), "--out", str(out)]) == 0
+    content = json.loads((out / "bow/tfidf/seed0/manifest.json").read_text())
+    assert content["status"] == "finished"
+    assert content["command"][:3] == ["./train.sh", "--method", "tfidf"]
+
+
+def test_commands_are_listed_and_a_wrong_one_is_a_usage_error(capsys):
+    assert main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in ("train", "pretrain", "lora-causal"))
+    assert main(["trian"]) == 2
+    assert "train" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["pretrain", "--help"]])
+def test_help_imports_no_torch(words):
+    program = (
+        "import sys\nfrom experiments.__main__ import main\n"
+        f"try: main({words!r})\nexcept SystemExit: pass\n"
+        "print({'torch', 'fairseq', 'transformers', 'sklearn'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "set()"
