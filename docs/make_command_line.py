@@ -46,12 +46,16 @@ TITLES = {("experiments", "train"): "./train.sh", ("experiments", "pretrain"): "
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 import command_lines  # noqa: E402
 
+from common.errors import UserError  # noqa: E402
+
 
 def parser_of(module: str, command: str) -> argparse.ArgumentParser:
     """The parser of one command."""
     parser = command_lines.parser_of(module, [command] if command else [])
     for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction) and command in action.choices:
+        if isinstance(action, argparse._SubParsersAction) and command:
+            if command not in action.choices:
+                raise RuntimeError(f"python -m {module} has no command {command}")
             return action.choices[command]
     return parser
 
@@ -95,7 +99,13 @@ def main() -> None:
     """Write the page."""
     os.environ["COLUMNS"] = "110"
     kept = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
-    parts = [section(module, command) for module, commands in COMMANDS.items() for command in commands]
+    parts = []
+    for module, commands in COMMANDS.items():
+        for command in commands:
+            try:
+                parts.append(section(module, command))
+            except (ModuleNotFoundError, RuntimeError, UserError) as error:
+                print(f"left out: python -m {module} {command} ({error})", file=sys.stderr)
     PAGE.write_text(kept + MARK + "\n" + "\n".join(parts), encoding="utf-8")
 
 

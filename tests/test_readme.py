@@ -5,6 +5,8 @@ Marks above a fenced block: `<!-- run: NAME -->` runs each line as written, in o
 blocks are parsed with the real parsers.
 """
 
+import ast
+import importlib
 import json
 import os
 import re
@@ -161,6 +163,19 @@ def test_links_and_anchors_resolve(page):
         file = (page.parent / name).resolve() if name else page
         assert file.exists(), target
         assert not anchor or anchor in anchors(file), target
+
+
+@pytest.mark.parametrize("page", GUIDES + RESULTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_examples_in_python_import_names_that_exist(page):
+    for _, _, language, block in fences(page):
+        for node in ast.walk(ast.parse(block)) if language == "python" else ():
+            if isinstance(node, ast.ImportFrom) and node.module.partition(".")[0] in (
+                "analysis",
+                "common",
+                "eval",
+            ):
+                module = importlib.import_module(node.module)
+                assert all(hasattr(module, alias.name) for alias in node.names)
 
 
 @pytest.mark.parametrize("page", GUIDES + OTHERS, ids=lambda path: str(path.relative_to(ROOT)))
