@@ -18,7 +18,16 @@ PAGE = ROOT / "docs" / "reference" / "command-line.md"
 MARK = "<!-- everything below is written by docs/make_command_line.py -->\n"
 COMMANDS = {
     "preprocess": ("sample", "download", "split", "vocabulary", "corpus", "binarize", "audit"),
-    "experiments": ("train", "pretrain", "lora-causal", "lora-sample", "lora-table"),
+    "experiments": (
+        "train",
+        "train --method transformers",
+        "train --method lora",
+        "train --method tfidf",
+        "pretrain",
+        "lora-causal",
+        "lora-sample",
+        "lora-table",
+    ),
     "eval": ("predict", "evaluate", "errors", "generate"),
     "analysis": (
         "runs",
@@ -41,17 +50,23 @@ COMMANDS = {
     "benchmarks.scale": ("",),
 }
 """Every command, in the order of the page."""
-TITLES = {("experiments", "train"): "./train.sh", ("experiments", "pretrain"): "./pretrain.sh"}
+SCRIPTS = {"python -m experiments train": "./train.sh", "python -m experiments pretrain": "./pretrain.sh"}
 
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 import command_lines  # noqa: E402
 
-from common.errors import UserError  # noqa: E402
+
+def title_of(module: str, command: str) -> str:
+    """How a user calls the command."""
+    title = f"python -m {module} {command}".strip()
+    for program, script in SCRIPTS.items():
+        title = title.replace(program, script)
+    return title
 
 
 def parser_of(module: str, command: str) -> argparse.ArgumentParser:
     """The parser of one command."""
-    parser = command_lines.parser_of(module, [command] if command else [])
+    parser = command_lines.parser_of(module, command.split())
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction) and command:
             if command not in action.choices:
@@ -88,7 +103,7 @@ def cell(text: str) -> str:
 def section(module: str, command: str) -> str:
     """The section of one command: its first sentences and a table of its options."""
     parser = parser_of(module, command)
-    title = TITLES.get((module, command), f"python -m {module} {command}".strip())
+    title = title_of(module, command)
     first = " ".join((parser.description or "").partition("\n\n")[0].split())
     rows = [f"| `{name.replace('|', chr(92) + '|')}` | {cell(text)} |" for name, text in options(parser)]
     table = "\n".join(["| option | meaning |", "|---|---|", *rows]) if rows else "No options."
@@ -104,7 +119,7 @@ def main() -> None:
         for command in commands:
             try:
                 parts.append(section(module, command))
-            except (ModuleNotFoundError, RuntimeError, UserError) as error:
+            except Exception as error:
                 print(f"left out: python -m {module} {command} ({error})", file=sys.stderr)
     PAGE.write_text(kept + MARK + "\n" + "\n".join(parts), encoding="utf-8")
 
