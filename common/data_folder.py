@@ -1,4 +1,4 @@
-"""What this project adds to fairseq's data layout: a report with checksums, and shards.
+"""Data folders: the report with checksums, shards, and the overlap between splits.
 
 `BIN/preprocess.json`, the report of `python -m preprocess binarize`, has under `files` the SHA-256 of
 every other file of the folder by its path inside it; fairseq-preprocess writes no such file.
@@ -59,7 +59,7 @@ def require_recorded(path: Path, found: str, recorded: str | None, folder: Path)
     if recorded is not None and found != recorded:
         raise UserError(
             f"{path}: not the file that {folder / REPORT} records (SHA-256 {str(recorded)[:12]}...): "
-            "damaged, or of other data; binarize again"
+            "corrupt, or of other data; binarize again"
         )
 
 
@@ -79,7 +79,7 @@ def shard_name(number: int) -> str:
 def shards_of(folder: Path) -> list[Path]:
     """The shards inside `folder` in order; the folder itself where it has none.
 
-    Raises `UserError` where one lacks between others.
+    Raises `UserError` where a number is missing.
     """
     numbers = sorted(
         int(path.name.removeprefix("shard"))
@@ -89,12 +89,11 @@ def shards_of(folder: Path) -> list[Path]:
     for expected, number in enumerate(numbers):
         if number != expected:
             raise UserError(
-                f"{folder}: lacks {shard_name(expected)}, but has {shard_name(number)}; binarize again"
+                f"{folder}: {shard_name(expected)} is missing, "
+                f"but {shard_name(number)} exists; binarize again"
             )
     return [folder / shard_name(number) for number in numbers] or [folder]
 
-
-# --- A result folder that appears whole or not at all, with a JSON report of what it was made o
 
 Report = dict[str, Any]
 
@@ -119,11 +118,9 @@ def check_replaceable(folder: Path, report_name: str, *, overwrite: bool) -> Non
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not (folder / report_name).is_file():
-        raise UserError(
-            f"{folder}: exists and has no {report_name} of this command; choose another --destdir"
-        )
+        raise UserError(f"{folder}: exists and has no {report_name} of this command; choose another --out")
     if not overwrite:
-        raise UserError(f"{folder}: exists; choose another --destdir or pass --overwrite")
+        raise UserError(f"{folder}: exists; choose another --out or pass --overwrite")
 
 
 def write_report(folder: Path, report_name: str, report: Report) -> Report:
@@ -138,15 +135,13 @@ def _checksums(folder: Path, report_name: str) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): sha256(path) for path in files}
 
 
-# --- What `python -m preprocess audit --output` found: which lines of a split stand in another
-
 NOTIONS = ("exact", "normalized")
-REMEDY = "make it again: python -m preprocess audit --output"
+REMEDY = "write it again: python -m preprocess audit --out"
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """The lines of `split` whose text stands in `other` too, under one notion of the same text."""
+    """The lines of `split` whose text also occurs in `other`, by one definition of the same text."""
 
     split: str
     other: str
@@ -172,7 +167,7 @@ def read_overlap(
             f"{path}: not an audit of {split} and {other} ({notion} duplicates); {REMEDY}"
         ) from None
     if type(size) is not int or not isinstance(lines, list) or not all(type(line) is int for line in lines):
-        raise UserError(f"{path}: the lines of {split} that stand in {other} are no line numbers; {REMEDY}")
+        raise UserError(f"{path}: the lines of {split} that occur in {other} are no line numbers; {REMEDY}")
     if size < 1:
         raise UserError(f"{path}: {split} has {size:,} lines, and nothing can be said of it; {REMEDY}")
     if strange := [line for line in lines if not 0 <= line < size]:

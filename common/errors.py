@@ -1,4 +1,4 @@
-"""A user's mistake is answered with one line, never with a traceback."""
+"""Errors of the user: a clear error message and an exit code instead of a traceback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class UserError(Exception):
 
 
 class UsageError(UserError):
-    """A command line that its parser does not understand; the exit code is 2, as argparse has it."""
+    """An invalid command line; the exit code is 2, as in argparse."""
 
     def __init__(self, message: str, usage: str = "") -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class UsageError(UserError):
 
 
 def one_line(error: BaseException) -> str | None:
-    """The line to show for an error that is the user's to mend; None for a defect of ours."""
+    """The message for an error that the user can correct; None for a defect of this project."""
     if isinstance(error, UserError):
         return f"error: {error}"
     if isinstance(error, KeyboardInterrupt):
@@ -36,21 +36,21 @@ def one_line(error: BaseException) -> str | None:
 
 
 def exit_code(error: BaseException) -> int:
-    """130 after Ctrl-C as shells have it, 2 for a wrong command line, 1 for every other error."""
+    """130 after Ctrl-C (as shells do), 2 for an invalid command line, 1 for every other error."""
     if isinstance(error, UsageError):
         return 2
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
 def one_line_errors(main: Callable[..., int | None]) -> Callable[..., int]:
-    """Decorate the `main` of a command: a user's mistake becomes one line and an exit code."""
+    """Decorate the `main` of a command: an error of the user becomes a message and an exit code."""
 
     @functools.wraps(main)
     def wrapped(*args: object, **kwargs: object) -> int:
         try:
             return main(*args, **kwargs) or 0
         except BrokenPipeError:
-            # The reader of a pipe has gone (`| head`): nothing is left to say, not even at exit.
+            # The reader of the pipe has exited (`| head`): suppress output at exit too.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         except (Exception, KeyboardInterrupt) as error:
@@ -64,7 +64,7 @@ def one_line_errors(main: Callable[..., int | None]) -> Callable[..., int]:
 
 
 def install_excepthook() -> None:
-    """The same for a program whose `main` is not ours (fairseq-train with our plugin)."""
+    """As `one_line_errors`, for a program of others (fairseq-train with the plugin)."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,1 +1,1 @@
-"""From raw text to the binary data fairseq trains on; knows nothing of models or training."""
+"""From raw text to the binary data that fairseq trains on; independent of models and training."""

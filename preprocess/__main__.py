@@ -1,20 +1,19 @@
-"""From raw text to the binary data fairseq trains on; `python -m preprocess COMMAND --help` tells more."""
+"""From raw text to fairseq's binary data; `python -m preprocess COMMAND --help` describes a command."""
 
 from __future__ import annotations
 
-import argparse
-
+from common.cli import Parser
 from common.errors import one_line_errors
 
 from . import audit, binarize, corpus, download, split, vocabulary
-from .sample import command
+from .sample import generate
 
-COMMANDS = (command, download, split, vocabulary, corpus, binarize, audit)
+COMMANDS = (generate, download, split, vocabulary, corpus, binarize, audit)
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """The parser of all commands; each module adds its own."""
-    parser = argparse.ArgumentParser(prog="python -m preprocess", description=__doc__)
+    parser = Parser(prog="python -m preprocess", description=__doc__)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for module in COMMANDS:
         module.register(subparsers)

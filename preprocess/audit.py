@@ -1,12 +1,12 @@
-"""What a reader should know of a data set before believing a score on it.
+"""Properties of a data set that decide how far a score on it can be trusted.
 
 Duplicates   within and across splits, under two notions of "the same text":
              exact       equal after white space at both ends is removed
              normalized  equal as sequences of case-folded words (punctuation and spacing ignored)
 Conflicts    exact duplicates that carry different labels
 Labels       how many lines of each class
-Lengths      tokens of an example with its <s> and </s>, as the network reads it; with --sentencepiece-model
-             and --srcdict: mean, median, 95th percentile, maximum, share beyond --max-positions, unknown rate
+Lengths      tokens of an example with <s> and </s>, as the model reads it; with --sentencepiece-model
+             and --dict: mean, median, 95th percentile, maximum, fraction beyond --max-positions, unknown rate
 
 Line indices in the JSON count from 0. A table goes to standard output. All texts are held in memory.
 """
@@ -37,7 +37,7 @@ from .tokenizer import Encoder, map_text
 
 EXAMPLES = """examples:
   python -m preprocess audit --trainpref split/train --validpref split/valid --testpref split/test \\
-      --sentencepiece-model sentencepiece.bpe.model --srcdict dict.txt --output audit.json
+      --sentencepiece-model sentencepiece.bpe.model --dict dict.txt --out audit.json
   python -m preprocess audit --trainpref cls-books/train --testpref cls-books/test --inputs review
 """
 WORD = re.compile(r"\w+")
@@ -207,26 +207,26 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "audit",
         help="duplicates, conflicts, balance and lengths of a data set",
         description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES,
     )
     for name in ("train", "valid", "test"):
         parser.add_argument(
             f"--{name}pref", required=name == "train", metavar="PREFIX", help="PREFIX.input0 and PREFIX.label"
         )
     add_suffixes(parser)
-    parser.add_argument("--sentencepiece-model", metavar="MODEL", help="with --srcdict: count tokens too")
-    parser.add_argument("--srcdict", metavar="DICT", help="fairseq dict.txt of pieces")
+    parser.add_argument("--sentencepiece-model", metavar="MODEL", help="with --dict: count tokens too")
+    parser.add_argument("--dict", "--srcdict", metavar="DICT", help="fairseq dict.txt of subword tokens")
     parser.add_argument("--max-positions", type=positive, default=256, metavar="N", help="default: 256")
-    parser.add_argument("--output", metavar="JSON", help="also write the report with all line indices")
+    parser.add_argument("--out", metavar="JSON", help="also write the report with all line indices")
+    parser.deprecated("--output", "--out")
     add_reading(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """The command: read, audit, print the table, write the JSON."""
-    if bool(args.sentencepiece_model) != bool(args.srcdict):
-        raise UserError("--sentencepiece-model and --srcdict: give both to count tokens, or neither")
+    if bool(args.sentencepiece_model) != bool(args.dict):
+        raise UserError("--sentencepiece-model and --dict: give both to count tokens, or neither")
     prefixes = {"train": args.trainpref, "valid": args.validpref, "test": args.testpref}
     splits = {
         name: read_examples([f"{prefix}.{suffix}" for suffix in args.inputs], f"{prefix}.{args.label}")
@@ -234,11 +234,11 @@ def run(args: argparse.Namespace) -> None:
         if prefix
     }
     encoder = None
-    if args.srcdict:
+    if args.dict:
         encoder = Encoder(
-            args.sentencepiece_model, args.srcdict, normalize_apostrophes=args.normalize_apostrophes
+            args.sentencepiece_model, args.dict, normalize_apostrophes=args.normalize_apostrophes
         )
     report = audit(splits, encoder, max_positions=args.max_positions, workers=args.workers)
-    if args.output:
-        atomic_write(args.output, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    if args.out:
+        atomic_write(args.out, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     print(table(report))

@@ -6,8 +6,8 @@ For a classifier (tasks `sentence_prediction`):   for pre-training (`--only-sour
     BIN/label/dict.txt, train.bin...
     BIN/preprocess.json
 
-Text goes from SentencePiece ids to fairseq ids through a table; no text of pieces is written in between.
-Text that is in pieces already, parted by spaces, is read with `--pieces` in place of a model.
+Text goes from SentencePiece ids to fairseq ids through a table; no tokenized text is written in between.
+Text that is tokenized already, subword tokens separated by spaces, is read with `--tokenized`.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from .dictionary import EOS
 from .indexed import IndexedWriter, deal
 from .labels import check_line_counts, class_names, label_dictionary, label_ids
 from .options import add_destination, add_reading, add_suffixes
-from .tokenizer import Encoder, PieceReader, map_text
+from .tokenizer import Encoder, TokenReader, map_text
 
 MOST_SHARDS = 500
 """Two files each; a process may usually have 1,024 open."""
 EXAMPLES = """examples:
-  python -m preprocess binarize --sentencepiece-model sentencepiece.bpe.model --srcdict dict.txt \\
-      --trainpref split/train --validpref split/valid --testpref split/test --destdir data/books
-  python -m preprocess binarize --sentencepiece-model sentencepiece.bpe.model --srcdict dict.txt \\
-      --only-source --trainpref news.txt.xz novels.txt.xz --valid-every 100 --destdir data/corpus
-  python -m preprocess binarize --sentencepiece-model sentencepiece.bpe.model --srcdict dict.txt \\
-      --only-source --trainpref crawl.*.txt.xz --valid-every 10000 --shards 64 --destdir data/crawl
-  python -m preprocess binarize --pieces --srcdict dict.txt --inputs review.spm --trainpref lm/train \\
-      --validpref lm/valid --testpref lm/test --destdir data/lm
+  python -m preprocess binarize --sentencepiece-model sentencepiece.bpe.model --dict dict.txt \\
+      --trainpref split/train --validpref split/valid --testpref split/test --out data/books
+  python -m preprocess binarize --sentencepiece-model sentencepiece.bpe.model --dict dict.txt \\
+      --only-source --trainpref news.txt.xz novels.txt.xz --valid-every 100 --out data/corpus
+  python -m preprocess binarize --sentencepiece-model sentencepiece.bpe.model --dict dict.txt \\
+      --only-source --trainpref crawl.*.txt.xz --valid-every 10000 --shards 64 --out data/crawl
+  python -m preprocess binarize --tokenized --dict dict.txt --inputs review.spm --trainpref lm/train \\
+      --validpref lm/valid --testpref lm/test --out data/lm
 """
 
 
@@ -75,9 +75,9 @@ def binarize(
     """Write the binarized folder in one step and return its report (the content of `preprocess.json`).
 
     The first split must be the training set: its labels make the label dictionary; running text of it is
-    dealt into shards (see `deal.py`). Without a SentencePiece model (None) the text is in pieces already. A
-    folder that holds the very same result is left alone. Raises `UserError` for bad input, and then writes
-    nothing.
+    distributed among shards (`indexed.deal`). Without a SentencePiece model (None) the text is tokenized
+    already. A folder that contains the same result is left unchanged. Raises `UserError` for bad input, and
+    then writes nothing.
     """
     options = {
         "splits": {split.name: {"texts": split.texts, "label": split.label} for split in splits},
@@ -96,7 +96,7 @@ def binarize(
     check_replaceable(destination, REPORT, overwrite=overwrite)
 
     if sentencepiece_model is None:
-        encoder = PieceReader(srcdict, normalize_apostrophes=normalize_apostrophes)
+        encoder = TokenReader(srcdict, normalize_apostrophes=normalize_apostrophes)
     else:
         encoder = Encoder(sentencepiece_model, srcdict, normalize_apostrophes=normalize_apostrophes)
     with atomic_folder(destination) as folder:
@@ -114,7 +114,7 @@ def binarize(
 
 
 def _write_text(
-    encoder: Encoder | PieceReader,
+    encoder: Encoder | TokenReader,
     paths: list[str],
     folder: Path,
     split: Split,
@@ -165,13 +165,17 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "binarize",
         help="text and labels to fairseq's binary data",
         description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES,
     )
     how = parser.add_mutually_exclusive_group(required=True)
-    how.add_argument("--sentencepiece-model", metavar="MODEL", help="that cuts the text into pieces")
-    how.add_argument("--pieces", action="store_true", help="the text is in pieces already, parted by spaces")
-    parser.add_argument("--srcdict", required=True, metavar="DICT", help="fairseq dict.txt of pieces")
+    how.add_argument("--sentencepiece-model", metavar="MODEL", help="SentencePiece model of the tokenizer")
+    how.add_argument(
+        "--tokenized", action="store_true", help="the text is subword tokens separated by spaces"
+    )
+    parser.deprecated("--pieces", "--tokenized")
+    parser.add_argument(
+        "--dict", "--srcdict", required=True, metavar="DICT", help="fairseq dict.txt of subword tokens"
+    )
     for name in ("train", "valid", "test"):
         parser.add_argument(
             f"--{name}pref",
@@ -196,8 +200,8 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         type=positive,
         default=1,
         metavar="N",
-        help="with --only-source: deal the training documents into BIN/shard0 ... of which training opens "
-        "one at a time, for text larger than memory",
+        help="with --only-source: distribute the training documents among BIN/shard0 ..., which training "
+        "opens one at a time; for text larger than memory",
     )
     add_reading(parser)
     add_destination(parser, "BIN")
@@ -208,9 +212,9 @@ def run(args: argparse.Namespace) -> None:
     """The command: check the options, binarize, print one line a split."""
     report = binarize(
         _splits(args),
-        args.destdir,
+        args.out,
         sentencepiece_model=args.sentencepiece_model,
-        srcdict=args.srcdict,
+        srcdict=args.dict,
         valid_every=args.valid_every,
         shards=args.shards,
         normalize_apostrophes=args.normalize_apostrophes,
@@ -224,7 +228,7 @@ def run(args: argparse.Namespace) -> None:
                 f"{place}: {counts['sentences']:,} sentences, {counts['tokens']:,} tokens, "
                 f"{counts['unknown_rate']:.3%} unknown"
             )
-    print(f"written to {args.destdir}")
+    print(f"written to {args.out}")
 
 
 def _splits(args: argparse.Namespace) -> list[Split]:

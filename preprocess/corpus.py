@@ -1,10 +1,9 @@
-"""Running text for pre-training: each paragraph once, and nothing of what a model is tested on.
+"""Running text for pre-training: each paragraph once, no sentence of the evaluation texts.
 
 Reads text files (one paragraph a line, an empty line between documents, .xz and .gz too) and writes one file
-without paragraphs that stood there before and without those that share a sentence with a protected text.
-Paragraphs are the same, and so are sentences, if their words are, whatever the case, the punctuation and the
-spaces. A sentence ends at . ! ? ; : or an ellipsis, and counts from 50 characters on: what is shorter is said
-by many.
+without duplicate paragraphs and without paragraphs that share a sentence with a protected text. Paragraphs
+and sentences are compared by their words: case, punctuation and spacing are ignored. A sentence ends at
+. ! ? ; : or an ellipsis; sentences of fewer than 50 characters are ignored because they are common.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from .readers.lines import disk_bytes, read_blocks
 
 ENDS = re.compile(r"[.!?;:…]+")
 SHARED_CHARS = 50
-"""Shortest sentence that two texts do not share by chance."""
+"""Length from which a shared sentence is unlikely to be a coincidence."""
 BATCH = 10_000
 """Lines that are compared with those before at a time."""
 KEPT, SHORT, DUPLICATE, PROTECTED = "kept", "short", "duplicate", "protected"
 FATES = (KEPT, SHORT, DUPLICATE, PROTECTED)
 EXAMPLES = """examples:
   python -m preprocess corpus --text news.txt.xz novels.txt.xz --protect valid.input0 test.input0 \\
-      --output corpus.txt
+      --out corpus.txt
   python -m preprocess corpus --text corpus.txt --protect valid.input0 test.input0 --check
 """
 
@@ -47,8 +46,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "corpus",
         help="clean running text: no paragraph twice, no sentence of a protected text",
         description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES,
     )
     parser.add_argument("--text", required=True, nargs="+", metavar="FILE", help="one paragraph a line")
     parser.add_argument(
@@ -58,7 +56,8 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "--min-chars", type=positive, default=20, metavar="N", help="of a paragraph (default: %(default)s)"
     )
     goal = parser.add_mutually_exclusive_group(required=True)
-    goal.add_argument("--output", metavar="FILE", help="text to write; FILE.json has the counts")
+    goal.add_argument("--out", metavar="FILE", help="text to write; FILE.json contains the counts")
+    parser.deprecated("--output", "--out")
     goal.add_argument(
         "--check", action="store_true", help="write nothing; fail if a sentence of --protect is in --text"
     )
@@ -73,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     if args.check:
         return check(args.text, protected)
     counts = {path: Counter() for path in args.text}
-    with atomic_open(args.output) as stream:
+    with atomic_open(args.out) as stream:
         for path, fate, line in judged(args.text, protected, args.min_chars):
             counts[path][fate] += bool(line)
             if fate == KEPT:
@@ -83,9 +82,9 @@ def run(args: argparse.Namespace) -> int:
         "min_chars": args.min_chars,
         "sentence_chars": SHARED_CHARS,
         "paragraphs": {path: {fate: counts[path][fate] for fate in FATES} for path in args.text},
-        "sha256": {path: sha256(path) for path in [*args.text, *args.protect, args.output]},
+        "sha256": {path: sha256(path) for path in [*args.text, *args.protect, args.out]},
     }
-    atomic_write(f"{args.output}.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    atomic_write(f"{args.out}.json", json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     print("\n".join(table(counts)))
     return 0
 
@@ -135,7 +134,7 @@ def lines_of(texts: Sequence[str]) -> Iterator[tuple[str, int, str]]:
                 for number, line in enumerate(block.lines(), start=block.first_line):
                     yield path, number, " ".join(line.split())
                 bar.update(block.file_bytes)
-            yield path, 0, ""  # a file ends a document
+            yield path, 0, ""  # a document ends at the end of its file
 
 
 def sentences_of(paths: Iterable[str]) -> set[bytes]:
@@ -157,7 +156,7 @@ def shares(line: str, protected: set[bytes]) -> bool:
 
 
 def digest(words: str) -> bytes:
-    """Eight bytes that stand for a text: among a hundred million, two collide once in 3,700 times."""
+    """Eight bytes that identify a text; the probability of any collision among 10^8 texts is 1 in 3,700."""
     return hashlib.blake2b(words.encode(), digest_size=8).digest()
 
 
@@ -170,15 +169,12 @@ def table(counts: dict[str, Counter]) -> list[str]:
     return [head, *(f"{name:{width}}" + "".join(f"{row[fate]:>12,}" for fate in FATES) for name, row in rows)]
 
 
-# --- Which of very many keys were there before, in eight bytes a key.
-
-
 class Seen:
-    """A set of 64-bit keys that is asked and filled many keys at a time.
+    """A set of 64-bit keys, queried and extended by arrays of keys.
 
-    The keys lie in sorted arrays, each more than twice as long as the next; new ones are merged from the
-    short end (a log-structured merge tree: O'Neil et al. 1996). So N keys take 8 N bytes, and up to three
-    times that while the longest arrays are merged, where Python's set of bytes takes 75 N.
+    A log-structured merge tree (O'Neil et al. 1996): sorted arrays, each more than twice as long as the next;
+    new keys are merged from the short end. N keys take 8 N bytes, and up to 24 N while the longest arrays are
+    merged; a Python set of bytes takes 75 N.
     """
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ class Dictionary:
     index: dict[str, int] = field(default_factory=lambda: {s: i for i, s in enumerate(SPECIALS)})
 
     def __len__(self) -> int:
-        """Number of types, the four specials included."""
+        """Number of vocabulary entries, the four special symbols included."""
         return len(self.symbols)
 
     def append(self, symbol: str, count: int) -> None:
@@ -78,12 +78,12 @@ def build(labels: Iterable[str]) -> Dictionary:
     dictionary = Dictionary()
     for label, count in sorted(Counter(labels).items(), key=lambda item: (-item[1], item[0])):
         dictionary.append(label, count)
-    filler = 0
+    number = 0
     while len(dictionary) % PADDING_FACTOR:
-        name = f"madeupword{filler:04d}"
+        name = f"madeupword{number:04d}"
         if name not in dictionary.index:
             dictionary.append(name, 0)
-        filler += 1
+        number += 1
     return dictionary
 
 

@@ -1,4 +1,4 @@
-"""`python -m preprocess download`: the public data and models, from where their authors keep them.
+"""`python -m preprocess download`: the public data and models, from their authors' servers.
 
     cls-books   French book reviews of Webis-CLS-10, as train.review/.label and test.review/.label
     xlmr        SentencePiece model of XLM-R (`FacebookAI/xlm-roberta-base`)
@@ -9,10 +9,9 @@ Each file is checked against the digest recorded for it here, and its SHA-256 is
     cls-books   SHA-256 of the archive, from the FLUE loader of Hugging Face `datasets`
     xlmr        SHA-256 that Hugging Face publishes
     bloom       the same for tokenizer.json and model.safetensors; of the three small JSON files the host
-                publishes git's SHA-1 alone: enough against damage, no longer trusted against forgery
+                publishes git's SHA-1 alone: detects corruption but not forgery
 
-A broken download goes on where it stopped when the command is run again; files that are there and right
-are not fetched again.
+Run again, the command resumes an interrupted download; files that are complete and correct are skipped.
 """
 
 from __future__ import annotations
@@ -91,9 +90,8 @@ def download(source: Source, destdir: Path, local: Path | None = None) -> None:
 def unpack_books(archive: Path, destdir: Path) -> None:
     """Write `{train,test}.review` and `.label` from the French book reviews in the archive.
 
-    Members are read as streams and written under our own names: nothing that the archive says about
-    paths, links or permissions reaches the disk. Raises `UserError` where the archive is damaged or
-    lacks a split.
+    Members are read as streams and written under our own names: paths, links and permissions in the archive
+    have no effect. Raises `UserError` where the archive is corrupt or a split is missing.
     """
     wanted = {CLS_MEMBER.format(split=split): split for split in ("train", "test")}
     try:
@@ -107,7 +105,7 @@ def unpack_books(archive: Path, destdir: Path) -> None:
                 if not wanted:
                     return
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{archive}: damaged archive ({error}); delete it and fetch it again") from None
+        raise UserError(f"{archive}: corrupt archive ({error}); delete it and fetch it again") from None
     raise UserError(
         f"{archive}: no member {', '.join(wanted)}; this is not the unprocessed Webis-CLS-10 archive"
     )
@@ -124,9 +122,9 @@ def run(args: argparse.Namespace) -> None:
         if not re.fullmatch("[0-9a-fA-F]{64}", args.sha256):
             raise UserError(f"--sha256 {args.sha256}: not 64 hexadecimal digits")
         source = replace(source, files={name: Digest("sha256", args.sha256.lower()) for name in source.files})
-    download(source, args.destdir, args.local)
+    download(source, args.out, args.local)
     if args.what == "cls-books":
-        unpack_books(args.destdir / CLS_ARCHIVE, args.destdir)
+        unpack_books(args.out / CLS_ARCHIVE, args.out)
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -135,12 +133,11 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "download",
         help="fetch the public data and models, checked and resumable",
         description=__doc__,
-        epilog="example: python -m preprocess download cls-books --destdir data/cls-books",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples="example: python -m preprocess download cls-books --out data/cls-books",
     )
     parser.add_argument("what", choices=sorted(SOURCES))
     parser.add_argument(
-        "--destdir", type=Path, required=True, metavar="DIR", help="folder to put the files in"
+        "--out", "--destdir", type=Path, required=True, metavar="DIR", help="folder for the files"
     )
     origin = parser.add_mutually_exclusive_group()
     origin.add_argument(

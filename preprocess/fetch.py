@@ -1,4 +1,4 @@
-"""One file from a web server to disk: resumed where it broke off, checked, complete or absent."""
+"""Download of one file: resumed after an interruption, checked, complete or absent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from common.files import CHUNK_BYTES, atomic_open, atomic_write
 ATTEMPTS = 5
 PAUSE_SECONDS = 1.0  # before the second attempt; doubled before each further one
 TIMEOUT_SECONDS = 30.0  # without a byte
-RETRIED = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses that may be gone the next time
+RETRIED = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses that a retry may resolve
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class Digest:
 
 
 class _BrokenError(Exception):
-    """The connection failed in a way that may be gone the next time."""
+    """A connection error that a retry may resolve."""
 
 
 def fetch(url: str, target: Path, digest: Digest) -> None:
     """Download `url` to `target`, unless it is there and is the right file.
 
-    What has arrived waits in `<target>.part`; a later attempt, or a later call, asks for the rest
-    alone (HTTP Range), provided the server still has the same version (If-Range, RFC 9110 13.1.5).
-    Raises `UserError` where the address is wrong, the network stays away, the disk is full or
+    Received bytes are kept in `<target>.part`; a later attempt or call requests only the rest (HTTP
+    Range) if the server still has the same version (If-Range, RFC 9110 13.1.5).
+    Raises `UserError` where the address is wrong, the network is unreachable, the disk is full or
     the digest is another; only in the last case the partial file is removed.
     """
     if urlsplit(url).scheme not in ("http", "https"):
@@ -80,14 +80,14 @@ def fetch(url: str, target: Path, digest: Digest) -> None:
         except _BrokenError as error:
             if attempt == ATTEMPTS:
                 raise UserError(
-                    f"{url}: {error}, {ATTEMPTS} times; run the same command again to go on from byte "
+                    f"{url}: {error}, {ATTEMPTS} times; run the same command again to resume from byte "
                     f"{_size(part)}, or fetch the file by other means and use --from DIR"
                 ) from None
             pause = PAUSE_SECONDS * 2 ** (attempt - 1)
             tqdm.write(f"{url}: {error}; trying again in {pause:g} s", file=sys.stderr)
             time.sleep(pause)
     try:
-        digest.check(part, url, "what came was removed; try again, or check the digest with the host")
+        digest.check(part, url, "the download was deleted; try again, or check the digest with the host")
     except UserError:
         _forget(part)
         raise
@@ -123,11 +123,11 @@ def _receive(url: str, part: Path) -> None:
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
             if answer.status != HTTPStatus.PARTIAL_CONTENT:
-                begun = 0  # no range was asked for, or the server ignores it, or has another version
+                begun = 0  # no range requested, or the server ignores it or has another version
                 _remember_version(part, answer.headers)
             elif not answer.headers.get("Content-Range", "").startswith(f"bytes {begun}-"):
                 _forget(part)
-                raise _BrokenError("the server sent another range than asked for")
+                raise _BrokenError("the server sent another range than requested")
             _write(answer, part, begun)
     except HTTPError as error:
         error.close()

@@ -34,10 +34,10 @@ def id_dtype(vocabulary_size: int) -> np.dtype:
 
 
 class IndexedWriter:
-    """Writes one split as a stream, of which nothing is kept in memory.
+    """Writes one split as a stream; nothing of it is kept in memory.
 
-    Use it as a context manager: `.bin` and `.idx` appear on leaving without an error. Raises `UserError`
-    where one cannot be written (the disk is full); a part of a file is never left.
+    A context manager: `.bin` and `.idx` appear when it exits without an error. Raises `UserError`
+    where one cannot be written (the disk is full); no partial file remains.
     """
 
     def __init__(self, prefix: Path, vocabulary_size: int) -> None:
@@ -91,11 +91,8 @@ class IndexedWriter:
                 end = int(ends[-1])
 
 
-# --- Running text -> the files of a pre-training folder: each document whole, in train, a shard
-
-
 class Documents:
-    """Numbers the documents of running text; blank lines and file ends part them."""
+    """Numbers the documents of running text; blank lines and ends of files separate them."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -142,7 +139,7 @@ def deal(
     for flag, least in (("--valid-every", valid_every or 0), ("--shards", shards if shards > 1 else 0)):
         if documents.count < least:
             raise UserError(
-                f"{source}: {documents.count} documents (a blank line parts them), "
+                f"{source}: {documents.count} documents (separated by blank lines), "
                 f"too few for {flag} {least}; give a smaller number"
             )
     return dict(zip(places, writers, strict=True))

@@ -10,20 +10,25 @@ from . import dictionary as fairseq_dictionary
 from .dictionary import SPECIALS, Dictionary
 from .readers.lines import read_text_lines
 
-FILLER = "madeupword"
-"""How the entries begin that fairseq fills a dictionary up with; the trainer takes none for a class."""
+PADDING = "madeupword"
+"""Prefix of the entries that fairseq pads a dictionary with; none of them is a class."""
 
 
 def read_labels(path: str) -> Iterator[str]:
     """The label of each line; raises `UserError` with file and line unless it is one word."""
     for number, line in enumerate(read_text_lines(path), start=1):
-        words = line.split()
-        if len(words) != 1:
-            found = f"'{line[:60]}' is {len(words)} words" if words else "no label"
-            raise UserError(f"{path}, line {number}: {found}; write one word a line")
-        if words[0] in SPECIALS or words[0].startswith(FILLER):
-            raise UserError(f"{path}, line {number}: fairseq keeps '{words[0]}' for itself; rename the label")
-        yield words[0]
+        yield checked_label(line, path, number)
+
+
+def checked_label(text: str, path: str, line: int) -> str:
+    """The label in a field of a file; raises `UserError` with file and line unless it is one word."""
+    words = text.split()
+    if len(words) != 1:
+        found = f"'{text[:60]}' is {len(words)} words" if words else "no label"
+        raise UserError(f"{path}, line {line}: {found}; write one word a line")
+    if words[0] in SPECIALS or words[0].startswith(PADDING):
+        raise UserError(f"{path}, line {line}: '{words[0]}' is reserved by fairseq; rename the label")
+    return words[0]
 
 
 def label_dictionary(path: str) -> Dictionary:
@@ -40,7 +45,7 @@ def class_names(labels: Dictionary) -> list[str]:
 
 
 def label_ids(path: str, labels: Dictionary, train_path: str) -> list[int]:
-    """The dictionary's id of each line; raises `UserError` for a label that the training set lacks."""
+    """The dictionary's id of each line; raises `UserError` for a label missing in the training set."""
     ids = []
     for number, label in enumerate(read_labels(path), start=1):
         if label not in labels.index:

@@ -1,4 +1,4 @@
-"""Command-line options that several commands share, so that they mean the same everywhere."""
+"""Command-line options that several commands share."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--normalize-apostrophes",
         action="store_true",
-        help="read the apostrophes ’ and ʼ as '; then do so for every file of the model's life",
+        help="read the apostrophes ’ and ʼ as '; use it for all text of a model, or for none",
     )
     parser.add_argument(
         "--workers",
@@ -39,6 +39,6 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
 
 
 def add_destination(parser: argparse.ArgumentParser, metavar: str) -> None:
-    """`--destdir` and `--overwrite`: the folder a command writes in one step."""
-    parser.add_argument("--destdir", required=True, metavar=metavar, help="folder to write")
+    """`--out` (fairseq's `--destdir`) and `--overwrite`: the folder a command writes in one step."""
+    parser.add_argument("--out", "--destdir", required=True, metavar=metavar, help="folder to write")
     parser.add_argument("--overwrite", action="store_true", help="replace a folder this command wrote")

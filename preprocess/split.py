@@ -20,16 +20,17 @@ from common.data_folder import Report, check_replaceable, finished, request, wri
 from common.errors import UserError
 from common.files import atomic_folder, atomic_open, sha256
 
-from .labels import check_line_counts, read_labels
+from .labels import check_line_counts, checked_label, read_labels
 from .options import add_destination
-from .readers.lines import read_text_lines
+from .readers import names, read_records
 
 REPORT = "split.json"
 EXAMPLES = """examples:
   python -m preprocess split --text train.review --label train.label --valid-size 200 --seed 1 \\
-      --test-text test.review --test-label test.label --destdir split
+      --test-text test.review --test-label test.label --out split
   python -m preprocess split --text train.review --label train.label \\
-      --from-indices split/split.json --destdir split-again
+      --from-indices split/split.json --out split-again
+  python -m preprocess split --text train.xml --valid-size 0.1 --out split
 """
 
 Indices = dict[str, list[int]]
@@ -50,13 +51,16 @@ def stratified_split(labels: Sequence[str], valid_size: int, seed: int) -> Indic
     }
 
 
-def load_indices(path: str, texts: Sequence[str], label: str) -> Indices:
+def load_indices(path: str, texts: Sequence[str], label: str | None) -> Indices:
     """The indices of an earlier split; raises `UserError` if it was made of other files or is malformed."""
     try:
         report = json.loads(Path(path).read_text(encoding="utf-8"))
         options, digests = report["options"], report["sha256"]
         sources = [(digests[old], new) for old, new in zip(options["text"], texts, strict=True)]
-        sources.append((digests[options["label"]], label))
+        if options["label"] != label and None in (options["label"], label):
+            raise ValueError("labels of another file")
+        if label is not None:
+            sources.append((digests[options["label"]], label))
         indices = {name: [int(i) for i in report["indices"][name]] for name in ("train", "valid")}
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
@@ -73,9 +77,10 @@ def load_indices(path: str, texts: Sequence[str], label: str) -> Indices:
 
 def split(
     texts: Sequence[str],
-    label: str,
+    label: str | None,
     destdir: str,
     *,
+    reader: str | None = None,
     valid_size: str = "200",
     seed: int = 1,
     from_indices: str | None = None,
@@ -85,19 +90,24 @@ def split(
 ) -> Report:
     """Write the files of the splits and `split.json` in one step; returns the report.
 
-    `valid_size` is a number of lines or, with a point, a fraction of them. The texts (one file, or two for
-    sentence pairs) and the labels of the file are held in memory.
+    `texts` is one file of any registered format (`preprocess.readers`), or two parallel ones for sentence
+    pairs. `label` is a file of one label a line; without it (None) the labels are those of the first text
+    file. `reader` names the format; by default the suffix decides. `valid_size` is a number of lines or, with
+    a decimal point, a fraction of them. Everything is held in memory.
+
+    Raises `UserError` for bad input, and then writes nothing.
     """
     options = {"text": list(texts), "label": label, "test_text": list(test_texts), "test_label": test_label}
+    options |= {"reader": reader} if reader else {}
     options |= {"from_indices": from_indices} if from_indices else {"valid_size": valid_size, "seed": seed}
-    files = [*texts, label, *test_texts, *filter(None, [test_label, from_indices])]
+    files = [*texts, *test_texts, *filter(None, [label, test_label, from_indices])]
     wanted = request(options, files)
     destination = Path(destdir)
     if (report := finished(destination, REPORT, wanted)) is not None:
         return report
     check_replaceable(destination, REPORT, overwrite=overwrite)
 
-    columns = _read_columns(texts, label)
+    columns = _read_columns(texts, label, reader)
     labels = columns["label"]
     if from_indices:
         indices = load_indices(from_indices, texts, label)
@@ -107,8 +117,8 @@ def split(
     parts = {
         name: {kind: [lines[i] for i in indices[name]] for kind, lines in columns.items()} for name in indices
     }
-    if test_label:
-        parts["test"] = _read_columns(test_texts, test_label)
+    if test_texts:
+        parts["test"] = _read_columns(test_texts, test_label, reader)
 
     counts = {name: dict(sorted(Counter(part["label"]).items())) for name, part in parts.items()}
     with atomic_folder(destination) as folder:
@@ -143,13 +153,27 @@ def _valid_lines(valid_size: str, lines: int) -> int:
     return size
 
 
-def _read_columns(texts: Sequence[str], label: str) -> dict[str, list[str]]:
+def _read_columns(texts: Sequence[str], label: str | None, reader: str | None) -> dict[str, list[str]]:
     """Lines by suffix: "input0" (and "input1"), "label"; raises `UserError` where their numbers differ."""
-    columns = {f"input{i}": list(read_text_lines(path)) for i, path in enumerate(texts)}
-    columns["label"] = list(read_labels(label))
-    for path, lines in zip(texts, columns.values(), strict=False):
-        check_line_counts(path, len(lines), label, len(columns["label"]))
-    return columns
+    records = [list(read_records(path, reader)) for path in texts]
+    first = records[0]
+    columns = {f"input{i}": [record.text for record in rows] for i, rows in enumerate(records)}
+    if len(texts) == 1 and any(record.pair is not None for record in first):
+        for record in first:
+            if record.pair is None:
+                raise UserError(
+                    f"{texts[0]}, line {record.line}: no second text, but other examples have one"
+                )
+        columns["input1"] = [record.pair for record in first]
+    if label is not None:
+        labels = list(read_labels(label))
+    elif any(record.label is None for record in first):
+        raise UserError(f"{texts[0]}: no labels in this file; give a label file with --label")
+    else:
+        labels = [checked_label(record.label or "", texts[0], record.line) for record in first]
+    for path, rows in zip(texts, records, strict=True):
+        check_line_counts(path, len(rows), label or texts[0], len(labels))
+    return columns | {"label": labels}
 
 
 def _check_indices(indices: Indices, lines: int, path: str) -> None:
@@ -163,23 +187,25 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `split`."""
     parser = subparsers.add_parser(
         "split",
-        help="training and validation set of one labelled file",
+        help="split a labelled file into training and validation set",
         description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES,
     )
     parser.add_argument(
-        "--text", nargs="+", required=True, metavar="FILE", help="one example a line; two files for pairs"
+        "--text", nargs="+", required=True, metavar="FILE", help="raw text; two parallel files for pairs"
     )
-    parser.add_argument("--label", required=True, metavar="FILE", help="one word a line")
+    parser.add_argument(
+        "--label", metavar="FILE", help="one label a line (default: the labels in the text file)"
+    )
+    parser.add_argument(
+        "--reader", metavar="NAME", help=f"format of the text: {', '.join(names())} (default: by suffix)"
+    )
     parser.add_argument(
         "--valid-size", default="200", metavar="N", help="lines, or a fraction such as 0.1 (default: 200)"
     )
-    parser.add_argument("--seed", type=int, default=1, help="another seed, another split (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, help="of the split (default: 1)")
     parser.add_argument(
-        "--from-indices",
-        metavar="JSON",
-        help="repeat the split of this split.json exactly, on the same files",
+        "--from-indices", metavar="JSON", help="repeat the split of this split.json on the same files"
     )
     parser.add_argument("--test-text", nargs="+", default=[], metavar="FILE", help="copied as test.input0")
     parser.add_argument("--test-label", metavar="FILE", help="copied as test.label")
@@ -191,12 +217,19 @@ def run(args: argparse.Namespace) -> None:
     """The command: check the options, split, print the number of lines of each class."""
     if len(args.text) > 2:
         raise UserError("--text: give one file, or two for sentence pairs")
-    if bool(args.test_label) != bool(args.test_text) or len(args.test_text) not in (0, len(args.text)):
-        raise UserError("--test-text and --test-label: give both, with as many texts as --text")
+    with_label = args.label is not None
+    if len(args.test_text) not in (0, len(args.text)) or (
+        bool(args.test_label) != bool(args.test_text and with_label)
+    ):
+        raise UserError(
+            "--test-text and --test-label: give both, with as many texts as --text "
+            "(no --test-label where the text files contain the labels)"
+        )
     report = split(
         args.text,
         args.label,
-        args.destdir,
+        args.out,
+        reader=args.reader,
         valid_size=args.valid_size,
         seed=args.seed,
         from_indices=args.from_indices,
@@ -206,7 +239,7 @@ def run(args: argparse.Namespace) -> None:
     )
     for name, counts in report["labels"].items():
         print(f"{name}: {sum(counts.values()):,} lines; {_listed(counts)}")
-    print(f"written to {args.destdir}")
+    print(f"written to {args.out}")
 
 
 def _listed(counts: dict[str, Any]) -> str:

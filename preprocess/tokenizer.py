@@ -1,6 +1,7 @@
-"""Text to ids: SentencePiece on all cores, a lookup table from its ids to the dictionary's, order kept.
+"""Text to ids of a fairseq dictionary, on all cores and in file order.
 
-Threads are enough: SentencePiece lets go of Python's lock while it encodes, and the rest is numpy.
+`Encoder` tokenizes plain text with SentencePiece; `TokenReader` reads text that is tokenized already.
+Threads suffice: SentencePiece releases Python's lock while it encodes, and the rest is numpy.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from . import dictionary as fairseq_dictionary
 from .dictionary import EOS, UNK, Dictionary
 from .readers.lines import Block, disk_bytes, read_blocks
 
-LOWEST_SHARE = 0.5  # of a dictionary's symbols that must be pieces of the model
+LOWEST_FRACTION_IN_MODEL = 0.5
+"""Of a dictionary's symbols that must be subword tokens of the model."""
+LOWEST_KNOWN_FRACTION = 0.5
+"""Of the tokens of a block of tokenized lines that must be in the dictionary."""
 DEFERRED = -1
 
 Result = TypeVar("Result")
@@ -37,7 +41,7 @@ class Encoded:
     ids: NDArray[np.int32]
     """(tokens,)"""
     sizes: NDArray[np.int64]
-    """(lines,) tokens of each line, `</s>` included; 1 for a line without a piece."""
+    """(lines,) tokens of each line, `</s>` included; 1 for a line without tokens."""
 
 
 class Encoder:
@@ -47,9 +51,9 @@ class Encoder:
         self.model = load_model(model_path)
         self.dictionary = fairseq_dictionary.load(dictionary_path)
         self.normalize_apostrophes = normalize_apostrophes
-        pieces = all_pieces(self.model)
-        _check_fit(self.dictionary, set(pieces), model_path, dictionary_path)
-        self.table = _lookup_table(pieces, self.model.unk_id(), self.dictionary)
+        tokens = all_tokens(self.model)
+        _check_fit(self.dictionary, set(tokens), model_path, dictionary_path)
+        self.table = _lookup_table(tokens, self.model.unk_id(), self.dictionary)
 
     def __call__(self, block: Block) -> Encoded:
         """Encode one block; raises `UserError` where it is not UTF-8."""
@@ -64,10 +68,10 @@ class Encoder:
     def _encode_deferred(
         self, lines: list[str], ids: NDArray[np.int32], sizes: NDArray[np.int64]
     ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Go by the text of the pieces, as fairseq does, in the few lines where ids cannot say it.
+        """Encode the few lines that the table cannot: by the text of their tokens, as fairseq does.
 
-        fairseq cuts the written pieces at white space: a piece that is white space vanishes. And the text
-        that SentencePiece does not know may be a symbol of the dictionary.
+        fairseq splits the tokenized text at white space, so a token that is white space disappears. Text that
+        is unknown to SentencePiece may still be a symbol of the dictionary.
         """
         rows = np.split(ids, np.cumsum(sizes)[:-1])
         for number in np.unique(np.repeat(np.arange(len(sizes)), sizes)[ids == DEFERRED]):
@@ -86,8 +90,8 @@ def parse_model(content: bytes, path: str) -> sentencepiece.SentencePieceProcess
     try:
         model = sentencepiece.SentencePieceProcessor()
         model.LoadFromSerializedProto(content)
-        if not all_pieces(model):  # which must be UTF-8 as well
-            raise RuntimeError("no pieces")
+        if not all_tokens(model):  # which must be UTF-8 as well
+            raise RuntimeError("no tokens")
     except (RuntimeError, ValueError) as error:
         raise UserError(
             f"{path}: not a SentencePiece model ({error}); give the .model file of spm_train or of XLM-R"
@@ -95,8 +99,8 @@ def parse_model(content: bytes, path: str) -> sentencepiece.SentencePieceProcess
     return model
 
 
-def all_pieces(model: sentencepiece.SentencePieceProcessor) -> list[str]:
-    """The model's pieces in id order."""
+def all_tokens(model: sentencepiece.SentencePieceProcessor) -> list[str]:
+    """The model's subword tokens in id order."""
     return model.id_to_piece(list(range(len(model))))
 
 
@@ -143,31 +147,26 @@ def _append_eos(ids: NDArray[np.int32], sizes: NDArray[np.int64]) -> NDArray[np.
     return closed
 
 
-def _lookup_table(pieces: list[str], unknown: int, dictionary: Dictionary) -> NDArray[np.int32]:
-    """(pieces,) the dictionary's id of each piece id; DEFERRED where the written piece must be looked at."""
-    table = np.array([dictionary.index.get(piece, UNK) for piece in pieces], dtype=np.int32)
-    table[[i for i, piece in enumerate(pieces) if piece.split() != [piece]]] = DEFERRED
+def _lookup_table(tokens: list[str], unknown: int, dictionary: Dictionary) -> NDArray[np.int32]:
+    """(tokens,) the dictionary's id of each id of the model; DEFERRED where the token's text decides."""
+    table = np.array([dictionary.index.get(token, UNK) for token in tokens], dtype=np.int32)
+    table[[i for i, token in enumerate(tokens) if token.split() != [token]]] = DEFERRED
     table[unknown] = DEFERRED
     return table
 
 
-def _check_fit(dictionary: Dictionary, pieces: set[str], model_path: str, dictionary_path: str) -> None:
+def _check_fit(dictionary: Dictionary, tokens: set[str], model_path: str, dictionary_path: str) -> None:
     names = dictionary.names()
-    known = sum(name in pieces for name in names)
-    if known < LOWEST_SHARE * len(names):
+    known = sum(name in tokens for name in names)
+    if known < LOWEST_FRACTION_IN_MODEL * len(names):
         raise UserError(
-            f"{dictionary_path}: only {known:,} of its {len(names):,} symbols are pieces of {model_path}; "
+            f"{dictionary_path}: only {known:,} of its {len(names):,} symbols are tokens of {model_path}; "
             f"give the model that the dictionary was made with"
         )
 
 
-# --- Text that is in pieces already, parted by white space, to ids as `fairseq-preprocess` woul
-
-LOWEST_KNOWN_FRACTION = 0.5  # of the pieces of a block of lines that must be in the dictionary
-
-
-class PieceReader:
-    """The `Encoder` of such text: a dictionary is all that it needs."""
+class TokenReader:
+    """Tokenized lines (tokens separated by white space) to ids as `fairseq-preprocess` would give them."""
 
     def __init__(self, dictionary_path: str, *, normalize_apostrophes: bool = False) -> None:
         self.path = dictionary_path
@@ -179,13 +178,13 @@ class PieceReader:
         rows = [line.split() for line in block.lines(normalize_apostrophes=self.normalize_apostrophes)]
         get = self.dictionary.index.get
         ids = np.array(
-            [i for row in rows for i in (*(get(piece, UNK) for piece in row), EOS)], dtype=np.int32
+            [i for row in rows for i in (*(get(token, UNK) for token in row), EOS)], dtype=np.int32
         )
         sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        pieces, unknown = int(sizes.sum()), int(np.count_nonzero(ids == UNK))
-        if unknown > (1 - LOWEST_KNOWN_FRACTION) * pieces:
+        tokens, unknown = int(sizes.sum()), int(np.count_nonzero(ids == UNK))
+        if unknown > (1 - LOWEST_KNOWN_FRACTION) * tokens:
             raise UserError(
-                f"{block.path}, from line {block.first_line}: only {pieces - unknown:,} of {pieces:,} pieces "
+                f"{block.path}, from line {block.first_line}: only {tokens - unknown:,} of {tokens:,} tokens "
                 f"are in {self.path}; give their dictionary, or for plain text a --sentencepiece-model"
             )
         return Encoded(block, ids, sizes + 1)

@@ -1,7 +1,7 @@
-"""A dictionary for a corpus: the most frequent pieces of a SentencePiece model, or of one trained here.
+"""A dictionary for a corpus: the most frequent subword tokens of a SentencePiece model.
 
---size counts every type of the trained network: 4 specials of fairseq (<s> <pad> </s> <unk>), the pieces,
-and the <mask> that masked-LM training adds. So --size 32000 writes 31,995 pieces to dict.txt.
+--size counts every vocabulary entry of the model: 4 special symbols of fairseq (<s> <pad> </s> <unk>), the
+subword tokens, and the <mask> that masked-LM training adds. So --size 32000 writes 31,995 tokens to dict.txt.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from common.files import atomic_write
 from .dictionary import SPECIALS, Dictionary
 from .options import add_reading
 from .readers.lines import Block, read_text_lines
-from .tokenizer import all_pieces, load_model, map_text, parse_model
+from .tokenizer import all_tokens, load_model, map_text, parse_model
 
 MASK = "<mask>"
-OUTSIDE_FILE = len(SPECIALS) + 1  # types that --size counts and dict.txt does not list
+OUTSIDE_FILE = len(SPECIALS) + 1  # entries that --size counts and dict.txt does not list
 EXAMPLES = """examples:
   python -m preprocess vocabulary --sentencepiece-model sentencepiece.bpe.model \\
-      --text news.txt.xz novels.txt.xz --size 32000 --output dict.txt
+      --text news.txt.xz novels.txt.xz --size 32000 --out dict.txt
   python -m preprocess vocabulary --train --sentencepiece-model own.model \\
-      --text corpus.train.txt --size 4000 --output dict.txt
+      --text corpus.train.txt --size 4000 --out dict.txt
 """
 
 
@@ -46,59 +46,59 @@ def build_vocabulary(
     normalize_apostrophes: bool = False,
     workers: int = 1,
 ) -> Dictionary:
-    """The `size - 5` most frequent pieces of the model in the text, in the model's order, with their counts.
+    """The `size - 5` most frequent tokens of the model in the text, in the model's order, with their counts.
 
-    Ties go to the lower piece id. Where fewer pieces occur than asked for, the rest are those of the lowest
+    Ties go to the lower id. Where fewer tokens occur than requested, the rest are those of the lowest
     ids (in a unigram model the likeliest) with count 0. Raises `UserError` where the model has too few.
     """
-    pieces = all_pieces(model)
-    ids = np.flatnonzero([_fits_dictionary(model, i, piece) for i, piece in enumerate(pieces)])
-    wanted = _pieces(size)
+    tokens = all_tokens(model)
+    ids = np.flatnonzero([_fits_dictionary(model, i, token) for i, token in enumerate(tokens)])
+    wanted = _listed_tokens(size)
     if wanted > len(ids):
         raise UserError(
-            f"--size {size}: the SentencePiece model has {len(ids):,} pieces; "
+            f"--size {size}: the SentencePiece model has {len(ids):,} tokens; "
             f"give {len(ids) + OUTSIDE_FILE} at most"
         )
-    counts = count_pieces(model, texts, normalize_apostrophes=normalize_apostrophes, workers=workers)
+    counts = count_tokens(model, texts, normalize_apostrophes=normalize_apostrophes, workers=workers)
     most_frequent = ids[np.argsort(-counts[ids], kind="stable")[:wanted]]
     dictionary = Dictionary()
     for i in np.sort(most_frequent):
-        dictionary.append(pieces[i], int(counts[i]))
+        dictionary.append(tokens[i], int(counts[i]))
     return dictionary
 
 
-def count_pieces(
+def count_tokens(
     model: sentencepiece.SentencePieceProcessor,
     texts: Sequence[str],
     *,
     normalize_apostrophes: bool = False,
     workers: int = 1,
 ) -> NDArray[np.int64]:
-    """(pieces,) how often each piece of the model occurs in the files; `UserError` where there is no text."""
+    """(tokens,) how often each token of the model occurs in the files; `UserError` where there is no text."""
 
     def count(block: Block) -> NDArray[np.int64]:
         rows = model.encode(block.lines(normalize_apostrophes=normalize_apostrophes), return_type="numpy")
         return np.bincount(np.concatenate(rows), minlength=len(model))
 
     total = np.zeros(len(model), dtype=np.int64)
-    for counts in map_text(count, texts, workers=workers, progress="count pieces"):
+    for counts in map_text(count, texts, workers=workers, progress="count tokens"):
         total += counts
     if not total.any():
-        raise UserError(f"{texts[0]}: no text; give files with text to count pieces in")
+        raise UserError(f"{texts[0]}: no text; give files with text to count tokens in")
     return total
 
 
-def _pieces(size: int) -> int:
-    """How many pieces dict.txt lists for a network of `size` types."""
+def _listed_tokens(size: int) -> int:
+    """How many tokens dict.txt lists for a model of `size` vocabulary entries."""
     if size <= OUTSIDE_FILE:
-        raise UserError(f"--size {size}: give more than {OUTSIDE_FILE}, which are not pieces of text")
+        raise UserError(f"--size {size}: give more than {OUTSIDE_FILE}, the special symbols")
     return size - OUTSIDE_FILE
 
 
-def _fits_dictionary(model: sentencepiece.SentencePieceProcessor, i: int, piece: str) -> bool:
-    """Whether a piece may stand in dict.txt: no special symbol, and fairseq can read it back."""
+def _fits_dictionary(model: sentencepiece.SentencePieceProcessor, i: int, token: str) -> bool:
+    """Whether dict.txt can list a token: no special symbol, and fairseq reads it back as written."""
     special = model.is_unknown(i) or model.is_control(i) or model.is_unused(i)
-    return not special and piece not in (*SPECIALS, MASK) and piece.split() == [piece]
+    return not special and token not in (*SPECIALS, MASK) and token.split() == [token]
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -107,8 +107,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "vocabulary",
         help="the dictionary of a corpus",
         description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES,
     )
     parser.add_argument(
         "--sentencepiece-model", required=True, metavar="MODEL", help="read, or with --train written"
@@ -117,11 +116,14 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "--text", nargs="+", required=True, metavar="FILE", help="UTF-8 text, plain, .xz or .gz"
     )
     parser.add_argument(
-        "--size", type=int, required=True, metavar="N", help="types of the network: pieces + 5"
+        "--size",
+        type=int,
+        required=True,
+        metavar="N",
+        help="vocabulary entries of the model: subword tokens + 5",
     )
-    parser.add_argument(
-        "--output", required=True, metavar="DICT", help="fairseq dict.txt: 'piece count' a line"
-    )
+    parser.add_argument("--out", required=True, metavar="DICT", help="fairseq dict.txt: 'token count' a line")
+    parser.deprecated("--output", "--out")
     parser.add_argument(
         "--train", action="store_true", help="first train a unigram SentencePiece model on the text"
     )
@@ -131,30 +133,29 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """The command: train if asked, count, write the dictionary."""
+    """The command: train if requested, count, write the dictionary."""
     options = {"normalize_apostrophes": args.normalize_apostrophes}
-    for path in [args.output] + [args.sentencepiece_model] * args.train:
+    for path in [args.out] + [args.sentencepiece_model] * args.train:
         if os.path.exists(path) and not args.overwrite:
             raise UserError(f"{path}: exists; choose another name or pass --overwrite")
     if args.train:
-        content = train_model(args.text, _pieces(args.size), **options)
+        content = train_model(args.text, _listed_tokens(args.size), **options)
         model = parse_model(content, args.sentencepiece_model)
     else:
         model = load_model(args.sentencepiece_model)
     dictionary = build_vocabulary(model, args.text, args.size, workers=args.workers, **options)
     if args.train:
         atomic_write(args.sentencepiece_model, content)
-    atomic_write(args.output, dictionary.text())
+    atomic_write(args.out, dictionary.text())
     counts = dictionary.counts[len(SPECIALS) :]
     print(
-        f"{args.output}: {len(counts):,} pieces ({counts.count(0):,} do not occur in the text), "
-        f"{len(counts) + OUTSIDE_FILE:,} types with specials and {MASK}; {sum(counts):,} tokens counted"
+        f"{args.out}: {len(counts):,} tokens ({counts.count(0):,} do not occur in the text), "
+        f"{len(counts) + OUTSIDE_FILE:,} vocabulary entries with specials and {MASK}; "
+        f"{sum(counts):,} occurrences"
     )
 
 
-# --- Trains a SentencePiece model of one's own: reproducible, and Ctrl-C stops it at once.
-
-MODEL_SPECIALS = 3  # <unk> <s> </s>, which SentencePiece counts as pieces
+MODEL_SPECIALS = 3  # <unk> <s> </s>, which SentencePiece counts as tokens
 
 MOST_LINES = 1_000_000  # a corpus of more is sampled
 
@@ -170,26 +171,26 @@ SETTINGS = {
 }
 
 
-def train_model(texts: Sequence[str], pieces: int, *, normalize_apostrophes: bool = False) -> bytes:
-    """Train a unigram SentencePiece model of so many pieces; returns the content of its file.
+def train_model(texts: Sequence[str], tokens: int, *, normalize_apostrophes: bool = False) -> bytes:
+    """Train a unigram SentencePiece model of `tokens` subword tokens; returns the content of its file.
 
     Unigram language model of Kudo 2018 (https://aclanthology.org/P18-1007), by the sentencepiece library.
     Raises `UserError` for unreadable text, or too little of it.
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    arguments = (sender, list(texts), pieces, normalize_apostrophes)
+    arguments = (sender, list(texts), tokens, normalize_apostrophes)
     process = context.Process(target=_train, args=arguments, daemon=True)
     process.start()
     sender.close()
     try:
-        with tqdm(desc="train pieces", bar_format="{desc}: {elapsed}", leave=False, disable=None) as clock:
+        with tqdm(desc="train tokenizer", bar_format="{desc}: {elapsed}", leave=False, disable=None) as clock:
             while not receiver.poll(timeout=1):
                 clock.refresh()
         outcome = receiver.recv()
     except EOFError:
         raise UserError(
-            f"{texts[0]}: SentencePiece's trainer was killed, likely for want of memory; give less text"
+            f"{texts[0]}: SentencePiece's trainer was killed, probably out of memory; give less text"
         ) from None
     finally:
         process.kill()
@@ -214,7 +215,7 @@ def sample(lines: Iterable[str], size: int) -> list[str]:
     return sampled
 
 
-def _train(sender: Connection, texts: list[str], pieces: int, normalize_apostrophes: bool) -> None:
+def _train(sender: Connection, texts: list[str], tokens: int, normalize_apostrophes: bool) -> None:
     """In the new process: send the model's content, or the error that prevented it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
     writer = io.BytesIO()
@@ -227,12 +228,12 @@ def _train(sender: Connection, texts: list[str], pieces: int, normalize_apostrop
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(sample(lines, MOST_LINES)),
             model_writer=writer,
-            vocab_size=pieces + MODEL_SPECIALS,
+            vocab_size=tokens + MODEL_SPECIALS,
             **SETTINGS,
         )
         sender.send(writer.getvalue())
     except RuntimeError as error:
-        reason = f"SentencePiece cannot train {pieces:,} pieces on this text ({error})"
+        reason = f"SentencePiece cannot train {tokens:,} tokens on this text ({error})"
         sender.send(UserError(f"{texts[0]}: {reason}; give more text or a smaller --size"))
     except (UserError, OSError) as error:
         sender.send(error)

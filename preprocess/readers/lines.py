@@ -1,7 +1,8 @@
-"""Reading raw text: UTF-8, plain or compressed, in blocks of whole lines so that memory stays bounded.
+"""Line files: UTF-8, one text a line, plain or compressed.
 
-Only `\\n` ends a line, here and in all of `preprocess`: a review may hold U+2028, U+0085 or a lone `\\r`
-(at which `fairseq-preprocess` would begin another sentence, so that labels no longer fit).
+They are read in blocks of whole lines, so that memory stays bounded. Only `\\n` ends a line, here and in all
+of `preprocess`: a review may contain U+2028, U+0085 or a lone `\\r`, at which `fairseq-preprocess` would
+start another sentence, so that text and labels would no longer be parallel.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ import lzma
 import os
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from common.errors import UserError
 
+from .records import Record
+
 BLOCK_BYTES = 1 << 20
 DECOMPRESSORS = {".xz": lzma.open, ".gz": gzip.open}
-DAMAGED = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
+DECOMPRESSION_ERRORS = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
 APOSTROPHES = "\u2019\u02bc"  # right single quotation mark, modifier letter apostrophe
 
 
@@ -32,7 +36,7 @@ class Block:
     """Number of the first line, counted from 1."""
     data: bytes
     file_bytes: int
-    """How many bytes on disk were read for it (fewer than `data` has, in a compressed file)."""
+    """Bytes read from disk for this block; fewer than `len(data)` in a compressed file."""
 
     def lines(self, *, normalize_apostrophes: bool = False) -> list[str]:
         """The decoded lines without their newline; raises `UserError` where they are not UTF-8."""
@@ -51,7 +55,7 @@ class Block:
 
 
 def normalize(line: str) -> str:
-    """Write every apostrophe as `'`: corpora mix ’ (U+2019) and ʼ (U+02BC) with it; nothing else changes."""
+    """Replace the apostrophes ’ (U+2019) and ʼ (U+02BC) by `'`; nothing else changes."""
     for apostrophe in APOSTROPHES:
         line = line.replace(apostrophe, "'")
     return line
@@ -60,11 +64,11 @@ def normalize(line: str) -> str:
 def read_blocks(path: str) -> Iterator[Block]:
     """The lines of a text file (`.xz` and `.gz` are decompressed) in blocks of about BLOCK_BYTES bytes.
 
-    Raises `UserError` for a damaged or truncated compressed file, `OSError` for one that cannot be opened.
+    Raises `UserError` for a corrupt or truncated compressed file, `OSError` for one that cannot be opened.
     """
     first_line, position = 1, 0
     with open(path, "rb") as file:
-        stream = _decompressed(file, path)
+        stream = decompressed(file, path)
         while data := _read_lines(stream, path):
             yield Block(path, first_line, data, file.tell() - position)
             position = file.tell()
@@ -82,17 +86,38 @@ def disk_bytes(paths: Sequence[str]) -> int:
     return sum(os.path.getsize(path) for path in paths)
 
 
-def _decompressed(file: IO[bytes], path: str) -> IO[bytes]:
+def read(path: str) -> Iterator[Record]:
+    """The reader `lines`: each line is a text; there are no labels. Errors as for `read_blocks`."""
+    for number, line in enumerate(read_text_lines(path), start=1):
+        yield Record(line, line=number)
+
+
+@contextmanager
+def open_raw(path: str) -> Iterator[IO[bytes]]:
+    """The decompressed bytes of a file; `UserError` where a compressed file is corrupt or truncated."""
+    with open(path, "rb") as file, _corruption_named(path):
+        yield decompressed(file, path)
+
+
+def decompressed(file: IO[bytes], path: str) -> IO[bytes]:
+    """The content of an open file, by the suffix of `path`."""
     opener = DECOMPRESSORS.get(Path(path).suffix)
     return opener(file, "rb") if opener else file
 
 
 def _read_lines(stream: IO[bytes], path: str) -> bytes:
-    """About BLOCK_BYTES bytes and on to the end of the line."""
-    try:
+    """About BLOCK_BYTES bytes, up to the end of a line."""
+    with _corruption_named(path):
         data = stream.read(BLOCK_BYTES)
         return data if not data or data.endswith(b"\n") else data + stream.readline()
-    except DAMAGED as error:
+
+
+@contextmanager
+def _corruption_named(path: str) -> Iterator[None]:
+    """Turn a decompressor's error into a `UserError` that names the file."""
+    try:
+        yield
+    except DECOMPRESSION_ERRORS as error:
         raise UserError(
-            f"{path}: damaged or truncated {Path(path).suffix} file ({error}); fetch or compress it again"
+            f"{path}: corrupt or truncated {Path(path).suffix} file ({error}); fetch or compress it again"
         ) from None

@@ -25,8 +25,11 @@ from xml.parsers import expat
 from common.errors import UserError
 from common.files import CHUNK_BYTES, atomic_open
 
+from .lines import open_raw
+from .records import Record
+
 MIDDLE_RATING = 3
-"""Reviews of three stars are neither positive nor negative; the published splits have none."""
+"""Stars of a neutral review; the published splits have none."""
 
 LINE_BREAK = re.compile(r"\r\n?|\n")
 
@@ -51,13 +54,13 @@ class _ItemParser:
         self.parser.StartDoctypeDeclHandler = self.doctype
 
     def feed(self, data: bytes, *, last: bool) -> list[tuple[int, dict[str, str]]]:
-        """Parse a piece of the file; returns the items complete since, each with its line."""
+        """Parse the next chunk; returns the items completed in it, each with its first line."""
         try:
             self.parser.Parse(data, last)
         except expat.ExpatError as error:
             raise UserError(
                 f"{self.name}, line {error.lineno}, column {error.offset + 1}: "
-                f"{expat.ErrorString(error.code)}; the file is damaged, fetch it again"
+                f"{expat.ErrorString(error.code)}; the file is corrupt, download it again"
             ) from None
         done, self.done = self.done, []
         return done
@@ -87,37 +90,43 @@ class _ItemParser:
         """A document type declaration: refused."""
         raise UserError(
             f"{self.name}, line {self.parser.CurrentLineNumber}: a document type declaration, "
-            "which these files never have and which can hide an attack; fetch the file again"
+            "which these files never contain and which enables entity attacks; download the file again"
         )
 
 
-def parse_reviews(stream: IO[bytes], name: str) -> Iterator[tuple[str, int]]:
-    """The reviews of one XML file in file order: (text, label), label 1 above three stars, else 0.
+def read(path: str) -> Iterator[Record]:
+    """The reader `webis`: the reviews of an XML file, plain or compressed. Errors as for `parse_reviews`."""
+    with open_raw(path) as stream:
+        yield from parse_reviews(stream, path)
 
-    Reads a piece at a time, so that the memory used does not grow with the file. Reviews of three
-    stars and those without text are left out. Raises `UserError` with `name`, line and column where
+
+def parse_reviews(stream: IO[bytes], name: str) -> Iterator[Record]:
+    """The reviews of one XML file in file order; the label is "1" above three stars, else "0".
+
+    Reads the file in chunks: memory does not grow with its size. Reviews of three stars and those without
+    text are left out. Raises `UserError` with `name`, line and column where
     the XML is malformed, and with name and line where it has a document type declaration or an item
     has no rating.
     """
     parser = _ItemParser(name)
     while data := stream.read(CHUNK_BYTES):
         for line, item in parser.feed(data, last=False):
-            yield from _review(item, f"{name}, line {line}")
+            yield from _review(item, name, line)
     parser.feed(b"", last=True)
 
 
-def _review(item: dict[str, str], place: str) -> Iterator[tuple[str, int]]:
-    """One review, or none where the item has no opinion or no text."""
+def _review(item: dict[str, str], name: str, line: int) -> Iterator[Record]:
+    """One review, or none where the rating is neutral or the text is empty."""
     text = LINE_BREAK.sub(" ", item.get("text", "").strip())
     try:
         rating = float(item.get("rating", "none"))
     except ValueError:
         raise UserError(
-            f"{place}: the item's rating is {item.get('rating', 'missing')!r}, not a number of stars; "
-            "fetch the file again"
+            f"{name}, line {line}: the item's rating is {item.get('rating', 'missing')!r}, "
+            "not a number of stars; download the file again"
         ) from None
     if text and rating != MIDDLE_RATING:
-        yield text, int(rating > MIDDLE_RATING)
+        yield Record(text, line=line, label=str(int(rating > MIDDLE_RATING)))
 
 
 def convert(stream: IO[bytes], name: str, review: Path, label: Path) -> int:
@@ -129,9 +138,9 @@ def convert(stream: IO[bytes], name: str, review: Path, label: Path) -> int:
     count = 0
     with ExitStack() as stack:
         reviews, labels = (stack.enter_context(atomic_open(path)) for path in (review, label))
-        for text, value in parse_reviews(stream, name):
-            reviews.write(f"{text}\n")
-            labels.write(f"{value}\n")
+        for record in parse_reviews(stream, name):
+            reviews.write(f"{record.text}\n")
+            labels.write(f"{record.label}\n")
             count += 1
         if count == 0:
             raise UserError(f"{name}: no review in it; it should hold <item> elements")

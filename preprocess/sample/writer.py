@@ -1,6 +1,6 @@
-"""The writer of the sample corpus: fills the frames so that the whole text says one opinion.
+"""The writer of the sample corpus: it fills sentence frames so that the whole text expresses one opinion.
 
-The opinion of a text (its label) is never in one word: an expression of either polarity occurs in
+No single word determines the label of a text: an expression of either polarity occurs in
 texts of both labels, because a writer who liked the book may deny a fault ("n'est pas ennuyeux"),
 concede one ("malgré un rythme lent, ...") or contradict others ("à en croire la presse, ...").
 """
@@ -26,11 +26,11 @@ class Mix:
     weights: dict[str, int]
     """Of the sentence patterns (`sample_frames.SENTENCES`)."""
     denial_rate: float
-    """Share of clauses that say a thing by denying its contrary."""
+    """Fraction of clauses that deny the opposite instead of stating the opinion."""
     sentences: tuple[int, int]
     """Fewest and most sentences of opinion, the verdict not counted."""
     verdict_rate: float
-    """Share of texts that end with what the reader did: "Bref, je l'ai offert à ma sœur."."""
+    """Fraction of texts that end with what the reader did: "Bref, je l'ai offert à ma sœur."."""
 
 
 # Reviews are hard: much is denied, conceded or reported. Paragraphs teach: like goes with like.
@@ -51,10 +51,9 @@ PARAGRAPH_MIX = Mix(
 class Writer:
     """Writes texts; all that is random comes from one generator.
 
-    Choices are dealt like cards: none comes again before all have come. So a rare expression is as
-    frequent as the others, and no neutral word meets one label more by accident (each label has its
-    own packs). Only `Random.random` is used: it alone is promised to give the same numbers in every
-    version of Python.
+    Choices are drawn without replacement from shuffled packs, one pack a label: all expressions are equally
+    frequent, and no neutral word correlates with a label. Only `Random.random` is used, whose numbers are
+    guaranteed to be the same in every version of Python.
     """
 
     def __init__(self, rng: random.Random, mix: Mix) -> None:
@@ -84,7 +83,7 @@ class Writer:
         return sentence(self.fill(self.deal("mark", SENTENCES["mark"]), self.label))
 
     def opinions(self) -> list[str]:
-        """The sentences that say the label."""
+        """The sentences that express the label."""
         fewest, most = self.mix.sentences
         count = fewest + int(self.rng.random() * (most - fewest + 1))
         patterns: list[str] = []

@@ -18,7 +18,7 @@ def test_shards_are_in_the_order_of_their_numbers(tmp_path):
 def test_a_shard_that_lacks_is_named(tmp_path):
     for number in (0, 2):
         (tmp_path / shard_name(number)).mkdir()
-    with pytest.raises(UserError, match="lacks shard1, but has shard2"):
+    with pytest.raises(UserError, match="shard1.*shard2"):
         shards_of(tmp_path)
 
 

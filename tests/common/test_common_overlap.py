@@ -26,7 +26,7 @@ def test_what_preprocess_writes(tmp_path):
         (tmp_path / f"{name}.input0").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
         (tmp_path / f"{name}.label").write_text("1\n0\n1\n")
     arguments = ["audit", "--trainpref", str(tmp_path / "train"), "--testpref", str(tmp_path / "test")]
-    assert preprocess([*arguments, "--output", str(tmp_path / "audit.json")]) == 0
+    assert preprocess([*arguments, "--out", str(tmp_path / "audit.json")]) == 0
     exact = read_overlap(tmp_path / "audit.json")
     assert (exact.size, exact.lines) == (3, {1})
     assert read_overlap(tmp_path / "audit.json", notion="normalized").lines == {1, 2}

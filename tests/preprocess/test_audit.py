@@ -24,7 +24,7 @@ def data(tmp_path, monkeypatch, model):
 
 
 def run(*arguments):
-    return main(["audit", "--trainpref", "train", "--testpref", "test", "--output", "audit.json", *arguments])
+    return main(["audit", "--trainpref", "train", "--testpref", "test", "--out", "audit.json", *arguments])
 
 
 def test_duplicates_and_conflicts(data):
@@ -111,7 +111,7 @@ def test_figures_of_cls_books(shared_data, tmp_path):
     books, xlmr = shared_data / "cls-books", shared_data / "xlmr"
     arguments = ["--trainpref", str(books / "train"), "--testpref", str(books / "test"), "--inputs", "review"]
     arguments += ["--sentencepiece-model", str(xlmr / "sentencepiece.bpe.model")]
-    arguments += ["--srcdict", str(xlmr / "dict.txt"), "--output", str(tmp_path / "audit.json")]
+    arguments += ["--srcdict", str(xlmr / "dict.txt"), "--out", str(tmp_path / "audit.json")]
     assert main(["audit", *arguments]) == 0
     report = json.loads((tmp_path / "audit.json").read_text())
     assert len(report["duplicates"]["exact"]["test"]["train"]) == 54

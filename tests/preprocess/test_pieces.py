@@ -26,7 +26,7 @@ def make(model, lines):
 
 
 def binarize(*arguments):
-    return main(["binarize", "--srcdict", "dict.txt", *arguments])
+    return main(["binarize", "--dict", "dict.txt", *arguments])
 
 
 def content(folder):
@@ -39,7 +39,7 @@ def test_pieces_give_what_their_text_and_stock_fairseq_give(tmp_path, monkeypatc
     make(model, lines)
     prefixes = ["--trainpref", "train", "--validpref", "valid"]
     assert binarize("--sentencepiece-model", model, *prefixes, "--destdir", "text") == 0
-    assert binarize("--pieces", *prefixes, "--inputs", "spm", "--destdir", "pieces") == 0
+    assert binarize("--tokenized", *prefixes, "--inputs", "spm", "--destdir", "pieces") == 0
     assert content("pieces/input0") == content("text/input0")
     assert content("pieces/label") == content("text/label")
     words = ["--only-source", "--trainpref", "train.spm", "--validpref", "valid.spm", "--srcdict", "dict.txt"]
@@ -51,8 +51,8 @@ def test_running_text(tmp_path, monkeypatch, model, lines):
     monkeypatch.chdir(tmp_path)
     make(model, lines)
     files = ["--only-source", "--trainpref", "train.spm", "--validpref", "valid.spm"]
-    assert binarize("--pieces", *files, "--destdir", "bin") == 0
-    assert binarize("--pieces", "--trainpref", "train", "--validpref", "valid", "--inputs", "spm",
+    assert binarize("--tokenized", *files, "--destdir", "bin") == 0
+    assert binarize("--tokenized", "--trainpref", "train", "--validpref", "valid", "--inputs", "spm",
                     "--destdir", "labelled") == 0  # fmt: skip
     assert content("bin") == content("labelled/input0")
 
@@ -60,7 +60,7 @@ def test_running_text(tmp_path, monkeypatch, model, lines):
 def test_plain_text_is_not_taken_for_pieces(tmp_path, monkeypatch, model, lines, capsys):
     monkeypatch.chdir(tmp_path)
     make(model, lines)
-    assert binarize("--pieces", "--only-source", "--trainpref", "train.input0", "--destdir", "bin") == 1
+    assert binarize("--tokenized", "--only-source", "--trainpref", "train.input0", "--destdir", "bin") == 1
     error = capsys.readouterr().err.strip().split("\r")[-1]
     assert "train.input0, from line 1: only" in error
     assert "--sentencepiece-model" in error

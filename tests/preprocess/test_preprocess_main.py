@@ -1,8 +1,10 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
+
+REPOSITORY = Path(__file__).parents[2]
 
 COMMANDS = ("sample", "download", "split", "vocabulary", "binarize", "audit")
 

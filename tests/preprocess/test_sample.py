@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 
 from common.errors import UserError
 from preprocess.__main__ import main
-from preprocess.sample import command, frames, grammar
+from preprocess.sample import frames, generate, grammar
 from preprocess.sample import words as sample_words
 from preprocess.sample.grammar import Noun, agree, elide, first_person, predicate
 from preprocess.sample.writer import REVIEW_MIX, Writer
@@ -61,8 +61,8 @@ def test_sample_json_is_true(folder):
 
 
 def test_another_seed_is_another_corpus(folder, tmp_path):
-    command.write_sample(tmp_path / "2", seed=2, reviews=40, paragraphs=100)
-    command.write_sample(tmp_path / "1", seed=1, reviews=40, paragraphs=100)
+    generate.write_sample(tmp_path / "2", seed=2, reviews=40, paragraphs=100)
+    generate.write_sample(tmp_path / "1", seed=1, reviews=40, paragraphs=100)
     seed1, seed2 = ((tmp_path / seed / "train.input0").read_text().splitlines() for seed in "12")
     assert seed1 == (folder / "train.input0").read_text().splitlines()[:40]
     assert not set(seed1) & set(seed2)
@@ -205,13 +205,13 @@ def test_nothing_is_overwritten(tmp_path, capsys):
 
 def test_too_small(tmp_path):
     with pytest.raises(UserError, match="at least"):
-        command.write_sample(tmp_path / "x", reviews=2)
+        generate.write_sample(tmp_path / "x", reviews=2)
 
 
 def test_interrupted_leaves_nothing(tmp_path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "write_corpus", interrupt)
+    monkeypatch.setattr(generate, "write_corpus", interrupt)
     assert main(["sample", "--destdir", str(tmp_path / "x")]) == 130
     assert list(tmp_path.iterdir()) == []

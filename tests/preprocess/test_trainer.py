@@ -4,12 +4,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import sentencepiece
-from conftest import REPOSITORY
 
 from preprocess.vocabulary import sample, train_model
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ def test_apostrophes(text):
 def test_interrupt_ends_it_at_once(tmp_path):
     """A text that never ends, so that only the signal can end the training."""
     os.mkfifo(tmp_path / "endless")
-    options = ["--sentencepiece-model", str(tmp_path / "own.model"), "--output", str(tmp_path / "dict.txt")]
+    options = ["--sentencepiece-model", str(tmp_path / "own.model"), "--out", str(tmp_path / "dict.txt")]
     options += ["--train", "--size", "100", "--text", str(tmp_path / "endless")]
     # Where a shell starts the tests in the background, children inherit an ignored SIGINT.
     script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "

@@ -15,7 +15,7 @@ def write(path, *items, head='<?xml version="1.0" encoding="UTF-8"?>\n'):
 
 def parsed(path):
     with open(path, "rb") as stream:
-        return list(parse_reviews(stream, str(path)))
+        return [(record.text, int(record.label)) for record in parse_reviews(stream, str(path))]
 
 
 def converted(path, review, label):

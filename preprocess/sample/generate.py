@@ -1,4 +1,4 @@
-"""`python -m preprocess sample`: a small French corpus written by this project, to try all without download.
+"""`python -m preprocess sample`: a small generated French corpus, to try every command without a download.
 
     DIR/train.input0, train.label    labelled book reviews, one a line; 0 = negative, 1 = positive
     DIR/valid.input0, valid.label
@@ -26,9 +26,9 @@ from .writer import PARAGRAPH_MIX, REVIEW_MIX, Writer
 
 REVIEWS = 400
 PARAGRAPHS = 18_000
-VALID_SHARE = 1 / 4  # validation reviews for each training review
-TEST_SHARE = 1 / 2  # test reviews for each training review
-CORPUS_VALID_SHARE = 1 / 50
+VALID_FRACTION = 1 / 4  # validation reviews for each training review
+TEST_FRACTION = 1 / 2  # test reviews for each training review
+CORPUS_VALID_FRACTION = 1 / 50
 PARAGRAPHS_PER_DOCUMENT = 3
 
 
@@ -71,9 +71,13 @@ def write_sample(
     if reviews < 8 or paragraphs < 100:
         raise UserError(f"--reviews {reviews} --paragraphs {paragraphs}: at least 8 and 100 are needed")
     if destdir.exists() and (not destdir.is_dir() or any(destdir.iterdir())):
-        raise UserError(f"{destdir}: not an empty folder; choose another --destdir or remove it")
-    splits = {"train": reviews, "valid": round(reviews * VALID_SHARE), "test": round(reviews * TEST_SHARE)}
-    corpus_valid = round(paragraphs * CORPUS_VALID_SHARE)
+        raise UserError(f"{destdir}: not an empty folder; choose another --out or remove it")
+    splits = {
+        "train": reviews,
+        "valid": round(reviews * VALID_FRACTION),
+        "test": round(reviews * TEST_FRACTION),
+    }
+    corpus_valid = round(paragraphs * CORPUS_VALID_FRACTION)
     corpus = {"train": paragraphs - corpus_valid, "valid": corpus_valid}
     with atomic_folder(destdir) as folder:
         write_reviews(folder, seed, splits)
@@ -89,8 +93,8 @@ def write_sample(
 
 def run(args: argparse.Namespace) -> None:
     """The command."""
-    write_sample(args.destdir, seed=args.seed, reviews=args.reviews, paragraphs=args.paragraphs)
-    print(f"{args.destdir}: sample corpus written (see sample.json)")
+    write_sample(args.out, seed=args.seed, reviews=args.reviews, paragraphs=args.paragraphs)
+    print(f"{args.out}: sample corpus written (see sample.json)")
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -99,12 +103,13 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "sample",
         help="write a small French review corpus to try everything with",
         description=__doc__,
-        epilog="example: python -m preprocess sample --destdir data/sample",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples="example: python -m preprocess sample --out data/sample",
     )
-    parser.add_argument("--destdir", type=Path, required=True, metavar="DIR", help="new folder to write")
     parser.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="another seed, another corpus (default: %(default)s)"
+        "--out", "--destdir", type=Path, required=True, metavar="DIR", help="new folder to write"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="of the random generator (default: %(default)s)"
     )
     parser.add_argument(
         "--reviews", type=int, default=REVIEWS, metavar="N", help="training reviews (default: %(default)s)"

@@ -1,0 +1,75 @@
+"""The registry of readers: each reader turns one file of a format into records (text, pair, label).
+
+A reader is a function of a path that yields `Record`s in file order. It is chosen by the file's suffix, a
+compression suffix (.gz, .xz) not counted, or by its name. docs/extending/reader.md explains how to add one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.errors import UserError
+
+DEFAULT = "lines"
+"""The reader of files whose suffix no reader claims."""
+COMPRESSED = (".gz", ".xz")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One example of a raw file."""
+
+    text: str
+    """Without line breaks."""
+    line: int
+    """Where the example begins in its file, counted from 1; for messages."""
+    pair: str | None = None
+    """The second text of a sentence pair."""
+    label: str | None = None
+    """The class name; None where the format has no labels."""
+
+
+Reader = Callable[..., Iterator[Record]]
+"""`reader(path, **options)`; raises `UserError` with file and line for malformed content."""
+
+_readers: dict[str, Reader] = {}
+_by_suffix: dict[str, str] = {}
+
+
+def register(name: str, reader: Reader, suffixes: tuple[str, ...] = ()) -> None:
+    """Add a reader under `name` for files with one of `suffixes` (".csv"), in lower case.
+
+    Raises `ValueError` where the name or a suffix is taken.
+    """
+    taken = [name] * (name in _readers) + [suffix for suffix in suffixes if suffix in _by_suffix]
+    if taken:
+        raise ValueError(f"reader {name!r}: {taken[0]!r} is registered already")
+    _readers[name] = reader
+    _by_suffix.update(dict.fromkeys(suffixes, name))
+
+
+def names() -> list[str]:
+    """The registered readers in alphabetical order."""
+    return sorted(_readers)
+
+
+def reader_name(path: str, name: str | None = None) -> str:
+    """The reader of `path`: `name` where given, else by suffix. Raises `UserError` for an unknown name."""
+    if name is not None:
+        if name not in _readers:
+            raise UserError(f"--reader {name}: unknown; the readers are {', '.join(names())}")
+        return name
+    file = Path(path)
+    suffix = Path(file.stem).suffix if file.suffix in COMPRESSED else file.suffix
+    return _by_suffix.get(suffix.lower(), DEFAULT)
+
+
+def read_records(path: str, name: str | None = None, **options: Any) -> Iterator[Record]:
+    """The records of a file in file order; `options` are passed to the reader.
+
+    Raises `UserError` for an unknown reader name, and whatever the reader raises.
+    """
+    return _readers[reader_name(path, name)](path, **options)

@@ -1,0 +1,104 @@
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from preprocess.__main__ import main
+from preprocess.readers import Record, names, read_records, reader_name, records, register
+from preprocess.readers.lines import read_text_lines
+
+REVIEWS = "<items>{}</items>"
+ITEM = "<item><rating>{}</rating><text>texte {}</text></item>\n"
+
+
+def read_toy(path):
+    """LABEL:TEXT or LABEL:TEXT|PAIR a line."""
+    for number, line in enumerate(read_text_lines(path), start=1):
+        label, _, text = line.partition(":")
+        text, bar, pair = text.partition("|")
+        yield Record(text, line=number, label=label, pair=pair if bar else None)
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """A reader registered from outside the package, for this test only."""
+    monkeypatch.setattr(records, "_readers", dict(records._readers))
+    monkeypatch.setattr(records, "_by_suffix", dict(records._by_suffix))
+    register("toy", read_toy, suffixes=(".toy",))
+
+
+def split(*arguments):
+    return main(["split", "--out", "out", "--valid-size", "2", *arguments])
+
+
+def test_chosen_by_suffix_or_name(toy):
+    assert {"lines", "toy", "webis"} <= set(names())
+    chosen = {path: reader_name(path) for path in ("a.toy", "b.TOY.gz", "c.xml.xz", "d.review", "e", "f.gz")}
+    assert list(chosen.values()) == ["toy", "toy", "webis", "lines", "lines", "lines"]
+    assert reader_name("a.txt", "toy") == "toy"
+    with pytest.raises(UserError, match="--reader none"):
+        reader_name("a.txt", "none")
+
+
+@pytest.mark.parametrize(("name", "suffixes"), [("toy", ()), ("other", (".toy",))])
+def test_name_and_suffix_are_taken_once(toy, name, suffixes):
+    with pytest.raises(ValueError, match="toy"):
+        register(name, read_toy, suffixes)
+
+
+def test_toy_format_is_split_with_its_own_labels(toy, workdir):
+    Path("all.toy").write_text("".join(f"{'ab'[i % 2]}:texte {i}\n" for i in range(8)))
+    Path("test.toy").write_text("a:fin\n")
+    assert split("--text", "all.toy", "--test-text", "test.toy") == 0
+    indices = json.loads(Path("out/split.json").read_text())["indices"]
+    for name in ("train", "valid"):
+        texts, labels = (Path(f"out/{name}.{kind}").read_text().splitlines() for kind in ("input0", "label"))
+        assert texts == [f"texte {i}" for i in indices[name]]
+        assert labels == ["ab"[i % 2] for i in indices[name]]
+    assert (Path("out/test.input0").read_text(), Path("out/test.label").read_text()) == ("fin\n", "a\n")
+    assert main(["split", "--text", "all.toy", "--from-indices", "out/split.json", "--out", "again"]) == 0
+    assert Path("again/valid.input0").read_bytes() == Path("out/valid.input0").read_bytes()
+
+
+def test_pairs_of_one_file(toy, workdir):
+    Path("all.txt").write_text("".join(f"{'ab'[i % 2]}:un {i}|deux {i}\n" for i in range(8)))
+    assert split("--text", "all.txt", "--reader", "toy") == 0
+    first, second = (Path(f"out/train.input{i}").read_text() for i in (0, 1))
+    assert second == first.replace("un", "deux")
+
+
+def test_label_file_goes_first(toy, workdir):
+    Path("all.toy").write_text("".join(f"x:texte {i}\n" for i in range(8)))
+    Path("labels").write_text("a\nb\n" * 4)
+    assert split("--text", "all.toy", "--label", "labels") == 0
+    assert set(Path("out/train.label").read_text().split()) == {"a", "b"}
+
+
+def test_webis_xml_plain_and_compressed(workdir):
+    content = REVIEWS.format("".join(ITEM.format(1 + 4 * (i % 2), i) for i in range(8)))
+    Path("all.xml").write_text(content)
+    Path("all.xml.gz").write_bytes(gzip.compress(content.encode()))
+    read = list(read_records("all.xml"))
+    assert read == list(read_records("all.xml.gz"))
+    assert read[1] == Record("texte 1", line=2, label="1")
+    assert split("--text", "all.xml") == 0
+    assert len(Path("out/valid.label").read_text().split()) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "place"),
+    [
+        ("a:b\nc d:e\n", [], "all.toy, line 2"),
+        ("a:b\n:e\n", [], "all.toy, line 2"),
+        ("a:b\n", ["--reader", "lines"], "all.toy"),
+        ("a:b\n", ["--reader", "none"], "--reader none"),
+        ("a:b\n", ["--test-text", "all.toy", "--test-label", "all.toy"], "--test-label"),
+    ],
+)
+def test_fault_names_its_place_and_writes_nothing(toy, workdir, capsys, content, arguments, place):
+    Path("all.toy").write_text(content)
+    assert split("--text", "all.toy", *arguments) == 1
+    assert place in capsys.readouterr().err
+    assert not Path("out").exists()
