@@ -20,6 +20,7 @@ import pandas as pd
 from common import manifest
 from common.errors import UserError, count
 from common.metrics import lower_is_better, number
+from common.tables import text_table
 
 from .read.discovery import Log, discover
 from .read.layout import Pattern
@@ -114,15 +115,7 @@ def render(rows: Sequence[Row], metric: str) -> list[str]:
     """The lines of the table, its heading first; nothing without rows."""
     if not rows:
         return []
-    cells = [HEADING, *(_cells(row, metric) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if index in (0, 1, len(HEADING) - 1) else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in cells
-    ]
+    return text_table([HEADING, *(_cells(row, metric) for row in rows)], "llrrrrrrl")
 
 
 def _cells(row: Row, metric: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.files import atomic_open, atomic_write
+from common.tables import markdown as markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -142,10 +143,7 @@ def _remarks(row: dict[str, Any]) -> str:
 
 def _table(header: list[str] | tuple[str, ...], rows: list[list[str]], alignment: str) -> str:
     """Markdown; `alignment` has l for left and - for right, a letter a column."""
-    rule = ["---" if letter == "l" else "--:" for letter in alignment]
-    # A bar ends a cell, also inside code.
-    cells = [[str(cell).replace("|", r"\|") for cell in row] for row in rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *cells])
+    return markdown_table(header, rows, alignment.replace("-", "r"), pad=False).rstrip("\n")
 
 
 # --- Medians of all comparisons as horizontal bars, a panel for each piece of work.

@@ -1,30 +1,20 @@
-"""The interval for a share of right answers."""
+"""Statistics with their conventions: mean and standard deviation, intervals, calibration.
+
+Shape letters: N examples, D weightings of them (bootstrap samples).
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-
-def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float, float]:
-    """(low, high) for the share (0 to 1) of right answers, of which `n` were tried; NaN without any.
-
-    Wilson's score interval (Wilson 1927; Brown, Cai and DasGupta 2001, equation 4). `share * n` need not be
-    whole: a mean over seeds has a share too.
-    """
-    if not n > 0 or math.isnan(share):
-        return math.nan, math.nan
-    z2 = NormalDist().inv_cdf((1 + level) / 2) ** 2
-    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = math.sqrt(z2) / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
-    return middle - half, middle + half
-
-
-# --- Intervals for a mean over seeds and for a difference of two means; that for a share is in
+if TYPE_CHECKING:
+    import pandas as pd
 
 Values = NDArray[np.float64]
 Interval = tuple[float, float]
@@ -33,12 +23,42 @@ LEVEL = 0.95
 DRAWS = 10_000
 SEED = 1
 NONE: Interval = (math.nan, math.nan)
+BINS = 15
+"""Of the expected calibration error, equal in width."""
+ECE = f"ECE ({BINS} bins)"
+"""How tables and figures name it."""
+
+
+def mean_std(values: Sequence[float] | Values, ddof: int = 1) -> tuple[float, float]:
+    """(mean, standard deviation) of `values`; the deviation divides by n - ddof.
+
+    `ddof` 1 estimates the spread of all possible values, 0 describes these. NaN values do not count. The
+    mean of no value is NaN, and so is the deviation of `ddof` values or fewer.
+    """
+    x = np.asarray(values, dtype=float)
+    x = x[~np.isnan(x)]
+    mean = float(x.mean()) if len(x) else math.nan
+    return mean, float(x.std(ddof=ddof)) if len(x) > ddof else math.nan
+
+
+def wilson_interval(fraction: float, n: float, level: float = LEVEL) -> Interval:
+    """(low, high) for the `fraction` (0 to 1) of correct predictions among `n`; NaN for n = 0.
+
+    Wilson's score interval (Wilson 1927; Brown, Cai and DasGupta 2001, equation 4). `fraction * n` need not
+    be an integer, so that the mean over several seeds is accepted.
+    """
+    if not n > 0 or math.isnan(fraction):
+        return math.nan, math.nan
+    z2 = NormalDist().inv_cdf((1 + level) / 2) ** 2
+    middle = (fraction + z2 / (2 * n)) / (1 + z2 / n)
+    half = math.sqrt(z2) / (1 + z2 / n) * math.sqrt(fraction * (1 - fraction) / n + z2 / (4 * n * n))
+    return middle - half, middle + half
 
 
 def t_interval(values: Values, level: float = LEVEL) -> Interval:
-    """Student's interval for the mean; it takes the values for draws from a normal distribution.
+    """Student's interval for the mean, which assumes normally distributed values.
 
-    None (NaN) for values that do not vary: of a normal distribution they are not.
+    (NaN, NaN) for fewer than two values and for values that are all equal.
     """
     from scipy.stats import t
 
@@ -54,8 +74,8 @@ def bootstrap_interval(
 ) -> Interval:
     """Percentile bootstrap of the mean (Efron and Tibshirani 1993, section 13.3).
 
-    It never leaves the range of the values, and is too narrow for a handful of them: at level 0.95 it holds
-    the mean of a normal distribution in 76 % of samples of 3 and in 91 % of samples of 10.
+    It never leaves the range of the values and is too narrow for small samples: at level 0.95 it covers the
+    mean of a normal distribution in 76 % of samples of 3 and in 91 % of samples of 10.
     """
     from scipy.stats import bootstrap
 
@@ -90,41 +110,54 @@ def welch_interval(
     return difference - half, difference + half, float(2 * t.sf(abs(difference) / error, freedom))
 
 
-# --- Which classes are confused, and whether confidence is earned: more than right and wrong.
-
-BINS = 10
-
-
 def confusion(answers: pd.DataFrame) -> pd.DataFrame:
-    """(C, C) float: mean count a run, a row for each true class and a column for each predicted one."""
+    """(C, C) float: mean count per run, a row for each true class and a column for each predicted one.
+
+    `answers` has the columns `gold`, `predicted` (categorical with all C classes) and `seed`.
+    """
+    import pandas as pd
+
     classes = list(answers["gold"].cat.categories)
     counts = pd.crosstab(answers["gold"].astype(str), answers["predicted"].astype(str))
     return counts.reindex(index=classes, columns=classes, fill_value=0) / answers["seed"].nunique()
 
 
-def reliability(answers: pd.DataFrame, bins: int = BINS) -> pd.DataFrame:
-    """Accuracy against confidence in `bins` bins of equal width; bins without an answer are left out.
+def confidence_bins(confidence_N: Values, bins: int = BINS) -> NDArray[np.int64]:
+    """(N,) the bin of each confidence, counted from 0; bins have equal width and include their upper end."""
+    return np.clip(np.ceil(np.asarray(confidence_N, dtype=float) * bins).astype(int) - 1, 0, bins - 1)
 
-    Columns: `confidence` and `accuracy` (means, 0 to 1), `share` of the answers.
+
+def reliability(confidence_N: Values, correct_N: NDArray[np.bool_], bins: int = BINS) -> pd.DataFrame:
+    """Accuracy against confidence in `bins` bins; empty bins are omitted.
+
+    `confidence_N` is the probability of the predicted class, `correct_N` whether that class is the label.
+    Index: the bin, counted from 0. Columns: `confidence` and `accuracy` (means, 0 to 1), `share` (the
+    fraction of the examples).
     """
-    # A bin holds its upper end: (0, 0.1], (0.1, 0.2], ... But that of C equally probable classes, 1/C, is
-    # where confidence begins, and would often be alone in the bin below.
-    first = bins // len(answers["gold"].cat.categories) + 1
-    number = np.clip(np.ceil(answers["confidence"].to_numpy(dtype=float) * bins).astype(int), first, bins)
-    groups = answers.astype({"correct": float}).groupby(number)
-    return pd.DataFrame(
-        {
-            "confidence": groups["confidence"].mean(),
-            "accuracy": groups["correct"].mean(),
-            "share": groups.size() / len(answers),
-        }
+    import pandas as pd
+
+    frame = pd.DataFrame(
+        {"confidence": np.asarray(confidence_N, float), "accuracy": np.asarray(correct_N, float)}
     )
+    groups = frame.groupby(confidence_bins(frame["confidence"].to_numpy(), bins))
+    return groups.mean().assign(share=groups.size() / len(frame))
 
 
-def expected_calibration_error(answers: pd.DataFrame, bins: int = BINS) -> float:
-    """Mean distance of accuracy and confidence, weighted by the share of each bin (0 to 1).
+def expected_calibration_error(
+    confidence_N: Values, correct_N: NDArray[np.bool_], weights_DN: Values | None = None, bins: int = BINS
+) -> Values:
+    """(D,) mean over the bins of |accuracy - mean confidence|, weighted by their size; 0 to 1.
 
-    ECE of Guo et al. 2017, "On Calibration of Modern Neural Networks", equation 3; of the predicted class.
+    `confidence_N` is the probability of the predicted class, `correct_N` whether that class is the label,
+    `weights_DN` how often each example counts (default: one row of ones). Guo et al. 2017, "On Calibration
+    of Modern Neural Networks", equation 3.
     """
-    table = reliability(answers, bins)
-    return float((table["share"] * (table["accuracy"] - table["confidence"]).abs()).sum())
+    from scipy import sparse
+
+    confidence_N = np.asarray(confidence_N, dtype=float)
+    count = len(confidence_N)
+    weights_DN = np.ones((1, count)) if weights_DN is None else weights_DN
+    surplus_DN = weights_DN * (np.asarray(correct_N, dtype=float) - confidence_N)
+    membership = (np.ones(count), confidence_bins(confidence_N, bins), np.arange(count + 1))
+    sums_DB = np.asarray(surplus_DN @ sparse.csr_array(membership, shape=(count, bins)))
+    return np.abs(sums_DB).sum(axis=1) / weights_DN.sum(axis=1)

@@ -1,22 +1,26 @@
-"""Tables as text: Markdown, CSV, LaTeX and JSON."""
+"""Tables as Markdown, LaTeX, CSV and JSON, and how their cells show numbers, intervals and p-values."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from .files import atomic_write
 from .metrics import number
 from .statistics import LEVEL
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SUFFIXES = {"markdown": "md", "csv": "csv", "latex": "tex", "json": "json"}
 FORMATS = tuple(SUFFIXES)
+PERCENT = f"{100 * LEVEL:g} %"
+"""The level of all intervals shown."""
 LEFT_ALIGNED = frozenset(
     {
         "arm",
@@ -51,6 +55,20 @@ LATEX_ESCAPES = str.maketrans(
 )
 
 
+@dataclass(frozen=True)
+class Table:
+    """A table ready to be written; its notes state the conventions behind its numbers."""
+
+    name: str
+    """File stem, and the label in LaTeX."""
+    caption: str
+    notes: tuple[str, ...]
+    data: pd.DataFrame
+    """Full precision, one observation a row: for CSV and JSON."""
+    shown: pd.DataFrame
+    """Strings as a reader sees them: for Markdown and LaTeX."""
+
+
 def render(tables: Sequence[Table], fmt: str = "markdown") -> str:
     """All tables in one of `FORMATS`, ending with a newline.
 
@@ -74,28 +92,50 @@ def write_tables(tables: Sequence[Table], folder: str | os.PathLike[str]) -> lis
     return paths
 
 
-def _markdown(table: Table) -> str:
-    """A pipe table padded so that it reads well in a terminal too."""
-    columns = list(table.shown)
-    rows = [[_markdown_escape(cell) for cell in row] for row in [columns, *table.shown.to_numpy().tolist()]]
-    widths = [max(3, *(len(row[index]) for row in rows)) for index in range(len(columns))]
-    rule = [
-        "-" * width if column in LEFT_ALIGNED else "-" * (width - 1) + ":"
-        for column, width in zip(columns, widths, strict=True)
-    ]
+def markdown(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], align: str = "", *, pad: bool = True
+) -> str:
+    """A Markdown pipe table that ends with a newline.
+
+    `align` has a letter per column, "l" for left or "r" for right; its last letter counts for all further
+    columns (default: "lr", all but the first to the right). `pad`: with spaces, to read well in a terminal.
+    """
+    align = (align or "lr").ljust(len(columns), (align or "lr")[-1])
+    cells = [[str(cell).replace("|", "\\|") for cell in row] for row in [columns, *rows]]
+    widths = [max(len(row[index]) for row in cells) if pad else 0 for index in range(len(columns))]
+    widths = [max(3, width) for width in widths]
+    rule = ["-" * w if side == "l" else "-" * (w - 1) + ":" for w, side in zip(widths, align, strict=True)]
     lines = [
-        "| " + " | ".join(
-            cell.ljust(width) if column in LEFT_ALIGNED else cell.rjust(width)
-            for cell, column, width in zip(row, columns, widths, strict=True)
-        ) + " |"
-        for row in [rows[0], rule, *rows[1:]]
-    ]  # fmt: skip
+        " | ".join(_aligned(row, widths, align)) if pad else " | ".join(row)
+        for row in [cells[0], rule, *cells[1:]]
+    ]
+    return "".join(f"| {line} |\n" for line in lines)
+
+
+def text_table(rows: Sequence[Sequence[str]], align: str = "l") -> list[str]:
+    """The lines of a plain table with two spaces between columns; the first of `rows` is the heading.
+
+    `align` as in `markdown`.
+    """
+    if not rows:
+        return []
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    align = align.ljust(len(widths), align[-1])
+    return ["  ".join(_aligned(row, widths, align)).rstrip() for row in rows]
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int], align: str) -> list[str]:
+    return [
+        cell.ljust(width) if side == "l" else cell.rjust(width)
+        for cell, width, side in zip(cells, widths, align, strict=True)
+    ]
+
+
+def _markdown(table: Table) -> str:
+    columns = list(table.shown)
+    align = "".join("l" if column in LEFT_ALIGNED else "r" for column in columns)
     notes = "".join(f"- {note}\n" for note in table.notes)
-    return f"**{table.caption}**\n\n" + "\n".join(lines) + f"\n\n{notes}"
-
-
-def _markdown_escape(text: str) -> str:
-    return text.replace("|", "\\|")
+    return f"**{table.caption}**\n\n{markdown(columns, table.shown.to_numpy().tolist(), align)}\n{notes}"
 
 
 def _csv(table: Table) -> str:
@@ -138,12 +178,6 @@ def _json(table: Table) -> dict[str, object]:
     return {"caption": table.caption, "notes": list(table.notes), "rows": rows}
 
 
-# --- Numbers, intervals and p-values as a reader sees them.
-
-PERCENT = f"{100 * LEVEL:g} %"
-"""The level of all intervals shown."""
-
-
 def interval(low: float, high: float, metric: str) -> str:
     """`[65.86, 69.10]`, or a dash."""
     return "–" if math.isnan(low) else f"[{number(low, metric)}, {number(high, metric)}]"
@@ -163,27 +197,19 @@ def signed_interval(low: float, high: float, metric: str) -> str:
 
 def p_value(p: float) -> str:
     """Three decimals; a p-value is never zero."""
-    if pd.isna(p):
+    if _missing(p):
         return "–"
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def whole(value: float) -> str:
     """A count, which may be missing or beyond what was looked for."""
-    if pd.isna(value):
+    if _missing(value):
         return "–"
     return ">100,000" if math.isinf(value) else f"{value:,.0f}"
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table ready to be written; its notes state the conventions behind its numbers."""
+def _missing(value: object) -> bool:
+    from pandas import isna  # here, so that printing a plain table does not import pandas
 
-    name: str
-    """File stem, and the label in LaTeX."""
-    caption: str
-    notes: tuple[str, ...]
-    data: pd.DataFrame
-    """Full precision, one observation a row: for CSV and JSON."""
-    shown: pd.DataFrame
-    """Strings as a reader sees them: for Markdown and LaTeX."""
+    return bool(isna(value))

@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from common.statistics import expected_calibration_error
+
 Array = NDArray[np.float64]
-BINS = 15
 NAMES = ("accuracy", "macro_f1", "mcc", "auroc", "brier", "calibration_error")
 LEVEL = 0.95
 DRAWS = 2000
@@ -94,10 +95,9 @@ class Scored:
 
     def calibration_error(self, weights_DN: Array) -> Array:
         """(D,) see the module."""
-        top_N = self.probabilities.max(axis=1)
-        bin_N = np.clip(np.ceil(top_N * BINS).astype(int) - 1, 0, BINS - 1)
-        surplus_DN = weights_DN * ((self.predicted == self.gold) - top_N)
-        return np.abs(_sum_by(bin_N, BINS, surplus_DN)).sum(axis=1) / weights_DN.sum(axis=1)
+        return expected_calibration_error(
+            self.probabilities.max(axis=1), self.predicted == self.gold, weights_DN
+        )
 
     def measure(self, weights_DN: Array) -> dict[str, Array]:
         """All metrics in `NAMES`, each (D,)."""

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from common.statistics import BINS, ECE, mean_std
+from common.tables import markdown
+
 from .metrics import DRAWS, LEVEL, NAMES, SEED, Interval, Scored, per_class
 
 HEADINGS = {
@@ -17,7 +20,7 @@ HEADINGS = {
     "mcc": "MCC",
     "auroc": "AUROC",
     "brier": "Brier",
-    "calibration_error": "ECE",
+    "calibration_error": ECE,
 }
 CONVENTIONS = {
     "accuracy": "percent",
@@ -25,7 +28,7 @@ CONVENTIONS = {
     "mcc": "Matthews correlation; 0 where gold or predictions are all of one class",
     "auroc": "two classes: area under the ROC curve; more: mean of each class against the rest",
     "brier": "mean squared error summed over the classes, 0 to 2",
-    "calibration_error": "expected calibration error, 15 bins of equal width of the top probability",
+    "calibration_error": f"expected calibration error, {BINS} bins of equal width of the top probability",
     "confusion": "rows true classes, columns predicted ones",
     "std": "sample standard deviation over the checkpoints (ddof 1)",
     "ensemble": "mean of the probabilities",
@@ -87,8 +90,9 @@ class Group:
         found = {}
         for name in NAMES:
             values = np.array([member.intervals[name].value for member in self.members])
-            deviation = values.std(ddof=1) if len(values) > 1 else math.nan
-            found[name] = {"mean": _finite(values.mean()), "std": _finite(deviation)}
+            # NaN is not left out: a metric that one member lacks has no mean over all members.
+            mean, std = (math.nan, math.nan) if np.isnan(values).any() else mean_std(values)
+            found[name] = {"mean": _finite(mean), "std": _finite(std)}
         return found
 
     def rows(self) -> list[list[str]]:
@@ -118,17 +122,6 @@ def tables(groups: Sequence[Group], meaning: dict[str, str]) -> str:
         parts.append(_class_table(groups[0].members[0]))
     parts.append(f"In brackets: {meaning['interval']}. ECE: {meaning['calibration_error']}.\n")
     return "\n".join(parts)
-
-
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A pipe table, padded to read well in a terminal; all columns but the first to the right."""
-    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-    rule = [("-" * w if i == 0 else "-" * (w - 1) + ":") for i, w in enumerate(widths)]
-    lines = [
-        [c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
-        for row in [head, rule, *rows]
-    ]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _class_table(scores: Scores) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from common.files import shown_path
 from common.run import LOG, Run, State
+from common.tables import text_table
 
 from .launchers.local import Outcome
 from .methods.fairseq import environment
@@ -108,8 +109,4 @@ def tail(log: Path, lines: int = FAILURE_LINES) -> list[str]:
 
 def table(header: list[str], rows: list[list[str]]) -> str:
     """Columns aligned with two spaces between them."""
-    widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in [header, *rows]
-    )
+    return "\n".join(text_table([header, *rows]))

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from common.errors import count
-from common.statistics import BINS, confusion, expected_calibration_error, reliability
+from common.statistics import BINS, ECE, confusion, expected_calibration_error, reliability
 
 from .style import COLORS, finish, legend_below, wrap
 
@@ -25,9 +26,9 @@ MOST_WRITTEN = 8
 
 
 def draw_confusion(answers: pd.DataFrame) -> Figure:
-    """The frame of `answers.read_answers`: of each true class, which part was taken for what.
+    """Which fraction of each true class was predicted as what (the frame of `predictions.read_answers`).
 
-    Colour is the share of the true class; the number below it, the mean count a run.
+    The color is the fraction of the true class; the number below it is the mean count per run.
     """
     figure, panels = _panels(answers, PANEL_INCHES)
     for panel, title, group in panels:
@@ -44,36 +45,39 @@ def draw_confusion(answers: pd.DataFrame) -> Figure:
         panel.set_title(title, fontsize="medium")
         panel.set_xlabel("predicted")
         panel.set_ylabel("true")
-    figure.colorbar(image, ax=figure.axes, label="share of the true class", shrink=0.8)
+    figure.colorbar(image, ax=figure.axes, label="fraction of the true class", shrink=0.8)
     return figure
 
 
-def draw_reliability(answers: pd.DataFrame, bins: int = BINS) -> Figure:
-    """The frame of `answers.read_answers`: accuracy against confidence, of the answers of all seeds.
+def draw_reliability(answers: pd.DataFrame) -> Figure:
+    """Accuracy against confidence of the predictions of all seeds (the frame of `predictions.read_answers`).
 
-    Bars at the bottom are the share of answers in each bin. The title has the mean over runs of the expected
-    calibration error, in points.
+    Bars at the bottom are the fraction of predictions in each bin. The title contains the mean over runs of
+    the expected calibration error, in percentage points.
     """
     figure, panels = _panels(answers, PANEL_INCHES)
-    least = 1 / bins * math.floor(bins * answers["confidence"].min())
+    least = 1 / BINS * math.floor(BINS * answers["confidence"].min())
     for panel, title, group in panels:
-        table = reliability(group, bins)
-        error = group.groupby("seed")[["gold", "confidence", "correct"]].apply(
-            expected_calibration_error, bins=bins
+        table = reliability(group["confidence"], group["correct"])
+        error = np.mean(
+            [
+                expected_calibration_error(run["confidence"], run["correct"])
+                for _, run in group.groupby("seed")
+            ]
         )
         panel.bar(
-            (table.index - 0.5) / bins,
+            (table.index + 0.5) / BINS,
             table["share"],
-            width=0.9 / bins,
+            width=0.9 / BINS,
             color="0.8",
-            label="share of answers",
+            label="fraction of predictions",
         )
         panel.plot([0, 1], [0, 1], color="0.4", linewidth=1, linestyle=":", label="calibrated")
         panel.plot(
             table["confidence"], table["accuracy"], color=COLORS[0], marker="o", linewidth=1.8,
             label="accuracy", clip_on=False,  # a marker at 1 or 0 is shown whole
         )  # fmt: skip
-        panel.set_title(f"{title}\nECE {100 * error.mean():.1f} points", fontsize="medium")
+        panel.set_title(f"{title}\n{ECE} {100 * error:.1f} points", fontsize="medium")
         panel.set_xlabel("confidence")
         panel.set_xlim(min(least, 0.9), 1)
         panel.set_ylim(0, 1)

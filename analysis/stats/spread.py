@@ -14,7 +14,16 @@ from tqdm import tqdm
 
 from common.errors import UserError
 from common.metrics import IN_PERCENT
-from common.statistics import DRAWS, LEVEL, SEED, Values, bootstrap_interval, t_interval, wilson_interval
+from common.statistics import (
+    DRAWS,
+    LEVEL,
+    SEED,
+    Values,
+    bootstrap_interval,
+    mean_std,
+    t_interval,
+    wilson_interval,
+)
 
 from ..long_table import GROUP, RUN, values_of
 from .best import at_best
@@ -84,8 +93,8 @@ def spread_over_seeds(
                 "init": init,
                 "at": at,
                 "n": len(x),
-                "mean": x.mean(),
-                "std": x.std(ddof=ddof) if len(x) > ddof else np.nan,
+                "mean": mean_std(x, ddof)[0],
+                "std": mean_std(x, ddof)[1],
                 "median": np.median(x),
                 "min": x.min(),
                 "max": x.max(),

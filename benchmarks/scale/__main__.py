@@ -19,6 +19,7 @@ from typing import Any
 
 from common.errors import UserError, one_line_errors
 from common.files import atomic_write, shown_path
+from common.tables import markdown
 from experiments import inputs, provenance
 
 from .. import machine, report, sample
@@ -96,8 +97,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> list[dict[str, Any]]:
 def table(what: str, rows: list[dict[str, Any]]) -> str:
     """Markdown."""
     header, cells = (text_cells if what == "text" else run_cells)(rows)
-    lines = [header, ["--:"] * len(header), *cells]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(header, cells, "r", pad=False).rstrip("\n")
 
 
 def text_cells(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

@@ -1,7 +1,6 @@
 """Confusion and calibration against scikit-learn, and their figures."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from run_trees import write_run
 from sklearn.calibration import calibration_curve
@@ -11,7 +10,7 @@ from analysis.figures.predictions import draw_confusion, draw_reliability
 from analysis.read.runs import find_runs
 from analysis.stats.predictions import read_answers
 from common.predictions import Prediction, file_name, write
-from common.statistics import confusion, expected_calibration_error, reliability
+from common.statistics import BINS, confusion, expected_calibration_error, reliability
 
 CLASSES = ["bad", "good", "so so"]
 
@@ -53,28 +52,27 @@ def test_a_class_that_nobody_answers_has_its_row_and_column(answers):
 
 
 def test_reliability_agrees_with_sklearn(answers):
-    accuracy, confidence = calibration_curve(answers["correct"], answers["confidence"], n_bins=10)
-    table = reliability(answers)
+    accuracy, confidence = calibration_curve(answers["correct"], answers["confidence"], n_bins=BINS)
+    table = reliability(answers["confidence"], answers["correct"])
     np.testing.assert_allclose(table["accuracy"], accuracy)
     np.testing.assert_allclose(table["confidence"], confidence)
     assert table["share"].sum() == pytest.approx(1)
 
 
-def test_equally_probable_classes_are_not_alone_in_a_bin(answers):
-    frame = answers.head(4).assign(
-        gold=pd.Categorical(["0", "1", "0", "1"]),
-        confidence=[0.5, 0.55, 0.6, 0.7],
-        correct=[True, False, True, True],
-    )
-    assert reliability(frame)["share"].tolist() == [0.75, 0.25]
+def test_a_bin_includes_its_upper_end_only():
+    table = reliability([0.5, 0.55, 0.6, 0.7], [True, False, True, True])
+    assert table.index.tolist() == [7, 8, 10]
+    assert table["share"].tolist() == [0.25, 0.5, 0.25]
 
 
-def test_calibration_error_by_hand(answers):
-    frame = answers.head(4).assign(
-        confidence=[0.55, 0.6, 0.95, 1.0], correct=[True, False, True, True]
-    )  # fmt: skip
-    # Two bins of two answers: |0.5 - 0.575| and |1 - 0.975|.
-    assert expected_calibration_error(frame) == pytest.approx(0.5 * 0.075 + 0.5 * 0.025)
+def test_calibration_error_by_hand():
+    confidence, correct = [0.55, 0.6, 0.95, 1.0], [True, False, True, True]
+    # Two bins of two predictions: |0.5 - 0.575| and |1 - 0.975|.
+    found = expected_calibration_error(confidence, correct)
+    assert found == pytest.approx([0.5 * 0.075 + 0.5 * 0.025])
+    weights = np.array([[1.0, 1, 1, 1], [2, 2, 0, 0]])
+    found = expected_calibration_error(confidence, correct, weights)
+    assert found == pytest.approx([0.05, 0.075])
 
 
 def test_cells_show_shares_of_the_true_class(answers):
@@ -98,7 +96,12 @@ def test_many_classes_are_not_written_out(answers):
 def test_the_diagram_draws_the_table(answers):
     (panel,) = draw_reliability(answers).axes
     accuracy = next(line for line in panel.get_lines() if line.get_label() == "accuracy")
-    np.testing.assert_allclose(accuracy.get_ydata(), reliability(answers)["accuracy"])
-    errors = [expected_calibration_error(group) for _, group in answers.groupby("seed")]
+    np.testing.assert_allclose(
+        accuracy.get_ydata(), reliability(answers["confidence"], answers["correct"])["accuracy"]
+    )
+    errors = [
+        expected_calibration_error(group["confidence"], group["correct"])
+        for _, group in answers.groupby("seed")
+    ]
     assert not accuracy.get_clip_on()  # a marker at 1 would be cut in half
-    assert f"ECE {100 * np.mean(errors):.1f} points" in panel.get_title()
+    assert f"ECE ({BINS} bins) {100 * np.mean(errors):.1f} points" in panel.get_title()

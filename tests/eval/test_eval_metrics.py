@@ -7,7 +7,8 @@ import pytest
 from scipy.stats import bootstrap
 from sklearn import metrics as sk
 
-from eval.metrics import BINS, NAMES, Scored, per_class
+from common.statistics import BINS
+from eval.metrics import NAMES, Scored, per_class
 
 
 def example(count=200, classes=3, seed=0, digits=1):
