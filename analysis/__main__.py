@@ -1,4 +1,4 @@
-"""`python -m analysis COMMAND RUNS`: what was run, what came out of it, and how surely."""
+"""`python -m analysis COMMAND RUNS`: tables, statistics, figures and a report from the logs of runs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from common.errors import one_line_errors
+from common.cli import Parser, deprecation
+from common.errors import UsageError, one_line_errors
 from common.tables import FORMATS, render, write_tables
 
 from .commands import pretraining, settings, showing, statistics
 from .commands.options import (
-    EXAMPLES,
     add_choice,
     add_command,
     add_ddof,
     add_format,
+    add_out,
     add_selection,
     choice,
     found_runs,
@@ -26,6 +27,16 @@ from .read.collect import collect
 from .read.load import read_runs
 from .read.runs import find_runs, select_finished
 from .tables.runs import list_runs, table1, table2
+
+EXAMPLES = """examples:
+  python -m analysis runs runs
+  python -m analysis runs tensorboard-logs --pattern '{init}/{seed}/{subset}'
+  python -m analysis tables runs --ddof 0 --ties earliest
+  python -m analysis tables runs --format latex > tables.tex
+  python -m analysis tables runs --metric macro_f1 --out results
+  python -m analysis tables runs --metric accuracy --by loss
+  python -m analysis collect runs --out results/runs
+"""
 
 
 @one_line_errors
@@ -50,41 +61,51 @@ def _tables(options: argparse.Namespace) -> None:
         table1(table, options.metric, ddof=options.ddof, **choice(options)),
         table2(table, options.metric, ddof=options.ddof),
     ]
-    if options.output_dir:
-        for path in write_tables(tables, options.output_dir):
+    if options.out:
+        for path in write_tables(tables, options.out):
             print(f"wrote {path}", file=sys.stderr)
     print(render(tables, options.format), end="")
 
 
 def _collect(options: argparse.Namespace) -> None:
+    target = options.out or options.target
+    if target is None:
+        raise UsageError("collect: --out DIR is missing (see python -m analysis collect --help)")
+    if options.target is not None:
+        deprecation("collect RUNS DIR is deprecated, use collect RUNS --out DIR")
     runs = select_finished(found_runs(options))
-    for folder in collect(runs, options.runs, options.target):
+    for folder in collect(runs, options.runs, target):
         print(f"wrote {folder}", file=sys.stderr)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m analysis",
         description="Tables, figures and statistics from the logs of the runs below a folder.",
-        epilog=f"{EXAMPLES}\nEach command has more: python -m analysis COMMAND --help",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=f"{EXAMPLES}\nMore examples: python -m analysis COMMAND --help",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    runs = add_command(commands, "runs", _runs, "list the runs that were found, finished or not")
-    runs.add_argument("--format", choices=FORMATS, default="markdown", help="of the listing (%(default)s)")
+    runs = add_command(commands, "runs", _runs, "list all runs, finished or not", EXAMPLES)
+    runs.add_argument(
+        "--format", choices=FORMATS, default="markdown", help="format of the list (%(default)s)"
+    )
 
-    tables = add_command(commands, "tables", _tables, "best checkpoint of each run; mean and std per epoch")
+    tables = add_command(
+        commands, "tables", _tables, "best checkpoint of each run; mean and std per epoch", EXAMPLES
+    )
     add_selection(tables)
     add_ddof(tables)
     add_choice(tables)
     add_format(tables)
-    tables.add_argument("--output-dir", metavar="DIR", help="also write both tables here, in every format")
+    add_out(tables, "folder to also write both tables to, in every format")
 
     collected = add_command(
-        commands, "collect", _collect, "copy manifests, scalars and answers, which fit into a repository"
-    )
-    collected.add_argument("target", metavar="DIR", help="where the copies go, in the same folders")
+        commands, "collect", _collect, "copy manifests, scalars and predictions to a small folder",
+        EXAMPLES,
+    )  # fmt: skip
+    add_out(collected, "folder to copy to; the folders below it stay the same")
+    collected.add_argument("target", nargs="?", metavar="DIR", help=argparse.SUPPRESS)
 
     showing.register(commands)
     statistics.register(commands)

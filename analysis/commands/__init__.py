@@ -1,1 +1,1 @@
-"""TODO package."""
+"""The commands of `python -m analysis`, one module for each group of them."""

@@ -1,4 +1,4 @@
-"""What the commands of `python -m analysis` share: their examples, their common options, their runs."""
+"""Options that several commands of `python -m analysis` share, and the runs that they select."""
 
 from __future__ import annotations
 
@@ -6,22 +6,12 @@ import argparse
 import sys
 from collections.abc import Callable
 
+from common.cli import Parser
 from common.metrics import DIRECTIONS
 from common.tables import FORMATS
 
 from ..read.runs import Run, describe, find_runs, inferred, mixed_precision, select_finished
 from ..stats.best import TIE_RULES
-
-EXAMPLES = """examples:
-  python -m analysis runs runs
-  python -m analysis runs tensorboard-logs --pattern '{init}/{seed}/{subset}'
-  python -m analysis tables runs --ddof 0 --ties earliest
-  python -m analysis tables runs --format latex > tables.tex
-  python -m analysis tables runs --metric macro_f1 --output-dir results
-  python -m analysis tables runs --metric accuracy --by loss
-  python -m analysis figures runs --output-dir results --format png svg --chance 50
-  python -m analysis collect runs results/runs
-"""
 
 
 def add_command(
@@ -29,34 +19,40 @@ def add_command(
     name: str,
     run: Callable[[argparse.Namespace], None],
     text: str,
-    examples: str = EXAMPLES,
-) -> argparse.ArgumentParser:
-    """A command that reads the runs below a folder; `text` is its help and its description."""
+    examples: str,
+) -> Parser:
+    """Add a command that reads the runs below a folder.
+
+    `text` is its help and its description; of `examples`, the lines with this command are shown.
+    """
+    own = [line for line in examples.splitlines() if f"python -m analysis {name} " in f"{line} "]
     parser = commands.add_parser(
-        name, help=text, description=text[0].upper() + text[1:] + ".",
-        epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        examples="\n".join(["examples:", *own]),
+    )
     parser.add_argument("runs", metavar="RUNS", help="folder with <arm>/<init>/seed<N>/ or any logs below it")
     parser.add_argument(
         "--pattern", metavar="PATH",
-        help="how the folders of logs without manifest.json end, such as '{init}/{seed}/{subset}'; "
-        "{arm}, * and ** may be used as well (default: guessed, see `runs`)",
+        help="layout of folders without manifest.json, such as '{init}/{seed}/{subset}'; {arm}, * and ** "
+        "are allowed too (default: inferred from the paths, see `runs`)",
     )  # fmt: skip
     parser.set_defaults(command=run)
     return parser
 
 
-def add_selection(parser: argparse.ArgumentParser) -> None:
+def add_selection(parser: Parser) -> None:
     """Which metric, of which runs."""
     parser.add_argument(
-        "--metric", default="accuracy", help="what valid chooses and test reports (%(default)s)"
+        "--metric", default="accuracy", help="metric to select on valid and report on test (%(default)s)"
     )
     parser.add_argument(
-        "--include-unfinished", action="store_true", help="use runs that are not finished as well"
+        "--include-unfinished", action="store_true", help="also use runs that are not finished"
     )
 
 
-def add_ddof(parser: argparse.ArgumentParser) -> None:
+def add_ddof(parser: Parser) -> None:
     """The convention of standard deviations."""
     parser.add_argument(
         "--ddof", type=int, choices=(0, 1), default=1,
@@ -64,21 +60,21 @@ def add_ddof(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def add_choice(parser: argparse.ArgumentParser) -> None:
+def add_choice(parser: Parser) -> None:
     """How the best checkpoint of a run is chosen."""
     parser.add_argument(
         "--ties", choices=TIE_RULES, default="latest",
-        help="which of equally good validations counts; fairseq keeps the latest (%(default)s)",
+        help="which of several equally good validations to use; fairseq keeps the latest (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--by", metavar="METRIC", help="what chooses the best checkpoint (the same as --metric)"
+        "--by", metavar="METRIC", help="metric that selects the best checkpoint (default: --metric)"
     )
     parser.add_argument(
-        "--choose-on", metavar="SUBSET", default="valid", help="where it is chosen (%(default)s)"
+        "--choose-on", metavar="SPLIT", default="valid", help="split that selects it (%(default)s)"
     )
     parser.add_argument(
         "--direction", choices=DIRECTIONS, default="auto",
-        help="which value of it is best; auto: the lowest of losses, perplexity and errors (%(default)s)",
+        help="which value is best; auto: as the metric is defined, lowest for errors (%(default)s)",
     )  # fmt: skip
 
 
@@ -92,18 +88,33 @@ def choice(options: argparse.Namespace) -> dict[str, str]:
     }
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
+def add_out(parser: Parser, text: str, *, metavar: str = "DIR", required: bool = False) -> None:
+    """Where the command writes its files."""
+    parser.add_argument("--out", metavar=metavar, required=required, help=text)
+    for old in ("--output-dir", "--output"):
+        parser.deprecated(old, "--out")
+
+
+def add_split(parser: Parser) -> None:
+    """The split whose scores are reported."""
+    parser.add_argument("--split", default="test", help="split to report (%(default)s)")
+    parser.deprecated("--subset", "--split")
+
+
+def add_format(parser: Parser) -> None:
     """How tables are printed."""
-    parser.add_argument("--format", choices=FORMATS, default="markdown", help="printed (%(default)s)")
+    parser.add_argument(
+        "--format", choices=FORMATS, default="markdown", help="format of the printed tables (%(default)s)"
+    )
 
 
 def found_runs(options: argparse.Namespace) -> list[Run]:
-    """The runs that the options name; what was found is said on standard error."""
+    """The runs below the given folder; a summary is printed on standard error."""
     runs = find_runs(options.runs, options.pattern)
     print(describe(runs), *inferred(runs), *mixed_precision(runs), sep="\n", file=sys.stderr)
     return runs
 
 
 def selected_runs(options: argparse.Namespace) -> list[Run]:
-    """Those of `found_runs` that are finished, or all that are asked for."""
+    """The finished runs among `found_runs`, or all of them with --include-unfinished."""
     return select_finished(found_runs(options), options.include_unfinished)

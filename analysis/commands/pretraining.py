@@ -1,4 +1,4 @@
-"""The command `pretraining`: what the tokens of pre-training buy."""
+"""The command `pretraining`: scores after fine-tuning against the number of pre-training tokens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .settings import add_common, show
 logger = logging.getLogger(__name__)
 
 EXAMPLES = """examples:
-  python -m analysis pretraining runs --output-dir results
+  python -m analysis pretraining runs --out results
   python -m analysis pretraining runs --tokens tokens.csv --best-settings
 """
 
@@ -37,7 +37,7 @@ EXAMPLES = """examples:
 def register(commands: argparse._SubParsersAction) -> None:
     """Add the command."""
     parser = add_command(
-        commands, "pretraining", _pretraining, "scores against the tokens of pre-training", EXAMPLES
+        commands, "pretraining", _pretraining, "scores against the number of pre-training tokens", EXAMPLES
     )
     add_common(parser)
     parser.add_argument(
@@ -46,7 +46,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--best-settings", action="store_true",
-        help="only the setting that valid chooses, of each arm and init",
+        help="only the setting that validation selects for each method and init",
     )  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def _pretraining(options: argparse.Namespace) -> None:
     note = best_note(**choice(options))
     tables = [pretraining_table(data, options.metric, note, ddof=options.ddof, test_size=size)]
     figures = []
-    if options.output_dir:
+    if options.out:
         from ..figures.pretraining import draw_perplexity, draw_pretraining
 
         figure = draw_pretraining(values, data, options.metric, chance=options.chance)
@@ -84,7 +84,7 @@ def _pretraining(options: argparse.Namespace) -> None:
 
 
 def _scores(runs: Sequence[Run], options: argparse.Namespace) -> pd.DataFrame:
-    """The frame of `spread.scores` at the best checkpoints; of chosen settings alone where asked."""
+    """The frame of `spread.scores` at the best checkpoints; only selected settings if requested."""
     table, rule = read_runs(runs), choice(options)
     best = best_checkpoints(table, options.metric, **rule)
     values = scores(table, best, options.metric)
@@ -97,7 +97,7 @@ def _scores(runs: Sequence[Run], options: argparse.Namespace) -> pd.DataFrame:
 
 
 def _warn_of_recipes(runs: Sequence[Run], tokens: dict[tuple[str, str], int]) -> None:
-    """Another recipe is another reason for another score."""
+    """Warn where runs of one method used different recipes, which also changes scores."""
     recipes: dict[str, set[str]] = {}
     for run in runs:
         if (run.arm, run.init) in tokens and run.recipe:

@@ -1,4 +1,4 @@
-"""The command `best-settings`: what was tried with each arm, and the best of it."""
+"""The command `best-settings`: all settings of each method, and the one that validation selects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import combinations
 
 import pandas as pd
 
-from common.cli import positive
+from common.cli import Parser, positive
 from common.metrics import IN_PERCENT, lower_is_better
 from common.tables import Table, render, write_tables
 
@@ -26,39 +26,50 @@ from ..tables.checks import answers_table
 from ..tables.runs import best_note
 from ..tables.seeds import comparison_table
 from ..tables.settings import chosen_table, settings_table
-from .options import add_choice, add_command, add_ddof, add_format, add_selection, choice, selected_runs
+from .options import (
+    add_choice,
+    add_command,
+    add_ddof,
+    add_format,
+    add_out,
+    add_selection,
+    choice,
+    selected_runs,
+)
 
 EXAMPLES = """examples:
   python -m analysis best-settings runs
-  python -m analysis best-settings runs --output-dir results --chance 50
+  python -m analysis best-settings runs --out results --chance 50
 """
 
 
 def register(commands: argparse._SubParsersAction) -> None:
     """Add the command."""
     parser = add_command(
-        commands, "best-settings", _best_settings, "the setting of each arm that validation chooses", EXAMPLES
+        commands,
+        "best-settings",
+        _best_settings,
+        "the setting of each method that validation selects",
+        EXAMPLES,
     )
     add_common(parser)
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
+def add_common(parser: Parser) -> None:
     """The options of a command that shows tables and figures of chosen checkpoints."""
     add_selection(parser)
     add_choice(parser)
     add_ddof(parser)
     add_format(parser)
+    add_out(parser, "folder to also write the tables (in every format) and the figures to")
     parser.add_argument(
-        "--output-dir", metavar="DIR", help="also write the tables here, in every format, and the figures"
-    )
-    parser.add_argument(
-        "--figure-format", nargs="+", choices=FORMATS, default=["png"], help="of the figures (png)"
+        "--figure-format", nargs="+", choices=FORMATS, default=["png"], help="formats of the figures (png)"
     )
     parser.add_argument(
         "--test-size", type=positive, metavar="N",
-        help="examples of test (default: those of the prediction files or of the runs' data folder)",
+        help="examples in test (default: counted in the prediction files or the runs' data folder)",
     )  # fmt: skip
-    parser.add_argument("--chance", type=float, help="draw a line at the score of guessing")
+    parser.add_argument("--chance", type=float, help="draw a line at this score of guessing")
 
 
 def _best_settings(options: argparse.Namespace) -> None:
@@ -76,7 +87,7 @@ def _best_settings(options: argparse.Namespace) -> None:
         settings_table(data, options.metric, rule["by"], rule["subset"], note, ddof=options.ddof, size=size),
         *_chosen_tables(runs, table, best, data, note, options),
     ]
-    figures = _settings_figures(table, best, data, options) if options.output_dir else []
+    figures = _settings_figures(table, best, data, options) if options.out else []
     show(tables, figures, options)
 
 
@@ -133,11 +144,11 @@ def _settings_figures(
 
 
 def show(tables: Sequence[Table], figures: Sequence[tuple[str, object]], options: argparse.Namespace) -> None:
-    """Print the tables, and write them and the figures where that was asked for."""
-    if options.output_dir:
-        paths = write_tables(tables, options.output_dir)
+    """Print the tables; with --out also write them and the figures."""
+    if options.out:
+        paths = write_tables(tables, options.out)
         paths += [
-            save_figure(figure, options.output_dir, name, fmt)
+            save_figure(figure, options.out, name, fmt)
             for name, figure in figures
             for fmt in options.figure_format
         ]

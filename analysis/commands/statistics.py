@@ -1,4 +1,4 @@
-"""The commands `seeds`, `compare`, `expected` and `accuracy`: what the runs show, and how surely."""
+"""The commands `seeds`, `compare`, `expected` and `accuracy`: statistics over seeds and test examples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from common.cli import positive
+from common.cli import Parser, positive
 from common.data_folder import NOTIONS, read_overlap
 from common.errors import UserError
 from common.metrics import IN_PERCENT, lower_is_better
@@ -27,7 +27,17 @@ from ..stats.spread import BEST, diverged, expected_best_of_seeds, scores, sprea
 from ..tables.checks import accuracy_table, answers_table, reference_table
 from ..tables.runs import best_note
 from ..tables.seeds import comparison_table, expected_table, plan_table, spread_table
-from .options import add_choice, add_command, add_ddof, add_format, add_selection, choice, selected_runs
+from .options import (
+    add_choice,
+    add_command,
+    add_ddof,
+    add_format,
+    add_out,
+    add_selection,
+    add_split,
+    choice,
+    selected_runs,
+)
 
 EXAMPLES = """examples:
   python -m analysis seeds runs --test-size 2000
@@ -42,53 +52,59 @@ EXAMPLES = """examples:
 def register(commands: argparse._SubParsersAction) -> None:
     """Add the four commands."""
     seeds = _add(
-        commands, "seeds", _seeds, "mean, spread and intervals over seeds, beside the test set's own"
+        commands,
+        "seeds",
+        _seeds,
+        "mean, spread and intervals over seeds, and the interval due to the test set",
     )
     add_ddof(seeds)
-    _add_subset(seeds)
+    add_split(seeds)
     size = seeds.add_mutually_exclusive_group()
     size.add_argument(
         "--test-size", type=positive, metavar="N",
-        help="examples of the subset (default: those of the prediction files or of the runs' data folder)",
+        help="examples in the split (default: counted in the prediction files or the runs' data folder)",
     )  # fmt: skip
     size.add_argument(
-        "--audit", metavar="JSON", help="take it from a file of: python -m preprocess audit --output"
+        "--audit", metavar="JSON", help="take it from the file written by: python -m preprocess audit --out"
     )
 
     compared = _add(
-        commands, "compare", _compare, "groups of runs against each other or against published ones"
+        commands, "compare", _compare, "compare groups of runs with each other or with published results"
     )
     compared.add_argument(
         "--groups", nargs="+", metavar="ARM/INIT",
-        help="two or more, each against each; of other runs: FOLDER:ARM/INIT",
+        help="two or more groups, compared pairwise; in another folder: FOLDER:ARM/INIT",
     )  # fmt: skip
     compared.add_argument(
         "--reference", metavar="FILE",
         help="published results, .csv, .md or .json, with the columns "
         f"{', '.join(REQUIRED)} and optionally {', '.join(OPTIONAL)}",
     )  # fmt: skip
-    _add_subset(compared)
+    add_split(compared)
     compared.add_argument(
         "--at", nargs="+", default=[BEST], metavar="EPOCH", help="epochs, best, or all (%(default)s)"
     )
     compared.add_argument(
         "--pairing", choices=PAIRINGS, default="auto",
-        help="of runs with the same seed; auto: where two seeds or more match (%(default)s)",
+        help="pair runs of equal seed; auto: where at least two seeds match (%(default)s)",
     )  # fmt: skip
     compared.add_argument(
         "--detect", type=_difference, metavar="D",
-        help="plan the seeds to find a difference of D (1 for percentages, else 0.01)",
+        help="difference to plan the number of seeds for (1 for percentages, else 0.01)",
     )  # fmt: skip
 
-    _add(commands, "expected", _expected, "the result to expect from the best of n seeds")
+    _add(commands, "expected", _expected, "expected result of the best of n seeds")
 
     accuracy = _add(
-        commands, "accuracy", _accuracy, "accuracy from prediction files, without duplicates of train"
+        commands,
+        "accuracy",
+        _accuracy,
+        "accuracy from prediction files, with and without duplicates of train",
     )
-    _add_subset(accuracy)
-    accuracy.add_argument("--audit", metavar="JSON", help="written by: python -m preprocess audit --output")
+    add_split(accuracy)
+    accuracy.add_argument("--audit", metavar="JSON", help="written by: python -m preprocess audit --out")
     accuracy.add_argument(
-        "--duplicates", choices=NOTIONS, default="exact", help="which of the audit's count (%(default)s)"
+        "--duplicates", choices=NOTIONS, default="exact", help="kind of duplicate to exclude (%(default)s)"
     )
 
 
@@ -96,15 +112,15 @@ def _seeds(options: argparse.Namespace) -> None:
     runs, table, best = _read(options)
     size = options.test_size
     if options.audit:
-        size = read_overlap(options.audit, options.subset).size
+        size = read_overlap(options.audit, options.split).size
     elif size is None:
-        size = find_size(runs, options.subset)
-    values = scores(table, best, options.metric, options.subset)
+        size = find_size(runs, options.split)
+    values = scores(table, best, options.metric, options.split)
     data = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size)
     note = best_note(**choice(options))
     found = spread_table(
-        data, options.metric, options.subset, note,
-        ddof=options.ddof, test_size=size, left_out=diverged(table, values, options.metric, options.subset),
+        data, options.metric, options.split, note,
+        ddof=options.ddof, test_size=size, left_out=diverged(table, values, options.metric, options.split),
     )  # fmt: skip
     _show([found], options)
 
@@ -129,15 +145,15 @@ def _group_tables(
     runs: list[Run], table: pd.DataFrame, best: pd.DataFrame, options: argparse.Namespace
 ) -> list[Table]:
     """Over seeds, the plan, and example by example where there are prediction files."""
-    values = [scores(table, best, options.metric, options.subset)]
-    left_out = diverged(table, values[0], options.metric, options.subset)
-    answers = [read_answers(runs, options.subset)]
+    values = [scores(table, best, options.metric, options.split)]
+    left_out = diverged(table, values[0], options.metric, options.split)
+    answers = [read_answers(runs, options.split)]
     for folder in dict.fromkeys(group.rpartition(":")[0] for group in options.groups if ":" in group):
         others, other_table, other_best = _read(argparse.Namespace(**{**vars(options), "runs": folder}))
-        other_values = scores(other_table, other_best, options.metric, options.subset)
-        others_out = diverged(other_table, other_values, options.metric, options.subset)
+        other_values = scores(other_table, other_best, options.metric, options.split)
+        others_out = diverged(other_table, other_values, options.metric, options.split)
         left_out += [f"{folder}:{name}" for name in others_out]
-        other_answers = read_answers(others, options.subset)
+        other_answers = read_answers(others, options.split)
         values.append(other_values.assign(group=f"{folder}:" + other_values["group"]))
         answers.append(other_answers.assign(group=f"{folder}:" + other_answers["group"]))
     detect = options.detect or (1.0 if options.metric in IN_PERCENT else 0.01)
@@ -148,7 +164,7 @@ def _group_tables(
     )  # fmt: skip
     note = best_note(**choice(options))
     left_out = [name for name in left_out if name.rpartition("/")[0] in options.groups]
-    compared = comparison_table(data, options.metric, options.subset, note, left_out=left_out)
+    compared = comparison_table(data, options.metric, options.split, note, left_out=left_out)
     tables = [compared, plan_table(data, options.metric)]
     return tables + _answer_tables(pd.concat(answers, ignore_index=True), options)
 
@@ -158,7 +174,7 @@ def _answer_tables(answers: pd.DataFrame, options: argparse.Namespace) -> list[T
         return []
     pairs = [compare_answers(answers, a, b) for a, b in combinations(dict.fromkeys(options.groups), 2)]
     pairs = [pair for pair in pairs if len(pair)]
-    return [answers_table(pd.concat(pairs, ignore_index=True), options.subset)] if pairs else []
+    return [answers_table(pd.concat(pairs, ignore_index=True), options.split)] if pairs else []
 
 
 def _expected(options: argparse.Namespace) -> None:
@@ -175,18 +191,18 @@ def _expected(options: argparse.Namespace) -> None:
 
 def _accuracy(options: argparse.Namespace) -> None:
     runs, table, best = _read(options)
-    answers = read_answers(runs, options.subset)
+    answers = read_answers(runs, options.split)
     if answers.empty:
         raise UserError(
-            f"{options.runs}: no run has a file predictions-{options.subset}.jsonl with known classes; "
-            "predict first"
+            f"{options.runs}: no run has a file predictions-{options.split}.jsonl with labels; "
+            "write one with python -m eval predict"
         )
     overlap = None
     if options.audit:
-        overlap = read_overlap(options.audit, options.subset, notion=options.duplicates)
-    logs_tell = ((table["subset"] == options.subset) & (table["metric"] == "accuracy")).any()
-    logged = at_best(table, best, "accuracy", options.subset) if logs_tell else None
-    _show([accuracy_table(accuracies(answers, overlap), logged, options.subset, overlap)], options)
+        overlap = read_overlap(options.audit, options.split, notion=options.duplicates)
+    logs_tell = ((table["subset"] == options.split) & (table["metric"] == "accuracy")).any()
+    logged = at_best(table, best, "accuracy", options.split) if logs_tell else None
+    _show([accuracy_table(accuracies(answers, overlap), logged, options.split, overlap)], options)
 
 
 def _read(options: argparse.Namespace) -> tuple[list[Run], pd.DataFrame, pd.DataFrame]:
@@ -197,25 +213,21 @@ def _read(options: argparse.Namespace) -> tuple[list[Run], pd.DataFrame, pd.Data
 
 
 def _show(tables: Sequence[Table], options: argparse.Namespace) -> None:
-    if options.output_dir:
-        for path in write_tables(tables, options.output_dir):
+    if options.out:
+        for path in write_tables(tables, options.out):
             print(f"wrote {path}", file=sys.stderr)
     print(render(tables, options.format), end="")
 
 
 def _add(
     commands: argparse._SubParsersAction, name: str, run: Callable[[argparse.Namespace], None], text: str
-) -> argparse.ArgumentParser:
+) -> Parser:
     parser = add_command(commands, name, run, text, EXAMPLES)
     add_selection(parser)
     add_choice(parser)
     add_format(parser)
-    parser.add_argument("--output-dir", metavar="DIR", help="also write the tables here, in every format")
+    add_out(parser, "folder to also write the tables to, in every format")
     return parser
-
-
-def _add_subset(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--subset", default="test", help="where it is measured (%(default)s)")
 
 
 def _difference(text: str) -> float:
@@ -224,5 +236,5 @@ def _difference(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is no difference; give a number other than 0")
+        raise argparse.ArgumentTypeError(f"{text} is not a difference; give a number other than 0")
     return value

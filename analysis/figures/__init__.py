@@ -1,1 +1,1 @@
-"""TODO package."""
+"""Figures; matplotlib is imported when one is drawn."""

@@ -1,1 +1,1 @@
-"""TODO package."""
+"""Log files below a folder: found, assigned to runs, and read into the long table."""

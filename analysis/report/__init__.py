@@ -1,1 +1,1 @@
-"""TODO package."""
+"""One HTML file about a set of runs: sentences, figures, tables and provenance."""

@@ -1,1 +1,1 @@
-"""TODO package."""
+"""Statistics over runs, seeds and predictions: data frames in, data frames out."""

@@ -94,7 +94,7 @@ def pretrained_tokens(content: manifest.Manifest, updates: int | None = None) ->
         return None
     before = 0
     if start := content.get("checkpoint"):
-        # Embeddings that were counted (fairseq_plugin.checkpoints.ppmi_svd) have no manifest: no token was trained on.
+        # A PPMI-SVD initialization has no manifest: no token was trained on.
         before = _tokens_of(start)[0] or 0
     return before + math.prod(factors) * often
 

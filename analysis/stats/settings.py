@@ -1,7 +1,7 @@
 """Settings of an arm: which were tried, and which one validation chooses.
 
-`fairseq,lr=1e-4` is the arm `fairseq` with another setting than its recipe's (`experiments/grid.py` writes such
-names): what stands before the first comma is the family, what follows the setting; "" is the recipe itself.
+In the arm `fairseq,lr=1e-4` of a grid (see `common.run`), the text before the first comma is the family and
+the text after it the setting; the setting of the recipe itself is "".
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ sys.meta_path.insert(0, Absent())
 from analysis.__main__ import main
 assert "matplotlib" not in sys.modules
 runs, output = sys.argv[1:]
-codes = [main(["tables", runs]), main(["figures", runs, "--output-dir", output]), main(["runs", runs])]
-codes += [main(["report", runs, "--output", output + "/report.html"]), main(["watch", runs, "--once"])]
+codes = [main(["tables", runs]), main(["figures", runs, "--out", output]), main(["runs", runs])]
+codes += [main(["report", runs, "--out", output + "/report.html"]), main(["watch", runs, "--once"])]
 sys.exit(max(codes))
 """
 
@@ -36,7 +36,7 @@ def test_tables_prints_both_and_says_what_was_found(runs, capsys):
 
 
 def test_tables_writes_files(runs, tmp_path, capsys):
-    assert main(["tables", str(runs), "--output-dir", str(tmp_path / "out"), "--format", "json"]) == 0
+    assert main(["tables", str(runs), "--out", str(tmp_path / "out"), "--format", "json"]) == 0
     assert set(json.loads(capsys.readouterr().out)) == {"table1", "table2"}
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"table1.md", "table1.csv", "table1.tex", "table2.md", "table2.csv", "table2.tex"} <= names
@@ -59,7 +59,7 @@ def test_unfinished_runs_come_in_only_when_asked_for(runs, capsys):
 
 def test_figures_writes_each_format(runs, tmp_path):
     output = tmp_path / "out"
-    assert main(["figures", str(runs), "--output-dir", str(output), "--format", "png", "svg"]) == 0
+    assert main(["figures", str(runs), "--out", str(output), "--figure-format", "png", "svg"]) == 0
     assert (output / "accuracy_per_epoch.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (output / "accuracy_per_epoch.svg").read_text(encoding="utf-8")
 
@@ -67,7 +67,7 @@ def test_figures_writes_each_format(runs, tmp_path):
 def test_figures_draws_what_others_reported(runs, tmp_path):
     published = tmp_path / "published.csv"
     published.write_text("arm,init,epoch,subset,metric,mean\nfairseq,random,1,test,accuracy,55\n", "utf-8")
-    line = ["figures", str(runs), "--format", "svg", "--output-dir"]
+    line = ["figures", str(runs), "--figure-format", "svg", "--out"]
     assert main([*line, str(tmp_path / "plain")]) == 0
     assert main([*line, str(tmp_path / "beside"), "--reference", str(published)]) == 0
     plain, beside = (tmp_path / name / "accuracy_per_epoch.svg" for name in ("plain", "beside"))
@@ -87,8 +87,8 @@ def test_runs_lists_unfinished_ones_too(runs, capsys):
     [
         (["tables", "absent"], "error: absent: no such folder"),
         (["tables", "RUNS", "--metric", "mcc"], "--metric can be: accuracy"),
-        (["figures", "RUNS", "--metric", "mcc", "--output-dir", "out"], "--metric can be: accuracy"),
-        (["figures", "RUNS", "--reference", "absent.csv", "--output-dir", "out"], "absent.csv: No such file"),
+        (["figures", "RUNS", "--metric", "mcc", "--out", "out"], "--metric can be: accuracy"),
+        (["figures", "RUNS", "--reference", "absent.csv", "--out", "out"], "absent.csv: No such file"),
     ],
 )
 def test_mistakes_are_one_line(runs, capsys, arguments, message):
@@ -114,3 +114,33 @@ def test_runs_without_torch_fairseq_and_tensorflow(runs, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "66.83 ± 1.38 (3)" in done.stdout
+
+
+def test_old_spellings_still_work(runs, tmp_path, capsys):
+    old, new = tmp_path / "old", tmp_path / "new"
+    assert main(["tables", str(runs), "--output-dir", str(old)]) == 0
+    assert main(["tables", str(runs), "--out", str(new)]) == 0
+    assert (old / "table1.csv").read_bytes() == (new / "table1.csv").read_bytes()
+    assert main(["figures", str(runs), "--output-dir", str(old), "--format", "svg"]) == 0
+    assert list(old.glob("*.svg"))
+    error = capsys.readouterr().err
+    assert "--output-dir" in error
+    assert "--out" in error
+
+
+def test_an_unknown_option_names_the_nearest(runs, capsys):
+    assert main(["seeds", str(runs), "--spilt", "valid"]) == 2
+    error = capsys.readouterr().err
+    assert "usage: python -m analysis seeds" in error
+    assert "--split" in error
+
+
+def test_each_help_has_examples_of_its_own(capsys):
+    for name in ("runs", "tables", "collect", "figures", "report", "watch", "seeds", "compare", "expected",
+                 "accuracy", "best-settings", "pretraining"):  # fmt: skip
+        with pytest.raises(SystemExit) as end:
+            main([name, "--help"])
+        assert end.value.code == 0
+        examples = capsys.readouterr().out.partition("examples:\n")[2].strip().splitlines()
+        assert examples
+        assert all(f"python -m analysis {name}" in line for line in examples)

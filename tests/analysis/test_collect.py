@@ -27,7 +27,7 @@ def runs(tmp_path):
 
 def test_the_copy_says_the_same_without_texts(runs, tmp_path):
     target = tmp_path / "results"
-    assert main(["collect", str(runs), str(target)]) == 0
+    assert main(["collect", str(runs), "--out", str(target)]) == 0
     pd.testing.assert_frame_equal(load_runs(target), load_runs(runs))
     files = [path for path in target.rglob("*") if path.is_file()]
     assert {path.name.split(".")[0] for path in files} == {"manifest", "predictions-test", "events"}
@@ -38,7 +38,7 @@ def test_the_copy_says_the_same_without_texts(runs, tmp_path):
 def test_nothing_is_overwritten(runs, tmp_path, capsys):
     target = tmp_path / "results"
     (target / "fairseq/random/seed2").mkdir(parents=True)
-    assert main(["collect", str(runs), str(target)]) == 1
+    assert main(["collect", str(runs), "--out", str(target)]) == 1
     assert "seed2: exists; move it away" in capsys.readouterr().err
     assert not (target / "fairseq/random/seed1").exists()
 
@@ -46,13 +46,13 @@ def test_nothing_is_overwritten(runs, tmp_path, capsys):
 def test_a_run_without_manifest_is_refused(runs, tmp_path, capsys):
     for path in runs.rglob("manifest.json"):
         path.unlink()
-    assert main(["collect", str(runs), str(tmp_path / "results")]) == 1
+    assert main(["collect", str(runs), "--out", str(tmp_path / "results")]) == 1
     assert "no manifest.json; only runs that have one" in capsys.readouterr().err
 
 
 def test_damage_is_left_out_and_said(runs, tmp_path, caplog):
     path = next((runs / "fairseq/random/seed1/tensorboard/test").iterdir())
     path.write_bytes(path.read_bytes()[:-3])
-    assert main(["collect", str(runs), str(tmp_path / "results")]) == 0
+    assert main(["collect", str(runs), "--out", str(tmp_path / "results")]) == 0
     assert f"{path}: damaged records are left out" in caplog.text
     assert len(load_runs(tmp_path / "results")) == len(load_runs(runs))

@@ -120,8 +120,8 @@ def test_all_commands_on_a_mixture(mixture, tmp_path, capsys):
         "seeds": [chosen, "--test-size", "2000"],
         "expected": [chosen],
         "compare": [chosen, "--groups", *groups, "--reference", str(reference)],
-        "figures": [chosen, "--output-dir", str(tmp_path / "out"), "--test-size", "2000"],
-        "report": [chosen, "--output", str(tmp_path / "out" / "report.html"), "--reference", str(reference)],
+        "figures": [chosen, "--out", str(tmp_path / "out"), "--test-size", "2000"],
+        "report": [chosen, "--out", str(tmp_path / "out" / "report.html"), "--reference", str(reference)],
     }
     shown = {}
     for command, options in commands.items():

@@ -94,7 +94,7 @@ def test_a_kept_checkpoint_has_the_tokens_and_the_perplexity_of_its_update(tmp_p
     write_run(tmp_path / "runs", "end", 1, [71.0], [71.0], checkpoint=checkpoint(folder / "model.pt"))
     bare = pretrain(tmp_path / "bare", 3000)
     write_run(tmp_path / "runs", "bare", 1, [72.0], [72.0], checkpoint=bare)
-    words = ["pretraining", str(tmp_path / "runs"), "--output-dir", str(tmp_path / "out")]
+    words = ["pretraining", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
     assert main([*words, "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)["pretraining"]["rows"]
     found = [(row["init"], row["tokens"], row["perplexity"]) for row in rows]
@@ -256,7 +256,7 @@ def test_of_each_init_only_the_chosen_setting(tree, tmp_path, capsys):
     for seed in (1, 2, 3):
         score = [90.0 + seed]
         write_run(tree, "long", seed, score, score, arm="fairseq,lr=1e-3", checkpoint=start)
-    words = ["pretraining", str(tree), "--format", "json", "--output-dir", str(tmp_path / "out")]
+    words = ["pretraining", str(tree), "--format", "json", "--out", str(tmp_path / "out")]
     assert main([*words, "--best-settings"]) == 0
     rows = json.loads(capsys.readouterr().out)["pretraining"]["rows"]
     assert [(row["arm"], row["init"], row["mean"]) for row in rows][-2:] == [

@@ -183,7 +183,7 @@ def test_everything_that_there_is(runs, tmp_path):
     )
     output = tmp_path / "report.html"
     words = ["report", str(runs), "--audit", str(audit), "--reference", str(published), "--title", "<Title>"]
-    assert main([*words, "--output", str(output)]) == 0
+    assert main([*words, "--out", str(output)]) == 0
     text = output.read_text(encoding="utf-8")
     page = Page(text)
     assert page.tables["table-audit_splits"][2][2] == "<0>: 4"
@@ -193,7 +193,7 @@ def test_everything_that_there_is(runs, tmp_path):
     assert "left out: fairseq/random/seed9 (failed)" in text
     assert "<title>&lt;Title&gt;</title>" in text
     again = tmp_path / "again.html"
-    main([*words, "--output", str(again)])
+    main([*words, "--out", str(again)])
     assert again.read_bytes() == output.read_bytes()
     assert len(text) < 2_000_000
 
@@ -213,9 +213,9 @@ def test_a_partial_audit_is_told_before_the_work(runs, tmp_path, monkeypatch):
     content = {"splits": {"test": {"lines": 4}}, "duplicates": {"exact": {"test": {"train": [3]}}}}
     path.write_text(json.dumps(content), encoding="utf-8")
     output = str(tmp_path / "report.html")
-    assert main(["report", str(runs), "--audit", str(path), "--output", output]) == 1
+    assert main(["report", str(runs), "--audit", str(path), "--out", output]) == 1
     path.write_text("[]", encoding="utf-8")
-    for command in (["report", "--output", output], ["figures", "--output-dir", str(tmp_path)]):
+    for command in (["report", "--out", output], ["figures", "--out", str(tmp_path)]):
         assert main([command[0], str(runs), "--audit", str(path), *command[1:]]) == 1
 
 

@@ -80,7 +80,7 @@ def test_few_seeds_and_a_small_validation_set_are_said(grid, capsys):
 
 
 def test_without_a_grid_there_is_nothing_to_choose(runs, tmp_path, capsys):
-    assert main(["best-settings", str(runs), "--output-dir", str(tmp_path / "out")]) == 0
+    assert main(["best-settings", str(runs), "--out", str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out
     assert "there was nothing to choose" in out
     assert out.count("the only one") == 2
@@ -89,7 +89,7 @@ def test_without_a_grid_there_is_nothing_to_choose(runs, tmp_path, capsys):
 
 def test_files_are_written(grid, tmp_path):
     out = tmp_path / "out"
-    words = ["--output-dir", str(out), "--figure-format", "png", "svg", "--format", "latex", "--chance", "50"]
+    words = ["--out", str(out), "--figure-format", "png", "svg", "--format", "latex", "--chance", "50"]
     assert main(["best-settings", str(grid), *words]) == 0
     names = {path.name for path in out.iterdir()}
     assert {"settings.tex", "best_settings.csv", "accuracy_best_settings.png", "accuracy_by_lr.svg"} <= names
@@ -163,7 +163,7 @@ def test_values_that_are_no_numbers_stand_in_the_order_of_their_names(tmp_path):
 def test_a_single_setting_has_no_figure_and_two_flags_at_once_no_line(tmp_path):
     write_run(tmp_path / "runs", "random", 1, [60.0], [60.0], arm="fairseq,lr=1")
     out = tmp_path / "out"
-    words = ["best-settings", str(tmp_path / "runs"), "--output-dir", str(out)]
+    words = ["best-settings", str(tmp_path / "runs"), "--out", str(out)]
     assert main(words) == 0
     assert not list(out.glob("*.png"))
     write_run(tmp_path / "runs", "random", 1, [60.0], [60.0], arm="fairseq,dropout=0.5,lr=2")

@@ -80,7 +80,7 @@ def test_no_test_over_seeds_is_made_with_it(with_baseline, capsys):
 
 def test_the_report_names_the_difference_by_example(with_baseline, tmp_path):
     page = tmp_path / "report.html"
-    assert main(["report", str(with_baseline), "--output", str(page)]) == 0
+    assert main(["report", str(with_baseline), "--out", str(page)]) == 0
     text = page.read_text(encoding="utf-8")
     assert "No test over seeds can be made with a single run; example by example" in text
     assert "3 seeds are few" in text
