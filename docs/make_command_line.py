@@ -85,12 +85,11 @@ def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
             for name, choice in zip(action.choices, action._choices_actions, strict=False):
                 yield name, choice.help or ""
             continue
-        name = ", ".join(action.option_strings) or str(action.metavar or action.dest)
-        values = (
-            formatter._format_args(action, (action.metavar or action.dest).upper())
-            if action.option_strings
-            else ""
-        )
+        if action.option_strings:
+            name = ", ".join(action.option_strings)
+            values = formatter._format_args(action, formatter._get_default_metavar_for_optional(action))
+        else:
+            name, values = formatter._format_args(action, action.dest), ""
         text = " ".join(formatter._expand_help(action).split()) if action.help else ""
         yield f"{name} {values}".strip(), text
 

@@ -19,6 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+from common.cli import Parser  # noqa: E402
+
 SCRIPTS = {"./train.sh": "train", "./pretrain.sh": "pretrain"}
 MODULES = ("preprocess", "fairseq_plugin", "experiments", "eval", "export", "analysis", "benchmarks")
 
@@ -32,19 +35,47 @@ class ParsedError(BaseException):
 
 
 @contextlib.contextmanager
-def parsing_only() -> Iterator[None]:
-    """Let every `parse_args` raise `ParsedError` once it has parsed."""
-    parse_args = argparse.ArgumentParser.parse_args
+def stopping(*, parse: bool) -> Iterator[None]:
+    """Let parsers raise `ParsedError` once they have parsed, or with `parse` False before.
 
-    def stop(self: argparse.ArgumentParser, *args: object, **kwargs: object) -> None:
-        parse_args(self, *args, **kwargs)
-        raise ParsedError(self)
+    Parsers without --help only look ahead (which method?) and work as usual.
+    """
+    base = argparse.ArgumentParser
+    parse_args, parse_known_args = base.parse_args, base.parse_known_args
+    inner = 0
 
-    argparse.ArgumentParser.parse_args = stop
+    def stop(self: argparse.ArgumentParser, *args: object, **kwargs: object) -> object:
+        nonlocal inner
+        if self.add_help and not parse:
+            raise ParsedError(self)
+        inner += 1
+        try:
+            options = parse_args(self, *args, **kwargs)
+        finally:
+            inner -= 1
+        if self.add_help:
+            raise ParsedError(self)
+        return options
+
+    def stop_known(self: argparse.ArgumentParser, *args: object, **kwargs: object) -> object:
+        nonlocal inner
+        outermost = not inner and self.add_help and not isinstance(self, Parser)
+        if outermost and not parse:
+            raise ParsedError(self)
+        inner += 1
+        try:
+            found = parse_known_args(self, *args, **kwargs)
+        finally:
+            inner -= 1
+        if outermost:
+            raise ParsedError(self)
+        return found
+
+    base.parse_args, base.parse_known_args = stop, stop_known
     try:
         yield
     finally:
-        argparse.ArgumentParser.parse_args = parse_args
+        base.parse_args, base.parse_known_args = parse_args, parse_known_args
 
 
 def main_of(module: str) -> Callable[[list[str]], int]:
@@ -76,7 +107,7 @@ def words_of(line: str) -> tuple[str, list[str]] | None:
 def parse(module: str, words: list[str]) -> tuple[str | None, str]:
     """Why the words are refused, None where they are accepted; and what was printed on standard error."""
     printed = io.StringIO()
-    with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.StringIO()), parsing_only():
+    with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.StringIO()), stopping(parse=True):
         try:
             code = main_of(module)(words)
         except ParsedError:
@@ -90,23 +121,15 @@ def parse(module: str, words: list[str]) -> tuple[str | None, str]:
 
 def parser_of(module: str, words: list[str]) -> argparse.ArgumentParser:
     """The parser that a command line reaches, whether or not it is complete."""
-    parse_args = argparse.ArgumentParser.parse_args
-
-    def stop(self: argparse.ArgumentParser, *_: object, **__: object) -> None:
-        raise ParsedError(self)
-
-    argparse.ArgumentParser.parse_args = stop
-    try:
-        code = main_of(module)(words)
-    except ParsedError as parsed:
-        return parsed.parser
-    finally:
-        argparse.ArgumentParser.parse_args = parse_args
+    with stopping(parse=False):
+        try:
+            code = main_of(module)(words)
+        except ParsedError as parsed:
+            return parsed.parser
     raise RuntimeError(f"python -m {module} {shlex.join(words)} has no parser (exit code {code})")
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     for variable in [name for name in os.environ if name.startswith("RS_")]:
         del os.environ[variable]
     for line in sys.stdin.read().splitlines():
