@@ -1,4 +1,4 @@
-"""Files that are whole or absent: atomic writes, checksums, text that is really UTF-8."""
+"""Files: atomic writes, checksums, UTF-8 text and JSON with clear errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def errors_named_after(path: str | os.PathLike[str]) -> Iterator[None]:
         if error.filename is not None or isinstance(error, BrokenPipeError):
             raise
         raise UserError(
-            f"{path}: cannot be written ({error.strerror or error}); make room and try again"
+            f"{path}: cannot be written ({error.strerror or error}); free some space and try again"
         ) from None
 
 
@@ -65,7 +65,7 @@ def atomic_write(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
-    """Hexadecimal SHA-256 of a file, read in pieces."""
+    """Hexadecimal SHA-256 of a file, read in chunks."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         while chunk := stream.read(CHUNK_BYTES):
@@ -96,7 +96,7 @@ def read_json(path: str | os.PathLike[str], remedy: str) -> Any:
 
 
 def parse_json(text: str, path: str | os.PathLike[str], remedy: str) -> Any:
-    """What the text of a JSON file says.
+    """The content of a JSON file's text.
 
     Raises `UserError` naming file, line and remedy where it is no JSON or is nested too deeply.
     """
@@ -116,9 +116,28 @@ def json_fault(error: ValueError | RecursionError) -> str:
 
 
 def _umask() -> int:
-    mask = os.umask(0)
+    """The file mode creation mask of this process.
+
+    Linux reports it without changing it. Elsewhere it can only be read by setting it, which other threads
+    would notice: there the mask at import counts.
+    """
+    try:
+        with open("/proc/self/status", encoding="utf-8", errors="replace") as status:
+            for line in status:
+                if line.startswith("Umask:"):
+                    return int(line.split()[1], 8)
+    except OSError:
+        pass
+    return _UMASK_AT_IMPORT
+
+
+def _umask_by_setting() -> int:
+    mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+_UMASK_AT_IMPORT = _umask_by_setting()
 
 
 def shown_path(path: Path) -> str:

@@ -17,7 +17,7 @@ from common.run import Run, State
 
 from . import inputs, plan, provenance, recipes, report
 from .launchers.local import Runner, locked
-from .methods import fairseq
+from .methods import fairseq, fairseq_flags
 from .plan import Job
 from .recipes import Recipe
 from .settings import PretrainSettings
@@ -40,6 +40,8 @@ def pretrain(settings: PretrainSettings, trainer: Sequence[str] = fairseq.TRAINE
     if settings.start is not None:
         inputs.require_checkpoint(settings.start, "--start")
     inputs.require_writable(settings.out)
+    if settings.passthrough and tuple(trainer) == fairseq.TRAINER:
+        fairseq_flags.check(recipe.words)
     machine = provenance.machine(settings.device, processes=settings.processes)
     identity = {
         "data": inputs.fingerprint_data(settings.data, files),

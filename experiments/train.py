@@ -8,7 +8,7 @@ from . import experiment, provenance, report
 from .experiment import Experiment
 from .launchers.local import Runner, locked
 from .launchers.slurm import array
-from .methods import fairseq
+from .methods import fairseq, fairseq_flags
 from .settings import TrainSettings
 
 
@@ -17,6 +17,8 @@ def train(settings: TrainSettings, trainer: Sequence[str] = fairseq.TRAINER) -> 
     if settings.slurm is not None:
         array.require_commands()
     sweep = experiment.checked(settings, trainer)
+    if settings.passthrough and tuple(trainer) == fairseq.TRAINER:
+        fairseq_flags.check(sweep.flags(sweep.recipe))
     if settings.slurm is not None:
         return array.train(sweep, settings.slurm, settings.device, dry_run=settings.dry_run)
     return _train_here(sweep, settings)

@@ -28,7 +28,7 @@ class Method(Protocol):
     """One line for `--help`."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the method's options; the parser is a `SettingsParser`, and may get a description and an epilog.
+        """Add the method's options to a `SettingsParser`, which may get a description and an epilog.
 
         A method that trains on binarized data takes those of `experiments.settings.add_sweep`.
         """

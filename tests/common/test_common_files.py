@@ -8,6 +8,7 @@ import tempfile
 
 import pytest
 
+from common import files
 from common.errors import UserError
 from common.files import CHUNK_BYTES, atomic_open, atomic_write, read_json, read_lines, sha256
 
@@ -157,3 +158,27 @@ def test_json_that_cannot_be_read_is_one_line(tmp_path, text, message):
     assert message in str(error.value)
     path.write_text('{"a": [1]}')
     assert read_json(path, "mend it") == {"a": [1]}
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_a_written_file_has_the_mode_of_the_umask_which_is_never_set(tmp_path, monkeypatch, mask):
+    before = os.umask(mask)
+    try:
+        changed = []
+        monkeypatch.setattr(os, "umask", changed.append)
+        atomic_write(tmp_path / "file", "x")
+        monkeypatch.undo()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
+    assert changed == []
+
+
+def test_without_proc_the_umask_is_that_at_import(tmp_path, monkeypatch):
+    def no_proc(*args, **kwargs):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(files, "open", no_proc, raising=False)
+    monkeypatch.setattr(files, "_UMASK_AT_IMPORT", 0o027)
+    atomic_write(tmp_path / "file", "x")
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640

@@ -51,7 +51,7 @@ def test_help_and_mistakes_from_anywhere(shell):
     assert done.returncode == 0
     assert "usage: train.sh" in done.stdout
     (shell.here / "random.py").write_text("raise SystemExit('the wrong module')")
-    done = shell("train.sh", "--data", "d é", INITS="random")
+    done = shell("train.sh", "--data", "d é", RS_INITS="random")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: d é: no such folder")
     assert done.stderr.count("\n") == 1

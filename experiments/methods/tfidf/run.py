@@ -166,9 +166,7 @@ class Tfidf:
     def add_arguments(self, parser: SettingsParser) -> None:
         """Add --text, --out and what is counted."""
         parser.description, parser.epilog = DESCRIPTION, EXAMPLES
-        parser.add_setting(
-            "text", None, "folder of `python -m preprocess split`: train|valid|test.input0|label"
-        )
+        parser.add_setting("text", None, "folder of `python -m preprocess split`: SPLIT.input0 and .label")
         parser.add_setting("out", "runs", "folder of the runs")
         parser.add_argument(
             "--ngrams", type=positive, nargs=2, default=(1, 2), metavar=("MIN", "MAX"),
@@ -185,11 +183,9 @@ class Tfidf:
     def train(self, options: argparse.Namespace) -> int:
         """Fit and write the run; raises `UserError` before anything is written."""
         if options.text is None:
-            raise UserError("--text (or RS_TEXT=) is missing; it is a folder of python -m preprocess split")
+            raise UserError("--text (or RS_TEXT=) is missing: a folder of python -m preprocess split")
         if options.passthrough:
-            raise UserError(
-                f"--: {' '.join(options.passthrough)}: the method tfidf has no other trainer's flags"
-            )
+            raise UserError(f"after --: {options.passthrough[0]}: the method tfidf takes no flags there")
         return _train(Path(options.text), Path(options.out), _features(options))
 
 
