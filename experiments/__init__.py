@@ -1,10 +1,9 @@
-"""Which runs exist, where they live, what is finished: calls fairseq-train, knows no model.
+"""Trains runs: which runs there are, where they are written, which are finished.
 
-    settings -> recipes, grid, inputs -> experiment -> plan -> command -> runner (progress) -> manifest.json
+    settings -> recipe, grid, inputs -> experiment -> plan -> launcher (local or SLURM) -> manifest.json
 
-or, between plan and runner, through SLURM:  slurm -> sbatch -> slurm_task on a node; slurm_watch waits
-
-Read `train.py` first: it is the sweep from top to bottom.
+`methods/` has the trainers, `launchers/` starts their processes. Read `train.py` first: it is the sweep from
+start to end.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Checks flags for fairseq-train with its own parser, before anything is started.
 
-Importing fairseq takes seconds: the parser runs in a process of its own, and only where a user adds flags to a
-recipe.
+Importing fairseq takes seconds: the parser runs in a process of its own, and only where a user adds flags
+to a recipe.
 """
 
 from __future__ import annotations

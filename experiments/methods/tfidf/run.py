@@ -141,9 +141,9 @@ def _model(fitted: Fitted) -> str:
 STRENGTH_STEP = STRENGTHS[1] / STRENGTHS[0]
 DESCRIPTION = f"""\
 TF-IDF of word n-grams and logistic regression, fitted on train: the result that a neural classifier has to
-beat. The strength of the regularization is chosen by accuracy on valid, among {len(STRENGTHS)} values of C from
-{STRENGTHS[0]:g} to {STRENGTHS[-1]:g}, each {STRENGTH_STEP:.2f} times the one before; the smallest of equally good
-ones. Test is not used for the choice.
+beat. The strength of the regularization is chosen by accuracy on valid, among {len(STRENGTHS)} values of C
+from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g}, each {STRENGTH_STEP:.2f} times the one before; the smallest of
+equally good ones. Test is not used for the choice.
 
 A word is a run of two or more letters, digits or underscores, in lower case (scikit-learn's token_pattern).
 
