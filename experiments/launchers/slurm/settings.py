@@ -65,7 +65,7 @@ def joined(argv: Sequence[str]) -> list[str]:
 
 
 def parse(options: argparse.Namespace) -> Slurm | None:
-    """The SLURM settings of a command line, None for the local launcher; raises `UserError` naming the flag."""
+    """The SLURM settings of the options, None for the local launcher; raises `UserError` naming one."""
     if options.launcher not in LAUNCHERS:
         raise UserError(f"--launcher {options.launcher!r}: choose from {', '.join(LAUNCHERS)}")
     if options.launcher == "local":
