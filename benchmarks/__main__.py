@@ -1,8 +1,8 @@
 """Measure this project and the usual tools on the same work.
 
 Every contender runs in fresh processes, rounds alternate between them, and ratios are those of
-medians. Leave the machine alone meanwhile. Without data of yours, the generated sample is used, which
-is small: take your own for numbers that mean something.
+medians. Run nothing else on the machine meanwhile. Without --data, --corpus and --text the small generated
+sample is used; use your own data for meaningful numbers.
 
   floor      what the machine can do at most, and the least time of an update
   finetune   an update of fine-tuning: stock fairseq, ours, Transformers
@@ -17,7 +17,7 @@ is small: take your own for numbers that mean something.
 
 How time and memory grow with text and runs is measured by python -m benchmarks.scale.
 
-Written to OUTPUT: benchmarks.json, benchmarks.md, benchmarks.png, profile.md and the contenders' logs.
+Written to --out: benchmarks.json, benchmarks.md, benchmarks.png, profile.md and the contenders' logs.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from common.cli import Parser
 from common.errors import UserError, one_line_errors
 from common.files import shown_path
 from experiments import inputs, provenance
@@ -59,25 +60,25 @@ EXAMPLES = """\
 examples:
   make bench
   python -m benchmarks floor finetune --data data/cls-books --rounds 5
-  python -m benchmarks --data data/cls-books --corpus data/corpus --output bench-output/cls-books
-  python -m benchmarks binarize --text news.txt --sentencepiece-model xlmr.model --srcdict dict.txt
+  python -m benchmarks --data data/cls-books --corpus data/corpus --out bench-output/cls-books
+  python -m benchmarks binarize --text news.txt --sentencepiece-model xlmr.model --dict dict.txt
 """
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     """The command line; raises `UserError` for an unknown benchmark or half of what belongs together."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m benchmarks",
         description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES,
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="what to measure (default: all)")
     parser.add_argument("--data", type=_path, help="binarized classification folder (default: sample)")
     parser.add_argument("--corpus", type=_path, help="binarized folder of unlabelled text (default: sample)")
     parser.add_argument("--text", type=_path, help="plain UTF-8 text for binarize (default: sample)")
-    parser.add_argument("--sentencepiece-model", type=_path, help="model of that text's pieces")
-    parser.add_argument("--srcdict", type=_path, help="fairseq dictionary of these pieces")
+    parser.add_argument("--sentencepiece-model", type=_path, help="SentencePiece model of that text")
+    parser.add_argument("--dict", dest="srcdict", type=_path, help="fairseq dictionary of these tokens")
+    parser.deprecated("--srcdict", "--dict")
     parser.add_argument("--device", choices=DEVICES, default="auto", help="default: %(default)s")
     for name, explanation in (
         ("rounds", "of all contenders but those of sweep, which run once"),
@@ -96,8 +97,13 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         help="seconds a process may take (default: %(default)s)",
     )
     parser.add_argument(
-        "--output", type=_path, default="bench-output", help="folder, overwritten (default: %(default)s)"
+        "--out",
+        dest="output",
+        type=_path,
+        default="bench-output",
+        help="folder, overwritten (default: %(default)s)",
     )
+    parser.deprecated("--output", "--out")
     args = parser.parse_args(argv)
     if unknown := [name for name in args.names if name not in BENCHMARKS]:
         raise UserError(f"{', '.join(unknown)}: no such benchmark; there are {', '.join(BENCHMARKS)}")

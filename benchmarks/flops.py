@@ -1,4 +1,4 @@
-"""FLOPs and parameters of the benchmarked model; the formulas are in `fairseq_plugin/models/parameters.py`."""
+"""FLOPs and parameters of the benchmarked model, by `fairseq_plugin/models/parameters.py`."""
 
 from __future__ import annotations
 

@@ -19,16 +19,16 @@ def make(folder: Path) -> dict[str, Path]:
     """Write all of it below `folder`; fields of `Settings` by name."""
     text = folder / "text"
     model, dictionary = folder / "sample.model", folder / "dict.txt"
-    pieces = ["--sentencepiece-model", str(model), "--srcdict", str(dictionary)]
+    pieces = ["--sentencepiece-model", str(model), "--dict", str(dictionary)]
     splits = [word for split in ("train", "valid", "test") for word in (f"--{split}pref", str(text / split))]
     corpus = ["--trainpref", str(text / "corpus.train.txt"), "--validpref", str(text / "corpus.valid.txt")]
-    _preprocess("sample", "--destdir", str(text))
+    _preprocess("sample", "--out", str(text))
     _preprocess(
         "vocabulary", "--train", "--size", VOCABULARY, "--text", str(text / "corpus.train.txt"),
-        "--sentencepiece-model", str(model), "--output", str(dictionary),
+        "--sentencepiece-model", str(model), "--out", str(dictionary),
     )  # fmt: skip
-    _preprocess("binarize", *pieces, *splits, "--destdir", str(folder / "reviews"))
-    _preprocess("binarize", *pieces, "--only-source", *corpus, "--destdir", str(folder / "corpus"))
+    _preprocess("binarize", *pieces, *splits, "--out", str(folder / "reviews"))
+    _preprocess("binarize", *pieces, "--only-source", *corpus, "--out", str(folder / "corpus"))
     copies = folder / "sample.txt"
     copies.write_bytes((text / "corpus.train.txt").read_bytes() * COPIES)
     return {

@@ -17,10 +17,12 @@ def check_text_options(given: Mapping[str, Path | None]) -> None:
     """Raise `UserError` where only some of `TEXT_OPTIONS` are given, or one is no file."""
     paths = {name: given.get(name) for name in TEXT_OPTIONS}
     if any(paths.values()) and not all(paths.values()):
-        raise UserError("--text, --sentencepiece-model and --srcdict belong together; give all or none")
+        raise UserError("--text, --sentencepiece-model and --dict belong together; give all or none")
     for name, path in paths.items():
         if path is not None and not path.is_file():
-            raise UserError(f"{path}: no such file; correct --{name.replace('_', '-')}")
+            raise UserError(
+                f"{path}: no such file; correct --{'dict' if name == 'srcdict' else name.replace('_', '-')}"
+            )
 
 
 @dataclass(frozen=True)

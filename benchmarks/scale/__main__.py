@@ -5,7 +5,7 @@
          processes together
   runs   so many finished runs are written, then planned anew, skipped, resumed and made a table of
 
-Written to OUTPUT: text.json or runs.json, and the table that is printed.
+Written to --out: text.json or runs.json, and the table that is printed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from common.cli import Parser
 from common.errors import UserError, one_line_errors
 from common.files import atomic_write, shown_path
 from common.tables import markdown
@@ -30,29 +31,32 @@ from . import text as scale_text
 
 EXAMPLES = """\
 examples:
-  python -m benchmarks.scale text --gigabytes 0.2 2 20 --text corpus.txt --sentencepiece-model xlmr.model --srcdict dict.txt
+  python -m benchmarks.scale text --gigabytes 0.2 2 20 --text corpus.txt --sentencepiece-model xlmr.model --dict dict.txt
   python -m benchmarks.scale runs --runs 100 1000 5000
 """  # noqa: E501
 
 
-def main_parser() -> argparse.ArgumentParser:
+def main_parser() -> Parser:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m benchmarks.scale",
         description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES,
     )
     parser.add_argument("what", choices=("text", "runs"))
     parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.02, 0.2], help="of text, in turn")
     parser.add_argument("--shard-gigabytes", type=float, default=1.0, help="of text (default: %(default)s)")
     parser.add_argument("--runs", type=int, nargs="+", default=[100, 1000], help="in turn")
     parser.add_argument("--text", type=Path, help="plain UTF-8 text, a blank line between documents (sample)")
-    parser.add_argument("--sentencepiece-model", type=Path, help="model of that text's pieces")
-    parser.add_argument("--srcdict", type=Path, help="fairseq dictionary of these pieces")
+    parser.add_argument("--sentencepiece-model", type=Path, help="SentencePiece model of that text")
+    parser.add_argument("--dict", dest="srcdict", type=Path, help="fairseq dictionary of these tokens")
+    parser.deprecated("--srcdict", "--dict")
     parser.add_argument("--data", type=Path, help="binarized classification folder for runs (sample)")
     parser.add_argument("--scratch", type=Path, help="folder with room for twice the text (default: /tmp)")
-    parser.add_argument("--output", type=Path, default=Path("bench-output"), help="default: %(default)s")
+    parser.add_argument(
+        "--out", dest="output", type=Path, default=Path("bench-output"), help="default: %(default)s"
+    )
+    parser.deprecated("--output", "--out")
     return parser
 
 
