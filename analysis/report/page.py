@@ -78,7 +78,7 @@ def render_report(
     drawings = [(name, inline_svg(figure, name)) for name, figure in figures(findings, chance)]
     (_, curves), *others = drawings
     sections = [
-        _section("What the numbers say", (f"<p>{html.escape(text)}</p>" for text in summary(findings))),
+        _section("Summary", (f"<p>{html.escape(text)}</p>" for text in summary(findings))),
         _section(
             "Curves", ['<div id="chart"></div>', f"<noscript>{_figure('per_epoch', curves)}</noscript>"]
         ),

@@ -1,4 +1,4 @@
-"""What the numbers say, in plain sentences that claim no more than they allow."""
+"""The text of the report: sentences derived from the statistics."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .findings import Findings
 
 FEW_SEEDS = 5
 WIDER = {
-    "seeds": "the seeds leave more open than the test set: more seeds would help",
-    "examples": "the test set leaves more open than the seeds: more seeds would not help much",
+    "seeds": "seed variance dominates test-set variance; more seeds would narrow the interval",
+    "examples": "test-set variance dominates seed variance; more seeds would hardly narrow the interval",
 }
 MOST_PAIRS = 6
 """More pairs of groups than this are summed up rather than told one by one."""
@@ -55,7 +55,7 @@ def _groups(at_best: pd.DataFrame, findings: Findings) -> str:
 
 
 def _sources(at_best: pd.DataFrame, findings: Findings) -> str:
-    """The intervals of each group, and which of seeds and test size leaves more open."""
+    """The intervals of each group, and which is wider: over seeds or due to the test size."""
     metric, size = findings.rule.metric, findings.test_size
     known = at_best[at_best["t_low"].notna() | at_best["examples_low"].notna()]
     parts = []
@@ -69,7 +69,7 @@ def _sources(at_best: pd.DataFrame, findings: Findings) -> str:
         parts.append(f"{_name(row)} {', '.join(intervals)}")
     if not parts:
         return ""
-    sentences = [f"How surely ({PERCENT} intervals): {'; '.join(parts)}."]
+    sentences = [f"{PERCENT} intervals: {'; '.join(parts)}."]
     for wider, verdict in WIDER.items():
         names = [_name(row) for row in known[known["wider"] == wider].to_dict("records")]
         if names:
@@ -104,7 +104,7 @@ def _comparisons(findings: Findings) -> list[str]:
     if len(data) > MOST_PAIRS:
         return [_many_pairs(data)]
     paragraphs = [_pair(row, findings, family=len(data)) for row in data.to_dict("records")]
-    return [*paragraphs, "All of this holds for this one test set; other test sets are another question."]
+    return [*paragraphs, "These statements hold for this test set only."]
 
 
 def _pair(row: dict, findings: Findings, family: int) -> str:
@@ -173,7 +173,7 @@ def _many_pairs(data: pd.DataFrame) -> str:
     )
     if undecided:
         text += f"; for {undecided} these runs do not show which is higher"
-    return f"{text}. The table of comparisons has each pair. All of this holds for this one test set."
+    return f"{text}. The table of comparisons has each pair. These statements hold for this test set only."
 
 
 def _reference(findings: Findings) -> str:
@@ -187,7 +187,7 @@ def _reference(findings: Findings) -> str:
         outside = known[~known["within_noise"].astype(bool)]
         below = int((outside["difference"] < 0).sum())
         above = len(outside) - below
-        verdicts = [f"{inside} cannot be told from ours"] if inside else []
+        verdicts = [f"{inside} do not differ significantly from ours"] if inside else []
         verdicts += [f"ours is lower in {below}"] if below else []
         verdicts += [f"ours is higher in {above}"] if above else []
         if verdicts:
@@ -195,12 +195,12 @@ def _reference(findings: Findings) -> str:
             sentences.append(f"Of {numbers} for {arm}/{init}, {', '.join(verdicts)}.")
     if not sentences:
         return (
-            f"Beside {findings.reference_name}: no interval can be given for any difference, for want of a "
-            "std, of n or of seeds: undecided."
+            f"Beside {findings.reference_name}: no interval can be computed for any difference "
+            "(std, n or seeds are missing): undecided."
         )
     return (
-        f"Beside {findings.reference_name}. {' '.join(sentences)} Not to be told apart is less than the "
-        "same: with few seeds the intervals are wide."
+        f"Beside {findings.reference_name}. {' '.join(sentences)} Not significantly different does not "
+        "mean equal: with few seeds the intervals are wide."
     )
 
 
@@ -209,10 +209,10 @@ def _overlap(findings: Findings) -> str:
     if overlap is None:
         return ""
     if not overlap.lines:
-        return "The audit found no test example that stands verbatim in train."
+        return "The audit found no test example that occurs verbatim in train."
     share = 100 * len(overlap.lines) / overlap.size
     text = (
-        f"{len(overlap.lines):,} of the {overlap.size:,} test examples ({share:.1f} %) stand verbatim in "
+        f"{len(overlap.lines):,} of the {overlap.size:,} test examples ({share:.1f} %) occur verbatim in "
         f"{overlap.other}; the scores include them."
     )
     if findings.accuracies is None:

@@ -229,7 +229,7 @@ def _left_out(names: Sequence[str]) -> list[str]:
         return []
     return [
         f"Left out, without a finite value at a best checkpoint: {enumerate_some(names, 10)}. "
-        "These seeds were tried too; the rest shows what comes out where training goes well."
+        "The statistics exclude these diverged runs."
     ]
 
 
