@@ -1,36 +1,294 @@
-"""What is known of a metric: which way is better, and how many digits to show."""
+"""The metrics of a classifier: one registry with their direction, unit, digits and functions.
+
+A metric is a function of confusion matrices (accuracy, macro-F1, MCC: logged in training as well as
+evaluated) or of a test set with predicted probabilities (AUROC, Brier score, calibration error: evaluated).
+Training logs, `eval evaluate` and `analysis` use whatever is registered; `register` adds a metric
+(docs/extending/metric.md).
+
+Shapes: N examples, K classes, D weightings of the examples. `weights_DN` is how often each example counts:
+one row of ones is the test set itself, a bootstrap sample is a row of counts.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
+from .statistics import BINS, ECE, expected_calibration_error
+
+Array = NDArray[np.float64]
+FromConfusion = Callable[[Array], Array]
+FromPredictions = Callable[["Scored", Array], Array]
 Direction = Literal["auto", "highest", "lowest"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
-LOWER_IS_BETTER = re.compile(r"(^|_)(loss|nll|ppl|perplexity|error|mse|rmse|mae|brier|ece|wer|cer)$")
-IN_PERCENT = frozenset({"accuracy", "best_accuracy"})
+FOREIGN_LOWER_IS_BETTER = re.compile(r"(^|_)(loss|nll|ppl|perplexity|error|mse|rmse|mae|brier|ece|wer|cer)$")
+"""Names of unregistered metrics, as other trainers log them, whose lowest value is best."""
+IN_PERCENT = frozenset({"accuracy", "best_accuracy"})  # use `in_percent`
 
 
-def lower_is_better(metric: str, direction: Direction = "auto") -> bool:
-    """Whether the lowest value is best: with `direction` "auto" for metrics named after a loss or an error
-    (`loss`, `nll_loss`, `ppl`, `ece`, ...), which "highest" and "lowest" overrule.
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """A test set with the probabilities predicted for it."""
+
+    labels: NDArray[np.int64]
+    """(N,) index of the true class."""
+    probabilities: Array
+    """(N, K)."""
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return self.probabilities.shape[1]
+
+    @cached_property
+    def predicted(self) -> NDArray[np.int64]:
+        """(N,) the most probable class; the first of equally probable ones."""
+        return self.probabilities.argmax(axis=1)
+
+    def confusion(self, weights_DN: Array) -> Array:
+        """(D, K, K) weighted counts; rows are true classes, columns predicted ones."""
+        cells_N = self.labels * self.classes + self.predicted
+        return _sum_by(cells_N, self.classes**2, weights_DN).reshape(-1, self.classes, self.classes)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric; exactly one of `from_confusion` and `from_predictions` is given."""
+
+    name: str
+    """Tag in training logs, key in JSON, `metric` in the long table: `macro_f1`."""
+    higher_is_better: bool
+    unit: str = ""
+    """"%" or empty; a metric in percent has values from 0 to 100."""
+    digits: int = 4
+    """Decimals shown."""
+    from_confusion: FromConfusion | None = None
+    """(..., K, K) counts, rows true classes, columns predicted ones -> (...)."""
+    from_predictions: FromPredictions | None = None
+    """A test set (N) and the weights of its examples (D, N) -> (D,); NaN where undefined."""
+    heading: str = ""
+    """In the table of `eval evaluate`; by default the name with spaces."""
+    description: str = ""
+    """Definition and source, written beside the values in JSON."""
+
+    def __post_init__(self) -> None:
+        if (self.from_confusion is None) == (self.from_predictions is None):
+            raise ValueError(f"metric {self.name!r}: give one of from_confusion and from_predictions")
+
+    def measure(self, scored: Scored, weights_DN: Array) -> Array:
+        """(D,) the metric on a test set, for each weighting of its examples."""
+        if self.from_predictions is not None:
+            return self.from_predictions(scored, weights_DN)
+        return self.from_confusion(scored.confusion(weights_DN))
+
+
+METRICS: dict[str, Metric] = {}
+"""By name, in the order of registration, which is the order in logs and tables."""
+
+
+def register(metric: Metric) -> Metric:
+    """Add a metric; returns it. Raises `ValueError` if another has its name."""
+    if METRICS.setdefault(metric.name, metric) is not metric:
+        raise ValueError(f"metric {metric.name!r} is already registered")
+    return metric
+
+
+def find(name: str) -> Metric | None:
+    """The metric behind a name or a tag in a log (`best_accuracy` is fairseq's for the best so far)."""
+    return METRICS.get(name) or METRICS.get(name.removeprefix("best_"))
+
+
+def logged() -> list[Metric]:
+    """The metrics that training logs: those computed from a confusion matrix."""
+    return [metric for metric in METRICS.values() if metric.from_confusion is not None]
+
+
+def measure_confusion(matrix_KK: NDArray[np.integer]) -> dict[str, float]:
+    """Each of `logged()` for one confusion matrix, rows true classes, columns predicted ones."""
+    return {metric.name: float(metric.from_confusion(matrix_KK)) for metric in logged()}
+
+
+# Presentation: for registered metrics and for any other name found in a log.
+
+
+def lower_is_better(name: str, direction: Direction = "auto") -> bool:
+    """Whether the lowest value is best.
+
+    `direction` "auto" uses the registry, or for unregistered metrics the name (`loss`, `ppl`, `ece`, ...);
+    "highest" and "lowest" overrule both.
     """
     if direction not in DIRECTIONS:
         raise ValueError(f"direction is {direction!r}, not one of {DIRECTIONS}")
-    if direction == "auto":
-        return LOWER_IS_BETTER.search(metric) is not None
-    return direction == "lowest"
+    if direction != "auto":
+        return direction == "lowest"
+    metric = find(name)
+    return FOREIGN_LOWER_IS_BETTER.search(name) is not None if metric is None else not metric.higher_is_better
 
 
-def label(metric: str) -> str:
-    """The metric's name as a reader should see it, with its unit."""
-    name = metric.replace("_", " ")
-    return f"{name} (%)" if metric in IN_PERCENT else name
+def in_percent(name: str) -> bool:
+    """Whether values run from 0 to 100."""
+    metric = find(name)
+    return metric is not None and metric.unit == "%"
 
 
-def number(value: float, metric: str) -> str:
-    """Two decimals for percentages, four for fractions and losses, a dash for a missing value."""
-    if value != value:
-        return "–"
-    return f"{value:.2f}" if metric in IN_PERCENT else f"{value:.4f}"
+def digits(name: str) -> int:
+    """Decimals shown; 4 for unregistered metrics."""
+    metric = find(name)
+    return 4 if metric is None else metric.digits
+
+
+def label(name: str) -> str:
+    """The name for tables and figures, with its unit: `accuracy (%)`."""
+    metric = find(name)
+    unit = f" ({metric.unit})" if metric is not None and metric.unit else ""
+    return name.replace("_", " ") + unit
+
+
+def number(value: float, name: str) -> str:
+    """The value with the metric's digits; a dash if it is missing."""
+    return "–" if value != value else f"{value:.{digits(name)}f}"
+
+
+# The metrics of this project.
+
+
+def accuracy(matrix: Array) -> Array:
+    """(..., K, K) -> (...): percentage of correct predictions, as fairseq logs it; 0 without examples."""
+    correct = np.trace(matrix, axis1=-2, axis2=-1).astype(float)
+    return 100.0 * correct / np.maximum(matrix.sum(axis=(-2, -1)).astype(float), 1.0)
+
+
+def macro_f1(matrix: Array) -> Array:
+    """(..., K, K) -> (...): mean F1, 0 to 1, of the classes that occur or are predicted; 0 without examples.
+
+    Equals scikit-learn's `f1_score(average="macro")`.
+    """
+    correct = np.diagonal(matrix, axis1=-2, axis2=-1).astype(float)
+    seen = (matrix.sum(axis=-2) + matrix.sum(axis=-1)).astype(float)
+    f1 = np.divide(2 * correct, seen, out=np.zeros_like(seen), where=seen > 0)
+    return f1.sum(axis=-1) / np.maximum((seen > 0).sum(axis=-1), 1)
+
+
+def mcc(matrix: Array) -> Array:
+    """(..., K, K) -> (...): Matthews correlation, -1 to 1, for any number of classes.
+
+    Gorodkin 2004, equation 8; 0 if all labels or all predictions are of one class, as in scikit-learn.
+    """
+    matrix = np.asarray(matrix, dtype=float)
+    total, label_counts, predicted_counts = matrix.sum((-2, -1)), matrix.sum(-1), matrix.sum(-2)
+    correct = np.trace(matrix, axis1=-2, axis2=-1)
+    covariance = np.asarray(correct * total - (label_counts * predicted_counts).sum(-1))
+    spread = (total**2 - (label_counts**2).sum(-1)) * (total**2 - (predicted_counts**2).sum(-1))
+    root = np.sqrt(np.maximum(spread, 0))
+    return np.divide(covariance, root, out=np.zeros_like(covariance), where=spread > 0)
+
+
+def auroc(scored: Scored, weights_DN: Array) -> Array:
+    """(D,) area under the ROC curve, 0 to 1.
+
+    With more than two classes, the mean of one class against the rest over the classes that have examples on
+    both sides; NaN if there is none.
+    """
+    columns = [1] if scored.classes == 2 else range(scored.classes)
+    areas_DC = np.stack([_area(scored, k, weights_DN) for k in columns], axis=1)
+    known_DC = ~np.isnan(areas_DC)
+    counts_D = known_DC.sum(axis=1)
+    sums_D = np.where(known_DC, areas_DC, 0).sum(axis=1)
+    return np.divide(sums_D, counts_D, out=np.full(len(sums_D), np.nan), where=counts_D > 0)
+
+
+def _area(scored: Scored, k: int, weights_DN: Array) -> Array:
+    """(D,) fraction of the pairs of one example of class k and one of another that are ranked correctly.
+
+    Ties count half; NaN without pairs.
+    """
+    _, rank_N = np.unique(scored.probabilities[:, k], return_inverse=True)
+    ranks = int(rank_N.max()) + 1
+    is_k_N = scored.labels == k
+    positive_DR = _sum_by(rank_N, ranks, weights_DN * is_k_N)
+    negative_DR = _sum_by(rank_N, ranks, weights_DN * ~is_k_N)
+    below_DR = negative_DR.cumsum(axis=1) - negative_DR
+    ordered_D = (positive_DR * (below_DR + negative_DR / 2)).sum(axis=1)
+    pairs_D = positive_DR.sum(axis=1) * negative_DR.sum(axis=1)
+    return np.divide(ordered_D, pairs_D, out=np.full(len(pairs_D), np.nan), where=pairs_D > 0)
+
+
+def brier(scored: Scored, weights_DN: Array) -> Array:
+    """(D,) mean over examples of the squared error summed over classes, 0 to 2 (Brier 1950)."""
+    truth_NK = np.eye(scored.classes)[scored.labels]
+    error_N = ((scored.probabilities - truth_NK) ** 2).sum(axis=1)
+    return weights_DN @ error_N / weights_DN.sum(axis=1)
+
+
+def calibration_error(scored: Scored, weights_DN: Array) -> Array:
+    """(D,) expected calibration error of the top probability, 0 to 1 (Guo et al. 2017, equation 3)."""
+    confidence_N = scored.probabilities.max(axis=1)
+    return expected_calibration_error(confidence_N, scored.predicted == scored.labels, weights_DN)
+
+
+def _sum_by(group_N: NDArray[np.int64], groups: int, weights_DN: Array) -> Array:
+    """(D, groups): the weights summed over the examples of each group."""
+    from scipy import sparse
+
+    count = len(group_N)
+    membership = sparse.csr_array((np.ones(count), group_N, np.arange(count + 1)), shape=(count, groups))
+    return np.asarray(weights_DN @ membership)
+
+
+register(
+    Metric(
+        "accuracy", higher_is_better=True, unit="%", digits=2, from_confusion=accuracy, description="percent"
+    )
+)
+register(
+    Metric(
+        "macro_f1",
+        higher_is_better=True,
+        from_confusion=macro_f1,
+        heading="macro-F1",
+        description="mean F1 of the classes that occur or are predicted",
+    )
+)
+register(
+    Metric(
+        "mcc",
+        higher_is_better=True,
+        from_confusion=mcc,
+        heading="MCC",
+        description="Matthews correlation; 0 if all labels or all predictions are of one class",
+    )
+)
+register(
+    Metric(
+        "auroc",
+        higher_is_better=True,
+        from_predictions=auroc,
+        heading="AUROC",
+        description="two classes: area under the ROC curve; more: mean of each class against the rest",
+    )
+)
+register(
+    Metric(
+        "brier",
+        higher_is_better=False,
+        from_predictions=brier,
+        heading="Brier",
+        description="mean squared error summed over the classes, 0 to 2",
+    )
+)
+register(
+    Metric(
+        "calibration_error",
+        higher_is_better=False,
+        from_predictions=calibration_error,
+        heading=ECE,
+        description=f"expected calibration error, {BINS} bins of equal width of the top probability",
+    )
+)

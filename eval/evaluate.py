@@ -227,7 +227,7 @@ def write_predictions(answers: Answered, split: str) -> Path:
 
 
 def _scored(gold_N: NDArray[np.int64], p_NK: NDArray[np.float64], kept_N: NDArray[np.bool_]) -> Any:
-    from .metrics import Scored
+    from common.metrics import Scored
 
     return Scored(gold_N[kept_N], p_NK[kept_N])
 

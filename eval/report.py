@@ -9,26 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from common.statistics import BINS, ECE, mean_std
+from common.metrics import METRICS, Metric, Scored, digits
+from common.statistics import mean_std
 from common.tables import markdown
 
-from .metrics import DRAWS, LEVEL, NAMES, SEED, Interval, Scored, per_class
+from .metrics import DRAWS, LEVEL, SEED, Interval, intervals, per_class
 
-HEADINGS = {
-    "accuracy": "accuracy (%)",
-    "macro_f1": "macro-F1",
-    "mcc": "MCC",
-    "auroc": "AUROC",
-    "brier": "Brier",
-    "calibration_error": ECE,
-}
 CONVENTIONS = {
-    "accuracy": "percent",
-    "macro_f1": "mean F1 of the classes that occur or are predicted",
-    "mcc": "Matthews correlation; 0 where gold or predictions are all of one class",
-    "auroc": "two classes: area under the ROC curve; more: mean of each class against the rest",
-    "brier": "mean squared error summed over the classes, 0 to 2",
-    "calibration_error": f"expected calibration error, {BINS} bins of equal width of the top probability",
     "confusion": "rows true classes, columns predicted ones",
     "std": "sample standard deviation over the checkpoints (ddof 1)",
     "ensemble": "mean of the probabilities",
@@ -38,7 +25,8 @@ CONVENTIONS = {
 def conventions(draws: int) -> dict[str, str]:
     """What the numbers mean."""
     interval = f"percentile bootstrap over the examples, level {LEVEL}, {draws:,} draws, seed {SEED}"
-    return {"interval": interval, **CONVENTIONS}
+    definitions = {name: metric.description for name, metric in METRICS.items()}
+    return {"interval": interval, **definitions, **CONVENTIONS}
 
 
 @dataclass(frozen=True)
@@ -49,13 +37,13 @@ class Scores:
     intervals: dict[str, Interval]
     classes: list[str]
     matrix: np.ndarray
-    """(K, K), rows gold, columns predicted."""
+    """(K, K), rows true classes, columns predicted ones."""
 
     @classmethod
     def of(cls, name: str, scored: Scored, classes: list[str], *, draws: int = DRAWS) -> Scores:
         """Measure."""
-        matrix_KK = scored.confusion(np.ones((1, len(scored.gold))))[0]
-        return cls(name, scored.intervals(draws=draws), classes, matrix_KK)
+        matrix_KK = scored.confusion(np.ones((1, len(scored.labels))))[0]
+        return cls(name, intervals(scored, draws=draws), classes, matrix_KK)
 
     def as_json(self) -> dict[str, Any]:
         """Ready for JSON; undefined values are null."""
@@ -72,7 +60,7 @@ class Scores:
 
     def cells(self) -> list[str]:
         """A row of the table."""
-        return [self.name, *(_cell(name, self.intervals[name]) for name in NAMES)]
+        return [self.name, *(_cell(name, self.intervals[name]) for name in METRICS)]
 
 
 @dataclass(frozen=True)
@@ -88,7 +76,7 @@ class Group:
     def mean(self) -> dict[str, dict[str, float | None]]:
         """Mean and standard deviation of each metric over the members."""
         found = {}
-        for name in NAMES:
+        for name in METRICS:
             values = np.array([member.intervals[name].value for member in self.members])
             # NaN is not left out: a metric that one member lacks has no mean over all members.
             mean, std = (math.nan, math.nan) if np.isnan(values).any() else mean_std(values)
@@ -117,7 +105,7 @@ class Group:
 def tables(groups: Sequence[Group], meaning: dict[str, str]) -> str:
     """Markdown: one row a checkpoint, mean and ensemble; of a single checkpoint the classes too."""
     rows = [row for group in groups for row in group.rows()]
-    parts = [markdown(["", *HEADINGS.values()], rows)]
+    parts = [markdown(["", *map(_heading, METRICS.values())], rows)]
     if len(groups) == 1 and groups[0].ensemble is None:
         parts.append(_class_table(groups[0].members[0]))
     parts.append(f"In brackets: {meaning['interval']}. ECE: {meaning['calibration_error']}.\n")
@@ -133,6 +121,11 @@ def _class_table(scores: Scores) -> str:
     return markdown(["true class", "precision", "recall", "F1", "examples", *predicted], rows)
 
 
+def _heading(metric: Metric) -> str:
+    heading = metric.heading or metric.name.replace("_", " ")
+    return f"{heading} ({metric.unit})" if metric.unit else heading
+
+
 def _cell(name: str, interval: Interval) -> str:
     value, low, high = (_number(name, x) for x in (interval.value, interval.low, interval.high))
     return f"{value} [{low}, {high}]"
@@ -141,7 +134,7 @@ def _cell(name: str, interval: Interval) -> str:
 def _number(name: str, value: float | None) -> str:
     if value is None or math.isnan(value):
         return "–"
-    return f"{value:.2f}" if name == "accuracy" else f"{value:.3f}"
+    return f"{value:.{min(digits(name), 3)}f}"
 
 
 def _finite(value: float) -> float | None:

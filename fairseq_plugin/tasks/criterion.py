@@ -1,8 +1,9 @@
 """The criterion `sentence_classification`: cross-entropy, and metrics from exact counts.
 
-Every batch adds its cells to one confusion matrix; fairseq sums the cells over batches,
-accumulation steps and workers, and accuracy, macro-F1 and MCC are computed from the sums. They are
-not rounded: with `--best-checkpoint-metric accuracy`, two epochs tie only if they are equal.
+Every batch adds its cells to one confusion matrix. fairseq sums the cells over batches, accumulation
+steps and workers, and every registered metric of a confusion matrix (accuracy, macro-F1, MCC; see
+`common.metrics`) is computed from the sums. The values are not rounded: with
+`--best-checkpoint-metric accuracy`, two epochs tie only if they are equal.
 """
 
 import math
@@ -18,6 +19,8 @@ from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
+
+from common.metrics import logged
 
 # fairseq does not show meters whose name begins with an underscore.
 CELL = "_gold{}_predicted{}"
@@ -43,7 +46,7 @@ class SentenceClassificationCriterion(FairseqCriterion):
     def forward(
         self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[torch.Tensor, int, dict[str, Any]]:
-        """The loss of a batch, the number of sentences, and what is to be summed up for logging."""
+        """The loss of a batch, the number of sentences, and the numbers to sum for logging."""
         logits_BK, _ = model(
             **sample["net_input"], features_only=True, classification_head_name=self.head_name
         )
@@ -72,8 +75,11 @@ class SentenceClassificationCriterion(FairseqCriterion):
         cells = [key for key in logging_outputs[0] if key.startswith("_gold")]
         for key in cells:
             metrics.log_scalar_sum(key, sum(int(log[key]) for log in logging_outputs))
-        for name, statistic in STATISTICS.items():
-            metrics.log_derived(name, lambda meters, statistic=statistic: statistic(confusion_matrix(meters)))
+        for metric in logged():
+            metrics.log_derived(
+                metric.name,
+                lambda meters, metric=metric: float(metric.from_confusion(confusion_matrix(meters))),
+            )
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -82,7 +88,7 @@ class SentenceClassificationCriterion(FairseqCriterion):
 
 
 def confusion_cells(gold_B: torch.Tensor, predicted_B: torch.Tensor, classes: int) -> dict[str, int]:
-    """Counts of a batch as one named number per cell (rows gold, columns predicted)."""
+    """Counts of a batch as one named number per cell (rows true classes, columns predicted ones)."""
     counts = cell_counts(gold_B, predicted_B, classes).tolist()
     return {CELL.format(cell // classes, cell % classes): n for cell, n in enumerate(counts)}
 
@@ -102,33 +108,3 @@ def confusion_matrix(meters: MetersDict) -> np.ndarray:
         for predicted in range(classes):
             matrix_KK[gold, predicted] = int(meters[CELL.format(gold, predicted)].sum)
     return matrix_KK
-
-
-def accuracy(matrix_KK: np.ndarray) -> float:
-    """Share of correct predictions in percent, as fairseq logs it."""
-    return 100.0 * float(np.trace(matrix_KK)) / max(float(matrix_KK.sum()), 1.0)
-
-
-def macro_f1(matrix_KK: np.ndarray) -> float:
-    """Mean over classes of F1, 0 to 1; classes neither present nor predicted are left out.
-
-    Equals `sklearn.metrics.f1_score(gold, predicted, average="macro")`.
-    """
-    correct_K = np.diag(matrix_KK).astype(float)
-    seen_K = matrix_KK.sum(axis=0) + matrix_KK.sum(axis=1)
-    return float(np.mean(2 * correct_K[seen_K > 0] / seen_K[seen_K > 0])) if seen_K.any() else 0.0
-
-
-def mcc(matrix_KK: np.ndarray) -> float:
-    """Matthews correlation, -1 to 1, for any number of classes (Gorodkin 2004, equation 8).
-
-    0 where gold or predictions are all of one class, as in scikit-learn.
-    """
-    matrix_KK = matrix_KK.astype(float)
-    total, gold_K, predicted_K = matrix_KK.sum(), matrix_KK.sum(axis=1), matrix_KK.sum(axis=0)
-    covariance = np.trace(matrix_KK) * total - gold_K @ predicted_K
-    spread = (total**2 - gold_K @ gold_K) * (total**2 - predicted_K @ predicted_K)
-    return float(covariance / math.sqrt(spread)) if spread > 0 else 0.0
-
-
-STATISTICS = {"accuracy": accuracy, "macro_f1": macro_f1, "mcc": mcc}

@@ -7,8 +7,10 @@ import pytest
 from scipy.stats import bootstrap
 from sklearn import metrics as sk
 
+from common.metrics import METRICS as NAMES
+from common.metrics import Scored
 from common.statistics import BINS
-from eval.metrics import NAMES, Scored, per_class
+from eval.metrics import intervals, measure, per_class
 
 
 def example(count=200, classes=3, seed=0, digits=1):
@@ -21,7 +23,7 @@ def example(count=200, classes=3, seed=0, digits=1):
 
 
 def values(scored):
-    return {name: value[0] for name, value in scored.measure(np.ones((1, len(scored.gold)))).items()}
+    return {name: value[0] for name, value in measure(scored, np.ones((1, len(scored.labels)))).items()}
 
 
 def expected_calibration_error(gold, probabilities):
@@ -39,7 +41,7 @@ def expected_calibration_error(gold, probabilities):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_equals_scikit_learn(classes, seed):
     scored = example(classes=classes, seed=seed)
-    gold, p, predicted = scored.gold, scored.probabilities, scored.probabilities.argmax(axis=1)
+    gold, p, predicted = scored.labels, scored.probabilities, scored.probabilities.argmax(axis=1)
     auroc = (
         sk.roc_auc_score(gold, p[:, 1])
         if classes == 2
@@ -78,27 +80,27 @@ def test_classes_that_never_occur():
 def test_weights_count_examples():
     scored = example(classes=3)
     weights = np.random.default_rng(5).integers(0, 3, size=(4, 200)).astype(float)
-    found = scored.measure(weights)
+    found = measure(scored, weights)
     for row in range(4):
         index = np.repeat(np.arange(200), weights[row].astype(int))
-        resampled = Scored(scored.gold[index], scored.probabilities[index])
+        resampled = Scored(scored.labels[index], scored.probabilities[index])
         assert {name: found[name][row] for name in NAMES} == pytest.approx(values(resampled))
 
 
 def test_interval_equals_scipys_bootstrap():
     scored = example(count=300, classes=2)
-    correct = (scored.predicted == scored.gold) * 100.0
+    correct = (scored.predicted == scored.labels) * 100.0
     theirs = bootstrap(
         (correct,), np.mean, n_resamples=20_000, method="percentile", rng=np.random.default_rng(3)
     ).confidence_interval
-    ours = scored.intervals(draws=20_000)["accuracy"]
+    ours = intervals(scored, draws=20_000)["accuracy"]
     assert ours.value == correct.mean()
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.4)
-    assert scored.intervals(draws=50) == scored.intervals(draws=50)
+    assert intervals(scored, draws=50) == intervals(scored, draws=50)
 
 
 def test_wide_level_contains_narrow():
     scored = example()
-    wide, narrow = scored.intervals(0.99, draws=500), scored.intervals(0.5, draws=500)
+    wide, narrow = intervals(scored, 0.99, draws=500), intervals(scored, 0.5, draws=500)
     for name in NAMES:
         assert wide[name].low < narrow[name].low < narrow[name].high < wide[name].high

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score, log_loss, matthews_corrcoef
+from sklearn.metrics import log_loss
 from tqdm import tqdm
 
 from common.errors import UserError
+from common.metrics import Scored, measure_confusion
 from preprocess.labels import check_line_counts, class_names, label_dictionary, read_labels
 from preprocess.readers.lines import read_text_lines
 
@@ -105,16 +106,15 @@ def fit(splits: Splits, features: Features) -> Fitted:
 
 
 def scores(probabilities_NK: Probabilities, split: Split, classes: Sequence[str]) -> dict[str, float]:
-    """The metrics of a training log: accuracy in percent, macro-F1 and MCC, and the loss in bits."""
-    predicted = np.asarray(classes)[probabilities_NK.argmax(axis=1)]
-    gold = np.asarray(split.labels)
+    """The metrics of a training log: every registered metric of a confusion matrix, and the loss in bits."""
+    labels = np.asarray([list(classes).index(name) for name in split.labels])
+    matrix_KK = Scored(labels, probabilities_NK).confusion(np.ones((1, len(labels))))[0]
     names = sorted(classes)  # as log_loss wants the columns
     columns = [list(classes).index(name) for name in names]
     return {
-        "accuracy": 100 * float(np.mean(predicted == gold)),
-        "macro_f1": float(f1_score(gold, predicted, average="macro")),
-        "mcc": float(matthews_corrcoef(gold, predicted)),
-        "loss": float(log_loss(gold, probabilities_NK[:, columns], labels=names)) / np.log(2),
+        **measure_confusion(matrix_KK),
+        "loss": float(log_loss(np.asarray(split.labels), probabilities_NK[:, columns], labels=names))
+        / np.log(2),
     }
 
 

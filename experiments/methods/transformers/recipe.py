@@ -20,6 +20,7 @@ from omegaconf import DictConfig
 import fairseq_plugin  # noqa: F401  registers task, criterion, model and optimizer
 from common.cli import flags_of
 from common.errors import UserError
+from common.metrics import logged
 from export.transformers.config import ACTIVATIONS, Sizes
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from fairseq_plugin.training.optimizer import parse_betas
@@ -31,7 +32,7 @@ ONLY = {
     "--lr-scheduler": ("polynomial_decay",),
     "--optimizer": ("adam", "fused_adam"),
     "--encoder": ("packed", "padded"),  # fairseq's engine: the same mathematics
-    "--best-checkpoint-metric": ("accuracy", "macro_f1", "mcc", "loss"),
+    "--best-checkpoint-metric": (*(metric.name for metric in logged()), "loss"),
 }
 """Flag -> the values that can be followed here."""
 FOLLOWED = frozenset(ONLY) | {

@@ -31,8 +31,9 @@ from transformers.trainer_callback import PrinterCallback
 from transformers.utils.logging import disable_progress_bar
 
 from common import predictions
+from common.metrics import measure_confusion
 from common.predictions import Prediction
-from fairseq_plugin.tasks.criterion import STATISTICS, cell_counts
+from fairseq_plugin.tasks.criterion import cell_counts
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 from .recipe import Recipe
@@ -288,11 +289,11 @@ class Counts:
         return float(self._loss) / max(self.sentences, 1) / math.log(2)
 
     def metrics(self) -> dict[str, float]:
-        """`loss`, `accuracy` (percent, unrounded), `macro_f1` and `mcc`."""
+        """`loss` and every registered metric of a confusion matrix, unrounded."""
         matrix_KK = np.zeros((self._classes, self._classes), dtype=np.int64)
         if isinstance(self._cells, Tensor):
             matrix_KK = self._cells.cpu().numpy().reshape(self._classes, self._classes)
-        return {"loss": self.loss} | {name: statistic(matrix_KK) for name, statistic in STATISTICS.items()}
+        return {"loss": self.loss} | measure_confusion(matrix_KK)
 
 
 # --- Binarized sentences for the Transformers Trainer: the ids that fairseq reads, padded batch

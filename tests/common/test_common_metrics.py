@@ -1,0 +1,107 @@
+"""A metric registered from outside the package reaches training logs and `eval evaluate`."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics as sklearn
+
+from common import predictions
+from common.metrics import METRICS, Metric, Scored, label, lower_is_better, number, register
+from common.predictions import Prediction
+
+CLASSES = ("neg", "neutral", "pos")
+
+
+def distance_from_kappa(matrix):
+    """(..., K, K) -> (...): 100 * (1 - Cohen's kappa)."""
+    total = matrix.sum((-2, -1))
+    agreed = np.trace(matrix, axis1=-2, axis2=-1) / total
+    expected = (matrix.sum(-1) * matrix.sum(-2)).sum(-1) / total**2
+    return 100 * (1 - (agreed - expected) / (1 - expected))
+
+
+@pytest.fixture
+def toy():
+    metric = register(
+        Metric("toy", higher_is_better=False, unit="%", digits=1, from_confusion=distance_from_kappa)
+    )
+    yield metric
+    METRICS.pop("toy")
+
+
+def sample(count=60, seed=0):
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(count, 3))
+    labels = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    return labels, np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+
+
+def reference(labels, predicted):
+    return 100 * (1 - sklearn.cohen_kappa_score(labels, predicted))
+
+
+def test_training_log(toy):
+    from fairseq.logging import metrics
+
+    from fairseq_plugin.tasks.criterion import SentenceClassificationCriterion, confusion_cells
+
+    labels, p = sample()
+    cells = confusion_cells(torch.tensor(labels), torch.tensor(p).argmax(dim=1), 3)
+    with metrics.aggregate(new_root=True) as meters:
+        SentenceClassificationCriterion.reduce_metrics([{"loss": 1.0, "sample_size": 60, **cells}])
+    assert meters.get_smoothed_values()["toy"] == pytest.approx(reference(labels, p.argmax(axis=1)))
+
+
+def test_evaluation(toy, tmp_path, capsys):
+    from eval.__main__ import main
+
+    labels, p = sample()
+    predictions.write(
+        tmp_path / "predictions-test.jsonl",
+        [
+            Prediction(n, CLASSES[k], dict(zip(CLASSES, row.tolist(), strict=True)))
+            for n, (k, row) in enumerate(zip(labels, p, strict=True))
+        ],
+    )
+    out = tmp_path / "evaluation.json"
+    words = ["evaluate", "--from-predictions", "--draws", "20", "--output", str(out)]
+    assert main([*words, "--checkpoint", str(tmp_path)]) == 0
+    (scores,) = json.loads(out.read_text())["groups"][0]["checkpoints"]
+    expected = reference(labels, p.argmax(axis=1))
+    assert scores["metrics"]["toy"]["value"] == pytest.approx(expected)
+    shown = capsys.readouterr().out
+    assert "toy (%)" in shown
+    assert f"{expected:.1f} [" in shown
+
+
+def test_presentation(toy):
+    assert label("toy") == label("best_toy").removeprefix("best ") == "toy (%)"
+    assert lower_is_better("toy")
+    assert not lower_is_better("toy", "highest")
+    assert number(12.345, "toy") == "12.3"
+    assert number(math.nan, "toy") == "–"
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_one_value_for_each_weighting(name):
+    labels, p = sample()
+    weights = np.random.default_rng(1).integers(0, 3, size=(4, 60)).astype(float)
+    assert METRICS[name].measure(Scored(labels, p), weights).shape == (4,)
+
+
+@pytest.mark.parametrize("metric", [m for m in METRICS.values() if m.from_confusion])
+def test_leading_dimensions_of_confusion_matrices(metric):
+    matrices = np.random.default_rng(2).integers(0, 9, size=(2, 5, 3, 3))
+    found = metric.from_confusion(matrices)
+    assert found.shape == (2, 5)
+    assert found[1, 4] == metric.from_confusion(matrices[1, 4])
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(ValueError, match="accuracy"):
+        register(Metric("accuracy", higher_is_better=True, from_confusion=distance_from_kappa))
+    with pytest.raises(ValueError, match="toy"):
+        register(Metric("toy", higher_is_better=True))
