@@ -112,18 +112,17 @@ def split_arm(arm: str) -> tuple[str, str]:
 
 
 def find_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
-    """The checkpoint that a folder stands for: its best checkpoint, else its model file; None without either.
+    """The checkpoint that a folder stands for: its model file, else its best checkpoint; None without either.
 
-    Raises `UserError` where the folder has no best checkpoint but both `model.safetensors` and `model.pt`,
-    because they may be different models.
+    pretrain.sh exports `model.pt` from its best checkpoint, so that both are the same model. Raises `UserError`
+    where the folder has both `model.safetensors` and `model.pt`, because they may be different models.
     """
     folder = Path(folder)
-    if (best := folder / BEST_CHECKPOINT).is_file():
-        return best
     found = [folder / name for name in WEIGHTS if (folder / name).is_file()]
     if len(found) > 1:
         raise UserError(
             f"{folder}: contains both {' and '.join(path.name for path in found)}, which may be different "
             "models; give the path of one of the files"
         )
-    return found[0] if found else None
+    best = folder / BEST_CHECKPOINT
+    return found[0] if found else best if best.is_file() else None

@@ -79,9 +79,9 @@ def _find(path: Path, name: str) -> list[Run]:
     if path.is_file():
         return [Run(path, manifest.read(path.parent))]
     if (path / name).is_file():
-        return [Run(path / BEST, manifest.read(path))]
+        return [Run(_checkpoint(path), manifest.read(path))]
     candidates = [
-        Run(file.with_name(BEST), manifest.read(file.parent))
+        Run(_checkpoint(file.parent), manifest.read(file.parent))
         for file in sorted(path.rglob(name), key=_by_seed)
     ]
     if not candidates:
@@ -96,6 +96,11 @@ def _find(path: Path, name: str) -> list[Run]:
             raise UserError(f"{path}: no run below it is finished; finish them, or name a checkpoint itself")
         print(f"left out, not finished: {', '.join(run.name for run in left)}", file=sys.stderr)
     return finished
+
+
+def _checkpoint(folder: Path) -> Path:
+    """The checkpoint of a run folder; where only prediction files are left, the one that they came from."""
+    return find_checkpoint(folder) or folder / BEST
 
 
 def _by_seed(file: Path) -> tuple[str, int, str]:

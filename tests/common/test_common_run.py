@@ -45,8 +45,9 @@ def test_a_run_is_read_from_its_manifest(tmp_path):
         ([], None),
         (["model.pt"], "model.pt"),
         (["model.safetensors"], "model.safetensors"),
-        (["checkpoint_best.pt", "model.pt"], "checkpoint_best.pt"),
-        (["checkpoint_best.pt", "model.pt", "model.safetensors"], "checkpoint_best.pt"),
+        (["checkpoint_best.pt"], "checkpoint_best.pt"),
+        (["checkpoint_best.pt", "model.pt"], "model.pt"),
+        (["checkpoint_best.pt", "model.safetensors"], "model.safetensors"),
     ],
 )
 def test_the_checkpoint_of_a_folder(tmp_path, files, expected):
@@ -55,7 +56,10 @@ def test_the_checkpoint_of_a_folder(tmp_path, files, expected):
     assert find_checkpoint(tmp_path) == (tmp_path / expected if expected else None)
 
 
-def test_two_model_files_without_a_best_checkpoint_are_ambiguous(tmp_path):
+@pytest.mark.parametrize("best", [False, True])
+def test_two_model_files_are_ambiguous(tmp_path, best):
+    if best:
+        (tmp_path / "checkpoint_best.pt").touch()
     (tmp_path / "model.pt").touch()
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(UserError, match=re.escape(str(tmp_path))) as caught:
