@@ -1,31 +1,19 @@
-"""RoBERTa classifiers on Transformers; `python -m hf COMMAND --help` tells more."""
+"""Write a trained model in another format: Transformers, fairseq, ONNX or fp16 safetensors."""
 
 from __future__ import annotations
 
-import argparse
-import importlib
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from common.cli import Parser
 from common.errors import UserError, one_line_errors
 
-# Where the parser of each command is added; its default `run` is called.
-REGISTERED = {
-    "convert": ("export.commands", "register_convert"),
-    "export": ("export.commands", "register_onnx"),
-    "finetune": ("experiments.methods.transformers.command", "register"),
-    "lora": ("experiments.methods.lora.command", "register"),
-}
-COMMANDS = {
-    "convert": "a fairseq checkpoint to a from_pretrained folder, or back",
-    "export": "a classifier to ONNX, in fp32 or int8",
-    "finetune": "fine-tune with the Transformers Trainer, over seeds and initialisations",
-    "lora": "LoRA of the classifier, or of a causal language model",
-}
-PACKAGES = (
+from . import commands
+
+PACKAGES = tuple("transformers tokenizers safetensors accelerate peft onnx onnxscript onnxruntime".split())
     "transformers",
     "tokenizers",
     "safetensors",
@@ -35,11 +23,18 @@ PACKAGES = (
     "onnxscript",
     "onnxruntime",
 )
+"""Packages of the extra `hf`."""
+EXAMPLES = """examples:
+  python -m export transformers runs/fairseq/pretrained/seed1 --out classifier
+  python -m export fairseq classifier --out back/model.pt
+  python -m export onnx runs/fairseq/pretrained/seed1 --out classifier.onnx --int8
+  python -m export fp16 runs/fairseq/pretrained/seed1/checkpoint_best.pt --out model.safetensors
+"""
 
 
 @contextmanager
-def missing_package_is_said() -> Iterator[None]:
-    """Raise `UserError` that names the extra where one of its packages is not installed."""
+def missing_package_is_reported() -> Iterator[None]:
+    """Raise `UserError` naming the extra if one of its packages is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -47,34 +42,29 @@ def missing_package_is_said() -> Iterator[None]:
         if name not in PACKAGES:
             raise
         raise UserError(
-            f"{name} is not installed; python -m hf needs the extra hf: make install, "
+            f"{name} is not installed; this command needs the extra hf: make install, "
             "or pip install --editable '.[hf]' --constraint constraints.txt"
         ) from None
 
 
-def build_parser(command: str | None) -> argparse.ArgumentParser:
-    """The parser of all commands, with the options of `command` alone: the others are not imported."""
-    parser = argparse.ArgumentParser(prog="python -m hf", description=__doc__)
+def build_parser() -> Parser:
+    """The parser of all commands; building it imports neither torch nor Transformers."""
+    parser = Parser(prog="python -m export", description=__doc__, examples=EXAMPLES)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, summary in COMMANDS.items():
-        if name == command:
-            module, function = REGISTERED[name]
-            getattr(importlib.import_module(module), function)(subparsers)
-        else:
-            subparsers.add_parser(name, help=summary)
+    for register in commands.REGISTER:
+        register(subparsers)
     return parser
 
 
 @one_line_errors
-def main(arguments: list[str] | None = None) -> int | None:
-    """Run one command; its exit code is the program's."""
-    # Transformers' own bars, a moment each, and its remarks on tokenizers.
+def main(arguments: Sequence[str] | None = None) -> int | None:
+    """Run one command and return its exit code."""
+    # Progress bars of single files and notes on tokenizers would hide our own messages.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-    arguments = sys.argv[1:] if arguments is None else arguments
-    with missing_package_is_said():
-        args = build_parser(arguments[0] if arguments else None).parse_args(arguments)
+    with missing_package_is_reported():
+        args = build_parser().parse_args(arguments)
         return args.run(args)
 
 

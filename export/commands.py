@@ -1,13 +1,4 @@
-"""A fairseq checkpoint to a folder for `from_pretrained`, or back.
-
-The folder holds configuration, model.safetensors, tokenizer and a model card. It appears when fairseq's own
-network and the converted one have given the same logits, and the tokenizer the ids that training read; if
-they differ, nothing is written. What belongs to the checkpoint is where its run recorded it, unless you name
-it.
-
-Back (--to-fairseq) a folder becomes a checkpoint for fairseq-train --restore-file, train.sh --pretrained and
-python -m eval, with its dict.txt beside it. Only safetensors are read, never pickles.
-"""
+"""The commands of `python -m export`: their options, and what each one calls."""
 
 from __future__ import annotations
 
@@ -15,94 +6,132 @@ import argparse
 import json
 from pathlib import Path
 
+from common.cli import Parser, deprecation
 from common.errors import UserError
 from common.files import atomic_write, sha256
 
-CONVERT_EXAMPLES = """examples:
-  python -m hf convert runs/fairseq/pretrained/seed1 classifier
-  python -m hf convert pretrained/model.pt masked-lm --data data/corpus
-  python -m hf convert model.pt folder --dict dict.txt --sentencepiece-model spm.model --normalize-apostrophes
-  python -m hf convert --to-fairseq classifier back/model.pt
+TRANSFORMERS = """A fairseq checkpoint to a folder for `from_pretrained`.
+
+The folder contains configuration, model.safetensors, tokenizer and model card. It is written only if
+fairseq's network and the converted one compute the same logits, and the tokenizer yields the token ids of
+training. Dictionary, tokenizer and data default to the files that the run recorded.
+"""
+FAIRSEQ = """A from_pretrained folder to a fairseq checkpoint, with its dict.txt beside it.
+
+The checkpoint can be used with fairseq-train --restore-file, train.sh --pretrained and python -m eval. Only
+safetensors are read, never pickles.
+"""
+ONNX = """A classifier to ONNX, in fp32 or int8.
+
+The file is written only if ONNX Runtime and PyTorch compute the same logits (fp32). Accuracy is measured on a
+split of the data, if they are known.
+"""
+FP16 = """The weights of a fairseq checkpoint in half precision, as safetensors.
+
+--embedding-scale below 1 rescales the embeddings, so that a short fine-tuning with a small learning rate
+changes them more; the function that the model computes stays nearly the same.
 """
 
 
-def register_convert(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `convert`."""
-    parser = subparsers.add_parser(
-        "convert",
-        help="a fairseq checkpoint to a from_pretrained folder, or back",
-        description=__doc__,
-        epilog=CONVERT_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("source", metavar="FROM", help="run folder or checkpoint; or the folder")
-    parser.add_argument("output", metavar="TO", type=Path, help="folder to write; or the .pt file")
-    parser.add_argument("--to-fairseq", action="store_true", help="from Transformers to fairseq")
+def _add(
+    subparsers: argparse._SubParsersAction, name: str, text: str, source: str, out: str, *lines: str
+) -> Parser:
+    """A command with its source and its output; `lines` are examples."""
+    examples = "examples:\n" + "".join(f"  python -m export {name} {line}\n" for line in lines)
+    parser = subparsers.add_parser(name, help=text.partition("\n")[0], description=text, examples=examples)
+    parser.add_argument("source", metavar="FROM", help=source)
+    parser.add_argument("--out", type=Path, metavar="PATH", help=f"{out} to write (required)")
+    parser.add_argument("positional", nargs="?", type=Path, help=argparse.SUPPRESS)
+    parser.set_defaults(parser=parser)
+    return parser
+
+
+def _out(args: argparse.Namespace) -> Path:
+    """--out, or the positional target of earlier releases with a deprecation line."""
+    if args.out is None and args.positional is None:
+        args.parser.error("the following arguments are required: --out")
+    if args.out is not None and args.positional is not None:
+        args.parser.error(f"unrecognized arguments: {args.positional}")
+    if args.out is None:
+        deprecation("a target without --out is deprecated, use --out PATH")
+        return args.positional
+    return args.out
+
+
+def register_transformers(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `transformers`."""
+    parser = _add(
+        subparsers, "transformers", TRANSFORMERS, "run folder or checkpoint", "folder",
+        "runs/fairseq/pretrained/seed1 --out classifier",
+        "pretrained/model.pt --out masked-lm --data data/corpus",
+        "model.pt --out folder --dict dict.txt --sentencepiece-model spm.model --normalize-apostrophes",
+    )  # fmt: skip
     group = parser.add_argument_group("files of the checkpoint (default: those that the run recorded)")
     group.add_argument("--data", metavar="BIN", help="binarized data it was trained on")
-    group.add_argument("--dict", metavar="DICT", help="dict.txt of the text")
-    group.add_argument("--sentencepiece-model", metavar="MODEL", help="that the data were made with")
+    group.add_argument("--dict", metavar="FILE", help="dict.txt of the text")
+    group.add_argument("--sentencepiece-model", metavar="FILE", help="tokenizer of the data")
     group.add_argument(
         "--normalize-apostrophes", action="store_true",
-        help="every apostrophe is read as ', as preprocess binarize does it where it is told so",
+        help="read every apostrophe as ', as the option of python -m preprocess binarize does",
     )  # fmt: skip
-    parser.set_defaults(run=run_convert)
+    parser.set_defaults(run=run_transformers)
 
 
-def run_convert(args: argparse.Namespace) -> None:
-    """The command."""
-    if args.to_fairseq:
-        if args.data or args.sentencepiece_model or args.normalize_apostrophes:
-            raise UserError(
-                "--to-fairseq takes none of --data, --sentencepiece-model and --normalize-apostrophes; "
-                "leave them out"
-            )
-        from .transformers.to_fairseq import convert_back
+def run_transformers(args: argparse.Namespace) -> None:
+    """The command `transformers`."""
+    out = _out(args)
+    from .transformers.to_transformers import convert
 
-        print(convert_back(Path(args.source), args.output, dictionary=args.dict))
-    else:
-        from .transformers.to_transformers import convert
-
-        print(convert(
-            args.source,
-            args.output,
-            data=args.data,
-            dictionary=args.dict,
-            sentencepiece_model=args.sentencepiece_model,
-            normalize_apostrophes=args.normalize_apostrophes,
-        ))  # fmt: skip
-    print(f"{args.output}: written")
+    proof = convert(
+        args.source,
+        out,
+        data=args.data,
+        dictionary=args.dict,
+        sentencepiece_model=args.sentencepiece_model,
+        normalize_apostrophes=args.normalize_apostrophes,
+    )
+    print(proof)
+    print(f"{out}: written")
 
 
-ONNX_EXAMPLES = """examples:
-  python -m hf export runs/fairseq/pretrained/seed1 classifier.onnx
-  python -m hf export runs/fairseq/pretrained/seed1 classifier-int8.onnx --int8 --report int8.json
-  python -m hf export folder classifier.onnx --data data/cls-books --split test
-"""
+def register_fairseq(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `fairseq`."""
+    parser = _add(
+        subparsers, "fairseq", FAIRSEQ, "from_pretrained folder", ".pt file", "classifier --out back/model.pt"
+    )
+    parser.add_argument("--dict", metavar="FILE", help="dict.txt of the text (default: the folder's)")
+    parser.set_defaults(run=run_fairseq)
+
+
+def run_fairseq(args: argparse.Namespace) -> None:
+    """The command `fairseq`."""
+    out = _out(args)
+    from .transformers.to_fairseq import convert_back
+
+    print(convert_back(Path(args.source), out, dictionary=args.dict))
+    print(f"{out}: written")
 
 
 def register_onnx(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `export`."""
-    parser = subparsers.add_parser(
-        "export",
-        help="a classifier to ONNX, in fp32 or int8",
-        description=__doc__,
-        epilog=ONNX_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("source", metavar="FROM", help="run folder, checkpoint or from_pretrained folder")
-    parser.add_argument("output", metavar="TO.onnx", type=Path, help="file to write")
+    """Add the command `onnx`."""
+    parser = _add(
+        subparsers, "onnx", ONNX, "run folder, checkpoint or from_pretrained folder", ".onnx file",
+        "runs/fairseq/pretrained/seed1 --out classifier.onnx",
+        "runs/fairseq/pretrained/seed1 --out classifier-int8.onnx --int8 --report int8.json",
+        "folder --out classifier.onnx --data data/cls-books --split test",
+    )  # fmt: skip
     parser.add_argument("--int8", action="store_true", help="quantize the weights to 8 bits")
     parser.add_argument("--data", metavar="BIN", help="binarized data to measure on (default: the run's)")
-    parser.add_argument("--split", default="test", help="(%(default)s)")
-    parser.add_argument("--report", metavar="JSON", type=Path, help="also write what was measured")
+    parser.add_argument("--split", default="test", metavar="NAME", help="split to measure on (%(default)s)")
+    parser.add_argument("--report", metavar="JSON", type=Path, help="also write the measurements")
     parser.set_defaults(run=run_onnx)
 
 
 def run_onnx(args: argparse.Namespace) -> None:
-    """The command."""
-    if args.output.exists():
-        raise UserError(f"{args.output}: exists; choose another name, or move it away")
+    """The command `onnx`."""
+    out = _out(args)
+    if out.exists():
+        raise UserError(f"{out}: exists; choose another name, or move it away")
     if args.report is not None and args.report.is_dir():
         raise UserError(f"{args.report}: is a folder; name a file with --report")
     from .classifier import find_classifier
@@ -112,10 +141,40 @@ def run_onnx(args: argparse.Namespace) -> None:
     examples = classifier.examples(args.data, args.split)
     rows = examples.rows if examples is not None else random_rows(classifier)
     measured, content = export(classifier, rows, int8=args.int8)
-    atomic_write(args.output, content)
+    atomic_write(out, content)
     found = document(measured, None if examples is None else examples.gold, args.split)
     if args.report is not None:
-        digest = {"sha256": sha256(args.output), "file": args.output.name}
+        digest = {"sha256": sha256(out), "file": out.name}
         atomic_write(args.report, json.dumps(digest | found, indent=2) + "\n")
     print(table(found))
-    print(f"{args.output}: written")
+    print(f"{out}: written")
+
+
+def register_fp16(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `fp16`."""
+    parser = _add(
+        subparsers, "fp16", FP16, "checkpoint of fairseq", ".safetensors file",
+        "pretrained/run/model.pt --out pretrained/mine/model.safetensors --embedding-scale 0.125",
+    )  # fmt: skip
+    parser.add_argument(
+        "--embedding-scale",
+        type=float,
+        default=1.0,
+        metavar="F",
+        help="factor of embeddings (%(default)s)",
+    )
+    parser.set_defaults(run=run_fp16)
+
+
+def run_fp16(args: argparse.Namespace) -> None:
+    """The command `fp16`."""
+    out = _out(args)
+    if out.suffix != ".safetensors":
+        raise UserError(f"{out}: the file name must end in .safetensors")
+    from fairseq_plugin.checkpoints.fp16 import write
+
+    write(args.source, out, args.embedding_scale)
+    print(f"{out}: written")
+
+
+REGISTER = (register_transformers, register_fairseq, register_onnx, register_fp16)

@@ -5,8 +5,10 @@ from pathlib import Path
 
 from tiny_recipe import CLASSIFIER
 
+from experiments.__main__ import main as experiments
 from experiments.methods.transformers import train_run
-from export.__main__ import main
+from export.__main__ import main as export
+from hf import translate
 
 RECIPE = (
     CLASSIFIER
@@ -37,8 +39,9 @@ def train_one(data, run, *options, changes=(), seed=1):
 
 
 def command(*arguments):
-    """`python -m hf ...`; its exit code."""
-    return main([str(argument) for argument in arguments])
+    """Run the command that `python -m hf ARGUMENTS` stands for; its exit code."""
+    package, words, _ = translate([str(argument) for argument in arguments])
+    return {"export": export, "experiments": experiments}[package](words)
 
 
 def measured(run):

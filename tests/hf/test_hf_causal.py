@@ -143,5 +143,19 @@ def test_the_sample_is_the_same_each_time_and_never_overwritten(sample, capfd, t
     lora_sample.write(tmp_path, updates=30)
     for name in ("faq.json", "bloom/model.safetensors", "bloom/tokenizer.json"):
         assert (tmp_path / name).read_bytes() == (sample / name).read_bytes(), name
-    assert command("lora", "sample", "--destdir", sample) == 1
+    assert command("lora", "sample", "--out", sample) == 1
     assert "exists" in capfd.readouterr().err
+
+
+def test_a_finished_run_answers_new_questions_without_training(sample, trained, monkeypatch):
+    def fail(*arguments):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(causal_train, "_fit", fail)
+    before = manifest.read(trained)
+    old = json.loads((trained / "results.json").read_text())
+    assert command(*line(sample), "--ask", "Can I reserve films?", "--new-tokens", "3") == 0
+    results = json.loads((trained / "results.json").read_text())
+    assert [asked["question"] for asked in results["answers"]] == ["Can I reserve films?"]
+    assert manifest.read(trained) == before
+    assert {**results, "answers": None} == {**old, "answers": None}

@@ -86,7 +86,7 @@ def test_proof_is_said_and_the_card_says_where_it_is_from(house, tmp_path, capsy
         Prediction(i, "pos", {"neg": 0.4, "pos": 0.6} if i else {"neg": 0.9, "pos": 0.1}) for i in range(4)
     ]
     write(run / "predictions-test.jsonl", answers)
-    assert main(["convert", str(run), str(tmp_path / "folder")]) == 0
+    assert main(["transformers", str(run), str(tmp_path / "folder")]) == 0
     said = capsys.readouterr().out
     assert "ids: 83 of 83 texts equal (train, valid, test)" in said
     assert "logits: 84 sentences" in said or "logits: 83 sentences" in said
@@ -126,7 +126,7 @@ def test_without_the_data_sample_sentences_prove_it(house, tmp_path):
 
 def test_how_text_was_read_is_told_where_no_data_say_it(masked_lm, tmp_path, capsys, caplog):
     model = str(masked_lm[0].parent / "spm.model")
-    line = ["convert", str(masked_lm[1]), "--sentencepiece-model", model]
+    line = ["transformers", str(masked_lm[1]), "--sentencepiece-model", model]
     assert main([*line, str(tmp_path / "plain")]) == 0
     assert "no preprocess.json says how its text was read" in caplog.text
     caplog.clear()
@@ -193,7 +193,7 @@ def test_loads_as_any_model_does(classifier_folder):
 
 def refused(arguments, capsys):
     """The one line on standard error."""
-    assert main(["convert", *map(str, arguments)]) == 1
+    assert main(["transformers", *map(str, arguments)]) == 1
     return capsys.readouterr().err.splitlines()[-1]
 
 

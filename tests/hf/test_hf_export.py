@@ -23,8 +23,8 @@ from export.transformers.folder import load_folder
 def exported(house, tmp_path_factory):
     """fp32 and int8, and what the command said of the second."""
     root = tmp_path_factory.mktemp("onnx")
-    assert main(["export", str(house[1]), str(root / "fp32.onnx")]) == 0
-    assert main(["export", str(house[1]), str(root / "int8.onnx"), "--int8"]) == 0
+    assert main(["onnx", str(house[1]), str(root / "fp32.onnx")]) == 0
+    assert main(["onnx", str(house[1]), str(root / "int8.onnx"), "--int8"]) == 0
     return root
 
 
@@ -59,7 +59,7 @@ def test_graph_names_its_axes_and_classes(exported):
 
 def test_accuracy_is_evals(house, tmp_path, capsys):
     data, run = house
-    words = ["export", str(run), str(tmp_path / "model.onnx"), "--int8", "--report", str(tmp_path / "r.json")]
+    words = ["onnx", str(run), str(tmp_path / "model.onnx"), "--int8", "--report", str(tmp_path / "r.json")]
     assert main(words) == 0
     table = capsys.readouterr().out
     texts = (data.parent / "test.input0").read_text(encoding="utf-8").splitlines()
@@ -97,9 +97,9 @@ def test_a_form_is_compared_sentence_by_sentence():
 
 
 def test_folders_are_exported_and_measured(house, classifier_folder, tmp_path, capsys):
-    assert main(["export", str(classifier_folder), str(tmp_path / "a.onnx")]) == 0
+    assert main(["onnx", str(classifier_folder), str(tmp_path / "a.onnx")]) == 0
     assert "accuracy was not measured" in capsys.readouterr().out
-    arguments = ["export", str(classifier_folder), str(tmp_path / "b.onnx"), "--data", str(house[0])]
+    arguments = ["onnx", str(classifier_folder), str(tmp_path / "b.onnx"), "--data", str(house[0])]
     assert main([*arguments, "--split", "valid"]) == 0
     assert "12 sentences of valid" in capsys.readouterr().out
 
@@ -118,14 +118,14 @@ def test_a_graph_that_differs_is_not_written(house, tmp_path, monkeypatch, capsy
             return super().__call__(ids_BL) + 0.01
 
     monkeypatch.setattr(check, "Session", Wrong)
-    assert main(["export", str(house[1]), str(tmp_path / "model.onnx")]) == 1
+    assert main(["onnx", str(house[1]), str(tmp_path / "model.onnx")]) == 1
     assert "differ from torch's by 1.0e-02; nothing was written" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
 def test_what_cannot_be_exported(house, masked_lm_folder, classifier_folder, tmp_path, capsys):
     def refused(*arguments):
-        assert main(["export", *map(str, arguments)]) == 1
+        assert main(["onnx", *map(str, arguments)]) == 1
         return capsys.readouterr().err.splitlines()[-1]
 
     out = tmp_path / "model.onnx"

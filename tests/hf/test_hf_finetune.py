@@ -1,6 +1,7 @@
 """`python -m hf finetune` and `lora classify`: runs as everything else reads them."""
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from transformers import RobertaForSequenceClassification
 from analysis import best_checkpoints, load_runs
 from common import manifest, predictions
 from eval.__main__ import main as evaluate
+from experiments.__main__ import main as experiments
 from experiments.methods.lora import adapters
 from experiments.methods.transformers.recipe import parse
 from experiments.methods.transformers.trainer import Pad, read_sentences
@@ -69,7 +71,7 @@ def test_manifests_say_what_was_done(swept):
         assert len(content["data"]["sha256"]) == 14
         assert content["precision"] == "fp32"
         assert content["packages"]["transformers"]
-        assert content["command"][:3] == ["python", "-m", "export"]
+        assert content["command"][0] == "./train.sh"
         for key, value in measured(run).items():
             assert content[key] == value
         assert content["peak_memory_bytes"] > 1 << 20
@@ -185,7 +187,7 @@ def test_a_dictionary_that_is_not_the_checkpoints_is_refused(swept, capfd, tmp_p
 def test_dry_run_shows_the_line_of_each_run(swept, capfd):
     assert command("finetune", *options(swept), "--seeds", "1", "4", "--dry-run") == 0
     out = capfd.readouterr().out
-    assert "python -m hf finetune --data" in out
+    assert "./train.sh --method transformers --data" in out
     assert "--inits random --seeds 4" in out
     assert not (swept / "runs/hf/random/seed4").exists()
 
@@ -194,10 +196,23 @@ def test_a_grid_has_an_arm_for_each_setting_but_its_own(swept, capfd):
     """LoRA's own rate is no setting of a grid; the line that is shown for a run plans that run again."""
     start = ["lora", "classify", *options(swept), "--seeds", "5", "--dry-run"]
     assert command(*start, "--grid", "lr=1e-3,1e-4") == 0
-    shown = [line for line in capfd.readouterr().out.splitlines() if line.startswith("python -m hf")]
+    shown = [line for line in capfd.readouterr().out.splitlines() if line.startswith("./train.sh")]
     assert ["lr=1e-4" in line for line in shown] == [False, True]
     for line in shown:
-        assert command(*line.split()[3:], "--dry-run") == 0
+        assert experiments(["train", *shlex.split(line)[1:], "--dry-run"]) == 0
         assert line in capfd.readouterr().out
     assert command(*start, "--grid", "lr=1e-3", "--", "--lr", "1e-2") == 1
     assert "--lr is both in --grid and after --" in capfd.readouterr().err
+
+
+def test_the_recorded_command_keeps_paths_with_spaces(swept, tmp_path, capfd):
+    checkpoint = tmp_path / "my models" / "pre.pt"
+    checkpoint.parent.mkdir()
+    shutil.copy(swept / "pre.pt", checkpoint)
+    shutil.copy(swept / "dict.txt", checkpoint.parent)
+    start = [*options(swept), "--seeds", "7", "--dry-run"]
+    for inits in (["pretrained", "--pretrained", checkpoint], [f"other={checkpoint}"]):
+        assert command("finetune", *start, "--inits", *inits) == 0
+        shown = [one for one in capfd.readouterr().out.splitlines() if one.startswith("./train.sh")]
+        assert len(shown) == 1
+        assert any(word.endswith("my models/pre.pt") for word in shlex.split(shown[0]))

@@ -1,9 +1,8 @@
 """What the flags of the Transformers arms make of the recipe's."""
 
-import argparse
-
 import pytest
 
+from common.cli import SettingsParser
 from common.errors import UserError
 from experiments.methods.lora import classify
 from experiments.methods.transformers import command as finetune
@@ -11,11 +10,10 @@ from experiments.methods.transformers import command as finetune
 
 def passed_on(command, data, *words):
     """The flags that the runs get after the recipe's."""
-    parser = argparse.ArgumentParser()
-    command.register(parser.add_subparsers())
-    name = "finetune" if command is finetune else "classify"
-    args = parser.parse_args([name, "--data", str(data), "--inits", "random", *words])
-    return list(finetune.sweep_settings(args).passthrough)
+    parser = SettingsParser()
+    command.METHOD.add_arguments(parser)
+    options = parser.parse_settings(["--data", str(data), "--inits", "random", *words], {})
+    return list(finetune.settings_of(options).passthrough)
 
 
 @pytest.mark.parametrize(
@@ -37,5 +35,5 @@ def test_the_learning_rate_is_the_one_that_is_given(tmp_path, command, words, lr
 @pytest.mark.parametrize("flag", ["--lr", "--precision"])
 def test_a_flag_before_and_after_the_dashes_is_refused(tmp_path, flag):
     value = {"--lr": "1", "--precision": "fp32"}[flag]
-    with pytest.raises(UserError, match=f"{flag} .* stands after -- too"):
+    with pytest.raises(UserError, match=f"{flag} {value}.* after --"):
         passed_on(classify, tmp_path, flag, value, "--", flag, value)

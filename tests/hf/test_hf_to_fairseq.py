@@ -28,7 +28,7 @@ def same_weights(one, other):
 def test_classifier_goes_round_bit_for_bit_and_answers(house, classifier_folder, tmp_path, capsys):
     data, run = house
     back = tmp_path / "back/model.pt"
-    assert main(["convert", "--to-fairseq", str(classifier_folder), str(back)]) == 0
+    assert main(["fairseq", str(classifier_folder), str(back)]) == 0
     assert "largest difference" in capsys.readouterr().out
     assert same_weights(back, run / BEST)
     assert (back.parent / "dict.txt").read_bytes() == (data / "input0/dict.txt").read_bytes()
@@ -129,7 +129,7 @@ def spoil_config(folder, **changes):
 def test_spoiled_folders_are_refused(classifier_folder, tmp_path, capsys, spoil, message):
     folder = shutil.copytree(classifier_folder, tmp_path / "folder")
     spoil(folder)
-    assert main(["convert", "--to-fairseq", str(folder), str(tmp_path / "model.pt")]) == 1
+    assert main(["fairseq", str(folder), str(tmp_path / "model.pt")]) == 1
     assert message in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "model.pt").exists()
 
@@ -149,8 +149,8 @@ def test_nothing_is_overwritten(classifier_folder, tmp_path):
     "flags", [["--data", "x"], ["--sentencepiece-model", "x"], ["--normalize-apostrophes"]]
 )
 def test_flags_that_contradict_each_other(classifier_folder, tmp_path, capsys, flags):
-    line = ["convert", "--to-fairseq", str(classifier_folder), str(tmp_path / "m.pt")]
-    assert main([*line, *flags]) == 1
+    line = ["fairseq", str(classifier_folder), str(tmp_path / "m.pt")]
+    assert main([*line, *flags]) == 2
     assert "--to-fairseq takes none of --data, --sentencepiece-model" in capsys.readouterr().err
 
 

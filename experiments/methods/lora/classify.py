@@ -1,8 +1,8 @@
-"""`python -m hf lora classify`: LoRA of the sentence classifier, run for run beside full fine-tuning.
+"""The method `lora`: LoRA of the sentence classifier.
 
 The encoder stays as the checkpoint has it; small matrices beside the attention's query and value maps are
-trained, and the classification head. Data, recipes, seeds and run folders are those of python -m hf finetune,
-in the arm `lora`, so that python -m analysis compares them and python -m eval evaluates them
+trained, and the classification head. Data, recipes, seeds and run folders are those of the method
+transformers, with the arm `lora`, so that python -m analysis compares them and python -m eval evaluates them
 (checkpoint_best.pt is the merged model). A run also holds
 
     base/       what it started from, as a from_pretrained folder
@@ -21,10 +21,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..transformers.command import add_sweep, sweep_settings
+from common.cli import SettingsParser
+
+from ..transformers.command import add_arguments, settings_of
 from .options import add_lora, lora_settings
 
-COMMAND = ("python", "-m", "hf", "lora", "classify")
+COMMAND = ("./train.sh", "--method", "lora")
 RANK, ALPHA, DROPOUT = 8, 16, 0.1
 TARGETS = ("query", "value")
 """Of the attention, as in the paper (section 4.2)."""
@@ -32,36 +34,37 @@ LR = 1e-3
 """What is trained begins at zero or at random and is small: it takes a hundred times the reference's rate."""
 MERGED = "merged"
 EXAMPLES = """examples:
-  python -m hf lora classify --data data/books/bin --pretrained pretrained/fr/model.pt
-  python -m hf lora classify --data data/books/bin --pretrained model.pt --rank 4 --lr 5e-4 --arm lora-r4
-  python -m hf lora classify --data demo/reviews --pretrained demo/pretrained/model.pt --recipe sample --merge
-  python -m hf lora table runs
+  ./train.sh --method lora --data data/books/bin --pretrained pretrained/fr/model.pt
+  ./train.sh --method lora --data data/books/bin --pretrained model.pt --rank 4 --lr 5e-4 --arm lora-r4
+  ./train.sh --method lora --data demo/reviews --pretrained demo/pretrained/model.pt --recipe sample --merge
+  python -m experiments lora-table runs
 """
 
 
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `lora classify`."""
-    parser = subparsers.add_parser(
-        "classify",
-        help="LoRA of the sentence classifier, over seeds",
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_sweep(parser, arm="lora", inits=["pretrained"], lr=LR)
-    add_lora(parser, rank=RANK, alpha=ALPHA, dropout=DROPOUT, targets=TARGETS)
-    parser.add_argument(
-        "--merge", action="store_true", help="also write the merged model of each finished run"
-    )
-    parser.set_defaults(run=run)
+class Lora:
+    """LoRA of the sentence classifier (see `experiments.methods.Method`)."""
+
+    name = "lora"
+    summary = "low-rank adapters, with the Transformers Trainer"
+
+    def add_arguments(self, parser: SettingsParser) -> None:
+        """Add the options of the method transformers and those of LoRA."""
+        parser.description, parser.epilog = __doc__, EXAMPLES
+        add_arguments(parser, arm="lora", inits="pretrained", lr=LR)
+        add_lora(parser, rank=RANK, alpha=ALPHA, dropout=DROPOUT, targets=TARGETS)
+        parser.add_argument(
+            "--merge", action="store_true", help="also write the merged model of each finished run"
+        )
+
+    def train(self, options: argparse.Namespace) -> int:
+        """Train the runs; the exit code."""
+        from ..transformers.sweep import Arm, train
+
+        arm = Arm(COMMAND, lora_settings(options), defaults=("--lr", f"{LR:g}"))
+        return train(settings_of(options), arm, then=merge if options.merge else None)
 
 
-def run(args: argparse.Namespace) -> int:
-    """The command."""
-    from ..transformers.sweep import Arm, train
-
-    arm = Arm(COMMAND, lora_settings(args), defaults=("--lr", f"{LR:g}"))
-    return train(sweep_settings(args), arm, then=merge if args.merge else None)
+METHOD = Lora()
 
 
 def merge(folder: Path) -> None:

@@ -1,6 +1,6 @@
-"""`python -m hf lora sample`: a small BLOOM and questions to try the causal arm on, without a download.
+"""`python -m experiments lora-sample`: a small BLOOM and questions for `lora-causal`, without a download.
 
-Writes DESTDIR/faq.json, 40 questions and answers of a lending library, and DESTDIR/bloom, a BLOOM of 0.2
+Writes OUT/faq.json, 40 questions and answers of a lending library, and OUT/bloom, a BLOOM of 0.2
 million parameters with a tokenizer of its own, trained for some seconds on the answers as plain sentences: it
 knows the words and not yet the form of questions and answers, which is what LoRA teaches it. The same bytes
 on the same machine.
@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common.cli import Parser
 from common.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,23 +26,23 @@ UPDATES, BATCH, LR, SEED = 150, 8, 3e-3, 1
 SPECIALS = ("<unk>", "<s>", "</s>", "<pad>")
 
 
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `lora sample`."""
-    parser = subparsers.add_parser(
-        "sample",
-        help="a small BLOOM and questions to try lora causal on",
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m experiments lora-sample`; the exit code."""
+    parser = Parser(
+        prog="python -m experiments lora-sample",
         description=__doc__,
-        epilog="example: python -m hf lora sample --destdir demo/faq",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples="example: python -m experiments lora-sample --out demo/faq",
     )
-    parser.add_argument("--destdir", type=Path, required=True, metavar="DIR")
-    parser.set_defaults(run=run)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
+    parser.deprecated("--destdir", "--out")
+    run(parser.parse_args(argv))
+    return 0
 
 
 def run(args: argparse.Namespace) -> None:
     """The command."""
-    write(args.destdir)
-    print(f"{args.destdir}: faq.json and bloom/")
+    write(args.out)
+    print(f"{args.out}: faq.json and bloom/")
 
 
 def write(destdir: Path, updates: int = UPDATES) -> None:
@@ -48,7 +50,7 @@ def write(destdir: Path, updates: int = UPDATES) -> None:
     from common.files import atomic_folder, atomic_write
 
     if (destdir / "bloom").exists():
-        raise UserError(f"{destdir / 'bloom'}: exists; delete it or choose another --destdir")
+        raise UserError(f"{destdir / 'bloom'}: exists; delete it or choose another --out")
     questions = sample_pairs()
     tokenizer = train_tokenizer([text for pair in questions for text in pair.values()])
     model = train_model(tokenizer, [pair["answer"] for pair in questions], updates)

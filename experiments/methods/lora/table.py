@@ -1,7 +1,7 @@
-"""`python -m hf lora table`: what each arm reaches on test, and what its training took.
+"""`python -m experiments lora-table`: what each arm reaches on test, and what its training took.
 
 Reads run folders as python -m analysis does: accuracy at the best validation from the logs; parameters,
-seconds and peak memory from the manifests (python -m hf finetune and lora classify write them). Whether two
+seconds and peak memory from the manifests (of the methods transformers and lora). Whether two
 arms differ is answered by python -m analysis compare.
 """
 
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import manifest
+from common.cli import Parser
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,29 +27,23 @@ FIGURE = "accuracy_and_parameters"
 MEASURED = ("trainable_parameters", "parameters", "seconds", "peak_memory_bytes")
 MIB = 1 << 20
 EXAMPLES = """examples:
-  python -m hf lora table runs
-  python -m hf lora table runs --format json
-  python -m hf lora table runs --output-dir report
+  python -m experiments lora-table runs
+  python -m experiments lora-table runs --format json
+  python -m experiments lora-table runs --out report
 """
 
 
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `lora table`."""
-    parser = subparsers.add_parser(
-        "table",
-        help="accuracy, trained parameters, time and memory of the arms",
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m experiments lora-table`; the exit code."""
+    parser = Parser(prog="python -m experiments lora-table", description=__doc__, examples=EXAMPLES)
     parser.add_argument("runs", type=Path, metavar="RUNS", help="folder with runs below it")
     parser.add_argument(
         "--format", choices=("markdown", "csv", "latex", "json"), default="markdown", help="(%(default)s)"
     )
-    parser.add_argument(
-        "--output-dir", type=Path, metavar="DIR", help=f"write all formats there, and {FIGURE}.png"
-    )
-    parser.set_defaults(run=run)
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"write all formats there, and {FIGURE}.png")
+    parser.deprecated("--output-dir", "--out")
+    run(parser.parse_args(argv))
+    return 0
 
 
 def run(args: argparse.Namespace) -> None:
@@ -58,12 +54,12 @@ def run(args: argparse.Namespace) -> None:
 
     runs = measured_runs(args.runs)
     table = cost_table(runs)
-    if args.output_dir is None:
+    if args.out is None:
         print(render([table], args.format), end="")
         return
-    paths = write_tables([table], args.output_dir)
+    paths = write_tables([table], args.out)
     if runs["trainable_parameters"].notna().any():
-        paths.append(save_figure(draw(runs), args.output_dir, FIGURE))
+        paths.append(save_figure(draw(runs), args.out, FIGURE))
     for path in paths:
         print(path)
 

@@ -36,7 +36,7 @@ class Arm:
     """What a command adds to the sweep."""
 
     command: tuple[str, ...]
-    """As a user types it: `python -m hf finetune`."""
+    """As a user types it: `./train.sh --method transformers`."""
     lora: LoraSettings | None = None
     defaults: tuple[str, ...] = ()
     """Flags that it has instead of the recipe's where nobody says otherwise."""
@@ -100,7 +100,7 @@ def train(settings: TrainSettings, arm: Arm, then: Callable[[Path], None] | None
 
 
 def resumable(planned: Planned) -> Planned:
-    """An unfinished run goes on where Trainer left a whole checkpoint."""
+    """An unfinished run resumes from the last complete checkpoint of the Trainer."""
     if planned.state is State.FINISHED:
         return planned
     whole = last_checkpoint(planned.run.folder / CHECKPOINTS) is not None
@@ -128,7 +128,7 @@ def build(planned: Planned, settings: TrainSettings, arm: Arm, words: Sequence[s
     path = filter(None, [os.environ.get("PYTHONPATH")])
     start = () if run.checkpoint is None else ("--restore-file", str(run.checkpoint.absolute()))
     argv = (
-        # The rooms are found wherever the command is typed; with -P nothing else of that folder is.
+        # PYTHONPATH and -P: the packages are found from any working directory, and nothing else there is.
         *("env", f"PYTHONPATH={os.pathsep.join([str(ROOT), *path])}"),
         *(
             sys.executable,
@@ -144,13 +144,13 @@ def build(planned: Planned, settings: TrainSettings, arm: Arm, words: Sequence[s
         *(() if arm.lora is None else ("--lora", *arm.words)),
         *("--recipe", *words),
     )
-    init = run.init if run.checkpoint is None else f"{run.init}={shown_path(run.checkpoint)}"
+    init = [run.init] if run.checkpoint is None else [f"{run.init}={shown_path(run.checkpoint)}"]
     if run.init == "pretrained":
-        init = f"pretrained --pretrained {shown_path(run.checkpoint)}"
+        init = ["pretrained", "--pretrained", shown_path(run.checkpoint)]
     setting = run.setting
     shown = (
         *arm.command,
-        *("--data", shown_path(settings.data), "--inits", *init.split(), "--seeds", str(run.seed)),
+        *("--data", shown_path(settings.data), "--inits", *init, "--seeds", str(run.seed)),
         *("--out", shown_path(settings.out), "--arm", settings.arm, "--recipe", settings.recipe),
         *(("--grid", *setting.split(",")) if setting else ()),
         *arm.words,

@@ -1,6 +1,6 @@
-"""One run in a process of its own: `python -m experiments.methods.transformers.train_run DATA --seed N --save-dir RUN ... --recipe ...`.
+"""One run in a process of its own: `python -m experiments.methods.transformers.train_run DATA ... --recipe ...`.
 
-`experiments/methods/transformers/sweep.py` starts it, with words like those of fairseq-train. It writes below RUN
+`experiments/methods/transformers/sweep.py` starts it, with words like those of fairseq-train. It writes
 
     tensorboard/             as fairseq does
     trainer/checkpoint-*/    where an interrupted run goes on; removed at the end

@@ -1,4 +1,4 @@
-"""`python -m hf lora causal`: LoRA on a causal language model that answers questions.
+"""`python -m experiments lora-causal`: LoRA on a causal language model that answers questions.
 
 The arm of the published reports: BLOOM-560m, rank 16 on `query_key_value`, 80 updates on pairs of a question
 and an answer. Where bitsandbytes and a GPU are there, the base is held in 4 bits (QLoRA), else in full
@@ -11,7 +11,8 @@ measured before and after, with answers to read. Writes OUT/causal-lora/NAME/see
     results.json       parameters, perplexities, answers before and after
     tensorboard/, train.log
 
-A finished run is skipped, an interrupted one starts again.
+A finished run is not trained again: --ask and --new-tokens generate answers from its stored adapter.
+An interrupted run starts again.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.cli import fraction, positive, positive_number
+from common.cli import Parser, fraction, positive, positive_number
 
 from ..options import add_lora, lora_settings
 
@@ -35,25 +37,21 @@ if TYPE_CHECKING:
 
 
 ARM = "causal-lora"
+NEW_TOKENS = 200
+"""Longest answer where --new-tokens is not given."""
 ASKED = 3
 """Held-out questions that are asked where the user gives none."""
 EXAMPLES = """examples:
-  python -m preprocess download bloom --destdir bloom
-  python -m hf lora causal --model bloom --data faq.json --merge --ask "How can I track my order?"
-  python -m hf lora sample --destdir demo/faq
-  python -m hf lora causal --model demo/faq/bloom --data demo/faq/faq.json --answer-only --lr 5e-3
+  python -m preprocess download bloom --out bloom
+  python -m experiments lora-causal --model bloom --data faq.json --merge --ask "How can I track my order?"
+  python -m experiments lora-sample --out demo/faq
+  python -m experiments lora-causal --model demo/faq/bloom --data demo/faq/faq.json --answer-only --lr 5e-3
 """
 
 
-def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `lora causal`."""
-    parser = subparsers.add_parser(
-        "causal",
-        help="LoRA on a causal language model, on questions and answers",
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def main(argv: Sequence[str] | None = None) -> int:
+    """`python -m experiments lora-causal`; the exit code."""
+    parser = Parser(prog="python -m experiments lora-causal", description=__doc__, examples=EXAMPLES)
     parser.add_argument(
         "--data", type=Path, required=True, metavar="JSON",
         help='{"questions": [{"question": "…", "answer": "…"}, …]} or the list alone',
@@ -87,9 +85,12 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(%(default)s)")
     group = parser.add_argument_group("what comes of it")
     group.add_argument("--ask", nargs="+", metavar="Q", help="questions to answer (default: held-out ones)")
-    group.add_argument("--new-tokens", type=positive, default=200, help="of an answer, at most (%(default)s)")
+    group.add_argument(
+        "--new-tokens", type=positive, metavar="N", help=f"of an answer, at most ({NEW_TOKENS})"
+    )
     group.add_argument("--merge", action="store_true", help="also write the model with the adapter merged")
-    parser.set_defaults(run=run)
+    run(parser.parse_args(argv))
+    return 0
 
 
 def run(args: argparse.Namespace) -> None:
@@ -120,11 +121,22 @@ def run(args: argparse.Namespace) -> None:
     with locked(args.out):
         if inspect(folder, identity, recipe).state is State.FINISHED:
             print(f"{folder.folder}: finished, skipped")
+            _ask_again(args, folder.folder, base, device, settings)
         else:
             _train(args, folder, identity, base, device, settings)
         if args.merge:
             _merge(folder.folder, base, device)
     print(_report(json.loads((folder.folder / RESULTS).read_text(encoding="utf-8"))))
+
+
+def _ask_again(
+    args: argparse.Namespace, run: Path, base: Path, device: torch.device, settings: CausalSettings
+) -> None:
+    """Generate answers of a finished run from its stored adapter, if --ask or --new-tokens requests it."""
+    from .train import answer
+
+    if args.ask is not None or args.new_tokens is not None:
+        answer(_task(args, base, device), settings, run)
 
 
 def _settings(args: argparse.Namespace) -> CausalSettings:
@@ -205,12 +217,12 @@ def _task(args: argparse.Namespace, base: Path, device: torch.device) -> Task:
     train_pairs, valid_pairs = split(read_pairs(args.data), args.valid_share, args.seed)
     questions = args.ask or [pair.question for pair in valid_pairs[:ASKED]]
     loading = choose_loading(device, args.precision)
-    return Task(base, loading, device, train_pairs, valid_pairs, questions, args.new_tokens)
+    return Task(base, loading, device, train_pairs, valid_pairs, questions, args.new_tokens or NEW_TOKENS)
 
 
 def _command(args: argparse.Namespace, settings: CausalSettings) -> list[str]:
     """The line that makes this run, as a user would type it."""
-    words = ["python", "-m", "hf", "lora", "causal", "--data", str(args.data), "--model", args.model]
+    words = ["python", "-m", "experiments", "lora-causal", "--data", str(args.data), "--model", args.model]
     words += ["--out", str(args.out), "--seed", str(args.seed)]
     return [*words, *(["--name", args.name] if args.name else []), *settings.words()]
 

@@ -130,6 +130,25 @@ def train(task: Task, settings: CausalSettings, run: Path) -> dict[str, Any]:
     return results
 
 
+def answer(task: Task, settings: CausalSettings, run: Path) -> dict[str, Any]:
+    """Generate the answers of a finished run again, from the base and from the stored adapter.
+
+    Replaces `answers` in `results.json` and returns the results; nothing is trained.
+    """
+    results = json.loads((run / RESULTS).read_text(encoding="utf-8"))
+    tokenizer = load_tokenizer(task.base)
+    model = load_model(task.base, task.loading, task.device)
+    ask = {"seed": settings.seed, "new_tokens": task.new_tokens}
+    before = generate(model, tokenizer, task.questions, **ask)
+    after = generate(adapters.reload(model, run / ADAPTER), tokenizer, task.questions, **ask)
+    results["answers"] = [
+        {"question": question, "before": old, "after": new}
+        for question, old, new in zip(task.questions, before, after, strict=True)
+    ]
+    atomic_write(run / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+    return results
+
+
 @dataclass(frozen=True)
 class Measured:
     """Perplexity of a held-out answer's token, and the answers to the questions."""
