@@ -5,7 +5,7 @@ In Python, what the commands stand on:
     from export.transformers.config import Sizes              # the sizes of roberta_small, or of a checkpoint
     from export.transformers.config import random_classifier  # those sizes, random weights
     from export.transformers.config import converted          # a checkpoint as it is: classifier or masked LM
-    from export.transformers.tokenizer import write_tokenizer # SentencePiece model + dict.txt -> tokenizer files
+    from export.transformers.tokenizer import write_tokenizer # SentencePiece model, dict.txt -> its files
 
 Transformers is imported by those modules alone: `--help` does not wait for it.
 """

@@ -1,4 +1,4 @@
-"""One run in a process of its own: `python -m experiments.methods.transformers.train_run DATA ... --recipe ...`.
+"""One run in its own process: `python -m experiments.methods.transformers.train_run DATA ... --recipe ...`.
 
 `experiments/methods/transformers/sweep.py` starts it, with words like those of fairseq-train. It writes
 
