@@ -13,7 +13,10 @@ from common.errors import UserError, one_line_errors
 
 from . import commands
 
-PACKAGES = tuple("transformers tokenizers safetensors accelerate peft onnx onnxscript onnxruntime".split())
+PACKAGES = (
+    *("transformers", "tokenizers", "safetensors", "accelerate"),
+    *("peft", "onnx", "onnxscript", "onnxruntime"),
+)
 """Packages of the extra `hf`."""
 EXAMPLES = """examples:
   python -m export transformers runs/fairseq/pretrained/seed1 --out classifier
