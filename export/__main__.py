@@ -41,12 +41,15 @@ def missing_package_is_reported() -> Iterator[None]:
         ) from None
 
 
-def build_parser() -> Parser:
-    """The parser of all commands; building it imports neither torch nor Transformers."""
+def build_parser(*, positional: bool = False) -> Parser:
+    """The parser of all commands; building it imports neither torch nor Transformers.
+
+    `positional` accepts the target of earlier releases, without --out.
+    """
     parser = Parser(prog="python -m export", description=__doc__, examples=EXAMPLES)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for register in commands.REGISTER:
-        register(subparsers)
+        register(subparsers, positional)
     return parser
 
 
@@ -57,8 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int | None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    named = any(word.partition("=")[0] == "--out" for word in words)
     with missing_package_is_reported():
-        args = build_parser().parse_args(arguments)
+        args = build_parser(positional=not named).parse_args(words)
         return args.run(args)
 
 

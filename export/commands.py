@@ -34,37 +34,40 @@ changes them more; the function that the model computes stays nearly the same.
 
 
 def _add(
-    subparsers: argparse._SubParsersAction, name: str, text: str, source: str, out: str, *lines: str
+    subparsers: argparse._SubParsersAction,
+    name: str,
+    text: str,
+    source: str,
+    out: str,
+    *lines: str,
+    positional: bool,
 ) -> Parser:
     """A command with its source and its output; `lines` are examples."""
     examples = "examples:\n" + "".join(f"  python -m export {name} {line}\n" for line in lines)
     parser = subparsers.add_parser(name, help=text.partition("\n")[0], description=text, examples=examples)
     parser.add_argument("source", metavar="FROM", help=source)
     parser.add_argument("--out", type=Path, metavar="PATH", help=f"{out} to write (required)")
-    parser.add_argument("positional", nargs="?", type=Path, help=argparse.SUPPRESS)
-    parser.set_defaults(parser=parser)
+    if positional:  # required by argparse, so that it may follow other options
+        parser.add_argument("target", metavar="--out PATH", type=Path, help=argparse.SUPPRESS)
     return parser
 
 
 def _out(args: argparse.Namespace) -> Path:
     """--out, or the positional target of earlier releases with a deprecation line."""
-    if args.out is None and args.positional is None:
-        args.parser.error("the following arguments are required: --out")
-    if args.out is not None and args.positional is not None:
-        args.parser.error(f"unrecognized arguments: {args.positional}")
     if args.out is None:
         deprecation("a target without --out is deprecated, use --out PATH")
-        return args.positional
+        return args.target
     return args.out
 
 
-def register_transformers(subparsers: argparse._SubParsersAction) -> None:
+def register_transformers(subparsers: argparse._SubParsersAction, positional: bool) -> None:
     """Add the command `transformers`."""
     parser = _add(
         subparsers, "transformers", TRANSFORMERS, "run folder or checkpoint", "folder",
         "runs/fairseq/pretrained/seed1 --out classifier",
         "pretrained/model.pt --out masked-lm --data data/corpus",
         "model.pt --out folder --dict dict.txt --sentencepiece-model spm.model --normalize-apostrophes",
+        positional=positional,
     )  # fmt: skip
     group = parser.add_argument_group("files of the checkpoint (default: those that the run recorded)")
     group.add_argument("--data", metavar="BIN", help="binarized data it was trained on")
@@ -94,10 +97,16 @@ def run_transformers(args: argparse.Namespace) -> None:
     print(f"{out}: written")
 
 
-def register_fairseq(subparsers: argparse._SubParsersAction) -> None:
+def register_fairseq(subparsers: argparse._SubParsersAction, positional: bool) -> None:
     """Add the command `fairseq`."""
     parser = _add(
-        subparsers, "fairseq", FAIRSEQ, "from_pretrained folder", ".pt file", "classifier --out back/model.pt"
+        subparsers,
+        "fairseq",
+        FAIRSEQ,
+        "from_pretrained folder",
+        ".pt file",
+        "classifier --out back/model.pt",
+        positional=positional,
     )
     parser.add_argument("--dict", metavar="FILE", help="dict.txt of the text (default: the folder's)")
     parser.set_defaults(run=run_fairseq)
@@ -112,13 +121,14 @@ def run_fairseq(args: argparse.Namespace) -> None:
     print(f"{out}: written")
 
 
-def register_onnx(subparsers: argparse._SubParsersAction) -> None:
+def register_onnx(subparsers: argparse._SubParsersAction, positional: bool) -> None:
     """Add the command `onnx`."""
     parser = _add(
         subparsers, "onnx", ONNX, "run folder, checkpoint or from_pretrained folder", ".onnx file",
         "runs/fairseq/pretrained/seed1 --out classifier.onnx",
         "runs/fairseq/pretrained/seed1 --out classifier-int8.onnx --int8 --report int8.json",
         "folder --out classifier.onnx --data data/cls-books --split test",
+        positional=positional,
     )  # fmt: skip
     parser.add_argument("--int8", action="store_true", help="quantize the weights to 8 bits")
     parser.add_argument("--data", metavar="BIN", help="binarized data to measure on (default: the run's)")
@@ -150,11 +160,12 @@ def run_onnx(args: argparse.Namespace) -> None:
     print(f"{out}: written")
 
 
-def register_fp16(subparsers: argparse._SubParsersAction) -> None:
+def register_fp16(subparsers: argparse._SubParsersAction, positional: bool) -> None:
     """Add the command `fp16`."""
     parser = _add(
         subparsers, "fp16", FP16, "checkpoint of fairseq", ".safetensors file",
         "pretrained/run/model.pt --out pretrained/mine/model.safetensors --embedding-scale 0.125",
+        positional=positional,
     )  # fmt: skip
     parser.add_argument(
         "--embedding-scale",

@@ -211,6 +211,8 @@ def test_the_recorded_command_keeps_paths_with_spaces(swept, tmp_path, capfd):
     shutil.copy(swept / "pre.pt", checkpoint)
     shutil.copy(swept / "dict.txt", checkpoint.parent)
     start = [*options(swept), "--seeds", "7", "--dry-run"]
+    at = start.index("--pretrained")
+    del start[at : at + 2]
     for inits in (["pretrained", "--pretrained", checkpoint], [f"other={checkpoint}"]):
         assert command("finetune", *start, "--inits", *inits) == 0
         shown = [one for one in capfd.readouterr().out.splitlines() if one.startswith("./train.sh")]
