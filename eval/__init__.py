@@ -1,13 +1,13 @@
-"""A trained classifier at work: predictions for text, metrics on a test set, its mistakes.
+"""Use trained models: predictions for text, evaluation on a test set, inspection of errors, generated text.
 
-`python -m eval --help` for the commands; in Python:
+Commands: `python -m eval --help`. In Python:
 
     from eval import SentenceClassifier
 
     classifier = SentenceClassifier.from_run("runs/fairseq/pretrained/seed1")
     classifier.predict(["Un livre captivant."])      # a list of common.predictions.Prediction
 
-Names are imported when they are first used: `--help` does not wait for torch.
+Names are imported on first use, so that `--help` does not import torch.
 """
 
 from __future__ import annotations

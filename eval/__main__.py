@@ -1,21 +1,25 @@
-"""A trained model at work; `python -m eval COMMAND --help` tells more."""
+"""Use trained models: predict, evaluate, inspect errors, generate text."""
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 
+from common.cli import Parser, deprecation
 from common.errors import one_line_errors
 
-from . import complete, errors, evaluate, predict
+from . import errors, evaluate, generate, predict
 
-COMMANDS = (predict, evaluate, errors, complete)
+COMMANDS = (predict, evaluate, errors, generate)
+EXAMPLES = """examples:
+  python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 "Un livre captivant."
+  python -m eval evaluate --checkpoint runs --split test
+"""
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> Parser:
     """The parser of all commands; each module adds its own."""
-    parser = argparse.ArgumentParser(prog="python -m eval", description=__doc__)
+    parser = Parser(prog="python -m eval", description=__doc__, examples=EXAMPLES)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for module in COMMANDS:
         module.register(subparsers)
@@ -26,7 +30,11 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> int | None:
     """Run one command; its exit code is the program's."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-    args = build_parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["complete"]:
+        deprecation("complete is deprecated, use generate")
+        words[0] = "generate"
+    args = build_parser().parse_args(words)
     return args.run(args)
 
 

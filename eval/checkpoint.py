@@ -1,7 +1,7 @@
-"""A classifier's checkpoint, checked: its weights, how it was built and how its input was made.
+"""Reading the checkpoint of a classifier: weights, model arguments and task settings.
 
-Everything is taken from the checkpoint itself: those of this project's task and of fairseq's own
-`sentence_prediction` with any RoBERTa, and this project's left-to-right classifiers.
+Supported are RoBERTa models trained with this project's task or fairseq's `sentence_prediction`, and this
+project's left-to-right classifiers.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ MODELS: dict[str, type[RobertaSmall]] = {
     "causal_roberta_small": CausalRobertaSmall,
     "causal_lm_small": CausalLmSmall,
 }
-"""What computes a checkpoint of each architecture; stock RoBERTa's weights have the plugin's names."""
+"""Architecture -> model class; weights of stock RoBERTa have the same names as the plugin's."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file says of the classifier in it."""
+    """The content of a classifier's checkpoint."""
 
     path: Path
     arguments: argparse.Namespace
-    """The model's, as fairseq builds it from them."""
+    """The arguments from which fairseq builds the model."""
     settings: dict[str, Any]
-    """The task's."""
+    """The task's configuration."""
     weights: dict[str, Tensor]
     dictionary_sha256: str | None
-    """Of the symbols, `<mask>` included, as the task remembers it; None in stock fairseq's files."""
+    """Of the symbols including `<mask>`, as recorded by the task; None for stock fairseq."""
     class_names: list[str] | None
-    """In the order of the logits; None in stock fairseq's files."""
+    """In the order of the logits; None for stock fairseq."""
 
     @property
     def model(self) -> type[RobertaSmall]:
@@ -61,7 +61,7 @@ class Checkpoint:
 
     @property
     def classes(self) -> int:
-        """How many logits there are."""
+        """The number of logits."""
         return len(self.weights[head_weight(self.head)])
 
     def task_config(self, data: str = "") -> SentenceClassificationConfig:
@@ -75,8 +75,8 @@ class Checkpoint:
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read a classifier's checkpoint.
 
-    Raises `UserError` for what is no checkpoint (see `load_checkpoint`), for one of another architecture or
-    task, and for one without classification head.
+    Raises `UserError` for a file that is no checkpoint (see `load_checkpoint`), another architecture or task,
+    and a missing classification head.
     """
     state = load_checkpoint(path)
     cfg, arguments = state.get("cfg"), state.get("args")
@@ -106,14 +106,14 @@ def head_weight(head: str) -> str:
 
 
 def architecture(arguments: argparse.Namespace) -> str | None:
-    """What `--arch` was; newer checkpoints have it under another name."""
+    """The value of `--arch`, which newer checkpoints call `_name`."""
     return getattr(arguments, "arch", None) or getattr(arguments, "_name", None)
 
 
 def _check_kind(path: Path, arguments: argparse.Namespace) -> None:
     if (name := architecture(arguments)) not in MODELS:
         raise UserError(
-            f"{path}: a model of architecture '{name}', not one of {', '.join(MODELS)}; "
+            f"{path}: architecture '{name}' is none of {', '.join(MODELS)}; "
             "give the checkpoint of a sentence classifier"
         )
 
@@ -121,10 +121,10 @@ def _check_kind(path: Path, arguments: argparse.Namespace) -> None:
 def _check_head(path: Path, weights: dict[str, Tensor], settings: dict[str, Any]) -> None:
     if head_weight(settings["classification_head_name"]) not in weights:
         raise UserError(
-            f"{path}: no classification head (only pretrained?); fine-tune it first: "
+            f"{path}: no classification head (a pretrained model?); fine-tune it first: "
             f"./train.sh --data DATA --pretrained {path}"
         )
     task = settings.get("_name") or settings.get("task")
     if task not in TASKS or settings.get("regression_target"):
         kind = "a regression" if settings.get("regression_target") else f"the task '{task}'"
-        raise UserError(f"{path}: trained for {kind}, not for one of {', '.join(TASKS)}; give a classifier's")
+        raise UserError(f"{path}: trained for {kind}, not for {' or '.join(TASKS)}; give a classifier")

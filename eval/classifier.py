@@ -1,4 +1,4 @@
-"""`SentenceClassifier`: text in, classes and their probabilities out.
+"""`SentenceClassifier`: class probabilities for text.
 
 N examples, K classes.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-import fairseq_plugin  # noqa: F401  registers what a checkpoint names
+import fairseq_plugin  # noqa: F401  registers models and tasks
 from common.errors import UserError
 from common.predictions import Prediction
 from preprocess.readers.lines import Block
@@ -24,16 +24,16 @@ from .runs import find_run
 from .sources import Place, class_names_of, data_folder, dictionary_of, sentencepiece_model_of
 
 Text = str | Sequence[str]
-"""A sentence, or the two of a pair."""
+"""A sentence, or a pair of two."""
 
 
 class SentenceClassifier:
-    """A checkpoint with all that belongs to it: network, dictionary, SentencePiece model, class names.
+    """A classifier: network, dictionary, SentencePiece model and class names.
 
     Attributes:
         classes: names of the classes, in the order of the probabilities.
         pairs: whether an example is two sentences.
-        network, encoder, input_format: its parts, for those who build on them.
+        network, encoder, input_format: its parts.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class SentenceClassifier:
     ) -> SentenceClassifier:
         """The classifier of a run folder (its best checkpoint) or of a checkpoint file.
 
-        `data` (the binarized folder), `dictionary` (its dict.txt) and `sentencepiece_model` are where the
-        run recorded them unless they are given; `precision` None is the checkpoint's; `max_tokens` is the
-        size of a batch. Raises `UserError` for whatever is missing or does not belong to the checkpoint.
+        `data` (the binarized folder), `dictionary` (dict.txt) and `sentencepiece_model` default to those
+        recorded by the run; `precision` None is that of training; `max_tokens` is the size of a batch
+        including padding. Raises `UserError` for a file that is missing or does not belong to the checkpoint.
         """
         run = find_run(path)
         checkpoint = read_checkpoint(run.checkpoint)
@@ -84,14 +84,14 @@ class SentenceClassifier:
         )
 
     def predict(self, texts: Iterable[Text], *, progress: str | None = None) -> list[Prediction]:
-        """One prediction a text, in the order given; `index` counts from 0 and `gold` is None.
+        """One prediction per text, in the order given; `index` counts from 0 and `gold` is None.
 
-        An empty text is answered like any other: by what the network makes of `<s> </s>`.
+        For an empty text the input of the network is `<s> </s>`.
         """
-        answers_NK = self.probabilities(texts, progress=progress)
+        p_NK = self.probabilities(texts, progress=progress)
         return [
             Prediction(index, None, dict(zip(self.classes, row_K.tolist(), strict=True)))
-            for index, row_K in enumerate(answers_NK)
+            for index, row_K in enumerate(p_NK)
         ]
 
     def probabilities(self, texts: Iterable[Text], *, progress: str | None = None) -> NDArray[np.float64]:
@@ -99,10 +99,10 @@ class SentenceClassifier:
         return probabilities(self.network.logits(self.encode(texts), progress=progress))
 
     def encode(self, texts: Iterable[Text], *, first: int = 1, where: str = "text") -> list[Ids]:
-        """What the network reads of each text: (tokens,) int64, as in training.
+        """The ids of each text, (tokens,) int64, as in training.
 
-        A line break within a text counts as a space. `where` and `first`, the number of the first text,
-        name a text in errors.
+        A line break within a text is read as a space. Error messages name a text by `where` and its number,
+        counted from `first`.
         """
         texts = list(texts)
         if not texts:
@@ -123,7 +123,7 @@ class SentenceClassifier:
         for number, text in enumerate(texts, start=first):
             if isinstance(text, str) or len(text) != 2:
                 raise UserError(
-                    f"{where} {number}: the checkpoint is for pairs of sentences; give two, parted by a tab"
+                    f"{where} {number}: the checkpoint is for sentence pairs; give two, separated by a tab"
                 )
         return [[pair[0] for pair in texts], [pair[1] for pair in texts]]
 
@@ -131,7 +131,7 @@ class SentenceClassifier:
         try:
             content = "\n".join(line.replace("\n", " ") for line in lines).encode()
         except UnicodeEncodeError as error:
-            raise UserError(f"text with a lone surrogate ({error.reason}): not Unicode; repair it") from None
+            raise UserError(f"not Unicode: a lone surrogate ({error.reason}); correct the text") from None
         # The newline at the end keeps a last empty line.
         encoded = self.encoder(Block("text", 1, content + b"\n", len(content)))
         return np.split(encoded.ids.astype(np.int64), np.cumsum(encoded.sizes)[:-1])

@@ -1,7 +1,7 @@
-"""A page to read a classifier's mistakes in: the most confident ones, where seeds disagree, which lengths.
+"""An HTML page of errors: misclassified examples by confidence, disagreements of seeds, accuracy by length.
 
-Made of prediction files (`evaluate --write-predictions`) and the text of the split; needs no model. The page
-is one HTML file without anything from outside: search, filter and sort work wherever a browser does.
+Input: prediction files (`evaluate --write-predictions`) and the text of the split; no model is needed.
+The page is self-contained, with search, filters and sorting.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from common.predictions import Prediction
 from common.statistics import wilson_interval
 from preprocess.readers.lines import read_text_lines
 
-from .runs import Run, find_runs
+from .runs import RunCheckpoint, find_runs
 
 TEMPLATE = Path(__file__).with_name("errors_page.html")
 PLACE = "/*DATA*/"
 BUCKETS = 6
 EXAMPLES = """examples:
   python -m eval evaluate --checkpoint runs --write-predictions
-  python -m eval errors --checkpoint runs --output errors.html
-  python -m eval errors --checkpoint runs/fairseq/pretrained --text test.review --output errors.html
+  python -m eval errors --checkpoint runs --out errors.html
+  python -m eval errors --checkpoint runs/fairseq/pretrained --text test.review --out errors.html
 """
 
 
@@ -38,106 +38,116 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `errors`."""
     parser = subparsers.add_parser(
         "errors",
-        help="a page of mistakes, disagreements and accuracy by length",
+        help="HTML page of misclassified examples, disagreements and accuracy by length",
         description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        examples=EXAMPLES,
     )
     parser.add_argument(
-        "--checkpoint", required=True, nargs="+", metavar="C", help="checkpoints, runs or folders of runs"
+        "--checkpoint",
+        required=True,
+        nargs="+",
+        metavar="PATH",
+        help="checkpoints, run folders or folders with runs",
     )
-    parser.add_argument("--split", default="test", help="(%(default)s)")
+    parser.add_argument("--split", default="test", help="(default: %(default)s)")
     parser.add_argument(
-        "--text", nargs="+", metavar="FILE",
-        help="text of the split, one example a line, two files for pairs (default: that of the data)",
-    )  # fmt: skip
-    parser.add_argument("--output", required=True, metavar="HTML", help="the page")
+        "--text",
+        nargs="+",
+        metavar="FILE",
+        help="text of the split, one example per line; two files for pairs (default: that of the data)",
+    )
+    parser.add_argument("--out", required=True, metavar="HTML", help="the page to write")
+    parser.deprecated("--output", "--out")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """The command: read predictions and text, write the page."""
+    """Read predictions and text, write the page."""
     runs = find_runs(args.checkpoint)
-    answers = [read_answers(run, args.split) for run in runs]
+    predicted = [read_predictions(run, args.split) for run in runs]
     paths = [Path(path) for path in args.text] if args.text else recorded_texts(runs[0], args.split)
-    content = page_data([run.name for run in runs], answers, read_texts(paths), args.split)
-    atomic_write(args.output, render(content))
+    content = page_data([run.name for run in runs], predicted, read_texts(paths), args.split)
+    atomic_write(args.out, render(content))
     wrong = sum(row["wrong"] for row in content["rows"])
-    print(f"wrote {args.output}: {len(content['rows']):,} examples, {wrong:,} mistakes")
+    print(f"wrote {args.out}: {len(content['rows']):,} examples, {wrong:,} errors")
 
 
-def read_answers(run: Run, split: str) -> list[Prediction]:
-    """The answers of a run whose true class is known; raises `UserError` where there are none."""
+def read_predictions(run: RunCheckpoint, split: str) -> list[Prediction]:
+    """The predictions of a run whose true class is known; raises `UserError` if there are none."""
     path = run.folder / predictions.file_name(split)
     if not path.is_file():
         raise UserError(
-            f"{path}: no such file; write it: "
+            f"{path}: missing; write it with "
             f"python -m eval evaluate --checkpoint {run.folder} --split {split} --write-predictions"
         )
-    known = [answer for answer in predictions.read(path) if answer.gold is not None]
+    known = [prediction for prediction in predictions.read(path) if prediction.gold is not None]
     if not known:
-        raise UserError(f"{path}: no true class on any line; mistakes cannot be told")
+        raise UserError(f"{path}: no line has a true class; errors cannot be determined")
     return known
 
 
-def recorded_texts(run: Run, split: str) -> list[Path]:
-    """The text files that the data of a run were made of; refused where one has changed since."""
+def recorded_texts(run: RunCheckpoint, split: str) -> list[Path]:
+    """The text files of a run's data; raises `UserError` if one is missing or has changed."""
     from .sources import data_folder, resolve
 
     data = data_folder(run, None)
     recorded = ((data.option("splits") or {}).get(split) or {}).get("texts") or {}
     paths = [name for names in recorded.values() for name in names]
     if not paths:
-        raise UserError(f"{data.path}: does not say what the text of {split} is; name it with --text")
+        raise UserError(f"{data.path}: the text of {split} is not recorded; give it with --text")
     for path in paths:
         digest = data.digest(path)
         if not resolve(path).is_file() or (digest and digest != sha256(resolve(path))):
             raise UserError(
-                f"{path}: missing or changed since {data.path} was made; name the text with --text"
+                f"{path}: missing or changed since {data.path} was written; give the text with --text"
             )
     return [resolve(path) for path in paths]
 
 
 def read_texts(paths: Sequence[Path]) -> list[str]:
-    """One text an example; the sentences of a pair are parted by a vertical bar."""
+    """One text per example; the sentences of a pair are separated by a vertical bar."""
     columns = [list(read_text_lines(str(path))) for path in paths]
     if len({len(column) for column in columns}) > 1:
-        raise UserError(f"{paths[0]} and {paths[1]} differ in their number of lines; give a pair's two files")
+        raise UserError(
+            f"{paths[0]} and {paths[1]} differ in their number of lines; give the two files of the pairs"
+        )
     return [" | ".join(parts) for parts in zip(*columns, strict=True)]
 
 
 def page_data(
-    names: list[str], answers: list[list[Prediction]], texts: list[str], split: str
+    names: list[str], predicted: list[list[Prediction]], texts: list[str], split: str
 ) -> dict[str, Any]:
-    """All that the page shows: R runs, N examples, K classes.
+    """The content of the page: R runs, N examples, K classes.
 
-    Raises `UserError` where runs answered different examples or there is no text for one.
+    Raises `UserError` if the runs have predictions for different examples, or if a text is missing.
     """
-    indices = [answer.index for answer in answers[0]]
-    classes = list(answers[0][0].probabilities)
-    for name, other in zip(names, answers, strict=True):
-        if [a.index for a in other] != indices or set(other[0].probabilities) != set(classes):
-            raise UserError(f"{name} and {names[0]} answered other examples; evaluate them on the same split")
+    indices = [prediction.index for prediction in predicted[0]]
+    classes = list(predicted[0][0].probabilities)
+    for name, other in zip(names, predicted, strict=True):
+        if [one.index for one in other] != indices or set(other[0].probabilities) != set(classes):
+            raise UserError(
+                f"{name} and {names[0]}: predictions for different examples; evaluate them on the same split"
+            )
     if indices[-1] >= len(texts):
         raise UserError(
-            f"predictions for line {indices[-1] + 1} of {split}, but the text has {len(texts):,} lines; "
-            "name its text with --text"
+            f"a prediction for line {indices[-1] + 1} of {split}, but the text has {len(texts):,} lines; "
+            "give the text of the split with --text"
         )
-    p_RNK = np.array([[[a.probabilities[c] for c in classes] for a in run] for run in answers])
-    gold_N = np.array([classes.index(answer.gold) for answer in answers[0]])
+    p_RNK = np.array([[[one.probabilities[c] for c in classes] for one in run] for run in predicted])
+    labels_N = np.array([classes.index(prediction.gold) for prediction in predicted[0]])
     predicted_N = p_RNK.mean(axis=0).argmax(axis=1)
     rows = [
         {
             "line": index + 1,
             "text": texts[index],
-            "gold": int(gold),
+            "label": int(label),
             "p": p_RNK[:, n].round(4).tolist(),
-            "wrong": bool(predicted != gold),
+            "wrong": bool(best != label),
         }
-        for n, (index, gold, predicted) in enumerate(zip(indices, gold_N, predicted_N, strict=True))
+        for n, (index, label, best) in enumerate(zip(indices, labels_N, predicted_N, strict=True))
     ]
     words_N = np.array([len(texts[index].split()) for index in indices])
-    correct_N = (p_RNK.argmax(axis=2) == gold_N).mean(axis=0)
+    correct_N = (p_RNK.argmax(axis=2) == labels_N).mean(axis=0)
     return {
         "split": split,
         "classes": classes,
@@ -148,9 +158,9 @@ def page_data(
 
 
 def accuracy_by_length(words_N: NDArray[np.int64], correct_N: NDArray[np.float64]) -> list[dict[str, Any]]:
-    """Accuracy (percent, mean over the runs) of about equally large groups of examples by words.
+    """Accuracy (percent, mean over the runs) by number of words, in groups of similar size.
 
-    The interval is Wilson's at level 0.95, with the examples for trials.
+    With Wilson's interval at level 0.95; each example is one trial.
     """
     edges = np.unique(np.quantile(words_N, np.linspace(0, 1, BUCKETS + 1), method="lower"))
     starts = edges[:-1] if len(edges) > 1 else edges
@@ -158,14 +168,14 @@ def accuracy_by_length(words_N: NDArray[np.int64], correct_N: NDArray[np.float64
     groups = []
     for bucket in range(len(starts)):
         inside = bucket_N == bucket
-        share, count = float(correct_N[inside].mean()), int(inside.sum())
-        low, high = wilson_interval(share, count)
+        fraction, count = float(correct_N[inside].mean()), int(inside.sum())
+        low, high = wilson_interval(fraction, count)
         groups.append(
             {
                 "shortest": int(words_N[inside].min()),
                 "longest": int(words_N[inside].max()),
                 "examples": count,
-                "accuracy": round(100 * share, 2),
+                "accuracy": round(100 * fraction, 2),
                 "low": round(100 * low, 2),
                 "high": round(100 * high, 2),
             }
@@ -174,7 +184,7 @@ def accuracy_by_length(words_N: NDArray[np.int64], correct_N: NDArray[np.float64
 
 
 def render(content: dict[str, Any]) -> str:
-    """The page; `<` is escaped, so that no text can end the script it stands in."""
+    """The page; `<`, `>` and `&` are escaped, so that no text can end the script element."""
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         data = data.replace(character, f"\\u{ord(character):04x}")

@@ -1,41 +1,36 @@
-"""Which words drove a decision: integrated gradients of the predicted class over the embeddings.
+"""Contributions of words to a prediction: integrated gradients over the embeddings.
 
-Explained is the log-odds of the predicted class, its logit less the log-sum-exp of the others. Attributions
-are integrated along the straight line from an embedding of zeros, `<s>` and `</s>` left as they are, to
-that of the text (Sundararajan, Taly and Yan 2017, equation 1); they add up to the log-odds less those of
-the empty text. A word's score is the sum over its pieces and their dimensions. Computed in fp32.
+Explained are the log-odds of the predicted class: its logit minus the log-sum-exp of the others. The path of
+integration is the straight line from zero embeddings (except `<s>` and `</s>`) to those of the text
+(Sundararajan, Taly and Yan 2017, equation 1). The attributions sum to the log-odds minus those of the empty
+text. The score of a word is the sum over its tokens and their dimensions. Computed in fp32.
 
 B sentences, L tokens, C embedding size, K classes.
 """
 
 from __future__ import annotations
 
+import html
+import os
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from common.errors import UserError
+from common.files import atomic_open
 from preprocess.dictionary import EOS
 
 from .inputs import Ids
-from .output import Word
+from .output import TextPrediction, Word
 
 if TYPE_CHECKING:
     from .classifier import SentenceClassifier, Text
     from .network import Network
-
-
-import html
-import os
-from contextlib import AbstractContextManager
-from types import TracebackType
-
-from common.files import atomic_open
-
-from .output import Answer
 
 STEPS = 50
 STEPS_AT_ONCE = 10
@@ -45,9 +40,9 @@ WORD_START = "\u2581"  # SentencePiece's mark of a space
 def explain_all(
     classifier: SentenceClassifier, texts: Sequence[Text], rows: Sequence[Ids]
 ) -> Iterator[list[Word]]:
-    """The words of each text with their scores; `rows` are its ids, as `classifier.encode` gives them.
+    """The words of each text with their scores; `rows` are the ids returned by `classifier.encode`.
 
-    Raises `UserError` where Captum is not installed.
+    Raises `UserError` if Captum is not installed.
     """
     try:
         import captum.attr  # noqa: F401
@@ -57,21 +52,21 @@ def explain_all(
 
 
 def explain(classifier: SentenceClassifier, text: Text, row: Ids) -> list[Word]:
-    """The words of one text that the network read, in their order, with their scores."""
+    """The words of one text, as far as the network reads it, with their scores."""
     scores = attribute(classifier.network, row).tolist()
     fixed = {classifier.input_format.init_token, classifier.input_format.separator_token, EOS}
     symbols = [classifier.network.dictionary[token] for token in row.tolist()]
-    pieces = iter(_pieces(classifier, text))
+    tokens = iter(_tokens(classifier, text))
     words: list[tuple[str, float]] = []
     for token, symbol, score in zip(row.tolist(), symbols, scores, strict=True):
         if token in fixed and symbol.startswith("<"):
             continue
-        # The piece as written: the dictionary may not know it.
-        piece = next(pieces, symbol)
-        if piece.startswith(WORD_START) or not words:
-            words.append((piece.lstrip(WORD_START), score))
+        # The token as written: it may be unknown to the dictionary.
+        written = next(tokens, symbol)
+        if written.startswith(WORD_START) or not words:
+            words.append((written.lstrip(WORD_START), score))
         else:
-            words[-1] = (words[-1][0] + piece, words[-1][1] + score)
+            words[-1] = (words[-1][0] + written, words[-1][1] + score)
     return [Word(word.replace(WORD_START, " "), score) for word, score in words if word]
 
 
@@ -90,7 +85,7 @@ def attribute(network: Network, row: Ids, steps: int = STEPS) -> Tensor:
         return log_odds(network, embeddings_BLC, tokens_1L.expand(len(embeddings_BLC), -1))
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Captum sets requires_grad of its input and says so
+        warnings.simplefilter("ignore")  # Captum warns that it sets requires_grad of its input
         attributions_1LC = IntegratedGradients(forward).attribute(
             embeddings_1LC, baseline_1LC, target=target, n_steps=steps, internal_batch_size=STEPS_AT_ONCE
         )
@@ -98,7 +93,7 @@ def attribute(network: Network, row: Ids, steps: int = STEPS) -> Tensor:
 
 
 def log_odds(network: Network, embeddings_BLC: Tensor, tokens_BL: Tensor) -> Tensor:
-    """(B, K), each class against all others, of sentences given by their embeddings."""
+    """(B, K) log-odds of each class against all others, for sentences given by their embeddings."""
     head = network.model.classification_heads[network.head]
     logits_BK = head(network.head_input(tokens_BL, embeddings_BLC))
     columns = []
@@ -109,12 +104,12 @@ def log_odds(network: Network, embeddings_BLC: Tensor, tokens_BL: Tensor) -> Ten
 
 
 def _fixed(tokens_BL: Tensor) -> Tensor:
-    """(B, L) whether a token is `<s>` or `</s>`: part of every input, and no word."""
+    """(B, L) whether a token is `<s>` or `</s>`."""
     return (tokens_BL == 0) | (tokens_BL == EOS)
 
 
-def _pieces(classifier: SentenceClassifier, text: Text) -> list[str]:
-    """The pieces of an example as they are written, one for each token that is no special symbol."""
+def _tokens(classifier: SentenceClassifier, text: Text) -> list[str]:
+    """The subword tokens of an example as written, without special symbols."""
     from preprocess.readers.lines import normalize
 
     encoder = classifier.encoder
@@ -122,38 +117,36 @@ def _pieces(classifier: SentenceClassifier, text: Text) -> list[str]:
     if encoder.normalize_apostrophes:
         sentences = [normalize(sentence) for sentence in sentences]
     return [
-        piece
+        token
         for sentence in sentences
-        for piece in " ".join(encoder.model.encode(sentence.replace("\n", " "), out_type=str)).split()
+        for token in " ".join(encoder.model.encode(sentence.replace("\n", " "), out_type=str)).split()
     ]
 
-
-# --- A page of explained answers: each text with its words in colour, as it is written.
 
 HEAD = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Which words drove the decisions</title>
+<title>Contributions of words</title>
 <style>
 body { font: 16px/1.7 system-ui, sans-serif; max-width: 60rem; margin: 1.5rem auto; padding: 0 1rem;
        color: #1b1b1b; background: #fff; overflow-wrap: anywhere }
 article { border-top: 1px solid #ccc; padding: .6rem 0 }
 h1 { font-size: 1.35rem } h2 { font-size: 1rem; margin: 0 0 .2rem } p { margin: .2rem 0 }
 .word { padding: .1rem .15rem; border-radius: .2rem } .note { color: #555; font-size: .9rem }
-.for, .against { --strength: 0; background: rgb(var(--colour) / var(--strength)) }
-.for { --colour: 0 136 90 } .against { --colour: 208 70 30; text-decoration: underline dotted }
+.for, .against { --strength: 0; background: rgb(var(--hue) / var(--strength)) }
+.for { --hue: 0 136 90 } .against { --hue: 208 70 30; text-decoration: underline dotted }
 </style></head><body>
-<h1>Which words drove the decisions</h1>
-<p class="note">Integrated gradients of the predicted class's log-odds over the embeddings.
-<span class="word for" style="--strength:.5">Green</span> words spoke for the predicted class,
-<span class="word against" style="--strength:.5">orange</span> underlined ones against it; the stronger the
-colour, the more, relative to the strongest word of the text. Point at a word for its score.</p>
+<h1>Contributions of words</h1>
+<p class="note">Integrated gradients of the log-odds of the predicted class over the embeddings.
+<span class="word for" style="--strength:.5">Green</span> words contributed to the predicted class,
+<span class="word against" style="--strength:.5">orange</span> underlined words against it. The intensity is
+relative to the largest score of the text. Hover over a word for its score.</p>
 """
 TAIL = "</body></html>\n"
 
 
 class Page(AbstractContextManager):
-    """Write answers to the file one by one; it appears when the block ends without an error."""
+    """An HTML page of explained predictions, written atomically when the block ends without an error."""
 
     def __init__(self, path: str | os.PathLike[str], classes: list[str]) -> None:
         self.classes = classes
@@ -165,12 +158,14 @@ class Page(AbstractContextManager):
         self._stream.write(f'<p class="note">Classes: {html.escape(", ".join(self.classes))}</p>\n')
         return self
 
-    def write(self, answer: Answer) -> None:
+    def write(self, prediction: TextPrediction) -> None:
         """One article."""
-        words = answer.words or []
+        words = prediction.words or []
         strongest = max((abs(word.score) for word in words), default=0.0) or 1.0
         marked = " ".join(_span(word, strongest) for word in words) or "<i>(empty)</i>"
-        title = f"{answer.index + 1}. {answer.label} ({answer.probabilities[answer.label]:.1%})"
+        title = (
+            f"{prediction.index + 1}. {prediction.label} ({prediction.probabilities[prediction.label]:.1%})"
+        )
         self._stream.write(f"<article><h2>{html.escape(title)}</h2><p>{marked}</p></article>\n")
 
     def __exit__(

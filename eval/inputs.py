@@ -1,4 +1,7 @@
-"""From the ids of a text to what the network reads, as the task makes it in training (task.py there)."""
+"""Inputs of the network, as in training: the format of an example, and the examples of a binarized split.
+
+N examples.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,13 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class InputFormat:
-    """The task's settings that concern the input, under their names there."""
+    """The task's settings for inputs, under the names of its options."""
 
     init_token: int | None
     separator_token: int | None
     max_positions: int
     shorten: bool
-    """Whether longer text is cut. `random_crop` is cut at its end here, so that an answer can be repeated."""
+    """Whether longer text is truncated; at its end even if trained with `random_crop`, for determinism."""
     keep_eos: bool
 
     @classmethod
@@ -50,21 +53,21 @@ class InputFormat:
     def assemble(self, parts: Sequence[Ids], where: str) -> Ids:
         """(tokens,) of one example from the ids of its one or two sentences, each ending in `</s>`.
 
-        Raises `UserError` naming `where` for an example that is too long, where training did not cut.
+        Raises `UserError` with `where` for an example that is too long if training did not truncate.
         """
         starts = [self.init_token, self.separator_token]
-        pieces: list[Ids] = []
+        row_parts: list[Ids] = []
         for start, part in zip(starts, parts, strict=False):
             if start is not None:
-                pieces.append(np.array([start], dtype=np.int64))
-            pieces.append(part)
-        row = np.concatenate(pieces).astype(np.int64)
+                row_parts.append(np.array([start], dtype=np.int64))
+            row_parts.append(part)
+        row = np.concatenate(row_parts).astype(np.int64)
         if len(row) <= self.max_positions:
             return row
         if not self.shorten:
             raise UserError(
-                f"{where}: {len(row)} tokens, more than the {self.max_positions} that the checkpoint reads, "
-                "and it was trained without --shorten-method truncate; shorten the text"
+                f"{where}: {len(row)} tokens, but the checkpoint has {self.max_positions} positions "
+                "and was trained without --shorten-method truncate; shorten the text"
             )
         row = row[: self.max_positions]
         if self.keep_eos:
@@ -72,16 +75,13 @@ class InputFormat:
         return row
 
 
-# --- A split of binarized data: what the network reads of each example, and its true class.
-
-
 @dataclass(frozen=True)
 class Examples:
     """N examples in the order of the files."""
 
     rows: list[Ids]
-    gold: NDArray[np.int64]
-    """(N,) index of the true class among the checkpoint's."""
+    labels: NDArray[np.int64]
+    """(N,) index of the true class, in the order of the checkpoint's classes."""
 
 
 def read_split(
@@ -93,22 +93,22 @@ def read_split(
 ) -> Examples:
     """Read `split` of the folder `data` as the checkpoint's task does; `classes` are the checkpoint's.
 
-    Classes are matched by name: another data folder may number them differently. Raises `UserError` for data
-    that are missing, malformed or too long, and for a true class that the checkpoint does not know.
+    Classes are matched by name, because data folders may number them differently. Raises `UserError` for
+    missing or malformed data, an example that is too long, and a class unknown to the checkpoint.
     """
     label_path = Path(data) / "label" / "dict.txt"
-    labels = load_dictionary(label_path)
-    task = SentenceClassificationTask(checkpoint.task_config(str(data)), dictionary, labels)
+    label_dictionary = load_dictionary(label_path)
+    task = SentenceClassificationTask(checkpoint.task_config(str(data)), dictionary, label_dictionary)
     dataset = task.load_dataset(split)
     items = [dataset[i] for i in range(len(dataset))]
     rows = [item["net_input.src_tokens"].numpy() for item in items]
-    gold_N = np.array([int(item["target"]) for item in items])
-    names = class_names(labels)
+    labels_N = np.array([int(item["target"]) for item in items])
+    names = class_names(label_dictionary)
     index = {name: k for k, name in enumerate(classes)}
-    for number, k in enumerate(gold_N.tolist(), start=1):
+    for number, k in enumerate(labels_N.tolist(), start=1):
         if names[k] not in index:
             raise UserError(
                 f"{label_path}: the class '{names[k]}' of sentence {number} of {split} is none of "
-                f"{', '.join(classes)}, which {checkpoint.path} knows; correct the labels, binarize again"
+                f"{', '.join(classes)}, the classes of {checkpoint.path}; correct the labels, binarize again"
             )
-    return Examples(rows, np.array([index.get(name, -1) for name in names])[gold_N])
+    return Examples(rows, np.array([index.get(name, -1) for name in names])[labels_N])

@@ -1,4 +1,4 @@
-"""The network of a checkpoint, ready to answer: rows of ids in, logits out, in the order of the rows.
+"""The network of a checkpoint: rows of ids in, logits out, in the order of the rows.
 
 N examples, K classes; B sentences of a batch, L length of the longest, C embedding size.
 """
@@ -33,8 +33,8 @@ class Network:
     Attributes:
         model: the plugin's, of the checkpoint's architecture.
         head: name of the classification head.
-        device: where it computes.
-        dictionary: of the text, `<mask>` included.
+        device: its device.
+        dictionary: of the text, including `<mask>`.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Network:
         precision: str | None = None,
         max_tokens: int = MAX_TOKENS,
     ) -> None:
-        """Build the model and load the weights; `precision` None is the checkpoint's own.
+        """Build the model and load the weights; `precision` None is that of training.
 
-        Raises `UserError` where weights and dictionary do not fit or the device is missing.
+        Raises `UserError` if weights and dictionary do not fit or the device is not available.
         """
         if precision is not None and precision not in CHOICES:
             raise UserError(f"precision '{precision}': choose one of {', '.join(CHOICES)}")
@@ -78,7 +78,7 @@ class Network:
         return logits_NK
 
     def head_input(self, tokens_BL: Tensor, embeddings_BLC: Tensor) -> Tensor:
-        """What the head reads of sentences given by their embeddings too: (B, 1, C)."""
+        """The input of the classification head for sentences given by their embeddings: (B, 1, C)."""
         encoder = self.model.encoder.sentence_encoder
         if hasattr(encoder, "pooled"):
             return encoder.pooled(tokens_BL, self.model.args.pooling, embeddings_BLC).unsqueeze(1)
@@ -92,11 +92,11 @@ def probabilities(logits_NK: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def find_device(name: str) -> torch.device:
-    """`auto` is the GPU where there is one; raises `UserError` where the named one is missing."""
+    """`auto` is the GPU if there is one; raises `UserError` if the requested device is not available."""
     if name not in DEVICES:
         raise UserError(f"device '{name}': choose one of {', '.join(DEVICES)}")
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: PyTorch sees no GPU here; check nvidia-smi, or take --device cpu")
+        raise UserError("--device cuda: PyTorch finds no GPU; check nvidia-smi or use --device cpu")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
@@ -117,22 +117,18 @@ def _build(checkpoint: Checkpoint, dictionary: Dictionary) -> RobertaSmall:
             for key in differing[:DIFFERENCES_SHOWN]
         )
         raise UserError(
-            f"{checkpoint.path}: its weights do not fit its own settings and the dictionary ({shown}); "
-            "give the dictionary it was trained with, or another checkpoint"
+            f"{checkpoint.path}: the weights do not fit its settings and the dictionary ({shown}); "
+            "give the dictionary of training with --dict"
         )
     model.load_state_dict(weights)
     return model
 
 
-# --- Batches of sentences of about the same length, under a budget of tokens.
-
-
 def batches(lengths: NDArray[np.int64], max_tokens: int) -> Iterator[NDArray[np.int64]]:
     """Indices of each batch, longest sentences first; every sentence is in exactly one.
 
-    A batch of B sentences, the longest of L tokens, has B * L <= `max_tokens`, padding counted; a sentence
-    that is longer than the budget is a batch of its own. The longest first: if memory is too small, the
-    first batch says so.
+    A batch of B sentences, the longest of L tokens, has B * L <= `max_tokens`, including padding; a longer
+    sentence is a batch of its own. The longest come first, so that too little memory fails at once.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0
@@ -143,7 +139,7 @@ def batches(lengths: NDArray[np.int64], max_tokens: int) -> Iterator[NDArray[np.
 
 
 def pad(rows: list[NDArray[np.int64]], padding: int) -> NDArray[np.int64]:
-    """Rows of ids -> (B, L) int64, filled up on the right."""
+    """Rows of ids -> (B, L) int64, padded on the right."""
     padded_BL = np.full((len(rows), max(map(len, rows))), padding, dtype=np.int64)
     for row_L, ids in zip(padded_BL, rows, strict=True):
         row_L[: len(ids)] = ids

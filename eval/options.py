@@ -1,27 +1,95 @@
-"""Options that the commands share, so that they mean the same everywhere."""
+"""What the commands share: their options, and reading texts line by line."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from common.cli import positive
+from common.cli import Parser, positive
+from preprocess.readers.lines import BLOCK_BYTES, Block, read_blocks
+
+STDIN = "standard input"
 
 
-def add_checkpoint_files(parser: argparse.ArgumentParser) -> None:
-    """Where what belongs to a checkpoint lies, if not where the run recorded it."""
-    group = parser.add_argument_group("files of the checkpoint (default: those that the run recorded)")
-    group.add_argument("--dict", metavar="DICT", help="dict.txt of the text it was trained with")
+@dataclass(frozen=True)
+class Lines:
+    """Consecutive lines of the input."""
+
+    lines: list[str]
+    first: int
+    """Number of the first line, counted from 1."""
+    where: str
+    """How an error message names a line: "reviews.txt, line"."""
 
 
-def add_engine(parser: argparse.ArgumentParser) -> None:
-    """How the network computes."""
+def add_texts(parser: Parser, text: str) -> None:
+    """TEXT or --input, and --out; `text` names one text in the help: "text", "prompt"."""
+    parser.add_argument("text", nargs="*", metavar="TEXT", help=f"{text}s (default: read --input)")
+    parser.add_argument(
+        "--input", metavar="FILE", help=f"one {text} per line: plain text, .gz or .xz (default: {STDIN})"
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="written atomically, when all is done (default: standard output)"
+    )
+    parser.deprecated("--output", "--out")
+
+
+def add_checkpoint_files(parser: Parser, *, tokenizer: bool = False) -> None:
+    """--data and --dict; with `tokenizer` --sentencepiece-model."""
+    group = parser.add_argument_group("files of the checkpoint (default: those recorded by the run)")
+    group.add_argument("--data", metavar="BIN", help="binarized data folder")
+    group.add_argument("--dict", metavar="FILE", help="fairseq dictionary (dict.txt) of the training data")
+    if tokenizer:
+        group.add_argument(
+            "--sentencepiece-model", metavar="FILE", help="SentencePiece model of the training data"
+        )
+
+
+def add_computation(parser: Parser) -> argparse._ArgumentGroup:
+    """--device and --precision; returns their group, for the option of the batch size."""
     group = parser.add_argument_group("computation")
     group.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute (%(default)s)"
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="(default: %(default)s)"
     )
     group.add_argument(
-        "--precision", choices=("auto", "fp32", "bf16"), help="of the matrix products (default: as trained)"
+        "--precision",
+        choices=("auto", "fp32", "bf16"),
+        help="of matrix products (default: that of training)",
     )
+    return group
+
+
+def add_max_tokens(group: argparse._ArgumentGroup) -> None:
+    """--max-tokens of a classifier's batches."""
     group.add_argument(
-        "--max-tokens", type=positive, default=4096, metavar="N", help="of a batch (%(default)s)"
+        "--max-tokens",
+        type=positive,
+        default=4096,
+        metavar="N",
+        help="tokens per batch, including padding (default: %(default)s)",
     )
+
+
+def read_input(texts: Sequence[str], path: str | None) -> Iterator[Lines]:
+    """The texts of the command line, the file or standard input, in blocks.
+
+    Raises `UserError` for a line that is not UTF-8.
+    """
+    if texts:
+        yield Lines(list(texts), 1, "TEXT")
+        return
+    name = path or STDIN
+    for block in _standard_input() if path is None else read_blocks(path):
+        yield Lines(block.lines(), block.first_line, f"{name}, line")
+
+
+def _standard_input() -> Iterator[Block]:
+    """Blocks of the lines available so far, so that slow or typed input is processed immediately."""
+    first_line = 1
+    while data := sys.stdin.buffer.read1(BLOCK_BYTES):
+        if not data.endswith(b"\n"):
+            data += sys.stdin.buffer.readline()
+        yield Block(STDIN, first_line, data, len(data))
+        first_line += data.count(b"\n")

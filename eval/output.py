@@ -1,4 +1,4 @@
-"""Answers to raw text as JSON lines, CSV, TSV, or text to read."""
+"""Predictions for raw text as JSON lines, CSV, TSV, or readable text."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ FORMATS = ("jsonl", "csv", "tsv", "text")
 DIALECTS = {"csv": "excel", "tsv": "excel-tab"}
 GREEN, RED, BOLD, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
 STRONG = 0.25
-"""A word is marked from this share of the strongest word's score on."""
+"""A word is marked if its score is at least this fraction of the largest one of its text."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word, and how much it spoke for the predicted class (negative: against it)."""
+    """A word and its contribution to the predicted class (negative: against it)."""
 
     text: str
     score: float
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the classifier says of one text."""
+class TextPrediction:
+    """The prediction for one text."""
 
     index: int
-    """0-based line."""
+    """Line of the input, counted from 0."""
     text: str
     probabilities: dict[str, float]
     words: list[Word] | None = None
@@ -40,41 +40,45 @@ class Answer:
 
 
 class Writer(Protocol):
-    """Takes one answer after the other."""
+    """Writes predictions one at a time."""
 
-    def write(self, answer: Answer) -> None:
-        """Write it."""
+    def write(self, prediction: TextPrediction) -> None:
+        """Write one prediction."""
         ...
 
 
 def open_writer(kind: str, stream: IO[str], classes: list[str], *, with_text: bool = False) -> Writer:
-    """The writer of one of `FORMATS`; a terminal gets text in colour."""
+    """The writer of one of `FORMATS`; on a terminal, text is in color."""
     if kind == "jsonl":
         return JsonLines(stream, with_text=with_text)
     if kind == "text":
-        return ReadableText(stream, colour=stream.isatty())
+        return ReadableText(stream, color=stream.isatty())
     return Columns(stream, classes, DIALECTS[kind], with_text=with_text)
 
 
 class JsonLines:
-    """{"index", "label", "probabilities"} a line, with "text" and "words" where wanted."""
+    """One {"index", "label", "probabilities"} per line, optionally with "text" and "words"."""
 
     def __init__(self, stream: IO[str], *, with_text: bool) -> None:
         self.stream = stream
         self.with_text = with_text
 
-    def write(self, answer: Answer) -> None:
+    def write(self, prediction: TextPrediction) -> None:
         """One line."""
-        record = {"index": answer.index, "label": answer.label, "probabilities": answer.probabilities}
+        record = {
+            "index": prediction.index,
+            "label": prediction.label,
+            "probabilities": prediction.probabilities,
+        }
         if self.with_text:
-            record["text"] = answer.text
-        if answer.words is not None:
-            record["words"] = [[word.text, round(word.score, 6)] for word in answer.words]
+            record["text"] = prediction.text
+        if prediction.words is not None:
+            record["words"] = [[word.text, round(word.score, 6)] for word in prediction.words]
         self.stream.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
 class Columns:
-    """index, label, one column `p(CLASS)` a class, and text where wanted, under a header."""
+    """A header and rows: index, label, a column `p(CLASS)` for each class, optionally text."""
 
     def __init__(self, stream: IO[str], classes: list[str], dialect: str, *, with_text: bool) -> None:
         self.rows = csv.writer(stream, dialect, lineterminator="\n")
@@ -82,27 +86,28 @@ class Columns:
         names = ["index", "label", *(f"p({name})" for name in classes)]
         self.rows.writerow([*names, "text"] if with_text else names)
 
-    def write(self, answer: Answer) -> None:
+    def write(self, prediction: TextPrediction) -> None:
         """One row."""
-        cells = [answer.index, answer.label, *answer.probabilities.values()]
-        self.rows.writerow([*cells, answer.text] if self.with_text else cells)
+        cells = [prediction.index, prediction.label, *prediction.probabilities.values()]
+        self.rows.writerow([*cells, prediction.text] if self.with_text else cells)
 
 
 class ReadableText:
-    """Class, probability and text; marked are the words that spoke most for the class or against it.
+    """Class, probability and text, with the words that contributed most marked.
 
-    In colour: green for, red against. Without: `[+word]` and `[-word]`.
+    In color, green words are for the predicted class and red ones against it; without color, `[+word]` and
+    `[-word]`.
     """
 
-    def __init__(self, stream: IO[str], *, colour: bool) -> None:
+    def __init__(self, stream: IO[str], *, color: bool) -> None:
         self.stream = stream
-        self.colour = colour
+        self.color = color
 
-    def write(self, answer: Answer) -> None:
+    def write(self, prediction: TextPrediction) -> None:
         """One line."""
-        label = f"{BOLD}{answer.label}{PLAIN}" if self.colour else answer.label
-        text = answer.text if answer.words is None else self._marked(answer.words)
-        self.stream.write(f"{label}  {answer.probabilities[answer.label]:.3f}  {text}\n")
+        label = f"{BOLD}{prediction.label}{PLAIN}" if self.color else prediction.label
+        text = prediction.text if prediction.words is None else self._marked(prediction.words)
+        self.stream.write(f"{label}  {prediction.probabilities[prediction.label]:.3f}  {text}\n")
 
     def _marked(self, words: list[Word]) -> str:
         strongest = max((abs(word.score) for word in words), default=0.0)
@@ -111,6 +116,6 @@ class ReadableText:
     def _mark(self, word: Word, strongest: float) -> str:
         if not strongest or abs(word.score) < STRONG * strongest:
             return word.text
-        if self.colour:
+        if self.color:
             return f"{GREEN if word.score > 0 else RED}{word.text}{PLAIN}"
         return f"[{'+' if word.score > 0 else '-'}{word.text}]"

@@ -1,4 +1,4 @@
-"""What an evaluation found, as JSON and as tables to read."""
+"""The result of an evaluation as JSON and as Markdown tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONVENTIONS = {
 
 
 def conventions(draws: int) -> dict[str, str]:
-    """What the numbers mean."""
+    """The definitions of the values, for the JSON report."""
     interval = f"percentile bootstrap over the examples, level {LEVEL}, {draws:,} draws, seed {SEED}"
     definitions = {name: metric.description for name, metric in METRICS.items()}
     return {"interval": interval, **definitions, **CONVENTIONS}
@@ -41,12 +41,12 @@ class Scores:
 
     @classmethod
     def of(cls, name: str, scored: Scored, classes: list[str], *, draws: int = DRAWS) -> Scores:
-        """Measure."""
+        """Score a test set."""
         matrix_KK = scored.confusion(np.ones((1, len(scored.labels))))[0]
         return cls(name, intervals(scored, draws=draws), classes, matrix_KK)
 
     def as_json(self) -> dict[str, Any]:
-        """Ready for JSON; undefined values are null."""
+        """The JSON object; undefined values are null."""
         metrics = {
             name: {key: _finite(value) for key, value in vars(interval).items()}
             for name, interval in self.intervals.items()
@@ -65,7 +65,7 @@ class Scores:
 
 @dataclass(frozen=True)
 class Group:
-    """The checkpoints that differ by their seed alone, their mean and their ensemble."""
+    """Checkpoints that differ only in their seed, with their mean and ensemble."""
 
     name: str
     """`arm/init`, or empty."""
@@ -78,7 +78,7 @@ class Group:
         found = {}
         for name in METRICS:
             values = np.array([member.intervals[name].value for member in self.members])
-            # NaN is not left out: a metric that one member lacks has no mean over all members.
+            # A metric that is undefined for one member has no mean.
             mean, std = (math.nan, math.nan) if np.isnan(values).any() else mean_std(values)
             found[name] = {"mean": _finite(mean), "std": _finite(std)}
         return found
@@ -93,7 +93,7 @@ class Group:
         return [*rows, [title, *means], self.ensemble.cells()]
 
     def as_json(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """The JSON object."""
         return {
             "group": self.name,
             "checkpoints": [member.as_json() for member in self.members],
@@ -103,7 +103,7 @@ class Group:
 
 
 def tables(groups: Sequence[Group], meaning: dict[str, str]) -> str:
-    """Markdown: one row a checkpoint, mean and ensemble; of a single checkpoint the classes too."""
+    """Markdown: a row for each checkpoint, mean and ensemble; for a single checkpoint also the classes."""
     rows = [row for group in groups for row in group.rows()]
     parts = [markdown(["", *map(_heading, METRICS.values())], rows)]
     if len(groups) == 1 and groups[0].ensemble is None:
@@ -115,8 +115,8 @@ def tables(groups: Sequence[Group], meaning: dict[str, str]) -> str:
 def _class_table(scores: Scores) -> str:
     rows = []
     for name, row, counts in zip(scores.classes, per_class(scores.matrix), scores.matrix, strict=True):
-        shares = [f"{row[key]:.3f}" for key in ("precision", "recall", "f1")]
-        rows.append([name, *shares, f"{row['support']:,}", *(f"{int(n):,}" for n in counts)])
+        fractions = [f"{row[key]:.3f}" for key in ("precision", "recall", "f1")]
+        rows.append([name, *fractions, f"{row['support']:,}", *(f"{int(n):,}" for n in counts)])
     predicted = [f"predicted {name}" for name in scores.classes]
     return markdown(["true class", "precision", "recall", "F1", "examples", *predicted], rows)
 

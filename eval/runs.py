@@ -1,4 +1,4 @@
-"""Which checkpoints the user means: a file, a run folder, or a folder with runs below it."""
+"""Finding checkpoints: of a file, a run folder, or a folder with runs below it."""
 
 from __future__ import annotations
 
@@ -8,103 +8,106 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from common import manifest
+from common import run
 from common.errors import UserError
-from common.run import BEST_CHECKPOINT as BEST
-from common.run import find_checkpoint
+from common.manifest import Manifest
+from common.run import BEST_CHECKPOINT, find_checkpoint
 
 
 @dataclass(frozen=True)
-class Run:
-    """A checkpoint and what its run's manifest says, where there is one."""
+class RunCheckpoint:
+    """A checkpoint and the run it belongs to."""
 
     checkpoint: Path
-    manifest: manifest.Manifest | None
+    run: run.Run | None
+    """None for a folder without manifest."""
+    manifest: Manifest | None
     named_by_path: bool = False
-    """Two sweeps may have runs of one name: then all are called after their folders."""
+    """Set if two output folders have runs of the same name: then the folders are the names."""
+
+    @classmethod
+    def at(cls, checkpoint: Path) -> RunCheckpoint:
+        """A checkpoint, and the run in its folder."""
+        found = run.Run.at(checkpoint.parent)
+        return cls(checkpoint, found, found and found.read_manifest())
+
+    @classmethod
+    def of(cls, folder: Path) -> RunCheckpoint:
+        """The checkpoint of a run folder; the best one, now missing, if only prediction files are left."""
+        return cls.at(find_checkpoint(folder) or folder / BEST_CHECKPOINT)
 
     @property
     def folder(self) -> Path:
-        """The run folder: where its prediction files go."""
+        """The run folder, which also holds the prediction files."""
         return self.checkpoint.parent
 
     @property
     def group(self) -> str:
-        """`arm/init`, or its path: within it runs differ by their seed alone. Empty without manifest."""
-        if self.manifest is None:
+        """`arm/init`, or its folder: runs of a group differ only in their seed. Empty without manifest."""
+        if self.run is None:
             return ""
-        if self.named_by_path:
-            return str(self.folder.parent)
-        return f"{self.manifest['arm']}/{self.manifest['init']}"
+        return str(self.folder.parent) if self.named_by_path else self.run.group
 
     @property
     def name(self) -> str:
-        """`arm/init/seedN`, or the checkpoint's path; another file than the best is named too."""
-        if self.manifest is None:
+        """`arm/init/seedN`, with the file name unless it is the best checkpoint; a path without manifest."""
+        if self.run is None:
             return str(self.checkpoint)
-        file = "" if self.checkpoint.name == BEST else f"/{self.checkpoint.name}"
-        return f"{self.group}/seed{self.manifest['seed']}{file}"
+        file = "" if self.checkpoint.name == BEST_CHECKPOINT else f"/{self.checkpoint.name}"
+        return f"{self.group}/seed{self.run.seed}{file}"
 
 
-def find_run(path: str | os.PathLike[str]) -> Run:
-    """The checkpoint of one file or run folder; raises `UserError` where the folder holds several or none."""
+def find_run(path: str | os.PathLike[str]) -> RunCheckpoint:
+    """The checkpoint of a file or run folder; raises `UserError` if the folder has several or none."""
     found = find_runs([path])
     if len(found) > 1:
-        raise UserError(f"{path}: {len(found)} runs below it; name one of them, such as {found[0].folder}")
+        raise UserError(f"{path}: {len(found)} runs below it; give one of them, such as {found[0].folder}")
     return found[0]
 
 
-def find_runs(paths: Iterable[str | os.PathLike[str]], file: str = BEST) -> list[Run]:
-    """The checkpoints behind the paths: of a folder, the best of each finished run in or below it, or the
-    model file of a folder that has no run (`common.run.find_checkpoint`).
+def find_runs(paths: Iterable[str | os.PathLike[str]], file: str = BEST_CHECKPOINT) -> list[RunCheckpoint]:
+    """The checkpoints of the paths.
 
-    `file` is what a run must have to count: a prediction file, where the checkpoint is not asked for. Runs
-    that are not finished are left out, which is said on standard error. Raises `UserError` for a path without
-    such a file and for one that is named twice.
+    A folder stands for the checkpoint of each finished run in or below it, or for its own checkpoint if there
+    is no run (`common.run.find_checkpoint`). Unfinished runs are omitted, with a message on standard error.
+    `file` is the file that a run must have: with a prediction file, the checkpoint need not exist. Raises
+    `UserError` for a path without such a file and for a checkpoint given twice.
     """
-    runs = [run for path in paths for run in _find(Path(path), file)]
+    found = [one for path in paths for one in _find(Path(path), file)]
     seen: set[Path] = set()
-    for run in runs:
-        if (resolved := run.checkpoint.resolve()) in seen:
-            raise UserError(f"{run.checkpoint}: named twice; name each checkpoint once")
+    for one in found:
+        if (resolved := one.checkpoint.resolve()) in seen:
+            raise UserError(f"{one.checkpoint}: given twice; give each checkpoint once")
         seen.add(resolved)
-    if len({run.name for run in runs}) < len(runs):
-        return [replace(run, named_by_path=True) for run in runs]
-    return runs
+    if len({one.name for one in found}) < len(found):
+        return [replace(one, named_by_path=True) for one in found]
+    return found
 
 
-def _find(path: Path, name: str) -> list[Run]:
+def _find(path: Path, name: str) -> list[RunCheckpoint]:
     if not path.exists():
         raise UserError(f"{path}: no such checkpoint or folder of runs")
     if path.is_file():
-        return [Run(path, manifest.read(path.parent))]
+        return [RunCheckpoint.at(path)]
     if (path / name).is_file():
-        return [Run(_checkpoint(path), manifest.read(path))]
-    candidates = [
-        Run(_checkpoint(file.parent), manifest.read(file.parent))
-        for file in sorted(path.rglob(name), key=_by_seed)
-    ]
-    if not candidates:
-        weights = find_checkpoint(path)
-        if name == BEST and weights is not None:
-            return [Run(weights, manifest.read(path))]
-        what = "a checkpoint, a run" if name == BEST else "a run"
-        raise UserError(f"{path}: no {name} in or below it; name {what} or a folder of runs")
-    finished = [run for run in candidates if run.manifest is None or run.manifest["status"] == "finished"]
-    if left := [run for run in candidates if run not in finished]:
+        return [RunCheckpoint.of(path)]
+    below = sorted(path.rglob(name), key=_by_seed)
+    if not below:
+        if name == BEST_CHECKPOINT and (weights := find_checkpoint(path)) is not None:
+            return [RunCheckpoint.at(weights)]
+        what = "a checkpoint, a run" if name == BEST_CHECKPOINT else "a run"
+        raise UserError(f"{path}: no {name} in or below it; give {what} or a folder of runs")
+    candidates = [RunCheckpoint.of(file.parent) for file in below]
+    finished = [one for one in candidates if one.manifest is None or one.manifest["status"] == "finished"]
+    if unfinished := [one for one in candidates if one not in finished]:
         if not finished:
-            raise UserError(f"{path}: no run below it is finished; finish them, or name a checkpoint itself")
-        print(f"left out, not finished: {', '.join(run.name for run in left)}", file=sys.stderr)
+            raise UserError(f"{path}: no finished run below it; finish one, or give a checkpoint file")
+        print(f"omitted, not finished: {', '.join(one.name for one in unfinished)}", file=sys.stderr)
     return finished
 
 
-def _checkpoint(folder: Path) -> Path:
-    """The checkpoint of a run folder; where only prediction files are left, the one that they came from."""
-    return find_checkpoint(folder) or folder / BEST
-
-
 def _by_seed(file: Path) -> tuple[str, int, str]:
-    """seed10 after seed9."""
+    """Sorts seed10 after seed9."""
     name = file.parent.name
     digits = name.removeprefix("seed")
     return str(file.parent.parent), int(digits) if digits.isdigit() else -1, name

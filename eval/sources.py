@@ -1,7 +1,7 @@
-"""The files that belong to a checkpoint: dictionary, SentencePiece model, class names.
+"""The files that belong to a checkpoint: data folder, dictionary, SentencePiece model, class names.
 
-A run's manifest names its data folder, and the folder's `preprocess.json` the SentencePiece model. The
-user may name others; each must be what the checkpoint was trained with, where a digest is recorded.
+By default, the data folder is the one in the run's manifest, and the SentencePiece model the one in the
+folder's `preprocess.json`. Files given instead must have the recorded checksums.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from common.files import sha256
 from fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
 
 from .checkpoint import Checkpoint
-from .runs import Run
+from .runs import RunCheckpoint
 
 logger = logging.getLogger(__name__)
 DICTIONARY = "input0/dict.txt"
 CLONE = Path(__file__).resolve().parents[1]
 
 Place = str | os.PathLike[str] | None
-"""A path that the user gives; None: what the run recorded."""
+"""A path given by the user; None for the recorded one."""
 
 
 @dataclass(frozen=True)
 class DataFolder:
-    """A binarized folder as far as prediction needs it; it may be gone, then `exists` is False."""
+    """A binarized folder; it may no longer exist."""
 
     path: Path
     report: dict[str, Any] = field(default_factory=dict)
-    """`preprocess.json`, or empty: fairseq-preprocess writes none."""
+    """`preprocess.json`; empty for data of fairseq-preprocess."""
 
     @property
     def exists(self) -> bool:
-        """Whether there is such a folder."""
+        """Whether the folder exists."""
         return self.path.is_dir()
 
     @property
     def dictionary(self) -> Path:
-        """Of the text."""
+        """The dictionary of the text."""
         return self.path / DICTIONARY
 
     @property
@@ -55,41 +55,41 @@ class DataFolder:
 
     @property
     def normalize_apostrophes(self) -> bool:
-        """As the text was read."""
+        """Whether typographic apostrophes were replaced."""
         return bool(self.option("normalize_apostrophes"))
 
-    def told(self, checkpoint: Path, normalize_apostrophes: bool) -> DataFolder:
-        """The same with what the user says of apostrophes; where nobody says it, that is logged.
+    def with_apostrophes(self, checkpoint: Path, normalize_apostrophes: bool) -> DataFolder:
+        """The same folder with the option of the user; a warning if the treatment is unknown.
 
-        Raises `UserError` where the report says otherwise.
+        Raises `UserError` if the option contradicts the report.
         """
         known = self.option("normalize_apostrophes")
         if known is False and normalize_apostrophes:
             raise UserError(
-                f"--normalize-apostrophes: {self.path / REPORT} says that the text was read as it stands; "
-                "leave the flag out"
+                f"--normalize-apostrophes: {self.path / REPORT} records that apostrophes were kept; "
+                "omit the option"
             )
         if known is None and not normalize_apostrophes:
             logger.warning(
-                "%s: no %s says how its text was read; apostrophes are taken as they stand (else add "
-                "--normalize-apostrophes, or name the data by --data)",
+                "%s: no %s records the treatment of apostrophes; they are kept (otherwise add "
+                "--normalize-apostrophes or give the data with --data)",
                 checkpoint,
                 REPORT,
             )
-        told = {"normalize_apostrophes": bool(known) or normalize_apostrophes}
-        return replace(self, report=self.report | {"options": self.report.get("options", {}) | told})
+        option = {"normalize_apostrophes": bool(known) or normalize_apostrophes}
+        return replace(self, report=self.report | {"options": self.report.get("options", {}) | option})
 
     def option(self, name: str) -> Any:
-        """An option of `preprocess binarize`, None where it is not known."""
+        """An option of `preprocess binarize`; None if unknown."""
         return self.report.get("options", {}).get(name)
 
     def digest(self, path: str) -> str | None:
-        """The recorded SHA-256 of a file that was read."""
+        """The recorded SHA-256 of an input file of `preprocess binarize`."""
         return self.report.get("sha256", {}).get(path)
 
 
-def data_folder(run: Run, checkpoint: Checkpoint | None, given: Place = None) -> DataFolder:
-    """The folder that the user, the manifest or the checkpoint names."""
+def data_folder(run: RunCheckpoint, checkpoint: Checkpoint | None, given: Place = None) -> DataFolder:
+    """The folder given by the user, else the one in the manifest, else the one in the checkpoint."""
     if given is not None:
         given = Path(given)
         if not given.is_dir():
@@ -102,20 +102,21 @@ def data_folder(run: Run, checkpoint: Checkpoint | None, given: Place = None) ->
 
 
 def resolve(recorded: str) -> Path:
-    """A recorded path as it stands, or seen from the clone, in whose folder the commands are typed."""
+    """A recorded path, relative to the current folder or else to the clone."""
     path = Path(recorded)
     return path if path.exists() or not (CLONE / path).exists() else CLONE / path
 
 
 def dictionary_of(
-    run: Run, checkpoint: Checkpoint, data: DataFolder, given: Place = None
+    run: RunCheckpoint, checkpoint: Checkpoint, data: DataFolder, given: Place = None
 ) -> tuple[Dictionary, Path]:
-    """The dictionary of the text, `<mask>` included, and its file; refused unless it is the checkpoint's."""
+    """The dictionary of the text, including `<mask>`, and its file.
+
+    Raises `UserError` if it is not the dictionary of training.
+    """
     path = Path(given or data.dictionary)
     if not path.is_file():
-        raise UserError(
-            f"{path}: no such file; name with --dict the one that {checkpoint.path} was trained with"
-        )
+        raise UserError(f"{path}: no such file; give the dictionary of {checkpoint.path} with --dict")
     dictionary = load_dictionary(path)
     dictionary.add_symbol("<mask>")
     symbols = dictionary_digest(dictionary.symbols)
@@ -126,45 +127,43 @@ def dictionary_of(
         rows = len(checkpoint.weights["encoder.sentence_encoder.embed_tokens.weight"])
         same = rows == len(dictionary) and (recorded is None or recorded == sha256(path))
     if not same:
-        raise UserError(
-            f"{path}: not the dictionary that {checkpoint.path} was trained with; name that one with --dict"
-        )
+        raise UserError(f"{path}: not the dictionary of {checkpoint.path}; give that one with --dict")
     return dictionary, path
 
 
 def sentencepiece_model_of(data: DataFolder, given: Place = None) -> Path:
-    """The SentencePiece model; refused where it is not the one that the data were made with."""
+    """The SentencePiece model; raises `UserError` if it is not the one of the data."""
     recorded = data.option("sentencepiece_model")
     if given is None and recorded is None:
         raise UserError(
-            f"{data.path / REPORT}: does not name a SentencePiece model; name it with --sentencepiece-model"
+            f"{data.path / REPORT}: no SentencePiece model is recorded; give it with --sentencepiece-model"
         )
     path = Path(given or resolve(recorded))
     if not path.is_file():
-        raise UserError(f"{path}: no such SentencePiece model; name it with --sentencepiece-model")
+        raise UserError(f"{path}: no such SentencePiece model; give it with --sentencepiece-model")
     digest = data.digest(recorded) if recorded else None
     if digest is not None and digest != sha256(path):
         raise UserError(
-            f"{path}: not the SentencePiece model that {data.path} was made with (SHA-256 {digest[:12]}...); "
-            "name that one with --sentencepiece-model"
+            f"{path}: not the SentencePiece model of {data.path} (SHA-256 {digest[:12]}...); "
+            "give that one with --sentencepiece-model"
         )
     return path
 
 
 def class_names_of(checkpoint: Checkpoint, data: DataFolder) -> list[str]:
-    """A name for each logit: as the checkpoint remembers them, else as the data folder has them."""
+    """A name for each logit: from the checkpoint, else from the data folder."""
     names = checkpoint.class_names
     if names is None:
         path = data.path / "label" / "dict.txt"
         if not path.is_file():
             raise UserError(
-                f"{checkpoint.path}: does not name its classes; give the data it was trained on with --data"
+                f"{checkpoint.path}: its classes are not recorded; give the training data with --data"
             )
         names = class_names(load_dictionary(path))
     if len(names) > checkpoint.classes:
         raise UserError(
             f"{data.path}: {len(names)} classes, but {checkpoint.path} has {checkpoint.classes}; "
-            "give the data it was trained on with --data"
+            "give the training data with --data"
         )
-    # --num-classes may have asked for more logits than there are labels.
+    # --num-classes may be larger than the number of labels.
     return [*names, *(f"unnamed{i}" for i in range(len(names), checkpoint.classes))]

@@ -14,7 +14,7 @@ from common.data_folder import read_report
 from common.errors import UserError
 from eval.checkpoint import Checkpoint, head_weight, read_checkpoint
 from eval.inputs import Examples, read_split
-from eval.runs import Run, find_run
+from eval.runs import RunCheckpoint, find_run
 from eval.sources import DataFolder, Place, class_names_of, data_folder, dictionary_of
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 
@@ -36,7 +36,7 @@ class Classifier:
     classes: list[str]
     checkpoint: Checkpoint
     """How its input is made, as fairseq's task wants to be told it."""
-    run: Run | None
+    run: RunCheckpoint | None
     """None for a from_pretrained folder."""
     data: DataFolder | None
     """What it was trained on; None where that is not recorded."""

@@ -152,7 +152,7 @@ def run_onnx(args: argparse.Namespace) -> None:
     rows = examples.rows if examples is not None else random_rows(classifier)
     measured, content = export(classifier, rows, int8=args.int8)
     atomic_write(out, content)
-    found = document(measured, None if examples is None else examples.gold, args.split)
+    found = document(measured, None if examples is None else examples.labels, args.split)
     if args.report is not None:
         digest = {"sha256": sha256(out), "file": out.name}
         atomic_write(args.report, json.dumps(digest | found, indent=2) + "\n")

@@ -34,7 +34,7 @@ def main(output: str, checkpoint: str, data: str, precision: str) -> None:
     answers_N = probabilities(network.logits(examples.rows)).argmax(-1)
     seconds = time.perf_counter() - start
     atomic_write(
-        output, json.dumps({"seconds": [seconds], "correct": int((answers_N == examples.gold).sum())})
+        output, json.dumps({"seconds": [seconds], "correct": int((answers_N == examples.labels).sum())})
     )
 
 

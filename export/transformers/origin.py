@@ -17,7 +17,7 @@ import numpy as np
 from common.errors import UserError
 from eval.checkpoint import Checkpoint, read_checkpoint
 from eval.inputs import Ids, InputFormat
-from eval.runs import Run, find_run
+from eval.runs import RunCheckpoint, find_run
 from eval.sources import DataFolder, Place, class_names_of, data_folder, dictionary_of, sentencepiece_model_of
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 from preprocess.readers.lines import Block
@@ -35,7 +35,7 @@ Text = str | tuple[str, str]
 class Origin:
     """What a from_pretrained folder is made of."""
 
-    run: Run
+    run: RunCheckpoint
     source: Source
     data: DataFolder
     """May be gone, then `exists` is False."""
@@ -110,12 +110,12 @@ def find_origin(
     run = find_run(path)
     source = read_source(run.checkpoint)
     if source.head is None:
-        folder = data_folder(run, None, data).told(run.checkpoint, normalize_apostrophes)
+        folder = data_folder(run, None, data).with_apostrophes(run.checkpoint, normalize_apostrophes)
         found = _masked_lm_dictionary(source, folder, dictionary)
         model = sentencepiece_model_of(folder, sentencepiece_model)
         return Origin(run, source, folder, found, model, checkpoint=None, classes=None)
     checkpoint = read_checkpoint(run.checkpoint)
-    folder = data_folder(run, checkpoint, data).told(run.checkpoint, normalize_apostrophes)
+    folder = data_folder(run, checkpoint, data).with_apostrophes(run.checkpoint, normalize_apostrophes)
     _check_rows(checkpoint, pairs=folder.pairs)
     _, found = dictionary_of(run, checkpoint, folder, dictionary)
     model = sentencepiece_model_of(folder, sentencepiece_model)

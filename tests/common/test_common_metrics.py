@@ -67,7 +67,7 @@ def test_evaluation(toy, tmp_path, capsys):
         ],
     )
     out = tmp_path / "evaluation.json"
-    words = ["evaluate", "--from-predictions", "--draws", "20", "--output", str(out)]
+    words = ["evaluate", "--from-predictions", "--draws", "20", "--out", str(out)]
     assert main([*words, "--checkpoint", str(tmp_path)]) == 0
     (scores,) = json.loads(out.read_text())["groups"][0]["checkpoints"]
     expected = reference(labels, p.argmax(axis=1))

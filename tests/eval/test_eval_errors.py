@@ -1,4 +1,4 @@
-"""The error page: what is in it, and in a browser where there is one."""
+"""The page of errors: its content, and its controls in a browser if there is one."""
 
 import json
 import re
@@ -17,24 +17,24 @@ from eval.errors import accuracy_by_length, page_data, render
 TEXTS = ["un livre", "</script><b>gras</b> & beau", "trois mots ici", "quatre mots sont ici"]
 
 
-def answers(*positive, gold="pnpn"):
+def predicted(*positive, labels="pnpn"):
     names = {"p": "pos", "n": "neg"}
     return [
         Prediction(i, names[g], {"neg": 1 - p, "pos": p})
-        for i, (p, g) in enumerate(zip(positive, gold, strict=True))
+        for i, (p, g) in enumerate(zip(positive, labels, strict=True))
     ]
 
 
 def data():
     return page_data(
-        ["seed1", "seed2"], [answers(0.9, 0.8, 0.3, 0.4), answers(0.7, 0.9, 0.9, 0.1)], TEXTS, "test"
+        ["seed1", "seed2"], [predicted(0.9, 0.8, 0.3, 0.4), predicted(0.7, 0.9, 0.9, 0.1)], TEXTS, "test"
     )
 
 
 def test_content():
     content = data()
     assert content["classes"] == ["neg", "pos"]
-    assert [row["gold"] for row in content["rows"]] == [1, 0, 1, 0]
+    assert [row["label"] for row in content["rows"]] == [1, 0, 1, 0]
     assert [row["wrong"] for row in content["rows"]] == [False, True, False, False]  # of the mean
     assert content["rows"][1]["p"] == [[0.2, 0.8], [0.1, 0.9]]
     assert [row["line"] for row in content["rows"]] == [1, 2, 3, 4]
@@ -62,28 +62,28 @@ def test_text_cannot_leave_the_script():
 
 
 def test_runs_that_do_not_go_together():
-    one = answers(0.9, 0.8, 0.3, 0.4)
-    with pytest.raises(UserError, match="b and a answered other examples"):
+    one = predicted(0.9, 0.8, 0.3, 0.4)
+    with pytest.raises(UserError, match="b and a"):
         page_data(["a", "b"], [one, one[:3]], TEXTS, "test")
-    with pytest.raises(UserError, match="line 4 of test, but the text has 2 lines"):
+    with pytest.raises(UserError, match=r"line 4 of test.* 2 lines"):
         page_data(["a"], [one], TEXTS[:2], "test")
 
 
 def test_command(house, copied_run, tmp_path, capsys):
     page = tmp_path / "errors.html"
-    assert main(["errors", "--checkpoint", str(copied_run), "--output", str(page)]) == 1
+    assert main(["errors", "--checkpoint", str(copied_run), "--out", str(page)]) == 1
     assert "--write-predictions" in capsys.readouterr().err
     labels = (house.root / "test.label").read_text().split()
     predictions.write(
         copied_run / "predictions-test.jsonl",
         [Prediction(i, label, {"neg": 0.3, "pos": 0.7}) for i, label in enumerate(labels)],
     )
-    assert main(["errors", "--checkpoint", str(copied_run), "--output", str(page)]) == 0
-    assert f"31 examples, {labels.count('neg')} mistakes" in capsys.readouterr().out
+    assert main(["errors", "--checkpoint", str(copied_run), "--out", str(page)]) == 0
+    assert f"31 examples, {labels.count('neg')} errors" in capsys.readouterr().out
     assert all(json.dumps(text, ensure_ascii=False) in page.read_text("utf-8") for text in house.texts[:3])
     short = tmp_path / "short.txt"
     short.write_text("un\n")
-    assert main(["errors", "--checkpoint", str(copied_run), "--text", str(short), "--output", str(page)]) == 1
+    assert main(["errors", "--checkpoint", str(copied_run), "--text", str(short), "--out", str(page)]) == 1
 
 
 def in_browser(path, changes=None):
@@ -116,7 +116,7 @@ def test_in_a_browser(tmp_path):
         ({"show": "split"}, [3]),
         ({"show": "right"}, [3, 4, 1]),  # probabilities 0.6, 0.75, 0.8
         ({"show": "wrong", "run": "0"}, [2, 3]),
-        ({"show": "all", "gold": "0"}, [2, 4]),
+        ({"show": "all", "label": "0"}, [2, 4]),
         ({"show": "all", "predicted": "0"}, [4]),
         ({"show": "all", "search": "MOTS"}, [3, 4]),
     ],

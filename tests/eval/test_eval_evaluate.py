@@ -1,6 +1,7 @@
 """`evaluate` end to end, against the trainer's own accuracy and scikit-learn on the written predictions."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -25,7 +26,7 @@ def sweep(house, tmp_path_factory):
 
 def evaluated(tmp_path, *arguments):
     output = tmp_path / "evaluation.json"
-    code = main(["evaluate", "--draws", "50", "--output", str(output), "--checkpoint", *map(str, arguments)])
+    code = main(["evaluate", "--draws", "50", "--out", str(output), "--checkpoint", *map(str, arguments)])
     assert code == 0
     return json.loads(output.read_text("utf-8"))
 
@@ -94,14 +95,14 @@ def audit(path, lines, size=31):
 
 def test_duplicates_of_train_are_left_out(house, copied_run, tmp_path, capsys):
     report = evaluated(
-        tmp_path, copied_run, "--dedup", audit(tmp_path / "audit.json", [0, 4, 30]), "--write-predictions"
+        tmp_path, copied_run, "--audit", audit(tmp_path / "audit.json", [0, 4, 30]), "--write-predictions"
     )
     assert (report["examples"], report["dedup"]["left_out"]) == (28, 3)
     gold, p = arrays(copied_run / "predictions-test.jsonl")
     keep = np.setdiff1d(np.arange(31), [0, 4, 30])
     accuracy = report["groups"][0]["checkpoints"][0]["metrics"]["accuracy"]["value"]
     assert accuracy == pytest.approx(100 * sk.accuracy_score(gold[keep], p[keep].argmax(1)))
-    assert "3 that stand in train left out" in capsys.readouterr().out
+    assert "28 examples, 3" in capsys.readouterr().out
 
 
 def fails(capsys, *arguments):
@@ -114,15 +115,16 @@ def fails(capsys, *arguments):
 def test_mistakes_of_the_user(house, sweep, tmp_path, capsys):
     evaluate = ["evaluate", "--checkpoint", house.run]
     other = audit(tmp_path / "other.json", [], size=30)
-    assert "the audit knows 30 lines" in fails(capsys, *evaluate, "--dedup", other)
+    assert re.search("--audit.* 30 .* 31 ", fails(capsys, *evaluate, "--audit", other))
     everything = audit(tmp_path / "all.json", list(range(31)))
-    assert "nothing is left" in fails(capsys, *evaluate, "--dedup", everything)
+    assert "--audit: every line of test" in fails(capsys, *evaluate, "--audit", everything)
     assert "splits here: test, train, valid" in fails(capsys, *evaluate, "--split", "dev")
-    assert "no such folder" in fails(capsys, *evaluate, "--data", tmp_path / "absent")
+    assert f"{tmp_path / 'absent'}: " in fails(capsys, *evaluate, "--data", tmp_path / "absent")
     shutil.copy(house.run / "checkpoint_best.pt", house.run / "checkpoint_last.pt")
     both = [house.run / "checkpoint_last.pt", house.run]
     message = fails(capsys, "evaluate", "--checkpoint", *both, "--write-predictions")
-    assert "2 checkpoints of one folder" in message
+    assert f"{house.run}: 2 checkpoints" in message
+    assert "--write-predictions" in message
 
 
 def test_unknown_class_and_other_numbering(house, tmp_path, capsys):
@@ -134,7 +136,7 @@ def test_unknown_class_and_other_numbering(house, tmp_path, capsys):
     (tmp_path / "swapped").mkdir()
     same = evaluated(tmp_path, house.run)["groups"][0]["checkpoints"][0]["confusion"]
     swapped = evaluated(tmp_path / "swapped", house.run, "--data", data)["groups"][0]["checkpoints"][0]
-    assert np.array(swapped["confusion"])[::-1].tolist() == same  # gold is exchanged, the answers are not
+    assert np.array(swapped["confusion"])[::-1].tolist() == same  # labels are exchanged, predictions are not
     (data / "label/dict.txt").write_text("pos 15\nnone 15\n")
     message = fails(capsys, "evaluate", "--checkpoint", house.run, "--data", data)
     assert "the class 'none' of sentence 2 of test is none of neg, pos" in message
@@ -160,7 +162,11 @@ def test_runs_of_other_data(house, tmp_path, capsys):
     (data / "label/dict.txt").write_text("pos 20\nneg 20\n")
     shutil.copytree(house.run, tmp_path / "runs/fairseq/random/seed1")
     message = fails(capsys, "evaluate", "--checkpoint", tmp_path / "runs")
-    assert "have other examples in their data" in message
+    assert (
+        "fairseq/random/seed1 and fairseq/random/seed2" in message
+        or "seed2 and fairseq/random/seed1" in message
+    )
+    assert "--data" in message
 
 
 def test_pairs(tmp_path):
@@ -178,11 +184,11 @@ def test_prediction_files_give_the_same_scores_without_checkpoints(sweep, tmp_pa
 
     words = ["evaluate", "--from-predictions", "--checkpoint", str(alone)]
     assert main([*words, "--data", "data"]) == 1
-    assert "--data: with --from-predictions nothing is computed" in capsys.readouterr().err
+    assert re.search("--data: .*--from-predictions", capsys.readouterr().err)
     assert main([*words, "--split", "valid"]) == 1
-    assert "no predictions-valid.jsonl in or below it; name a run or a folder" in capsys.readouterr().err
+    assert "no predictions-valid.jsonl in or below it" in capsys.readouterr().err
     path = alone / "fairseq/random/seed2/predictions-test.jsonl"
     lines = path.read_text("utf-8").splitlines(keepends=True)
     path.write_text("".join(lines[:3] + lines[4:]), "utf-8")
     assert main(words) == 1
-    assert f"{path}: example 3: no answer to it" in capsys.readouterr().err
+    assert f"{path}: example 3: " in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""explain.py against integrated gradients by hand, and what is made of the scores."""
+"""Attributions against integrated gradients by hand, and how words and pages show them."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from tiny_runs import make_causal_run, make_data, make_run
 from eval import SentenceClassifier
 from eval.__main__ import main
 from eval.explain import attribute, explain, log_odds
-from eval.output import Answer, ReadableText, Word
+from eval.output import ReadableText, TextPrediction, Word
 
 pytest.importorskip("captum")
 
@@ -77,12 +77,14 @@ def test_of_a_long_text_only_what_was_read(classifier):
 
 
 def test_marks():
-    answer = Answer(0, "a b c", {"neg": 0.2, "pos": 0.8}, [Word("a", 1.0), Word("b", -0.5), Word("c", 0.1)])
-    plain, colour = io.StringIO(), io.StringIO()
-    ReadableText(plain, colour=False).write(answer)
-    ReadableText(colour, colour=True).write(answer)
+    prediction = TextPrediction(
+        0, "a b c", {"neg": 0.2, "pos": 0.8}, [Word("a", 1.0), Word("b", -0.5), Word("c", 0.1)]
+    )
+    plain, color = io.StringIO(), io.StringIO()
+    ReadableText(plain, color=False).write(prediction)
+    ReadableText(color, color=True).write(prediction)
     assert plain.getvalue() == "pos  0.800  [+a] [-b] c\n"
-    assert "\x1b[32ma\x1b[0m \x1b[31mb\x1b[0m c" in colour.getvalue()
+    assert "\x1b[32ma\x1b[0m \x1b[31mb\x1b[0m c" in color.getvalue()
 
 
 def test_command(house, tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""What does not belong to a checkpoint is refused (checkpoint.py, sources.py, runs.py), in one line."""
+"""Files that do not belong to a checkpoint are refused (checkpoint.py, sources.py, runs.py)."""
 
 import shutil
 
@@ -24,13 +24,13 @@ def change(path, edit):
 def test_another_dictionary_is_refused(house, tmp_path):
     lines = (house.root / "dict.txt").read_text("utf-8").splitlines(keepends=True)
     (tmp_path / "dict.txt").write_text("".join([lines[1], lines[0], *lines[2:]]), "utf-8")
-    with pytest.raises(UserError, match=r"dict\.txt: not the dictionary that .*--dict"):
+    with pytest.raises(UserError, match=r"dict\.txt: .*--dict"):
         SentenceClassifier.from_run(house.run, dictionary=tmp_path / "dict.txt")
 
 
 def test_another_sentencepiece_model_is_refused(house, tmp_path):
     (tmp_path / "other.model").write_bytes((house.root / "spm.model").read_bytes() + b"\0")
-    with pytest.raises(UserError, match=r"other\.model: not the SentencePiece model that"):
+    with pytest.raises(UserError, match=r"other\.model: .*--sentencepiece-model"):
         SentenceClassifier.from_run(house.run, sentencepiece_model=tmp_path / "other.model")
 
 
@@ -102,10 +102,10 @@ def test_folder_of_runs(house, tmp_path, capsys):
         shutil.copytree(house.run, folder)
         write_manifest(folder, house.data, seed, status="failed" if seed == 9 else "finished")
     assert [run.name for run in find_runs([tmp_path])] == ["fairseq/random/seed1", "fairseq/random/seed10"]
-    assert "left out, not finished: fairseq/random/seed9" in capsys.readouterr().err
+    assert "fairseq/random/seed9" in capsys.readouterr().err
     with pytest.raises(UserError, match="2 runs below it"):
         find_run(tmp_path)
-    with pytest.raises(UserError, match="named twice"):
+    with pytest.raises(UserError, match=r"seed1/checkpoint_best\.pt: given twice"):
         find_runs([tmp_path, tmp_path / "fairseq/random/seed1/checkpoint_best.pt"])
 
 

@@ -1,0 +1,148 @@
+"""Generate text with a left-to-right language model: the continuation of each prompt, in input order.
+
+Decoding is greedy, or random with --sample, until the model ends the sentence or --length tokens are added.
+An empty prompt generates a sentence from its beginning. With --sample, the text for a prompt depends on
+--seed and the number of the prompt, not on the batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
+
+from common.cli import positive
+from common.errors import UserError
+from common.files import atomic_open
+
+from .options import add_checkpoint_files, add_computation, add_texts, read_input
+from .sampling import Sampling
+
+if TYPE_CHECKING:
+    from .language_model import Completion
+
+EXAMPLES = """examples:
+  python -m eval generate --checkpoint pretrained/causal "Ce livre est"
+  python -m eval generate --checkpoint pretrained/causal --sample --top-p 0.9 --temperature 0.8 --seed 3 "Un"
+  python -m eval generate --checkpoint pretrained/causal --input prompts.txt --format jsonl --out texts.jsonl
+  python -m eval generate --checkpoint model.pt --dict dict.txt --sentencepiece-model s.model "Il était"
+"""
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `generate`."""
+    parser = subparsers.add_parser(
+        "generate",
+        help="continue prompts with a left-to-right language model",
+        description=__doc__,
+        examples=EXAMPLES,
+    )
+    parser.add_argument(
+        "--checkpoint", required=True, metavar="PATH", help="checkpoint, or run folder of pretrain.sh"
+    )
+    add_texts(parser, "prompt")
+    parser.add_argument(
+        "--format",
+        choices=("text", "jsonl"),
+        default="text",
+        help="text: prompt and continuation; jsonl: prompt, continuation, ended (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--length",
+        type=positive,
+        default=50,
+        metavar="N",
+        help="tokens to add at most (default: %(default)s)",
+    )
+    group = parser.add_argument_group("sampling")
+    group.add_argument("--sample", action="store_true", help="sample tokens instead of greedy decoding")
+    group.add_argument("--temperature", type=float, metavar="T", help="divides the logits (default: 1)")
+    group.add_argument(
+        "--top-k", type=int, metavar="K", help="only the K most probable tokens (default: all)"
+    )
+    group.add_argument(
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="only the most probable tokens with a total probability of P (default: 1)",
+    )
+    group.add_argument("--seed", type=int, metavar="N", help="of the random numbers (default: 1)")
+    add_checkpoint_files(parser, tokenizer=True)
+    parser.add_argument(
+        "--normalize-apostrophes",
+        action="store_true",
+        help="replace typographic apostrophes by ' (default: as in the data)",
+    )
+    add_computation(parser).add_argument(
+        "--batch-size",
+        type=positive,
+        default=32,
+        metavar="N",
+        help="prompts per batch (default: %(default)s)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Load the model, then generate block by block."""
+    sampling, seed = sampling_of(args)
+    if args.text and args.input:
+        raise UserError("TEXT and --input: give only one of them")
+    from .language_model import LanguageModel
+
+    model = LanguageModel.from_run(
+        args.checkpoint,
+        data=args.data,
+        dictionary=args.dict,
+        sentencepiece_model=args.sentencepiece_model,
+        normalize_apostrophes=args.normalize_apostrophes,
+        device=args.device,
+        precision=args.precision,
+    )
+    with contextlib.ExitStack() as stack:
+        output = stack.enter_context(atomic_open(args.out)) if args.out else sys.stdout
+        hidden = True if output.isatty() else None
+        bar = stack.enter_context(tqdm(desc="generate", unit=" prompts", leave=False, disable=hidden))
+        for block in read_input(args.text, args.input):
+            for start in range(0, len(block.lines), args.batch_size):
+                prompts = block.lines[start : start + args.batch_size]
+                completions = model.generate(
+                    prompts,
+                    length=args.length,
+                    sampling=sampling,
+                    seed=seed,
+                    first=block.first + start,
+                    batch_size=args.batch_size,
+                )
+                output.writelines(f"{written(completion, args.format)}\n" for completion in completions)
+                output.flush()
+                bar.update(len(prompts))
+
+
+def sampling_of(args: argparse.Namespace) -> tuple[Sampling | None, int]:
+    """The sampling (None: greedy) and the seed; raises `UserError` for sampling options without --sample."""
+    given = {name: getattr(args, name) for name in ("temperature", "top_k", "top_p", "seed")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given and not args.sample:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UserError(f"{flags}: only with --sample")
+    seed = given.pop("seed", 1)
+    if seed < 0:
+        raise UserError(f"--seed {seed}: give 0 or more")
+    return (Sampling(**given) if args.sample else None), seed
+
+
+def written(completion: Completion, kind: str) -> str:
+    """The output line of a prompt."""
+    if kind == "text":
+        return completion.text
+    fields = {
+        "prompt": completion.prompt,
+        "continuation": completion.continuation,
+        "ended": completion.ended,
+    }
+    return json.dumps(fields, ensure_ascii=False)
