@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
+from fairseq.file_io import PathManager
 from fairseq.models import BaseFairseqModel
 from torch import Tensor
 
@@ -25,21 +26,19 @@ from .loading import load_checkpoint
 logger = logging.getLogger(__name__)
 HEAD = "classification_heads."
 SHOWN = 3
+LAST = "checkpoint_last.pt"
+PACKAGE = "fairseq_plugin"
 
 
-def check_before_training() -> None:
-    """Put `check` in front of fairseq's `load_checkpoint`, which `fairseq-train` calls once."""
-    original = checkpoint_utils.load_checkpoint
-    if hasattr(original, "checks_first"):
-        return
+def checking_first(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`checkpoint_utils.load_checkpoint`, which `fairseq-train` calls once, with `check` before it."""
 
     @functools.wraps(original)
     def load(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
         check(cfg, trainer.get_model(), trainer.task, trainer.get_criterion())
         return original(cfg, trainer, **kwargs)
 
-    load.checks_first = True
-    checkpoint_utils.load_checkpoint = load
+    return load
 
 
 def check(cfg: Any, model: BaseFairseqModel, task: Any, criterion: Any) -> None:
@@ -49,8 +48,13 @@ def check(cfg: Any, model: BaseFairseqModel, task: Any, criterion: Any) -> None:
         logger.info("initialisation: random weights")
         return
     if not path.is_file():
+        flag, given = "--finetune-from-model", cfg.finetune_from_model
+        if cfg.restore_file != LAST:
+            flag, given = "--restore-file", cfg.restore_file
+        if flag == "--restore-file" and not is_ours(model, task):
+            return  # fairseq warns and starts from random weights, which its own commands rely on
         raise UserError(
-            f"--restore-file {path}: no such checkpoint; name one that exists, "
+            f"{flag} {given}: no such checkpoint; name one that exists, "
             "or leave the flag out to start from random weights"
         )
     state = load_checkpoint(path)
@@ -60,14 +64,30 @@ def check(cfg: Any, model: BaseFairseqModel, task: Any, criterion: Any) -> None:
     logger.info("initialisation: weights of %s", path)
 
 
+def is_ours(model: BaseFairseqModel, task: Any) -> bool:
+    """Whether the model or the task is of this plugin, not of fairseq."""
+    return any(type(part).__module__.startswith(f"{PACKAGE}.") for part in (model, task))
+
+
 def checkpoint_path(cfg: Any) -> Path | None:
-    """The file that a run starts from, or None for random weights."""
-    last = Path(cfg.save_dir) / "checkpoint_last.pt"
-    if cfg.restore_file != "checkpoint_last.pt":
-        return Path(cfg.restore_file)
-    if last.is_file():
+    """The local file that a run starts from, or None for random weights.
+
+    URLs such as `file:///models/model.pt` are resolved by fairseq's `PathManager`, which needs the package
+    iopath for them.
+    """
+    if cfg.restore_file != LAST:
+        return local_path(cfg.restore_file)
+    if cfg.save_dir is not None and (last := Path(cfg.save_dir) / LAST).is_file():
         return last
-    return Path(cfg.finetune_from_model) if cfg.finetune_from_model else None
+    return local_path(cfg.finetune_from_model) if cfg.finetune_from_model else None
+
+
+def local_path(path: str) -> Path:
+    """The file behind a path or URL; a URL that cannot be resolved is kept as it is."""
+    try:
+        return Path(PathManager.get_local_path(str(path)))
+    except (OSError, ValueError, RuntimeError, AssertionError):
+        return Path(path)
 
 
 def check_criterion(path: Path, state: dict[str, Any], cfg: Any, criterion: Any) -> None:
@@ -75,7 +95,7 @@ def check_criterion(path: Path, state: dict[str, Any], cfg: Any, criterion: Any)
     history = state.get("optimizer_history") or [{}]
     theirs, ours = history[-1].get("criterion_name"), type(criterion).__name__
     goes_on = state.get("last_optimizer_state") is not None and not cfg.reset_optimizer
-    if goes_on and path != Path(cfg.finetune_from_model or "") and theirs != ours:
+    if goes_on and path != local_path(cfg.finetune_from_model or "") and theirs != ours:
         raise UserError(
             f"--restore-file {path} was trained with {theirs}, this run trains with {ours}; to take its "
             "weights only, add --reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler"

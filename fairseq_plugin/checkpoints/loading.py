@@ -20,13 +20,13 @@ import struct
 import typing
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import omegaconf
 import torch
-from fairseq import checkpoint_utils
 from fairseq.dataclass import constants
 from fairseq.dataclass.utils import overwrite_args_by_name
 
@@ -99,7 +99,7 @@ def allow_fairseq_objects() -> None:
 def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a fairseq checkpoint to the CPU: keys `model`, `cfg`, `extra_state`, ...
 
-    NAME.safetensors is read by `half_weights.read`. Raises `UserError` for a file that is missing,
+    NAME.safetensors is read by `fp16.read`. Raises `UserError` for a file that is missing,
     truncated, no fairseq checkpoint, or that holds anything outside the allow-list.
     """
     allow_fairseq_objects()
@@ -125,11 +125,8 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     return state
 
 
-def let_fairseq_read_safetensors() -> None:
-    """Put `load_checkpoint` into fairseq's one function that reads checkpoints, for files of that suffix."""
-    original = checkpoint_utils.load_checkpoint_to_cpu
-    if hasattr(original, "reads_safetensors"):
-        return
+def reading_safetensors(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`checkpoint_utils.load_checkpoint_to_cpu` that reads safetensors with `load_checkpoint`."""
 
     @functools.wraps(original)
     def load(path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False) -> Any:
@@ -141,8 +138,7 @@ def let_fairseq_read_safetensors() -> None:
             overwrite_args_by_name(state["cfg"], arg_overrides)
         return state
 
-    load.reads_safetensors = True
-    checkpoint_utils.load_checkpoint_to_cpu = load
+    return load
 
 
 def check_parts(stream: IO[bytes]) -> None:

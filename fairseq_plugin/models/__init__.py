@@ -1,1 +1,1 @@
-"""TODO package."""
+"""Models: RoBERTa with a packed encoder, left-to-right models, parameter counts."""

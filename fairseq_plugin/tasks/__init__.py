@@ -1,1 +1,1 @@
-"""TODO package."""
+"""Task, criteria, and the data sets that they read."""

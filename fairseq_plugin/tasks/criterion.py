@@ -20,6 +20,7 @@ from fairseq.logging.meters import MetersDict
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 
+from common.errors import UserError
 from common.metrics import logged
 
 # fairseq does not show meters whose name begins with an underscore.
@@ -47,6 +48,11 @@ class SentenceClassificationCriterion(FairseqCriterion):
         self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[torch.Tensor, int, dict[str, Any]]:
         """The loss of a batch, the number of sentences, and the numbers to sum for logging."""
+        if "target" not in sample:
+            raise UserError(
+                "--criterion sentence_classification: the task gives no labels to it; "
+                "use --task sentence_classification"
+            )
         logits_BK, _ = model(
             **sample["net_input"], features_only=True, classification_head_name=self.head_name
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -113,14 +114,14 @@ def check_lengths(data: str, split: str, tokens: FairseqDataset, longest: int) -
         )
 
 
-def check_batches() -> None:
-    """Let every task of fairseq's say in one line that its data have no batch.
+def requiring_batches(first_batch: Callable[[EpochBatchIterator], Any]) -> Callable[..., Any]:
+    """`EpochBatchIterator.first_batch` with a clear error message for data without a batch.
 
     fairseq drops the sentences at the end that are no multiple of `--required-batch-size-multiple`, 8 by
     default; of fewer none are left.
     """
-    first_batch = EpochBatchIterator.first_batch.fget
 
+    @wraps(first_batch)
     def checked(iterator: EpochBatchIterator) -> Any:
         if len(iterator.frozen_batches) == 0:
             raise UserError(
@@ -129,7 +130,7 @@ def check_batches() -> None:
             )
         return first_batch(iterator)
 
-    EpochBatchIterator.first_batch = property(checked)
+    return checked
 
 
 class KeepEosDataset(BaseWrapperDataset):
@@ -149,21 +150,15 @@ class KeepEosDataset(BaseWrapperDataset):
         return tokens
 
 
-# --- Data are compared with the checksums that `python -m preprocess binarize` recorded, when t
-
-
-def check_when_opened() -> None:
-    """Let every task of fairseq's compare the data it loads."""
-    load = data_utils.load_indexed_dataset
-    if hasattr(load, "__wrapped__"):
-        return
+def comparing_checksums(load: Callable[..., Any]) -> Callable[..., Any]:
+    """`data_utils.load_indexed_dataset` that first compares the files with their recorded checksums."""
 
     @wraps(load)
     def compared(path: str, *args: Any, **kwargs: Any) -> Any:
         check(Path(path))
         return load(path, *args, **kwargs)
 
-    data_utils.load_indexed_dataset = compared
+    return compared
 
 
 def check(prefix: Path) -> None:

@@ -11,8 +11,9 @@ that of W times the masked pieces.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
-from fairseq.tasks import FairseqTask, masked_lm
+from fairseq.tasks import FairseqTask
 from fairseq.utils import get_perplexity
 from torch import Tensor
 
@@ -34,7 +35,7 @@ ROWS = 128
 """Positions whose scores are computed at a time: 16 MB of fp32 for 32,000 types."""
 BLOCK_BYTES = 32 << 20
 """Of the scores' gradients that are kept for one matrix product. Larger tensors than this are mapped anew
-each time (see `experiments/methods/fairseq.py` on malloc), and their page faults cost more than the product."""
+each time (`experiments/methods/fairseq.py`, malloc); their page faults cost more than the product."""
 
 
 @dataclass
@@ -314,7 +315,20 @@ def word_beginnings(_args: Any, dictionary: Dictionary) -> Tensor:
     )
 
 
-def let_fairseq_find() -> None:
-    """Let fairseq's task of masked language modelling find where words begin."""
-    masked_lm.get_whole_word_mask = word_beginnings
-    masked_lm.MaskedLMTask.args = property(lambda task: task.cfg)
+def finding_word_beginnings(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`word_beginnings` in the place of fairseq's `get_whole_word_mask`, which is not called."""
+
+    @wraps(original)
+    def beginnings(args: Any, dictionary: Dictionary) -> Tensor:
+        return word_beginnings(args, dictionary)
+
+    return beginnings
+
+
+def giving_arguments(original: None) -> Callable[[FairseqTask], Any]:
+    """The attribute `args` that `--mask-whole-words` reads of `MaskedLMTask`, which has `cfg` only."""
+
+    def arguments(task: FairseqTask) -> Any:
+        return task.cfg
+
+    return arguments

@@ -1,1 +1,1 @@
-"""TODO package."""
+"""Optimizer, precision, schedule, multi-process training, and how training resumes and ends."""

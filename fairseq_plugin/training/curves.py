@@ -14,12 +14,12 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+from collections.abc import Callable
 from numbers import Number
 from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from fairseq.logging.progress_bar import TensorboardProgressBarWrapper
@@ -35,16 +35,19 @@ OF_THE_CLOCK = {"wps", "ups", "tflops", "wall", "train_wall", "gb_free"}
 LAST = "checkpoint_last.pt"
 
 
-def keep() -> None:
-    """Put this around the two functions of fairseq that write and read a run's checkpoint."""
-    save, load = Trainer.save_checkpoint, checkpoint_utils.load_checkpoint
-    if hasattr(load, "keeps_curves"):
-        return
+def saving_metrics(save: Callable[..., Any]) -> Callable[..., Any]:
+    """`Trainer.save_checkpoint` that also writes the metrics of the epoch and the chosen precision."""
 
     @functools.wraps(save)
     def save_with_metrics(trainer: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
         kept = {KEY: of_the_epoch(), PRECISION: precision.chosen()}
         return save(trainer, filename, extra_state | kept)
+
+    return save_with_metrics
+
+
+def restoring_metrics(load: Callable[..., Any]) -> Callable[..., Any]:
+    """`checkpoint_utils.load_checkpoint` that restores what `saving_metrics` wrote, in a resumed run."""
 
     @functools.wraps(load)
     def load_and_go_on(cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
@@ -54,9 +57,7 @@ def keep() -> None:
             go_on(trainer, extra_state)
         return extra_state, epoch_itr
 
-    load_and_go_on.keeps_curves = True
-    Trainer.save_checkpoint = save_with_metrics
-    checkpoint_utils.load_checkpoint = load_and_go_on
+    return load_and_go_on
 
 
 def of_the_epoch() -> dict[str, float]:
@@ -111,4 +112,6 @@ def logged(folder: Path, update: int) -> set[str]:
 def _goes_on(cfg: Any) -> bool:
     """Whether the run continues its own last checkpoint, with all that is in it."""
     resets = (cfg.reset_optimizer, cfg.reset_lr_scheduler, cfg.reset_dataloader, cfg.reset_meters)
-    return cfg.restore_file == LAST and not any(resets) and (Path(cfg.save_dir) / LAST).is_file()
+    if cfg.save_dir is None or cfg.restore_file != LAST or any(resets):
+        return False
+    return (Path(cfg.save_dir) / LAST).is_file()

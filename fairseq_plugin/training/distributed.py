@@ -48,7 +48,6 @@ STRIDE = 0x9E3779B1
 
 Main = Callable[..., None]
 T = TypeVar("T")
-fairseqs_call_main = utils.call_main
 
 
 def active() -> bool:
@@ -65,22 +64,23 @@ def of_first(value: T) -> T:
     return values[0]
 
 
-def adapt() -> None:
-    """Put `call_main`, which `fairseq-train` begins with, and what it needs in the place of fairseq's own."""
-    utils.call_main = call_main
-    if not hasattr(Trainer.train_step, "leaves_fillers_out"):
-        Trainer.train_step = without_fillers(Trainer.train_step)
-        Trainer._set_seed = seed_apart(Trainer._set_seed)
-        Reducer.all_reduce_grads = without_unused(Reducer.all_reduce_grads)
+def starting_workers(original: Callable[..., None]) -> Callable[..., None]:
+    """`distributed.utils.call_main`, where `fairseq-train` begins, on several processes of a CPU too."""
+
+    @functools.wraps(original)
+    def call(cfg: FairseqConfig, main: Main, **kwargs: Any) -> None:
+        call_main(original, cfg, main, **kwargs)
+
+    return call
 
 
-def call_main(cfg: FairseqConfig, main: Main, **kwargs: Any) -> None:
-    """Run `main(cfg, **kwargs)`, a command of fairseq, in each worker, or here where there is one alone."""
+def call_main(single: Callable[..., None], cfg: FairseqConfig, main: Main, **kwargs: Any) -> None:
+    """Run `main(cfg, **kwargs)`, a command of fairseq, in each worker; a single one by fairseq's `single`."""
     launched = all(name in os.environ for name in LAUNCHED)
     settings = cfg.distributed_training
     count = int(os.environ["WORLD_SIZE"]) if launched else settings.distributed_world_size
     if count == 1 or cfg.common.tpu or settings.pipeline_model_parallel:
-        fairseqs_call_main(cfg, main, **kwargs)
+        single(cfg, main, **kwargs)
         return
     settle(cfg)
     if launched:
@@ -191,7 +191,6 @@ def without_fillers(train_step: Callable[..., Any]) -> Callable[..., Any]:
         real = [sample for sample in samples if sample]
         return train_step(trainer, real or samples[:1], *args, **kwargs)
 
-    step.leaves_fillers_out = True
     return step
 
 

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import logging
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -95,19 +96,15 @@ def autocast(precision: str, device: torch.device) -> contextlib.AbstractContext
     return contextlib.nullcontext()
 
 
-def check_before_training() -> None:
-    """Put `check_flags` in front of fairseq's `Trainer`, the first to act on `--fp16` and `--bf16`."""
-    original = Trainer.__init__
-    if hasattr(original, "checks_first"):
-        return
+def checking_flags(original: Callable[..., None]) -> Callable[..., None]:
+    """`Trainer.__init__`, the first to act on `--fp16` and `--bf16`, with `check_flags` before it."""
 
     @functools.wraps(original)
     def build(trainer: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
         check_flags(cfg.common, getattr(cfg.optimizer, "_name", None))
         original(trainer, cfg, *args, **kwargs)
 
-    build.checks_first = True
-    Trainer.__init__ = build
+    return build
 
 
 def check_flags(common: Any, optimizer: str | None = None) -> None:

@@ -10,6 +10,7 @@ import atexit
 import functools
 import queue
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from fairseq.data.iterators import BackgroundConsumer
@@ -23,11 +24,8 @@ NO_NUMBER = "Nan/Inf"
 """What fairseq calls gradients that are none."""
 
 
-def stop_at_divergence() -> None:
-    """Put this around fairseq's function for an update."""
-    original = Trainer.train_step
-    if hasattr(original, "stops_at_divergence"):
-        return
+def stopping_at_divergence(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`Trainer.train_step` that ends a training whose loss is NaN or beyond `LARGEST_LOSS`."""
 
     @functools.wraps(original)
     def train_step(trainer: Trainer, samples: list[Any], raise_oom: bool = False) -> Any:
@@ -44,8 +42,7 @@ def stop_at_divergence() -> None:
             raise UserError(_line(trainer, f"a loss of {float(loss):.4g}"))
         return output
 
-    train_step.stops_at_divergence = True
-    Trainer.train_step = train_step
+    return train_step
 
 
 def _line(trainer: Trainer, what: str) -> str:

@@ -5,9 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from data_folders import write_data
 from fairseq.logging import metrics
 from sklearn import metrics as sklearn
+from training import INPUT, SIZES, STEPS, build_trainer
 
+from common.errors import UserError
 from fairseq_plugin.tasks import criterion
 from fairseq_plugin.tasks.criterion import SentenceClassificationCriterion
 
@@ -92,3 +95,12 @@ def test_the_matrix_survives_a_checkpoint():
 
 def test_an_empty_update_logs_nothing():
     assert reduced([{"sample_size": 0}]) == {}
+
+
+def test_a_task_that_gives_no_labels(tmp_path):
+    words = "--task sentence_prediction --criterion sentence_classification --arch roberta --num-classes 2"
+    arguments = [write_data(tmp_path), *words.split(), *INPUT, *SIZES, *STEPS, "--optimizer", "adam"]
+    trainer = build_trainer(arguments)[1]
+    batch = next(trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False))
+    with pytest.raises(UserError, match="--task sentence_classification"):
+        trainer.criterion(trainer.model, batch)

@@ -9,13 +9,13 @@ import time
 import pytest
 import torch
 from data_folders import write_data
+from fairseq.distributed import utils
 from fairseq_cli import train
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from training import FAST, INPUT, OURS, ROOT, SIZES, STEPS, configuration, fairseq_train
 from workers import fail, train_all, train_and_validate
 
 from common.errors import UserError
-from fairseq_plugin.training.distributed import call_main
 
 NO_DROPOUT = shlex.split("--dropout 0 --attention-dropout 0")
 CLASSIFY = [*OURS, *INPUT, *STEPS, *SIZES, *NO_DROPOUT, *FAST, "--clip-norm", "0.5"]
@@ -68,7 +68,7 @@ def folder(data, words_of_run, tmp_path_factory):
     cfg = configuration(words_of_run(folder / "run", *TWO, "--max-epoch", 1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
-        call_main(cfg, train_all, trainings=trainings, folder=folder)
+        utils.call_main(cfg, train_all, trainings=trainings, folder=folder)
     return folder
 
 
@@ -181,7 +181,7 @@ def fails(monkeypatch, capfd):
     def run(words, main, **kwargs):
         start = time.monotonic()
         with pytest.raises((UserError, SystemExit)) as raised:
-            call_main(configuration([*words, *TWO]), main, **kwargs)
+            utils.call_main(configuration([*words, *TWO]), main, **kwargs)
         assert time.monotonic() - start < 60  # not the half hour that gloo waits
         return raised.value, capfd.readouterr().err.splitlines()
 
@@ -217,4 +217,4 @@ def test_more_workers_than_gpus(data, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     words = [word for word in CLASSIFY if word != "--cpu"]
     with pytest.raises(UserError, match="world size is 2 but have 1 available devices; or train"):
-        call_main(configuration([data, *words, *TWO]), train.main)
+        utils.call_main(configuration([data, *words, *TWO]), train.main)

@@ -2,14 +2,17 @@
 
 import copy
 import logging
+import os
 
 import pytest
 import torch
 from data_folders import write_data, write_dictionary
-from fairseq import checkpoint_utils
-from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
+from fairseq import checkpoint_utils, file_io
+from training import FAST, INPUT, OURS, SIZES, STEPS, STOCK, build_trainer, save
 
 from common.errors import UserError
+from fairseq_plugin.checkpoints.initialization import checkpoint_path
+from fairseq_plugin.training import curves
 
 
 @pytest.fixture
@@ -69,7 +72,7 @@ def test_missing_file(data, tmp_path):
 
 
 def test_missing_file_to_finetune_from(data, tmp_path):
-    with pytest.raises(UserError, match=r"nothing\.pt: no such checkpoint"):
+    with pytest.raises(UserError, match=r"--finetune-from-model .*nothing\.pt"):
         start(data, tmp_path / "run", "--finetune-from-model", tmp_path / "nothing.pt")
 
 
@@ -126,3 +129,44 @@ def test_a_head_of_other_classes_is_replaced(data, tmp_path, checkpoint):
     assert model.state_dict()[f"{head}out_proj.weight"].shape == (2, 16)
     name = "encoder.sentence_encoder.layers.0.fc1.weight"
     assert torch.equal(model.state_dict()[name], before[name])
+
+
+def test_a_file_url(data, tmp_path, checkpoint, monkeypatch):
+    """fairseq resolves it with iopath, whose part is played here by a class of a few lines."""
+
+    class Resolver:
+        _path_handlers: dict = {}  # noqa: RUF012
+        @staticmethod
+        def get_local_path(path, **options):
+            return path.removeprefix("file://")
+
+        @classmethod
+        def open(cls, path, mode="r", **options):
+            return open(cls.get_local_path(path), mode)
+
+        @classmethod
+        def exists(cls, path):
+            return os.path.exists(cls.get_local_path(path))
+
+        isfile = exists
+
+    monkeypatch.setattr(file_io, "IOPathManager", Resolver)
+    trainer = start(data, tmp_path / "run", "--restore-file", checkpoint.as_uri(), *RESET)
+    loaded = trainer.get_model().state_dict()
+    for name, value in torch.load(checkpoint, weights_only=True)["model"].items():
+        assert torch.equal(loaded[name], value)
+
+
+def test_a_run_without_save_dir(data, tmp_path):
+    """As in fairseq's own tests of `load_checkpoint`, on mocks."""
+    cfg = copy.deepcopy(start(data, tmp_path / "run").cfg.checkpoint)
+    cfg.save_dir = None
+    assert checkpoint_path(cfg) is None
+    assert not curves._goes_on(cfg)
+
+
+def test_a_missing_file_of_a_stock_model_is_left_to_fairseq(data, tmp_path):
+    words = [data, *STOCK, *INPUT, *STEPS, *SIZES, "--optimizer", "adam", "--save-dir", tmp_path / "run"]
+    _, trainer = build_trainer([*words, "--restore-file", "nothing.pt"])
+    extra_state, _ = checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
+    assert extra_state is None

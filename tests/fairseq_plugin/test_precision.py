@@ -78,9 +78,3 @@ def test_losses_are_not_scaled_by_our_optimizer(machine, flag):
 def test_the_trainer_is_not_built(tmp_path, flag):
     with pytest.raises(UserError, match=f"{flag} on a CPU"):
         build_trainer([write_data(tmp_path), *OURS, *INPUT, *STEPS, *SIZES, *SLOW, flag])
-
-
-def test_a_second_import_checks_once():
-    before = precision.Trainer.__init__
-    precision.check_before_training()
-    assert precision.Trainer.__init__ is before

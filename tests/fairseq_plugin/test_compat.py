@@ -1,0 +1,122 @@
+"""The table of replaced fairseq functions."""
+
+import ast
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
+import fairseq
+import pytest
+from fairseq.data import data_utils
+
+import fairseq_plugin
+from fairseq_plugin import compat
+
+PACKAGE = Path(fairseq_plugin.__file__).parent
+FOREIGN = """
+import functools
+from fairseq.data import data_utils
+original = data_utils.load_indexed_dataset
+@functools.wraps(original)
+def foreign(*args, **kwargs):
+    return original(*args, **kwargs)
+data_utils.load_indexed_dataset = foreign
+import fairseq_plugin
+from fairseq_plugin import compat
+def count():
+    functions = compat.chain(data_utils.load_indexed_dataset)
+    return sum(f.__code__.co_filename.endswith("tasks/datasets.py") for f in functions)
+assert count() == 1, count()
+assert data_utils.load_indexed_dataset.__wrapped__ is foreign
+compat.install()
+assert count() == 1, count()
+"""
+
+
+def current(patch):
+    owner, name = compat.locate(patch.target)
+    value = getattr(owner, name)
+    return value.fget if isinstance(value, property) else value
+
+
+@pytest.mark.parametrize("patch", compat.PATCHES, ids=lambda patch: patch.key)
+def test_every_replacement_is_installed_once(patch):
+    before = current(patch)
+    assert compat.is_installed(patch, before)
+    compat.install()
+    assert current(patch) is before
+    assert patch.reason
+    assert patch.version == fairseq.__version__
+
+
+def test_a_function_wrapped_by_another_plugin_is_replaced_once():
+    result = subprocess.run([sys.executable, "-c", FOREIGN], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_replacement_wrapped_by_another_plugin_is_recognized(monkeypatch):
+    ours = data_utils.load_indexed_dataset
+
+    @functools.wraps(ours)
+    def foreign(*args, **kwargs):
+        return ours(*args, **kwargs)
+
+    monkeypatch.setattr(data_utils, "load_indexed_dataset", foreign)
+    compat.install()
+    assert data_utils.load_indexed_dataset is foreign
+
+
+def test_the_table_is_printed_without_noise():
+    command = [sys.executable, "-m", "fairseq_plugin.compat"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stderr == ""
+    assert all(patch.target in result.stdout for patch in compat.PATCHES)
+    assert "| no " not in result.stdout
+
+
+def imported_from_fairseq(tree):
+    """Names that a module has from fairseq."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fairseq":
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {a.asname or "fairseq" for a in node.names if a.name.split(".")[0] == "fairseq"}
+    return names
+
+
+def root_name(node):
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def assignments(tree):
+    """The targets of assignments, deletions and `setattr` that go through a name of fairseq."""
+    names = imported_from_fairseq(tree)
+    for node in ast.walk(tree):
+        targets = []
+        if isinstance(node, ast.Assign | ast.Delete):
+            targets = node.targets
+        elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+            targets = [node.target]
+        elif isinstance(node, ast.Call) and root_name(node.func) in ("setattr", "delattr"):
+            targets = [ast.Attribute(node.args[0], "attribute")]
+        for target in targets:
+            if isinstance(target, ast.Attribute | ast.Subscript) and root_name(target) in names:
+                yield ast.unparse(target)
+
+
+def test_the_search_finds_assignments():
+    code = "from fairseq import trainer as t\nt.Trainer.x = 1\nsetattr(t.Trainer, 'x', 1)\nother.x = 1"
+    assert len(list(assignments(ast.parse(code)))) == 2
+
+
+def test_nothing_else_assigns_to_fairseqs_names():
+    found = {
+        path.relative_to(PACKAGE).as_posix(): list(assignments(ast.parse(path.read_text())))
+        for path in PACKAGE.rglob("*.py")
+        if path.name != "compat.py"
+    }
+    assert {path: targets for path, targets in found.items() if targets} == {}
