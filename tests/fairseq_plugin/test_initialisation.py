@@ -136,6 +136,7 @@ def test_a_file_url(data, tmp_path, checkpoint, monkeypatch):
 
     class Resolver:
         _path_handlers: dict = {}  # noqa: RUF012
+
         @staticmethod
         def get_local_path(path, **options):
             return path.removeprefix("file://")
