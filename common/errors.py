@@ -10,7 +10,7 @@ from types import TracebackType
 
 
 class UserError(Exception):
-    """Bad input: the message names the file, the place in it and the remedy, on one line."""
+    """Invalid input: the message names the file, the place in it and the remedy, on one line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
@@ -25,7 +25,7 @@ class UsageError(UserError):
 
 
 def one_line(error: BaseException) -> str | None:
-    """The message for an error that the user can correct; None for a defect of this project."""
+    """The message for an error that the user can correct; None for a bug in this project."""
     if isinstance(error, UserError):
         return f"error: {error}"
     if isinstance(error, KeyboardInterrupt):
@@ -64,7 +64,7 @@ def one_line_errors(main: Callable[..., int | None]) -> Callable[..., int]:
 
 
 def install_excepthook() -> None:
-    """As `one_line_errors`, for a program of others (fairseq-train with the plugin)."""
+    """Same as `one_line_errors`, for third-party programs (fairseq-train with the plugin)."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,30 +1,30 @@
-"""The run folder: one contract between the sweep that writes it and all that read it.
+"""The run folder: the contract between the methods that write it and the commands that read it.
 
     runs/<arm>/<init>/seed<N>/
         manifest.json               this module; a run is finished when its status says so
         tensorboard/<subset>/       event files (subsets train, train_inner, valid, test)
         checkpoint_best.pt          best accuracy on valid, the later one on a tie
-        checkpoint_last.pt          where an interrupted run goes on
+        checkpoint_last.pt          where an interrupted run resumes
         train.log                   everything the trainer printed
 
 The manifest is a JSON object. Keys:
 
     schema          1
     status          "running", "finished", "failed" or "interrupted"
-    arm             the kind of training: "fairseq", "causal", "hf", "lora", "causal-lora", "bow", or
+    arm             the method: "fairseq", "causal", "hf", "lora", "causal-lora", "bow", or
                     "pretrain" for language-model runs; in a grid with the setting, "fairseq,lr=1e-4"
-    init            "random", "pretrained", ... (what the weights start from)
+    init            "random", "pretrained", ... (the initial weights)
     seed            integer
     recipe          name of the recipe
-    recipe_flags    list of words: its flags, and those after -- (a run is never continued with others)
+    recipe_flags    list of words: its flags and those after -- (a run is resumed with the same flags only)
     command         list of words as a user would type them
     data            {"path": folder, "sha256": {file: digest}}
-    checkpoint      {"path": file, "sha256": digest} it started from, or null
+    checkpoint      {"path": file, "sha256": digest} of the initial weights, or null
     git_commit      of this project, or null outside a clone
     git_changed     whether files differed from that commit
     packages        {name: version}
     hardware        {"cpu", "cores", "threads", "memory_bytes", "gpu"}
-    precision       "fp32" or "bf16": of the matrix products; absent where the trainer did not say
+    precision       "fp32" or "bf16": of the matrix products; absent if the trainer did not log it
     started, ended  ISO 8601 in UTC; ended is null while running
     seconds         time spent training, summed over resumptions
 """
@@ -70,7 +70,7 @@ REMEDY = "delete the run folder and run it again"
 
 
 def validate(manifest: object, where: str | os.PathLike[str]) -> Manifest:
-    """Check a manifest at the border; raises `UserError` that names the file and the key."""
+    """Check a manifest; raises `UserError` naming the file and the key."""
     if not isinstance(manifest, dict):
         raise UserError(f"{where}: not a JSON object; {REMEDY}")
     for key, kind in REQUIRED.items():
@@ -98,7 +98,7 @@ def _check_type(
 
 
 def read(run: str | os.PathLike[str]) -> Manifest | None:
-    """The manifest of a run folder, or None where there is none."""
+    """The manifest of a run folder, or None if there is none."""
     path = Path(run) / NAME
     try:
         text = path.read_text(encoding="utf-8")

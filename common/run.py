@@ -114,7 +114,7 @@ def split_arm(arm: str) -> tuple[str, str]:
 def find_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     """The checkpoint that a folder stands for: its model file, else its best checkpoint; None without either.
 
-    pretrain.sh exports `model.pt` from its best checkpoint, so that both are the same model. Raises `UserError`
+    pretrain.sh exports `model.pt` from its best checkpoint, so both are the same model. Raises `UserError`
     where the folder has both `model.safetensors` and `model.pt`, because they may be different models.
     """
     folder = Path(folder)

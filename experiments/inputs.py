@@ -1,4 +1,4 @@
-"""What a run reads: checked before anything starts, and fingerprinted for the manifest."""
+"""The input files of a run: checked before the start, with checksums for the manifest."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from common.run import find_checkpoint
 from . import ROOT
 
 PADDING_SYMBOL = "madeupword"  # fairseq pads dictionaries to a multiple of 8 with these
+SHIPPED = ROOT / "pretrained" / "roberta_small_fr"
+"""The checkpoint in the repository: weights, dict.txt, model card."""
 
 
 def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
-    """Names below `data` that a classification run reads; raises `UserError` naming what lacks."""
+    """Names below `data` that a classification run reads; raises `UserError` naming missing files."""
     parts = ["input0", "label", *(["input1"] if (data / "input1").is_dir() else [])]
     names = ["input0/dict.txt", "label/dict.txt"]
     names += [f"{part}/{subset}" for part in parts for subset in subsets]
@@ -27,9 +29,9 @@ def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
 
 
 def masked_lm_files(data: Path, subsets: Sequence[str]) -> list[str]:
-    """Names below `data` that a language-model run reads; raises `UserError` naming what lacks.
+    """Names below `data` that a language-model run reads; raises `UserError` naming missing files.
 
-    Of a folder in shards, train is in every shard and the other subsets are in the first.
+    In a folder of shards, every shard contains train and only the first contains the other subsets.
     """
     if os.pathsep in str(data):
         raise UserError(f"{data}: fairseq takes '{os.pathsep}' as a separator of folders; rename the folder")
@@ -50,16 +52,16 @@ def count_classes(dictionary: Path) -> int:
             raise UserError(f"{dictionary}, line {number}: {line!r} is not '<label> <count>'; binarize again")
         classes += not label.startswith(PADDING_SYMBOL)
     if classes < 2:
-        raise UserError(f"{dictionary}: {classes} class in it, a classifier needs two; check the label files")
+        raise UserError(f"{dictionary}: {classes} class, but a classifier needs two; check the labels")
     return classes
 
 
 def require_checkpoint(path: Path, flag: str) -> None:
     """Raise `UserError` unless `path` is a readable, non-empty file."""
     if not path.is_file():
-        raise UserError(f"{path}: no such checkpoint file; correct {flag}, or make one with pretrain.sh")
+        raise UserError(f"{path}: no such checkpoint file; correct {flag}, or create one with pretrain.sh")
     if path.stat().st_size == 0:
-        raise UserError(f"{path}: the checkpoint file is empty; make or download it again")
+        raise UserError(f"{path}: the checkpoint file is empty; create or download it again")
 
 
 def require_writable(out: Path) -> None:
@@ -80,17 +82,18 @@ def require_fairseq() -> None:
     if importlib.util.find_spec("fairseq_cli") is None:
         raise UserError(
             "fairseq is not installed for this Python; install the project as README.md says, "
-            "or name the right interpreter with PYTHON="
+            "or set PYTHON to the right interpreter"
         )
 
 
 def fingerprint_data(data: Path, names: Sequence[str]) -> dict[str, Any]:
     """The manifest's `data`: the folder and the SHA-256 of its files.
 
-    Of shards after the first it is the recorded one, so that the time to start does not grow with their
-    number; the plugin compares it when the shard is opened (`fairseq_plugin/tasks/datasets.py`).
+    For shards after the first, the checksum recorded by `preprocess` is used, so that the start-up time does
+    not grow with their number; the plugin checks it when it opens the shard
+    (`fairseq_plugin/tasks/datasets.py`).
 
-    Raises `UserError` where the folder has a report of other files.
+    Raises `UserError` if a file differs from the checksum recorded in the folder.
     """
     recorded = recorded_checksums(data)
     later = tuple(f"{shard.name}/" for shard in shards_of(data)[1:])
@@ -114,14 +117,10 @@ def _with_extensions(names: list[str]) -> list[str]:
 def _present(data: Path, names: list[str], layout: str) -> list[str]:
     if not data.is_dir():
         raise UserError(f"{data}: no such folder; --data is the folder with {layout}")
-    lacking = [name for name in names if not (data / name).is_file()]
-    if lacking:
-        raise UserError(f"{data}: lacks {', '.join(lacking)}; --data is the folder with {layout}")
+    missing = [name for name in names if not (data / name).is_file()]
+    if missing:
+        raise UserError(f"{data}: missing {', '.join(missing)}; --data is the folder with {layout}")
     return names
-
-
-SHIPPED = ROOT / "pretrained" / "roberta_small_fr"
-"""The checkpoint in the repository: weights, dict.txt, model card."""
 
 
 def checkpoint_of(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Which runs there are, what state each is in, and what will be done about it."""
+"""The state of every run of a command: new, to be resumed, queued or finished."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .recipes import Recipe
 
 @dataclass(frozen=True)
 class Planned:
-    """A run with its state; `progress` is what its log says so far, and knows the run's recipe."""
+    """A run with its state; `progress` is read from its log so far and holds the run's recipe."""
 
     run: Run
     state: State
@@ -29,28 +29,37 @@ class Planned:
 
     @property
     def to_train(self) -> bool:
-        """Whether a training is to be started for it."""
+        """Whether the run has to be trained."""
         return self.state in (State.NEW, State.RESUME)
 
     @property
     def intention(self) -> str:
-        """What will be done, for the table before the start."""
+        """What will be done, for the table printed before the start."""
         if self.state is State.FINISHED:
             return "finished: skipped"
         if self.state is State.QUEUED:
-            return "in the queue: not submitted again"
+            return "queued: not submitted again"
         if self.state is State.RESUME:
             saved = self.progress.saved
             return f"resume after epoch {saved[0]}, update {saved[1]}" if saved else "resume"
         return "new"
 
 
+@dataclass(frozen=True)
+class Job:
+    """A planned run with its command: `argv` is executed, `shown` is recorded in the manifest."""
+
+    planned: Planned
+    argv: tuple[str, ...]
+    shown: tuple[str, ...]
+
+
 def inspect(run: Run, identity: dict[str, Any], recipe: Recipe) -> Planned:
     """The state of a run's folder.
 
-    `identity` holds the manifest keys that say which experiment this is (data, checkpoint,
-    recipe_flags). Raises `UserError` where the folder holds another experiment, or none that
-    is known, because going on there would mix two.
+    `identity` holds the manifest keys that identify the experiment (data, checkpoint, recipe_flags).
+    Raises `UserError` if the folder contains another experiment or unknown files, because resuming
+    there would mix two experiments.
     """
     existing = manifest.read(run.folder)
     if existing is None:
@@ -60,43 +69,43 @@ def inspect(run: Run, identity: dict[str, Any], recipe: Recipe) -> Planned:
     progress = read_log(run.folder / LOG, recipe)
     if existing["status"] == "finished":
         return Planned(run, State.FINISHED, progress)
-    # "running" here means killed without a chance to say so: the lock shows that nobody runs.
-    if _newest_whole(run.folder) is not None:
+    # "running" means that the process was killed: the lock shows that no process is training.
+    if _newest_intact(run.folder) is not None:
         return Planned(run, State.RESUME, progress)
     return Planned(run, State.NEW, Progress(recipe))
 
 
-def mend(run: Run) -> None:
-    """Make checkpoint_last.pt whole again.
+def repair(run: Run) -> None:
+    """Restore a truncated checkpoint_last.pt.
 
-    fairseq writes one checkpoint atomically and copies it to the other names, so that a kill may cut
-    a copy short; the file that it is copied from is then whole.
+    fairseq writes one checkpoint atomically and copies it to the other names. A kill may truncate
+    a copy; the file that was copied is then intact.
     """
-    source, last = _newest_whole(run.folder), run.folder / LAST_CHECKPOINT
+    source, last = _newest_intact(run.folder), run.folder / LAST_CHECKPOINT
     if source is not None and source != last:
         with open(source, "rb") as content, atomic_open(last, "wb") as stream:
             shutil.copyfileobj(content, stream)
 
 
 def clear(run: Run) -> None:
-    """Remove what an attempt without a checkpoint left, so that its logs do not mix with the next."""
+    """Remove the files of an attempt without a checkpoint, so that its logs do not mix with the next."""
     shutil.rmtree(run.folder / TENSORBOARD, ignore_errors=True)
     for path in [run.folder / LOG, *run.folder.glob("checkpoint*.pt*")]:
         path.unlink(missing_ok=True)
 
 
-def _newest_whole(folder: Path) -> Path | None:
-    """checkpoint_last.pt if it is whole, else the newest whole checkpoint."""
+def _newest_intact(folder: Path) -> Path | None:
+    """checkpoint_last.pt if it is intact, else the newest intact checkpoint."""
     last = folder / LAST_CHECKPOINT
     others = sorted(folder.glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime, reverse=True)
-    # torch.save writes a zip file, whose directory is at its end: one cut short has none.
+    # torch.save writes a zip file, whose directory is at its end: a truncated file has none.
     return next((path for path in [last, *others] if path.is_file() and zipfile.is_zipfile(path)), None)
 
 
 def _refuse_unknown_files(folder: Path) -> None:
     if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise UserError(
-            f"{folder}: holds files but no {manifest.NAME}, so it is not a run of ours; "
+            f"{folder}: contains files but no {manifest.NAME}, so it is not a run folder; "
             f"move it away or choose another --out"
         )
 
@@ -110,8 +119,8 @@ def _refuse_another(run: Run, existing: manifest.Manifest, identity: dict[str, A
     )
     if difference:
         raise UserError(
-            f"{run.folder / manifest.NAME}: the run there has {difference}; choose another --out, "
-            f"or delete the folder to run it anew"
+            f"{run.folder / manifest.NAME}: the existing run has {difference}; choose another --out, "
+            f"or delete the folder to start again"
         )
 
 
@@ -146,12 +155,3 @@ def _flags_difference(old: Sequence[str] | None, new: Sequence[str]) -> str | No
         for flag in flags
     ]
     return f"another recipe ({'; '.join(shown)})"
-
-
-@dataclass(frozen=True)
-class Job:
-    """What the runner starts: `argv` really, `shown` in the manifest."""
-
-    planned: Planned
-    argv: tuple[str, ...]
-    shown: tuple[str, ...]

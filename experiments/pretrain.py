@@ -1,6 +1,6 @@
-"""pretrain.sh: one language-model run, masked or left to right, and a checkpoint to fine-tune from.
+"""pretrain.sh: trains a language model, masked or causal, and writes a checkpoint for fine-tuning.
 
-The recipe says which; both read the same folders.
+The recipe selects the model; both kinds read the same data.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .recipes import Recipe
 from .settings import PretrainSettings
 
 WARMUP_FRACTION = 0.06
-"""Of the updates, as RoBERTa is fine-tuned (Liu et al. 2019, appendix C)."""
+"""Of all updates, as in the fine-tuning of RoBERTa (Liu et al. 2019, appendix C)."""
 DECAYS = ("polynomial_decay",)
 WARMS_UP = (*DECAYS, "fixed", "inverse_sqrt", "cosine", "reduce_lr_on_plateau", "step")
-"""Schedules of fairseq that have --total-num-update, and --warmup-updates."""
+"""Schedules of fairseq with --warmup-updates; `DECAYS` also have --total-num-update."""
 COUNTED = ("--total-num-update", "--warmup-updates", "--end-learning-rate", "--power", "--force-anneal")
-"""Flags of a schedule in updates."""
+"""Flags of schedules that are measured in updates."""
 
 
 def pretrain(settings: PretrainSettings, trainer: Sequence[str] = fairseq.TRAINER) -> int:
-    """The run, from checks to OUT/model.pt; the exit code. Raises `UserError` before it starts."""
+    """Check, train and export OUT/model.pt; the exit code. Raises `UserError` before the training starts."""
     inputs.require_fairseq()
     recipe = recipes.load(settings.recipe, (*settings.passthrough, *shared_by(settings.processes)))
     recipe = with_budget(recipe, settings.tokens, settings.hours)
@@ -79,9 +79,9 @@ def shared_by(processes: int) -> tuple[str, ...]:
 
 
 def with_budget(recipe: Recipe, tokens: int | None, hours: float | None = None) -> Recipe:
-    """The recipe with the length of its training: in tokens, in hours, or as it has it itself.
+    """The recipe with the length of the training: in tokens, in hours, or the recipe's own.
 
-    Raises `UserError` where the length is given twice, or not at all.
+    Raises `UserError` unless the length is given exactly once.
     """
     if sum(given is not None for given in (tokens, hours, recipe.number("--max-update"))) != 1:
         raise UserError(
@@ -94,20 +94,20 @@ def with_budget(recipe: Recipe, tokens: int | None, hours: float | None = None) 
 
 
 def for_hours(recipe: Recipe, hours: float) -> Recipe:
-    """The recipe with a schedule that follows the clock (`fairseq_plugin/training/schedule.py`).
+    """The recipe with a schedule over wall-clock time (`fairseq_plugin/training/schedule.py`).
 
-    Raises `UserError` for flags of a schedule in updates.
+    Raises `UserError` if the recipe has flags of a schedule in updates.
     """
     if counted := [flag for flag in COUNTED if recipe.value(flag) is not None]:
-        raise UserError(f"--hours: the learning rate follows the clock; leave {' '.join(counted)} out")
+        raise UserError(f"--hours: the learning rate depends on elapsed time; remove {' '.join(counted)}")
     clock = ("--lr-scheduler", "time_budget", "--stop-time-hours", f"{hours:g}")
     return recipe.replace(clock)
 
 
 def for_tokens(recipe: Recipe, tokens: int) -> Recipe:
-    """The recipe with the updates that see `tokens` tokens, rounded up to a whole update.
+    """The recipe with as many updates as train on `tokens` tokens, rounded up.
 
-    Raises `UserError` for a budget that is too small to warm up.
+    Raises `UserError` if the budget is too small for the warmup.
     """
     per_update = tokens_per_update(recipe)
     updates = math.ceil(tokens / per_update)
@@ -120,7 +120,7 @@ def for_tokens(recipe: Recipe, tokens: int) -> Recipe:
         words += ["--warmup-updates", str(math.ceil(WARMUP_FRACTION * updates))]
     elif warmup is not None and warmup >= updates:
         raise UserError(
-            f"--tokens {tokens} makes {updates} updates, no more than --warmup-updates {warmup}; "
+            f"--tokens {tokens} gives {updates} updates, not more than --warmup-updates {warmup}; "
             f"raise --tokens or lower --warmup-updates"
         )
     seen = updates * per_update
@@ -129,7 +129,7 @@ def for_tokens(recipe: Recipe, tokens: int) -> Recipe:
 
 
 def tokens_per_update(recipe: Recipe) -> int:
-    """Tokens of an update with full batches, of all processes; the last of an epoch may be smaller."""
+    """Tokens per update over all processes, with full batches; the last of an epoch may be smaller."""
     factors = {flag: recipe.number(flag) for flag in ("--batch-size", "--tokens-per-sample")}
     for flag, value in factors.items():
         if not value:
@@ -143,8 +143,8 @@ def tokens_per_update(recipe: Recipe) -> int:
 
 def export(folder: Path, data: Path) -> None:
     """Write model.pt (weights of checkpoint_best.pt and their configuration) and dict.txt beside it."""
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it prints advice on import
-    from fairseq_plugin.checkpoints.loading import save_weights  # imports torch: only when it is time
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it logs hints on import
+    from fairseq_plugin.checkpoints.loading import save_weights  # imports torch, so only when needed
 
     save_weights(folder / "checkpoint_best.pt", folder / "model.pt")
     atomic_write(folder / "dict.txt", (shards_of(data)[0] / "dict.txt").read_bytes())

@@ -27,7 +27,7 @@ SAVED = re.compile(r"Saved checkpoint .* \(epoch (\d+) @ (\d+) updates")
 
 @dataclass
 class Progress:
-    """State of one run; values that the log has not said yet are None."""
+    """State of one run; values that are not in the log yet are None."""
 
     recipe: Recipe
     epoch: int = 0
@@ -49,7 +49,7 @@ class Progress:
     """Arithmetic of the matrix products, as the trainer chose it."""
 
     def read_line(self, line: str) -> None:
-        """Take in one line of the log; lines that say nothing of interest are passed over."""
+        """Read one line of the log; other lines are ignored."""
         if match := RECORD.match(line):
             try:
                 self._read_record(match[1], json.loads(match[2]))
@@ -93,7 +93,7 @@ class Progress:
 
 
 class Follower:
-    """Reads what a growing log has gained; a log that is not there yet is an empty one."""
+    """Reads the new lines of a growing log; a missing log counts as empty."""
 
     def __init__(self, log: Path, recipe: Recipe) -> None:
         self._log = log
@@ -101,12 +101,12 @@ class Follower:
         self.progress = Progress(recipe)
 
     def skip(self) -> None:
-        """Take in what there is, as known already."""
+        """Read the existing lines."""
         for _ in self.poll():
             pass
 
     def poll(self) -> Iterator[Progress]:
-        """Take in the complete lines written since; yields `progress` after each validation."""
+        """Read the complete lines written since; yields `progress` after each validation."""
         if not self._log.is_file():
             return
         with open(self._log, "rb") as stream:
@@ -121,7 +121,7 @@ class Follower:
 
 
 def read_log(log: Path, recipe: Recipe) -> Progress:
-    """What a whole log says."""
+    """The progress recorded in a complete log."""
     follower = Follower(log, recipe)
     follower.skip()
     return follower.progress
@@ -133,7 +133,7 @@ class Line:
     def __init__(self, name: str, position: int) -> None:
         self._name = name
         self._start: float | None = None
-        """Fraction done before training goes on."""
+        """Fraction done before training resumes."""
         self._first: tuple[float, float] | None = None
         """Time and fraction when training was first seen to advance."""
         self._bar = tqdm(

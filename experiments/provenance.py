@@ -1,4 +1,4 @@
-"""What a manifest records about where and with what a run was made."""
+"""What a manifest records about the machine, the packages and the code of a run."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from .recipes import Recipe
 PACKAGES = ("fairseq-fixed", "fairseq", "torch", "numpy", "omegaconf", "hydra-core", "tensorboard")
 PROBE = "import torch.cuda as c; [print(c.get_device_name(i)) for i in range(c.device_count())]"
 RUN_BYTES = 3 << 30
-"""Memory to allow for a run: its peak is half of that (results/benchmarks)."""
+"""Memory reserved per run: twice its measured peak (results/benchmarks)."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where runs are made: GPUs to use (none for a CPU run), threads of each process, runs at a time."""
+    """The resources of the runs: GPUs (none for CPU runs), threads of each process, runs at a time."""
 
     gpus: tuple[str, ...]
     threads: int
     slots: int = 1
     processes: int = 1
-    """Of each run, which has a GPU for each or shares the threads of a CPU out."""
+    """Per run; each process has its own GPU, or a share of the CPU threads."""
 
     @property
     def cpu(self) -> bool:
-        """Whether runs are kept off GPUs."""
+        """Whether the runs use the CPU only."""
         return not self.gpus
 
     def visible_gpu(self, slot: int) -> str:
-        """CUDA_VISIBLE_DEVICES of the run in a slot: a GPU for each process; more would enlarge the batch."""
+        """CUDA_VISIBLE_DEVICES of the run in a slot: one GPU per process; more would enlarge the batch."""
         if self.cpu:
             return ""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
@@ -52,20 +52,20 @@ class Machine:
 
 
 def machine(device: str, jobs: int | None = 1, runs: int = 1, processes: int = 1) -> Machine:
-    """Look at this machine for `runs` runs, `jobs` at a time; None leaves that to the machine.
+    """The resources for `runs` runs, `jobs` at a time.
 
-    Then a GPU gets one run, and a CPU one for each core, as its memory allows: two runs of one thread
-    got some 1.4 times as far on two cores as one run of two, whose threads wait for each other.
+    With `jobs` None there is one run per GPU, or one per CPU core as far as memory allows: two runs with
+    one thread each train about 1.4 times as fast on two cores as one run with two threads.
 
-    Raises `UserError` where `device` is cuda and there is none, or fewer GPUs than processes of a run.
+    Raises `UserError` if `device` is cuda without a GPU, or if a run has more processes than there are GPUs.
     """
     gpus = () if device == "cpu" else _gpus()
     if device == "cuda" and not gpus:
-        raise UserError("--device cuda: PyTorch sees no GPU here; check nvidia-smi, or take --device cpu")
+        raise UserError("--device cuda: PyTorch finds no GPU; check nvidia-smi, or use --device cpu")
     if gpus and processes > len(gpus):
         raise UserError(
-            f"--processes {processes}: PyTorch sees {len(gpus)} GPU(s), and each needs one; "
-            "lower it, or take --device cpu"
+            f"--processes {processes}: PyTorch finds {len(gpus)} GPU(s), and each process needs one; "
+            "lower it, or use --device cpu"
         )
     words = os.environ.get("OMP_NUM_THREADS", "")
     threads = int(words) if words.isdigit() else 0
@@ -76,7 +76,7 @@ def machine(device: str, jobs: int | None = 1, runs: int = 1, processes: int = 1
 
 
 def static(where: Machine, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
-    """The keys of a manifest that are the same for all runs of a sweep; `packages` are those to name."""
+    """The keys of a manifest that are the same for all runs of a sweep; `packages` are those to record."""
     return {
         "git_commit": _git("rev-parse", "HEAD"),
         "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
@@ -92,7 +92,7 @@ def static(where: Machine, packages: Sequence[str] = PACKAGES) -> dict[str, Any]
 
 
 def describe(job: Job, recipe: Recipe) -> dict[str, Any]:
-    """The keys of a manifest that say which run this is."""
+    """The keys of a manifest that identify the run."""
     run = job.planned.run
     return {
         "schema": manifest.SCHEMA,
@@ -110,14 +110,14 @@ def now() -> str:
 
 
 def _gpus() -> tuple[str, ...]:
-    # In a process of its own: torch takes seconds to import, and CUDA keeps memory while loaded.
+    # In a separate process: torch takes seconds to import, and CUDA keeps memory while loaded.
     probe = subprocess.run([sys.executable, "-P", "-c", PROBE], capture_output=True, text=True)
     return tuple(line for line in probe.stdout.splitlines() if line) if probe.returncode == 0 else ()
 
 
 def _git(*words: str) -> str | None:
     if not (ROOT / ".git").exists():
-        return None  # an unpacked archive, maybe inside a clone of something else
+        return None  # an unpacked archive, possibly inside another repository
     try:
         done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
     except FileNotFoundError:

@@ -32,7 +32,7 @@ OWNED = {
     "--reset-meters": "nothing: the first start from a checkpoint resets",
     "--reset-lr-scheduler": "nothing: the first start from a checkpoint resets",
     "--no-save": "nothing: the best and the last checkpoint are kept",
-    "--no-last-checkpoints": "nothing: the last checkpoint is where a run goes on",
+    "--no-last-checkpoints": "nothing: a run resumes from its last checkpoint",
     "--cpu": "--device cpu",
     "--user-dir": "nothing: the project's plugin is always loaded",
     "--num-classes": "nothing: classes are counted in the data",

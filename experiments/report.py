@@ -1,4 +1,4 @@
-"""What a command prints before and after its runs."""
+"""The tables that a command prints before and after its runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .recipes import Recipe
 
 FAILURE_LINES = 15
 FAILURE_WIDTH = 200
-"""Characters shown of one of them: fairseq logs its whole configuration in one line."""
+"""Characters shown of each: fairseq logs its whole configuration in one line."""
 RECIPE_ITSELF = "as the recipe"
 
 
@@ -38,7 +38,7 @@ def plan_table(jobs: Sequence[Job]) -> None:
 
 
 def dry_run(jobs: Sequence[Job], machine: Machine) -> int:
-    """The plan and the commands, with nothing started."""
+    """Print the plan and the commands; starts nothing. Returns the exit code."""
     plan_table(jobs)
     variables = " ".join(f"{name}={value}" for name, value in environment(machine.threads).items())
     print(f"export {variables}")
@@ -49,7 +49,7 @@ def dry_run(jobs: Sequence[Job], machine: Machine) -> int:
 
 
 def summary(jobs: Sequence[Job], outcomes: Sequence[Outcome], recipe: Recipe) -> int:
-    """The table at the end and what is known of each failure; the exit code."""
+    """Print the table at the end and the cause of each failure. Returns the exit code."""
     ended = {outcome.run: outcome for outcome in outcomes}
     runs = [job.planned.run for job in jobs]
     rows = []
@@ -87,9 +87,9 @@ def _names(runs: Sequence[Run]) -> list[list[str]]:
 
 
 def _failure(outcome: Outcome) -> None:
-    """What is known of a run that is not finished: where it failed, the end of its log."""
+    """Print why a run is not finished: the problem and the end of its log."""
     if outcome.stopped:
-        print(f"\n{outcome.run.label} is not finished: {outcome.problem}. The same command goes on with it.")
+        print(f"\n{outcome.run.label} is not finished: {outcome.problem}. The same command resumes it.")
         return
     log = outcome.run.folder / LOG
     print(f"\n{outcome.run.label} failed: {outcome.problem}. The end of {shown_path(log)}:")
@@ -98,13 +98,13 @@ def _failure(outcome: Outcome) -> None:
 
 
 def tail(log: Path, lines: int = FAILURE_LINES) -> list[str]:
-    """The last lines of a log, for the report of a failure; the last alone where it says what was wrong."""
+    """The last lines of a log, for the report of a failure; only the last if it is an error message."""
     if not log.is_file():
         return []
-    said = log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
-    if said and said[-1].startswith("error: "):  # as common.errors writes it for the user
-        return said[-1:]
-    return [line if len(line) <= FAILURE_WIDTH else f"{line[:FAILURE_WIDTH]} ..." for line in said]
+    shown = log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+    if shown and shown[-1].startswith("error: "):  # the format of common.errors
+        return shown[-1:]
+    return [line if len(line) <= FAILURE_WIDTH else f"{line[:FAILURE_WIDTH]} ..." for line in shown]
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The whole experiment on the embedded sample, no download: text, vocabulary, binarized data,
-# pre-training, six fine-tuning runs, two tables and a figure. Every step is the command that a user
-# would type; what is finished is not done again.
+# The whole experiment on the generated sample, without a download: text, vocabulary, binarized data,
+# pre-training, six fine-tuning runs, two tables and a figure. Every step is a command that a user
+# can type; finished steps are skipped.
 #
 #     experiments/sample.sh [DATA [RUNS]]          (make sweep: data/sample data/sample/runs)
 set -eu
@@ -19,33 +19,33 @@ step() { printf '\n== %s\n' "$*"; }
 
 step "Text: a generated corpus of French book reviews"
 if [ ! -e "$data/text/sample.json" ]; then
-    "$python" -m preprocess sample --destdir "$data/text"
+    "$python" -m preprocess sample --out "$data/text"
 fi
 
-step "Vocabulary: a SentencePiece model of its own"
+step "Vocabulary: a SentencePiece model trained on the sample"
 if [ ! -e "$data/dict.txt" ]; then
     "$python" -m preprocess vocabulary --train --overwrite --size 1300 \
-        --sentencepiece-model "$data/sentencepiece.model" --output "$data/dict.txt" \
+        --sentencepiece-model "$data/sentencepiece.model" --out "$data/dict.txt" \
         --text "$data/text/corpus.train.txt" "$data/text/train.input0"
 fi
 
 step "Binarized data"
 "$python" -m preprocess binarize --sentencepiece-model "$data/sentencepiece.model" \
-    --srcdict "$data/dict.txt" --trainpref "$data/text/train" --validpref "$data/text/valid" \
-    --testpref "$data/text/test" --destdir "$data/reviews"
+    --dict "$data/dict.txt" --trainpref "$data/text/train" --validpref "$data/text/valid" \
+    --testpref "$data/text/test" --out "$data/reviews"
 "$python" -m preprocess binarize --sentencepiece-model "$data/sentencepiece.model" \
-    --srcdict "$data/dict.txt" --only-source --trainpref "$data/text/corpus.train.txt" \
-    --validpref "$data/text/corpus.valid.txt" --destdir "$data/corpus"
+    --dict "$data/dict.txt" --only-source --trainpref "$data/text/corpus.train.txt" \
+    --validpref "$data/text/corpus.valid.txt" --out "$data/corpus"
 
-step "Pre-training: embeddings by counting, then a masked language model"
+step "Pre-training: PPMI-SVD initialization, then a masked language model"
 if [ ! -e "$data/warm.pt" ]; then
-    "$python" -m fairseq_plugin.checkpoints.ppmi_svd "$data/corpus" --window 40 --output "$data/warm.pt" $sizes
+    "$python" -m fairseq_plugin.checkpoints.ppmi_svd "$data/corpus" --window 40 --out "$data/warm.pt" $sizes
 fi
 ./pretrain.sh --data "$data/corpus" --out "$data/pretrained" --recipe sample-pretrain --start "$data/warm.pt"
 
-step "Fine-tuning: two initialisations, three seeds"
+step "Fine-tuning: two initializations, three seeds"
 ./train.sh --data "$data/reviews" --pretrained "$data/pretrained/model.pt" --recipe sample --out "$runs"
 
 step "Tables and figure"
-"$python" -m analysis tables "$runs" --output-dir "$runs/report"
-"$python" -m analysis figures "$runs" --output-dir "$runs/report" --chance 50
+"$python" -m analysis tables "$runs" --out "$runs/report"
+"$python" -m analysis figures "$runs" --out "$runs/report" --chance 50

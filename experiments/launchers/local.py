@@ -1,4 +1,4 @@
-"""Processes: some runs at a time, watched through their logs, each ended with its manifest written."""
+"""The local launcher: trains several runs at a time as processes and follows their logs."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from common.errors import UserError
 from common.run import LOG, TENSORBOARD, Run, State
 
 from ..methods.fairseq import environment
-from ..plan import Job, clear, mend
+from ..plan import Job, clear, repair
 from ..progress import Follower, Line, Progress, duration, say, validation_words
 from ..provenance import Machine, now
 from ..recipes import Recipe
 
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 10
-"""Between asking a trainer to stop and killing it."""
+"""Between SIGTERM and SIGKILL."""
 LOCK = ".lock"
 LOCK_SECONDS = 10
-"""The data workers of a trainer whose sweep was killed take some seconds to notice."""
+"""After the launcher is killed, the data workers of its trainers take some seconds to exit."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1
 
@@ -57,7 +57,7 @@ class Outcome:
     seconds: float
     problem: str | None
     stopped: bool = False
-    """Whether it was ended from outside, so that the same command goes on with it."""
+    """Whether it was interrupted, so that the same command resumes it."""
 
     @property
     def status(self) -> str:
@@ -80,9 +80,9 @@ class Runner:
         lock: IO[str],
         finish: Callable[[Run], None] = lambda run: None,
     ) -> None:
-        """`record` gives the manifest keys of a job; `finish` is called on a trained run's folder.
+        """`record` returns the manifest keys of a job; `finish` is called with a trained run.
 
-        `recipe` says what every run is validated on.
+        `recipe` names the subsets that every run is validated on.
         """
         self._slots = slots
         self._machine = machine
@@ -93,7 +93,7 @@ class Runner:
         self._active: list[Active] = []
 
     def run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """Train all jobs; one that fails leaves the others running.
+        """Train all jobs; a failed run does not stop the others.
 
         SIGINT, SIGTERM and SIGHUP stop the trainers, mark their runs as interrupted and raise
         KeyboardInterrupt.
@@ -117,7 +117,7 @@ class Runner:
         if job.planned.state is State.NEW:
             clear(run)
         else:
-            mend(run)
+            repair(run)
         follower = Follower(run.folder / LOG, job.planned.progress.recipe)
         follower.skip()
         content = self._record(job) | {"status": "running", "started": now(), "ended": None}
@@ -134,9 +134,9 @@ class Runner:
                 env=os.environ
                 | environment(self._machine.threads)
                 | {"CUDA_VISIBLE_DEVICES": self._machine.visible_gpu(slot)},
-                start_new_session=True,  # Ctrl-C reaches the sweep alone, which then stops the trainers
+                start_new_session=True,  # Ctrl-C reaches the launcher only, which then stops the trainers
                 preexec_fn=_die_with_parent,
-                pass_fds=(self._lock.fileno(),),  # the lock is held as long as a trainer lives
+                pass_fds=(self._lock.fileno(),),  # the lock is held until the last trainer exits
             )
         line = Line(run.label, position=slot)
         return Active(job, slot, process, follower, line, content, time.monotonic())
@@ -146,7 +146,7 @@ class Runner:
         return next(slot for slot in range(self._slots) if slot not in taken)
 
     def _step(self) -> list[Outcome]:
-        """Bring all lines up to date and close the runs that ended."""
+        """Update all progress lines and close the runs that ended."""
         ended = []
         for active in list(self._active):
             code = active.process.poll()  # before the log, so that the last lines are read
@@ -158,7 +158,7 @@ class Runner:
 
     def _close(self, active: Active, code: int) -> Outcome:
         run = active.job.planned.run
-        problem = f"the trainer ended with {_exit_words(code)}" if code else self._lacking(run)
+        problem = f"the trainer ended with {_exit_words(code)}" if code else self._missing_output(run)
         if problem is None:
             try:
                 self._finish(run)
@@ -171,8 +171,8 @@ class Runner:
         say(f"{run.label}  {ending}  in {duration(seconds)}")
         return Outcome(run, progress, seconds, problem)
 
-    def _lacking(self, run: Run) -> str | None:
-        """What a run that ended without an error should have written and has not."""
+    def _missing_output(self, run: Run) -> str | None:
+        """An error message if a run ended without an error but did not write its output."""
         if not (run.folder / "checkpoint_best.pt").is_file():
             return "the trainer ended without an error but wrote no checkpoint_best.pt"
         for subset in ("train", *self._recipe.valid_subsets):
@@ -188,7 +188,7 @@ class Runner:
         manifest.write(active.job.planned.run.folder, active.content)
 
     def _stop(self) -> None:
-        """End the trainers that are still there, each with its process group."""
+        """Stop the remaining trainers, each with its process group."""
         for active in self._active:
             _signal_group(active.process, signal.SIGTERM)
         deadline = time.monotonic() + GRACE_SECONDS
@@ -198,8 +198,8 @@ class Runner:
             except subprocess.TimeoutExpired:
                 _signal_group(active.process, signal.SIGKILL)
                 active.process.wait()
-        for active in self._active:  # only now, because the disk may be full, and the terminal gone
-            ending = "interrupted; the same command goes on with it"
+        for active in self._active:  # after all have stopped: writing may fail (full disk, closed terminal)
+            ending = "interrupted; the same command resumes it"
             try:
                 self._write_end(active, "interrupted")
             except (UserError, OSError) as error:
@@ -211,9 +211,9 @@ class Runner:
 
 @contextlib.contextmanager
 def locked(out: Path, *, shared: bool = False, seconds: float | None = None) -> Iterator[IO[str]]:
-    """Hold the lock of an output folder; raises `UserError` where another sweep has it.
+    """Hold the lock of an output folder; raises `UserError` if another sweep holds it.
 
-    A `shared` lock may be held by several, while nobody has it alone. `seconds` is how long to wait for it
+    Several processes may hold a `shared` lock at the same time. `seconds` is how long to wait for the lock
     (None: LOCK_SECONDS).
     """
     out.mkdir(parents=True, exist_ok=True)
@@ -223,7 +223,7 @@ def locked(out: Path, *, shared: bool = False, seconds: float | None = None) -> 
             if time.monotonic() > deadline:
                 raise UserError(
                     f"{out}: another sweep is writing there; wait until it ends, stop it, "
-                    f"or choose another --out (who: fuser -v {out / LOCK})"
+                    f"or choose another --out (list its processes: fuser -v {out / LOCK})"
                 )
             time.sleep(POLL_SECONDS)
         yield lock
@@ -236,13 +236,13 @@ def _try_lock(lock: IO[str], kind: int) -> bool:
         return False
     except OSError as error:
         raise UserError(
-            f"{lock.name}: {error.strerror}: the file system has no locks; choose another --out"
+            f"{lock.name}: {error.strerror}: the file system does not support locks; choose another --out"
         ) from None
     return True
 
 
 def _die_with_parent() -> None:
-    """In the trainer, before it starts: end when the sweep is killed (Linux only)."""
+    """In the trainer, before it starts: exit when the launcher is killed (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -276,7 +276,7 @@ def _signals_ignored() -> Iterator[None]:
 
 
 def _stop_signals() -> list[int]:
-    # nohup starts a command with SIGHUP ignored, and it must stay so.
+    # nohup starts a command with SIGHUP ignored; this must not change.
     return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 

@@ -15,10 +15,10 @@ def test_shards_are_in_the_order_of_their_numbers(tmp_path):
     assert shards_of(tmp_path / "shard0") == [tmp_path / "shard0"]
 
 
-def test_a_shard_that_lacks_is_named(tmp_path):
+def test_a_missing_shard_is_named(tmp_path):
     for number in (0, 2):
         (tmp_path / shard_name(number)).mkdir()
-    with pytest.raises(UserError, match="shard1.*shard2"):
+    with pytest.raises(UserError, match=r"shard1.*shard2"):
         shards_of(tmp_path)
 
 

@@ -15,7 +15,7 @@ RECIPE = """
 # two epochs
 --valid-subset valid,test
 --best-checkpoint-metric accuracy
---max-epoch 2      # after the first, a place to go on
+--max-epoch 2      # a checkpoint to resume from after the first
 --lr 1e-4
 --adam-betas "(0.9, 0.98)"
 """

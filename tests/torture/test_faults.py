@@ -2,7 +2,8 @@
 
 Shown elsewhere: a manifest cut anywhere (tests/common/test_common_manifest.py); a full disk under a download,
 under binarized data (tests/preprocess/test_fetch.py, test_indexed.py) and under any file of ours
-(tests/common/test_common_files.py); signals, and a lock that is held (tests/experiments/test_sweep_train.py).
+(tests/common/test_common_files.py); signals, and a lock that is held
+(tests/experiments/test_experiments_train.py).
 """
 
 import json

@@ -107,7 +107,9 @@ def start(folder, *words, work=SWEEP, state=None, aim="", trainer=TRAINER):
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORTURE_AIM": aim}
     if state is not None:
         environment["TORTURE_STATE"] = str(state)
-    program = f"import sys; from experiments.__main__ import main; sys.exit(main(sys.argv[1:], trainer={trainer!r}))"
+    program = (
+        f"import sys; from experiments.__main__ import main;sys.exit(main(sys.argv[1:], trainer={trainer!r}))"
+    )
     with open(folder / "said", "ab") as said:
         return Popen(
             [sys.executable, "-P", "-c", program, *flags],

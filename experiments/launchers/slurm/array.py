@@ -1,10 +1,10 @@
-"""train.sh --launcher slurm: the same sweep as a job array, one task a run that is not finished.
+"""train.sh --launcher slurm: the same sweep as a job array, one task for each unfinished run.
 
-    OUT/.slurm/NAME.json   what the tasks of a submission are to train (`slurm_task`); NAME is that of its job
-    OUT/.slurm/17_3.out    what task 3 of job 17 printed
-    OUT/.slurm/ARM/...     locks: a run is trained by one task at a time
+    OUT/.slurm/NAME.json   the runs of a submission (`task`); NAME is the name of its job
+    OUT/.slurm/17_3.out    output of task 3 of job 17
+    OUT/.slurm/ARM/...     locks: one task at a time trains a run
 
-Which runs are in the queue is asked of the queue (`slurm_queue`), and `slurm_watch` waits for them.
+`queue` asks SLURM which runs are queued and waits for them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Key = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Queued:
-    """A run in the queue: its task, and what it is an experiment of."""
+    """A queued run: its task and its experiment."""
 
     task: Task
     experiment: Experiment
@@ -49,7 +49,7 @@ class Queued:
 
 def train(sweep: Experiment, slurm: Slurm, device: str, *, dry_run: bool) -> int:
     """The sweep, from plan to summary; the exit code. Raises `UserError` before anything is submitted."""
-    if device == "auto":  # decided once: the runs of a sweep are to be alike on whatever nodes
+    if device == "auto":  # decided once, so that all runs of a sweep use the same device
         device = "cuda" if slurm.gpus else "cpu"
     gpus = ("of the node",) if device == "cuda" else ()
     folder, name = sweep.out.absolute() / FOLDER, _new_name()
@@ -77,21 +77,21 @@ def train(sweep: Experiment, slurm: Slurm, device: str, *, dry_run: bool) -> int
         }
         if not slurm.wait:
             if watched:
-                print("The same command without --no-wait waits for the tasks and says how they ended.")
+                print("The same command without --no-wait waits for the tasks and reports how they ended.")
             return 0
         outcomes = queue.watch(watched, folder)
     return report.summary(jobs, outcomes, sweep.recipe)
 
 
 def _plan(sweep: Experiment, queued: Mapping[Key, Queued], *, cpu: bool) -> list[Job]:
-    """Every run as it stands; raises `UserError` for one that is in the queue as another experiment."""
+    """The state of every run; raises `UserError` if a run is queued as another experiment."""
     jobs = []
     for run in sweep.runs:
         job, there = sweep.job(run, cpu=cpu), queued.get(_key(run))
         if there is not None and job.planned.to_train:
             if _digests(there.experiment.identity(run)) != _digests(sweep.identity(run)):
                 raise UserError(
-                    f"{run.folder}: is in the queue with other data, another checkpoint or recipe; "
+                    f"{run.folder}: already queued with other data, another checkpoint or another recipe; "
                     f"cancel it (scancel --name={there.task[0]}), or choose another --out"
                 )
             job = replace(job, planned=replace(job.planned, state=State.QUEUED))
@@ -100,7 +100,7 @@ def _plan(sweep: Experiment, queued: Mapping[Key, Queued], *, cpu: bool) -> list
 
 
 def _in_queue(folder: Path) -> dict[Key, Queued]:
-    """The runs that wait or are being trained."""
+    """The runs that are waiting or being trained."""
     names = [path.stem for path in folder.glob("*.json")]
     alive = [task for task, entry in queue.entries(names).items() if not entry.ended]
     assignments = {name: slurm_task.read(folder / f"{name}.json") for name in {name for name, _ in alive}}
@@ -129,7 +129,7 @@ def _submit(slurm: Slurm, folder: Path, name: str, assignment: Assignment) -> No
         raise
     print(
         f"Submitted {count} {'run' if count == 1 else 'runs'} as job {number}; "
-        f"what the tasks print is in {shown_path(folder)}/{number}_*.out\n",
+        f"output of the tasks: {shown_path(folder)}/{number}_*.out\n",
         flush=True,
     )
 
@@ -140,7 +140,7 @@ def _new_name() -> str:
 
 def _options(slurm: Slurm, name: str, folder: Path, count: int) -> list[str]:
     """Options of sbatch."""
-    wishes = {
+    requested = {
         "--partition": slurm.partition,
         "--time": slurm.time,
         "--mem": slurm.memory,
@@ -150,8 +150,8 @@ def _options(slurm: Slurm, name: str, folder: Path, count: int) -> list[str]:
         f"--job-name={name}",
         f"--array=0-{count - 1}" + (f"%{slurm.throttle}" if slurm.throttle else ""),
         *("--nodes=1", "--ntasks=1", f"--cpus-per-task={slurm.cpus}"),
-        *(f"{flag}={value}" for flag, value in wishes.items() if value is not None),
-        # A run goes on from its last checkpoint, so that a task may always be taken away and put back.
+        *(f"{flag}={value}" for flag, value in requested.items() if value is not None),
+        # A run resumes from its last checkpoint, so a task may be preempted and requeued at any time.
         *("--requeue", "--open-mode=append"),
         *(f"--chdir={folder}", f"--output={_literally(folder)}/%A_%a.out"),
         *slurm.extra,
@@ -159,14 +159,14 @@ def _options(slurm: Slurm, name: str, folder: Path, count: int) -> list[str]:
 
 
 def _literally(folder: Path) -> str:
-    """A folder in a pattern of file names, where `%j` would become the number of a job."""
+    """Escape a folder for a file name pattern of SLURM, which replaces `%j` by the number of the job."""
     if "\\" in str(folder):
-        raise UserError(f"{folder}: SLURM writes nothing below a backslash; choose another --out")
+        raise UserError(f"{folder}: SLURM cannot write to a path with a backslash; choose another --out")
     return str(folder).replace("%", "%%")
 
 
 def _script(path: Path) -> str:
-    """What a task runs. With exec, so that the signals that SLURM sends to a script reach the runner."""
+    """The batch script of a task. It uses exec so that the signals of SLURM reach the runner."""
     found = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     words: Sequence[str] = (
         *("exec", "env", f"PYTHONPATH={os.pathsep.join(dict.fromkeys(filter(None, found)))}"),

@@ -1,7 +1,7 @@
-"""What is asked of SLURM: to submit a job array (sbatch), and which of its tasks are where (squeue).
+"""Submit a job array (sbatch), ask the state of its tasks (squeue), and wait until they have ended.
 
-A task is known by the name of its job and its index in the array. The names are ours and unique, so that the
-queue itself tells what has been submitted, also where a record of it was lost.
+The name of its job and its index in the array identify a task. Job names are unique, so the queue shows
+what has been submitted even if the record of the submission was lost.
 """
 
 from __future__ import annotations
@@ -26,6 +26,13 @@ from ...plan import Job
 from ...progress import Follower, Line, duration, read_log, say, validation_words
 from ..local import Outcome
 
+QUEUE_SECONDS = 10.0
+"""Between calls of squeue: one controller serves a whole cluster."""
+LOG_SECONDS = 2.0
+"""Between reads of the logs."""
+SETTLE_SECONDS = 60.0
+"""How long another machine may read an outdated manifest (NFS: acdirmax)."""
+
 Task = tuple[str, int]
 """Name of the job, index in its array."""
 
@@ -35,19 +42,20 @@ ENDED = frozenset(
         *("PREEMPTED", "REVOKED", "TIMEOUT"),
     }
 )
-"""States that a task does not leave by itself. Of COMPLETING it does: a requeued task passes it."""
-FIELDS = "%F %K %T %j %r"  # number of the job, index, state, name, why it waits
+"""Final states of a task. COMPLETING is not one: a requeued task passes through it."""
+ERRORS = ("FAILED", "OUT_OF_MEMORY")
+FIELDS = "%F %K %T %j %r"  # number of the job, index, state, name, reason for waiting
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A task as the queue has it."""
+    """The state of a task in the queue."""
 
     job: str
     """The number that SLURM gave the job, and the index: `17_3`."""
     state: str
     reason: str = ""
-    """Why it waits."""
+    """Why it is waiting."""
 
     @property
     def ended(self) -> bool:
@@ -55,29 +63,32 @@ class Entry:
         return self.state in ENDED
 
 
+LOST = Entry("", "no longer in the queue")
+
+
 def require_commands() -> None:
     """Raise `UserError` where SLURM's commands are not on the path."""
     for name in ("sbatch", "squeue"):
         if shutil.which(name) is None:
             raise UserError(
-                f"--launcher slurm: no {name} on the path; start on a machine of the cluster that has it, "
-                "or take --launcher local"
+                f"--launcher slurm: {name} is not on the PATH; start on a login node of the cluster, "
+                "or use --launcher local"
             )
 
 
 def submit(options: Sequence[str], script: str) -> str:
-    """Submit a batch script; the job's number. Raises `UserError` with what sbatch says."""
+    """Submit a batch script; the job's number. Raises `UserError` with the error of sbatch."""
     answer = _run(["sbatch", "--parsable", *options], script)
-    number = answer.strip().partition(";")[0]  # a name of the cluster may follow
+    number = answer.strip().partition(";")[0]  # the name of the cluster may follow
     if not number.isdigit():
-        raise UserError(f"sbatch answered {answer.strip()!r}, not the number of a job; check --slurm")
+        raise UserError(f"sbatch answered {answer.strip()!r}, not a job number; check --slurm")
     return number
 
 
 def entries(names: Collection[str]) -> dict[Task, Entry]:
-    """The tasks of jobs with these names: all that are in the queue, and those that left it minutes ago.
+    """The tasks of jobs with these names: those in the queue and those that left it recently.
 
-    Raises `UserError` where squeue does not answer.
+    Raises `UserError` if squeue fails.
     """
     if not names:
         return {}
@@ -96,39 +107,27 @@ def entries(names: Collection[str]) -> dict[Task, Entry]:
 
 
 def _run(words: Sequence[str], text: str = "") -> str:
-    """What a command of SLURM prints; raises `UserError` with its complaint."""
-    # SQUEUE_STATES and the like are a user's habits at the prompt; here they would hide tasks.
+    """The output of a SLURM command; raises `UserError` with its error message."""
+    # SQUEUE_STATES and similar variables of the user would hide tasks.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
     done = subprocess.run(
         words, input=text, env=environ, capture_output=True, encoding="utf-8", errors="surrogateescape"
     )
     if done.returncode:
-        raise UserError(f"{words[0]} says: {done.stderr.strip() or f'exit code {done.returncode}'}")
+        raise UserError(f"{words[0]}: {done.stderr.strip() or f'exit code {done.returncode}'}")
     return done.stdout
-
-
-# --- Waiting for the tasks of a sweep: the runs as they are trained, then how each ended.
-
-QUEUE_SECONDS = 10.0
-"""Between questions to the queue: a controller serves a whole cluster."""
-LOG_SECONDS = 2.0
-"""Between looks at the logs."""
-SETTLE_SECONDS = 60.0
-"""How long another machine may see the old manifest of a run that has ended (NFS: acdirmax)."""
-LOST = Entry("", "no longer in the queue")
-ERRORS = ("FAILED", "OUT_OF_MEMORY")
 
 
 @dataclass
 class Shown:
-    """A run that is being trained: its line on the screen."""
+    """A run being trained, with its progress line."""
 
     job: Job
     line: Line
     position: int
     follower: Follower = field(init=False)
     _bytes: int = field(init=False)
-    """Of the log when it was last looked at."""
+    """Size of the log when it was last read."""
 
     def __post_init__(self) -> None:
         self._follow()
@@ -138,7 +137,7 @@ class Shown:
     def show(self) -> None:
         """Bring the line up to date."""
         size = self._size()
-        if size < self._bytes:  # the run began anew
+        if size < self._bytes:  # the run was restarted
             self._follow()
         self._bytes = size
         self.line.show(self.follower)
@@ -152,9 +151,9 @@ class Shown:
 
 
 def watch(jobs: Mapping[Task, Job], folder: Path) -> list[Outcome]:
-    """Wait until all tasks have ended; how, in the order of their ends.
+    """Wait until all tasks have ended; their outcomes in the order in which they ended.
 
-    `folder` is where their output is. On Ctrl-C the tasks stay in the queue.
+    `folder` contains their output. On Ctrl-C the tasks stay in the queue.
     """
     watching = _Watch(dict(jobs), folder)
     try:
@@ -163,7 +162,7 @@ def watch(jobs: Mapping[Task, Job], folder: Path) -> list[Outcome]:
             watching.look(QUEUE_SECONDS)
     except KeyboardInterrupt:
         names = ",".join(sorted({name for name, _ in jobs}))
-        say(f"The tasks stay in the queue; the same command waits for them, scancel --name={names} ends them")
+        say(f"The tasks stay in the queue; the same command waits, scancel --name={names} cancels them")
         raise
     finally:
         watching.close()
@@ -171,7 +170,7 @@ def watch(jobs: Mapping[Task, Job], folder: Path) -> list[Outcome]:
 
 
 class _Watch:
-    """The tasks that are waited for."""
+    """The tasks that have not ended yet, and their progress lines."""
 
     def __init__(self, waiting: dict[Task, Job], folder: Path) -> None:
         self.waiting = waiting
@@ -182,7 +181,7 @@ class _Watch:
         """When a task was first seen to have left the queue."""
         self._silent = False
         self._held: set[Task] = set()
-        """Those of which it was said that SLURM holds them."""
+        """Those already reported as held by SLURM."""
         self._bar = tqdm(
             total=len(waiting),
             position=0,
@@ -193,12 +192,12 @@ class _Watch:
         )
 
     def ask(self) -> None:
-        """Ask the queue where each task is."""
+        """Ask the queue for the state of each task."""
         try:
             found = entries({name for name, _ in self.waiting})
         except UserError as error:
             if not self._silent:
-                say(f"{error}; the tasks are waited for nevertheless")
+                say(f"{error}; still waiting for the tasks")
             self._silent = True
             return
         self._silent = False
@@ -219,20 +218,20 @@ class _Watch:
                 self.outcomes.append(outcome)
                 _say_end(outcome)
         self._bar.n = len(self.outcomes)
-        waits = f", others wait ({', '.join(sorted(reasons))})" if reasons else ""
+        waits = f", others waiting ({', '.join(sorted(reasons))})" if reasons else ""
         self._bar.set_description_str(f"{len(self._shown)} in training{waits}")
 
     def _say_held(self, task: Task, entry: Entry) -> None:
-        """A task that is held waits for a person."""
+        """Report a held task once: it waits until a user releases it."""
         if "held" in entry.reason.lower() and task not in self._held:
             self._held.add(task)
             say(
                 f"{self.waiting[task].planned.run.label}  is held by SLURM ({entry.reason}): "
-                f"scontrol release {entry.job} lets it start, scancel {entry.job} ends it"
+                f"scontrol release {entry.job} starts it, scancel {entry.job} cancels it"
             )
 
     def look(self, seconds: float) -> None:
-        """Show the logs grow for some time."""
+        """Follow the logs for some seconds."""
         until = time.monotonic() + seconds
         while self.waiting and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, LOG_SECONDS))
@@ -257,12 +256,14 @@ class _Watch:
             shown.line.close()
 
     def _outcome(self, task: Task, job: Job, entry: Entry) -> Outcome | None:
-        """How a task that has left the queue ended; None where its manifest may be on its way."""
+        """How a task that has left the queue ended; None if its manifest may be outdated."""
         run = job.planned.run
         content = manifest.read(run.folder) or {}
         status = content.get("status")
         since = self._left.setdefault(task, time.monotonic())
-        done = entry.state == "COMPLETED" or entry is LOST  # so that the manifest should say how it ended
+        done = (
+            entry.state == "COMPLETED" or entry is LOST
+        )  # the manifest should then contain the final status
         if done and status != "finished" and time.monotonic() - since < SETTLE_SECONDS:
             return None
         progress = read_log(run.folder / LOG, job.planned.progress.recipe)
@@ -270,8 +271,8 @@ class _Watch:
         if status == "finished":
             return Outcome(run, progress, seconds, None)
         where = f"task {entry.job} " if entry.job else "its task is "
-        said = report.tail(self._folder / f"{entry.job}.out", lines=1)
-        problem = where + entry.state + (f" ({said[0].strip()})" if said else "")
+        output = report.tail(self._folder / f"{entry.job}.out", lines=1)
+        problem = where + entry.state + (f" ({output[0].strip()})" if output else "")
         stopped = entry.state not in ERRORS or (
             entry.state == "FAILED" and status in ("interrupted", "running")
         )

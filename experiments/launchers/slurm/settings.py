@@ -11,17 +11,17 @@ from common.errors import UserError
 
 LAUNCHERS = ("local", "slurm")
 FLAGS = ("partition", "time", "memory", "cpus", "gpus", "throttle", "slurm")
-"""Those that mean something with SLURM only."""
+"""Options that require --launcher slurm."""
 OWNED = (
     *("--array", "-a", "--chdir", "-D", "--job-name", "-J", "--output", "-o", "--error", "-e", "--open-mode"),
     *("--parsable", "--test-only", "--wait", "-W", "--wrap"),
 )
-"""Options of sbatch that are not the user's: tasks and their output are known by them."""
+"""Options of sbatch that this launcher sets to identify tasks and their output."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slurm:
-    """What SLURM gives a task of the job array, which is one run."""
+    """The resources of a task of the job array; a task is one run."""
 
     partition: str | None = None
     time: str | None = None
@@ -31,7 +31,7 @@ class Slurm:
     gpus: int = 0
     """0 or 1."""
     throttle: int | None = None
-    """Tasks at a time; None for as many as the cluster gives."""
+    """Tasks at a time; None for no limit."""
     extra: tuple[str, ...] = ()
     """Other options of sbatch."""
     wait: bool = True
@@ -39,15 +39,15 @@ class Slurm:
 
 
 def add_flags(parser: SettingsParser) -> None:
-    """Add the options; the variables of all but the launcher count only with SLURM."""
+    """Add the options; variables other than RS_LAUNCHER apply only with SLURM."""
     parser.add_setting("launcher", "local", "local, or slurm: the runs are tasks of a job array")
     for name, explanation in (
         ("partition", "partition of the tasks (default: the cluster's)"),
-        ("time", "limit of a run, as sbatch takes it, for example 2:00:00 (default: the cluster's)"),
-        ("memory", "memory of a run, as sbatch takes it, for example 4G (default: the cluster's)"),
+        ("time", "limit of a run, in sbatch's format, for example 2:00:00 (default: the cluster's)"),
+        ("memory", "memory of a run, in sbatch's format, for example 4G (default: the cluster's)"),
         ("cpus", "threads of a run (default: 1)"),
         ("gpus", "GPUs of a run, 0 or 1 (default: 0); --device auto is then cpu or cuda"),
-        ("throttle", "tasks at a time (default: as many as the cluster gives)"),
+        ("throttle", "tasks at a time (default: no limit)"),
         ("slurm", 'other options of sbatch, for example "--account=lab --constraint=a100"'),
     ):
         parser.add_setting(name, None, explanation, only_with=("launcher", "slurm"))
@@ -55,7 +55,7 @@ def add_flags(parser: SettingsParser) -> None:
 
 
 def joined(argv: Sequence[str]) -> list[str]:
-    """`--slurm WORD` as `--slurm=WORD`: argparse takes a value that begins with dashes only so."""
+    """`--slurm WORD` as `--slurm=WORD`: argparse accepts values that begin with dashes only so."""
     words = list(argv)
     cut = words.index("--") if "--" in words else len(words)
     for index in reversed(range(cut - 1)):
@@ -72,12 +72,12 @@ def parse(options: argparse.Namespace) -> Slurm | None:
         _refuse_without_slurm(options)
         return None
     if options.jobs != "auto":
-        raise UserError(f"--jobs {options.jobs} is for --launcher local; with slurm take --throttle")
+        raise UserError(f"--jobs {options.jobs} is for --launcher local; use --throttle with slurm")
     gpus = integer("--gpus", options.gpus or "0", minimum=0)
     if gpus > 1:
-        raise UserError(f"--gpus {gpus}: a run trains on one GPU, because two would double its batch; take 1")
+        raise UserError(f"--gpus {gpus}: a run uses one GPU, because two would double its batch size; use 1")
     if gpus and options.device == "cpu":
-        raise UserError("--gpus 1 contradicts --device cpu; leave one out")
+        raise UserError("--gpus 1 contradicts --device cpu; remove one of them")
     return Slurm(
         partition=options.partition,
         time=options.time,
@@ -93,9 +93,9 @@ def parse(options: argparse.Namespace) -> Slurm | None:
 def _refuse_without_slurm(options: argparse.Namespace) -> None:
     for name in FLAGS:
         if (value := getattr(options, name)) is not None:
-            raise UserError(f"--{name} {value} is for --launcher slurm; add that, or leave --{name} out")
+            raise UserError(f"--{name} {value} is for --launcher slurm; add it, or remove --{name}")
     if options.no_wait:
-        raise UserError("--no-wait is for --launcher slurm; add that, or leave --no-wait out")
+        raise UserError("--no-wait is for --launcher slurm; add it, or remove --no-wait")
 
 
 def _extra(words: list[str]) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def _extra(words: list[str]) -> tuple[str, ...]:
 
 
 def _is_owned(flag: str) -> bool:
-    """Whether sbatch may read it as one of `OWNED`: `--arr` is `--array` to it, and `-a1-5` is `-a 1-5`."""
+    """Whether sbatch reads it as one of `OWNED`: `--arr` means `--array`, `-a1-5` means `-a 1-5`."""
     if flag.startswith("--"):
         return any(owned.startswith(flag) for owned in OWNED)
     return flag[:2] in OWNED

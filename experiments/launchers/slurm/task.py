@@ -1,7 +1,7 @@
-"""One task of a job array: on a node, one run is trained as the local launcher trains it.
+"""One task of a job array: trains one run on a node, in the same way as the local launcher.
 
-The machine that submits writes an `Assignment` as JSON; a task reads it and the number that SLURM gave it
-(SLURM_ARRAY_TASK_ID), and nothing else: no path or name passes through a shell.
+The submitting machine writes an `Assignment` as JSON. A task reads this file and its index
+(SLURM_ARRAY_TASK_ID) only, so no path or name passes through a shell.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOLDER = ".slurm"
 """Below the folder of the runs: assignments, the tasks' output, locks."""
 INDEX = "SLURM_ARRAY_TASK_ID"
 LOCK_SECONDS = 120.0
-"""A file server lets go of what a dead node held after that node's lease, 90 seconds by default (NFSv4)."""
+"""File servers release the locks of a dead node when its lease expires (NFSv4: 90 seconds by default)."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Assignment:
 
     experiment: Experiment
     directory: Path
-    """Where train.sh was called, to which paths are relative."""
+    """Working directory of train.sh; relative paths refer to it."""
     device: str
     threads: int
     runs: tuple[tuple[str, str, int], ...]
@@ -49,12 +49,12 @@ class Assignment:
 
 
 def write(path: Path, assignment: Assignment) -> None:
-    """Write an assignment, whole or not at all."""
+    """Write an assignment atomically."""
     atomic_write(path, json.dumps(asdict(assignment), default=str, indent=1) + "\n")
 
 
 def read(path: Path) -> Assignment:
-    """Read an assignment; raises `UserError` where the file is another one's."""
+    """Read an assignment; raises `UserError` if the file has another format."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         sweep = content["experiment"]
@@ -78,22 +78,22 @@ def read(path: Path) -> Assignment:
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(
-            f"{path}: not what this version submits ({type(error).__name__}: {error}); "
+            f"{path}: not an assignment of this version ({type(error).__name__}: {error}); "
             f"cancel its tasks (scancel --name={path.stem}) and submit again"
         ) from None
 
 
 def train_task(path: Path, environ: Mapping[str, str]) -> int:
-    """Train the run of this task; the exit code. Raises `UserError` before the run is touched."""
+    """Train the run of this task; the exit code. Raises `UserError` before the run folder is changed."""
     index = environ.get(INDEX, "")
     if not index.isdigit():
-        raise UserError(f"{INDEX} is not set: SLURM starts this, for ./train.sh --launcher slurm")
+        raise UserError(f"{INDEX} is not set: SLURM starts this command; use ./train.sh --launcher slurm")
     assignment = read(path)
     os.chdir(assignment.directory)
     sweep, run = assignment.experiment, assignment.run(int(index))
     machine = replace(provenance.machine(assignment.device), threads=assignment.threads)
     _require_unchanged(sweep, run)
-    # The folder of the runs is shared with the other tasks, and not with a sweep on one machine.
+    # Tasks share the folder of the runs with each other, but not with a local sweep.
     with (
         locked(sweep.out, shared=True),
         locked(sweep.out / FOLDER / run.folder.relative_to(sweep.out), seconds=LOCK_SECONDS) as lock,
@@ -119,7 +119,7 @@ def _recipe(content: dict[str, Any]) -> Recipe:
 
 
 def _require_unchanged(sweep: Experiment, run: Run) -> None:
-    """A task may wait for days: raise `UserError` where the manifest would tell of files that are gone."""
+    """Raise `UserError` if an input file has changed since the submission, which may be days ago."""
     digests = {sweep.data / name: digest for name, digest in sweep.data_fingerprint["sha256"].items()}
     if run.checkpoint is not None:
         digests[run.checkpoint] = (sweep.checkpoint_fingerprints[run.init] or {})["sha256"]

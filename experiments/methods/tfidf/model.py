@@ -21,23 +21,46 @@ from common.metrics import Scored, measure_confusion
 from preprocess.labels import check_line_counts, class_names, label_dictionary, read_labels
 from preprocess.readers.lines import read_text_lines
 
+SPLITS = ("train", "valid", "test")
 STRENGTHS = tuple(10 ** (half / 2) for half in range(-4, 9))
 """C, the inverse strength of the L2 penalty: 0.01 to 10,000."""
 TOLERANCE = 1e-6
-"""A hundredth of scikit-learn's, which stops short of the optimum where C is large."""
+"""scikit-learn's default of 1e-4 stops before the optimum if C is large."""
 MAX_ITERATIONS = 5000
 
 Probabilities = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
+class Split:
+    """The examples of one split, line by line."""
+
+    texts: list[str]
+    labels: list[str]
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The three splits; `classes` are those of train, in the order of the label dictionary."""
+
+    train: Split
+    valid: Split
+    test: Split
+    classes: list[str]
+
+    def items(self) -> list[tuple[str, Split]]:
+        """Each split with its name."""
+        return [(name, getattr(self, name)) for name in SPLITS]
+
+
+@dataclass(frozen=True)
 class Features:
-    """What is counted of a text."""
+    """Which n-grams are features, and how they are counted."""
 
     ngrams: tuple[int, int] = (1, 2)
     """Words of the shortest and of the longest n-gram."""
     min_df: int = 1
-    """N-grams of fewer training texts are left out."""
+    """N-grams that occur in fewer training texts are ignored."""
     sublinear: bool = False
     """Whether n occurrences count as 1 + log(n)."""
 
@@ -52,7 +75,7 @@ class Features:
         )
 
     def words(self) -> list[str]:
-        """As on the command line."""
+        """The features as command-line words."""
         flags = ["--ngrams", *map(str, self.ngrams), "--min-df", str(self.min_df)]
         return [*flags, *(["--sublinear"] if self.sublinear else [])]
 
@@ -72,20 +95,20 @@ class Fitted:
         """(N, K), the classes in the order of `classes`."""
         return _in_order(self.classifier, self.vectorizer.transform(texts), self.classes)
 
-    def telling(self, most: int) -> dict[str, list[tuple[str, float]]]:
+    def most_informative(self, most: int) -> dict[str, list[tuple[str, float]]]:
         """For each class the n-grams with the largest weights above 0, at most `most`, and the weights."""
         ngrams_V = self.vectorizer.get_feature_names_out()
         weights_KV = self.classifier.coef_
-        if len(weights_KV) == 1:  # two classes share one row: it speaks for the second, against the first
+        if len(weights_KV) == 1:  # two classes share one row: positive weights favor the second class
             weights_KV = np.concatenate([-weights_KV, weights_KV])
         row_of = {name: row for row, name in enumerate(self.classifier.classes_)}
         return {name: _largest(ngrams_V, weights_KV[row_of[name]], most) for name in self.classes}
 
 
 def fit(splits: Splits, features: Features) -> Fitted:
-    """Fit on train for each of `STRENGTHS`; accuracy on valid chooses, of equal ones the smallest C.
+    """Fit on train for each of `STRENGTHS`; the best accuracy on valid is chosen, the smallest C on a tie.
 
-    Raises `UserError` where no n-gram is left.
+    Raises `UserError` if no n-gram is left.
     """
     vectorizer = features.vectorizer()
     try:
@@ -109,7 +132,7 @@ def scores(probabilities_NK: Probabilities, split: Split, classes: Sequence[str]
     """The metrics of a training log: every registered metric of a confusion matrix, and the loss in bits."""
     labels = np.asarray([list(classes).index(name) for name in split.labels])
     matrix_KK = Scored(labels, probabilities_NK).confusion(np.ones((1, len(labels))))[0]
-    names = sorted(classes)  # as log_loss wants the columns
+    names = sorted(classes)  # the column order of log_loss
     columns = [list(classes).index(name) for name in names]
     return {
         **measure_confusion(matrix_KK),
@@ -128,35 +151,8 @@ def _largest(ngrams_V: NDArray, weights_V: NDArray[np.float64], most: int) -> li
     return [(str(ngrams_V[i]), float(weights_V[i])) for i in largest if weights_V[i] > 0]
 
 
-# --- The labelled text of a folder, as `python -m preprocess split` and `sample` write it.
-
-SPLITS = ("train", "valid", "test")
-
-
-@dataclass(frozen=True)
-class Split:
-    """The examples of one split, line by line."""
-
-    texts: list[str]
-    labels: list[str]
-
-
-@dataclass(frozen=True)
-class Splits:
-    """All splits; `classes` are those of train in the order of the label dictionary."""
-
-    train: Split
-    valid: Split
-    test: Split
-    classes: list[str]
-
-    def items(self) -> list[tuple[str, Split]]:
-        """Each split with its name."""
-        return [(name, getattr(self, name)) for name in SPLITS]
-
-
 def file_names() -> list[str]:
-    """What is read of a folder."""
+    """The files that are read from a folder."""
     return [f"{split}.{kind}" for split in SPLITS for kind in ("input0", "label")]
 
 
@@ -164,22 +160,24 @@ def read_folder(folder: Path) -> Splits:
     """The examples of train, valid and test.
 
     Raises `UserError` for a missing file, texts and labels that do not match line by line, sentence pairs, a
-    single class, and a class in valid or test that train lacks.
+    single class, and a class in valid or test that does not occur in train.
     """
     if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; make one with python -m preprocess split (or sample)")
-    lacking = [name for name in file_names() if not (folder / name).is_file()]
-    if lacking:
+        raise UserError(f"{folder}: no such folder; create it with python -m preprocess split (or sample)")
+    missing = [name for name in file_names() if not (folder / name).is_file()]
+    if missing:
         raise UserError(
-            f"{folder}: lacks {', '.join(lacking)}; make the folder with python -m preprocess split, "
-            "and name --test-text and --test-label"
+            f"{folder}: missing {', '.join(missing)}; create the folder with python -m preprocess split, "
+            "with --test-text and --test-label"
         )
     if (folder / "train.input1").exists():
-        raise UserError(f"{folder}: has sentence pairs (train.input1); this baseline reads single texts")
+        raise UserError(f"{folder}: contains sentence pairs (train.input1); method tfidf reads single texts")
     splits = {name: _read_split(folder, name) for name in SPLITS}
     classes = class_names(label_dictionary(str(folder / "train.label")))
     if len(classes) < 2:
-        raise UserError(f"{folder / 'train.label'}: every label is {classes[0]}; a classifier needs two")
+        raise UserError(
+            f"{folder / 'train.label'}: every label is {classes[0]}; a classifier needs at least two classes"
+        )
     for name in ("valid", "test"):
         _refuse_unknown(folder, name, splits[name].labels, classes)
     return Splits(**splits, classes=classes)

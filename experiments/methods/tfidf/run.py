@@ -62,7 +62,7 @@ class Store:
     def write(
         self, fitted: Fitted, splits: Splits, started: str, seconds: float
     ) -> dict[str, dict[str, float]]:
-        """Write scores, predictions and model.json, then that it is finished; returns the scores by split.
+        """Write scores, predictions and model.json, then the final status; returns the scores by split.
 
         `started` is when the fit began, which took `seconds`.
         """
@@ -76,17 +76,17 @@ class Store:
             results[name] = scores(probabilities_NK, split, fitted.classes)
             _write_events(self.folder / TENSORBOARD / name, results[name])
             if name != "train":
-                answers = _predictions(probabilities_NK, split, fitted.classes)
-                predictions.write(self.folder / predictions.file_name(name), answers)
+                path = self.folder / predictions.file_name(name)
+                predictions.write(path, _predictions(probabilities_NK, split, fitted.classes))
         atomic_write(self.folder / "model.json", _model(fitted))
         manifest.write(self.folder, content | {"status": "finished", "ended": provenance.now()})
         return results
 
 
 def plan(out: Path, text: Path, features: Features) -> Store:
-    """The run below `out`, and whether it is finished already.
+    """The run below `out`, and whether it is already finished.
 
-    Raises `UserError` where its folder holds another experiment or none that is known, or cannot be written.
+    Raises `UserError` if its folder contains another experiment or unknown files, or is not writable.
     """
     inputs.require_writable(out)
     run = Run.below(out, ARM, INIT, SEED)
@@ -120,8 +120,8 @@ def _write_events(folder: Path, values: dict[str, float]) -> None:
 
 def _predictions(probabilities_NK: Probabilities, split: Split, classes: list[str]) -> list[Prediction]:
     return [
-        Prediction(index, gold, dict(zip(classes, row, strict=True)))
-        for index, (gold, row) in enumerate(zip(split.labels, probabilities_NK.tolist(), strict=True))
+        Prediction(index, label, dict(zip(classes, row, strict=True)))
+        for index, (label, row) in enumerate(zip(split.labels, probabilities_NK.tolist(), strict=True))
     ]
 
 
@@ -132,7 +132,7 @@ def _model(fitted: Fitted) -> str:
         "ngrams": len(fitted.vectorizer.vocabulary_),
         "telling": {
             name: [{"ngram": ngram, "weight": weight} for ngram, weight in ngrams]
-            for name, ngrams in fitted.telling(MOST_INFORMATIVE).items()
+            for name, ngrams in fitted.most_informative(MOST_INFORMATIVE).items()
         },
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
@@ -140,10 +140,10 @@ def _model(fitted: Fitted) -> str:
 
 STRENGTH_STEP = STRENGTHS[1] / STRENGTHS[0]
 DESCRIPTION = f"""\
-TF-IDF of word n-grams and logistic regression, fitted on train: the result that a neural classifier has to
-beat. The strength of the regularization is chosen by accuracy on valid, among {len(STRENGTHS)} values of C
-from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g}, each {STRENGTH_STEP:.2f} times the one before; the smallest of
-equally good ones. Test is not used for the choice.
+TF-IDF of word n-grams and logistic regression, fitted on train: a baseline for neural classifiers.
+The strength of the regularization is chosen by accuracy on valid, among {len(STRENGTHS)} values of C
+from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g}, each {STRENGTH_STEP:.2f} times the one before; the smallest on
+a tie. Test is not used for the choice.
 
 A word is a run of two or more letters, digits or underscores, in lower case (scikit-learn's token_pattern).
 
@@ -164,7 +164,7 @@ class Tfidf:
     summary = "TF-IDF of word n-grams and logistic regression, on text"
 
     def add_arguments(self, parser: SettingsParser) -> None:
-        """Add --text, --out and what is counted."""
+        """Add --text, --out and the options of the features."""
         parser.description, parser.epilog = DESCRIPTION, EXAMPLES
         parser.add_setting("text", None, "folder of `python -m preprocess split`: SPLIT.input0 and .label")
         parser.add_setting("out", "runs", "folder of the runs")
@@ -212,9 +212,7 @@ def _train(text: Path, out: Path, features: Features) -> int:
 def _features(options: argparse.Namespace) -> Features:
     shortest, longest = options.ngrams
     if shortest > longest:
-        raise UserError(
-            f"--ngrams {shortest} {longest}: the shortest comes first; write {longest} {shortest}"
-        )
+        raise UserError(f"--ngrams {shortest} {longest}: MIN is larger than MAX; write {longest} {shortest}")
     return Features((shortest, longest), options.min_df, options.sublinear)
 
 

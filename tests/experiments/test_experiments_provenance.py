@@ -1,5 +1,4 @@
 import os
-import re
 import subprocess
 
 import pytest
@@ -87,5 +86,5 @@ def test_processes_of_a_run_share_the_machine(monkeypatch):
     assert provenance.machine("cpu", processes=4).threads == 2
     monkeypatch.setattr(provenance, "_gpus", lambda: ("A", "B", "C"))
     assert provenance.machine("auto", processes=2).visible_gpu(0) == "0,1"
-    with pytest.raises(UserError, match=re.escape("--processes 4: PyTorch sees 3 GPU(s)")):
+    with pytest.raises(UserError, match=r"--processes 4: .*3 GPU"):
         provenance.machine("auto", processes=4)

@@ -14,10 +14,10 @@ def test_files_of_a_classification_folder(here):
     assert sorted(files) == sorted(str(p.relative_to(here / "bin")) for p in (here / "bin").rglob("*.*"))
 
 
-def test_what_lacks_is_named(here):
+def test_missing_files_are_named(here):
     (here / "bin/label/test.idx").unlink()
     (here / "bin/input0/dict.txt").unlink()
-    with pytest.raises(UserError, match=r"lacks input0/dict.txt, label/test.idx"):
+    with pytest.raises(UserError, match=r"bin: .*input0/dict\.txt, label/test\.idx"):
         inputs.classification_files(here / "bin", SUBSETS)
     with pytest.raises(UserError, match="no such folder"):
         inputs.classification_files(here / "bim", SUBSETS)
@@ -25,7 +25,7 @@ def test_what_lacks_is_named(here):
 
 def test_masked_lm_folder(here):
     assert inputs.masked_lm_files(here / "bin/input0", ["train"]) == ["dict.txt", "train.bin", "train.idx"]
-    with pytest.raises(UserError, match=r"lacks dict\.txt"):
+    with pytest.raises(UserError, match=r"bin: .*\bdict\.txt"):
         inputs.masked_lm_files(here / "bin", ["train"])
     with pytest.raises(UserError, match="separator of folders"):
         inputs.masked_lm_files(here / "a:b", ["train"])
@@ -99,7 +99,7 @@ def test_files_of_shards(shards):
     names = inputs.masked_lm_files(shards, ["train", "valid"])
     assert sorted(names) == sorted(path.relative_to(shards).as_posix() for path in shards.glob("*/*"))
     (shards / "shard2/train.idx").unlink()
-    with pytest.raises(UserError, match=r"shards: lacks shard2/train\.idx"):
+    with pytest.raises(UserError, match=r"shards: .*shard2/train\.idx"):
         inputs.masked_lm_files(shards, ["train", "valid"])
 
 

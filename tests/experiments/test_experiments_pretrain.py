@@ -52,7 +52,7 @@ def test_a_schedule_gets_the_flags_that_it_has(schedule, flags):
     [
         (WORDS, None, "give the length of the training once"),
         ((*WORDS, "--max-update", "5"), 100, "give the length of the training once"),
-        ((*WORDS, "--warmup-updates", "611"), 5_000_000, "611 updates, no more than --warmup-updates 611"),
+        ((*WORDS, "--warmup-updates", "611"), 5_000_000, "--warmup-updates 611"),
         (("--max-tokens", "99"), 100, "--tokens needs --batch-size"),
     ],
 )
@@ -72,7 +72,7 @@ def test_a_budget_in_hours_changes_the_schedule():
     assert recipe.value("--lr-scheduler") == "time_budget"
     assert (recipe.hours, recipe.value("--lr"), recipe.max_update) == (1.5, "1e-3", None)
     assert Progress(recipe, seconds=2700).fraction() == 0.5
-    with pytest.raises(UserError, match="leave --warmup-updates out"):
+    with pytest.raises(UserError, match=r"--hours: .*--warmup-updates"):
         pretrain.with_budget(Recipe("r", (*words, "--warmup-updates", "5")), None, 1.5)
     with pytest.raises(UserError, match="length of the training once"):
         pretrain.with_budget(Recipe("r", words), 100, 1.5)

@@ -117,7 +117,8 @@ def test_what_sbatch_is_asked_for(submit, cluster):
 def test_a_backslash_is_more_than_slurm_can_do(submit, cluster):
     code, _, err = submit(*RANDOM, "--out", "a\\b")
     assert (code, err.count("\n")) == (1, 1)
-    assert "SLURM writes nothing below a backslash" in err
+    assert "a\\b" in err
+    assert "--out" in err
     assert not (cluster / "calls").exists()
 
 
@@ -138,7 +139,7 @@ def test_what_is_in_the_queue_is_not_submitted_twice(submit, cluster, starts):
     assert "Submitted 2 runs" in out
     assert "without --no-wait waits" in out
     code, out, _ = submit("--inits", "random", "--seeds", "1", "2", "3", "--no-wait")
-    assert out.count("in the queue: not submitted again") == 2
+    assert out.count("queued: not submitted again") == 2
     assert "Submitted 1 run " in out
     assert [word for words in calls(cluster) for word in words if "--array" in word] == [
         "--array=0-1",
@@ -165,9 +166,9 @@ def test_a_task_that_slurm_holds_is_said_once(submit, cluster):
     with while_it_waits(cluster, release):
         code, out, _ = submit(*RANDOM)
     assert code == 0
-    assert (
-        out.count("random/seed1  is held by SLURM (JobHeldAdmin): scontrol release 17_0 lets it start") == 1
-    )
+    (held,) = (line for line in out.splitlines() if "JobHeldAdmin" in line and "scontrol" in line)
+    assert held.startswith("random/seed1  ")
+    assert "scontrol release 17_0" in held
     assert "random/seed2  is held" not in out
 
 
@@ -176,7 +177,8 @@ def test_another_experiment_in_the_queue_is_refused(submit, cluster):
     submit(*RANDOM, "--no-wait")
     code, _, err = submit(*RANDOM, "--no-wait", "--", "--lr", "1")
     assert (code, err.count("\n")) == (1, 1)
-    assert f"{RUN1}: is in the queue with other data, another checkpoint or recipe" in err
+    assert err.startswith(f"error: {RUN1}: ")
+    assert "scancel --name=" in err
     assert len(calls(cluster)) == 1
 
 
@@ -192,7 +194,7 @@ def test_a_cancelled_task_is_not_finished_and_the_same_command_goes_on(submit, c
     assert (code, err) == (1, "")
     assert table(out)[1][:3] == ["random", "1", "not"]
     assert "random/seed1 is not finished: task 17_0 CANCELLED" in out
-    assert "The same command goes on with it." in out
+    assert "resumes" in out
     assert (status(RUN1), status(RUN2)) == ("interrupted", "finished")
     code, out, _ = submit(*RANDOM, "--", "--hang-seed", "1")
     assert code == 0
@@ -223,7 +225,7 @@ def test_a_refusal_of_sbatch_is_one_line(submit, cluster):
     (cluster / "refuse").write_text("sbatch: error: Batch job submission failed:\nInvalid qos")
     code, _, err = submit(*RANDOM)
     assert code == 1
-    assert err == "error: sbatch says: sbatch: error: Batch job submission failed: Invalid qos\n"
+    assert err == "error: sbatch: sbatch: error: Batch job submission failed: Invalid qos\n"
     assert not list(Path("runs/.slurm").glob("*.json"))
 
 
@@ -233,7 +235,7 @@ def test_a_silent_queue_stops_a_submission_and_not_the_waiting(submit, cluster):
     (cluster / "silent").write_text("slurm_load_jobs error: Unable to contact slurm controller")
     code, _, err = submit(*RANDOM)
     assert (code, err.count("\n")) == (1, 1)
-    assert "squeue says: slurm_load_jobs error" in err
+    assert "squeue: slurm_load_jobs error" in err
     assert len(calls(cluster)) == 1
     (cluster / "silent").rename(cluster / "later")
 
@@ -246,14 +248,15 @@ def test_a_silent_queue_stops_a_submission_and_not_the_waiting(submit, cluster):
     with while_it_waits(cluster, disturb):
         code, out, _ = submit(*RANDOM)
     assert code == 0
-    assert out.count("the tasks are waited for nevertheless") == 1
+    assert out.count("squeue: slurm_load_jobs error") == 1
 
 
 def test_without_slurm_it_is_one_line(sweep, cluster, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     code, out, err = sweep(*RANDOM, "--launcher", "slurm")
     assert (code, out) == (1, "")
-    assert err.startswith("error: --launcher slurm: no sbatch on the path")
+    assert err.startswith("error: --launcher slurm: ")
+    assert "sbatch" in err
     assert err.count("\n") == 1
 
 

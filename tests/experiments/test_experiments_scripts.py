@@ -58,6 +58,21 @@ def test_help_and_mistakes_from_anywhere(shell):
     assert "not a Python 3.11" in shell("pretrain.sh", PYTHON="false").stderr
 
 
+@pytest.mark.parametrize("word", ["--word-dropot", "--max-epoc"])
+def test_a_wrong_flag_after_the_dashes_is_refused_before_anything_starts(shell, word):
+    for part in ("input0", "label"):
+        (shell.here / "bin" / part).mkdir(parents=True)
+        for name in ("train.bin", "train.idx", "valid.bin", "valid.idx", "test.bin", "test.idx"):
+            (shell.here / "bin" / part / name).write_text(name)
+    (shell.here / "bin/input0/dict.txt").write_text("livre 3\n")
+    (shell.here / "bin/label/dict.txt").write_text("1 9\n0 9\n")
+    words = ["--data", "bin", "--inits", "random", "--seeds", "1", "--device", "cpu"]
+    done = shell("train.sh", *words, "--", word, "1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert word in done.stderr
+    assert {path.name for path in shell.here.iterdir()} == {"bin"}
+
+
 @pytest.mark.slow
 def test_pretrain_then_fine_tune_with_fairseq(shell):
     chance = random.Random(0)

@@ -119,7 +119,8 @@ def test_files_that_are_not_a_run_are_refused(sweep):
     (RUN1 / "checkpoint_last.pt").write_text("whose?")
     code, _, err = sweep(*RANDOM)
     assert code == 1
-    assert "holds files but no manifest.json" in err
+    assert str(RUN1) in err
+    assert "no manifest.json" in err
     assert not RUN2.exists()
 
 
@@ -171,7 +172,8 @@ def background(*words):
     """The sweep in a process of its own, given once its run 1 has a checkpoint."""
     program = (
         "import sys; from experiments.launchers import local; from experiments.__main__ import main;"
-        f"local.POLL_SECONDS = 0.02; local.GRACE_SECONDS = 0.5; sys.exit(main(sys.argv[1:], trainer={fake_trainer.COMMAND!r}))"
+        f"local.POLL_SECONDS = 0.02; local.GRACE_SECONDS = 0.5;"
+        f"sys.exit(main(sys.argv[1:], trainer={fake_trainer.COMMAND!r}))"
     )
     flags = ["train", "--data", "bin", "--recipe", "quick.txt", "--device", "cpu", *RANDOM, *words]
     process = subprocess.Popen(
@@ -241,7 +243,7 @@ def test_a_file_system_without_locks_is_one_line(sweep, monkeypatch):
     monkeypatch.setattr(local.fcntl, "flock", flock)
     code, _, err = sweep(*RANDOM)
     assert (code, err.count("\n")) == (1, 1)
-    assert "runs/.lock: No locks available: the file system has no locks; choose another --out" in err
+    assert "runs/.lock: No locks available" in err
     assert not RUN1.exists()
 
 

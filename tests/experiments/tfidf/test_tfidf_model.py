@@ -97,11 +97,11 @@ def test_the_strength_is_chosen_on_valid_and_the_smallest_of_equal_ones(texts):
     assert (again.strength, again.valid_accuracy) == (fitted.strength, fitted.valid_accuracy)
 
 
-def test_telling_ngrams_belong_to_their_class(texts):
+def test_most_informative_ngrams_belong_to_their_class(texts):
     splits = read_folder(texts)
-    telling = fit(splits, Features()).telling(3)
-    assert list(telling) == splits.classes
-    for name, ngrams in telling.items():
+    informative = fit(splits, Features()).most_informative(3)
+    assert list(informative) == splits.classes
+    for name, ngrams in informative.items():
         texts_of = [
             t for t, label in zip(splits.train.texts, splits.train.labels, strict=True) if label == name
         ]
@@ -109,8 +109,8 @@ def test_telling_ngrams_belong_to_their_class(texts):
         assert weights == sorted(weights, reverse=True)
         assert all(weight > 0 for weight in weights)
         assert any(ngrams[0][0] in text for text in texts_of)
-    assert {"captivant", "superbe", "émouvant"} & {ngram for ngram, _ in telling["good"]}
-    assert {"ennuyeux", "plat", "raté"} & {ngram for ngram, _ in telling["bad"]}
+    assert {"captivant", "superbe", "émouvant"} & {ngram for ngram, _ in informative["good"]}
+    assert {"ennuyeux", "plat", "raté"} & {ngram for ngram, _ in informative["bad"]}
 
 
 def test_features_choose_what_is_counted(texts):

@@ -16,7 +16,7 @@ from real_slurm import (
     text,
     until,
 )
-from test_sweep_slurm import PASSING, RUN1, RUN2, stays, table
+from test_experiments_slurm import PASSING, RUN1, RUN2, stays, table
 
 from common import manifest
 from experiments.launchers.slurm import queue

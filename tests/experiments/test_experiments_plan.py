@@ -98,7 +98,7 @@ def test_a_checkpoint_cut_short_is_replaced_by_the_newest_whole_one(run):
     checkpoint(best, "newest" * 100)
     last.write_bytes(best.read_bytes()[:50])
     assert plan.inspect(run, IDENTITY, RECIPE).state is State.RESUME
-    plan.mend(run)
+    plan.repair(run)
     assert last.read_bytes() == best.read_bytes()
 
 
@@ -107,5 +107,5 @@ def test_a_whole_last_checkpoint_is_left_alone(run):
     checkpoint(run.folder / "checkpoint_last.pt", "last")
     before = (run.folder / "checkpoint_last.pt").read_bytes()
     checkpoint(run.folder / "checkpoint_best.pt", "best")
-    plan.mend(run)
+    plan.repair(run)
     assert (run.folder / "checkpoint_last.pt").read_bytes() == before

@@ -17,7 +17,7 @@ def test_lines_and_classes_as_the_label_dictionary_has_them(texts):
 @pytest.mark.parametrize("name", file_names())
 def test_a_missing_file_is_named(texts, name):
     (texts / name).unlink()
-    with pytest.raises(UserError, match=f"lacks {re.escape(name)}; make the folder with"):
+    with pytest.raises(UserError, match=f"{re.escape(str(texts))}: .*{re.escape(name)}; "):
         read_folder(texts)
 
 
