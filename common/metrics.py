@@ -30,7 +30,8 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 FOREIGN_LOWER_IS_BETTER = re.compile(r"(^|_)(loss|nll|ppl|perplexity|error|mse|rmse|mae|brier|ece|wer|cer)$")
 """Names of unregistered metrics, as other trainers log them, whose lowest value is best."""
-IN_PERCENT = frozenset({"accuracy", "best_accuracy"})  # use `in_percent`
+ACCURACIES = frozenset({"accuracy", "best_accuracy"})
+"""Names in logs of the percentage of correct predictions: only these have binomial intervals and tests."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,9 +116,6 @@ def measure_confusion(matrix_KK: NDArray[np.integer]) -> dict[str, float]:
     return {metric.name: float(metric.from_confusion(matrix_KK)) for metric in logged()}
 
 
-# Presentation: for registered metrics and for any other name found in a log.
-
-
 def lower_is_better(name: str, direction: Direction = "auto") -> bool:
     """Whether the lowest value is best.
 
@@ -154,9 +152,6 @@ def label(name: str) -> str:
 def number(value: float, name: str) -> str:
     """The value with the metric's digits; a dash if it is missing."""
     return "–" if value != value else f"{value:.{digits(name)}f}"
-
-
-# The metrics of this project.
 
 
 def accuracy(matrix: Array) -> Array:

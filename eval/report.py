@@ -15,6 +15,8 @@ from common.tables import markdown
 
 from .metrics import DRAWS, LEVEL, SEED, Interval, intervals, per_class
 
+MAX_DIGITS = 3
+"""Six columns of values with intervals are wide; the JSON report has full precision."""
 CONVENTIONS = {
     "confusion": "rows true classes, columns predicted ones",
     "std": "sample standard deviation over the checkpoints (ddof 1)",
@@ -134,7 +136,7 @@ def _cell(name: str, interval: Interval) -> str:
 def _number(name: str, value: float | None) -> str:
     if value is None or math.isnan(value):
         return "–"
-    return f"{value:.{min(digits(name), 3)}f}"
+    return f"{value:.{min(digits(name), MAX_DIGITS)}f}"
 
 
 def _finite(value: float) -> float | None:

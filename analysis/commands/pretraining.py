@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from common.errors import UserError
-from common.metrics import IN_PERCENT, lower_is_better
+from common.metrics import ACCURACIES, lower_is_better
 from common.run import split_arm
 
 from ..long_table import GROUP
@@ -55,7 +55,7 @@ def _pretraining(options: argparse.Namespace) -> None:
     tokens = find_tokens(runs, read_tokens(options.tokens) if options.tokens else None)
     _warn_of_recipes(runs, tokens)
     values = _scores(runs, options)
-    size = options.test_size or (find_size(runs) if options.metric in IN_PERCENT else None)
+    size = options.test_size or (find_size(runs) if options.metric in ACCURACIES else None)
     perplexities = find_perplexities(run for run in runs if tokens.get((run.arm, run.init)))
     counts = pd.DataFrame(
         [(*group, number, perplexities.get(group, math.nan)) for group, number in tokens.items()],

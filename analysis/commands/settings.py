@@ -10,7 +10,7 @@ from itertools import combinations
 import pandas as pd
 
 from common.cli import Parser, positive
-from common.metrics import IN_PERCENT, lower_is_better
+from common.metrics import ACCURACIES, lower_is_better
 from common.tables import Table, render, write_tables
 
 from ..figures.style import FORMATS, save_figure
@@ -104,7 +104,7 @@ def _chosen_tables(
     }
     values = scores(table, best, options.metric)
     values = values[values["at"] == BEST].merge(shown[GROUP], on=GROUP)
-    size = options.test_size or (find_size(runs) if options.metric in IN_PERCENT else None)
+    size = options.test_size or (find_size(runs) if options.metric in ACCURACIES else None)
     data_spread = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size)
     tables = [chosen_table(data_spread, names, options.metric, note, ddof=options.ddof, test_size=size)]
     chosen = shown[shown["chosen"]]

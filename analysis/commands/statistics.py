@@ -14,7 +14,7 @@ import pandas as pd
 from common.cli import Parser, positive
 from common.data_folder import NOTIONS, read_overlap
 from common.errors import UserError
-from common.metrics import IN_PERCENT, lower_is_better
+from common.metrics import ACCURACIES, in_percent, lower_is_better
 from common.tables import Table, render, write_tables
 
 from ..read.load import read_runs
@@ -156,7 +156,7 @@ def _group_tables(
         other_answers = read_answers(others, options.split)
         values.append(other_values.assign(group=f"{folder}:" + other_values["group"]))
         answers.append(other_answers.assign(group=f"{folder}:" + other_answers["group"]))
-    detect = options.detect or (1.0 if options.metric in IN_PERCENT else 0.01)
+    detect = options.detect or (1.0 if in_percent(options.metric) else 0.01)
     data = compare_groups(
         pd.concat(values, ignore_index=True), options.groups,
         at=None if "all" in options.at else options.at, pairing=options.pairing, detect=detect,
@@ -170,7 +170,7 @@ def _group_tables(
 
 
 def _answer_tables(answers: pd.DataFrame, options: argparse.Namespace) -> list[Table]:
-    if options.metric not in IN_PERCENT:
+    if options.metric not in ACCURACIES:
         return []
     pairs = [compare_answers(answers, a, b) for a, b in combinations(dict.fromkeys(options.groups), 2)]
     pairs = [pair for pair in pairs if len(pair)]

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from common.errors import UserError, count, enumerate_some
-from common.metrics import IN_PERCENT
+from common.metrics import ACCURACIES
 
 from ..long_table import COLUMNS
 from .epochs import number_epochs
@@ -154,7 +154,7 @@ def _in_percent(runs: Sequence[Run], rows: Rows) -> Rows:
 
     A run logged shares where none of its accuracies is above 1. Runs with a manifest log percent.
     """
-    accuracies = np.flatnonzero(np.isin(rows.metrics, list(IN_PERCENT))[rows.metric])
+    accuracies = np.flatnonzero(np.isin(rows.metrics, list(ACCURACIES))[rows.metric])
     highest_R = np.zeros(len(runs))
     np.fmax.at(highest_R, rows.run[accuracies], rows.value[accuracies])
     foreign_R = np.array([run.status == NO_MANIFEST for run in runs])

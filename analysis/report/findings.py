@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from common.data_folder import Overlap, read_overlap
-from common.metrics import IN_PERCENT, Direction, lower_is_better
+from common.metrics import ACCURACIES, Direction, in_percent, lower_is_better
 
 from ..long_table import GROUP
 from ..read.load import read_runs
@@ -83,7 +83,7 @@ class Findings:
         if len(groups) < 2:
             return None
         return compare_groups(
-            self.values, groups, at=[BEST], detect=1.0 if rule.metric in IN_PERCENT else 0.01,
+            self.values, groups, at=[BEST], detect=1.0 if in_percent(rule.metric) else 0.01,
             lower=lower_is_better(rule.metric, "auto" if rule.by != rule.metric else rule.direction),
         )  # fmt: skip
 
@@ -105,7 +105,7 @@ class Findings:
 
     @property
     def _has_accuracy(self) -> bool:
-        return self.rule.metric in IN_PERCENT and len(self.answers) > 0
+        return self.rule.metric in ACCURACIES and len(self.answers) > 0
 
 
 def gather(

@@ -35,7 +35,7 @@ from typing import Any
 
 import pandas as pd
 
-from common.metrics import IN_PERCENT, label
+from common.metrics import digits, label
 
 from ..long_table import RUN
 
@@ -229,10 +229,7 @@ def curves_json(findings: Findings) -> str:
     metrics = [metric for metric in dict.fromkeys([findings.rule.metric, *ALSO]) if metric in known]
     rows = rows[rows["metric"].isin(metrics)]
     content = {
-        "metrics": [
-            {"name": metric, "label": label(metric), "digits": 2 if metric in IN_PERCENT else 4}
-            for metric in metrics
-        ],
+        "metrics": [{"name": metric, "label": label(metric), "digits": digits(metric)} for metric in metrics],
         "subsets": [subset for subset in SUBSETS if subset in set(rows["subset"])],
         "groups": findings.groups,
         "runs": [_run(names, run) for names, run in rows.groupby(RUN)],

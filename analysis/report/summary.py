@@ -7,7 +7,7 @@ import math
 import pandas as pd
 
 from common.errors import count
-from common.metrics import IN_PERCENT, label, number
+from common.metrics import ACCURACIES, label, number
 from common.tables import PERCENT, interval, p_value, signed, signed_interval, whole
 
 from ..long_table import GROUP
@@ -216,7 +216,7 @@ def _overlap(findings: Findings) -> str:
         f"{overlap.other}; the scores include them."
     )
     if findings.accuracies is None:
-        known = findings.rule.metric in IN_PERCENT
+        known = findings.rule.metric in ACCURACIES
         return text + (
             f" Without prediction files it cannot be said what they contribute: {share:.1f} points at most."
             if known

@@ -13,7 +13,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from common.errors import UserError
-from common.metrics import IN_PERCENT
+from common.metrics import ACCURACIES
 from common.statistics import (
     DRAWS,
     LEVEL,
@@ -75,11 +75,11 @@ def spread_over_seeds(
 
     Columns: `arm`, `init`, `at`, `n` (seeds), `mean`, `std` (with `ddof`), `median`, `min`, `max`; intervals
     for the mean over seeds, `t_low`, `t_high` (Student; always with ddof 1) and `bootstrap_low`,
-    `bootstrap_high` (percentiles of `draws` resamples); with `test_size` examples and a metric in percent
+    `bootstrap_high` (percentiles of `draws` resamples); with `test_size` examples and accuracy as the metric
     `examples_low`, `examples_high`, Wilson's interval for one run of that mean, and `wider`: which of t and
     Wilson is ("seeds" or "examples").
     """
-    counts = test_size if metric in IN_PERCENT and test_size else 0
+    counts = test_size if metric in ACCURACIES and test_size else 0
     rows = []
     groups = values.groupby([*GROUP, "at"], sort=False)
     for (arm, init, at), group in tqdm(groups, desc="intervals", delay=1, leave=False):

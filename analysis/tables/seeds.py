@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from common.errors import enumerate_some
-from common.metrics import IN_PERCENT, label, number
+from common.metrics import ACCURACIES, label, number
 from common.statistics import DRAWS, LEVEL, SEED
 from common.tables import PERCENT, Table, interval, p_value, signed, signed_interval, whole
 
@@ -88,7 +88,7 @@ def spread_table(
             f"{AT} n: seeds. std: {STD_NOTES[ddof]}.",
             f"t: Student's {PERCENT} interval for the mean over seeds (std with ddof 1). "
             f"bootstrap: percentiles of {DRAWS:,} resampled means, seed {SEED}.",
-            *([BEYOND] if metric in IN_PERCENT and _beyond(data) else []),
+            *([BEYOND] if metric in ACCURACIES and _beyond(data) else []),
             *([few] if fewest < FEW else []),
             *([SINGLE] if (data["n"] == 1).any() else []),
             examples,

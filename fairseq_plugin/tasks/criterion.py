@@ -23,8 +23,9 @@ from fairseq.tasks import FairseqTask
 from common.errors import UserError
 from common.metrics import logged
 
-# fairseq does not show meters whose name begins with an underscore.
-CELL = "_gold{}_predicted{}"
+# fairseq does not print meters whose name begins with an underscore.
+CELL_PREFIX = "_gold"
+CELL = "_gold{}_predicted{}"  # true class, predicted class; part of checkpoints
 
 
 @dataclass
@@ -50,35 +51,35 @@ class SentenceClassificationCriterion(FairseqCriterion):
         """The loss of a batch, the number of sentences, and the numbers to sum for logging."""
         if "target" not in sample:
             raise UserError(
-                "--criterion sentence_classification: the task gives no labels to it; "
+                "--criterion sentence_classification: the task provides no labels; "
                 "use --task sentence_classification"
             )
         logits_BK, _ = model(
             **sample["net_input"], features_only=True, classification_head_name=self.head_name
         )
-        gold_B = sample["target"].view(-1)
+        labels_B = sample["target"].view(-1)
         log_probs_BK = F.log_softmax(logits_BK, dim=-1, dtype=torch.float32)
-        loss = F.nll_loss(log_probs_BK, gold_B, reduction="sum")
-        sentences = gold_B.numel()
+        loss = F.nll_loss(log_probs_BK, labels_B, reduction="sum")
+        sentences = labels_B.numel()
         output = {
             "loss": loss.detach(),
             "ntokens": sample["ntokens"],
             "nsentences": sentences,
             "sample_size": sentences,
         }
-        output |= confusion_cells(gold_B, logits_BK.argmax(dim=-1), logits_BK.size(-1))
+        output |= confusion_cells(labels_B, logits_BK.argmax(dim=-1), logits_BK.size(-1))
         return loss, sentences, output
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
-        """Hand the sums of all batches and workers to fairseq's meters."""
+        """Log the loss and every metric from the sums over batches and workers."""
         sentences = sum(int(log.get("sample_size", 0)) for log in logging_outputs)
         if sentences == 0:
             return
         loss = sum(float(log["loss"]) for log in logging_outputs)
-        # In bits, as all of fairseq's criterions log it.
+        # In bits, as in all criterions of fairseq.
         metrics.log_scalar("loss", loss / sentences / math.log(2), sentences)
-        cells = [key for key in logging_outputs[0] if key.startswith("_gold")]
+        cells = [key for key in logging_outputs[0] if key.startswith(CELL_PREFIX)]
         for key in cells:
             metrics.log_scalar_sum(key, sum(int(log[key]) for log in logging_outputs))
         for metric in logged():
@@ -89,28 +90,28 @@ class SentenceClassificationCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """All logging outputs are plain numbers, so that workers need exchange only their sums."""
+        """True: logging outputs are plain numbers, of which workers exchange the sums."""
         return True
 
 
-def confusion_cells(gold_B: torch.Tensor, predicted_B: torch.Tensor, classes: int) -> dict[str, int]:
-    """Counts of a batch as one named number per cell (rows true classes, columns predicted ones)."""
-    counts = cell_counts(gold_B, predicted_B, classes).tolist()
+def confusion_cells(labels_B: torch.Tensor, predicted_B: torch.Tensor, classes: int) -> dict[str, int]:
+    """Counts of a batch, one named number per cell; labels and predictions are int64 (B,)."""
+    counts = cell_counts(labels_B, predicted_B, classes).tolist()
     return {CELL.format(cell // classes, cell % classes): n for cell, n in enumerate(counts)}
 
 
-def cell_counts(gold_B: torch.Tensor, predicted_B: torch.Tensor, classes: int) -> torch.Tensor:
-    """The confusion matrix row by row, int64 (K * K,); unlike `bincount` it does not wait for a GPU."""
-    cells_B = gold_B * classes + predicted_B
+def cell_counts(labels_B: torch.Tensor, predicted_B: torch.Tensor, classes: int) -> torch.Tensor:
+    """The confusion matrix row by row, int64 (K * K,); unlike `bincount` without GPU synchronization."""
+    cells_B = labels_B * classes + predicted_B
     return cells_B.new_zeros(classes**2).scatter_add_(0, cells_B, torch.ones_like(cells_B))
 
 
 def confusion_matrix(meters: MetersDict) -> np.ndarray:
     """The matrix (K, K), int64, from fairseq's meters."""
-    counts = [meters[key].sum for key in meters if key.startswith("_gold")]
+    counts = [meters[key].sum for key in meters if key.startswith(CELL_PREFIX)]
     classes = math.isqrt(len(counts))
     matrix_KK = np.zeros((classes, classes), dtype=np.int64)
-    for gold in range(classes):
+    for label in range(classes):
         for predicted in range(classes):
-            matrix_KK[gold, predicted] = int(meters[CELL.format(gold, predicted)].sum)
+            matrix_KK[label, predicted] = int(meters[CELL.format(label, predicted)].sum)
     return matrix_KK
