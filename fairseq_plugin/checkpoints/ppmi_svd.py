@@ -8,9 +8,9 @@ variant). The result, centred and scaled to what the model initialises, becomes 
 `first_weights.py` writes what makes use of it. `pretrain.sh --start` takes the checkpoint. Models that read
 from left to right can start in the same way.
 
-    python -m fairseq_plugin.checkpoints.ppmi_svd data/corpus --output warm.pt
-    python -m fairseq_plugin.checkpoints.ppmi_svd data/corpus --window 40 --output warm.pt --encoder-layers 2
-    python -m fairseq_plugin.checkpoints.ppmi_svd data/corpus --output causal.pt \\
+    python -m fairseq_plugin ppmi-svd data/corpus --output warm.pt
+    python -m fairseq_plugin ppmi-svd data/corpus --window 40 --output warm.pt --encoder-layers 2
+    python -m fairseq_plugin ppmi-svd data/corpus --output causal.pt \\
         --task language_modeling --arch causal_lm_small
 """
 
@@ -35,6 +35,7 @@ from scipy.sparse import csr_matrix
 from sklearn.utils.extmath import randomized_svd
 from tqdm import tqdm
 
+from common.cli import deprecation
 from common.errors import UserError, one_line_errors
 from common.files import atomic_open
 
@@ -157,25 +158,30 @@ def warm_start(data: Path, output: Path, window: int, flags: list[str]) -> None:
 def main(argv: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugin.checkpoints.ppmi_svd",
-        description="Write a checkpoint to start pre-training from: embeddings that were counted, and first "
-        "weights that make use of them.",
-        epilog="Further flags (--encoder-layers, --encoder-embed-dim, --seed, ...) are fairseq-train's. "
-        "example: python -m fairseq_plugin.checkpoints.ppmi_svd data/corpus --window 5 --output warm.pt",
+        prog="python -m fairseq_plugin ppmi-svd",
+        description="Write a checkpoint to start pre-training from: token embeddings by PPMI and SVD,\n"
+        "output biases from token frequencies, and a first layer that attends to the context.",
+        epilog="Further flags (--encoder-layers, --encoder-embed-dim, --seed, ...) are fairseq-train's.\n\n"
+        "example:\n  python -m fairseq_plugin ppmi-svd data/corpus --window 5 --out pretrained/start.pt",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("data", type=Path, help="folder with dict.txt, train.bin, train.idx")
-    parser.add_argument("--output", type=Path, required=True, help="checkpoint to write")
+    parser.add_argument("data", type=Path, metavar="BIN", help="folder with dict.txt, train.bin, train.idx")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="checkpoint to write")
     parser.add_argument("--window", type=int, default=5, help="tokens to each side (default: %(default)s)")
-    args, flags = parser.parse_known_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if "--output" in words:
+        deprecation("--output is deprecated, use --out")
+        words[words.index("--output")] = "--out"
+    args, flags = parser.parse_known_args(words)
     if args.window < 1:
         raise UserError(f"--window {args.window}: must be at least 1")
     if not (args.data / "dict.txt").is_file():
         raise UserError(
             f"{args.data / 'dict.txt'}: no such file; write it with preprocess binarize --only-source"
         )
-    warm_start(args.data, args.output, args.window, flags)
-    print(f"written to {args.output}")
+    warm_start(args.data, args.out, args.window, flags)
+    print(f"written to {args.out}")
     return 0
 
 

@@ -1,8 +1,8 @@
 """Where the parameters of a model are: each component by formula, and counted on the built model.
 
-    python -m fairseq_plugin.models.parameters
-    python -m fairseq_plugin.models.parameters --arch causal_lm_small
-    python -m fairseq_plugin.models.parameters --encoder-layers 12 --encoder-embed-dim 768 \\
+    python -m fairseq_plugin parameters
+    python -m fairseq_plugin parameters --arch causal_lm_small
+    python -m fairseq_plugin parameters --encoder-layers 12 --encoder-embed-dim 768 \\
         --encoder-ffn-embed-dim 3072 --encoder-attention-heads 12 --vocabulary 50265 --max-positions 512
 
 Symbols: V types of the dictionary (with <mask>, if the model knows it), P positions, L layers, C embedding,
@@ -135,9 +135,9 @@ def table(args: argparse.Namespace) -> tuple[list[tuple[str, str, int, int]], di
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     """Sizes that are not given are the architecture's own."""
     parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugin.models.parameters",
+        prog="python -m fairseq_plugin parameters",
         description="Count a RoBERTa's parameters by formula and on the built model.",
-        epilog="example: python -m fairseq_plugin.models.parameters --encoder-layers 6 --vocabulary 50000",
+        epilog="example: python -m fairseq_plugin parameters --encoder-layers 6 --vocabulary 50000",
         argument_default=argparse.SUPPRESS,
     )
     parser.add_argument("--arch", default="roberta_small", help="architecture (default: %(default)s)")

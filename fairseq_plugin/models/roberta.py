@@ -24,16 +24,12 @@ from common.errors import UserError
 
 from ..tasks.language_modeling import linear_cross_entropy
 from ..training import precision
-from .packed import PackedTransformerEncoder
-
-ENCODERS = {"packed": PackedTransformerEncoder, "padded": TransformerEncoder}
-# What the packed forward pass leaves out: argument -> the value that switches it off.
-ONLY_PADDED = {"encoder_layerdrop": 0.0, "quant_noise_pq": 0, "quant_noise_scalar": 0}
+from .encoders import ENCODERS, check_supported
 
 
 @register_model("roberta_small")
 class RobertaSmall(RobertaModel):
-    """fairseq's `RobertaModel` with `--encoder packed|padded` and `--precision auto|fp32|bf16`."""
+    """fairseq's `RobertaModel` with `--encoder` (see `encoders`) and `--precision auto|fp32|bf16`."""
 
     POOLINGS: ClassVar[dict[str, str]] = {
         "first": "the first token's vector (default)",
@@ -54,7 +50,7 @@ class RobertaSmall(RobertaModel):
             # `args.encoder` would be read by fairseq as a nested configuration.
             dest="encoder_kind",
             choices=list(ENCODERS),
-            help="packed: no computation on padding (default); padded: fairseq's own encoder",
+            help="; ".join(f"{kind.name}: {kind.summary}" for kind in ENCODERS.values()),
         )
         parser.add_argument(
             "--precision",
@@ -125,7 +121,7 @@ class RobertaSmallEncoder(RobertaEncoder):
         self, args: Any, dictionary: Dictionary, embed_tokens: nn.Embedding
     ) -> TransformerEncoder:
         """Build and initialise as BERT does."""
-        encoder = ENCODERS[args.encoder_kind](args, dictionary, embed_tokens)
+        encoder = ENCODERS[args.encoder_kind].encoder(args, dictionary, embed_tokens)
         encoder.apply(init_bert_params)
         return encoder
 
@@ -162,8 +158,4 @@ def check_sizes(args: Any) -> None:
             f"--tokens-per-sample {tokens_per_sample} is more than the model's "
             f"--max-positions {args.max_positions}"
         )
-    for name, off in ONLY_PADDED.items():
-        if args.encoder_kind == "packed" and getattr(args, name, off) != off:
-            raise UserError(f"--{name.replace('_', '-')} needs --encoder padded")
-    if args.encoder_kind == "padded" and args.pooling == "mean":
-        raise UserError("--pooling mean needs --encoder packed")
+    check_supported(args)

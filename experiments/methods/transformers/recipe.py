@@ -22,6 +22,7 @@ from common.cli import flags_of
 from common.errors import UserError
 from common.metrics import logged
 from export.transformers.config import ACTIVATIONS, Sizes
+from fairseq_plugin.models.encoders import ENCODERS
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from fairseq_plugin.training.optimizer import parse_betas
 
@@ -31,7 +32,7 @@ ONLY = {
     "--arch": ("roberta_small",),
     "--lr-scheduler": ("polynomial_decay",),
     "--optimizer": ("adam", "fused_adam"),
-    "--encoder": ("packed", "padded"),  # fairseq's engine: the same mathematics
+    "--encoder": tuple(ENCODERS),  # of fairseq's engine: the same mathematics
     "--best-checkpoint-metric": (*(metric.name for metric in logged()), "loss"),
 }
 """Flag -> the values that can be followed here."""

@@ -1,0 +1,62 @@
+import pytest
+import training
+from data_folders import write_data
+from fairseq.models.transformer import TransformerEncoder
+
+from common.errors import UserError
+from fairseq_plugin.models import encoders
+from fairseq_plugin.models.encoders import EncoderKind, register_encoder
+
+
+class Counting(TransformerEncoder):
+    """fairseq's encoder that counts its calls."""
+
+    calls = 0
+
+    def forward(self, src_tokens, **kwargs):
+        type(self).calls += 1
+        return super().forward(src_tokens, **kwargs)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"), longest=28)
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """An encoder that is registered from outside, for one test."""
+    monkeypatch.setattr(Counting, "calls", 0)
+    known = dict(encoders.ENCODERS)
+    kind = register_encoder(
+        EncoderKind("toy", Counting, "counts its calls", unsupported={"quant_noise_pq": 0})
+    )
+    yield kind
+    encoders.ENCODERS.clear()
+    encoders.ENCODERS.update(known)
+
+
+def arguments(data, encoder, *more):
+    return [
+        data, *training.OURS, *training.SIZES, *training.INPUT, *training.STEPS,
+        "--optimizer", "adam", "--precision", "fp32", "--encoder", encoder, *more,
+    ]  # fmt: skip
+
+
+def test_a_registered_encoder_trains(toy, data):
+    ours, _ = training.losses_and_accuracy(arguments(data, "toy"), 5)
+    assert Counting.calls >= 5
+    padded, _ = training.losses_and_accuracy(arguments(data, "padded"), 5)
+    assert ours == padded
+
+
+@pytest.mark.parametrize("flags", [("--quant-noise-pq", "0.1"), ("--pooling", "mean")])
+def test_what_an_encoder_does_not_support_is_refused(toy, data, flags):
+    with pytest.raises(UserError, match=flags[0]) as refused:
+        training.build_trainer(arguments(data, "toy", *flags))
+    assert ("padded" if flags[0] == "--quant-noise-pq" else "packed") in str(refused.value)
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(ValueError, match="padded"):
+        register_encoder(EncoderKind("padded", TransformerEncoder, ""))
