@@ -1,11 +1,11 @@
-"""Prediction files: one contract between what evaluates a checkpoint and what analyses its answers.
+"""Prediction files, written by `eval` and by methods, read by `analysis` and `eval`.
 
-`predictions-<split>.jsonl` in a run's folder, UTF-8, one JSON object a line:
+`predictions-<split>.jsonl` in a run's folder, UTF-8, one JSON object per line:
 
     {"index": 0, "gold": "1", "probabilities": {"0": 0.12, "1": 0.88}}
 
     index           0-based line of the split's text file; unique, in any order, gaps allowed
-    gold            name of the true class, or null where it is unknown
+    gold            name of the true class, or null if it is unknown
     probabilities   {class name: probability}, in the order of the label dictionary; two classes or more, the
                     same ones in the same order on every line; each from 0 to 1, their sum 1 within 1e-4
 """
@@ -28,7 +28,7 @@ REMEDY = "write the predictions again"
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a checkpoint says of one sentence."""
+    """The prediction for one example."""
 
     index: int
     gold: str | None
@@ -41,7 +41,7 @@ class Prediction:
 
     @property
     def correct(self) -> bool | None:
-        """Whether the most probable class is the true one; None where that is unknown."""
+        """Whether the most probable class is the true one; None if that is unknown."""
         return None if self.gold is None else self.predicted == self.gold
 
 
@@ -53,7 +53,7 @@ def file_name(split: str) -> str:
 def write(path: str | os.PathLike[str], predictions: Iterable[Prediction]) -> None:
     """Validate and write atomically, one line each in the order given.
 
-    Raises `UserError` as `read` does, before anything stands under `path`.
+    Raises `UserError` as `read` does, before `path` exists.
     """
     border = _Border(path)
     with atomic_open(path) as stream:
@@ -73,7 +73,7 @@ def read(path: str | os.PathLike[str]) -> list[Prediction]:
 
     Raises `UserError` naming file and line: no JSON, a key missing or of the wrong type, an index twice,
     other classes than on the first line, a true class that is none of them, probabilities out of range or not
-    summing to 1, no line at all.
+    summing to 1, or an empty file.
     """
     border = _Border(path)
     predictions = []

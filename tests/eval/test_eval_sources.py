@@ -109,6 +109,13 @@ def test_folder_of_runs(house, tmp_path, capsys):
         find_runs([tmp_path, tmp_path / "fairseq/random/seed1/checkpoint_best.pt"])
 
 
+def test_a_folder_with_two_models_is_refused(house, tmp_path):
+    for name in ("model.pt", "model.safetensors"):
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match=r"model\.safetensors and model\.pt"):
+        find_run(tmp_path)
+
+
 def test_two_sweeps_with_the_same_names(house, tmp_path):
     for sweep in ("a", "b"):
         shutil.copytree(house.run, tmp_path / sweep / "fairseq/random/seed1")
