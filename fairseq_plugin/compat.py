@@ -12,9 +12,13 @@ has wrapped the same function.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from common.cli import Parser
+from common.errors import one_line_errors
 
 VERSION = "0.12.3.1"
 """Of fairseq (`fairseq-fixed`), against which the replacements were written."""
@@ -173,5 +177,18 @@ def table() -> str:
     return "\n".join([*lines, "", recognized])
 
 
-if __name__ == "__main__":
+@one_line_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table of the replaced functions."""
+    Parser(
+        prog="python -m fairseq_plugin.compat",
+        description="List the functions of fairseq that the plugin replaces, with the reason and the version\n"
+        "that each replacement was written against.",
+        examples="example:\n  python -m fairseq_plugin.compat",
+    ).parse_args(arguments)
     print(table())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
