@@ -182,8 +182,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table of the replaced functions."""
     Parser(
         prog="python -m fairseq_plugin.compat",
-        description="List the functions of fairseq that the plugin replaces, with the reason and the version\n"
-        "that each replacement was written against.",
+        description="List the functions of fairseq that the plugin replaces, with the reason and the\n"
+        "version that each replacement was written against.",
         examples="example:\n  python -m fairseq_plugin.compat",
     ).parse_args(arguments)
     print(table())
