@@ -1,1 +1,1 @@
-"""TODO package."""
+"""The comparisons, one module each: this project and its peers on the same work."""

@@ -1,1 +1,1 @@
-"""TODO package."""
+"""How time and memory grow with the text and with the number of runs."""

@@ -1,1 +1,1 @@
-"""TODO package."""
+"""Classifiers as ONNX files: the graph, and its comparison with torch."""

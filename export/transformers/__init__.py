@@ -1,1 +1,1 @@
-"""TODO package."""
+"""fairseq checkpoints as from_pretrained folders, and back."""

@@ -1,1 +1,1 @@
-"""TODO package."""
+"""The method `transformers`: the runs of train.sh, trained by the Transformers Trainer."""

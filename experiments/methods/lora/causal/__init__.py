@@ -1,1 +1,1 @@
-"""TODO package."""
+"""LoRA of a causal language model on pairs of questions and answers."""
