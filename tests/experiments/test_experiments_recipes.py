@@ -112,17 +112,15 @@ RECORDED = [
 ]
 
 
-@pytest.mark.parametrize("name", ["tuned", "sample"])
-def test_a_recipe_with_a_base_resolves_to_the_flags_of_its_recorded_runs(name):
+def test_a_recipe_with_a_base_resolves_to_the_flags_of_its_recorded_runs():
     """Runs that were recorded before the recipe had a base are still runs of this recipe."""
+    name = "tuned"
     flags = recipes.load(name).flags
     recorded = []
     for path in RECORDED:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["recipe"] == name:
             recorded.append(flags_of(content["recipe_flags"]))
-    if not recorded:
-        pytest.skip(f"no recorded run of {name}")
     assert any(set(flags.items()) <= set(run.items()) for run in recorded)
 
 

@@ -3,6 +3,8 @@
 import copy
 import logging
 import os
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from fairseq import checkpoint_utils, file_io
 from training import FAST, INPUT, OURS, SIZES, STEPS, STOCK, build_trainer, save
 
 from common.errors import UserError
-from fairseq_plugin.checkpoints.initialization import checkpoint_path
+from fairseq_plugin.checkpoints.initialization import checking_first, checkpoint_path
 from fairseq_plugin.training import curves
 
 
@@ -171,3 +173,13 @@ def test_a_missing_file_of_a_stock_model_is_left_to_fairseq(data, tmp_path):
     _, trainer = build_trainer([*words, "--restore-file", "nothing.pt"])
     extra_state, _ = checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
     assert extra_state is None
+
+
+def test_a_trainer_that_is_a_mock_is_left_alone():
+    """fairseq's own tests load checkpoints with mocks, for files that do not exist."""
+    calls = []
+    load = checking_first(lambda cfg, trainer: calls.append((cfg, trainer)))
+    cfg, trainer = SimpleNamespace(restore_file="/no/such.pt", finetune_from_model=None), MagicMock()
+    load(cfg, trainer)
+    assert calls == [(cfg, trainer)]
+    trainer.get_model.assert_not_called()
