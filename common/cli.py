@@ -38,6 +38,8 @@ class Parser(argparse.ArgumentParser):
             kwargs["epilog"] = examples
         super().__init__(*args, **kwargs)
         self._renamed: dict[str, str] = {}
+        self._unknown: list[str] = []
+        """Long options of the command line that this parser does not have."""
 
     def deprecated(self, old: str, new: str) -> None:
         """Accept the option `old` as another spelling of `new`, with a line on standard error."""
@@ -45,16 +47,22 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise `UsageError` with the usage of this parser."""
-        raise UsageError(f"{message} (see {self.prog} --help)", usage=self.format_usage())
+        hint = self._did_you_mean(self._unknown)
+        if self._unknown and not message.startswith("unrecognized"):
+            message = f"{message}; unrecognized: {' '.join(self._unknown)}"
+        raise UsageError(f"{message}{hint} (see {self.prog} --help)", usage=self.format_usage())
 
     def parse_known_args(
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """As argparse's, but nothing is left over: whatever is unknown is an error of this very parser."""
         words = list(sys.argv[1:] if args is None else args)
-        namespace, unknown = super().parse_known_args(self._today(words), namespace)
+        words = self._today(words)
+        if self._subparsers is None:  # else the options may be those of a subcommand
+            self._unknown = [word for word in self._options(words) if word not in self._option_string_actions]
+        namespace, unknown = super().parse_known_args(words, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._did_you_mean(unknown)}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return namespace, unknown
 
     def _today(self, words: list[str]) -> list[str]:
@@ -66,6 +74,12 @@ class Parser(argparse.ArgumentParser):
                 deprecation(f"{name} is deprecated, use {self._renamed[name]}")
                 words[index] = f"{self._renamed[name]}{equals}{value}"
         return words
+
+    @staticmethod
+    def _options(words: Sequence[str]) -> list[str]:
+        """The long options before `--`, without their values."""
+        end = words.index("--") if "--" in words else len(words)
+        return [word.partition("=")[0] for word in words[:end] if word.startswith("--")]
 
     def _did_you_mean(self, unknown: Sequence[str]) -> str:
         known = [option for option in self._option_string_actions if option.startswith("--")]

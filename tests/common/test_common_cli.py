@@ -1,0 +1,65 @@
+import pytest
+
+from common import cli
+from common.cli import Parser, variable
+from common.errors import UsageError, exit_code
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_yet(monkeypatch):
+    monkeypatch.setattr(cli, "_warned", set())
+
+
+@pytest.fixture
+def parser():
+    """A command with a subcommand whose option was renamed."""
+    parser = Parser(prog="command")
+    subparser = parser.add_subparsers(required=True, metavar="COMMAND").add_parser("write")
+    subparser.add_argument("--out")
+    subparser.add_argument("--inits", nargs="+")
+    subparser.deprecated("--destdir", "--out")
+    return parser
+
+
+@pytest.mark.parametrize("words", [["--destdir", "x"], ["--destdir=x"]])
+def test_an_old_spelling_works_and_is_reported_once(parser, capsys, words):
+    for _ in range(2):
+        assert parser.parse_args(["write", *words]).out == "x"
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "--destdir" in lines[0]
+    assert "--out" in lines[0]
+
+
+def test_an_unknown_option_gets_the_usage_of_its_subcommand_and_the_nearest_option(parser):
+    with pytest.raises(UsageError) as caught:
+        parser.parse_args(["write", "--init", "random"])
+    assert "--inits?" in str(caught.value)
+    assert caught.value.usage.startswith("usage: command write")
+    assert exit_code(caught.value) == 2
+
+
+def test_options_are_not_abbreviated(parser):
+    with pytest.raises(UsageError, match="--ou"):
+        parser.parse_args(["write", "--ou", "x"])
+
+
+def test_a_setting_is_read_from_its_variable(capsys):
+    assert variable("valid-size", {"RS_VALID_SIZE": "3", "VALID_SIZE": "4"}) == "3"
+    assert variable("data", {}) is None
+    assert capsys.readouterr().err == ""
+    assert variable("data", {"DATA": "bin"}) == "bin"
+    error = capsys.readouterr().err
+    assert "RS_DATA" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_misspelt_required_option_is_named_with_the_nearest_one():
+    parser = Parser(prog="command")
+    subparser = parser.add_subparsers(required=True).add_parser("evaluate")
+    subparser.add_argument("--checkpoint", required=True)
+    with pytest.raises(UsageError) as caught:
+        parser.parse_args(["evaluate", "--checkpiont", "x"])
+    assert "--checkpiont" in str(caught.value)
+    assert "--checkpoint?" in str(caught.value)
+    assert "command evaluate" in caught.value.usage
