@@ -142,8 +142,6 @@ def _of(done: int, limit: int | None) -> str:
     return f"{done}/{limit}" if limit else str(done)
 
 
-# --- How far each run below a folder is, from its manifest and its logs; it only reads.
-
 TRAINER_LOG = "train.log"
 WAITING = "waiting"
 ORDER = ("running", "failed", "interrupted", WAITING)

@@ -146,8 +146,6 @@ def _table(header: list[str] | tuple[str, ...], rows: list[list[str]], alignment
     return markdown_table(header, rows, alignment.replace("-", "r"), pad=False).rstrip("\n")
 
 
-# --- Medians of all comparisons as horizontal bars, a panel for each piece of work.
-
 # Okabe and Ito's blue and orange, which differ in brightness too (https://jfly.uni-koeln.de/color/).
 OURS, OTHERS = "#0072B2", "#E69F00"
 BAR_INCHES, TITLE_INCHES, WIDTH_INCHES = 0.3, 0.75, 9.0

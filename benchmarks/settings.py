@@ -10,7 +10,7 @@ from common.errors import UserError
 from experiments.provenance import Machine
 
 TEXT_OPTIONS = ("text", "sentencepiece_model", "srcdict")
-"""A text, the model of its pieces and their dictionary: given together, or the sample's are taken."""
+"""A text, the model of its tokens and their dictionary: given together, or the sample's are taken."""
 
 
 def check_text_options(given: Mapping[str, Path | None]) -> None:

@@ -94,7 +94,7 @@ class _TagNumbers(dict[bytes, int]):
 
 
 class _Batch:
-    """Records of several files, or of a piece of one, to be decoded together."""
+    """Records of several files, or of a chunk of one, to be decoded together."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -107,7 +107,7 @@ class _Batch:
         self.ends: list[np.ndarray] = []
 
     def add(self, file: int, offset: int, content: bytes, records: Records) -> None:
-        """The records of a piece that begins at `offset` of the file."""
+        """The records of a chunk that begins at `offset` of the file."""
         if not records.begins:
             return
         self.contents.append(content)

@@ -104,8 +104,6 @@ def split_tag(tag: str) -> tuple[str, str]:
     return NO_SUBSET, tag
 
 
-# --- A path pattern of the user's, such as `{init}/{seed}/{subset}`, for logs that are laid out
-
 FIELDS = {"arm": r"[^/]+?", "init": r"[^/]+?", "seed": r"(?:seed[-_=]?)?\d+", "subset": r"[^/]+?"}
 WILD = {"**": ".*", "*": "[^/]*"}
 WORD = re.compile(

@@ -72,8 +72,6 @@ class Tags(dict[tuple[str | None, str], int]):
         return number
 
 
-# --- What is wrong with log files, and how the user is told.
-
 logger = logging.getLogger(__name__)
 
 
@@ -95,7 +93,7 @@ class Damage:
     empty: bool = False
 
     def add(self, records: Records, offset: int) -> None:
-        """Count the records of a piece that begins at `offset`."""
+        """Count the records of a chunk that begins at `offset`."""
         self.good += len(records.begins)
         for place in records.damaged:
             self.spoil(offset + place)

@@ -70,8 +70,6 @@ def _line_scalars(stats: dict[str, object], tags: Tags) -> list[tuple[int, int, 
     return [(step, tags[subset, metric], value) for metric, value in values.items()]
 
 
-# --- What TensorBoard exports, `run-<run>-tag-<tag>.csv` with the columns Wall time, Step, Valu
-
 logger = logging.getLogger(__name__)
 
 HEADER = "Wall time,Step,Value"

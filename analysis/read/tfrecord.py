@@ -46,9 +46,9 @@ class Records:
 
 
 def read_records(content: bytes, more: int = 0) -> Records:
-    """The records of a file, or of a piece of it that `more` bytes follow.
+    """The records of a file, or of a chunk of it that `more` bytes follow.
 
-    A record that the following bytes may complete is left to the next piece: `done` is its offset.
+    A record that the following bytes may complete is left to the next chunk: `done` is its offset.
     """
     records = _walk(content)
     half = len(content) < records.done <= len(content) + more
@@ -111,7 +111,7 @@ def salvage(content: bytes, more: int = 0) -> Records:
         else:
             records.damaged.append(offset)
         if following is None:
-            # The last bytes of a piece may be the first of a header.
+            # The last bytes of a chunk may be the first of a header.
             following = max(offset + 1, size - HEADER_BYTES + 1) if more else size
         offset = following
     records.done = offset

@@ -184,9 +184,6 @@ def _group(group: GroupFacts) -> str:
     return f"<h3>{html.escape(group.name)}</h3>\n<dl>{facts}</dl>\n{details}"
 
 
-# --- A figure as SVG that can stand in a page beside others.
-
-
 def inline_svg(figure: Figure, name: str) -> str:
     """The `<svg>` element, its ids unique to `name` (letters, digits, _), its text drawn as outlines.
 
@@ -206,8 +203,6 @@ def inline_svg(figure: Figure, name: str) -> str:
     label = html.escape(name.replace("_", " "))
     return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()
 
-
-# --- The numbers behind the report's interactive curves, as JSON for a page.
 
 SUBSETS = ("train", "valid", "test")
 ALSO = ("accuracy", "macro_f1", "f1", "mcc", "loss", "ppl")

@@ -136,8 +136,6 @@ def _check(values: pd.DataFrame, groups: Sequence[str], at: Sequence[str] | None
             raise UserError(f"--at {point}: no such epoch, only {', '.join(points)}")
 
 
-# --- Tests of a difference between two groups of runs, and what they can and cannot say.
-
 EXACT_UP_TO = 200_000
 """Permutations that a test enumerates: 17 pairs, two groups of 10."""
 PERMUTATIONS = 20_000

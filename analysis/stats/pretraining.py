@@ -154,8 +154,6 @@ def _whole(text: str) -> int | None:
     return int(number) if 0 <= number < math.inf and number == int(number) else None
 
 
-# --- How well each pre-trained checkpoint predicts held-out text, as its own training logged it
-
 SUBSET, METRIC = "valid", "ppl"
 
 

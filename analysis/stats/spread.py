@@ -117,9 +117,6 @@ def _wider(seeds: tuple[float, float], examples: list[float]) -> str | None:
     return "seeds" if widths[0] > widths[1] else "examples"
 
 
-# --- Statistics over seeds. Each names its convention (ddof, how many values) in its result.
-
-
 def summarize(values: pd.DataFrame, by: list[str], column: str, *, ddof: int = 1) -> pd.DataFrame:
     """n, mean and standard deviation of `column` for each group of `by`, in the groups' order.
 
@@ -150,9 +147,6 @@ def per_epoch(
 ) -> pd.DataFrame:
     """`summarize` over the seeds of each arm, init and epoch; raises `UserError` as `at_validations`."""
     return summarize(at_validations(table, subset, metric), [*GROUP, "epoch"], "value", ddof=ddof)
-
-
-# --- The score to expect from the best of n seeds: what trying more seeds buys by itself.
 
 
 def expected_best(chosen_by: Values, reported: Values, *, lower: bool = False) -> Values:

@@ -118,8 +118,6 @@ def _mean_std(row: dict, column: str, metric: str) -> str:
     return f"{number(row[f'{column}_mean'], metric)} ± {number(row[f'{column}_std'], metric)}"
 
 
-# --- The score of each pre-trained checkpoint beside the tokens that it saw.
-
 PERPLEXITY = (
     "perplexity: of the text that the pre-training held out, as it logged it; of masked pieces, given both "
     "sides, or of each next piece, so that the two kinds are not to be compared."

@@ -1,6 +1,6 @@
 """How long raw text takes to become fairseq's binary data: `preprocess binarize` against the stock tools.
 
-stock   a loop over the lines with SentencePiece's Python package, which writes the text of the pieces,
+stock   a loop over the lines with SentencePiece's Python package, which writes the text of the tokens,
         then `fairseq-preprocess --only-source --workers N`
 ours    `python -m preprocess binarize --only-source --workers N`
 

@@ -93,9 +93,6 @@ def random_rows(classifier: Classifier) -> list[NDArray[np.int64]]:
     return [np.concatenate([[BOS], rng.integers(UNK, types, length - 1)]) for length in lengths]
 
 
-# --- What `export` measured, as JSON and as a Markdown table.
-
-
 def document(measured: list[Measured], gold_N: NDArray[np.int64] | None, split: str) -> dict[str, Any]:
     """Everything, for JSON; `gold_N` is None where random ids stood for a split."""
     return {

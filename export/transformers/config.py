@@ -93,9 +93,6 @@ def roberta_config(sizes: Sizes, classes: Sequence[str] | None = None) -> Robert
     )
 
 
-# --- Transformers' RoBERTa with random weights, or with those of a fairseq checkpoint.
-
-
 def random_classifier(sizes: Sizes, classes: Sequence[str]) -> RobertaForSequenceClassification:
     """Random weights as Transformers draws them, from torch's generator; `classes` names the K logits."""
     return RobertaForSequenceClassification(roberta_config(sizes, classes))

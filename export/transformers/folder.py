@@ -87,8 +87,6 @@ def _architecture(folder: Path) -> str:
     return names[0]
 
 
-# --- What a from_pretrained folder carries so that it can become a fairseq checkpoint again, bi
-
 SETTINGS = "fairseq.json"
 EXTRA = "fairseq_extra.safetensors"
 KEYS = {"head": lambda head: head and str(head), "activation_dropout": float, "task": dict}

@@ -2,7 +2,7 @@
 
 It needs Transformers and sentencepiece alone, because a converted folder carries this file:
 `AutoTokenizer.from_pretrained(FOLDER, trust_remote_code=True)`. Text is cut into the pieces of a
-SentencePiece model, and a piece that the smaller dictionary `dict.txt` lacks is `<unk>`. `BartphoTokenizer`
+SentencePiece model, and a token that the smaller dictionary `dict.txt` lacks is `<unk>`. `BartphoTokenizer`
 does the same and is what loads without `trust_remote_code`; this class adds what it cannot be told.
 """
 
@@ -39,7 +39,7 @@ class PieceTokenizer(BartphoTokenizer):
         return (text.translate(APOSTROPHES) if self.normalize_apostrophes else text), kwargs
 
     def _tokenize(self, text: str, **kwargs: Any) -> list[str]:
-        # fairseq reads the pieces as words of a line: one that is white space vanishes.
+        # fairseq reads the tokens as words of a line: one that is white space vanishes.
         return " ".join(super()._tokenize(text)).split()
 
     def prepare_for_model(

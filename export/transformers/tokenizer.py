@@ -1,7 +1,7 @@
 """Tokenizer files of a from_pretrained folder: same ids as the binarized data.
 
-Segmentation uses all pieces of the SentencePiece model, and a piece that `dict.txt` lacks is `<unk>`: 250,000
-pieces and 32,000 types for XLM-R's. A `tokenizer.json` cannot say that: in a Unigram model of the
+Segmentation uses all tokens of the SentencePiece model, and a token that `dict.txt` lacks is `<unk>`: 250,000
+tokens and 32,000 types for XLM-R's. A `tokenizer.json` cannot say that: in a Unigram model of the
 `tokenizers` library an id is the place of a piece in its vocabulary, so foreign pieces would get ids of their
 own, and leaving them out segments text differently. `BartphoTokenizer` of Transformers is made of just these
 two files. It does all of it but for what truncation leaves of a long text; `tokenization_pieces.py` does that

@@ -143,8 +143,6 @@ def model_of(
     return model
 
 
-# --- The names of RoBERTa's weights in fairseq and in Transformers; the tensors themselves are
-
 # Modules, fairseq's name and Transformers'; `weight` and `bias` are called the same in both.
 ENCODER = {
     "encoder.sentence_encoder.embed_tokens": "roberta.embeddings.word_embeddings",

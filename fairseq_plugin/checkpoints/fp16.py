@@ -162,8 +162,6 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-# --- The same model with smaller embeddings, which a small learning rate takes further.
-
 ENCODER, HEAD = "encoder.sentence_encoder.", "encoder.lm_head."
 EMBEDDINGS = (f"{ENCODER}embed_tokens.weight", f"{ENCODER}embed_positions.weight")
 NORM = f"{ENCODER}layernorm_embedding.weight"

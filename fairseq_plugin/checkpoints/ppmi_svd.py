@@ -1,10 +1,10 @@
-"""Weights to start pre-training from: which pieces keep company with which, by linear algebra.
+"""Weights to start pre-training from: PPMI of token co-occurrences, factorized by SVD.
 
 The first thing that a masked language model learns is slow to learn by gradients and quick to count:
-which pieces occur together. Here the co-occurrences of binarized text are counted within a window,
+which tokens occur together. Here the co-occurrences of binarized text are counted within a window,
 weighted by positive pointwise mutual information, and factorised by a truncated SVD (Levy & Goldberg
 2014, sections 3.1 and 4.3; the square root of the singular values as in section 4.3's symmetric
-variant). The result, centred and scaled to what the model initialises, becomes its embedding matrix;
+variant). The result, centred and scaled to what the model initializes, becomes its embedding matrix;
 `first_weights.py` writes what makes use of it. `pretrain.sh --start` takes the checkpoint. Models that read
 from left to right can start in the same way.
 
@@ -139,7 +139,7 @@ def warm_start(data: Path, output: Path, window: int, flags: list[str]) -> None:
         table.weight[:, :content] = torch.from_numpy(counted)
         table.weight[table.padding_idx] = 0
     write_weights(model, occurrences_V)
-    if isinstance(task, MaskedLMTask):  # a masked piece starts as its position and nothing else
+    if isinstance(task, MaskedLMTask):  # a masked token starts as its position and nothing else
         with torch.no_grad():
             table.weight[task.mask_idx] = 0
     state = {
@@ -185,8 +185,6 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-# --- First weights of a language model: what is slow to learn from random ones, written down.
-
 LINEAR = 0.1
 """What the output transformation scales its input by: GELU(0.1 x) is x / 20 within 8 % for |x| < 1."""
 OUTPUT = 0.1
@@ -196,17 +194,17 @@ BRANCH = 0.3
 NOISE = 0.1
 """Part of the random weights that the first layer's attention keeps."""
 MEAN_GAIN = 1.5
-"""The mean of a context is much smaller than the vector of one piece: the mean heads' output gain."""
+"""The mean of a context is much smaller than the vector of one token: the mean heads' output gain."""
 SHARPNESS = 1.6
 """Of the heads that look at a neighbour: the factor of queries and of keys."""
 FASTEST, RANGE = 1.5, 300.0
 """Radians a position of the fastest sinusoid, and how many times slower the slowest one is."""
 RARE = 0.1
-"""Occurrences of a piece that never occurs."""
+"""Occurrences of a token that never occurs."""
 
 
 def content_dimensions(encoder: Any) -> int:
-    """Dimensions of the embeddings that are the pieces' own: all but the last D, which tell positions.
+    """Dimensions of the embeddings that are the tokens' own: all but the last D, which tell positions.
 
     Fixed positions leave none to themselves.
     """
@@ -265,7 +263,7 @@ def frequencies(dimensions: int) -> torch.Tensor:
 def copy_context(attention: Any, content: int) -> None:
     """Let each head of the first layer copy D dimensions of the context.
 
-    All but the last two of H heads take the mean of all pieces, each in its own D dimensions; the two
+    All but the last two of H heads take the mean of all tokens, each in its own D dimensions; the two
     look at the left and the right neighbour, in the first D. They need the dimensions that tell positions:
     where all are `content`, they take the mean as well.
     """

@@ -23,13 +23,13 @@ def attend(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float, *, caus
 
     Args:
         qkv_TE: queries, keys and values of all tokens side by side, (T, 3 * C).
-        lengths: tokens of each sentence; tokens beyond their sum are fillers.
+        lengths: tokens of each sentence; tokens beyond their sum are padding.
         heads: H.
         p: dropout probability of the attention weights.
         causal: whether later tokens are hidden.
 
     Returns:
-        (T, C), of the dtype of the input; zero for fillers.
+        (T, C), of the dtype of the input; zero for padding.
     """
     if one_by_one(qkv_TE):
         return _SentenceAttention.apply(qkv_TE, tuple(lengths), heads, p, causal)
@@ -232,8 +232,6 @@ def _filled_up(x_TC: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
     x_BnC = x_TC.index_select(0, index_Bn.flatten()).unflatten(0, index_Bn.shape)
     return x_BnC, places_n < ends.diff()[:, None]
 
-
-# --- Dropout with random bits in bulk.
 
 STEPS = 1 << 15
 ONE_BF16 = 0x3F80

@@ -7,7 +7,7 @@ a linear head with weights of its own. It starts from the weights that torch's m
 `causal_roberta_small` is `roberta_small` (see `roberta.py`) reading from left to right, so that the two
 differ in their objective alone. Both take RoBERTa's flags, train with fairseq's task `language_modeling` and
 become classifiers with the task `sentence_classification`: the head is replaced, and the vector of the last
-token, or of the last piece, or the mean of all (`--pooling`), is classified.
+token, or of the last token, or the mean of all (`--pooling`), is classified.
 
 Neither has a row for `<mask>`, which tasks of masked models put at the end of the dictionary.
 
@@ -158,7 +158,7 @@ class CausalRobertaEncoder(RobertaEncoder):
     """`RobertaEncoder` from left to right."""
 
     def build_encoder(self, args: Any, dictionary: Dictionary, embed_tokens: nn.Embedding) -> CausalEncoder:
-        """Build and initialise as BERT does."""
+        """Build and initialize as BERT does."""
         encoder = CausalEncoder(args, dictionary, embed_tokens)
         encoder.apply(init_bert_params)
         return encoder

@@ -111,7 +111,7 @@ class PackedTransformerEncoder(TransformerEncoder):
         return encode_layer(layer, packing.tokens_at(which, x_TC), gather)
 
     def embed(self, src_tokens: Tensor, packing: Packing, token_embeddings: Tensor | None = None) -> Tensor:
-        """Token plus position embeddings of the real tokens, normalised and dropped out: (T, C)."""
+        """Token plus position embeddings of the real tokens, normalized and dropped out: (T, C)."""
         if token_embeddings is None:
             weight = self.embed_tokens.weight
             # The rows that occurred as gradient, where the optimizer takes that (see optimizer.py).
@@ -133,13 +133,13 @@ class Packing:
 
     The packed sequence is filled up to a multiple of `MULTIPLE` tokens: the matrix kernels of a CPU
     are compiled for each shape they meet, 5 ms and half a megabyte at a time, and batches of random
-    lengths would be new shapes for ever. What is computed for the fillers goes nowhere.
+    lengths would be new shapes for ever. What is computed for the padding goes nowhere.
 
     Attributes:
         real_BL: bool (B, L), True for a token, False for a pad.
         positions_BL: int64 (B, L), 1 for the first token of a sentence, 0 for pads.
         lengths_B: int64 (B,); `lengths`, the same as a list without the empty sentences.
-        index_T: int64 (T,), where each token stands in the flattened batch, fillers at the end;
+        index_T: int64 (T,), where each token stands in the flattened batch, padding at the end;
             None where there is neither pad nor filler, so that packing is a reshape.
     """
 
@@ -194,7 +194,7 @@ class Packing:
 def encode_layer(layer: TransformerEncoderLayerBase, x: Tensor, gather: Callable[[Tensor], Tensor]) -> Tensor:
     """One layer, post-norm or pre-norm: (..., C) -> (..., C).
 
-    `gather` takes the layer's input, normalised where the layer is pre-norm, to what attention gathers for
+    `gather` takes the layer's input, normalized where the layer is pre-norm, to what attention gathers for
     each token, before the output projection.
     """
     p, training = layer.dropout_module.p, layer.training

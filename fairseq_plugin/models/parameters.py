@@ -179,8 +179,6 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-# --- Floating-point operations of the model's mathematics, by formula.
-
 TRAIN = "6 * tokens * L * (4 C^2 + 2 C F) + 12 L C * sum of n^2"
 CLASSIFIER = f"{TRAIN} + 6 * sentences * (C^2 + K C)"
 MASKED_LM = f"{TRAIN} + 6 * masked * (C^2 + V C)"

@@ -98,7 +98,7 @@ class RobertaSmall(RobertaModel):
     def masked_lm_loss(
         self, src_tokens: Tensor, masked: Tensor, target: Tensor, bags: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Summed cross-entropy, in nats, of the pieces where `masked` is true; these arguments (B, L).
+        """Summed cross-entropy, in nats, of the tokens where `masked` is true; these arguments (B, L).
 
         With `bags` (B, V), that of each first token against its bag is added; and returned by itself.
         """
@@ -120,7 +120,7 @@ class RobertaSmallEncoder(RobertaEncoder):
     def build_encoder(
         self, args: Any, dictionary: Dictionary, embed_tokens: nn.Embedding
     ) -> TransformerEncoder:
-        """Build and initialise as BERT does."""
+        """Build and initialize as BERT does."""
         encoder = ENCODERS[args.encoder_kind].encoder(args, dictionary, embed_tokens)
         encoder.apply(init_bert_params)
         return encoder

@@ -5,9 +5,9 @@ the usual loss makes several copies of it. Here they are computed for a few posi
 into their own gradient at once, and forgotten.
 
 With `--bag-of-words W` a second loss teaches the vector of `<s>`, which a masked language model never asks
-for anything, what a classifier will read there: which pieces the block has. Its cross-entropy against the
+for anything, what a classifier will read there: which tokens the block has. Its cross-entropy against the
 set of them (Ma et al. 2024, "Drop your Decoder", arXiv 2401.11248), through the same head, counts as much as
-that of W times the masked pieces.
+that of W times the masked tokens.
 """
 
 import math
@@ -50,7 +50,7 @@ class FastMaskedLmConfig(FairseqDataclass):
 
 @register_criterion("fast_masked_lm", dataclass=FastMaskedLmConfig)
 class FastMaskedLmCriterion(FairseqCriterion):
-    """Cross-entropy of the masked pieces (Devlin et al. 2019), summed; for `--arch roberta_small`."""
+    """Cross-entropy of the masked tokens (Devlin et al. 2019), summed; for `--arch roberta_small`."""
 
     def __init__(self, task: FairseqTask, bag_of_words: float = 0.0) -> None:
         super().__init__(task)
@@ -63,7 +63,7 @@ class FastMaskedLmCriterion(FairseqCriterion):
     def forward(
         self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[Tensor, int, dict[str, Any]]:
-        """The loss of a batch in nats, the number of masked pieces, and what is logged."""
+        """The loss of a batch in nats, the number of masked tokens, and what is logged."""
         if not hasattr(model, "masked_lm_loss"):
             raise UserError("--criterion fast_masked_lm needs --arch roberta_small; or use masked_lm")
         tokens_BL, target_BL = sample["net_input"]["src_tokens"], sample["target"]
@@ -261,9 +261,6 @@ class _Gradients:
         return None
 
 
-# --- The criterion `fast_lm`: next-token cross-entropy, without a tensor of all its scores.
-
-
 @register_criterion("fast_lm")
 class FastLmCriterion(FastMaskedLmCriterion):
     """Cross-entropy in nats, summed; logged in bits a token, with the perplexity 2^bits.
@@ -288,15 +285,13 @@ class FastLmCriterion(FastMaskedLmCriterion):
         return total - 6.0 * scored * model.args.encoder_embed_dim**2
 
 
-# --- `--task masked_lm --mask-whole-words`: all pieces of a word are hidden together.
-
 WORD_START = "▁"
 
 
 def word_beginnings(_args: Any, dictionary: Dictionary) -> Tensor:
     """For each id whether a word begins there: uint8 (V,), in the place of `get_whole_word_mask`.
 
-    Special symbols, `<mask>` and the fillers of a dictionary's size are words of their own. Raises
+    Special symbols, `<mask>` and the padding symbols of a dictionary's size are words of their own. Raises
     `UserError` where no piece begins a word: then the dictionary is none of SentencePiece's.
     """
     pieces = dictionary.symbols

@@ -183,7 +183,7 @@ class SentenceClassificationTask(FairseqTask):
         return ConcatSentencesDataset(first, second)
 
     def _load_pieces(self, key: str, split: str, combine: bool) -> FairseqDataset:
-        """One text, whose pieces are dropped out in training (Iyyer et al. 2015, section 3.2)."""
+        """One text, whose tokens are dropped out in training (Iyyer et al. 2015, section 3.2)."""
         dictionary, cfg = self.source_dictionary, self.cfg
         pieces = load_split(cfg.data, key, split, dictionary, combine)
         if not cfg.word_dropout or split not in cfg.train_subset.split(","):
@@ -266,5 +266,5 @@ def load_dictionary(path: Path) -> Dictionary:
 
 
 def class_names(labels: Dictionary) -> list[str]:
-    """The labels without fairseq's special symbols and fillers."""
+    """The labels without fairseq's special symbols and padding symbols."""
     return [symbol for symbol in labels.symbols[labels.nspecial :] if not symbol.startswith(FILLER)]

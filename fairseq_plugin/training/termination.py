@@ -53,8 +53,6 @@ def _line(trainer: Trainer, what: str) -> str:
     )
 
 
-# --- Threads that still load data when training ends are stopped before the interpreter is.
-
 POLL_SECONDS = 0.05
 
 

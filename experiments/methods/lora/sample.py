@@ -100,8 +100,6 @@ def train_model(tokenizer: PreTrainedTokenizerFast, texts: list[str], updates: i
     return model.eval()
 
 
-# --- Questions and answers made by this project, the same bytes on every machine, to try the ca
-
 THINGS = {
     "novels": ("three weeks", "ten", "on the ground floor"),
     "comics": ("two weeks", "twenty", "beside the stairs"),

@@ -104,8 +104,6 @@ def save(model: nn.Module, folder: Path) -> None:
             model.save_pretrained(new)
 
 
-# --- A fine-tuned classifier of Transformers as `checkpoint_best.pt`, so that `eval` reads ever
-
 LM_HEAD = "encoder.lm_head."
 
 

@@ -212,8 +212,6 @@ class _Progress(TrainerCallback):
         logger.info("Saved checkpoint %s (epoch %d @ %d updates)", args.output_dir, epoch, state.global_step)
 
 
-# --- What a run says while it trains: in `train.log` as fairseq's lines, in TensorBoard with fa
-
 INTERVAL = 25
 """Updates between two records of the training loss."""
 
@@ -251,9 +249,6 @@ class RunLog:
         """Flush all files."""
         for writer in self._writers.values():
             writer.close()
-
-
-# --- Loss and confusion counts summed up over batches: the project's metrics of a classifier.
 
 
 class Counts:
@@ -295,8 +290,6 @@ class Counts:
             matrix_KK = self._cells.cpu().numpy().reshape(self._classes, self._classes)
         return {"loss": self.loss} | measure_confusion(matrix_KK)
 
-
-# --- Binarized sentences for the Transformers Trainer: the ids that fairseq reads, padded batch
 
 Item = dict[str, Tensor]
 
