@@ -19,7 +19,7 @@ SAMPLE      := data/sample
 SAMPLE_RUNS := data/sample/runs
 
 .DELETE_ON_ERROR:
-.PHONY: help install sweep test test-cuda test-slurm torture lint bench
+.PHONY: help install sweep test test-cuda test-slurm test-faults lint bench
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,7 +44,7 @@ sweep: $(VENV)/installed  ## the whole experiment on the embedded sample: six ru
 	experiments/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
 
 test: $(VENV)/installed  ## all tests that need neither a GPU nor a cluster
-	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not torture" $(PARALLEL)
+	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not faults" $(PARALLEL)
 
 test-cuda: $(VENV)/installed  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m cuda
@@ -55,8 +55,8 @@ test-slurm: $(VENV)/installed  ## the SLURM launcher on a real two-node SLURM st
 		{ echo "error: no $$name on this machine; on Debian: apt install slurm-wlm munge"; exit 1; }; done
 	$(BIN)/python -m pytest -m slurm
 
-torture: $(VENV)/installed  ## fault injection: kill -9, corrupt files, full disks, hostile names (36 minutes; root for the disks)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m torture tests/torture
+test-faults: $(VENV)/installed  ## fault injection: kill -9, corrupt files, full disks, hostile names (36 minutes; root for the disks)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults tests/faults
 
 lint: $(VENV)/installed  ## ruff: rules and format
 	$(BIN)/ruff check .

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from common.cli import deprecation
-from common.errors import UsageError, one_line_errors
+from common.errors import UsageError, report_errors
 
 USAGE = "usage: python -m hf convert|export|finetune|lora ... (deprecated, see python -m export --help)\n"
 COMMANDS = {
@@ -32,7 +32,7 @@ def translate(words: Sequence[str]) -> tuple[str, list[str], str]:
     raise UsageError(f"python -m hf {' '.join(words[:2])}: no such command", usage=USAGE)
 
 
-@one_line_errors
+@report_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the new command of an old command line; the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from common.cli import Parser, deprecation
-from common.errors import UsageError, one_line_errors
+from common.errors import UsageError, report_errors
 from common.tables import FORMATS, render, write_tables
 
 from .commands import pretraining, settings, showing, statistics
@@ -39,7 +39,7 @@ EXAMPLES = """examples:
 """
 
 
-@one_line_errors
+@report_errors
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line; the exit code is 0, or 1 after an error."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)

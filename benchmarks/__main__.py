@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from common.cli import Parser
-from common.errors import UserError, one_line_errors
+from common.errors import UserError, report_errors
 from common.files import shown_path
 from experiments import inputs, provenance
 from experiments.settings import DEVICES
@@ -150,7 +150,7 @@ def _place(path: Path, scratch: Path) -> str:
     return str(path.relative_to(scratch)) if path.is_relative_to(scratch) else shown_path(path)
 
 
-@one_line_errors
+@report_errors
 def main(argv: list[str] | None = None) -> int:
     """Measure, write, print; 1 where one of our own contenders failed."""
     args = parse_args(argv)

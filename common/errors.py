@@ -24,7 +24,7 @@ class UsageError(UserError):
         self.usage = usage
 
 
-def one_line(error: BaseException) -> str | None:
+def message_of(error: BaseException) -> str | None:
     """The message for an error that the user can correct; None for a bug in this project."""
     if isinstance(error, UserError):
         return f"error: {error}"
@@ -42,7 +42,7 @@ def exit_code(error: BaseException) -> int:
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
-def one_line_errors(main: Callable[..., int | None]) -> Callable[..., int]:
+def report_errors(main: Callable[..., int | None]) -> Callable[..., int]:
     """Decorate the `main` of a command: an error of the user becomes a message and an exit code."""
 
     @functools.wraps(main)
@@ -54,7 +54,7 @@ def one_line_errors(main: Callable[..., int | None]) -> Callable[..., int]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         except (Exception, KeyboardInterrupt) as error:
-            line = one_line(error)
+            line = message_of(error)
             if line is None:
                 raise
             print(getattr(error, "usage", "") + line, file=sys.stderr)
@@ -64,11 +64,11 @@ def one_line_errors(main: Callable[..., int | None]) -> Callable[..., int]:
 
 
 def install_excepthook() -> None:
-    """Same as `one_line_errors`, for third-party programs (fairseq-train with the plugin)."""
+    """Same as `report_errors`, for third-party programs (fairseq-train with the plugin)."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        line = one_line(error)
+        line = message_of(error)
         if line is None:
             previous(kind, error, trace)
         else:

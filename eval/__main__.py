@@ -6,7 +6,7 @@ import logging
 import sys
 
 from common.cli import Parser, deprecation
-from common.errors import one_line_errors
+from common.errors import report_errors
 
 from . import errors, evaluate, generate, predict
 
@@ -26,7 +26,7 @@ def build_parser() -> Parser:
     return parser
 
 
-@one_line_errors
+@report_errors
 def main(arguments: list[str] | None = None) -> int | None:
     """Run one command; its exit code is the program's."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)

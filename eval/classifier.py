@@ -17,11 +17,11 @@ from common.predictions import Prediction
 from preprocess.readers.lines import Block
 from preprocess.tokenizer import Encoder
 
-from .checkpoint import read_checkpoint
-from .inputs import Ids, InputFormat
-from .network import MAX_TOKENS, Network, probabilities
-from .runs import find_run
-from .sources import Place, class_names_of, data_folder, dictionary_of, sentencepiece_model_of
+from .loading.checkpoint import read_checkpoint
+from .loading.inputs import Ids, InputFormat
+from .loading.network import MAX_TOKENS, Network, probabilities
+from .loading.runs import find_run
+from .loading.sources import Place, class_names_of, data_folder, dictionary_of, sentencepiece_model_of
 
 Text = str | Sequence[str]
 """A sentence, or a pair of two."""

@@ -22,7 +22,7 @@ from common.predictions import Prediction
 from common.statistics import wilson_interval
 from preprocess.readers.lines import read_text_lines
 
-from .runs import RunCheckpoint, find_runs
+from .loading.runs import RunCheckpoint, find_runs
 
 TEMPLATE = Path(__file__).with_name("errors_page.html")
 PLACE = "/*DATA*/"
@@ -88,7 +88,7 @@ def read_predictions(run: RunCheckpoint, split: str) -> list[Prediction]:
 
 def recorded_texts(run: RunCheckpoint, split: str) -> list[Path]:
     """The text files of a run's data; raises `UserError` if one is missing or has changed."""
-    from .sources import data_folder, resolve
+    from .loading.sources import data_folder, resolve
 
     data = data_folder(run, None)
     recorded = ((data.option("splits") or {}).get(split) or {}).get("texts") or {}

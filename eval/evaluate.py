@@ -25,8 +25,8 @@ from common.errors import UserError
 from common.files import atomic_write, sha256
 from common.predictions import Prediction
 
+from .loading.runs import RunCheckpoint, find_runs
 from .options import add_checkpoint_files, add_computation, add_max_tokens
-from .runs import RunCheckpoint, find_runs
 
 EXAMPLES = """examples:
   python -m eval evaluate --checkpoint runs/fairseq/pretrained/seed1
@@ -136,10 +136,10 @@ def run(args: argparse.Namespace) -> None:
 
 def predict(run: RunCheckpoint, args: argparse.Namespace) -> SplitPredictions:
     """The predictions of one checkpoint for the split of the options."""
-    from .checkpoint import read_checkpoint
-    from .inputs import read_split
-    from .network import Network, probabilities
-    from .sources import class_names_of, data_folder, dictionary_of
+    from .loading.checkpoint import read_checkpoint
+    from .loading.inputs import read_split
+    from .loading.network import Network, probabilities
+    from .loading.sources import class_names_of, data_folder, dictionary_of
 
     checkpoint = read_checkpoint(run.checkpoint)
     trained_on = data_folder(run, checkpoint)

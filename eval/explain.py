@@ -25,12 +25,12 @@ from common.errors import UserError
 from common.files import atomic_open
 from preprocess.dictionary import EOS
 
-from .inputs import Ids
+from .loading.inputs import Ids
 from .output import TextPrediction, Word
 
 if TYPE_CHECKING:
     from .classifier import SentenceClassifier, Text
-    from .network import Network
+    from .loading.network import Network
 
 STEPS = 50
 STEPS_AT_ONCE = 10

@@ -31,10 +31,10 @@ from fairseq_plugin.tasks.sentence_classification import load_dictionary
 from preprocess.readers.lines import Block
 from preprocess.tokenizer import Encoder
 
-from .network import find_device, pad
-from .runs import RunCheckpoint, find_run
+from .loading.network import find_device, pad
+from .loading.runs import RunCheckpoint, find_run
+from .loading.sources import Place, data_folder, sentencepiece_model_of
 from .sampling import Sampling, chooser
-from .sources import Place, data_folder, sentencepiece_model_of
 
 WORD_START = "\u2581"  # SentencePiece's mark of a space
 BATCH = 32

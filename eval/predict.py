@@ -97,7 +97,7 @@ def _predictions(classifier: SentenceClassifier, block: Lines, *, explain: bool)
         from .explain import explain_all
 
         explained = explain_all(classifier, texts, rows)
-    from .network import probabilities
+    from .loading.network import probabilities
 
     p_NK = probabilities(classifier.network.logits(rows))
     for number, (line, row_K) in enumerate(zip(block.lines, p_NK.tolist(), strict=True)):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.cli import SettingsParser, nearest
-from common.errors import UsageError, one_line_errors
+from common.errors import UsageError, report_errors
 
 from . import methods
 from .launchers.slurm.settings import joined
@@ -40,7 +40,7 @@ LORA = {
 """Commands of the LoRA method: each module has a `main(argv)`."""
 
 
-@one_line_errors
+@report_errors
 def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) -> int:
     """Run a command line; `trainer` replaces fairseq-train in tests."""
     command, *rest = (sys.argv[1:] if argv is None else argv) or [""]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from common.cli import Parser
-from common.errors import UserError, one_line_errors
+from common.errors import UserError, report_errors
 
 from . import commands
 
@@ -53,7 +53,7 @@ def build_parser(*, positional: bool = False) -> Parser:
     return parser
 
 
-@one_line_errors
+@report_errors
 def main(arguments: Sequence[str] | None = None) -> int | None:
     """Run one command and return its exit code."""
     # Progress bars of single files and notes on tokenizers would hide our own messages.

@@ -12,10 +12,10 @@ from transformers import RobertaForSequenceClassification
 
 from common.data_folder import read_report
 from common.errors import UserError
-from eval.checkpoint import Checkpoint, head_weight, read_checkpoint
-from eval.inputs import Examples, read_split
-from eval.runs import RunCheckpoint, find_run
-from eval.sources import DataFolder, Place, class_names_of, data_folder, dictionary_of
+from eval.loading.checkpoint import Checkpoint, head_weight, read_checkpoint
+from eval.loading.inputs import Examples, read_split
+from eval.loading.runs import RunCheckpoint, find_run
+from eval.loading.sources import DataFolder, Place, class_names_of, data_folder, dictionary_of
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 
 from .transformers.config import BOS, EOS, PAD, converted

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from common.cli import Parser
-from common.errors import one_line_errors
+from common.errors import report_errors
 
 COMMANDS = {
     "ppmi-svd": ("checkpoints.ppmi_svd", "a checkpoint to start pre-training from, by PPMI and SVD"),
@@ -16,7 +16,7 @@ COMMANDS = {
 """Name -> module with a `main`, summary."""
 
 
-@one_line_errors
+@report_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)

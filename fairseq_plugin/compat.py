@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.cli import Parser
-from common.errors import one_line_errors
+from common.errors import report_errors
 
 VERSION = "0.12.3.1"
 """Of fairseq (`fairseq-fixed`), against which the replacements were written."""
@@ -177,7 +177,7 @@ def table() -> str:
     return "\n".join([*lines, "", recognized])
 
 
-@one_line_errors
+@report_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table of the replaced functions."""
     Parser(

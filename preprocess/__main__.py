@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from common.cli import Parser
-from common.errors import one_line_errors
+from common.errors import report_errors
 
 from . import audit, binarize, corpus, download, split, vocabulary
 from .sample import generate
@@ -20,7 +20,7 @@ def build_parser() -> Parser:
     return parser
 
 
-@one_line_errors
+@report_errors
 def main(arguments: list[str] | None = None) -> int | None:
     """Run one command; its exit code is the program's."""
     args = build_parser().parse_args(arguments)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from common.cli import Parser
-from common.errors import UserError, one_line_errors
+from common.errors import UserError, report_errors
 from common.files import atomic_write, shown_path
 from common.tables import markdown
 from experiments import inputs, provenance
@@ -60,7 +60,7 @@ def main_parser() -> Parser:
     return parser
 
 
-@one_line_errors
+@report_errors
 def main(argv: list[str] | None = None) -> int:
     """Measure, write, print."""
     args = main_parser().parse_args(argv)

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 
 from common.files import atomic_write
-from eval.checkpoint import read_checkpoint
-from eval.inputs import read_split
-from eval.network import Network, probabilities
+from eval.loading.checkpoint import read_checkpoint
+from eval.loading.inputs import read_split
+from eval.loading.network import Network, probabilities
 from fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
 
 WARM_UP = 8

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from analysis.stats.compare import bootstrap_examples, mcnemar
 from common.errors import UserError
 from common.statistics import DRAWS, LEVEL, SEED
-from eval.network import batches, pad
+from eval.loading.network import batches, pad
 
 from ..classifier import Classifier
 from ..transformers.config import BOS, PAD, UNK

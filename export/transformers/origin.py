@@ -15,10 +15,17 @@ from pathlib import Path
 import numpy as np
 
 from common.errors import UserError
-from eval.checkpoint import Checkpoint, read_checkpoint
-from eval.inputs import Ids, InputFormat
-from eval.runs import RunCheckpoint, find_run
-from eval.sources import DataFolder, Place, class_names_of, data_folder, dictionary_of, sentencepiece_model_of
+from eval.loading.checkpoint import Checkpoint, read_checkpoint
+from eval.loading.inputs import Ids, InputFormat
+from eval.loading.runs import RunCheckpoint, find_run
+from eval.loading.sources import (
+    DataFolder,
+    Place,
+    class_names_of,
+    data_folder,
+    dictionary_of,
+    sentencepiece_model_of,
+)
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 from preprocess.readers.lines import Block
 from preprocess.tokenizer import Encoder

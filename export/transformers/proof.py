@@ -20,9 +20,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from common.errors import UserError
 from common.files import sha256
-from eval.inputs import Ids, read_split
-from eval.network import batches, pad
-from eval.sources import resolve
+from eval.loading.inputs import Ids, read_split
+from eval.loading.network import batches, pad
+from eval.loading.sources import resolve
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 from preprocess.readers.lines import read_text_lines
 from preprocess.sample.writer import REVIEW_MIX, Writer

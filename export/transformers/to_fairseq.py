@@ -19,7 +19,7 @@ from transformers import RobertaConfig, RobertaForSequenceClassification
 from common.data_folder import dictionary_digest
 from common.errors import UserError
 from common.files import atomic_open, atomic_write
-from eval.sources import Place
+from eval.loading.sources import Place
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask, load_dictionary
 
 from .config import ACTIVATIONS, BOS, EOS, LAYER_NORM_EPS, PAD

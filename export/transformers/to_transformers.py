@@ -8,7 +8,7 @@ from pathlib import Path
 
 from common.errors import UserError
 from common.files import atomic_folder, atomic_write, sha256
-from eval.sources import Place
+from eval.loading.sources import Place
 
 from .card import card
 from .config import converted

@@ -20,7 +20,7 @@ from torch import Tensor
 
 import fairseq_plugin  # noqa: F401  registers what a checkpoint names
 from common.errors import UserError
-from eval.checkpoint import architecture
+from eval.loading.checkpoint import architecture
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 from fairseq_plugin.models.roberta import RobertaSmall
 

@@ -27,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from common.errors import UserError, one_line_errors
+from common.errors import UserError, report_errors
 from common.files import atomic_write
 
 from .loading import SUFFIX, load_checkpoint
@@ -138,7 +138,7 @@ def _from_json(value: dict[str, Any]) -> Any:
     return argparse.Namespace(**value[NAMESPACE]) if set(value) == {NAMESPACE} else value
 
 
-@one_line_errors
+@report_errors
 def main(argv: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(

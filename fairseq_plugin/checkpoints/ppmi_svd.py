@@ -36,7 +36,7 @@ from sklearn.utils.extmath import randomized_svd
 from tqdm import tqdm
 
 from common.cli import deprecation
-from common.errors import UserError, one_line_errors
+from common.errors import UserError, report_errors
 from common.files import atomic_open
 
 from ..tasks.datasets import load_split
@@ -154,7 +154,7 @@ def warm_start(data: Path, output: Path, window: int, flags: list[str]) -> None:
         torch.save(state, stream)
 
 
-@one_line_errors
+@report_errors
 def main(argv: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(

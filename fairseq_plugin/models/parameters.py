@@ -23,7 +23,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairse
 from fairseq.models.roberta.model import RobertaModel
 
 from common.cli import positive
-from common.errors import UserError, one_line_errors
+from common.errors import UserError, report_errors
 
 HEAD_NAME = "sentence_classification_head"
 SPECIAL_SYMBOLS = 4  # <s> <pad> </s> <unk>
@@ -158,7 +158,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-@one_line_errors
+@report_errors
 def main(argv: list[str] | None = None) -> int:
     """Print the table; 1 if formula and model disagree anywhere."""
     args = parse_args(argv)

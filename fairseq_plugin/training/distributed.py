@@ -37,7 +37,7 @@ from fairseq.distributed import utils
 from fairseq.trainer import Trainer
 from torch.multiprocessing import ProcessExitedException
 
-from common.errors import UserError, one_line
+from common.errors import UserError, message_of
 
 LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 """What torchrun tells each process that it starts."""
@@ -161,7 +161,7 @@ def worker(index: int, main: Main, cfg: FairseqConfig, kwargs: dict[str, Any]) -
         utils.distributed_main(index, main, cfg, kwargs)
         torch.distributed.destroy_process_group()
     except Exception as error:
-        line = one_line(error)
+        line = message_of(error)
         if line is None:
             time.sleep(PATIENCE_SECONDS)
         if first_to_fail():

@@ -91,7 +91,7 @@ def test_runs_lists_unfinished_ones_too(runs, capsys):
         (["figures", "RUNS", "--reference", "absent.csv", "--out", "out"], "absent.csv: No such file"),
     ],
 )
-def test_mistakes_are_one_line(runs, capsys, arguments, message):
+def test_mistakes_are_clear_errors(runs, capsys, arguments, message):
     arguments = [str(runs) if word == "RUNS" else word for word in arguments]
     assert main(arguments) == 1
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]

@@ -199,7 +199,7 @@ def test_everything_that_there_is(runs, tmp_path):
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"splits": {"test": 3}}'])
-def test_a_file_that_is_no_audit_is_one_line(runs, tmp_path, content):
+def test_a_file_that_is_no_audit_is_a_clear_error(runs, tmp_path, content):
     path = tmp_path / "audit.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=re.escape(str(path))):

@@ -104,7 +104,7 @@ def test_runs_that_diverged_are_named_beside_what_the_others_show(runs, capsys):
     assert f"checkpoint: {runs}:fairseq/random/seed9." in out
 
 
-def test_a_metric_that_is_never_a_number_is_one_line(tmp_path, capsys):
+def test_a_metric_that_is_never_a_number_is_a_clear_error(tmp_path, capsys):
     write_run(tmp_path, "random", 1, [math.nan], [math.nan])
     assert main(["seeds", str(tmp_path)]) == 1
     assert "NaN or infinite in every run" in capsys.readouterr().err.splitlines()[-1]
@@ -257,7 +257,7 @@ def test_every_command_in_every_format_and_as_files(answered, tmp_path, capsys, 
         (["accuracy", "RUNS"], "no run has a file predictions-test.jsonl"),
     ],
 )
-def test_mistakes_are_one_line(runs, capsys, arguments, message):
+def test_mistakes_are_clear_errors(runs, capsys, arguments, message):
     assert main([str(runs) if word == "RUNS" else word for word in arguments]) == 1
     out, err = capsys.readouterr()
     errors = [line for line in err.splitlines() if line.startswith("error")]

@@ -109,7 +109,7 @@ def test_capabilities_are_the_first_cpus(tmp_path):
         (["--updates", "11"], "--updates 12"),
     ],
 )
-def test_mistakes_on_the_command_line_are_one_line(words, message):
+def test_mistakes_on_the_command_line_are_clear_errors(words, message):
     with pytest.raises(UserError, match=message):
         parse_args(words)
 

@@ -84,7 +84,7 @@ def test_tables(tmp_path, monkeypatch, capsys):
         (["runs", "--data", "nowhere"], "nowhere: no such folder"),
     ],
 )
-def test_mistakes_are_one_line(words, said, capsys):
+def test_mistakes_are_clear_errors(words, said, capsys):
     assert __main__.main(words) == 1
     assert said in capsys.readouterr().err
 

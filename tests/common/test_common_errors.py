@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import UserError, exit_code, one_line, one_line_errors
+from common.errors import UserError, exit_code, message_of, report_errors
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_message_is_one_line():
+def test_a_message_is_a_clear_error():
     assert str(UserError("valid.label:\n   3 labels,\tbut 4 sentences\n")) == (
         "valid.label: 3 labels, but 4 sentences"
     )
@@ -31,13 +31,13 @@ def test_a_message_is_one_line():
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_line_and_exit_code(error, line, code):
-    assert one_line(error) == line
+    assert message_of(error) == line
     assert exit_code(error) == code
 
 
 @pytest.mark.parametrize(("returned", "code"), [(None, 0), (0, 0), (3, 3)])
 def test_the_exit_code_of_a_command_is_its_own(returned, code):
-    @one_line_errors
+    @report_errors
     def main(first, *, second):
         assert (first, second) == (1, 2)
         return returned
@@ -45,8 +45,8 @@ def test_the_exit_code_of_a_command_is_its_own(returned, code):
     assert main(1, second=2) == code
 
 
-def test_a_mistake_is_one_line(capsys):
-    @one_line_errors
+def test_a_mistake_is_a_clear_error(capsys):
+    @report_errors
     def main():
         raise UserError("train.label: empty")
 
@@ -54,8 +54,8 @@ def test_a_mistake_is_one_line(capsys):
     assert capsys.readouterr().err == "error: train.label: empty\n"
 
 
-def test_a_missing_file_is_one_line(capsys, tmp_path):
-    @one_line_errors
+def test_a_missing_file_is_a_clear_error(capsys, tmp_path):
+    @report_errors
     def main():
         (tmp_path / "dict.txt").read_text()
 
@@ -64,7 +64,7 @@ def test_a_missing_file_is_one_line(capsys, tmp_path):
 
 
 def test_a_defect_is_raised():
-    @one_line_errors
+    @report_errors
     def main():
         raise ZeroDivisionError("ours")
 
@@ -87,8 +87,8 @@ def python(code, *, reader=None):
 
 def test_a_reader_that_has_gone_is_no_error():
     program = """
-from common.errors import one_line_errors
-@one_line_errors
+from common.errors import report_errors
+@report_errors
 def main():
     for number in range(10**6):
         print(number)

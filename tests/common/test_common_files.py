@@ -150,7 +150,7 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path):
         ('"\udcff"', "json, line 1: byte 2 is not UTF-8"),
     ],
 )
-def test_json_that_cannot_be_read_is_one_line(tmp_path, text, message):
+def test_json_that_cannot_be_read_is_a_clear_error(tmp_path, text, message):
     path = tmp_path / "a.json"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(UserError) as error:

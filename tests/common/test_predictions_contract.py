@@ -86,7 +86,7 @@ def test_a_file_cut_short(path):
 
 @pytest.mark.parametrize("depth", [1000, 3000, 9000, 100_000])
 @pytest.mark.parametrize("key", ["index", "gold", "probabilities"])
-def test_a_value_nested_deeply_is_one_line(path, key, depth):
+def test_a_value_nested_deeply_is_a_clear_error(path, key, depth):
     text = json.dumps(GOOD) + "\n"
     path.write_text(text + json.dumps({**GOOD, key: "@"}).replace('"@"', "[" * depth + "]" * depth) + "\n")
     with pytest.raises(UserError, match=r"predictions-test\.jsonl, line 2: "):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from eval.network import batches, pad
+from eval.loading.network import batches, pad
 
 
 @pytest.mark.parametrize("max_tokens", [1, 10, 64, 10_000])

@@ -7,7 +7,7 @@ from tiny_runs import make_causal_run, make_data, make_run
 
 from common.errors import UserError
 from eval import SentenceClassifier
-from eval.inputs import InputFormat
+from eval.loading.inputs import InputFormat
 
 
 def rows_of(trainer, data_order_split="test"):
@@ -43,48 +43,48 @@ def test_ids_equal_the_tasks(tmp_path, flags, pairs):
         assert np.array_equal(a, b)
 
 
-def test_logits_equal_the_trainers_validation(house):
-    _, batch = rows_of(house.trainer)
-    house.trainer.model.eval()
+def test_logits_equal_the_trainers_validation(trained):
+    _, batch = rows_of(trained.trainer)
+    trained.trainer.model.eval()
     with torch.no_grad():
-        logits, _ = house.trainer.model(
+        logits, _ = trained.trainer.model(
             **batch["net_input"], features_only=True, classification_head_name="sentence_classification_head"
         )
     theirs = torch.softmax(logits, -1)[np.argsort(batch["id"].numpy())].numpy()
-    ours = SentenceClassifier.from_run(house.run, max_tokens=50).probabilities(house.texts)
+    ours = SentenceClassifier.from_run(trained.run, max_tokens=50).probabilities(trained.texts)
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
     assert ours.std(axis=0).min() > 1e-4  # the probabilities differ, so their order is tested
 
 
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 @pytest.mark.parametrize("arch", ["causal_lm_small", "causal_roberta_small"])
-def test_left_to_right_classifiers_too(house, tmp_path, arch, pooling):
-    trainer = make_causal_run(house.data, tmp_path / "run", arch, "--pooling", pooling)
+def test_left_to_right_classifiers_too(trained, tmp_path, arch, pooling):
+    trainer = make_causal_run(trained.data, tmp_path / "run", arch, "--pooling", pooling)
     _, batch = rows_of(trainer)
     trainer.model.eval()
     head = "sentence_classification_head"
     with torch.no_grad():
         logits, _ = trainer.model(**batch["net_input"], features_only=True, classification_head_name=head)
     theirs = torch.softmax(logits, -1)[np.argsort(batch["id"].numpy())].numpy()
-    ours = SentenceClassifier.from_run(tmp_path / "run", max_tokens=50).probabilities(house.texts)
+    ours = SentenceClassifier.from_run(tmp_path / "run", max_tokens=50).probabilities(trained.texts)
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
     assert ours.std(axis=0).min() > 1e-4
 
 
-def test_predictions_are_named_and_in_order(house):
-    classifier = SentenceClassifier.from_run(house.run)
+def test_predictions_are_named_and_in_order(trained):
+    classifier = SentenceClassifier.from_run(trained.run)
     assert classifier.classes == ["neg", "pos"]
-    predictions = classifier.predict(house.texts)
+    predictions = classifier.predict(trained.texts)
     assert [p.index for p in predictions] == list(range(31))
-    alone = [classifier.predict([text])[0] for text in house.texts]
+    alone = [classifier.predict([text])[0] for text in trained.texts]
     for a, b in zip(predictions, alone, strict=True):
         assert a.probabilities == pytest.approx(b.probabilities, abs=1e-6)
         assert sum(a.probabilities.values()) == pytest.approx(1)
     assert classifier.predict([]) == []
 
 
-def test_empty_text_has_a_prediction_and_a_line_break_is_a_space(house):
-    classifier = SentenceClassifier.from_run(house.run)
+def test_empty_text_has_a_prediction_and_a_line_break_is_a_space(trained):
+    classifier = SentenceClassifier.from_run(trained.run)
     empty, blank, broken, spaced = classifier.encode(["", "  ", "un\nlivre", "un livre"])
     assert empty.tolist() == blank.tolist() == [0, 2]
     assert broken.tolist() == spaced.tolist()
@@ -97,8 +97,8 @@ def test_too_long_without_truncation_names_the_text():
         longest.assemble([np.array([5, 6, 7, 2])], "line 7")
 
 
-def test_lone_surrogate_and_wrong_kinds_are_refused(house):
-    classifier = SentenceClassifier.from_run(house.run)
+def test_lone_surrogate_and_wrong_kinds_are_refused(trained):
+    classifier = SentenceClassifier.from_run(trained.run)
     with pytest.raises(UserError, match="surrogate"):
         classifier.predict(["\ud800"])
     with pytest.raises(UserError, match="text 2: tuple"):
@@ -112,11 +112,11 @@ def test_apostrophes_as_the_data_were_read(tmp_path):
     assert typographic.tolist() == plain.tolist()
 
 
-def test_precision_is_the_checkpoints_or_the_users(house):
-    trained = SentenceClassifier.from_run(house.run)
-    assert trained.network.model.args.precision == "fp32"
-    bf16 = SentenceClassifier.from_run(house.run, precision="bf16")
-    difference = np.abs(trained.probabilities(house.texts) - bf16.probabilities(house.texts)).max()
+def test_precision_is_the_checkpoints_or_the_users(trained):
+    classifier = SentenceClassifier.from_run(trained.run)
+    assert classifier.network.model.args.precision == "fp32"
+    bf16 = SentenceClassifier.from_run(trained.run, precision="bf16")
+    difference = np.abs(classifier.probabilities(trained.texts) - bf16.probabilities(trained.texts)).max()
     assert 0 < difference < 0.02
     with pytest.raises(UserError, match="precision 'fp8'"):
-        SentenceClassifier.from_run(house.run, precision="fp8")
+        SentenceClassifier.from_run(trained.run, precision="fp8")

@@ -69,18 +69,18 @@ def test_runs_that_do_not_go_together():
         page_data(["a"], [one], TEXTS[:2], "test")
 
 
-def test_command(house, copied_run, tmp_path, capsys):
+def test_command(trained, copied_run, tmp_path, capsys):
     page = tmp_path / "errors.html"
     assert main(["errors", "--checkpoint", str(copied_run), "--out", str(page)]) == 1
     assert "--write-predictions" in capsys.readouterr().err
-    labels = (house.root / "test.label").read_text().split()
+    labels = (trained.root / "test.label").read_text().split()
     predictions.write(
         copied_run / "predictions-test.jsonl",
         [Prediction(i, label, {"neg": 0.3, "pos": 0.7}) for i, label in enumerate(labels)],
     )
     assert main(["errors", "--checkpoint", str(copied_run), "--out", str(page)]) == 0
     assert f"31 examples, {labels.count('neg')} errors" in capsys.readouterr().out
-    assert all(json.dumps(text, ensure_ascii=False) in page.read_text("utf-8") for text in house.texts[:3])
+    assert all(json.dumps(text, ensure_ascii=False) in page.read_text("utf-8") for text in trained.texts[:3])
     short = tmp_path / "short.txt"
     short.write_text("un\n")
     assert main(["errors", "--checkpoint", str(copied_run), "--text", str(short), "--out", str(page)]) == 1

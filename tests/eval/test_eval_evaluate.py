@@ -16,11 +16,11 @@ from eval.__main__ import main
 
 
 @pytest.fixture(scope="module")
-def sweep(house, tmp_path_factory):
+def sweep(trained, tmp_path_factory):
     """Two seeds of the same data; the second is another network."""
     root = tmp_path_factory.mktemp("sweep")
-    shutil.copytree(house.run, root / "fairseq/random/seed1")
-    make_run(house.data, root / "fairseq/random/seed2", seed=2, updates=3)
+    shutil.copytree(trained.run, root / "fairseq/random/seed1")
+    make_run(trained.data, root / "fairseq/random/seed2", seed=2, updates=3)
     return root
 
 
@@ -44,7 +44,7 @@ def forget_checksums(data):
     (data / "preprocess.json").write_text(json.dumps(report | {"files": {}}))
 
 
-def test_metrics_of_a_sweep(sweep, tmp_path, capsys, house):
+def test_metrics_of_a_sweep(sweep, tmp_path, capsys, trained):
     report = evaluated(tmp_path, sweep, "--write-predictions")
     (group,) = report["groups"]
     assert group["group"] == "fairseq/random"
@@ -58,7 +58,7 @@ def test_metrics_of_a_sweep(sweep, tmp_path, capsys, house):
         assert metrics["auroc"] == pytest.approx(sk.roc_auc_score(gold, p[:, 1]))
         assert metrics["brier"] == pytest.approx(sk.brier_score_loss(gold, p, scale_by_half=False))
         assert scores["confusion"] == sk.confusion_matrix(gold, p.argmax(1)).tolist()
-    labels = (house.root / "test.label").read_text().split()
+    labels = (trained.root / "test.label").read_text().split()
     assert [["neg", "pos"][k] for k in gold] == labels
     ensemble = np.mean(probabilities, axis=0)
     assert group["ensemble"]["metrics"]["auroc"]["value"] == pytest.approx(
@@ -74,14 +74,14 @@ def test_metrics_of_a_sweep(sweep, tmp_path, capsys, house):
     assert len(read_answers([run])) == 31
 
 
-def test_accuracy_equals_the_trainers(house, tmp_path):
+def test_accuracy_equals_the_trainers(trained, tmp_path):
     from fairseq.logging import metrics
 
-    house.trainer.task.load_dataset("valid")
+    trained.trainer.task.load_dataset("valid")
     with metrics.aggregate(new_root=True) as meters:
-        for sample in house.trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False):
-            house.trainer.valid_step(sample)
-    report = evaluated(tmp_path, house.run, "--split", "valid")
+        for sample in trained.trainer.get_valid_iterator("valid").next_epoch_itr(shuffle=False):
+            trained.trainer.valid_step(sample)
+    report = evaluated(tmp_path, trained.run, "--split", "valid")
     ours = report["groups"][0]["checkpoints"][0]["metrics"]
     assert ours["accuracy"]["value"] == pytest.approx(meters.get_smoothed_value("accuracy"))
     assert ours["mcc"]["value"] == pytest.approx(meters.get_smoothed_value("mcc"))
@@ -93,7 +93,7 @@ def audit(path, lines, size=31):
     return path
 
 
-def test_duplicates_of_train_are_left_out(house, copied_run, tmp_path, capsys):
+def test_duplicates_of_train_are_left_out(trained, copied_run, tmp_path, capsys):
     report = evaluated(
         tmp_path, copied_run, "--audit", audit(tmp_path / "audit.json", [0, 4, 30]), "--write-predictions"
     )
@@ -112,41 +112,41 @@ def fails(capsys, *arguments):
     return error[-1]
 
 
-def test_mistakes_of_the_user(house, sweep, tmp_path, capsys):
-    evaluate = ["evaluate", "--checkpoint", house.run]
+def test_mistakes_of_the_user(trained, sweep, tmp_path, capsys):
+    evaluate = ["evaluate", "--checkpoint", trained.run]
     other = audit(tmp_path / "other.json", [], size=30)
     assert re.search("--audit.* 30 .* 31 ", fails(capsys, *evaluate, "--audit", other))
     everything = audit(tmp_path / "all.json", list(range(31)))
     assert "--audit: every line of test" in fails(capsys, *evaluate, "--audit", everything)
     assert "splits here: test, train, valid" in fails(capsys, *evaluate, "--split", "dev")
     assert f"{tmp_path / 'absent'}: " in fails(capsys, *evaluate, "--data", tmp_path / "absent")
-    shutil.copy(house.run / "checkpoint_best.pt", house.run / "checkpoint_last.pt")
-    both = [house.run / "checkpoint_last.pt", house.run]
+    shutil.copy(trained.run / "checkpoint_best.pt", trained.run / "checkpoint_last.pt")
+    both = [trained.run / "checkpoint_last.pt", trained.run]
     message = fails(capsys, "evaluate", "--checkpoint", *both, "--write-predictions")
-    assert f"{house.run}: 2 checkpoints" in message
+    assert f"{trained.run}: 2 checkpoints" in message
     assert "--write-predictions" in message
 
 
-def test_unknown_class_and_other_numbering(house, tmp_path, capsys):
+def test_unknown_class_and_other_numbering(trained, tmp_path, capsys):
     """The classes of another data folder are matched by name."""
     data = tmp_path / "data"
-    shutil.copytree(house.data, data)
+    shutil.copytree(trained.data, data)
     forget_checksums(data)
     (data / "label/dict.txt").write_text("pos 15\nneg 15\nmadeupword0000 0\nmadeupword0001 0\n")
     (tmp_path / "swapped").mkdir()
-    same = evaluated(tmp_path, house.run)["groups"][0]["checkpoints"][0]["confusion"]
-    swapped = evaluated(tmp_path / "swapped", house.run, "--data", data)["groups"][0]["checkpoints"][0]
+    same = evaluated(tmp_path, trained.run)["groups"][0]["checkpoints"][0]["confusion"]
+    swapped = evaluated(tmp_path / "swapped", trained.run, "--data", data)["groups"][0]["checkpoints"][0]
     assert np.array(swapped["confusion"])[::-1].tolist() == same  # labels are exchanged, predictions are not
     (data / "label/dict.txt").write_text("pos 15\nnone 15\n")
-    message = fails(capsys, "evaluate", "--checkpoint", house.run, "--data", data)
+    message = fails(capsys, "evaluate", "--checkpoint", trained.run, "--data", data)
     assert "the class 'none' of sentence 2 of test is none of neg, pos" in message
 
 
-def test_groups_are_not_mixed(sweep, house, tmp_path):
+def test_groups_are_not_mixed(sweep, trained, tmp_path):
     runs = tmp_path / "runs"
     for init, seed in (("random", 1), ("pretrained", 1)):
         shutil.copytree(sweep / f"fairseq/random/seed{seed}", runs / f"fairseq/{init}/seed{seed}")
-        write_manifest(runs / f"fairseq/{init}/seed{seed}", house.data, seed, init=init)
+        write_manifest(runs / f"fairseq/{init}/seed{seed}", trained.data, seed, init=init)
     report = evaluated(tmp_path, runs)
     assert [(g["group"], g["ensemble"]) for g in report["groups"]] == [
         ("fairseq/pretrained", None),
@@ -154,13 +154,13 @@ def test_groups_are_not_mixed(sweep, house, tmp_path):
     ]
 
 
-def test_runs_of_other_data(house, tmp_path, capsys):
+def test_runs_of_other_data(trained, tmp_path, capsys):
     (tmp_path / "other").mkdir()
     data = make_data(tmp_path / "other", pairs=True)
     make_run(data, tmp_path / "runs/fairseq/random/seed2", seed=2)
     forget_checksums(data)
     (data / "label/dict.txt").write_text("pos 20\nneg 20\n")
-    shutil.copytree(house.run, tmp_path / "runs/fairseq/random/seed1")
+    shutil.copytree(trained.run, tmp_path / "runs/fairseq/random/seed1")
     message = fails(capsys, "evaluate", "--checkpoint", tmp_path / "runs")
     assert (
         "fairseq/random/seed1 and fairseq/random/seed2" in message

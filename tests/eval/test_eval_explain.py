@@ -17,8 +17,8 @@ pytest.importorskip("captum")
 
 
 @pytest.fixture(scope="module")
-def classifier(house):
-    return SentenceClassifier.from_run(house.run)
+def classifier(trained):
+    return SentenceClassifier.from_run(trained.run)
 
 
 def parts(network, row):
@@ -29,8 +29,8 @@ def parts(network, row):
     return tokens, embeddings, baseline
 
 
-def test_log_odds_are_the_models(classifier, house):
-    row = classifier.encode(house.texts[:1])[0]
+def test_log_odds_are_the_models(classifier, trained):
+    row = classifier.encode(trained.texts[:1])[0]
     tokens, embeddings, _ = parts(classifier.network, row)
     logits = classifier.network.logits([row])[0]
     with torch.no_grad():
@@ -38,9 +38,9 @@ def test_log_odds_are_the_models(classifier, house):
     assert ours == pytest.approx([logits[0] - logits[1], logits[1] - logits[0]], abs=1e-5)
 
 
-def test_equals_integration_by_hand_and_adds_up(classifier, house):
+def test_equals_integration_by_hand_and_adds_up(classifier, trained):
     network = classifier.network
-    for text in house.texts[:3]:
+    for text in trained.texts[:3]:
         row = classifier.encode([text])[0][:20]
         row[-1] = 2
         tokens, embeddings, baseline = parts(network, row)
@@ -87,9 +87,9 @@ def test_marks():
     assert "\x1b[32ma\x1b[0m \x1b[31mb\x1b[0m c" in color.getvalue()
 
 
-def test_command(house, tmp_path, capsys):
+def test_command(trained, tmp_path, capsys):
     page = tmp_path / "why.html"
-    explain_ = ["predict", "--checkpoint", str(house.run), "--explain", "--html", str(page)]
+    explain_ = ["predict", "--checkpoint", str(trained.run), "--explain", "--html", str(page)]
     assert main([*explain_, "--format", "jsonl", "un <b>livre</b> magnifique", ""]) == 0
     first, empty = map(json.loads, capsys.readouterr().out.splitlines())
     assert [word for word, _ in first["words"]] == ["un", "<b>livre</b>", "magnifique"]
@@ -102,8 +102,8 @@ def test_command(house, tmp_path, capsys):
 
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 @pytest.mark.parametrize("arch", ["causal_lm_small", "causal_roberta_small"])
-def test_left_to_right(house, tmp_path, arch, pooling):
-    make_causal_run(house.data, tmp_path / "run", arch, "--pooling", pooling)
+def test_left_to_right(trained, tmp_path, arch, pooling):
+    make_causal_run(trained.data, tmp_path / "run", arch, "--pooling", pooling)
     classifier = SentenceClassifier.from_run(tmp_path / "run")
     row = classifier.encode(["un livre magnifique , mais long"])[0]
     tokens, embeddings, baseline = parts(classifier.network, row)

@@ -179,9 +179,9 @@ def test_errors_name_the_option(folder, capsys, flags, fact):
     assert err.strip().count("\n") == 0
 
 
-def test_what_is_no_language_model_is_refused(folder, tmp_path, house):
+def test_what_is_no_language_model_is_refused(folder, tmp_path, trained):
     with pytest.raises(UserError, match="architecture 'roberta_small'"):
-        LanguageModel.from_run(house.run, dictionary=house.root / "dict.txt")
+        LanguageModel.from_run(trained.run, dictionary=trained.root / "dict.txt")
     state = torch.load(folder / "model.pt", weights_only=True)
     state["model"] = {key: value for key, value in state["model"].items() if "lm_head" not in key}
     torch.save(state, tmp_path / "model.pt")

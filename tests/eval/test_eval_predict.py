@@ -17,8 +17,8 @@ from eval.options import read_input
 
 
 @pytest.fixture
-def predict(house, capsys, monkeypatch):
-    def call(*arguments, stdin=b"", run=house.run):
+def predict(trained, capsys, monkeypatch):
+    def call(*arguments, stdin=b"", run=trained.run):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         code = main(["predict", "--checkpoint", str(run), *map(str, arguments)])
         return code, *capsys.readouterr()
@@ -26,29 +26,29 @@ def predict(house, capsys, monkeypatch):
     return call
 
 
-def test_same_predictions_from_every_input(house, predict, tmp_path):
-    content = "".join(f"{text}\n" for text in house.texts).encode()
+def test_same_predictions_from_every_input(trained, predict, tmp_path):
+    content = "".join(f"{text}\n" for text in trained.texts).encode()
     (tmp_path / "a.txt").write_bytes(content)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content))
     _, from_stdin, _ = predict(stdin=content)
     _, from_file, _ = predict("--input", tmp_path / "a.txt")
     _, from_gzip, _ = predict("--input", tmp_path / "a.txt.gz")
-    _, from_arguments, _ = predict(*house.texts)
+    _, from_arguments, _ = predict(*trained.texts)
     code, nothing, _ = predict("--input", tmp_path / "a.txt", "--out", tmp_path / "out.jsonl")
     assert (code, nothing) == (0, "")
     written = (tmp_path / "out.jsonl").read_text("utf-8")
     assert from_stdin == from_file == from_gzip == from_arguments == written
-    expected = SentenceClassifier.from_run(house.run).predict(house.texts)
+    expected = SentenceClassifier.from_run(trained.run).predict(trained.texts)
     for line, prediction in zip(map(json.loads, written.splitlines()), expected, strict=True):
         assert line["index"] == prediction.index
         assert line["label"] == prediction.predicted
         assert line["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-6)
 
 
-def test_small_blocks_change_nothing(house, predict, tmp_path, monkeypatch):
+def test_small_blocks_change_nothing(trained, predict, tmp_path, monkeypatch):
     """Lines stay in order and are numbered through, however much is read at once."""
     path = tmp_path / "a.txt"
-    path.write_text("\n".join([*house.texts, "", "un livre"]), encoding="utf-8")  # no newline at the end
+    path.write_text("\n".join([*trained.texts, "", "un livre"]), encoding="utf-8")  # no newline at the end
     _, whole, _ = predict("--input", path)
     monkeypatch.setattr(preprocess.readers.lines, "BLOCK_BYTES", 64)
     monkeypatch.setattr("eval.options.BLOCK_BYTES", 64)
@@ -82,7 +82,7 @@ def test_text_to_read_and_no_input(predict):
     assert predict(stdin=b"")[:2] == (0, "")
 
 
-def test_mistakes_of_the_user(house, predict, tmp_path):
+def test_mistakes_of_the_user(trained, predict, tmp_path):
     path = tmp_path / "latin1.txt"
     path.write_bytes("un livre\nun été\n".encode("latin1"))
     code, _, error = predict("--input", path, "--out", tmp_path / "out")

@@ -10,8 +10,8 @@ from training import SIZES, STEPS, STOCK, build_trainer, save
 
 from common.errors import UserError
 from eval import SentenceClassifier
-from eval.checkpoint import read_checkpoint
-from eval.runs import find_run, find_runs
+from eval.loading.checkpoint import read_checkpoint
+from eval.loading.runs import find_run, find_runs
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 
 
@@ -21,41 +21,41 @@ def change(path, edit):
     torch.save(state, path)
 
 
-def test_another_dictionary_is_refused(house, tmp_path):
-    lines = (house.root / "dict.txt").read_text("utf-8").splitlines(keepends=True)
+def test_another_dictionary_is_refused(trained, tmp_path):
+    lines = (trained.root / "dict.txt").read_text("utf-8").splitlines(keepends=True)
     (tmp_path / "dict.txt").write_text("".join([lines[1], lines[0], *lines[2:]]), "utf-8")
     with pytest.raises(UserError, match=r"dict\.txt: .*--dict"):
-        SentenceClassifier.from_run(house.run, dictionary=tmp_path / "dict.txt")
+        SentenceClassifier.from_run(trained.run, dictionary=tmp_path / "dict.txt")
 
 
-def test_another_sentencepiece_model_is_refused(house, tmp_path):
-    (tmp_path / "other.model").write_bytes((house.root / "spm.model").read_bytes() + b"\0")
+def test_another_sentencepiece_model_is_refused(trained, tmp_path):
+    (tmp_path / "other.model").write_bytes((trained.root / "spm.model").read_bytes() + b"\0")
     with pytest.raises(UserError, match=r"other\.model: .*--sentencepiece-model"):
-        SentenceClassifier.from_run(house.run, sentencepiece_model=tmp_path / "other.model")
+        SentenceClassifier.from_run(trained.run, sentencepiece_model=tmp_path / "other.model")
 
 
-def test_run_without_its_data_folder(house, copied_run, tmp_path):
+def test_run_without_its_data_folder(trained, copied_run, tmp_path):
     write_manifest(copied_run, tmp_path / "gone")
     with pytest.raises(UserError, match="--dict"):
         SentenceClassifier.from_run(copied_run)
     with pytest.raises(UserError, match="--sentencepiece-model"):
-        SentenceClassifier.from_run(copied_run, dictionary=house.root / "dict.txt")
-    files = {"dictionary": house.root / "dict.txt", "sentencepiece_model": str(house.root / "spm.model")}
+        SentenceClassifier.from_run(copied_run, dictionary=trained.root / "dict.txt")
+    files = {"dictionary": trained.root / "dict.txt", "sentencepiece_model": str(trained.root / "spm.model")}
     moved = SentenceClassifier.from_run(copied_run, **files)
     assert moved.classes == ["neg", "pos"]
-    assert moved.predict(house.texts) == SentenceClassifier.from_run(house.run).predict(house.texts)
+    assert moved.predict(trained.texts) == SentenceClassifier.from_run(trained.run).predict(trained.texts)
 
 
-def test_checkpoint_of_stock_fairseq(house, tmp_path):
+def test_checkpoint_of_stock_fairseq(trained, tmp_path):
     """fairseq's own task and model remember no class names: the data folder has them."""
-    arguments = [house.data, *STOCK, *SIZES, *STEPS, "--optimizer", "adam", "--max-positions", "32"]
+    arguments = [trained.data, *STOCK, *SIZES, *STEPS, "--optimizer", "adam", "--max-positions", "32"]
     arguments += ["--init-token", "0", "--shorten-method", "truncate"]
     _, trainer = build_trainer(arguments)
     save(trainer, tmp_path / "stock.pt")
     classifier = SentenceClassifier.from_run(tmp_path / "stock.pt", precision="fp32")
     assert classifier.classes == ["neg", "pos"]
     trainer.model.eval()
-    for text in house.texts[:5]:
+    for text in trained.texts[:5]:
         tokens = torch.from_numpy(classifier.encode([text])[0])[None]
         with torch.no_grad():
             logits, _ = trainer.model(
@@ -96,11 +96,11 @@ def test_missing_and_truncated_checkpoint(copied_run):
         find_run(copied_run / "absent.pt")
 
 
-def test_folder_of_runs(house, tmp_path, capsys):
+def test_folder_of_runs(trained, tmp_path, capsys):
     for seed in (10, 9, 1):
         folder = tmp_path / f"fairseq/random/seed{seed}"
-        shutil.copytree(house.run, folder)
-        write_manifest(folder, house.data, seed, status="failed" if seed == 9 else "finished")
+        shutil.copytree(trained.run, folder)
+        write_manifest(folder, trained.data, seed, status="failed" if seed == 9 else "finished")
     assert [run.name for run in find_runs([tmp_path])] == ["fairseq/random/seed1", "fairseq/random/seed10"]
     assert "fairseq/random/seed9" in capsys.readouterr().err
     with pytest.raises(UserError, match="2 runs below it"):
@@ -109,16 +109,16 @@ def test_folder_of_runs(house, tmp_path, capsys):
         find_runs([tmp_path, tmp_path / "fairseq/random/seed1/checkpoint_best.pt"])
 
 
-def test_a_folder_with_two_models_is_refused(house, tmp_path):
+def test_a_folder_with_two_models_is_refused(trained, tmp_path):
     for name in ("model.pt", "model.safetensors"):
         (tmp_path / name).touch()
     with pytest.raises(UserError, match=r"model\.safetensors and model\.pt"):
         find_run(tmp_path)
 
 
-def test_two_sweeps_with_the_same_names(house, tmp_path):
+def test_two_sweeps_with_the_same_names(trained, tmp_path):
     for sweep in ("a", "b"):
-        shutil.copytree(house.run, tmp_path / sweep / "fairseq/random/seed1")
+        shutil.copytree(trained.run, tmp_path / sweep / "fairseq/random/seed1")
     runs = find_runs([tmp_path / "a", tmp_path / "b"])
     assert [run.group for run in runs] == [str(tmp_path / sweep / "fairseq/random") for sweep in ("a", "b")]
     assert [run.name for run in runs] == [f"{run.group}/seed1" for run in runs]
@@ -128,7 +128,7 @@ def test_more_logits_than_labels_get_names(tmp_path):
     data = write_data(tmp_path / "data")
     make_run(data, tmp_path / "run", "--num-classes", "3")
     checkpoint = read_checkpoint(tmp_path / "run" / "checkpoint_best.pt")
-    from eval.sources import class_names_of, data_folder
+    from eval.loading.sources import class_names_of, data_folder
 
     found = data_folder(find_run(tmp_path / "run"), checkpoint)
     assert class_names_of(checkpoint, found) == ["0", "1", "unnamed2"]

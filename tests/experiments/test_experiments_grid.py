@@ -146,7 +146,7 @@ def test_a_dry_run_shows_the_commands_of_every_setting(sweep):
     assert "# lr=1e-3/random/seed1" in out
 
 
-def test_a_mistake_in_the_grid_is_one_line(sweep):
+def test_a_mistake_in_the_grid_is_a_clear_error(sweep):
     code, out, err = sweep(*RANDOM, "--grid", "lr")
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert not Path("runs").exists()

@@ -20,7 +20,7 @@ def checkpoint(folder, pieces):
 
 
 @pytest.fixture
-def house(tmp_path, monkeypatch):
+def trained(tmp_path, monkeypatch):
     """The shipped checkpoint, one made here with the same dictionary, and data."""
     monkeypatch.setattr(inputs, "SHIPPED", tmp_path / "pretrained" / "fr")
     checkpoint(tmp_path / "pretrained" / "fr", "abc")
@@ -29,27 +29,27 @@ def house(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_dictionary_decides(house):
-    weights = house / "pretrained" / "fr" / "model.safetensors"  # not a-trial
-    assert inputs.shipped_for(house / "data") == weights
-    settings = train_settings(["--data", str(house / "data")], {})
+def test_the_dictionary_decides(trained):
+    weights = trained / "pretrained" / "fr" / "model.safetensors"  # not a-trial
+    assert inputs.shipped_for(trained / "data") == weights
+    settings = train_settings(["--data", str(trained / "data")], {})
     assert settings.inits == {"random": None, "pretrained": weights}
 
 
-def test_without_weights_nothing_is_shipped(house):
-    (house / "pretrained" / "fr" / "model.safetensors").unlink()
-    assert inputs.shipped_for(house / "data") is None
+def test_without_weights_nothing_is_shipped(trained):
+    (trained / "pretrained" / "fr" / "model.safetensors").unlink()
+    assert inputs.shipped_for(trained / "data") is None
 
 
-def test_another_dictionary_asks_for_a_checkpoint(house):
-    dictionary(house / "data" / "input0", "acb")
-    assert inputs.shipped_for(house / "data") is None
+def test_another_dictionary_asks_for_a_checkpoint(trained):
+    dictionary(trained / "data" / "input0", "acb")
+    assert inputs.shipped_for(trained / "data") is None
     with pytest.raises(UserError, match="none that comes with the project has the dictionary"):
-        train_settings(["--data", str(house / "data")], {})
+        train_settings(["--data", str(trained / "data")], {})
 
 
-def test_a_folder_stands_for_its_weights(house):
-    folder = house / "pretrained" / "a-trial"
+def test_a_folder_stands_for_its_weights(trained):
+    folder = trained / "pretrained" / "a-trial"
     words = ["--data", "D", "--pretrained", str(folder), "--inits", "pretrained", f"own={folder}"]
     weights = folder / "model.safetensors"
     assert train_settings(words, {}).inits == {"pretrained": weights, "own": weights}

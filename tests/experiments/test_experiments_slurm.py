@@ -221,7 +221,7 @@ def test_a_task_that_vanished_is_not_finished(submit, cluster):
     assert "random/seed2 is not finished: its task is no longer in the queue" in out
 
 
-def test_a_refusal_of_sbatch_is_one_line(submit, cluster):
+def test_a_refusal_of_sbatch_is_a_clear_error(submit, cluster):
     (cluster / "refuse").write_text("sbatch: error: Batch job submission failed:\nInvalid qos")
     code, _, err = submit(*RANDOM)
     assert code == 1
@@ -251,7 +251,7 @@ def test_a_silent_queue_stops_a_submission_and_not_the_waiting(submit, cluster):
     assert out.count("squeue: slurm_load_jobs error") == 1
 
 
-def test_without_slurm_it_is_one_line(sweep, cluster, monkeypatch):
+def test_without_slurm_it_is_a_clear_error(sweep, cluster, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     code, out, err = sweep(*RANDOM, "--launcher", "slurm")
     assert (code, out) == (1, "")

@@ -73,7 +73,7 @@ def test_files_that_changed_meanwhile_are_refused(task, here):
     assert not RUN1.exists()
 
 
-def test_a_task_outside_slurm_and_an_unknown_file_are_one_line(task):
+def test_a_task_outside_slurm_and_an_unknown_file_are_clear_errors(task):
     code, _, err = task("")
     assert (code, err.count("\n")) == (1, 1)
     assert "SLURM_ARRAY_TASK_ID is not set" in err

@@ -124,7 +124,7 @@ def test_files_that_are_not_a_run_are_refused(sweep):
     assert not RUN2.exists()
 
 
-def test_a_malformed_manifest_is_one_line(sweep):
+def test_a_malformed_manifest_is_a_clear_error(sweep):
     RUN1.mkdir(parents=True)
     (RUN1 / "manifest.json").write_text("{")
     code, _, err = sweep(*RANDOM)
@@ -143,7 +143,7 @@ def test_a_malformed_manifest_is_one_line(sweep):
         ([*RANDOM, "--recipe", "gone"], "known recipes"),
     ],
 )
-def test_mistakes_are_one_line_and_nothing_starts(sweep, words, said):
+def test_mistakes_are_clear_errors_and_nothing_starts(sweep, words, said):
     code, out, err = sweep(*words)
     assert (code, out) == (1, "")
     assert err.count("\n") == 1
@@ -236,7 +236,7 @@ def test_a_trainer_that_ignores_the_request_is_killed(starts, status, here):
     assert gone(starts(RUN1)[0]["pid"])
 
 
-def test_a_file_system_without_locks_is_one_line(sweep, monkeypatch):
+def test_a_file_system_without_locks_is_a_clear_error(sweep, monkeypatch):
     def flock(lock, kind):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 

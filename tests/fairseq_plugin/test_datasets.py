@@ -7,7 +7,7 @@ from training import FAST, LM, SIZES, STEPS, build_trainer
 from common.errors import UserError
 
 
-def test_data_without_a_batch_are_one_line(tmp_path):
+def test_data_without_a_batch_are_clear_errors(tmp_path):
     """Five blocks, of which fairseq takes multiples of eight."""
     data = write_shards(tmp_path / "data", [1]) / "shard0"
     words = [data, *LM, *SIZES, *FAST, *STEPS]

@@ -100,7 +100,7 @@ def test_from_pretrained_takes_it(saved):
     assert same(hub.model.state_dict(), rounded(path))
 
 
-def test_damaged_and_foreign_files_get_one_line(saved, tmp_path):
+def test_damaged_and_foreign_files_get_one_message(saved, tmp_path):
     _, _, half = saved
     whole = half.read_bytes()
     for share in (0, 0.001, 0.5, 0.999):

@@ -72,7 +72,7 @@ def test_a_parameter_without_component_is_an_error(capsys, monkeypatch):
         (["--encoder-embed-dim", "10", "--encoder-attention-heads", "3"], "no multiple"),
     ],
 )
-def test_wrong_flags_get_one_line(capsys, flags, said):
+def test_wrong_flags_get_one_message(capsys, flags, said):
     assert parameters.main(flags) == 1
     error = capsys.readouterr().err
     assert said in error

@@ -95,7 +95,7 @@ def test_trains_logs_and_resumes(data, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_users_mistake_is_one_line(data, tmp_path):
+def test_a_users_mistake_is_a_clear_error(data, tmp_path):
     command = [data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *LENGTH, "--save-dir", tmp_path]
     result = fairseq_train(*command, "--restore-file", tmp_path / "missing.pt")
     assert result.returncode == 1

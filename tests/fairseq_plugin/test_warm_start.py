@@ -100,7 +100,7 @@ CAUSAL = ["--task", "language_modeling", "--arch", "causal_roberta_small"]
         (lambda d: None, CAUSAL[2:], "take --task language_modeling"),
     ],
 )
-def test_wrong_input_gets_one_line(corpus, capsys, spoil, flags, said):
+def test_wrong_input_gets_a_clear_error(corpus, capsys, spoil, flags, said):
     spoil(corpus)
     output = corpus.parent / "warm.pt"
     assert ppmi_svd.main([str(corpus), "--output", str(output), *SIZES.split(), *flags]) == 1
@@ -109,7 +109,7 @@ def test_wrong_input_gets_one_line(corpus, capsys, spoil, flags, said):
     assert not output.exists()
 
 
-def test_other_language_models_of_fairseq_get_one_line(corpus, capsys):
+def test_other_language_models_of_fairseq_get_one_message(corpus, capsys):
     flags = ["--task", "language_modeling", "--arch", "transformer_lm"]
     assert ppmi_svd.main([str(corpus), "--output", str(corpus / "warm.pt"), *flags]) == 1
     assert "--arch transformer_lm: first weights are for" in capsys.readouterr().err.splitlines()[-1]

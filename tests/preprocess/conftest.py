@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import pytest
@@ -49,15 +48,6 @@ def identity_model(tmp_path_factory, lines):
         remove_extra_whitespaces=False,
         user_defined_symbols=["\u0085", "\u2028"],
     )
-
-
-@pytest.fixture(scope="session")
-def shared_data():
-    """The real data, for the tests that check figures on it."""
-    folder = Path(os.environ.get("SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
-    if not (folder / "cls-books").is_dir():
-        pytest.skip("no real data here (SHARED_DATA)")
-    return folder
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def test_pairs_are_duplicates_as_a_whole(data):
         (["--testpref", "short"], "short.input0 has 1 lines but short.label has 2"),
     ],
 )
-def test_fault_is_one_line(data, capsys, arguments, message):
+def test_fault_is_a_clear_error(data, capsys, arguments, message):
     (data / "short.input0").write_text("un\n")
     (data / "short.label").write_text("0\n1\n")
     assert run(*arguments) == 1

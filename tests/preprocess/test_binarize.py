@@ -275,7 +275,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_fault_is_one_line_and_leaves_nothing(workdir, model, lines, capsys, fault):
+def test_fault_is_a_clear_error_and_leaves_nothing(workdir, model, lines, capsys, fault):
     spoil, arguments, message = FAULTS[fault]
     write_dictionary(model)
     write_split("train", lines[:4], ["0", "1", "0", "1"])
@@ -298,7 +298,7 @@ def test_not_a_sentencepiece_model(workdir, model, lines, capsys, content):
     assert "wrong.model: not a SentencePiece model" in capsys.readouterr().err
 
 
-def test_a_piece_that_is_not_utf8_is_one_line(workdir, model, lines, capsys):
+def test_a_piece_that_is_not_utf8_is_a_clear_error(workdir, model, lines, capsys):
     """SentencePiece loads such a model and fails when it is asked for the piece."""
     write_dictionary(model)
     write(Path("text"), lines[:5])
@@ -320,7 +320,7 @@ def small_disk():
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_no_room_is_one_line_and_leaves_nothing(workdir, model, lines, capsys):
+def test_no_room_is_a_clear_error_and_leaves_nothing(workdir, model, lines, capsys):
     write_dictionary(model)
     write(Path("text"), lines)
     with small_disk():

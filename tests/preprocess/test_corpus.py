@@ -82,7 +82,7 @@ def test_sentences_agree_with_a_plain_reading():
         (lambda f: (f / "test.review").write_bytes(b"caf\xe9\n"), ["--check"], "test.review, line 1: byte 4"),
     ],
 )
-def test_wrong_input_gets_one_line(files, capsys, spoil, flags, said):
+def test_wrong_input_gets_a_clear_error(files, capsys, spoil, flags, said):
     spoil(files)
     assert main(words(files, *flags)) == 1
     assert said in capsys.readouterr().err.splitlines()[-1]

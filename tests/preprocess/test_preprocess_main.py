@@ -25,7 +25,7 @@ def test_no_or_wrong_command_is_refused(arguments):
     assert run("-m", "preprocess", *arguments).returncode == 2
 
 
-def test_missing_file_is_one_line(tmp_path):
+def test_missing_file_is_a_clear_error(tmp_path):
     options = ["--text", "absent.txt", "--label", "absent.label", "--destdir", str(tmp_path / "out")]
     failed = run("-m", "preprocess", "split", *options)
     assert failed.returncode == 1

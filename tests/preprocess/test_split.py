@@ -148,7 +148,7 @@ def damage(change):
         ),
     ],
 )
-def test_fault_is_one_line_and_leaves_nothing(source, capsys, spoil, arguments, message):
+def test_fault_is_a_clear_error_and_leaves_nothing(source, capsys, spoil, arguments, message):
     split("--valid-size", "10", destdir="good")
     capsys.readouterr()
     spoil(source)

@@ -91,7 +91,7 @@ def test_existing_files_are_kept_unless_told(text, model, capsys):
         (5000, "all.txt", ["--train"], "4,995"),
     ],
 )
-def test_fault_is_one_line_and_leaves_nothing(text, model, capsys, size, name, arguments, message):
+def test_fault_is_a_clear_error_and_leaves_nothing(text, model, capsys, size, name, arguments, message):
     (text / "empty.txt").touch()
     (text / "latin.txt").write_bytes(b"le\nd\xe9j\xe0\n")
     model = text / "new.model" if arguments else model

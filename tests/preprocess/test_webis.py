@@ -71,7 +71,7 @@ def test_agrees_with_elementtree_across_pieces(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_bad_file_is_one_line_and_writes_nothing(tmp_path, content, place):
+def test_bad_file_is_a_clear_error_and_writes_nothing(tmp_path, content, place):
     source = tmp_path / "bad.review"
     source.write_text(content)
     with pytest.raises(UserError) as caught:

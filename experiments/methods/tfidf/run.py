@@ -16,7 +16,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from common import manifest, predictions
 from common.cli import SettingsParser, deprecation, positive
-from common.errors import UserError, one_line_errors
+from common.errors import UserError, report_errors
 from common.files import atomic_write, shown_path
 from common.predictions import Prediction
 from common.run import TENSORBOARD, Run, State
@@ -216,7 +216,7 @@ def _features(options: argparse.Namespace) -> Features:
     return Features((shortest, longest), options.min_df, options.sublinear)
 
 
-@one_line_errors
+@report_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """The deprecated command `python -m baseline`."""
     deprecation("python -m baseline is deprecated, use ./train.sh --method tfidf")

@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 from transformers import set_seed
 
-from common.errors import one_line_errors
+from common.errors import report_errors
 from common.files import atomic_write
 from fairseq_plugin.training.precision import chosen, go_on_with, resolve
 
@@ -59,7 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-@one_line_errors
+@report_errors
 def main(words: list[str] | None = None) -> None:
     """Train one run, from its words to `checkpoint_best.pt`."""
     args = build_parser().parse_args(words)

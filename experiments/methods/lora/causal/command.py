@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> None:
     from transformers.utils.logging import disable_progress_bar
 
     from common.run import Run, State
-    from eval.network import find_device
+    from eval.loading.network import find_device
 
     from ....inputs import require_writable
     from ....launchers.local import locked

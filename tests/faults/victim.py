@@ -2,8 +2,8 @@
 
 The sweep starts it in the place of fairseq-train, with two variables:
 
-    TORTURE_STATE  a file of a few bytes: what it is doing (see `state`)
-    TORTURE_AIM    PHASE:SEED:UPDATE:TIMES:SHARE, or nothing: where the kill -9 of sweep and trainer falls.
+    FAULTS_STATE  a file of a few bytes: what it is doing (see `state`)
+    FAULTS_AIM    PHASE:SEED:UPDATE:TIMES:SHARE, or nothing: where the kill -9 of sweep and trainer falls.
                    "log:2:30:7:0.4" is the seventh event from update 30 of the run with seed 2 on, after
                    40 % of its bytes
 """
@@ -15,8 +15,8 @@ import sys
 
 from state import State
 
-STATE = State(os.environ["TORTURE_STATE"])
-AIM, *PLACE, TIMES, SHARE = (os.environ.get("TORTURE_AIM") or "nothing:0:0:0:0").split(":")
+STATE = State(os.environ["FAULTS_STATE"])
+AIM, *PLACE, TIMES, SHARE = (os.environ.get("FAULTS_AIM") or "nothing:0:0:0:0").split(":")
 reached = 0
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 from data_folders import write_data
-from hf_arms import words
+from method_runs import words
 from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, save
 
 from common.errors import UserError
@@ -20,7 +20,7 @@ STANDING = {"--lr": "1e-30", "--max-update": "1", "--max-epoch": None, "--weight
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory):
+def trained(tmp_path_factory):
     """Data, and a checkpoint with an encoder of random weights and no head."""
     root = tmp_path_factory.mktemp("initial")
     data = write_data(root / "data")
@@ -32,14 +32,14 @@ def house(tmp_path_factory):
     return root
 
 
-def fairseqs(house, run, seed, *restore):
+def fairseqs(trained, run, seed, *restore):
     """What fairseq-train begins with, after an update that moves nothing."""
     line = [
         sys.executable,
         "-P",
         "-m",
         "fairseq_cli.train",
-        house / "data",
+        trained / "data",
         "--user-dir",
         ROOT / "fairseq_plugin",
     ]
@@ -59,31 +59,31 @@ def fairseqs(house, run, seed, *restore):
     return to_transformers(state["model"], head=HEAD, lm_head=False)
 
 
-def ours(house, checkpoint, seed):
-    recipe = parse(str(house / "data"), [*words(), "--num-classes", "2"])
+def ours(trained, checkpoint, seed):
+    recipe = parse(str(trained / "data"), [*words(), "--num-classes", "2"])
     torch.rand(3)  # whatever came before
     return initial_model(recipe, recipe.task(), checkpoint, seed).state_dict()
 
 
 @pytest.mark.parametrize("kind", ["random", "pretrained"])
-def test_the_weights_are_those_that_fairseq_train_begins_with(house, tmp_path, kind):
-    checkpoint = house / "pre.pt" if kind == "pretrained" else None
+def test_the_weights_are_those_that_fairseq_train_begins_with(trained, tmp_path, kind):
+    checkpoint = trained / "pre.pt" if kind == "pretrained" else None
     resets = ["--reset-optimizer", "--reset-dataloader", "--reset-meters"]
     restore = ["--restore-file", checkpoint, *resets] if checkpoint else []
-    wanted, found = fairseqs(house, tmp_path / "run", 7, *restore), ours(house, checkpoint, 7)
+    wanted, found = fairseqs(trained, tmp_path / "run", 7, *restore), ours(trained, checkpoint, 7)
     assert set(found) == set(wanted)
     for key, weight in wanted.items():
         torch.testing.assert_close(found[key], weight, atol=1e-20, rtol=0)
     assert not found[TOKEN_TYPES].any()
     dense = "classifier.dense.weight"
     assert found[dense].std() > 0.01
-    assert not torch.equal(found[dense], ours(house, checkpoint, 8)[dense])
+    assert not torch.equal(found[dense], ours(trained, checkpoint, 8)[dense])
 
 
-def test_a_checkpoint_of_another_vocabulary_is_refused(house, tmp_path):
+def test_a_checkpoint_of_another_vocabulary_is_refused(trained, tmp_path):
     data = write_data(tmp_path / "data")
     with (data / "input0/dict.txt").open("a") as stream:
         stream.write("another 1\n")
     recipe = parse(str(data), [*words(), "--num-classes", "2"])
     with pytest.raises(UserError, match=r"types, but the dictionary of the data has .*<mask> included"):
-        initial_model(recipe, recipe.task(), house / "pre.pt", 1)
+        initial_model(recipe, recipe.task(), trained / "pre.pt", 1)

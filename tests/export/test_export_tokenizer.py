@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import sentencepiece
-from hf_houses import SpmThenFairseq
+from exported_runs import SpmThenFairseq
+from tiny_runs import sentences
 from transformers import AutoTokenizer, BartphoTokenizer
 
 from common.errors import UserError
 from export.transformers.config import Sizes, roberta_config
 from export.transformers.tokenization_pieces import PieceTokenizer
 from export.transformers.tokenizer import TextFormat, write_tokenizer
-from tests.eval.tiny_runs import sentences
 
 LONGEST = 24
 ODD = [

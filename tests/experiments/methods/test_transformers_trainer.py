@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from data_folders import write_data
-from hf_arms import measured, train_one, words
+from method_runs import measured, train_one, words
 from safetensors.torch import load_file
 from training import SIZES, STOCK, build_trainer, losses_of
 from transformers import TrainingArguments

@@ -104,9 +104,9 @@ def start(folder, *words, work=SWEEP, state=None, aim="", trainer=TRAINER):
         *work.flags,
         *words,
     ]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TORTURE_AIM": aim}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "FAULTS_AIM": aim}
     if state is not None:
-        environment["TORTURE_STATE"] = str(state)
+        environment["FAULTS_STATE"] = str(state)
     program = (
         f"import sys; from experiments.__main__ import main;sys.exit(main(sys.argv[1:], trainer={trainer!r}))"
     )

@@ -113,7 +113,7 @@ def test_an_attempt_that_was_cut_off_is_made_again(fitted, texts, tmp_path):
         (["--text", "{texts}/none"], "no such folder"),
     ],
 )
-def test_mistakes_are_one_line(texts, tmp_path, capsys, words, said):
+def test_mistakes_are_clear_errors(texts, tmp_path, capsys, words, said):
     words = [word.format(texts=texts) for word in words]
     assert main(["--text", str(texts), "--out", str(tmp_path / "runs"), *words]) == 1
     captured = capsys.readouterr()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from data_folders import write_data
-from hf_arms import RECIPE, command, measured, words
+from method_runs import RECIPE, command, measured, words
 from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, save
 from transformers import RobertaForSequenceClassification
 
@@ -165,7 +165,7 @@ def test_table_of_what_it_took(swept, capfd, tmp_path):
         (["--", "--tokens-per-sample", "3"], "--tokens-per-sample cannot be followed"),
     ],
 )
-def test_mistakes_are_one_line_before_anything_starts(swept, capfd, tmp_path, arguments, complaint):
+def test_mistakes_are_clear_errors_before_anything_starts(swept, capfd, tmp_path, arguments, complaint):
     at = arguments.index("--") if "--" in arguments else len(arguments)
     start = ["lora", "classify", *options(swept), "--out", tmp_path / "new"]
     assert command(*start, *arguments[:at], *arguments[at:]) == 1

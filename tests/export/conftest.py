@@ -1,16 +1,13 @@
-import os
-from pathlib import Path
-
 import pytest
-from hf_houses import make_house, make_masked_lm
+from exported_runs import make_masked_lm, train_classifier
 
 from export.transformers.to_transformers import convert
 
 
 @pytest.fixture(scope="session")
-def house(tmp_path_factory):
+def trained(tmp_path_factory):
     """(data, run) of a classifier; text, labels, spm.model and dict.txt lie beside."""
-    return make_house(tmp_path_factory.mktemp("house"))
+    return train_classifier(tmp_path_factory.mktemp("trained"))
 
 
 @pytest.fixture(scope="session")
@@ -20,10 +17,10 @@ def masked_lm(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def classifier_folder(house, tmp_path_factory):
+def classifier_folder(trained, tmp_path_factory):
     """The classifier as a from_pretrained folder."""
     folder = tmp_path_factory.mktemp("converted") / "classifier"
-    convert(house[1], folder)
+    convert(trained[1], folder)
     return folder
 
 
@@ -38,12 +35,3 @@ def masked_lm_folder(masked_lm, tmp_path_factory):
 def own_modules_cache(tmp_path, monkeypatch):
     """Transformers copies code that it trusts into a cache: not the user's."""
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
-
-
-@pytest.fixture(scope="session")
-def shared_data():
-    """The real data, for the tests that check every review."""
-    folder = Path(os.environ.get("SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
-    if not (folder / "cls-books").is_dir():
-        pytest.skip("no real data here (SHARED_DATA)")
-    return folder

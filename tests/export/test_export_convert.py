@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from hf_houses import dictionary_of, make_house, make_masked_lm, stock_model
+from exported_runs import dictionary_of, make_masked_lm, stock_model, train_classifier
 from transformers import AutoModelForSequenceClassification, pipeline
 
 from common.errors import UserError
@@ -23,8 +23,8 @@ from export.transformers.to_transformers import convert
 ROOT = __file__.rsplit("/tests/", 1)[0]
 
 
-def test_pipeline_answers_as_fairseq_does(house, classifier_folder, own_modules_cache):
-    data, run = house
+def test_pipeline_answers_as_fairseq_does(trained, classifier_folder, own_modules_cache):
+    data, run = trained
     texts = (data.parent / "test.input0").read_text(encoding="utf-8").splitlines()
     texts.append("livre " * 80)  # cut
     classify = pipeline(
@@ -68,7 +68,7 @@ def test_fill_mask_answers_as_fairseq_does(masked_lm, masked_lm_folder, own_modu
     ids=str,
 )
 def test_every_way_of_training_is_proved(tmp_path, flags, options):
-    _, run = make_house(tmp_path, *flags, **options)
+    _, run = train_classifier(tmp_path, *flags, **options)
     proof = convert(run, tmp_path / "folder")
     assert proof.where == "train, valid, test"
     assert proof.texts == 83
@@ -81,8 +81,8 @@ def test_every_way_of_training_is_proved(tmp_path, flags, options):
         assert 0 < proof.standard < 83  # texts that are cut
 
 
-def test_proof_is_said_and_the_card_says_where_it_is_from(house, tmp_path, capsys):
-    run = shutil.copytree(house[1], tmp_path / "run")
+def test_proof_is_said_and_the_card_says_where_it_is_from(trained, tmp_path, capsys):
+    run = shutil.copytree(trained[1], tmp_path / "run")
     answers = [
         Prediction(i, "pos", {"neg": 0.4, "pos": 0.6} if i else {"neg": 0.9, "pos": 0.1}) for i in range(4)
     ]
@@ -105,16 +105,16 @@ def test_proof_is_said_and_the_card_says_where_it_is_from(house, tmp_path, capsy
     assert 0 <= proof["difference"] <= proof["tolerance"] == 1e-4
     assert proof["sha256"] == {
         "checkpoint": sha256(run / "checkpoint_best.pt"),
-        "dictionary": sha256(house[0] / "input0/dict.txt"),
-        "sentencepiece_model": sha256(house[0].parent / "spm.model"),
+        "dictionary": sha256(trained[0] / "input0/dict.txt"),
+        "sentencepiece_model": sha256(trained[0].parent / "spm.model"),
     }
     config = json.loads((tmp_path / "folder/config.json").read_text())
     assert config["id2label"] == {"0": "neg", "1": "pos"}
     assert not list(tmp_path.glob(".folder*"))
 
 
-def test_without_the_data_sample_sentences_prove_it(house, tmp_path):
-    data, run = house
+def test_without_the_data_sample_sentences_prove_it(trained, tmp_path):
+    data, run = trained
     checkpoint = shutil.copy(run / "checkpoint_best.pt", tmp_path / "alone.pt")
     files = {"dictionary": data / "input0/dict.txt", "sentencepiece_model": data.parent / "spm.model"}
     shutil.copytree(data, tmp_path / "data")
@@ -144,7 +144,7 @@ def test_how_text_was_read_is_told_where_no_data_say_it(masked_lm, tmp_path, cap
     assert re.search("--normalize-apostrophes: .*preprocess.json", capsys.readouterr().err)
 
 
-def test_a_network_that_differs_is_not_written(house, tmp_path, monkeypatch):
+def test_a_network_that_differs_is_not_written(trained, tmp_path, monkeypatch):
     def wrong(source, classes):
         model = right(source, classes)
         with torch.no_grad():
@@ -154,12 +154,12 @@ def test_a_network_that_differs_is_not_written(house, tmp_path, monkeypatch):
     right = to_transformers.converted
     monkeypatch.setattr(to_transformers, "converted", wrong)
     with pytest.raises(UserError, match="differs from fairseq's by"):
-        convert(house[1], tmp_path / "folder")
+        convert(trained[1], tmp_path / "folder")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_network_that_answers_nan_is_not_written(house, tmp_path):
-    run = shutil.copytree(house[1], tmp_path / "run")
+def test_a_network_that_answers_nan_is_not_written(trained, tmp_path):
+    run = shutil.copytree(trained[1], tmp_path / "run")
     state = torch.load(run / "checkpoint_best.pt", weights_only=False)
     state["model"]["encoder.sentence_encoder.layers.0.fc1.bias"][0] = float("nan")
     torch.save(state, run / "checkpoint_best.pt")
@@ -175,7 +175,7 @@ def test_an_lm_head_that_transformers_lacks_is_not_written(tmp_path):
     assert not (tmp_path / "folder").exists()
 
 
-def test_ids_that_differ_are_not_written(house, tmp_path, monkeypatch):
+def test_ids_that_differ_are_not_written(trained, tmp_path, monkeypatch):
     def without_eos(self, ids, pair=None):
         return [self.cls_token_id, *ids]
 
@@ -183,7 +183,7 @@ def test_ids_that_differ_are_not_written(house, tmp_path, monkeypatch):
         "export.transformers.tokenization_pieces.PieceTokenizer.build_inputs_with_special_tokens", without_eos
     )
     with pytest.raises(UserError, match=r"the tokenizer's ids differ from training's at token \d+ of ."):
-        convert(house[1], tmp_path / "folder")
+        convert(trained[1], tmp_path / "folder")
     assert not list(tmp_path.iterdir())
 
 
@@ -199,15 +199,15 @@ def refused(arguments, capsys):
     return capsys.readouterr().err.splitlines()[-1]
 
 
-def test_what_is_in_the_way_stays(house, tmp_path, capsys):
+def test_what_is_in_the_way_stays(trained, tmp_path, capsys):
     (tmp_path / "mine").write_text("precious")
-    assert "exists" in refused([house[1], tmp_path / "mine"], capsys)
-    assert "exists" in refused([house[1], tmp_path], capsys)
+    assert "exists" in refused([trained[1], tmp_path / "mine"], capsys)
+    assert "exists" in refused([trained[1], tmp_path], capsys)
     assert (tmp_path / "mine").read_text() == "precious"
 
 
-def test_files_that_are_missing_or_belong_to_another(house, masked_lm, tmp_path, capsys):
-    data, run = house
+def test_files_that_are_missing_or_belong_to_another(trained, masked_lm, tmp_path, capsys):
+    data, run = trained
     out = tmp_path / "folder"
     assert "no such checkpoint" in refused([tmp_path / "none.pt", out], capsys)
     assert "none.model: no such SentencePiece model" in refused(
@@ -233,7 +233,7 @@ def test_fillers_of_the_dictionary_count_as_types(masked_lm, tmp_path, capsys):
 
 
 def test_input_that_does_not_begin_as_robertas(tmp_path, capsys):
-    _, run = make_house(tmp_path, "--init-token", "2")
+    _, run = train_classifier(tmp_path, "--init-token", "2")
     assert "--init-token 2" in refused([run, tmp_path / "folder"], capsys)
 
 

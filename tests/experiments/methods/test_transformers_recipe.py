@@ -4,7 +4,7 @@ import pytest
 import torch
 from data_folders import PIECES, write_data
 from fairseq.optim.lr_scheduler import build_lr_scheduler
-from hf_arms import words
+from method_runs import words
 
 from common.errors import UserError
 from experiments import recipes

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from hf_arms import command
+from method_runs import command
 from peft import PeftModel
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -132,7 +132,7 @@ def test_an_unfinished_run_says_so_and_starts_again(sample, monkeypatch, error, 
         (["--model", "no/such/model/folder"], "no such folder"),
     ],
 )
-def test_mistakes_are_one_line(sample, capfd, tmp_path, arguments, complaint):
+def test_mistakes_are_clear_errors(sample, capfd, tmp_path, arguments, complaint):
     assert command(*line(sample), "--out", tmp_path / "runs", *arguments) == 1
     captured = capfd.readouterr().err.strip().splitlines()
     assert len(captured) == 1

@@ -4,10 +4,10 @@ import sentencepiece
 import torch
 from fairseq.data import Dictionary
 from fairseq.models.roberta.model import RobertaModel
+from tiny_runs import make_data, make_run
 from training import SIZES, STEPS, build_trainer, save
 
 from preprocess.binarize import Split, binarize
-from tests.eval.tiny_runs import make_data, make_run
 
 PAD = 1
 HEAD = "sentence_classification_head"
@@ -15,7 +15,7 @@ MASKED_LM = ["--task", "masked_lm", "--criterion", "masked_lm", "--arch", "rober
 LENGTH = ["--max-positions", "32", "--tokens-per-sample", "32"]
 
 
-def make_house(root, *flags, pairs=False, normalize_apostrophes=False):
+def train_classifier(root, *flags, pairs=False, normalize_apostrophes=False):
     """(data, run) of a classifier after three epochs."""
     data = make_data(root, pairs=pairs, normalize_apostrophes=normalize_apostrophes)
     make_run(data, root / "run", *flags, updates=3)

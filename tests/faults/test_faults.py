@@ -22,10 +22,10 @@ from analysis.__main__ import main as analysis
 from common import manifest
 from experiments.methods.fairseq import TRAINER
 
-pytestmark = [pytest.mark.torture, pytest.mark.slow]
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
 SEED1 = "runs/fairseq/random/seed1"
 ONE = ("--seeds", "1")
-EVENTS = "events.out.tfevents.9.torture"
+EVENTS = "events.out.tfevents.9.faults"
 """Real ones, as the trainer that stands for fairseq writes none."""
 
 
@@ -48,7 +48,7 @@ def disk(here):
     place.mkdir()
 
     def mount(options):
-        words = ["mount", "-t", "tmpfs", "-o", options, "torture", str(place)]
+        words = ["mount", "-t", "tmpfs", "-o", options, "faults", str(place)]
         done = subprocess.run(words, capture_output=True, text=True)
         if done.returncode != 0:
             pytest.skip(f"only root may mount a disk: {done.stderr.strip()}")
@@ -147,7 +147,7 @@ def test_temporary_files_left_over_are_no_part_of_anything(here):
 
 
 def test_no_secret_of_the_environment_is_written_down(here, monkeypatch):
-    secret = "hf_torture0123456789"
+    secret = "hf_faults0123456789"
     for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "MY_PASSWORD"):
         monkeypatch.setenv(name, secret)
     assert tiny.run(here, *ONE, trainer=tiny.FAKE)[0] == 0

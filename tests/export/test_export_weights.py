@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hf_houses import HEAD, PAD, dictionary_of, make_house, make_masked_lm, padded_ids, stock_model
+from exported_runs import HEAD, PAD, dictionary_of, make_masked_lm, padded_ids, stock_model, train_classifier
 from transformers import RobertaForMaskedLM, RobertaForSequenceClassification
 
 from common.errors import UserError
@@ -14,7 +14,7 @@ BEST = "checkpoint_best.pt"
 
 @pytest.mark.parametrize("flags", [[], ["--activation-fn", "relu", "--encoder-layers", "3"]], ids=str)
 def test_classifiers_logits_equal_stock_fairseqs(tmp_path, flags):
-    data, run = make_house(tmp_path, *flags)
+    data, run = train_classifier(tmp_path, *flags)
     dictionary = dictionary_of(data / "input0/dict.txt")
     model = converted(read_source(run / BEST), ["neg", "pos"])
     assert isinstance(model, RobertaForSequenceClassification)
@@ -41,7 +41,7 @@ def test_masked_lm_scores_equal_stock_fairseqs(masked_lm):
 
 
 def test_gradients_and_dropout_are_fairseqs_to_set(tmp_path):
-    _, run = make_house(
+    _, run = train_classifier(
         tmp_path, "--dropout", "0.3", "--attention-dropout", "0.2", "--pooler-dropout", "0.15"
     )
     config = converted(read_source(run / BEST), ["neg", "pos"]).config
@@ -61,8 +61,8 @@ def test_random_classifier_has_the_sizes_of_roberta_small():
 
 
 @pytest.mark.parametrize("kind", ["classifier", "masked LM"])
-def test_names_go_back_and_nothing_is_lost(house, masked_lm, kind):
-    source = read_source(house[1] / BEST if kind == "classifier" else masked_lm[1])
+def test_names_go_back_and_nothing_is_lost(trained, masked_lm, kind):
+    source = read_source(trained[1] / BEST if kind == "classifier" else masked_lm[1])
     is_lm = source.head is None
     there = to_transformers(source.weights, head=source.head, lm_head=is_lm)
     back = to_fairseq(there, head=source.head) | leftover(source.weights, head=source.head, lm_head=is_lm)
@@ -70,8 +70,8 @@ def test_names_go_back_and_nothing_is_lost(house, masked_lm, kind):
     assert all(torch.equal(back[key], source.weights[key]) for key in back)
 
 
-def test_token_types_that_were_trained_go_into_the_positions(house):
-    source = read_source(house[1] / BEST)
+def test_token_types_that_were_trained_go_into_the_positions(trained):
+    source = read_source(trained[1] / BEST)
     model = converted(source, ["neg", "pos"])
     with torch.no_grad():
         model.roberta.embeddings.token_type_embeddings.weight.normal_()
@@ -116,23 +116,23 @@ def weight(name, value):
         (weight("classification_heads.other.dense.weight", torch.ones(1)), "2 classification heads"),
     ],
 )
-def test_what_transformers_cannot_express_is_refused(house, tmp_path, change, message):
-    path = spoiled(house[1] / BEST, tmp_path / "spoiled.pt", change)
+def test_what_transformers_cannot_express_is_refused(trained, tmp_path, change, message):
+    path = spoiled(trained[1] / BEST, tmp_path / "spoiled.pt", change)
     with pytest.raises(UserError, match=message) as error:
         read_source(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_activation_that_transformers_lacks(house):
-    source = read_source(house[1] / BEST)
+def test_activation_that_transformers_lacks(trained):
+    source = read_source(trained[1] / BEST)
     source.arguments.activation_fn = "linear"
     with pytest.raises(UserError, match="--activation-fn linear"):
         sizes_of(source)
 
 
-def test_cut_and_missing_checkpoints(house, tmp_path):
-    (tmp_path / "cut.pt").write_bytes((house[1] / BEST).read_bytes()[:5000])
+def test_cut_and_missing_checkpoints(trained, tmp_path):
+    (tmp_path / "cut.pt").write_bytes((trained[1] / BEST).read_bytes()[:5000])
     for name in ("cut.pt", "missing.pt"):
         with pytest.raises(UserError, match=name):
             read_source(tmp_path / name)

@@ -7,7 +7,7 @@ from analysis import load_runs
 from common import manifest
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 
-pytestmark = [pytest.mark.torture, pytest.mark.slow]
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 # From the second epoch on the learning rate is multiplied by --lr-shrink.
 SCHEDULE = "--lr-scheduler fixed\n--force-anneal 2\n--lr-shrink 1\n"

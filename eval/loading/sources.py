@@ -24,7 +24,7 @@ from .runs import RunCheckpoint
 
 logger = logging.getLogger(__name__)
 DICTIONARY = "input0/dict.txt"
-CLONE = Path(__file__).resolve().parents[1]
+CLONE = Path(__file__).resolve().parents[2]
 
 Place = str | os.PathLike[str] | None
 """A path given by the user; None for the recorded one."""

@@ -141,7 +141,7 @@ def test_models_are_folders_with_safetensors(tmp_path, monkeypatch):
         find_folder("no/such/folder/at/all")
 
 
-def test_damaged_weights_and_other_models_are_one_line(tmp_path, bloom):
+def test_damaged_weights_and_other_models_are_clear_errors(tmp_path, bloom):
     (tmp_path / "config.json").write_text((bloom / "config.json").read_text())
     (tmp_path / "model.safetensors").write_bytes((bloom / "model.safetensors").read_bytes()[:1000])
     with pytest.raises(UserError, match="not a causal language model"):

@@ -40,7 +40,7 @@ def write_texts(folder, splits, pairs=False):
 
 
 @dataclass
-class House:
+class Trained:
     root: Path
     data: Path
     trainer: object

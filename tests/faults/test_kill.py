@@ -1,6 +1,6 @@
 """A sweep or a pre-training that is killed at any moment ends as one that was left alone, bit for bit.
 
-TORTURE_KILLS is the number of kills, TORTURE_SEED draws other moments.
+FAULTS_KILLS is the number of kills, FAULTS_SEED draws other moments.
 """
 
 import os
@@ -13,9 +13,9 @@ import tiny
 from attack import KINDS, attack, draw
 from outcome import differences, outcome
 
-pytestmark = [pytest.mark.torture, pytest.mark.slow]
-KILLS = int(os.environ.get("TORTURE_KILLS", "50"))
-SEED = int(os.environ.get("TORTURE_SEED", "1"))
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
+KILLS = int(os.environ.get("FAULTS_KILLS", "50"))
+SEED = int(os.environ.get("FAULTS_SEED", "1"))
 IN_ONE_FOLDER = 8
 """After so many kills, one after the other over its whole life, a sweep may end, and is compared."""
 ENOUGH = 20

@@ -18,7 +18,7 @@ from analysis.read.events import read_scalars
 from common import manifest, predictions
 from common.data_folder import read_report
 from common.errors import UserError
-from eval.sources import DataFolder, sentencepiece_model_of
+from eval.loading.sources import DataFolder, sentencepiece_model_of
 from experiments import inputs
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 from fairseq_plugin.tasks.datasets import load_split

@@ -8,7 +8,7 @@ import torch
 from data_folders import write_data
 from fairseq import tasks
 from fairseq.data.data_utils import collate_tokens
-from hf_arms import words
+from method_runs import words
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from training import INPUT, SIZES, STEPS, STOCK, configuration
 

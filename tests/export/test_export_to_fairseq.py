@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from hf_houses import LENGTH, MASKED_LM, PAD, padded_ids
+from exported_runs import LENGTH, MASKED_LM, PAD, padded_ids
 from training import INPUT, OURS, SIZES, SLOW, STEPS, fairseq_train
 from transformers import BertConfig, BertForMaskedLM
 
@@ -25,8 +25,8 @@ def same_weights(one, other):
     return set(ours) == set(theirs) and all(torch.equal(ours[key], theirs[key]) for key in ours)
 
 
-def test_classifier_goes_round_bit_for_bit_and_answers(house, classifier_folder, tmp_path, capsys):
-    data, run = house
+def test_classifier_goes_round_bit_for_bit_and_answers(trained, classifier_folder, tmp_path, capsys):
+    data, run = trained
     back = tmp_path / "back/model.pt"
     assert main(["fairseq", str(classifier_folder), str(back)]) == 0
     assert "largest difference" in capsys.readouterr().out
@@ -43,9 +43,9 @@ def test_classifier_goes_round_bit_for_bit_and_answers(house, classifier_folder,
         assert ours.probabilities == pytest.approx(theirs.probabilities, abs=1e-6)
 
 
-def test_settings_survive(house, classifier_folder, tmp_path):
+def test_settings_survive(trained, classifier_folder, tmp_path):
     convert_back(classifier_folder, tmp_path / "model.pt")
-    ours, theirs = (load_checkpoint(path) for path in (tmp_path / "model.pt", house[1] / BEST))
+    ours, theirs = (load_checkpoint(path) for path in (tmp_path / "model.pt", trained[1] / BEST))
     for name in (
         "arch", "encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads",
         "max_positions", "dropout", "attention_dropout", "activation_dropout", "pooler_dropout",
@@ -56,14 +56,14 @@ def test_settings_survive(house, classifier_folder, tmp_path):
         assert ours["cfg"]["task"][name] == theirs["cfg"]["task"][name], name
 
 
-def test_masked_lm_goes_round_and_is_trained_on(house, masked_lm, masked_lm_folder, tmp_path):
+def test_masked_lm_goes_round_and_is_trained_on(trained, masked_lm, masked_lm_folder, tmp_path):
     back = tmp_path / "model.pt"
     convert_back(masked_lm_folder, back)
     assert same_weights(back, masked_lm[1])
     resets = [f"--reset-{what}" for what in ("optimizer", "dataloader", "meters", "lr-scheduler")]
     save = ["--save-dir", tmp_path / "save", "--disable-validation", "--max-update", "2"]
     flags = [*OURS, *INPUT, *STEPS, *SIZES, *SLOW, "--restore-file", back, *resets]
-    done = fairseq_train(house[0], *flags, *save)
+    done = fairseq_train(trained[0], *flags, *save)
     assert done.returncode == 0, done.stderr[-2000:]
     assert f"initialisation: weights of {back}" in done.stdout + done.stderr
 
@@ -77,9 +77,9 @@ def test_masked_lm_restores_without_resets(masked_lm, masked_lm_folder, tmp_path
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_a_model_that_only_transformers_has_seen(house, tmp_path, capsys):
+def test_a_model_that_only_transformers_has_seen(trained, tmp_path, capsys):
     """No settings and no LM head are carried, and its token types are not zero."""
-    data, _ = house
+    data, _ = trained
     words = len((data / "input0/dict.txt").read_text(encoding="utf-8").splitlines()) + 5
     sizes = Sizes(vocabulary=words, layers=2, embed=16, ffn=24, heads=2, positions=32)
     torch.manual_seed(1)

@@ -23,7 +23,7 @@ from eval.__main__ import main as evaluate
 from experiments import inputs
 from preprocess.__main__ import main as preprocess
 
-pytestmark = [pytest.mark.torture, pytest.mark.slow]
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
 NAMES = [
     "a b",
     'it\'s "quoted"',

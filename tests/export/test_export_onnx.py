@@ -8,7 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from hf_houses import PAD, make_masked_lm, padded_ids
+from exported_runs import PAD, make_masked_lm, padded_ids
 
 from common.errors import UserError
 from common.files import sha256
@@ -20,11 +20,11 @@ from export.transformers.folder import load_folder
 
 
 @pytest.fixture(scope="module")
-def exported(house, tmp_path_factory):
+def exported(trained, tmp_path_factory):
     """fp32 and int8, and what the command said of the second."""
     root = tmp_path_factory.mktemp("onnx")
-    assert main(["onnx", str(house[1]), str(root / "fp32.onnx")]) == 0
-    assert main(["onnx", str(house[1]), str(root / "int8.onnx"), "--int8"]) == 0
+    assert main(["onnx", str(trained[1]), str(root / "fp32.onnx")]) == 0
+    assert main(["onnx", str(trained[1]), str(root / "int8.onnx"), "--int8"]) == 0
     return root
 
 
@@ -57,8 +57,8 @@ def test_graph_names_its_axes_and_classes(exported):
     assert (exported / "int8.onnx").stat().st_size < (exported / "fp32.onnx").stat().st_size
 
 
-def test_accuracy_is_evals(house, tmp_path, capsys):
-    data, run = house
+def test_accuracy_is_evals(trained, tmp_path, capsys):
+    data, run = trained
     words = ["onnx", str(run), str(tmp_path / "model.onnx"), "--int8", "--report", str(tmp_path / "r.json")]
     assert main(words) == 0
     table = capsys.readouterr().out
@@ -96,34 +96,34 @@ def test_a_form_is_compared_sentence_by_sentence():
     assert "ONNX, int8 against torch: -12.50 points [" in check.table(report)
 
 
-def test_folders_are_exported_and_measured(house, classifier_folder, tmp_path, capsys):
+def test_folders_are_exported_and_measured(trained, classifier_folder, tmp_path, capsys):
     assert main(["onnx", str(classifier_folder), str(tmp_path / "a.onnx")]) == 0
     assert "accuracy was not measured" in capsys.readouterr().out
-    arguments = ["onnx", str(classifier_folder), str(tmp_path / "b.onnx"), "--data", str(house[0])]
+    arguments = ["onnx", str(classifier_folder), str(tmp_path / "b.onnx"), "--data", str(trained[0])]
     assert main([*arguments, "--split", "valid"]) == 0
     assert "12 sentences of valid" in capsys.readouterr().out
 
 
-def test_rows_of_a_folder_are_those_of_its_run(house, classifier_folder):
+def test_rows_of_a_folder_are_those_of_its_run(trained, classifier_folder):
     ours, theirs = (
-        find_classifier(path).examples(house[0], "test") for path in (classifier_folder, house[1])
+        find_classifier(path).examples(trained[0], "test") for path in (classifier_folder, trained[1])
     )
     assert all(np.array_equal(a, b) for a, b in zip(ours.rows, theirs.rows, strict=True))
     assert np.array_equal(ours.labels, theirs.labels)
 
 
-def test_a_graph_that_differs_is_not_written(house, tmp_path, monkeypatch, capsys):
+def test_a_graph_that_differs_is_not_written(trained, tmp_path, monkeypatch, capsys):
     class Wrong(check.Session):
         def __call__(self, ids_BL):
             return super().__call__(ids_BL) + 0.01
 
     monkeypatch.setattr(check, "Session", Wrong)
-    assert main(["onnx", str(house[1]), str(tmp_path / "model.onnx")]) == 1
+    assert main(["onnx", str(trained[1]), str(tmp_path / "model.onnx")]) == 1
     assert "differ from torch's by 1.0e-02; nothing was written" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-def test_what_cannot_be_exported(house, masked_lm_folder, classifier_folder, tmp_path, capsys):
+def test_what_cannot_be_exported(trained, masked_lm_folder, classifier_folder, tmp_path, capsys):
     def refused(*arguments):
         assert main(["onnx", *map(str, arguments)]) == 1
         return capsys.readouterr().err.splitlines()[-1]
@@ -132,18 +132,18 @@ def test_what_cannot_be_exported(house, masked_lm_folder, classifier_folder, tmp
     assert "a masked language model; export takes classifiers" in refused(masked_lm_folder, out)
     assert "none: no such checkpoint or folder of runs" in refused(tmp_path / "none", out)
     assert f"{tmp_path}: is a folder; name a file with --report" in refused(
-        house[1], out, "--report", tmp_path
+        trained[1], out, "--report", tmp_path
     )
-    assert "none: no such folder" in refused(house[1], out, "--data", tmp_path / "none")
-    other = shutil.copytree(house[0], tmp_path / "other")
+    assert "none: no such folder" in refused(trained[1], out, "--data", tmp_path / "none")
+    other = shutil.copytree(trained[0], tmp_path / "other")
     lines = (other / "input0/dict.txt").read_text(encoding="utf-8").splitlines()
     (other / "input0/dict.txt").write_text(
         "\n".join([lines[1], lines[0], *lines[2:]]) + "\n", encoding="utf-8"
     )
     assert "not the dictionary of" in refused(classifier_folder, out, "--data", other)
-    assert "--dict" in refused(house[1], out, "--data", other)
+    assert "--dict" in refused(trained[1], out, "--data", other)
     out.write_text("mine")
-    assert "exists" in refused(house[1], out)
+    assert "exists" in refused(trained[1], out)
     assert out.read_text() == "mine"
 
 

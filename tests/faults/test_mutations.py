@@ -1,6 +1,6 @@
 """Damaged files of every kind: read right or refused in one line, and nothing worse.
 
-TORTURE_FILES is how many, TORTURE_SEED the first seed. The outcomes:
+FAULTS_FILES is how many, FAULTS_SEED the first seed. The outcomes:
 
     same         what counts in the file is what it was (padding, a comment, the date of a part)
     refused      by the file's own reader, in a line that names it
@@ -22,21 +22,21 @@ import originals
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILES = int(os.environ.get("TORTURE_FILES", "10000"))
-SEED = int(os.environ.get("TORTURE_SEED", "0"))
+FILES = int(os.environ.get("FAULTS_FILES", "10000"))
+SEED = int(os.environ.get("FAULTS_SEED", "0"))
 GOOD_OUTCOMES = {"same", "refused", "by-checksum", "said", "unseen"}
-pytestmark = [pytest.mark.torture, pytest.mark.slow]
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 
 def reading(folder, first, last):
     """(seed, kind, damage, outcome, detail) of each file; a crash or a hang is the outcome of its file."""
     while first < last:
         command = [sys.executable, "-P", "reading.py", folder / "good", folder / "work", first, last]
-        path = os.pathsep.join(str(part) for part in (ROOT, ROOT / "tests/support", ROOT / "tests/torture"))
+        path = os.pathsep.join(str(part) for part in (ROOT, ROOT / "tests/support", ROOT / "tests/faults"))
         with open(folder / "errors", "ab") as errors:
             child = subprocess.Popen(
                 [str(word) for word in command],
-                cwd=ROOT / "tests/torture",
+                cwd=ROOT / "tests/faults",
                 env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
                 stdout=subprocess.PIPE,
                 stderr=errors,

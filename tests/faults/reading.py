@@ -16,7 +16,7 @@ import readers
 from originals import KINDS
 from spoil import spoil
 
-from common.errors import UserError, one_line
+from common.errors import UserError, message_of
 
 MEMORY = 1 << 30
 """Bytes that reading may ask for, beyond what the process has when it begins."""
@@ -56,7 +56,7 @@ def read(kind):
     try:
         return "read", readers.READERS[kind](Path(KINDS[kind]))
     except Exception as error:
-        line = one_line(error)
+        line = message_of(error)
         return ("defect", repr(error)) if line is None else ("refused", line)
 
 
