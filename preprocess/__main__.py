@@ -5,10 +5,10 @@ from __future__ import annotations
 from common.cli import Parser
 from common.errors import report_errors
 
-from . import audit, binarize, corpus, download, split, vocabulary
+from . import audit, binarize, corpus, dataset, download, split, vocabulary
 from .sample import generate
 
-COMMANDS = (generate, download, split, vocabulary, corpus, binarize, audit)
+COMMANDS = (dataset, generate, download, split, vocabulary, corpus, binarize, audit)
 
 
 def build_parser() -> Parser:

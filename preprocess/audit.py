@@ -33,7 +33,7 @@ from .dictionary import UNK
 from .labels import check_line_counts, read_labels
 from .options import add_reading, add_suffixes
 from .readers.lines import read_text_lines
-from .tokenizer import Encoder, map_text
+from .tokenizer import Encoder, TextEncoder, map_text
 
 EXAMPLES = """examples:
   python -m preprocess audit --trainpref split/train --validpref split/valid --testpref split/test \\
@@ -115,7 +115,7 @@ def length_statistics(lengths: NDArray[np.int64], max_positions: int) -> dict[st
 
 
 def token_statistics(
-    encoder: Encoder, paths: Sequence[str], *, max_positions: int, workers: int
+    encoder: TextEncoder, paths: Sequence[str], *, max_positions: int, workers: int
 ) -> dict[str, Any]:
     """Tokens of one split: "tokens" as fairseq stores them (one </s> a text), unknown ones, and lengths.
 
@@ -139,7 +139,11 @@ def token_statistics(
 
 
 def audit(
-    splits: dict[str, Examples], encoder: Encoder | None = None, *, max_positions: int = 256, workers: int = 1
+    splits: dict[str, Examples],
+    encoder: TextEncoder | None = None,
+    *,
+    max_positions: int = 256,
+    workers: int = 1,
 ) -> dict[str, Any]:
     """The whole report, ready for JSON."""
     texts = {name: examples.texts for name, examples in splits.items()}

@@ -29,7 +29,7 @@ from .dictionary import EOS
 from .indexed import IndexedWriter, deal
 from .labels import check_line_counts, class_names, label_dictionary, label_ids
 from .options import add_destination, add_reading, add_suffixes
-from .tokenizer import Encoder, TokenReader, map_text
+from .tokenizer import Encoder, TextEncoder, TokenReader, map_text
 
 MOST_SHARDS = 500
 """Two files each; a process may usually have 1,024 open."""
@@ -100,21 +100,41 @@ def binarize(
     else:
         encoder = Encoder(sentencepiece_model, srcdict, normalize_apostrophes=normalize_apostrophes)
     with atomic_folder(destination) as folder:
-        classes, label_counts = _write_labels(splits, folder / "label") if splits[0].label else (None, {})
-        counts: dict[str, Any] = {}
-        for split in splits:
-            for name, paths in split.texts.items():
-                written = _write_text(encoder, paths, folder, split, name, workers, valid_every, shards)
-                for (subset, place), writer in written.items():
-                    check_line_counts(paths[0], writer.sentences, split.label, label_counts.get(split.name))
-                    counts.setdefault(subset, {})[place] = _counts(writer)
-        for place in counts["train"]:
-            atomic_write(folder / place / "dict.txt", encoder.dictionary.text())
+        counts, classes = write_data(
+            folder, splits, encoder, valid_every=valid_every, shards=shards, workers=workers
+        )
         return write_report(folder, REPORT, wanted | {"splits": counts, "labels": classes})
 
 
+def write_data(
+    folder: Path,
+    splits: list[Split],
+    encoder: TextEncoder,
+    *,
+    valid_every: int | None = None,
+    shards: int = 1,
+    workers: int = 1,
+) -> tuple[dict[str, Any], list[str] | None]:
+    """Write binary data and dictionaries into `folder`.
+
+    Returns sentences and tokens by split and place, and the class names in id order (None without labels).
+    Raises `UserError` for malformed text and labels.
+    """
+    classes, label_counts = _write_labels(splits, folder / "label") if splits[0].label else (None, {})
+    counts: dict[str, Any] = {}
+    for split in splits:
+        for name, paths in split.texts.items():
+            written = _write_text(encoder, paths, folder, split, name, workers, valid_every, shards)
+            for (subset, place), writer in written.items():
+                check_line_counts(paths[0], writer.sentences, split.label, label_counts.get(split.name))
+                counts.setdefault(subset, {})[place] = _counts(writer)
+    for place in counts["train"]:
+        atomic_write(folder / place / "dict.txt", encoder.dictionary.text())
+    return counts, classes
+
+
 def _write_text(
-    encoder: Encoder | TokenReader,
+    encoder: TextEncoder,
     paths: list[str],
     folder: Path,
     split: Split,

@@ -13,6 +13,8 @@ from common.errors import UserError
 from common.files import read_lines
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
+BOS = SPECIALS.index("<s>")
+PAD = SPECIALS.index("<pad>")
 EOS = SPECIALS.index("</s>")
 UNK = SPECIALS.index("<unk>")
 OVERWRITE = "#fairseq:overwrite"
@@ -42,9 +44,12 @@ class Dictionary:
         return self.symbols[len(SPECIALS) :]
 
     def text(self) -> str:
-        """The content of `dict.txt`."""
-        pairs = zip(self.names(), self.counts[len(SPECIALS) :], strict=True)
-        return "".join(f"{symbol} {count}\n" for symbol, count in pairs)
+        """The content of `dict.txt`; a symbol that occurs again, or is a special one, is marked."""
+        seen, lines = set(SPECIALS), []
+        for symbol, count in zip(self.names(), self.counts[len(SPECIALS) :], strict=True):
+            lines.append(f"{symbol} {count} {OVERWRITE}\n" if symbol in seen else f"{symbol} {count}\n")
+            seen.add(symbol)
+        return "".join(lines)
 
 
 def load(path: str) -> Dictionary:

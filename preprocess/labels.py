@@ -1,41 +1,138 @@
-"""Label files: one word a line, line by line beside the text."""
+"""Labels: files with one label a line beside the text, and the checks of a data set's classes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
-from common.errors import UserError
+from common.errors import UserError, count, enumerate_some
 
 from . import dictionary as fairseq_dictionary
-from .dictionary import SPECIALS, Dictionary
+from .dictionary import OVERWRITE, SPECIALS, Dictionary
 from .readers.lines import read_text_lines
 
 PADDING = "madeupword"
 """Prefix of the entries that fairseq pads a dictionary with; none of them is a class."""
+FEW_NUMBERS = 10
+"""Numeric labels with more distinct values are measurements if some are fractional..."""
+MANY_NUMBERS = 20
+"""... or, as whole numbers, if there are more than this and most occur once or twice."""
+SEPARATORS = "|;,"
+"""Of several labels in one cell."""
+LEAST_ROWS = 20
+"""From this many rows on, labels of which most occur once are taken for another column."""
 
 
 def read_labels(path: str) -> Iterator[str]:
-    """The label of each line; raises `UserError` with file and line unless it is one word."""
+    """The label of each line; raises `UserError` with file and line where there is none."""
     for number, line in enumerate(read_text_lines(path), start=1):
         yield checked_label(line, path, number)
 
 
 def checked_label(text: str, path: str, line: int) -> str:
-    """The label in a field of a file; raises `UserError` with file and line unless it is one word."""
-    words = text.split()
-    if len(words) != 1:
-        found = f"'{text[:60]}' is {len(words)} words" if words else "no label"
-        raise UserError(f"{path}, line {line}: {found}; write one word a line")
-    if words[0] in SPECIALS or words[0].startswith(PADDING):
-        raise UserError(f"{path}, line {line}: '{words[0]}' is reserved by fairseq; rename the label")
-    return words[0]
+    """The label in a field of a file: its words with one space between them.
+
+    Raises `UserError` with file and line where there is none, or one that fairseq reserves.
+    """
+    label = " ".join(text.split())
+    if not label:
+        raise UserError(f"{path}, line {line}: no label; write one label a line")
+    if label in SPECIALS or label.startswith(PADDING) or label.endswith(OVERWRITE):
+        raise UserError(f"{path}, line {line}: '{label}' is reserved by fairseq; rename the label")
+    return label
+
+
+def check_classes(labels: Sequence[str], where: str) -> list[str]:
+    """Warnings about the classes of a data set, in plain English.
+
+    Raises `UserError` with `where` for a task that is not classification into one of several classes:
+    regression (numeric labels with many values), several labels for an example, labels that are all
+    different, and a single class.
+    """
+    counts = Counter(labels)
+    if len(counts) == 1:
+        raise UserError(f"{where}: all rows have the label '{next(iter(counts))}'; give at least two classes")
+    if _are_measurements(counts):
+        raise UserError(
+            f"{where}: {len(counts)} different numbers such as {enumerate_some(sorted(counts))}: regression "
+            "is not supported; map the numbers to classes"
+        )
+    if example := _several_labels(counts):
+        raise UserError(
+            f"{where}: '{example}' is several labels: multi-label classification is not supported; "
+            "keep one label a row"
+        )
+    if len(labels) >= LEAST_ROWS and len(counts) > len(labels) / 2:
+        raise UserError(
+            f"{where}: {len(counts):,} different labels in {len(labels):,} rows; choose the column of the "
+            "classes with --label-column"
+        )
+    warnings = []
+    if single := sorted(label for label, number in counts.items() if number == 1):
+        what = count(len(single), "class") if len(single) == 1 else f"{len(single)} classes"
+        warnings.append(f"{what} with a single example: {quoted(single)}")
+    alike: dict[str, list[str]] = {}
+    for label in sorted(counts):
+        alike.setdefault(_visible(label), []).append(label)
+    warnings += [
+        f"labels that differ only in case or invisible characters: {quoted(names)}"
+        for names in alike.values()
+        if len(names) > 1
+    ]
+    return warnings
+
+
+def _are_measurements(counts: Counter[str]) -> bool:
+    """Whether the labels are numbers, and too many for classes."""
+    try:
+        numbers = [float(label) for label in counts]
+    except ValueError:
+        return False
+    if all(number.is_integer() for number in numbers):
+        return len(counts) > MANY_NUMBERS and counts.total() < 3 * len(counts)
+    return len(counts) > FEW_NUMBERS
+
+
+def _several_labels(counts: Counter[str]) -> str | None:
+    """A cell with several labels, if there is one: a list, or parts that are labels of other rows too."""
+    for label in counts:
+        if label.startswith("["):
+            try:
+                if isinstance(json.loads(label), list):
+                    return label
+            except ValueError:
+                pass
+    for separator in SEPARATORS:
+        compound = {
+            label: parts
+            for label in counts
+            if len(parts := [part.strip() for part in label.split(separator)]) > 1 and all(parts)
+        }
+        uses = Counter(part for parts in compound.values() for part in parts)
+        for label, parts in compound.items():
+            if all(part in counts or uses[part] > 1 for part in parts):
+                return label
+    return None
+
+
+def _visible(label: str) -> str:
+    """The label as a reader sees it: case folded, compatibility forms unified, no invisible characters."""
+    folded = unicodedata.normalize("NFKC", label).casefold()
+    return "".join(c for c in folded if unicodedata.category(c) not in ("Cf", "Cc"))
+
+
+def quoted(names: Sequence[str]) -> str:
+    """Names in quotes, with invisible characters escaped."""
+    return enumerate_some([ascii(name) if not name.isprintable() else f"'{name}'" for name in names], 8)
 
 
 def label_dictionary(path: str) -> Dictionary:
     """The classes of a training set, as `fairseq-preprocess` numbers them."""
     labels = list(read_labels(path))
     if not labels:
-        raise UserError(f"{path}: empty; write one word a line, the label of each line of text")
+        raise UserError(f"{path}: empty; write the label of each line of text, one a line")
     return fairseq_dictionary.build(labels)
 
 

@@ -51,6 +51,35 @@ def stratified_split(labels: Sequence[str], valid_size: int, seed: int) -> Indic
     }
 
 
+def grouped_split(labels: Sequence[str], keys: Sequence[str], sizes: dict[str, int], seed: int) -> Indices:
+    """0-based indices of "train" and of each split in `sizes`, ascending; equal `keys` stay in one split.
+
+    As `stratified_split`, but what is ordered are groups of examples with the same key, under the label and
+    index of their first one. Every class keeps a group for training, and a split may be smaller than its
+    size where the groups do not add up to it.
+    """
+    groups: dict[str, list[int]] = {}
+    for index, key in enumerate(keys):
+        groups.setdefault(key, []).append(index)
+    classes: dict[str, list[list[int]]] = {}
+    for group in groups.values():
+        classes.setdefault(labels[group[0]], []).append(group)
+    for label in classes:
+        classes[label].sort(key=lambda group: _order(seed, group[0]))
+    numbers = {label: sum(map(len, of_class)) for label, of_class in classes.items()}
+    split = {"train": [], **{name: [] for name in sizes}}
+    for name, size in sizes.items():
+        shares = _proportional_shares(numbers, size)
+        for label, left in classes.items():
+            for group in left[:]:
+                if len(left) > 1 and len(group) <= shares[label]:
+                    shares[label] -= len(group)
+                    split[name] += group
+                    left.remove(group)
+    split["train"] = [index for left in classes.values() for group in left for index in group]
+    return {name: sorted(indices) for name, indices in split.items()}
+
+
 def load_indices(path: str, texts: Sequence[str], label: str | None) -> Indices:
     """The indices of an earlier split; raises `UserError` if it was made of other files or is malformed."""
     try:
@@ -113,7 +142,7 @@ def split(
         indices = load_indices(from_indices, texts, label)
         _check_indices(indices, len(labels), from_indices)
     else:
-        indices = stratified_split(labels, _valid_lines(valid_size, len(labels)), seed)
+        indices = stratified_split(labels, part_of(valid_size, len(labels), "--valid-size"), seed)
     parts = {
         name: {kind: [lines[i] for i in indices[name]] for kind, lines in columns.items()} for name in indices
     }
@@ -143,14 +172,15 @@ def _proportional_shares(sizes: dict[str, int], total: int) -> dict[str, int]:
     return shares
 
 
-def _valid_lines(valid_size: str, lines: int) -> int:
+def part_of(size: str, lines: int, flag: str) -> int:
+    """A number of lines, given as such or as a fraction; raises `UserError` naming `flag`."""
     try:
-        size = round(Fraction(valid_size) * lines) if "." in valid_size else int(valid_size)
+        number = round(Fraction(size) * lines) if "." in size else int(size)
     except ValueError:
-        size = 0
-    if not 0 < size < lines:
-        raise UserError(f"--valid-size {valid_size}: give 1 to {lines - 1} lines, or a fraction such as 0.1")
-    return size
+        number = 0
+    if not 0 < number < lines:
+        raise UserError(f"{flag} {size}: give 1 to {lines - 1} lines, or a fraction such as 0.1")
+    return number
 
 
 def _read_columns(texts: Sequence[str], label: str | None, reader: str | None) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import sentencepiece
@@ -44,6 +44,16 @@ class Encoded:
     """(lines,) tokens of each line, `</s>` included; 1 for a line without tokens."""
 
 
+class TextEncoder(Protocol):
+    """Lines of text to ids of a dictionary."""
+
+    dictionary: Dictionary
+
+    def __call__(self, block: Block) -> Encoded:
+        """Encode one block of lines."""
+        ...
+
+
 class Encoder:
     """Lines to ids as `spm_encode` followed by `fairseq-preprocess` would give them."""
 
@@ -63,7 +73,7 @@ class Encoder:
         ids = self.table[np.concatenate(rows)]
         if (ids == DEFERRED).any():
             ids, sizes = self._encode_deferred(lines, ids, sizes)
-        return Encoded(block, _append_eos(ids, sizes), sizes + 1)
+        return Encoded(block, append_eos(ids, sizes), sizes + 1)
 
     def _encode_deferred(
         self, lines: list[str], ids: NDArray[np.int32], sizes: NDArray[np.int64]
@@ -138,9 +148,9 @@ def _ordered_map(
             pool.shutdown(cancel_futures=True)
 
 
-def _append_eos(ids: NDArray[np.int32], sizes: NDArray[np.int64]) -> NDArray[np.int32]:
-    """(tokens,) ids of lines of `sizes` tokens -> (tokens + lines,), `</s>` after each line."""
-    closed = np.full(len(ids) + len(sizes), EOS, dtype=np.int32)
+def append_eos(ids: NDArray[np.int32], sizes: NDArray[np.int64], eos: int = EOS) -> NDArray[np.int32]:
+    """(tokens,) ids of lines of `sizes` tokens -> (tokens + lines,), `eos` after each line."""
+    closed = np.full(len(ids) + len(sizes), eos, dtype=np.int32)
     is_token = np.ones(len(closed), dtype=bool)
     is_token[np.cumsum(sizes + 1) - 1] = False
     closed[is_token] = ids

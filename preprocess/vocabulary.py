@@ -52,7 +52,7 @@ def build_vocabulary(
     ids (in a unigram model the likeliest) with count 0. Raises `UserError` where the model has too few.
     """
     tokens = all_tokens(model)
-    ids = np.flatnonzero([_fits_dictionary(model, i, token) for i, token in enumerate(tokens)])
+    ids = np.flatnonzero([fits_dictionary(model, i, token) for i, token in enumerate(tokens)])
     wanted = _listed_tokens(size)
     if wanted > len(ids):
         raise UserError(
@@ -95,7 +95,7 @@ def _listed_tokens(size: int) -> int:
     return size - OUTSIDE_FILE
 
 
-def _fits_dictionary(model: sentencepiece.SentencePieceProcessor, i: int, token: str) -> bool:
+def fits_dictionary(model: sentencepiece.SentencePieceProcessor, i: int, token: str) -> bool:
     """Whether dict.txt can list a token: no special symbol, and fairseq reads it back as written."""
     special = model.is_unknown(i) or model.is_control(i) or model.is_unused(i)
     return not special and token not in (*SPECIALS, MASK) and token.split() == [token]
@@ -171,15 +171,18 @@ SETTINGS = {
 }
 
 
-def train_model(texts: Sequence[str], tokens: int, *, normalize_apostrophes: bool = False) -> bytes:
+def train_model(
+    texts: Sequence[str], tokens: int, *, at_most: bool = False, normalize_apostrophes: bool = False
+) -> bytes:
     """Train a unigram SentencePiece model of `tokens` subword tokens; returns the content of its file.
 
     Unigram language model of Kudo 2018 (https://aclanthology.org/P18-1007), by the sentencepiece library.
-    Raises `UserError` for unreadable text, or too little of it.
+    `at_most`: text too short for so many tokens gives fewer. Raises `UserError` for unreadable text, or too
+    little of it.
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    arguments = (sender, list(texts), tokens, normalize_apostrophes)
+    arguments = (sender, list(texts), tokens, at_most, normalize_apostrophes)
     process = context.Process(target=_train, args=arguments, daemon=True)
     process.start()
     sender.close()
@@ -215,7 +218,9 @@ def sample(lines: Iterable[str], size: int) -> list[str]:
     return sampled
 
 
-def _train(sender: Connection, texts: list[str], tokens: int, normalize_apostrophes: bool) -> None:
+def _train(
+    sender: Connection, texts: list[str], tokens: int, at_most: bool, normalize_apostrophes: bool
+) -> None:
     """In the new process: send the model's content, or the error that prevented it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
     writer = io.BytesIO()
@@ -229,6 +234,7 @@ def _train(sender: Connection, texts: list[str], tokens: int, normalize_apostrop
             sentence_iterator=iter(sample(lines, MOST_LINES)),
             model_writer=writer,
             vocab_size=tokens + MODEL_SPECIALS,
+            hard_vocab_limit=not at_most,
             **SETTINGS,
         )
         sender.send(writer.getvalue())

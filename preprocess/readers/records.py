@@ -30,6 +30,8 @@ class Record:
     """The second text of a sentence pair."""
     label: str | None = None
     """The class name; None where the format has no labels."""
+    split: str | None = None
+    """The split that the file assigns the example to, as it is written there."""
 
 
 Reader = Callable[..., Iterator[Record]]

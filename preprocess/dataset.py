@@ -1,0 +1,501 @@
+"""From files of labelled text to a data folder that `./train.sh --data` trains on.
+
+Reads CSV, TSV, JSON, JSON lines and Parquet (also .gz and .xz), any other registered format, and data sets
+of the Hugging Face hub (datasets:NAME). Several files are read one after the other. Columns with usual names
+(text, review, label, class, ...) are found by themselves. --valid and --test take a file, or how much of the
+data to set aside: split by class, with duplicates on one side, and the same for the same --seed.
+
+DIR contains all that belongs to the data:
+    input0/ input1/ label/ preprocess.json   fairseq's binary data (input1: sentence pairs)
+    text/                                    the splits as text and labels, one example a line
+    split.json                               file and line of every example, and the rows left out
+    tokenizer/                               the tokenizer of the text
+    audit.json                               duplicates, conflicting labels, lengths (see audit)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from common.data_folder import REPORT, Report, check_replaceable, finished, request, write_report
+from common.errors import UserError, count, enumerate_some
+from common.files import atomic_folder, atomic_open, atomic_write
+
+from . import audit
+from .binarize import Split, write_data
+from .labels import check_classes, checked_label, quoted
+from .options import add_destination, add_reading
+from .readers import hub, read_records, reader_name, tables
+from .readers.records import Record
+from .readers.tables import Columns
+from .split import grouped_split, part_of
+from .tokenizer_choice import FOLDER, MODEL, TRAIN, choose, locate
+
+SPLIT_REPORT = "split.json"
+TEXT = "text"
+SPLITS = ("train", "valid", "test")
+DEFAULT_PART = "0.1"
+SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "valid": "valid",
+    "validation": "valid",
+    "val": "valid",
+    "dev": "valid",
+    "test": "test",
+    "testing": "test",
+}
+"""What files call a split -> its name here."""
+SIZE = re.compile(r"[0-9]*\.?[0-9]+")
+MOST_SHOWN = 5
+UNKNOWN_FRACTION = 0.05
+"""Of the tokens: with more, the tokenizer does not fit the text."""
+EXAMPLES = """examples:
+  python -m preprocess dataset reviews.csv --out data/mine
+  python -m preprocess dataset reviews.csv --text-column body --label-column stars --valid 0.1 --test 0.1 \\
+      --tokenizer camembert-base --out data/mine
+  python -m preprocess dataset --train a.jsonl --valid b.jsonl --test c.jsonl --text-column premise \\
+      --pair-column hypothesis --label-column label --out data/nli
+  python -m preprocess dataset datasets:imdb --out data/imdb
+  python -m preprocess dataset reviews.tsv --tokenizer xlmr/sentencepiece.bpe.model \\
+      --dict pretrained/roberta_small_fr/dict.txt --out data/mine
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One example and where it comes from."""
+
+    source: str
+    record: Record
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What decides the content of a data folder."""
+
+    train: tuple[str, ...]
+    """Files, or data sets."""
+    valid: str = DEFAULT_PART
+    """A file, or how much of the training files."""
+    test: str = DEFAULT_PART
+    columns: Columns = field(default_factory=Columns)
+    reader: str | None = None
+    seed: int = 1
+    tokenizer: str = TRAIN
+    dictionary: str | None = None
+    normalize_apostrophes: bool = False
+
+    def files(self) -> list[str]:
+        """The files that are read."""
+        parts = [part for part in (self.valid, self.test) if not is_size(part)]
+        return [source for source in (*self.train, *parts) if not hub.is_dataset(source)]
+
+    def request(self) -> Report:
+        """The options and the checksums of the files behind them."""
+        model, dictionary = (
+            (None, None) if self.tokenizer == TRAIN else locate(self.tokenizer, self.dictionary)
+        )
+        own_model = self.tokenizer == TRAIN or model is not None
+        options = {
+            "train": list(self.train),
+            "valid": self.valid,
+            "test": self.test,
+            "columns": self.columns.named(),
+            "reader": self.reader,
+            "seed": self.seed,
+            "tokenizer": self.tokenizer,
+            "sentencepiece_model": f"{FOLDER}/{MODEL}" if own_model else None,
+            "normalize_apostrophes": self.normalize_apostrophes,
+        }
+        return request(options, [*self.files(), *(str(path) for path in (model, dictionary) if path)])
+
+
+@dataclass
+class Examples:
+    """The examples by split, and the rows without text or label."""
+
+    splits: dict[str, list[Row]]
+    columns: Columns
+    left_out: list[tuple[Row, str]] = field(default_factory=list)
+    """With the reason."""
+    warnings: list[str] = field(default_factory=list)
+    """About the classes."""
+
+
+def prepare(options: Options, destdir: str, *, workers: int = 1, overwrite: bool = False) -> Report:
+    """Write the data folder in one step and return its report; prints what is read, then does the work.
+
+    A folder that contains the same result is left unchanged. Raises `UserError` for input that is malformed,
+    missing or no classification task, and then writes nothing.
+    """
+    for path in options.files():
+        if not Path(path).is_file():
+            raise UserError(f"{path}: no such file")
+    wanted = options.request()
+    destination = Path(destdir)
+    if (report := finished(destination, REPORT, wanted)) is not None:
+        return report
+    check_replaceable(destination, REPORT, overwrite=overwrite)
+    examples = read_examples(options)
+    _print_lines(describe(examples, options))
+    with atomic_folder(destination) as folder:
+        _write_text(examples, folder)
+        return _write_rest(examples, options, folder, wanted, workers)
+
+
+def read_examples(options: Options) -> Examples:
+    """Read, check and split the examples; raises `UserError` as `prepare` does."""
+    columns = options.columns
+    rows: dict[str, list[Row]] = {name: [] for name in SPLITS}
+    for source in options.train:
+        found, columns = _read(source, options, columns)
+        for row in found:
+            rows[_split_of(row)].append(row)
+    for name, part in (("valid", options.valid), ("test", options.test)):
+        if not is_size(part):
+            if rows[name]:
+                raise UserError(
+                    f"--{name} {part}: {rows[name][0].source} already has a {name} split; omit the option"
+                )
+            found, columns = _read(part, options, columns)
+            rows[name] = found
+    examples = Examples(rows, columns)
+    _leave_out_incomplete(examples)
+    labels = [label_of(row) for part in rows.values() for row in part]
+    if not labels:
+        raise UserError(f"{', '.join(options.train)}: no row with text and label")
+    column = f", column '{columns.label}'" if columns.label else ""
+    examples.warnings += check_classes(labels, ", ".join(options.train) + column)
+    _set_aside(examples, options)
+    _check_splits(examples, options)
+    return examples
+
+
+def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], Columns]:
+    """The rows of a file or data set, and its columns; a table's columns are then those of the next one."""
+    if hub.is_dataset(source):
+        table = tables.cleaned(hub.read_dataset(source), source)
+        columns = tables.choose_columns(table.columns, columns, source)
+        if columns.split is None:
+            columns = Columns(columns.text, columns.pair, columns.label, hub.SPLIT)
+        return [Row(source, record) for record in tables.records(table, columns)], columns
+    if reader_name(source, options.reader) == "table":
+        table = tables.read_table(source)
+        columns = tables.choose_columns(table.columns, columns, source)
+        return [Row(source, record) for record in tables.records(table, columns)], columns
+    if columns.named():
+        role = next(iter(columns.named()))
+        raise UserError(
+            f"--{role}-column: {source} has no columns; omit the option or give a table (.csv, .jsonl)"
+        )
+    return [Row(source, record) for record in read_records(source, options.reader)], columns
+
+
+def _split_of(row: Row) -> str:
+    """The split that the file assigns a row to; all rows of a file without splits are for training."""
+    if row.record.split is None:
+        return "train"
+    name = SPLIT_NAMES.get(row.record.split.casefold())
+    if name is None:
+        raise UserError(
+            f"{row.source}, line {row.record.line}: split '{row.record.split}' is none of "
+            f"{', '.join(SPLIT_NAMES)}; rename it"
+        )
+    return name
+
+
+def _leave_out_incomplete(examples: Examples) -> None:
+    """Move rows without text or label to `left_out`."""
+    for name, rows in examples.splits.items():
+        paired = any(row.record.pair is not None for row in rows)
+        kept = []
+        for row in rows:
+            if reason := _missing(row.record, paired=paired):
+                examples.left_out.append((row, reason))
+            else:
+                checked_label(row.record.label or "", row.source, row.record.line)
+                kept.append(row)
+        examples.splits[name] = kept
+
+
+def _missing(record: Record, *, paired: bool) -> str | None:
+    if not record.text.strip():
+        return "no text"
+    if paired and not (record.pair or "").strip():
+        return "no second text"
+    return None if (record.label or "").strip() else "no label"
+
+
+def _set_aside(examples: Examples, options: Options) -> None:
+    """Split validation and test examples from the training ones where there are none."""
+    rows = examples.splits["train"]
+    parts = {"valid": options.valid, "test": options.test}
+    wanted = {name: part for name, part in parts.items() if is_size(part) and not examples.splits[name]}
+    if not rows:
+        raise UserError(f"{options.train[0]}: no row with text and label for training")
+    sizes = {name: part_of(part, len(rows), f"--{name}") for name, part in wanted.items()}
+    if sum(sizes.values()) >= len(rows):
+        raise UserError(
+            f"--valid and --test: {sum(sizes.values())} of {len(rows)} rows; leave some for training"
+        )
+    keys = [audit.normalized(_joined(row.record)) or _joined(row.record) for row in rows]
+    indices = grouped_split([label_of(row) for row in rows], keys, sizes, options.seed)
+    for name, chosen in indices.items():
+        examples.splits[name] = [rows[index] for index in chosen]
+
+
+def _check_splits(examples: Examples, options: Options) -> None:
+    """Raise `UserError` for an empty split, and for a class without training examples."""
+    known = {label_of(row) for row in examples.splits["train"]}
+    for name, rows in examples.splits.items():
+        if not rows:
+            raise UserError(
+                f"{', '.join(options.train)}: too few rows for a {name} split; give more, or --{name} FILE"
+            )
+        for row in rows:
+            if label_of(row) not in known:
+                raise UserError(
+                    f"{row.source}, line {row.record.line}: label '{label_of(row)}' of the {name} split does "
+                    f"not occur in the training data, which have {quoted(sorted(known))}"
+                )
+
+
+def describe(examples: Examples, options: Options) -> list[str]:
+    """What was read, and what is suspicious about it."""
+    lines = []
+    for role, column in examples.columns.named().items():
+        given = getattr(options.columns, role) is not None
+        lines.append(
+            f"{role}: column '{column}'{'' if given else ' (guessed; choose with --' + role + '-column)'}"
+        )
+    for name, rows in examples.splits.items():
+        lines.append(f"{name}: {count(len(rows), 'example')}; {_shares(rows)}")
+    for reason in sorted({reason for _, reason in examples.left_out}):
+        places = [f"{row.source}:{row.record.line}" for row, why in examples.left_out if why == reason]
+        lines.append(
+            f"left out, {reason}: {count(len(places), 'row')} ({enumerate_some(places, MOST_SHOWN)})"
+        )
+    lines += [
+        f"warning: {warning}" for warning in [*examples.warnings, *_absent(examples), *_repeated(examples)]
+    ]
+    return lines
+
+
+def _shares(rows: Sequence[Row]) -> str:
+    counts = Counter(map(label_of, rows)).most_common()
+    return enumerate_some([f"{quoted([label])} {number:,}" for label, number in counts], 8)
+
+
+def _absent(examples: Examples) -> list[str]:
+    """Classes that a split has no example of."""
+    known = {label_of(row) for row in examples.splits["train"]}
+    missing = {name: sorted(known - set(map(label_of, rows))) for name, rows in examples.splits.items()}
+    return [f"{name} has no example of {quoted(labels)}" for name, labels in missing.items() if labels]
+
+
+def _repeated(examples: Examples) -> list[str]:
+    """Texts of the validation and test sets that occur in training, and texts with several labels."""
+    texts = {name: [_joined(row.record) for row in rows] for name, rows in examples.splits.items()}
+    found = audit.duplicates(texts, audit.normalized)
+    lines = [
+        f"{count(len(found[name]['train']), 'example')} of {name} also in train (normalized)"
+        for name in ("valid", "test")
+        if found[name]["train"]
+    ]
+    if within := len(found["train"]["train"]):
+        lines.append(f"{count(within, 'training example')} with the text of an earlier one (normalized)")
+    labels: dict[str, set[str]] = {}
+    for rows in examples.splits.values():
+        for row in rows:
+            labels.setdefault(audit.exact(_joined(row.record)), set()).add(label_of(row))
+    if conflicting := sum(len(names) > 1 for names in labels.values()):
+        lines.append(f"{count(conflicting, 'text')} with more than one label")
+    return lines
+
+
+def label_of(row: Row) -> str:
+    """The class of an example: its words with one space between them."""
+    return " ".join((row.record.label or "").split())
+
+
+def _joined(record: Record) -> str:
+    return record.text if record.pair is None else f"{record.text}\t{record.pair}"
+
+
+def is_size(part: str) -> bool:
+    """Whether `--valid` or `--test` is a number of examples or a fraction, not a file."""
+    return SIZE.fullmatch(part) is not None
+
+
+def _write_text(examples: Examples, folder: Path) -> None:
+    """The splits as line files."""
+    for name, rows in examples.splits.items():
+        columns = {"input0": [row.record.text for row in rows], "label": [label_of(row) for row in rows]}
+        if any(row.record.pair is not None for row in rows):
+            columns["input1"] = [row.record.pair or "" for row in rows]
+        for kind, lines in columns.items():
+            with atomic_open(folder / TEXT / f"{name}.{kind}") as stream:
+                stream.writelines(f"{line}\n" for line in lines)
+
+
+def _write_rest(examples: Examples, options: Options, folder: Path, wanted: Report, workers: int) -> Report:
+    """Tokenizer, binary data, audit and reports of the text files in `folder`."""
+    inputs = ["input0", "input1"] if (folder / TEXT / "train.input1").exists() else ["input0"]
+    scratch = folder / ".scratch"
+    scratch.mkdir()
+    tokenizer = choose(
+        options.tokenizer,
+        options.dictionary,
+        [folder / TEXT / f"train.{name}" for name in inputs],
+        scratch,
+        normalize_apostrophes=options.normalize_apostrophes,
+        workers=workers,
+    )
+    splits = [
+        Split(
+            name,
+            {kind: [str(folder / TEXT / f"{name}.{kind}")] for kind in inputs},
+            str(folder / TEXT / f"{name}.label"),
+        )
+        for name in examples.splits
+    ]
+    counts, classes = write_data(folder, splits, tokenizer.encoder, workers=workers)
+    tokenizer.save(folder / FOLDER)
+    for path in scratch.iterdir():
+        path.unlink()
+    scratch.rmdir()
+    _write_json(folder / "audit.json", _audit(splits, tokenizer.encoder, folder, workers))
+    _write_json(folder / SPLIT_REPORT, _places(examples))
+    extra = {"splits": counts, "labels": classes, "tokenizer": tokenizer.describe()}
+    return write_report(folder, REPORT, wanted | extra)
+
+
+def _audit(splits: Sequence[Split], encoder: Any, folder: Path, workers: int) -> dict[str, Any]:
+    """The audit of the text files, with paths inside the data folder."""
+    texts = {
+        split.name: audit.read_examples(
+            [path for paths in split.texts.values() for path in paths], split.label
+        )
+        for split in splits
+    }
+    report = audit.audit(texts, encoder, workers=workers)
+    for part in report["splits"].values():
+        part["sha256"] = {
+            Path(path).relative_to(folder).as_posix(): digest for path, digest in part["sha256"].items()
+        }
+    return report
+
+
+def _places(examples: Examples) -> dict[str, Any]:
+    """The content of split.json: [file, line] of every example, in the order of the text files."""
+    return {
+        "columns": examples.columns.named(),
+        "examples": {
+            name: [[row.source, row.record.line] for row in rows] for name, rows in examples.splits.items()
+        },
+        "left_out": [[row.source, row.record.line, reason] for row, reason in examples.left_out],
+    }
+
+
+def _write_json(path: Path, content: Any) -> None:
+    atomic_write(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def _print_lines(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(line, flush=True)
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `dataset`."""
+    parser = subparsers.add_parser(
+        "dataset",
+        help="files of labelled text to a complete data folder, in one step",
+        description=__doc__,
+        examples=EXAMPLES,
+    )
+    parser.add_argument("files", nargs="*", metavar="FILE", help="labelled text, or datasets:NAME")
+    parser.add_argument("--train", nargs="+", default=[], metavar="FILE", help="the same as FILE")
+    for name in ("valid", "test"):
+        parser.add_argument(
+            f"--{name}",
+            default=DEFAULT_PART,
+            metavar="FILE|N",
+            help=f"{name} set: a file, or examples to set aside, as a number or fraction (default: "
+            f"{DEFAULT_PART})",
+        )
+    add_columns(parser)
+    parser.add_argument("--reader", metavar="NAME", help="format of the files (default: by suffix)")
+    parser.add_argument("--seed", type=int, default=1, help="of the split (default: 1)")
+    parser.add_argument(
+        "--tokenizer",
+        default=TRAIN,
+        metavar="TOKENIZER",
+        help="a SentencePiece model, a folder or hub name of a Transformers tokenizer, a folder with a "
+        "checkpoint and its tokenizer, or 'train': a new one of the training text (default: train)",
+    )
+    parser.add_argument("--dict", metavar="DICT", help="fairseq dict.txt of a SentencePiece model")
+    add_reading(parser)
+    add_destination(parser, "DIR")
+    parser.set_defaults(run=run)
+
+
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    """`--text-column`, `--pair-column`, `--label-column` and `--split-column`."""
+    for role, what in (
+        ("text", "the text"),
+        ("pair", "the second text of a sentence pair"),
+        ("label", "the class"),
+        ("split", "the split of each row: train, valid or test"),
+    ):
+        usual = "" if role == "split" else " (default: guessed)"
+        parser.add_argument(f"--{role}-column", metavar="NAME", help=f"column of {what}{usual}")
+
+
+def columns_of(args: argparse.Namespace) -> Columns:
+    """The columns named by the options."""
+    return Columns(args.text_column, args.pair_column, args.label_column, args.split_column)
+
+
+def run(args: argparse.Namespace) -> None:
+    """The command: check the options, prepare, print what was written."""
+    sources = (*args.files, *args.train)
+    if not sources:
+        raise UserError("FILE is missing: give a file of labelled text, for example reviews.csv")
+    options = Options(
+        train=sources,
+        valid=args.valid,
+        test=args.test,
+        columns=columns_of(args),
+        reader=args.reader,
+        seed=args.seed,
+        tokenizer=args.tokenizer,
+        dictionary=args.dict,
+        normalize_apostrophes=args.normalize_apostrophes,
+    )
+    report = prepare(options, args.out, workers=args.workers, overwrite=args.overwrite)
+    _print_lines(summary(report, Path(args.out)))
+
+
+def summary(report: Report, folder: Path) -> list[str]:
+    """Tokenizer and tokens of a data folder, and the next command."""
+    tokenizer = report["tokenizer"]
+    lines = [f"tokenizer: {tokenizer['kind']}, {tokenizer['vocabulary']:,} vocabulary entries ({FOLDER}/)"]
+    content = json.loads((folder / "audit.json").read_text(encoding="utf-8"))["splits"]["train"]
+    lengths = content["lengths"]
+    lines.append(
+        f"train: {content['tokens']:,} tokens, {content['unknown_rate']:.2%} unknown; length "
+        f"{lengths['mean']:.0f} on average, {lengths['truncated_share']:.1%} longer than "
+        f"{lengths['max_positions']} tokens"
+    )
+    if content["unknown_rate"] > UNKNOWN_FRACTION:
+        lines.append("warning: many unknown tokens; is this the tokenizer of another language?")
+    return [*lines, f"written to {folder}", f"next: ./train.sh --data {folder} --inits random --out runs"]

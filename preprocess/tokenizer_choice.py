@@ -1,0 +1,247 @@
+"""The tokenizer of a data set: a SentencePiece model, a Transformers tokenizer, a checkpoint's, or a new one.
+
+`choose` finds out which of them a path or name is; a `Tokenizer` encodes text to the ids of a fairseq
+dictionary, and is saved beside the data as `tokenizer/`. Ids of a Transformers tokenizer stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from common import manifest
+from common.data_folder import REPORT, read_report
+from common.errors import UserError
+from common.files import atomic_write
+
+from .dictionary import BOS, EOS, PAD, SPECIALS, UNK, Dictionary
+from .readers.lines import Block, read_text_lines
+from .tokenizer import Encoded, Encoder, TextEncoder, all_tokens, append_eos, load_model
+from .vocabulary import OUTSIDE_FILE, build_vocabulary, fits_dictionary, train_model
+
+TRAIN = "train"
+"""The name that stands for a new tokenizer."""
+FOLDER = "tokenizer"
+"""Inside a data folder."""
+MODEL = "sentencepiece.bpe.model"
+TRANSFORMERS_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", MODEL)
+SMALLEST, LARGEST = 500, 16_000
+"""Subword tokens of a new tokenizer."""
+WORDS_PER_TOKEN = 2
+"""Distinct words of the training text for each token of a new tokenizer."""
+WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Tokenizer:
+    """A tokenizer with its dictionary."""
+
+    kind: str
+    """"sentencepiece" or "transformers"."""
+    encoder: TextEncoder
+    files: tuple[Path, ...] = ()
+    """Of a SentencePiece model: the file. Otherwise none: the encoder saves itself."""
+    init_token: int = BOS
+    """Id before a text (`--init-token`)."""
+    separator_token: int = EOS
+    """Id between the texts of a pair (`--separator-token`), and after each."""
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer's files into a new folder."""
+        folder.mkdir()
+        if isinstance(self.encoder, TransformersEncoder):
+            self.encoder.tokenizer.save_pretrained(folder)
+        else:
+            shutil.copyfile(self.files[0], folder / MODEL)
+
+    def describe(self) -> dict[str, Any]:
+        """What a data folder records of it."""
+        return {
+            "kind": self.kind,
+            "path": FOLDER,
+            "vocabulary": len(self.encoder.dictionary),
+            "init_token": self.init_token,
+            "separator_token": self.separator_token,
+        }
+
+
+class TransformersEncoder:
+    """Text to the ids of a Transformers tokenizer of the RoBERTa family, closed by its separator token.
+
+    RoBERTa (byte-level BPE), CamemBERT and XLM-R (SentencePiece) keep ids 0 to 3 for special tokens as
+    fairseq does, so that a fairseq dictionary with the same ids exists: it lists the tokens from id 4 on.
+    Raises `UserError` for a tokenizer that cannot be loaded, or with other special tokens.
+    """
+
+    def __init__(self, name: str, *, normalize_apostrophes: bool = False) -> None:
+        self.name = name
+        self.normalize_apostrophes = normalize_apostrophes
+        self.tokenizer = _load_transformers(name)
+        self.dictionary = _dictionary_of(self.tokenizer.get_vocab(), name)
+        for token, wanted in (("pad_token_id", PAD), ("unk_token_id", UNK)):
+            if (found := getattr(self.tokenizer, token)) != wanted:
+                raise UserError(
+                    f"{name}: {token} is {found}, not {wanted}: not a tokenizer of the RoBERTa family "
+                    "(RoBERTa, CamemBERT, XLM-R); other tokenizers are not supported"
+                )
+        if None in (self.tokenizer.cls_token_id, self.tokenizer.sep_token_id):
+            raise UserError(f"{name}: no cls_token or sep_token; give the tokenizer of a RoBERTa")
+
+    def __call__(self, block: Block) -> Encoded:
+        """Encode one block; raises `UserError` where it is not UTF-8."""
+        lines = block.lines(normalize_apostrophes=self.normalize_apostrophes)
+        rows = self.tokenizer(lines, add_special_tokens=False, verbose=False)["input_ids"]
+        sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        ids = np.fromiter((i for row in rows for i in row), dtype=np.int32, count=int(sizes.sum()))
+        return Encoded(block, append_eos(ids, sizes, self.tokenizer.sep_token_id), sizes + 1)
+
+
+def choose(
+    name: str,
+    dictionary: str | None,
+    train_texts: Sequence[Path],
+    scratch: Path,
+    *,
+    normalize_apostrophes: bool = False,
+    workers: int = 1,
+) -> Tokenizer:
+    """The tokenizer that `name` stands for.
+
+    A file is a SentencePiece model, whose dictionary is `dictionary` or else all its tokens. A folder is a
+    Transformers tokenizer, or a checkpoint, run or data folder with a tokenizer of its own. "train" trains a
+    SentencePiece model on `train_texts` in the folder `scratch`. Anything else is a name on the Hugging Face
+    hub. Raises `UserError` where no tokenizer can be found or loaded.
+    """
+    how = {"normalize_apostrophes": normalize_apostrophes}
+    if name == TRAIN:
+        if dictionary is not None:
+            raise UserError(
+                f"--dict {dictionary}: not with --tokenizer {TRAIN}, which makes its own dictionary"
+            )
+        texts = [str(path) for path in train_texts]
+        content = train_model(texts, carried_size(texts), at_most=True, **how)
+        atomic_write(scratch / MODEL, content)
+        return _sentencepiece(scratch / MODEL, None, texts, scratch, workers=workers, **how)
+    model, own_dictionary = locate(name, dictionary)
+    if model is not None:
+        texts = [str(path) for path in train_texts]
+        return _sentencepiece(model, own_dictionary, texts, scratch, workers=workers, **how)
+    if dictionary is not None:
+        raise UserError(
+            f"--dict {dictionary}: not with {name}, a Transformers tokenizer with its own vocabulary"
+        )
+    encoder = TransformersEncoder(name, **how)
+    special = encoder.tokenizer
+    return Tokenizer(
+        "transformers", encoder, init_token=special.cls_token_id, separator_token=special.sep_token_id
+    )
+
+
+def locate(name: str, dictionary: str | None = None) -> tuple[Path | None, Path | None]:
+    """The SentencePiece model and dictionary that a path stands for; no model for a Transformers tokenizer.
+
+    Raises `UserError` for a folder without tokenizer, and a path that does not exist.
+    """
+    path = Path(name)
+    given = Path(dictionary) if dictionary is not None else None
+    if path.is_file():
+        return path, given
+    if not path.is_dir():
+        if path.suffix == ".model" or name.startswith((".", "/", "~")) or name.count("/") > 1:
+            raise UserError(
+                f"{name}: no such tokenizer; give a SentencePiece model or a folder with a tokenizer"
+            )
+        return None, None
+    if (path / MODEL).is_file() and (path / "dict.txt").is_file():
+        return path / MODEL, given or path / "dict.txt"
+    if any((path / file).is_file() for file in TRANSFORMERS_FILES):
+        return (path / MODEL, given) if given else (None, None)
+    if (path / REPORT).is_file():
+        return _of_data_folder(path, given)
+    if (content := manifest.read(path)) is not None:
+        return _of_data_folder(Path(content["data"].get("path", ".")), given)
+    hint = f" --tokenizer {MODEL} --dict {path / 'dict.txt'}" if (path / "dict.txt").is_file() else ""
+    raise UserError(
+        f"{name}: no tokenizer in this folder; give the SentencePiece model that its dictionary was made "
+        f"from:{hint} (XLM-R's: python -m preprocess download xlmr)"
+        if hint
+        else f"{name}: no tokenizer in this folder; give a SentencePiece model or a Transformers tokenizer"
+    )
+
+
+def _of_data_folder(path: Path, given: Path | None) -> tuple[Path | None, Path | None]:
+    options = read_report(path).get("options", {})
+    recorded = options.get("sentencepiece_model")
+    for model in (path / FOLDER / MODEL, Path(recorded) if recorded else None):
+        if model is not None and model.is_file():
+            return model, given or path / "input0" / "dict.txt"
+    raise UserError(
+        f"{path / REPORT}: its SentencePiece model is missing ({recorded}); give it with --tokenizer"
+    )
+
+
+def carried_size(texts: Sequence[str]) -> int:
+    """Subword tokens that the text is enough for: one for two distinct words, from 500 to 16,000."""
+    words: set[str] = set()
+    for path in texts:
+        for line in read_text_lines(path):
+            words.update(WORD.findall(line.casefold()))
+    size = len(words) // WORDS_PER_TOKEN
+    return max(SMALLEST, min(LARGEST, size - size % SMALLEST))
+
+
+def _sentencepiece(
+    path: Path,
+    dictionary: Path | None,
+    texts: Sequence[str],
+    scratch: Path,
+    *,
+    normalize_apostrophes: bool,
+    workers: int,
+) -> Tokenizer:
+    """A SentencePiece model with a dictionary; without one, that of all its tokens, counted in the texts."""
+    if dictionary is None:
+        model = load_model(str(path))
+        size = OUTSIDE_FILE + sum(
+            fits_dictionary(model, i, token) for i, token in enumerate(all_tokens(model))
+        )
+        words = build_vocabulary(
+            model, texts, size, normalize_apostrophes=normalize_apostrophes, workers=workers
+        )
+        dictionary = scratch / "dict.txt"
+        atomic_write(dictionary, words.text())
+    encoder = Encoder(str(path), str(dictionary), normalize_apostrophes=normalize_apostrophes)
+    return Tokenizer("sentencepiece", encoder, (path,))
+
+
+def _load_transformers(name: str) -> Any:
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise UserError(
+            f"{name}: needs the package transformers; install it: pip install transformers"
+        ) from None
+    try:
+        return AutoTokenizer.from_pretrained(name, local_files_only=Path(name).is_dir())
+    except Exception as error:  # Transformers raises errors of many kinds
+        reason = " ".join(str(error).split())[:200]
+        where = "" if Path(name).is_dir() else ", and no folder or model on the Hugging Face hub of that name"
+        raise UserError(f"{name}: not a tokenizer that Transformers loads{where} ({reason})") from None
+
+
+def _dictionary_of(vocabulary: dict[str, int], name: str) -> Dictionary:
+    """fairseq's dictionary with the ids of a Transformers vocabulary; ids without a token are padding."""
+    by_id = {index: token for token, index in vocabulary.items()}
+    words = Dictionary()
+    for index in range(len(SPECIALS), max(by_id) + 1):
+        token = by_id.get(index, f"madeupword{index:04d}")
+        if not token or "\n" in token or "\r" in token:
+            raise UserError(f"{name}: token {index}, {token!r}, cannot stand in a fairseq dictionary")
+        words.append(token, 0)
+    return words
