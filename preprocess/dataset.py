@@ -100,10 +100,7 @@ class Options:
 
     def request(self) -> Report:
         """The options and the checksums of the files behind them."""
-        model, dictionary = (
-            (None, None) if self.tokenizer == TRAIN else locate(self.tokenizer, self.dictionary)
-        )
-        own_model = self.tokenizer == TRAIN or model is not None
+        found = None if self.tokenizer == TRAIN else locate(self.tokenizer, self.dictionary)
         options = {
             "train": list(self.train),
             "valid": self.valid,
@@ -112,10 +109,10 @@ class Options:
             "reader": self.reader,
             "seed": self.seed,
             "tokenizer": self.tokenizer,
-            "sentencepiece_model": f"{FOLDER}/{MODEL}" if own_model else None,
+            "sentencepiece_model": f"{FOLDER}/{MODEL}" if found is None or found.model else None,
             "normalize_apostrophes": self.normalize_apostrophes,
         }
-        return request(options, [*self.files(), *(str(path) for path in (model, dictionary) if path)])
+        return request(options, [*self.files(), *(found.files if found else [])])
 
 
 @dataclass

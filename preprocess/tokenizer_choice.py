@@ -128,62 +128,77 @@ def choose(
         content = train_model(texts, carried_size(texts), at_most=True, **how)
         atomic_write(scratch / MODEL, content)
         return _sentencepiece(scratch / MODEL, None, texts, scratch, workers=workers, **how)
-    model, own_dictionary = locate(name, dictionary)
-    if model is not None:
+    found = locate(name, dictionary)
+    if found.model is not None:
         texts = [str(path) for path in train_texts]
-        return _sentencepiece(model, own_dictionary, texts, scratch, workers=workers, **how)
+        return _sentencepiece(found.model, found.dictionary, texts, scratch, workers=workers, **how)
     if dictionary is not None:
-        raise UserError(
-            f"--dict {dictionary}: not with {name}, a Transformers tokenizer with its own vocabulary"
-        )
-    encoder = TransformersEncoder(name, **how)
+        raise UserError(f"--dict {dictionary}: not with {name}, whose vocabulary is its own")
+    encoder = TransformersEncoder(found.transformers, **how)
     special = encoder.tokenizer
     return Tokenizer(
         "transformers", encoder, init_token=special.cls_token_id, separator_token=special.sep_token_id
     )
 
 
-def locate(name: str, dictionary: str | None = None) -> tuple[Path | None, Path | None]:
-    """The SentencePiece model and dictionary that a path stands for; no model for a Transformers tokenizer.
+@dataclass(frozen=True)
+class Located:
+    """The files of a tokenizer: a SentencePiece model, or the folder or hub name of a Transformers one."""
+
+    model: Path | None = None
+    dictionary: Path | None = None
+    """Of the SentencePiece model, where there is one."""
+    transformers: str = ""
+
+    @property
+    def files(self) -> list[str]:
+        """The files whose content decides the ids."""
+        return [str(path) for path in (self.model, self.dictionary) if path is not None]
+
+
+def locate(name: str, dictionary: str | None = None) -> Located:
+    """The tokenizer that a path stands for.
 
     Raises `UserError` for a folder without tokenizer, and a path that does not exist.
     """
     path = Path(name)
     given = Path(dictionary) if dictionary is not None else None
     if path.is_file():
-        return path, given
+        return Located(path, given)
     if not path.is_dir():
         if path.suffix == ".model" or name.startswith((".", "/", "~")) or name.count("/") > 1:
             raise UserError(
                 f"{name}: no such tokenizer; give a SentencePiece model or a folder with a tokenizer"
             )
-        return None, None
-    if (path / MODEL).is_file() and (path / "dict.txt").is_file():
-        return path / MODEL, given or path / "dict.txt"
-    if any((path / file).is_file() for file in TRANSFORMERS_FILES):
-        return (path / MODEL, given) if given else (None, None)
+        return Located(transformers=name)
     if (path / REPORT).is_file():
         return _of_data_folder(path, given)
-    if (content := manifest.read(path)) is not None:
+    if (path / manifest.NAME).is_file():
+        content = manifest.read(path) or {}
         return _of_data_folder(Path(content["data"].get("path", ".")), given)
-    hint = f" --tokenizer {MODEL} --dict {path / 'dict.txt'}" if (path / "dict.txt").is_file() else ""
-    raise UserError(
-        f"{name}: no tokenizer in this folder; give the SentencePiece model that its dictionary was made "
-        f"from:{hint} (XLM-R's: python -m preprocess download xlmr)"
-        if hint
-        else f"{name}: no tokenizer in this folder; give a SentencePiece model or a Transformers tokenizer"
-    )
+    if (path / MODEL).is_file() and (given or (path / "dict.txt").is_file()):
+        return Located(path / MODEL, given or path / "dict.txt")
+    if any((path / file).is_file() for file in TRANSFORMERS_FILES):
+        return Located(transformers=name)
+    if (path / "dict.txt").is_file():
+        raise UserError(
+            f"{name}: has a dictionary but no tokenizer; give the SentencePiece model that the dictionary "
+            f"was made from: --tokenizer {MODEL} --dict {path / 'dict.txt'} (that of XLM-R: "
+            "python -m preprocess download xlmr)"
+        )
+    raise UserError(f"{name}: no tokenizer in this folder; give a SentencePiece model or another folder")
 
 
-def _of_data_folder(path: Path, given: Path | None) -> tuple[Path | None, Path | None]:
-    options = read_report(path).get("options", {})
-    recorded = options.get("sentencepiece_model")
+def _of_data_folder(path: Path, given: Path | None) -> Located:
+    """The tokenizer beside the data, else the SentencePiece model that the report names."""
+    report = read_report(path)
+    if report.get("tokenizer", {}).get("kind") == "transformers":
+        return Located(transformers=str(path / FOLDER))
+    recorded = report.get("options", {}).get("sentencepiece_model")
     for model in (path / FOLDER / MODEL, Path(recorded) if recorded else None):
         if model is not None and model.is_file():
-            return model, given or path / "input0" / "dict.txt"
-    raise UserError(
-        f"{path / REPORT}: its SentencePiece model is missing ({recorded}); give it with --tokenizer"
-    )
+            return Located(model, given or path / "input0" / "dict.txt")
+    raise UserError(f"{path}: its SentencePiece model {recorded} is missing; give it with --tokenizer")
 
 
 def carried_size(texts: Sequence[str]) -> int:

@@ -235,11 +235,6 @@ FAULTS = {
         LABELLED,
         "train.label, line 2: no label",
     ),
-    "two labels": (
-        lambda m: write(Path("train.label"), ["0 1"] * 4),
-        LABELLED,
-        "train.label, line 1: '0 1' is 2 words",
-    ),
     "reserved label": (lambda m: write(Path("train.label"), ["<s>"] * 4), LABELLED, "rename the label"),
     "wrong dictionary": (rename_dictionary, LABELLED, "dict.txt: only 0 of its 30 "),
     "no dictionary": (

@@ -13,7 +13,10 @@ def test_loads_as_fairseq_does(tmp_path):
     ours, stock = dictionary.load(str(path)), Stock.load(str(path))
     assert (ours.symbols, ours.counts, ours.index) == (stock.symbols, stock.count, stock.indices)
     stock.save(str(tmp_path / "stock.txt"))
-    assert ours.text() == (tmp_path / "stock.txt").read_text(encoding="utf-8")
+    written = (tmp_path / "stock.txt").read_text(encoding="utf-8")
+    # Stock drops the mark of a repeated symbol, so that it cannot load the file that it wrote.
+    assert ours.text() == written.replace("▁un 9\n", "▁un 9 #fairseq:overwrite\n")
+    assert ours.text() == path.read_text(encoding="utf-8").replace(" \n", "\n")
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from common.errors import UserError
 from preprocess.labels import read_labels
 
 
-def test_one_word_a_line(tmp_path):
-    (tmp_path / "a.label").write_text("négatif\n positif \n", encoding="utf-8")
-    assert list(read_labels(str(tmp_path / "a.label"))) == ["négatif", "positif"]
+def test_the_words_of_a_line_are_one_label(tmp_path):
+    (tmp_path / "a.label").write_text("négatif\n très  positif \n", encoding="utf-8")
+    assert list(read_labels(str(tmp_path / "a.label"))) == ["négatif", "très positif"]
 
 
-@pytest.mark.parametrize("line", ["", "very good", "<pad>", "madeupword0000"])
+@pytest.mark.parametrize("line", ["", " ", "<pad>", "madeupword0000", "a #fairseq:overwrite"])
 def test_other_lines_are_refused(tmp_path, line):
     (tmp_path / "a.label").write_text(f"1\n{line}\n")
     with pytest.raises(UserError, match=r"a\.label, line 2"):

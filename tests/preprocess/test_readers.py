@@ -90,7 +90,6 @@ def test_webis_xml_plain_and_compressed(workdir):
 @pytest.mark.parametrize(
     ("content", "arguments", "place"),
     [
-        ("a:b\nc d:e\n", [], "all.toy, line 2"),
         ("a:b\n:e\n", [], "all.toy, line 2"),
         ("a:b\n", ["--reader", "lines"], "all.toy"),
         ("a:b\n", ["--reader", "none"], "--reader none"),

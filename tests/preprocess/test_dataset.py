@@ -1,0 +1,210 @@
+"""`preprocess dataset`: from files of labelled text to a complete data folder."""
+
+import csv
+import json
+import random
+from collections import Counter
+
+import pytest
+import tiny_tokenizers
+from fairseq.data import data_utils
+
+from common.data_folder import read_report
+from preprocess.__main__ import main
+from preprocess.audit import normalized
+from preprocess.labels import check_classes
+from preprocess.split import grouped_split, stratified_split
+
+
+def texts(count, seed=2):
+    return [f"{line} {i}" for i, line in enumerate(tiny_tokenizers.lines(count, seed))]
+
+
+def write_csv(path, rows, header=("text", "label")):
+    with open(path, "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([header, *rows])
+    return str(path)
+
+
+@pytest.fixture
+def reviews(workdir):
+    labels = ["very bad", "good"] * 40 + ["Neither nor"] * 20
+    return write_csv("reviews.csv", zip(texts(100), labels, strict=True))
+
+
+def prepare(*words, expect=0):
+    assert main(["dataset", *map(str, words), "--out", "data"]) == expect
+
+
+def read(name):
+    with open(f"data/{name}", encoding="utf-8", newline="\n") as stream:
+        return stream.read().splitlines()
+
+
+def examples(split):
+    return list(zip(read(f"text/{split}.input0"), read(f"text/{split}.label"), strict=True))
+
+
+def test_the_folder_is_complete(reviews, workdir, capsys):
+    prepare(reviews)
+    parts = {name: examples(name) for name in ("train", "valid", "test")}
+    assert {name: len(part) for name, part in parts.items()} == {"train": 80, "valid": 10, "test": 10}
+    for name in ("valid", "test"):
+        assert Counter(label for _, label in parts[name]) == {"very bad": 4, "good": 4, "Neither nor": 2}
+    with open(reviews, encoding="utf-8", newline="") as stream:
+        rows = list(csv.reader(stream))
+    places = json.loads((workdir / "data/split.json").read_text())["examples"]
+    for name, part in parts.items():
+        assert [tuple(rows[line - 1]) for _, line in places[name]] == part
+    report = read_report(workdir / "data")
+    assert report["labels"] == ["good", "very bad", "Neither nor"]
+    assert {"audit.json", "tokenizer/sentencepiece.bpe.model", "input0/test.bin"} <= set(report["files"])
+    said = capsys.readouterr().out
+    assert "'text'" in said
+    assert "'label'" in said
+
+
+def test_fairseq_reads_it(reviews, workdir):
+    prepare(reviews)
+    rows = data_utils.load_indexed_dataset(str(workdir / "data/input0/valid"))
+    labels = data_utils.load_indexed_dataset(str(workdir / "data/label/valid"))
+    names = [line.rpartition(" ")[0] for line in read("label/dict.txt")]
+    assert len(rows) == 10
+    assert [names[int(label[0]) - 4] for label in labels] == read("text/valid.label")
+
+
+def test_the_same_command_is_done_at_once_and_another_asks(reviews, workdir, capsys):
+    prepare(reviews)
+    before = (workdir / "data/preprocess.json").stat().st_mtime_ns
+    prepare(reviews)
+    assert (workdir / "data/preprocess.json").stat().st_mtime_ns == before
+    prepare(reviews, "--seed", "2", expect=1)
+    assert "--overwrite" in capsys.readouterr().err
+    first = examples("test")
+    prepare(reviews, "--seed", "2", "--overwrite")
+    assert examples("test") != first
+
+
+def test_splits_that_are_given_are_kept(workdir):
+    for name, seed in (("a", 1), ("b", 2), ("c", 3)):
+        rows = [
+            {"premise": text, "hypothesis": text[::-1], "label": index % 2}
+            for index, text in enumerate(texts(20, seed))
+        ]
+        (workdir / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    prepare("--train", "a.jsonl", "--valid", "b.jsonl", "--test", "c.jsonl")
+    assert [text for text, _ in examples("test")] == texts(20, 3)
+    assert read("text/valid.input1") == [text[::-1] for text in texts(20, 2)]
+    assert (workdir / "data/input1/train.bin").is_file()
+
+
+def test_a_column_of_splits(workdir):
+    rows = zip(texts(60), ["a", "b"] * 30, ["train"] * 40 + ["validation"] * 10 + ["Test"] * 10, strict=True)
+    prepare(write_csv("a.csv", rows, ("text", "label", "part")), "--split-column", "part")
+    assert [len(examples(name)) for name in ("train", "valid", "test")] == [40, 10, 10]
+
+
+def test_a_hugging_face_data_set(workdir):
+    pytest.importorskip("datasets")
+    (workdir / "imdb").mkdir()
+    write_csv("imdb/train.csv", zip(texts(40), ["neg", "pos"] * 20, strict=True))
+    write_csv("imdb/test.csv", zip(texts(10, 5), ["neg", "pos"] * 5, strict=True))
+    prepare("datasets:imdb")
+    assert [len(examples(name)) for name in ("train", "valid", "test")] == [36, 4, 10]
+
+
+def test_duplicates_stay_on_one_side(workdir):
+    originals = texts(60)
+    rows = [(text, "ab"[i % 2]) for i, text in enumerate(originals)]
+    rows += [(f"  {text.upper()} !", "ab"[i % 2]) for i, text in enumerate(originals)]
+    prepare(write_csv("a.csv", rows), "--valid", "0.2", "--test", "0.2")
+    sides = [{normalized(text) for text, _ in examples(name)} for name in ("train", "valid", "test")]
+    assert [len(examples(name)) for name in ("train", "valid", "test")] == [72, 24, 24]
+    assert len(sides[0] | sides[1] | sides[2]) == sum(map(len, sides))
+
+
+def test_without_duplicates_the_split_is_that_of_the_command_split():
+    labels = [random.Random(1).choice("abc") for _ in range(200)]
+    ours = grouped_split(labels, [str(i) for i in range(200)], {"valid": 30}, seed=3)
+    assert ours == stratified_split(labels, 30, seed=3)
+
+
+def test_a_class_always_has_training_examples():
+    split = grouped_split(["a"] * 20 + ["b"], [str(i) for i in range(21)], {"valid": 10, "test": 5}, seed=1)
+    assert 20 in split["train"]
+
+
+def test_rows_without_text_or_label_are_listed_and_left_out(workdir, capsys):
+    rows = [*zip(texts(40), ["a", "b"] * 20, strict=True), ("", "a"), ("  ", "b"), ("text", "")]
+    prepare(write_csv("a.csv", rows))
+    left_out = json.loads((workdir / "data/split.json").read_text())["left_out"]
+    assert left_out == [["a.csv", 42, "no text"], ["a.csv", 43, "no text"], ["a.csv", 44, "no label"]]
+    assert "a.csv:44" in capsys.readouterr().out
+
+
+def test_what_is_suspicious_is_said(workdir, capsys):
+    rows = [*zip(texts(60), ["good", "Good", "bad", "bad\u200b"] * 15, strict=True), ("odd", "single")]
+    rows += [("twice", "good"), ("twice", "bad")]
+    prepare(write_csv("a.csv", rows))
+    said = capsys.readouterr().out
+    for fact in ("'single'", "'Good', 'good'", r"'bad', 'bad\u200b'", "1 text with more than one label"):
+        assert fact in said
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        ([f"{i / 7:.3f}" for i in range(60)], "regression"),
+        ([str(i) for i in range(60)], "regression"),
+        (["a", "b", "a|b"] * 20, "a|b"),
+        (["a, b", "b, c", "c, a"] * 20, "a, b"),
+        (['["a", "b"]', '["b"]'] * 30, "multi-label"),
+        ([f"word {i}" for i in range(60)], "--label-column"),
+        (["a"] * 60, "'a'"),
+    ],
+)
+def test_what_is_no_classification_is_refused(workdir, capsys, labels, named):
+    prepare(write_csv("a.csv", zip(texts(60), labels, strict=True)), expect=1)
+    error = capsys.readouterr().err
+    assert "a.csv" in error
+    assert named in error
+    assert not (workdir / "data").exists()
+
+
+@pytest.mark.parametrize(
+    "labels", [["1", "2", "3", "4", "5"], [str(i) for i in range(200)], ["yes, but", "no"]]
+)
+def test_numbers_and_punctuation_may_be_classes(labels):
+    assert check_classes(labels * 5, "a.csv") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ((), "FILE"),
+        (("missing.csv",), "missing.csv"),
+        (("reviews.csv", "--valid", "missing.csv"), "missing.csv"),
+        (("reviews.csv", "--valid", "0"), "--valid 0"),
+        (("reviews.csv", "--valid", "60", "--test", "60"), "--test"),
+        (("reviews.csv", "--text-column", "texte"), "text"),
+        (("reviews.csv", "--tokenizer", "no.model"), "no.model"),
+        (("reviews.csv", "--dict", "dict.txt"), "--dict"),
+    ],
+)
+def test_wrong_options_are_refused(reviews, workdir, capsys, words, named):
+    prepare(*words, expect=1)
+    assert named in capsys.readouterr().err
+    assert not (workdir / "data").exists()
+
+
+def test_line_files_and_their_readers(workdir):
+    (workdir / "a.xml").write_text(
+        "<items>"
+        + "".join(
+            f"<item><text>{text}</text><rating>{1 + 4 * (i % 2)}.0</rating></item>"
+            for i, text in enumerate(texts(40))
+        )
+        + "</items>"
+    )
+    prepare("a.xml")
+    assert len(examples("train")) == 32

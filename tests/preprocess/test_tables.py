@@ -1,0 +1,147 @@
+"""readers/tables.py: files of each format as rows of text, with the line of each row."""
+
+import gzip
+import io
+import json
+import lzma
+
+import pandas as pd
+import pytest
+
+from common.errors import UserError
+from preprocess.readers import read_records
+from preprocess.readers.tables import Columns, choose_columns, read_table
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to_file(name, content):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return to_file
+
+
+def rows(path):
+    table = read_table(path)
+    return list(zip(table.index, *(table[name] for name in table.columns), strict=True))
+
+
+def test_fields_of_csv(write):
+    text = 'text,label\n"a\nb, ""x""",01\n\n"c\r\nd",NA\n,1\ne\0f\tg,\n,\n'
+    assert rows(write("a.csv", text)) == [
+        (2, 'a b, "x"', "01"),
+        (5, "c d", "NA"),
+        (7, None, "1"),
+        (8, "e f g", None),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_byte_order_marks_and_windows_line_ends(write, encoding):
+    path = write("a.csv", "label;text\r\n\ufeffbad;très\rlong\r\nbad;court\r\n".encode(encoding))
+    assert rows(path) == [(2, "bad", "très long"), (3, "bad", "court")]
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)])
+def test_compressed(write, suffix, compress):
+    assert rows(write(f"a.tsv{suffix}", compress(b"text\tlabel\na,b\t1\n"))) == [(2, "a,b", "1")]
+
+
+def test_quotes_in_tsv(write):
+    enclosing = write("a.tsv", 'label\ttext\n1\t"a\tb\nc"\n0\t"d ""e"""\n')
+    assert rows(enclosing) == [(2, "1", "a b c"), (4, "0", 'd "e"')]
+    ordinary = write("b.tsv", 'label\ttext\n1\t"Casablanca" is good\n0\tan "open one\n0\t"Up"\n')
+    assert rows(ordinary) == [(2, "1", '"Casablanca" is good'), (3, "0", 'an "open one'), (4, "0", '"Up"')]
+
+
+def test_json_lines(write):
+    content = '{"text": "a\\nb", "label": 1}\n\n{"label": true, "text": "c"}\n{"text": "d", "label": 2.0}\n'
+    assert rows(write("a.jsonl", content)) == [(1, "a b", "1"), (3, "c", "true"), (4, "d", "2")]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [{"text": "a", "label": "x"}, {"text": "b", "label": None}],
+        {"data": [{"text": "a", "label": ["x"]}, {"text": "b"}]},
+        {"text": ["a", "b"], "label": ["x", ""]},
+    ],
+)
+def test_json(write, content):
+    assert rows(write("a.json", json.dumps(content))) == [(1, "a", "x"), (2, "b", None)]
+
+
+def test_parquet_as_pandas_writes_it(write):
+    stream = io.BytesIO()
+    pd.DataFrame({"text": ["a", "b"], "label": [1, None]}).to_parquet(stream)
+    assert rows(write("a.parquet", stream.getvalue())) == [(1, "a", "1"), (2, "b", None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("a.csv", "", "a.csv"),
+        ("a.csv", "text,label\n", "a.csv"),
+        ("a.csv", "text,text,label\na,b,c\n", "'text'"),
+        ("a.csv", "text,label\na,b,c\n", "line 2"),
+        ("a.csv", 'text,label\n"a\nb",1\nc,d,e\n', "line 4"),
+        ("a.csv", 'text,label\na,1\n"b,0\n', "line 3"),
+        ("a.csv", "text,label\na,1\nété,0\n".encode("latin1"), "line 3"),
+        ("a.jsonl", '{"text": "a"}\n{"text"\n', "line 2"),
+        ("a.jsonl", '{"text": "a"}\n[1]\n', "line 2"),
+        ("a.json", '[{"text": "a"},\n{]', "line 2"),
+        ("a.json", "[1, 2]", "a.json"),
+        ("a.json", "[" * 100_000, "a.json"),
+        ("a.parquet", "text", "a.parquet"),
+        ("a.csv.gz", "text", ".gz"),
+    ],
+)
+def test_malformed_files_are_refused_with_their_place(write, name, content, place):
+    with pytest.raises(UserError) as error:
+        read_table(write(name, content))
+    assert name in str(error.value)
+    assert place in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("names", "columns"),
+    [
+        (["text", "label"], Columns("text", None, "label")),
+        (["id", "Review", "Stars"], Columns("Review", None, "Stars")),
+        (["premise", "hypothesis", "label"], Columns("premise", "hypothesis", "label")),
+        (["avis", "label"], Columns("avis", None, "label")),
+        (["text", "note"], Columns("text")),
+    ],
+)
+def test_columns_are_guessed_by_their_names(names, columns):
+    assert choose_columns(names, Columns(), "a.csv") == columns
+
+
+def test_columns_that_are_given_count():
+    given = Columns(text="title", label="stars", split="part")
+    assert choose_columns(["text", "title", "label", "stars", "part"], given, "a.csv") == given
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "flag", "named"),
+    [
+        (["a", "b", "label"], Columns(), "--text-column", "'b'"),
+        (["text", "review", "label"], Columns(), "--text-column", "'review'"),
+        (["text", "label", "stars"], Columns(), "--label-column", "'stars'"),
+        (["text", "label"], Columns(text="texte"), "--text-column", "text"),
+    ],
+)
+def test_ambiguous_columns_are_an_error(names, given, flag, named):
+    with pytest.raises(UserError) as error:
+        choose_columns(names, given, "a.csv")
+    assert "a.csv" in str(error.value)
+    assert flag in str(error.value)
+    assert named in str(error.value)
+
+
+def test_records(write):
+    path = write("a.jsonl", '{"sentence1": "a", "sentence2": "b", "label": 0, "part": "dev"}\n')
+    (record,) = read_records(path, split_column="part")
+    assert (record.text, record.pair, record.label, record.split, record.line) == ("a", "b", "0", "dev", 1)

@@ -1,0 +1,125 @@
+"""tokenizer_choice.py: ids of each kind of tokenizer against the tokenizer itself."""
+
+import json
+
+import numpy as np
+import pytest
+import sentencepiece
+import tiny_tokenizers
+from fairseq.data import Dictionary
+from transformers import AutoTokenizer
+
+from common.errors import UserError
+from preprocess.readers.lines import read_blocks
+from preprocess.tokenizer_choice import MODEL, carried_size, choose, locate
+
+TEXTS = ["le livre n'est pas bon", "", "  été   très captivant ! 漢字 🙂", "l'auteur </s> <mask>", "bon" * 40]
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "train.input0"
+    path.write_text("".join(f"{line}\n" for line in [*TEXTS, *tiny_tokenizers.lines()]), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def scratch(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    return tmp_path / "scratch"
+
+
+def encode(tokenizer, path):
+    encoded = [tokenizer.encoder(block) for block in read_blocks(str(path))]
+    return [row.tolist() for part in encoded for row in np.split(part.ids, np.cumsum(part.sizes)[:-1])]
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["fast", "slow"])
+@pytest.mark.parametrize("family", tiny_tokenizers.FAMILIES)
+def test_ids_are_those_of_the_transformers_tokenizer(family, fast, tmp_path, text, scratch):
+    folder = tiny_tokenizers.FAMILIES[family](tmp_path / family, fast=fast)
+    chosen = choose(str(folder), None, [text], scratch)
+    reference = AutoTokenizer.from_pretrained(folder)
+    for line, row in zip(TEXTS, encode(chosen, text), strict=False):
+        assert [chosen.init_token, *row] == reference(line)["input_ids"]
+    a, b = (encode(chosen, text)[i] for i in (0, 2))
+    assert [chosen.init_token, *a, chosen.separator_token, *b] == reference(TEXTS[0], TEXTS[2])["input_ids"]
+
+
+@pytest.mark.parametrize("family", tiny_tokenizers.FAMILIES)
+def test_fairseq_reads_the_dictionary_with_the_same_ids(family, tmp_path, text, scratch):
+    folder = tiny_tokenizers.FAMILIES[family](tmp_path / family)
+    chosen = choose(str(folder), None, [text], scratch)
+    (tmp_path / "dict.txt").write_text(chosen.encoder.dictionary.text(), encoding="utf-8")
+    dictionary = Dictionary.load(str(tmp_path / "dict.txt"))
+    vocabulary = AutoTokenizer.from_pretrained(folder).get_vocab()
+    assert len(dictionary) == len(vocabulary)
+    assert dictionary.add_symbol("<mask>") == vocabulary["<mask>"]
+    assert all(dictionary.symbols[index] == token for token, index in vocabulary.items() if index > 3)
+
+
+@pytest.mark.parametrize("family", tiny_tokenizers.FAMILIES)
+def test_a_saved_transformers_tokenizer_gives_the_same_ids(family, tmp_path, text, scratch):
+    chosen = choose(str(tiny_tokenizers.FAMILIES[family](tmp_path / family)), None, [text], scratch)
+    chosen.save(tmp_path / "saved")
+    again = choose(str(tmp_path / "saved"), None, [text], scratch)
+    assert encode(again, text) == encode(chosen, text)
+    assert again.describe() == chosen.describe()
+
+
+def test_a_sentencepiece_model_keeps_all_its_tokens(tmp_path, text, scratch):
+    folder = tiny_tokenizers.xlm_roberta(tmp_path / "xlmr")
+    chosen = choose(str(folder / MODEL), None, [text], scratch)
+    model = sentencepiece.SentencePieceProcessor(model_file=str(folder / MODEL))
+    symbols = chosen.encoder.dictionary.symbols
+    assert sorted(symbols[4:]) == sorted(model.id_to_piece(i) for i in range(3, len(model)))
+    for line, row in zip(TEXTS[:1], encode(chosen, text), strict=False):
+        assert [symbols[i] for i in row] == [*model.encode(line, out_type=str), "</s>"]
+
+
+def test_a_trained_tokenizer_fits_the_text(text, scratch):
+    chosen = choose("train", None, [text], scratch)
+    assert (scratch / MODEL).is_file()
+    assert 30 < len(chosen.encoder.dictionary) < carried_size([str(text)])
+    assert 3 not in {i for row in encode(chosen, text)[5:] for i in row}  # no unknown tokens
+
+
+@pytest.mark.parametrize(("words", "size"), [(10, 500), (2_600, 1000), (100_000, 16_000)])
+def test_the_size_of_a_trained_tokenizer_follows_the_words(tmp_path, words, size):
+    path = tmp_path / "text"
+    path.write_text(" ".join(f"w{i}" for i in range(words)) + "\n")
+    assert carried_size([str(path)]) == size
+
+
+def test_folders_name_their_tokenizer(tmp_path):
+    folder = tiny_tokenizers.xlm_roberta(tmp_path / "exported")
+    assert locate(str(folder)).transformers == str(folder)
+    (folder / "dict.txt").write_text("a 1\n")
+    assert locate(str(folder)).model == folder / MODEL
+    data = tmp_path / "data"
+    (data / "tokenizer").mkdir(parents=True)
+    (data / "preprocess.json").write_text(json.dumps({"tokenizer": {"kind": "transformers"}}))
+    assert locate(str(data)).transformers == str(data / "tokenizer")
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("empty", "empty"),
+        ("missing.model", "missing.model"),
+        ("weights", "dict.txt"),
+        ("bert", "pad_token_id"),
+    ],
+)
+def test_what_is_no_tokenizer_is_refused(tmp_path, monkeypatch, text, scratch, name, named):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights/dict.txt").write_text("a 1\n")
+    folder = tiny_tokenizers.roberta(tmp_path / "bert", fast=False)
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    vocabulary |= {"<pad>": 0, "<s>": 1}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    with pytest.raises(UserError) as error:
+        choose(name, None, [text], scratch)
+    assert named in str(error.value)

@@ -1,0 +1,60 @@
+"""Tiny Transformers tokenizers of the three families, with the special ids of the real ones."""
+
+import json
+import random
+
+import sentencepiece
+from tokenizers import ByteLevelBPETokenizer
+from transformers import AutoTokenizer
+
+WORDS = ["le", "la", "un", "une", "livre", "film", "roman", "est", "n'est", "pas", "très", "peu", "bon"]
+WORDS += ["mauvais", "été", "déçu", "captivant", "ennuyeux", "l'auteur"]
+
+
+def lines(count=300, seed=1):
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(3, 9))) for _ in range(count)]
+
+
+def roberta(folder, *, fast=True):
+    """Byte-level BPE: ids 0 to 3 are <s> <pad> </s> <unk>, <mask> is the last one."""
+    model = ByteLevelBPETokenizer()
+    model.train_from_iterator(lines(), vocab_size=320, special_tokens=["<s>", "<pad>", "</s>", "<unk>"])
+    folder.mkdir(parents=True)
+    model.save_model(str(folder))
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    (folder / "vocab.json").write_text(json.dumps(vocabulary | {"<mask>": len(vocabulary)}))
+    return _finished(folder, "RobertaTokenizer", fast)
+
+
+def xlm_roberta(folder, *, fast=True):
+    """SentencePiece, whose ids are shifted by one behind fairseq's special tokens."""
+    return _sentencepiece(folder, "XLMRobertaTokenizer", fast)
+
+
+def camembert(folder, *, fast=True):
+    """SentencePiece behind four ids, of which <s> and </s> are not the ones used."""
+    return _sentencepiece(folder, "CamembertTokenizer", fast)
+
+
+FAMILIES = {"roberta": roberta, "xlm-roberta": xlm_roberta, "camembert": camembert}
+
+
+def _sentencepiece(folder, tokenizer_class, fast):
+    folder.mkdir(parents=True)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines()),
+        model_prefix=str(folder / "sentencepiece.bpe"),
+        vocab_size=45,
+        minloglevel=2,
+    )
+    (folder / "sentencepiece.bpe.vocab").unlink()
+    return _finished(folder, tokenizer_class, fast)
+
+
+def _finished(folder, tokenizer_class, fast):
+    """Add the configuration; `fast` also writes tokenizer.json, as newer folders have it."""
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": tokenizer_class}))
+    if fast:
+        AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
+    return folder
