@@ -35,7 +35,7 @@ $(VENV)/installed: setup.py constraints.txt
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt $(TORCH_FROM)
 	$(PIP) install --quiet --constraint constraints.txt numpy cython setuptools wheel ninja
-	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[test,hf,explain]'
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[test,hf,explain,data]'
 	env -u CUDA_HOME $(PIP) install --quiet --constraint constraints.txt --no-build-isolation --no-deps fairseq-fixed
 	$(BIN)/python -c "import transformers, fairseq"
 	touch $@

@@ -64,6 +64,10 @@ EXTRAS = {
         "onnxscript",  # export: used by torch.onnx
         "onnxruntime",  # export: checks, quantizes and runs the file
     ],
+    "data": [
+        "pyarrow",  # data sets in Parquet files (preprocess dataset)
+        "datasets",  # data sets of the Hugging Face hub (preprocess dataset datasets:NAME)
+    ],
     "4bit": [
         "bitsandbytes",  # causal LoRA in 4 bits; not installed by make install (125 MB)
     ],

@@ -31,7 +31,7 @@ from common.files import atomic_write, sha256
 
 from .dictionary import UNK
 from .labels import check_line_counts, read_labels
-from .options import add_reading, add_suffixes
+from .options import add_reading, add_suffixes, input_suffixes
 from .readers.lines import read_text_lines
 from .tokenizer import Encoder, TextEncoder, map_text
 
@@ -232,10 +232,11 @@ def run(args: argparse.Namespace) -> None:
     if bool(args.sentencepiece_model) != bool(args.dict):
         raise UserError("--sentencepiece-model and --dict: give both to count tokens, or neither")
     prefixes = {"train": args.trainpref, "valid": args.validpref, "test": args.testpref}
+    prefixes = {name: prefix for name, prefix in prefixes.items() if prefix}
+    inputs = input_suffixes(args.inputs, list(prefixes.values()))
     splits = {
-        name: read_examples([f"{prefix}.{suffix}" for suffix in args.inputs], f"{prefix}.{args.label}")
+        name: read_examples([f"{prefix}.{suffix}" for suffix in inputs], f"{prefix}.{args.label}")
         for name, prefix in prefixes.items()
-        if prefix
     }
     encoder = None
     if args.dict:

@@ -26,9 +26,9 @@ from common.errors import UserError
 from common.files import atomic_folder, atomic_write
 
 from .dictionary import EOS
-from .indexed import IndexedWriter, deal
+from .indexed import IndexedWriter, distribute
 from .labels import check_line_counts, class_names, label_dictionary, label_ids
-from .options import add_destination, add_reading, add_suffixes
+from .options import add_destination, add_reading, add_suffixes, input_suffixes
 from .tokenizer import Encoder, TextEncoder, TokenReader, map_text
 
 MOST_SHARDS = 500
@@ -75,7 +75,7 @@ def binarize(
     """Write the binarized folder in one step and return its report (the content of `preprocess.json`).
 
     The first split must be the training set: its labels make the label dictionary; running text of it is
-    distributed among shards (`indexed.deal`). Without a SentencePiece model (None) the text is tokenized
+    distributed among shards (`indexed.distribute`). Without a SentencePiece model (None) the text is tokenized
     already. A folder that contains the same result is left unchanged. Raises `UserError` for bad input, and
     then writes nothing.
     """
@@ -147,7 +147,7 @@ def _write_text(
     size = len(encoder.dictionary)
     blocks = map_text(encoder, paths, workers=workers, progress=f"binarize {split.name}")
     if split.name == "train" and name == ".":
-        return deal(blocks, folder, size, source=paths[0], valid_every=valid_every, shards=shards)
+        return distribute(blocks, folder, size, source=paths[0], valid_every=valid_every, shards=shards)
     place = name if name != "." or shards == 1 else shard_name(0)  # where fairseq looks for it
     with IndexedWriter(folder / place / split.name, size) as writer:
         for encoded in blocks:
@@ -265,17 +265,16 @@ def _splits(args: argparse.Namespace) -> list[Split]:
         raise UserError(f"--shards {args.shards}: give it with --only-source")
     if args.only_source:
         return [Split(name, {".": paths}, None) for name, paths in given.items()]
-    if len(args.inputs) > 2:
-        raise UserError("--inputs: give one suffix, or two for sentence pairs")
     for name, paths in given.items():
         if len(paths) > 1:
             raise UserError(
                 f"--{name}pref: several prefixes are read with --only-source alone; join the files"
             )
+    inputs = input_suffixes(args.inputs, [prefix for (prefix,) in given.values()])
     return [
         Split(
             name,
-            {f"input{i}": [f"{prefix}.{suffix}"] for i, suffix in enumerate(args.inputs)},
+            {f"input{i}": [f"{prefix}.{suffix}"] for i, suffix in enumerate(inputs)},
             f"{prefix}.{args.label}",
         )
         for name, (prefix,) in given.items()

@@ -121,38 +121,38 @@ def _receive(url: str, part: Path) -> None:
         headers |= {"Range": f"bytes={begun}-", "If-Range": version.read_text(encoding="utf-8")}
     request = urllib.request.Request(url, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
-            if answer.status != HTTPStatus.PARTIAL_CONTENT:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
+            if response.status != HTTPStatus.PARTIAL_CONTENT:
                 begun = 0  # no range requested, or the server ignores it or has another version
-                _remember_version(part, answer.headers)
-            elif not answer.headers.get("Content-Range", "").startswith(f"bytes {begun}-"):
+                _remember_version(part, response.headers)
+            elif not response.headers.get("Content-Range", "").startswith(f"bytes {begun}-"):
                 _forget(part)
                 raise _BrokenError("the server sent another range than requested")
-            _write(answer, part, begun)
+            _write(response, part, begun)
     except HTTPError as error:
         error.close()
         if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             return  # nothing is missing; the digest decides whether it is right
-        answered = f"the server answers {error.code} {error.reason}"
+        refusal = f"the server returned {error.code} {error.reason}"
         if error.code in RETRIED:
-            raise _BrokenError(answered) from None
-        raise UserError(f"{url}: {answered}; look for the file elsewhere and use --url or --from") from None
+            raise _BrokenError(refusal) from None
+        raise UserError(f"{url}: {refusal}; look for the file elsewhere and use --url or --from") from None
     except URLError as error:
         raise _BrokenError(f"no connection ({error.reason})") from None
     except (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException) as error:
         raise _BrokenError(f"the connection broke off ({error})") from None
 
 
-def _write(answer: http.client.HTTPResponse, part: Path, begun: int) -> None:
+def _write(response: http.client.HTTPResponse, part: Path, begun: int) -> None:
     """Write the body after the first `begun` bytes of `part`; `_BrokenError` where it ends too soon."""
-    length = answer.headers.get("Content-Length")
+    length = response.headers.get("Content-Length")
     total = None if length is None else begun + int(length)
     name = part.name.removesuffix(".part")
     with (
         open(part, "ab" if begun else "wb") as stream,
         tqdm(desc=name, total=total, initial=begun, unit="B", unit_scale=True) as progress,
     ):
-        while chunk := answer.read(CHUNK_BYTES):
+        while chunk := response.read(CHUNK_BYTES):
             try:
                 stream.write(chunk)
                 stream.flush()

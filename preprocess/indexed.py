@@ -1,6 +1,6 @@
 """Writes token ids in fairseq's data format `mmap`: PREFIX.bin has the ids, PREFIX.idx the sentence sizes.
 
-`IndexedWriter` writes one split as a stream. `deal` distributes the documents of running text among the
+`IndexedWriter` writes one split as a stream. `distribute` distributes the documents of running text among the
 training set, the validation set and shards. `common.binary_index` describes the format.
 """
 
@@ -110,7 +110,7 @@ class Documents:
         return number
 
 
-def deal(
+def distribute(
     encoded_blocks: Iterable[Encoded],
     folder: Path,
     vocabulary_size: int,

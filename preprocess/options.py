@@ -4,22 +4,43 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 
 from common.cli import positive
+from common.errors import UserError
 
 
 def add_suffixes(parser: argparse.ArgumentParser) -> None:
-    """`--inputs` and `--label`: the names of a split's files are PREFIX.SUFFIX."""
+    """`--inputs` and `--label`: the names of a split's files are PREFIX.SUFFIX (see `input_suffixes`)."""
     parser.add_argument(
         "--inputs",
         nargs="+",
-        default=["input0"],
         metavar="SUFFIX",
-        help="suffixes of the text files, two for sentence pairs (default: input0; for CLS-books: review)",
+        help="suffixes of the text files, two for sentence pairs (default: input0, and input1 where there is "
+        "one; for CLS-books: review)",
     )
     parser.add_argument(
         "--label", default="label", metavar="SUFFIX", help="suffix of the label file (default: label)"
     )
+
+
+def input_suffixes(given: Sequence[str] | None, prefixes: Sequence[str]) -> list[str]:
+    """The suffixes of a split's texts: those given, else input0, and input1 where files have it.
+
+    Raises `UserError` for more than two, and where only some prefixes have an input1.
+    """
+    if given is not None:
+        if len(given) > 2:
+            raise UserError("--inputs: give one suffix, or two for sentence pairs")
+        return list(given)
+    paired = [prefix for prefix in prefixes if os.path.exists(f"{prefix}.input1")]
+    if paired and len(paired) < len(prefixes):
+        alone = next(prefix for prefix in prefixes if prefix not in paired)
+        raise UserError(
+            f"{paired[0]}.input1 exists, but {alone}.input1 does not: a sentence pair has both texts "
+            "in every split; add the file, or give --inputs input0"
+        )
+    return ["input0", "input1"] if paired else ["input0"]
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:

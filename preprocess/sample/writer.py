@@ -76,11 +76,11 @@ class Writer:
 
     def neutral(self, name: str) -> str:
         """A sentence without opinion."""
-        return sentence(self.fill(self.deal(name, NEUTRAL[name]), self.label))
+        return sentence(self.fill(self.distribute(name, NEUTRAL[name]), self.label))
 
     def mark(self) -> str:
         """A short sentence with the mark that the reader gives."""
-        return sentence(self.fill(self.deal("mark", SENTENCES["mark"]), self.label))
+        return sentence(self.fill(self.distribute("mark", SENTENCES["mark"]), self.label))
 
     def opinions(self) -> list[str]:
         """The sentences that express the label."""
@@ -88,15 +88,15 @@ class Writer:
         count = fewest + int(self.rng.random() * (most - fewest + 1))
         patterns: list[str] = []
         for _ in range(count):
-            name = self.deal("pattern", self.patterns)
+            name = self.distribute("pattern", self.patterns)
             patterns.append("plain" if name in patterns else name)  # one comparison a text is enough
         if self.rng.random() < self.mix.verdict_rate:
             patterns.append("verdict")
-        return [sentence(self.fill(self.deal(name, SENTENCES[name]), self.label)) for name in patterns]
+        return [sentence(self.fill(self.distribute(name, SENTENCES[name]), self.label)) for name in patterns]
 
     def fill(self, frame: str, sense: int) -> str:
         """The frame with its slots filled so that it says `sense`."""
-        aspect = Noun.parse(self.deal("aspect", ASPECTS))
+        aspect = Noun.parse(self.distribute("aspect", ASPECTS))
         slots = aspect.slots()
 
         def slot(match: re.Match[str]) -> str:
@@ -104,7 +104,7 @@ class Writer:
             if name in slots:
                 return slots[name]
             if not sign:
-                return self.fill(self.deal(name, NEUTRAL[name]), sense)
+                return self.fill(self.distribute(name, NEUTRAL[name]), sense)
             return self.say(name, 1 - sense if sign == "-" else sense, aspect)
 
         return SLOT.sub(slot, frame)
@@ -113,9 +113,9 @@ class Writer:
         """What goes into a slot with a sign: a clause, or an expression in its right form."""
         match name:
             case "clause":
-                return self.clause(self.deal(("clause", sense), KINDS), sense)
+                return self.clause(self.distribute(("clause", sense), KINDS), sense)
             case "claim":  # what anyone could say
-                return self.clause(self.deal(("claim", sense), ("predicate", "noun")), sense)
+                return self.clause(self.distribute(("claim", sense), ("predicate", "noun")), sense)
             case "remark":  # something minor
                 return self.clause("adjective", sense)
             case "deed":
@@ -137,13 +137,13 @@ class Writer:
     def clause(self, kind: str, sense: int) -> str:
         """A clause that says `sense` with an expression of this kind."""
         way, frames = ("deny", DENY) if self.rng.random() < self.mix.denial_rate else ("affirm", AFFIRM)
-        return self.fill(self.deal((way, kind), frames[kind]), sense)
+        return self.fill(self.distribute((way, kind), frames[kind]), sense)
 
     def opinion(self, kind: str, polarity: int) -> str:
         """An expression as listed, not yet in its right form."""
-        return self.deal((kind, polarity), OPINIONS[kind][polarity])
+        return self.distribute((kind, polarity), OPINIONS[kind][polarity])
 
-    def deal(self, name: Hashable, cards: Sequence[str]) -> str:
+    def distribute(self, name: Hashable, cards: Sequence[str]) -> str:
         """The next card of the current label's pack, shuffled anew when it is empty."""
         pack = self.packs.setdefault((self.label, name), [])
         if not pack:

@@ -34,13 +34,13 @@ def train(path, lines, **options):
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory, lines):
-    """A SentencePiece model of 60 pieces with the usual normalisation."""
+    """A SentencePiece model of 60 tokens with the usual normalization."""
     return train(tmp_path_factory.mktemp("model") / "usual", lines)
 
 
 @pytest.fixture(scope="session")
 def identity_model(tmp_path_factory, lines):
-    """One that leaves white space and odd characters as they are, and knows two of them as pieces."""
+    """One that leaves white space and odd characters as they are, and knows two of them as tokens."""
     return train(
         tmp_path_factory.mktemp("model") / "identity",
         lines,

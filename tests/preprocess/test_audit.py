@@ -18,8 +18,8 @@ def data(tmp_path, monkeypatch, model):
         (tmp_path / f"{name}.input0").write_text("\n".join(texts) + "\n", encoding="utf-8")
         (tmp_path / f"{name}.label").write_text("\n".join(labels) + "\n")
     processor = sentencepiece.SentencePieceProcessor(model_file=model)
-    pieces = [processor.id_to_piece(i) for i in range(3, len(processor)) if i % 4]
-    (tmp_path / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
+    tokens = [processor.id_to_piece(i) for i in range(3, len(processor)) if i % 4]
+    (tmp_path / "dict.txt").write_text("".join(f"{token} 1\n" for token in tokens), encoding="utf-8")
     return tmp_path
 
 
@@ -48,9 +48,9 @@ def test_lengths_and_unknown_tokens(data, model):
     split = json.loads((data / "audit.json").read_text())["splits"]["train"]
     processor = sentencepiece.SentencePieceProcessor(model_file=model)
     known = {line.rsplit(" ", 1)[0] for line in (data / "dict.txt").read_text(encoding="utf-8").splitlines()}
-    pieces = [processor.encode(text, out_type=str) for text in TRAIN]
-    lengths = np.array([len(row) + 2 for row in pieces])
-    unknown = sum(piece not in known for row in pieces for piece in row)
+    tokens = [processor.encode(text, out_type=str) for text in TRAIN]
+    lengths = np.array([len(row) + 2 for row in tokens])
+    unknown = sum(token not in known for row in tokens for token in row)
     assert split["tokens"] == lengths.sum() - len(TRAIN)
     assert (split["unknown"], split["unknown_rate"]) == (unknown, round(unknown / split["tokens"], 6))
     assert unknown > 0

@@ -37,10 +37,10 @@ def write(path, lines, end="\n"):
 
 
 def write_dictionary(model, path="dict.txt", extra=(), left_out=3):
-    """The model's pieces but each third, so that some are outside the dictionary, and `extra` symbols."""
+    """The model's tokens but each third, so that some are outside the dictionary, and `extra` symbols."""
     processor = sentencepiece.SentencePieceProcessor(model_file=model)
-    pieces = [processor.id_to_piece(i) for i in range(3, len(processor)) if i % left_out]
-    write(Path(path), [f"{piece} 1" for piece in [*pieces, *extra] if piece.split() == [piece]])
+    tokens = [processor.id_to_piece(i) for i in range(3, len(processor)) if i % left_out]
+    write(Path(path), [f"{token} 1" for token in [*tokens, *extra] if token.split() == [token]])
 
 
 def write_split(name, lines, labels):
@@ -52,11 +52,11 @@ def run_stock(*arguments):
     stock.main(options.get_preprocessing_parser().parse_args(["--only-source", *arguments]))
 
 
-def write_pieces(model, text, pieces):
-    """The text of pieces that stock tools put between SentencePiece and fairseq."""
+def write_tokens(model, text, tokens):
+    """The text of tokens that stock tools put between SentencePiece and fairseq."""
     processor = sentencepiece.SentencePieceProcessor(model_file=model)
     lines = Path(text).read_bytes().decode().removesuffix("\n").split("\n")
-    write(Path(pieces), [" ".join(processor.encode(line, out_type=str)) for line in lines])
+    write(Path(tokens), [" ".join(processor.encode(line, out_type=str)) for line in lines])
 
 
 def assert_same_files(ours, stocks, splits=("train", "valid")):
@@ -84,8 +84,8 @@ def test_identical_to_sentencepiece_and_fairseq_preprocess(workdir, any_model, l
     assert binarize(any_model, "--trainpref", "train", "--validpref", "valid", "--workers", "2") == 0
 
     for split in ("train", "valid"):
-        write_pieces(any_model, f"{split}.input0", f"{split}.pieces")
-    prefixes = ["--trainpref", "train.pieces", "--validpref", "valid.pieces"]
+        write_tokens(any_model, f"{split}.input0", f"{split}.tokens")
+    prefixes = ["--trainpref", "train.tokens", "--validpref", "valid.tokens"]
     run_stock(*prefixes, "--srcdict", "dict.txt", "--destdir", "stock")
     run_stock("--trainpref", "train.label", "--validpref", "valid.label", "--destdir", "stock-label")
     assert_same_files("bin/input0", "stock")
@@ -98,8 +98,8 @@ def test_blocks_do_not_show(workdir, model, lines, monkeypatch):
     write_dictionary(model)
     write(Path("text"), lines + ODD_LINES)
     assert binarize(model, "--only-source", "--trainpref", "text", "--workers", "3") == 0
-    write_pieces(model, "text", "pieces")
-    run_stock("--trainpref", "pieces", "--srcdict", "dict.txt", "--destdir", "stock")
+    write_tokens(model, "text", "tokens")
+    run_stock("--trainpref", "tokens", "--srcdict", "dict.txt", "--destdir", "stock")
     assert_same_files("bin", "stock", splits=["train"])
 
 
@@ -116,11 +116,11 @@ def test_compressed_files_are_joined_in_order(workdir, model, lines):
 def test_sentence_pairs(workdir, model, lines):
     write_dictionary(model)
     write_split("train", lines[:10], ["0", "1"] * 5)
-    write(Path("train.answer"), lines[10:20])
-    binarize(model, "--trainpref", "train", "--inputs", "input0", "answer")
-    for name, text in (("input0", "train.input0"), ("input1", "train.answer")):
-        write_pieces(model, text, "pieces")
-        run_stock("--trainpref", "pieces", "--srcdict", "dict.txt", "--destdir", f"stock-{name}")
+    write(Path("train.second"), lines[10:20])
+    binarize(model, "--trainpref", "train", "--inputs", "input0", "second")
+    for name, text in (("input0", "train.input0"), ("input1", "train.second")):
+        write_tokens(model, text, "tokens")
+        run_stock("--trainpref", "tokens", "--srcdict", "dict.txt", "--destdir", f"stock-{name}")
         assert_same_files(f"bin/{name}", f"stock-{name}", splits=["train"])
 
 
@@ -294,7 +294,7 @@ def test_not_a_sentencepiece_model(workdir, model, lines, capsys, content):
 
 
 def test_a_piece_that_is_not_utf8_is_a_clear_error(workdir, model, lines, capsys):
-    """SentencePiece loads such a model and fails when it is asked for the piece."""
+    """SentencePiece loads such a model and fails when it is asked for the token."""
     write_dictionary(model)
     write(Path("text"), lines[:5])
     content = Path(model).read_bytes()
@@ -335,3 +335,17 @@ def test_interrupt_leaves_nothing(workdir, model, lines, monkeypatch):
     monkeypatch.setattr("preprocess.indexed.IndexedWriter.add", interrupted)
     assert binarize(model, "--only-source", "--trainpref", "text") == 130
     assert sorted(path.name for path in workdir.iterdir()) == ["dict.txt", "text"]
+
+
+def test_a_second_text_is_noticed(workdir, model, lines, capsys):
+    write_dictionary(model)
+    for name in ("train", "valid"):
+        write_split(name, lines[:4], ["0", "1", "0", "1"])
+    write(Path("train.input1"), lines[4:8])
+    assert binarize(model, "--trainpref", "train", "--validpref", "valid") == 1
+    error = capsys.readouterr().err
+    assert "train.input1" in error
+    assert "valid.input1" in error
+    write(Path("valid.input1"), lines[4:8])
+    assert binarize(model, "--trainpref", "train", "--validpref", "valid") == 0
+    assert Path("bin/input1/valid.bin").is_file()

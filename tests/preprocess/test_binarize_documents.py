@@ -41,9 +41,9 @@ def test_shards_are_data_folders_of_their_own(workdir, model, lines):
     assert binarize(model, *arguments, "--destdir", "whole") == 0
     found = [MMapIndexedDataset(f"bin/shard{number}/train") for number in range(3)]
     found.append(MMapIndexedDataset("bin/shard0/valid"))
-    pieces = [row.tolist() for dataset in found for row in (dataset[i] for i in range(len(dataset)))]
+    tokens = [row.tolist() for dataset in found for row in (dataset[i] for i in range(len(dataset)))]
     whole = MMapIndexedDataset("whole/train")
-    assert sorted(pieces) == sorted(whole[i].tolist() for i in range(len(whole)))
+    assert sorted(tokens) == sorted(whole[i].tolist() for i in range(len(whole)))
     for number in range(3):
         assert Path(f"bin/shard{number}/dict.txt").read_bytes() == Path("whole/dict.txt").read_bytes()
     report = json.loads(Path("bin/preprocess.json").read_text())

@@ -152,7 +152,7 @@ def test_busy_server_is_asked_again(server, target):
 @pytest.mark.parametrize(("statuses", "requests"), [([404] * 9, 1), ([503] * 9, 5)])
 def test_server_that_refuses(server, target, statuses, requests):
     server.statuses = list(statuses)
-    with pytest.raises(UserError, match=f"the server answers {statuses[0]}"):
+    with pytest.raises(UserError, match=f"the server returned {statuses[0]}"):
         fetch(server.url, target, SHA)
     assert len(server.ranges) == requests
 

@@ -25,7 +25,7 @@ def vocabulary(model, texts, size, output, *arguments):
 
 def read_dictionary(path):
     pairs = [line.rsplit(" ", 1) for line in path.read_text(encoding="utf-8").splitlines()]
-    return {piece: int(count) for piece, count in pairs}
+    return {token: int(count) for token, count in pairs}
 
 
 @pytest.mark.parametrize("fixture", ["model", "identity_model"])
@@ -34,10 +34,10 @@ def test_most_frequent_pieces_in_model_order(text, lines, request, fixture):
     assert vocabulary(model, [text / "a.txt", text / "b.txt.xz"], 30, text / "dict.txt") == 0
 
     processor = sentencepiece.SentencePieceProcessor(model_file=model)
-    counts = Counter(piece for line in lines for piece in processor.encode(line, out_type=str))
-    pieces = [piece for i in range(len(processor)) if (piece := processor.id_to_piece(i)) not in ODD]
-    chosen = sorted(pieces, key=lambda piece: (-counts[piece], pieces.index(piece)))[:25]
-    expected = {piece: counts[piece] for piece in pieces if piece in chosen}
+    counts = Counter(token for line in lines for token in processor.encode(line, out_type=str))
+    tokens = [token for i in range(len(processor)) if (token := processor.id_to_piece(i)) not in ODD]
+    chosen = sorted(tokens, key=lambda token: (-counts[token], tokens.index(token)))[:25]
+    expected = {token: counts[token] for token in tokens if token in chosen}
     assert list(read_dictionary(text / "dict.txt").items()) == list(expected.items())
 
 
@@ -54,16 +54,16 @@ def test_apostrophes(text, model):
     vocabulary(model, [text / "curly.txt"], 62, text / "plain.txt")
     vocabulary(model, [text / "curly.txt"], 62, text / "normal.txt", "--normalize-apostrophes")
     plain, normal = read_dictionary(text / "plain.txt"), read_dictionary(text / "normal.txt")
-    assert sum(plain[piece] for piece in plain if "'" in piece) == 1
-    assert sum(normal[piece] for piece in normal if "'" in piece) == 3
+    assert sum(plain[token] for token in plain if "'" in token) == 1
+    assert sum(normal[token] for token in normal if "'" in token) == 3
 
 
 def test_trained_model_is_used(text):
     assert vocabulary(text / "own.model", [text / "all.txt"], 62, text / "dict.txt", "--train") == 0
     processor = sentencepiece.SentencePieceProcessor(model_file=str(text / "own.model"))
-    pieces = [processor.id_to_piece(i) for i in range(len(processor))]
-    assert list(read_dictionary(text / "dict.txt")) == pieces[3:]
-    assert len(pieces[3:]) == 62 - 5
+    tokens = [processor.id_to_piece(i) for i in range(len(processor))]
+    assert list(read_dictionary(text / "dict.txt")) == tokens[3:]
+    assert len(tokens[3:]) == 62 - 5
 
 
 def test_existing_files_are_kept_unless_told(text, model, capsys):

@@ -5,7 +5,7 @@ import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from common.errors import UserError
-from preprocess.indexed import deal
+from preprocess.indexed import distribute
 from preprocess.readers.lines import Block
 from preprocess.tokenizer import Encoded
 
@@ -52,7 +52,7 @@ def read(prefix):
 def test_each_document_is_whole_in_one_place_in_turn(tmp_path, lines_per_block, valid_every):
     given = documents(43)
     encoded = blocks("text", given, lines_per_block)
-    written = deal(encoded, tmp_path, 30, source="text", valid_every=valid_every, shards=4)
+    written = distribute(encoded, tmp_path, 30, source="text", valid_every=valid_every, shards=4)
 
     held_out = given[4::5] if valid_every else []
     kept = [document for i, document in enumerate(given, start=1) if not valid_every or i % valid_every]
@@ -67,7 +67,7 @@ def test_each_document_is_whole_in_one_place_in_turn(tmp_path, lines_per_block, 
 
 def test_more_shards_than_a_byte_counts(tmp_path):
     given = documents(700)
-    deal(blocks("text", given, 900), tmp_path, 30, source="text", valid_every=350, shards=300)
+    distribute(blocks("text", given, 900), tmp_path, 30, source="text", valid_every=350, shards=300)
     kept = given[:349] + given[350:699]
     assert [read(tmp_path / f"shard{number}/train") for number in (1, 257, 299)] == [
         kept[number - 1 :: 300] for number in (1, 257, 299)
@@ -77,7 +77,7 @@ def test_more_shards_than_a_byte_counts(tmp_path):
 
 def test_without_shards_it_is_the_folder_itself(tmp_path):
     given = documents(9)
-    assert list(deal(blocks("text", given, 2), tmp_path, 30, source="text")) == [("train", ".")]
+    assert list(distribute(blocks("text", given, 2), tmp_path, 30, source="text")) == [("train", ".")]
     assert read(tmp_path / "train") == given
 
 
@@ -87,7 +87,7 @@ def test_files_part_documents(tmp_path):
         Encoded(Block(path, 1, b"", 0), np.array([first, EOS], np.int32), np.array([2], np.int64))
         for path, first in (("a", 7), ("b", 8))
     )
-    written = deal([one, two], tmp_path, 30, source="a", shards=2)
+    written = distribute([one, two], tmp_path, 30, source="a", shards=2)
     assert [writer.tokens for writer in written.values()] == [2, 2]
 
 
@@ -96,4 +96,4 @@ def test_files_part_documents(tmp_path):
 )
 def test_too_few_documents(tmp_path, flags, said):
     with pytest.raises(UserError, match=rf"^text: 6 .*{said}"):
-        deal(blocks("text", documents(6), 4), Path(tmp_path), 30, source="text", **flags)
+        distribute(blocks("text", documents(6), 4), Path(tmp_path), 30, source="text", **flags)

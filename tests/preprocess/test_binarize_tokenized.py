@@ -1,4 +1,4 @@
-"""Text in pieces, against SentencePiece's ids and fairseq-preprocess."""
+"""Text in tokens, against SentencePiece's ids and fairseq-preprocess."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def write(path, lines):
 
 
 def make(model, lines):
-    """Plain text, the same in pieces, labels, and a dictionary that lacks some pieces."""
+    """Plain text, the same in tokens, labels, and a dictionary that lacks some tokens."""
     processor = sentencepiece.SentencePieceProcessor(model_file=model)
     write("dict.txt", [f"{processor.id_to_piece(i)} 1" for i in range(3, len(processor)) if i % 9])
     for split, rows in zip(SPLITS, ([*lines[:60], "", "漢字 un"], lines[60:80]), strict=True):
@@ -39,12 +39,12 @@ def test_pieces_give_what_their_text_and_stock_fairseq_give(tmp_path, monkeypatc
     make(model, lines)
     prefixes = ["--trainpref", "train", "--validpref", "valid"]
     assert binarize("--sentencepiece-model", model, *prefixes, "--destdir", "text") == 0
-    assert binarize("--tokenized", *prefixes, "--inputs", "spm", "--destdir", "pieces") == 0
-    assert content("pieces/input0") == content("text/input0")
-    assert content("pieces/label") == content("text/label")
+    assert binarize("--tokenized", *prefixes, "--inputs", "spm", "--destdir", "tokens") == 0
+    assert content("tokens/input0") == content("text/input0")
+    assert content("tokens/label") == content("text/label")
     words = ["--only-source", "--trainpref", "train.spm", "--validpref", "valid.spm", "--srcdict", "dict.txt"]
     stock.main(options.get_preprocessing_parser().parse_args([*words, "--destdir", "stock"]))
-    assert content("pieces/input0") == content("stock")
+    assert content("tokens/input0") == content("stock")
 
 
 def test_running_text(tmp_path, monkeypatch, model, lines):
