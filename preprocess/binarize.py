@@ -75,8 +75,8 @@ def binarize(
     """Write the binarized folder in one step and return its report (the content of `preprocess.json`).
 
     The first split must be the training set: its labels make the label dictionary; running text of it is
-    distributed among shards (`indexed.distribute`). Without a SentencePiece model (None) the text is tokenized
-    already. A folder that contains the same result is left unchanged. Raises `UserError` for bad input, and
+    distributed among shards (`indexed.distribute`). Without a SentencePiece model (None) the text is
+    tokenized already. A folder that contains the same result is left unchanged. Raises `UserError` for bad input, and
     then writes nothing.
     """
     options = {
