@@ -76,8 +76,8 @@ def binarize(
 
     The first split must be the training set: its labels make the label dictionary; running text of it is
     distributed among shards (`indexed.distribute`). Without a SentencePiece model (None) the text is
-    tokenized already. A folder that contains the same result is left unchanged. Raises `UserError` for bad input, and
-    then writes nothing.
+    tokenized already. A folder that contains the same result is left unchanged. Raises `UserError` for bad
+    input, and then writes nothing.
     """
     options = {
         "splits": {split.name: {"texts": split.texts, "label": split.label} for split in splits},
