@@ -1,0 +1,153 @@
+"""The length of a run: updates and warm-up, computed from the number of training examples.
+
+A recipe gives epochs (`--max-epoch`) and the fraction of all updates that the learning rate rises for
+(`--warmup-ratio`). `resolve` replaces the ratio by the flags that fairseq-train has: --max-update,
+--total-num-update and --warmup-updates, so that a run's manifest contains the numbers. Flags of these names
+in the recipe or after `--` are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.binary_index import read_header
+from common.errors import UserError
+
+from .recipes import Recipe
+
+RATIO = "--warmup-ratio"
+DECAYING = "polynomial_decay"
+"""The schedule whose learning rate falls to its end at --total-num-update."""
+
+
+@dataclass(frozen=True)
+class Length:
+    """The length of a run in numbers."""
+
+    examples: int
+    batch: int
+    """Examples of an update: of all workers and accumulated batches."""
+    per_epoch: int
+    """Updates of an epoch."""
+    updates: int
+    """Updates of the run."""
+    warmup: int
+    decay_end: int | None
+    """The update at which the learning rate has fallen to its end; None for another schedule."""
+
+    def describe(self) -> str:
+        """For the plan."""
+        return (
+            f"{self.examples:,} training examples in batches of {self.batch:,}: {self.per_epoch:,} updates per "
+            f"epoch, {self.updates:,} in total, {self.warmup:,} of warm-up"
+        )
+
+    def warnings(self) -> list[str]:
+        """What is unusual about it."""
+        found = []
+        if self.warmup >= self.updates:
+            found.append(f"warm-up takes {self.warmup:,} updates, but the run ends after {self.updates:,}")
+        if self.updates % self.per_epoch:
+            epochs = self.updates / self.per_epoch
+            found.append(f"the run ends within an epoch, after {epochs:.2f} of them")
+        if self.decay_end is not None and self.decay_end < self.updates:
+            found.append(
+                f"the learning rate is at its end after update {self.decay_end:,} of {self.updates:,} "
+                "(--total-num-update)"
+            )
+        elif self.decay_end is not None and self.decay_end > self.updates > self.warmup:
+            left = (self.decay_end - self.updates) / (self.decay_end - self.warmup)
+            found.append(
+                f"the run ends at {left:.0%} of the learning rate: it lasts {self.updates:,} updates, but the "
+                f"schedule {self.decay_end:,} (--total-num-update)"
+            )
+        return found
+
+
+def count_examples(data: Path) -> int:
+    """Training examples of a data folder; raises `UserError` where they cannot be counted."""
+    path = data / "label" / "train.idx"
+    header = read_header(path)
+    if header is None:
+        raise UserError(f"{path}: not an index of fairseq data; binarize again")
+    return header.sentences
+
+
+def resolve(recipe: Recipe, examples: int) -> Recipe:
+    """The recipe with updates instead of a warm-up ratio; a recipe without ratio stays as it is.
+
+    Warm-up is the ratio of all updates, rounded down. Raises `UserError` for a ratio that is not from 0 to 1,
+    and where the number of updates does not follow from the recipe.
+    """
+    text = recipe.value(RATIO)
+    if RATIO not in recipe.flags:
+        return recipe
+    ratio = _ratio(text, recipe)
+    total = _updates(recipe, examples)
+    words = {
+        "--max-update": total,
+        "--total-num-update": total,
+        "--warmup-updates": math.floor(ratio * total),
+    }
+    if recipe.value("--lr-scheduler") != DECAYING:
+        del words["--total-num-update"]
+    missing = {flag: number for flag, number in words.items() if flag not in recipe.flags}
+    kept = [word for flag, group in recipe.flags.items() if flag != RATIO for word in group]
+    return Recipe(recipe.name, tuple(kept)).replace(
+        word for flag, number in missing.items() for word in (flag, str(number))
+    )
+
+
+def length(recipe: Recipe, examples: int) -> Length | None:
+    """The length of a run of a resolved recipe; None where only the trainer can tell."""
+    try:
+        per_epoch, batch = _per_epoch(recipe, examples)
+        updates = _updates(recipe, examples)
+    except UserError:
+        return None
+    return Length(
+        examples=examples,
+        batch=batch,
+        per_epoch=per_epoch,
+        updates=updates,
+        warmup=recipe.number("--warmup-updates") or 0,
+        decay_end=recipe.number("--total-num-update")
+        if recipe.value("--lr-scheduler") == DECAYING
+        else None,
+    )
+
+
+def _updates(recipe: Recipe, examples: int) -> int:
+    """Updates until --max-epoch or --max-update, whichever comes first."""
+    if recipe.max_epoch is None and recipe.max_update is None:
+        raise UserError(f"recipe '{recipe.name}': {RATIO} needs --max-epoch or --max-update")
+    limits = [] if recipe.max_update is None else [recipe.max_update]
+    if recipe.max_epoch is not None:
+        limits.append(recipe.max_epoch * _per_epoch(recipe, examples)[0])
+    return min(limits)
+
+
+def _per_epoch(recipe: Recipe, examples: int) -> tuple[int, int]:
+    """Updates of an epoch, and examples of an update."""
+    if "--max-tokens" in recipe.flags or recipe.number("--batch-size") is None:
+        raise UserError(
+            f"recipe '{recipe.name}': the number of updates does not follow from --max-tokens; give "
+            f"--batch-size instead, or --max-update, --total-num-update and --warmup-updates instead of {RATIO}"
+        )
+    batch = recipe.number("--batch-size") or 1
+    workers = recipe.number("--distributed-world-size") or 1
+    accumulated = recipe.number("--update-freq") or 1
+    batches = math.ceil(examples / batch)
+    return math.ceil(math.ceil(batches / workers) / accumulated), batch * workers * accumulated
+
+
+def _ratio(text: str | None, recipe: Recipe) -> float:
+    try:
+        ratio = float(text or "")
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio < 1:
+        raise UserError(f"recipe '{recipe.name}': {RATIO} {text}: give a number from 0 up to 1, such as 0.06")
+    return ratio
