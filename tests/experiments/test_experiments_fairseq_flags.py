@@ -5,7 +5,7 @@ from experiments import recipes
 from experiments.methods.fairseq_flags import check
 
 
-def test_recipes_of_the_project_are_accepted():
+def test_flags_of_a_recipe_are_accepted():
     check(recipes.load("tuned").words)
 
 
@@ -16,7 +16,7 @@ def test_recipes_of_the_project_are_accepted():
         (["--max-epoch", "x"], ["--max-epoch"]),
     ],
 )
-def test_a_wrong_flag_is_named_with_the_nearest(words, facts):
+def test_a_wrong_flag_raises_with_the_nearest(words, facts):
     with pytest.raises(UserError) as caught:
         check(recipes.load("tuned", words).words)
     assert all(fact in str(caught.value) for fact in facts)
