@@ -72,7 +72,7 @@ def summary(jobs: Sequence[Job], outcomes: Sequence[Outcome], recipe: Recipe) ->
     print("\n" + table(heading, rows))
     failures = [outcome for outcome in outcomes if outcome.problem]
     for outcome in failures:
-        _failure(outcome)
+        _print_failure(outcome)
     return 1 if failures else 0
 
 
@@ -86,7 +86,7 @@ def _names(runs: Sequence[Run]) -> list[list[str]]:
     return [[*([run.setting or RECIPE_ITSELF] if grid else []), run.init, str(run.seed)] for run in runs]
 
 
-def _failure(outcome: Outcome) -> None:
+def _print_failure(outcome: Outcome) -> None:
     """Print why a run is not finished: the problem and the end of its log."""
     if outcome.stopped:
         print(f"\n{outcome.run.label} is not finished: {outcome.problem}. The same command resumes it.")

@@ -96,11 +96,11 @@ def cluster(tmp_path, monkeypatch):
     folder = tmp_path / "cluster"
     folder.mkdir()
     fake_slurm.install(folder)
-    (folder / "asked").touch()
+    (folder / "squeue-calls").touch()
     monkeypatch.setenv("FAKE_SLURM", str(folder))
     monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
     yield folder
-    (folder / "over").touch()
+    (folder / "stop").touch()
 
 
 @pytest.fixture

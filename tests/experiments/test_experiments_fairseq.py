@@ -2,9 +2,11 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import UserError
 from common.files import shown_path
 from common.run import Run, State
-from experiments.methods import fairseq
+from experiments import recipes
+from experiments.methods import fairseq, fairseq_flags
 from experiments.plan import Planned
 from experiments.progress import Progress
 from experiments.recipes import Recipe
@@ -72,3 +74,20 @@ def test_the_environment_keeps_the_users_allocator_settings(monkeypatch):
     assert variables["OMP_NUM_THREADS"] == variables["MKL_NUM_THREADS"] == "3"
     assert variables["MALLOC_MMAP_THRESHOLD_"] == str(32 * 1024 * 1024)
     assert variables["MALLOC_TRIM_THRESHOLD_"] == "1"
+
+
+def test_flags_of_a_recipe_are_accepted():
+    fairseq_flags.check(recipes.load("tuned").words)
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        (["--word-dropot", "0.1"], ["--word-dropot", "--word-dropout"]),
+        (["--max-epoch", "x"], ["--max-epoch"]),
+    ],
+)
+def test_a_wrong_flag_raises_with_the_nearest(words, facts):
+    with pytest.raises(UserError) as caught:
+        fairseq_flags.check(recipes.load("tuned", words).words)
+    assert all(fact in str(caught.value) for fact in facts)

@@ -28,7 +28,7 @@ VARYING = ("started", "ended", "seconds", "command", "hardware")
 
 def calls(cluster):
     """The options of each call of sbatch."""
-    return [json.loads(line) for line in (cluster / "calls").read_text().splitlines()]
+    return [json.loads(line) for line in (cluster / "sbatch-calls").read_text().splitlines()]
 
 
 def until(condition, seconds=60):
@@ -40,8 +40,8 @@ def until(condition, seconds=60):
 
 def wait_for_squeue(cluster, count):
     """Wait for `count` further calls of squeue."""
-    before = len((cluster / "asked").read_text())
-    until(lambda: len((cluster / "asked").read_text()) >= before + count)
+    before = len((cluster / "squeue-calls").read_text())
+    until(lambda: len((cluster / "squeue-calls").read_text()) >= before + count)
 
 
 @contextlib.contextmanager
@@ -112,7 +112,7 @@ def test_an_output_folder_with_a_backslash_is_an_error(submit, cluster):
     assert (code, err.count("\n")) == (1, 1)
     assert "a\\b" in err
     assert "--out" in err
-    assert not (cluster / "calls").exists()
+    assert not (cluster / "sbatch-calls").exists()
 
 
 def test_dry_run_submits_nothing(submit, cluster):
@@ -121,7 +121,7 @@ def test_dry_run_submits_nothing(submit, cluster):
     assert "OMP_NUM_THREADS=5" in out
     assert out.count("\nfairseq-train ") == 2
     assert "--array=0-1" in out
-    assert not (cluster / "calls").exists()
+    assert not (cluster / "sbatch-calls").exists()
     assert not Path("runs").exists()
 
 
@@ -208,7 +208,7 @@ def test_runs_whose_tasks_left_the_queue_are_not_finished(submit, cluster):
 
 
 def test_an_error_of_sbatch_is_shown(submit, cluster):
-    (cluster / "refuse").write_text("sbatch: error: Batch job submission failed:\nInvalid qos")
+    (cluster / "sbatch-error").write_text("sbatch: error: Batch job submission failed:\nInvalid qos")
     code, _, err = submit(*RANDOM)
     assert (code, err.count("\n")) == (1, 1)
     assert "sbatch: error: Batch job submission failed: Invalid qos" in err
@@ -218,19 +218,19 @@ def test_an_error_of_sbatch_is_shown(submit, cluster):
 def test_an_error_of_squeue_ends_a_submission_but_not_the_waiting(submit, cluster):
     (cluster / "hold").touch()
     submit(*RANDOM, "--no-wait")
-    (cluster / "silent").write_text("slurm_load_jobs error: Unable to contact slurm controller")
+    (cluster / "squeue-error").write_text("slurm_load_jobs error: Unable to contact slurm controller")
     code, _, err = submit(*RANDOM)
     assert (code, err.count("\n")) == (1, 1)
     assert "squeue: slurm_load_jobs error" in err
     assert len(calls(cluster)) == 1
-    (cluster / "silent").rename(cluster / "later")
+    (cluster / "squeue-error").rename(cluster / "later")
 
     def disturb():
-        (cluster / "later").rename(cluster / "silent")
+        (cluster / "later").rename(cluster / "squeue-error")
         (cluster / "hold").unlink()
         # The first call may have started before; the second fails; the third shows that waiting continues.
         wait_for_squeue(cluster, 3)
-        (cluster / "silent").unlink()
+        (cluster / "squeue-error").unlink()
 
     with while_waiting(cluster, disturb):
         code, out, _ = submit(*RANDOM)
@@ -283,7 +283,7 @@ def test_ctrl_c_leaves_the_tasks_in_the_queue(here, cluster, status):
         text=True,
         preexec_fn=restore_defaults,
     )
-    until(lambda: (cluster / "asked").read_text())
+    until(lambda: (cluster / "squeue-calls").read_text())
     process.send_signal(2)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, err.count("\n")) == (130, 1)
