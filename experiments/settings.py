@@ -33,7 +33,7 @@ Fine-tune a sentence classifier with fairseq from each initialization with each 
 their setting differs from the recipe. To resume, run the same command again: finished runs are
 skipped, and interrupted runs resume from their last checkpoint.
 
-Settings are options or environment variables, shown in brackets (the option wins)."""
+Settings are options or environment variables, shown in brackets (the option takes precedence)."""
 
 TRAIN_EXAMPLES = """\
 examples:
@@ -61,7 +61,7 @@ OUT/model.pt (the weights with the lowest validation loss, without optimizer sta
 OUT/dict.txt; pass OUT/model.pt to train.sh as --pretrained. An interrupted run resumes from its
 last checkpoint.
 
-Settings are options or environment variables, shown in brackets (the option wins)."""
+Settings are options or environment variables, shown in brackets (the option takes precedence)."""
 
 PRETRAIN_EXAMPLES = """\
 examples:
