@@ -1,3 +1,3 @@
 #!/bin/sh
-# Fine-tune a classifier from each initialisation with each seed. ./train.sh --help
+# Fine-tune a classifier from each initialization with each seed. ./train.sh --help
 exec "$(dirname -- "$(readlink -f -- "$0")")/experiments/launch.sh" train "$@"

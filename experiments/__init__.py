@@ -1,9 +1,10 @@
-"""Trains runs: which runs there are, where they are written, which are finished.
+"""Plans and trains runs: which runs exist, where they are written, which are finished.
 
     settings -> recipe, grid, inputs -> experiment -> plan -> launcher (local or SLURM) -> manifest.json
 
-`methods/` has the trainers, `launchers/` starts their processes. Read `train.py` first: it is the sweep from
-start to end.
+`methods/` contains the trainers, `launchers/` starts their processes. A sweep is all runs of one command,
+over initializations, seeds and grid settings. Start reading at `train.py`, which contains its steps in
+order.
 """
 
 from pathlib import Path

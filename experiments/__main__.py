@@ -12,7 +12,7 @@ from common.cli import SettingsParser, nearest
 from common.errors import UsageError, report_errors
 
 from . import methods
-from .launchers.slurm.settings import joined
+from .launchers.slurm.settings import join_slurm_value
 from .methods.fairseq import TRAINER, Fairseq
 
 USAGE = """\
@@ -67,27 +67,35 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) ->
 
 
 def _train(argv: Sequence[str], trainer: Sequence[str]) -> int:
-    """`train`: the method first, because it decides which other options there are."""
-    words = list(argv[: argv.index("--")] if "--" in argv else argv)
-    chosen = SettingsParser(prog="train.sh", add_help=False)
-    _add_method(chosen)
-    own = [i for i, word in enumerate(words) if word == "--method" or word.startswith("--method=")]
-    choice = words[own[-1] :][: 1 if "=" in words[own[-1]] else 2] if own else []
-    name = chosen.parse_settings(choice, os.environ).method
+    """Run `train`. --method is parsed first, because each method adds its own options."""
+    name = _method_name(argv)
     method = Fairseq(trainer) if name == "fairseq" else methods.find(name)
     parser = SettingsParser(
         prog="train.sh",
         usage="train.sh [--method NAME] [options] [-- options of fairseq-train]",
         description=method.summary,
     )
-    _add_method(parser)
+    _add_method_option(parser)
     method.add_arguments(parser)
     listed = f"methods (--method NAME --help shows the options of each):\n{methods.summaries()}"
     parser.description = f"{parser.description}\n\n{listed}"
-    return method.train(parser.parse_settings(joined(argv), os.environ))
+    return method.train(parser.parse_settings(join_slurm_value(argv), os.environ))
 
 
-def _add_method(parser: SettingsParser) -> None:
+def _method_name(argv: Sequence[str]) -> str:
+    """The value of the last --method before `--`, else of RS_METHOD, else the default."""
+    words = list(argv[: argv.index("--")] if "--" in argv else argv)
+    positions = [i for i, word in enumerate(words) if word == "--method" or word.startswith("--method=")]
+    option: list[str] = []
+    if positions:
+        last = positions[-1]
+        option = words[last : last + (1 if "=" in words[last] else 2)]
+    parser = SettingsParser(prog="train.sh", add_help=False)
+    _add_method_option(parser)
+    return parser.parse_settings(option, os.environ).method
+
+
+def _add_method_option(parser: SettingsParser) -> None:
     parser.add_setting("method", methods.DEFAULT, f"{', '.join(methods.REGISTERED)} or package.module:OBJECT")
 
 

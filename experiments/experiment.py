@@ -1,4 +1,4 @@
-"""What a sweep trains: which runs there are and what each of them reads, the same wherever it is trained."""
+"""The definition of a sweep: its runs and their inputs, the same for all launchers."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Experiment:
     data: Path
     classes: int
     recipe: Recipe
-    """As it is, without a setting of the grid."""
+    """The recipe without grid settings."""
     recipes: dict[str, Recipe]
-    """Arm -> what its runs are trained with."""
+    """`Run.arm` (method and grid setting) -> the recipe of its runs."""
     inits: dict[str, Path | None]
-    """Name of each initialisation -> its checkpoint, None for random weights."""
+    """Name of each initialization -> its checkpoint; None for random weights."""
     seeds: tuple[int, ...]
     data_fingerprint: dict[str, Any]
     checkpoint_fingerprints: dict[str, dict[str, Any] | None]
     trainer: tuple[str, ...]
-    """The words that start fairseq-train."""
+    """The command that starts fairseq-train."""
 
     @property
     def runs(self) -> list[Run]:
@@ -41,7 +41,7 @@ class Experiment:
         return [run for arm in self.recipes for run in runs(self.out, arm, self.inits, self.seeds)]
 
     def job(self, run: Run, *, cpu: bool) -> Job:
-        """The run as it stands in its folder; raises `UserError` as `plan.inspect` does."""
+        """The run with its state and its command; raises `UserError` as `plan.inspect` does."""
         recipe = self.recipes[run.arm]
         planned = plan.inspect(run, self.identity(run), recipe)
         return fairseq.build(planned, self.data, self.flags(recipe), cpu=cpu, trainer=self.trainer)
@@ -51,7 +51,7 @@ class Experiment:
         return provenance.describe(job, self.recipe) | self.identity(job.planned.run)
 
     def identity(self, run: Run) -> dict[str, Any]:
-        """The keys of a run's manifest that say which data, checkpoint and recipe it has."""
+        """The manifest keys for the data, the initial checkpoint and the recipe of a run."""
         return {
             "data": self.data_fingerprint,
             "checkpoint": self.checkpoint_fingerprints[run.init],
@@ -59,14 +59,15 @@ class Experiment:
         }
 
     def flags(self, recipe: Recipe) -> list[str]:
-        """All that a trainer is told of the experiment."""
+        """The flags of fairseq-train that are the same for all runs with this recipe."""
         return [*recipe.words, "--num-classes", str(self.classes)]
 
 
 def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[str] = ()) -> Experiment:
-    """The experiment of some settings; `defaults` are flags of the arm's own (`grid.variants`).
+    """Check the inputs of the settings and return the experiment.
 
-    Raises `UserError` where something that it reads is not in order.
+    `defaults` are flags of the method that replace those of the recipe file (`grid.variants`). Raises
+    `UserError` if fairseq, the recipe, the data, a checkpoint or the output folder cannot be used.
     """
     inputs.require_fairseq()
     recipe = recipes.load(settings.recipe, (*defaults, *settings.passthrough))

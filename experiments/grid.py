@@ -1,12 +1,14 @@
-"""A grid of settings: values of flags to try, and what a run with them is called.
+"""A grid of settings: the values of flags to try, and the names of the resulting runs.
 
-A run is called after what its recipe says otherwise. With `--grid lr=1e-5,1e-4` and a recipe of `--lr 1e-5`
+A setting is named after the flags in which it differs from the recipe. With `--grid lr=1e-5,1e-4` and a
+recipe that contains `--lr 1e-5`, the run folders are
 
-    OUT/fairseq/random/seed1            is the recipe itself, the reference of the others
-    OUT/fairseq,lr=1e-4/random/seed1    has the arm `fairseq,lr=1e-4`
+    OUT/fairseq/random/seed1            the recipe itself
+    OUT/fairseq,lr=1e-4/random/seed1    the recipe with --lr 1e-4
 
-so that a larger grid finds the runs of a smaller one again, and an arm is a setting wherever runs are
-compared. Flags stand in alphabetical order; names of arms hold no comma otherwise.
+`fairseq,lr=1e-4` is the run's `arm`: the method, a comma, and the flags in alphabetical order. A larger
+grid therefore finds the runs of a smaller one, and every comparison of runs treats a setting as a group of
+its own.
 """
 
 from __future__ import annotations
@@ -23,25 +25,26 @@ from . import recipes
 from .recipes import Recipe
 
 Grid = Mapping[str, tuple[str, ...]]
-"""Flag without its dashes -> its values, as they are written."""
+"""Flag without its dashes -> its values, as given on the command line."""
 Setting = tuple[tuple[str, str], ...]
-"""A value for some flags, in their order."""
+"""Pairs of flag and value."""
 
 FLAG = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
-JUDGES = ("valid-subset", "best-checkpoint-metric")
+SELECTION_FLAGS = ("valid-subset", "best-checkpoint-metric")
+"""Flags that select the best checkpoint, which must be the same for all settings of a grid."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A setting of the grid: the arm that its runs have, and the recipe that they are trained with."""
+    """A setting of the grid: the `arm` of its runs, and the recipe with the setting."""
 
     arm: str
     recipe: Recipe
 
 
 def parse(words: Sequence[str]) -> Grid:
-    """`["lr=1e-5,1e-4", "dropout=0.1,0.2"]` as a grid; raises `UserError` for what can name no run."""
+    """Parse `["lr=1e-5,1e-4", "dropout=0.1,0.2"]`; raises `UserError` for a malformed or repeated value."""
     grid: dict[str, tuple[str, ...]] = {}
     for word in words:
         flag, equals, text = word.partition("=")
@@ -50,16 +53,19 @@ def parse(words: Sequence[str]) -> Grid:
             raise UserError(f"--grid {word!r}: write FLAG=VALUE,VALUE, for example lr=1e-5,1e-4")
         if flag in grid:
             raise UserError(f"--grid: '{flag}' is given twice; write all its values after one {flag}=")
-        if flag in JUDGES:
-            raise UserError(f"--grid {word!r}: all settings must be judged alike; set --{flag} in the recipe")
+        if flag in SELECTION_FLAGS:
+            raise UserError(
+                f"--grid {word!r}: all settings must select their checkpoints in the same way; "
+                f"set --{flag} in the recipe"
+            )
         for index, value in enumerate(values):
             if not VALUE.fullmatch(value):
                 raise UserError(
-                    f"--grid {word!r}: {value!r} cannot be part of a folder's name (letters, digits, '_', "
-                    "'.', '+', '-'); give such a setting a recipe file and an --arm of its own"
+                    f"--grid {word!r}: {value!r} cannot be part of a folder name (letters, digits, '_', "
+                    "'.', '+', '-'); write such a setting into a recipe file and give it its own --arm"
                 )
             if any(same(value, earlier) for earlier in values[:index]):
-                raise UserError(f"--grid {word!r}: {value} is given twice; each setting needs its own")
+                raise UserError(f"--grid {word!r}: the value {value} is given twice; remove one of them")
         grid[flag] = values
     return grid
 
@@ -67,10 +73,10 @@ def parse(words: Sequence[str]) -> Grid:
 def variants(
     arm: str, recipe: str, passthrough: Sequence[str], grid: Grid, defaults: Sequence[str] = ()
 ) -> list[Variant]:
-    """Every combination of the grid's values, the last flag changing fastest.
+    """Every combination of the grid's values; the last flag changes fastest.
 
-    `defaults` are flags that the arm has instead of the recipe's where nobody says otherwise. Raises
-    `UserError` as `recipes.load` does, and where a flag of the grid stands after `--` as well.
+    `defaults` are flags of the method that replace those of the recipe file; `passthrough` replaces both.
+    Raises `UserError` as `recipes.load` does, and if a flag of the grid is also in `passthrough`.
     """
     base = recipes.load(recipe, (*defaults, *passthrough))
     for flag in grid:
@@ -78,7 +84,7 @@ def variants(
             raise UserError(f"--{flag} is both in --grid and after --; give it once")
     found = []
     for values in product(*grid.values()):
-        setting = _beyond(base, tuple(sorted(zip(grid, values, strict=True))))
+        setting = _without_defaults(tuple(sorted(zip(grid, values, strict=True))), base)
         words = [word for flag, value in setting for word in (f"--{flag}", value)]
         name = ",".join([arm, *(f"{flag}={value}" for flag, value in setting)])
         found.append(Variant(name, recipes.load(recipe, (*defaults, *passthrough, *words))))
@@ -93,10 +99,10 @@ def same(one: str, other: str) -> bool:
         return one == other
 
 
-def _beyond(base: Recipe, setting: Setting) -> Setting:
-    """What of a setting the recipe does not say already."""
+def _without_defaults(setting: Setting, base: Recipe) -> Setting:
+    """The setting without the flags that have the same value in the recipe."""
     return tuple(
         (flag, value)
         for flag, value in setting
-        if (own := base.value(f"--{flag}")) is None or not same(own, value)
+        if (default := base.value(f"--{flag}")) is None or not same(default, value)
     )

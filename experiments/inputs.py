@@ -1,4 +1,4 @@
-"""The input files of a run: checked before the start, with checksums for the manifest."""
+"""The input files of a run: checks before the start, and checksums for the manifest."""
 
 from __future__ import annotations
 
@@ -21,30 +21,35 @@ SHIPPED = ROOT / "pretrained" / "roberta_small_fr"
 
 
 def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
-    """Names below `data` that a classification run reads; raises `UserError` naming missing files."""
+    """Names below `data` of the files that a classifier reads; raises `UserError` listing missing files."""
     parts = ["input0", "label", *(["input1"] if (data / "input1").is_dir() else [])]
     names = ["input0/dict.txt", "label/dict.txt"]
     names += [f"{part}/{subset}" for part in parts for subset in subsets]
-    return _present(data, _with_extensions(names), "input0/ and label/ as `python -m preprocess` writes them")
+    return _require_files(
+        data, _with_extensions(names), "input0/ and label/ as `python -m preprocess` writes them"
+    )
 
 
 def masked_lm_files(data: Path, subsets: Sequence[str]) -> list[str]:
-    """Names below `data` that a language-model run reads; raises `UserError` naming missing files.
+    """Names below `data` of the files that a language model reads; raises `UserError` listing missing files.
 
     In a folder of shards, every shard contains train and only the first contains the other subsets.
     """
     if os.pathsep in str(data):
-        raise UserError(f"{data}: fairseq takes '{os.pathsep}' as a separator of folders; rename the folder")
+        raise UserError(f"{data}: fairseq splits paths at '{os.pathsep}'; rename the folder")
     names: list[str] = []
     for number, shard in enumerate(shards_of(data)):
         here = ["dict.txt", *(subset for subset in subsets if number == 0 or subset == "train")]
         names += [(shard / name).relative_to(data).as_posix() for name in here]
     layout = "dict.txt and binarized text as `python -m preprocess` writes them"
-    return _present(data, _with_extensions(names), layout)
+    return _require_files(data, _with_extensions(names), layout)
 
 
 def count_classes(dictionary: Path) -> int:
-    """Classes in a label dictionary (`<label> <count>` a line) without fairseq's padding entries."""
+    """Number of classes in a label dictionary (`<label> <count>` a line), without fairseq's padding entries.
+
+    Raises `UserError` for a malformed line and for fewer than two classes.
+    """
     classes = 0
     for number, line in enumerate(read_lines(dictionary), start=1):
         label, _, count = line.rpartition(" ")
@@ -52,7 +57,9 @@ def count_classes(dictionary: Path) -> int:
             raise UserError(f"{dictionary}, line {number}: {line!r} is not '<label> <count>'; binarize again")
         classes += not label.startswith(PADDING_SYMBOL)
     if classes < 2:
-        raise UserError(f"{dictionary}: {classes} class, but a classifier needs two; check the labels")
+        raise UserError(
+            f"{dictionary}: {classes} class(es), but a classifier needs at least 2; check the labels"
+        )
     return classes
 
 
@@ -71,17 +78,17 @@ def require_writable(out: Path) -> None:
         existing = existing.parent
     if not existing.is_dir():
         raise UserError(
-            f"{existing}: is not a folder, so --out {out} cannot be written; choose another --out"
+            f"{existing}: is not a folder, so --out {out} cannot be created; choose another --out"
         )
     if not os.access(existing, os.W_OK | os.X_OK):
         raise UserError(f"{existing}: no permission to write; choose another --out")
 
 
 def require_fairseq() -> None:
-    """Raise `UserError` where fairseq is not installed for this interpreter."""
+    """Raise `UserError` if fairseq is not installed for this interpreter."""
     if importlib.util.find_spec("fairseq_cli") is None:
         raise UserError(
-            "fairseq is not installed for this Python; install the project as README.md says, "
+            "fairseq is not installed for this Python; install the project as described in README.md, "
             "or set PYTHON to the right interpreter"
         )
 
@@ -89,8 +96,8 @@ def require_fairseq() -> None:
 def fingerprint_data(data: Path, names: Sequence[str]) -> dict[str, Any]:
     """The manifest's `data`: the folder and the SHA-256 of its files.
 
-    For shards after the first, the checksum recorded by `preprocess` is used, so that the start-up time does
-    not grow with their number; the plugin checks it when it opens the shard
+    For shards after the first, this is the checksum recorded by `preprocess`, so that the start-up time does
+    not grow with the number of shards; the plugin compares it with the file when it opens the shard
     (`fairseq_plugin/tasks/datasets.py`).
 
     Raises `UserError` if a file differs from the checksum recorded in the folder.
@@ -106,7 +113,7 @@ def fingerprint_data(data: Path, names: Sequence[str]) -> dict[str, Any]:
 
 
 def fingerprint_checkpoint(path: Path | None) -> dict[str, Any] | None:
-    """The manifest's `checkpoint`: the file and its SHA-256, None for random weights."""
+    """The manifest's `checkpoint`: the file and its SHA-256; None for random weights."""
     return None if path is None else {"path": shown_path(path), "sha256": sha256(path)}
 
 
@@ -114,7 +121,7 @@ def _with_extensions(names: list[str]) -> list[str]:
     return [name + end for name in names for end in ([""] if name.endswith(".txt") else [".bin", ".idx"])]
 
 
-def _present(data: Path, names: list[str], layout: str) -> list[str]:
+def _require_files(data: Path, names: list[str], layout: str) -> list[str]:
     if not data.is_dir():
         raise UserError(f"{data}: no such folder; --data is the folder with {layout}")
     missing = [name for name in names if not (data / name).is_file()]
@@ -124,12 +131,12 @@ def _present(data: Path, names: list[str], layout: str) -> list[str]:
 
 
 def checkpoint_of(path: Path) -> Path:
-    """The checkpoint in a folder (`common.run.find_checkpoint`), else `path` itself."""
+    """The checkpoint in the folder `path` (`common.run.find_checkpoint`); `path` itself if there is none."""
     return find_checkpoint(path) or path
 
 
 def shipped_for(data: Path) -> Path | None:
-    """The repository's checkpoint, if it was trained with the dictionary of the binarized `data`."""
+    """The repository's checkpoint if its dictionary is that of the binarized `data`, else None."""
     dictionary = data / "input0" / "dict.txt"
     weights = find_checkpoint(SHIPPED)
     if weights is None or not dictionary.is_file():

@@ -1,4 +1,10 @@
-"""The state of every run of a command: new, to be resumed, queued or finished."""
+"""The state of a run before a command starts: new, resume, queued or finished.
+
+`inspect` decides whether a run resumes: its folder contains an intact checkpoint, and its manifest records
+the same data, initial checkpoint and recipe flags. The learning rate of a resumed run therefore follows
+from the same flags as that of the first start; `experiments.methods.fairseq.build` describes how fairseq
+restores the schedule.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +27,7 @@ from .recipes import Recipe
 
 @dataclass(frozen=True)
 class Planned:
-    """A run with its state; `progress` is read from its log so far and holds the run's recipe."""
+    """A run with its state; `progress` is read from its log and contains the run's recipe."""
 
     run: Run
     state: State
@@ -33,8 +39,8 @@ class Planned:
         return self.state in (State.NEW, State.RESUME)
 
     @property
-    def intention(self) -> str:
-        """What will be done, for the table printed before the start."""
+    def action(self) -> str:
+        """What the command will do with the run, for the table printed before the start."""
         if self.state is State.FINISHED:
             return "finished: skipped"
         if self.state is State.QUEUED:
@@ -55,31 +61,31 @@ class Job:
 
 
 def inspect(run: Run, identity: dict[str, Any], recipe: Recipe) -> Planned:
-    """The state of a run's folder.
+    """The state of a run, read from its folder.
 
-    `identity` holds the manifest keys that identify the experiment (data, checkpoint, recipe_flags).
+    `identity` contains the manifest keys that identify the experiment (data, checkpoint, recipe_flags).
     Raises `UserError` if the folder contains another experiment or unknown files, because resuming
     there would mix two experiments.
     """
     existing = manifest.read(run.folder)
     if existing is None:
-        _refuse_unknown_files(run.folder)
+        _check_no_unknown_files(run.folder)
         return Planned(run, State.NEW, Progress(recipe))
-    _refuse_another(run, existing, identity)
+    _check_same_experiment(run, existing, identity)
     progress = read_log(run.folder / LOG, recipe)
     if existing["status"] == "finished":
         return Planned(run, State.FINISHED, progress)
-    # "running" means that the process was killed: the lock shows that no process is training.
+    # "running" means that the process was killed: the caller has locked the folder, so no process trains it.
     if _newest_intact(run.folder) is not None:
         return Planned(run, State.RESUME, progress)
     return Planned(run, State.NEW, Progress(recipe))
 
 
 def repair(run: Run) -> None:
-    """Restore a truncated checkpoint_last.pt.
+    """Replace a truncated checkpoint_last.pt by the newest intact checkpoint.
 
-    fairseq writes one checkpoint atomically and copies it to the other names. A kill may truncate
-    a copy; the file that was copied is then intact.
+    fairseq writes one checkpoint atomically and copies it to the other names. If the process is killed
+    meanwhile, a copy may be truncated; its source is then intact.
     """
     source, last = _newest_intact(run.folder), run.folder / LAST_CHECKPOINT
     if source is not None and source != last:
@@ -88,7 +94,7 @@ def repair(run: Run) -> None:
 
 
 def clear(run: Run) -> None:
-    """Remove the files of an attempt without a checkpoint, so that its logs do not mix with the next."""
+    """Remove the files of an earlier start without an intact checkpoint, so that two logs do not mix."""
     shutil.rmtree(run.folder / TENSORBOARD, ignore_errors=True)
     for path in [run.folder / LOG, *run.folder.glob("checkpoint*.pt*")]:
         path.unlink(missing_ok=True)
@@ -98,11 +104,11 @@ def _newest_intact(folder: Path) -> Path | None:
     """checkpoint_last.pt if it is intact, else the newest intact checkpoint."""
     last = folder / LAST_CHECKPOINT
     others = sorted(folder.glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime, reverse=True)
-    # torch.save writes a zip file, whose directory is at its end: a truncated file has none.
+    # torch.save writes a zip file, whose directory is at its end: a truncated file has no directory.
     return next((path for path in [last, *others] if path.is_file() and zipfile.is_zipfile(path)), None)
 
 
-def _refuse_unknown_files(folder: Path) -> None:
+def _check_no_unknown_files(folder: Path) -> None:
     if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise UserError(
             f"{folder}: contains files but no {manifest.NAME}, so it is not a run folder; "
@@ -110,7 +116,7 @@ def _refuse_unknown_files(folder: Path) -> None:
         )
 
 
-def _refuse_another(run: Run, existing: manifest.Manifest, identity: dict[str, Any]) -> None:
+def _check_same_experiment(run: Run, existing: manifest.Manifest, identity: dict[str, Any]) -> None:
     difference = (
         _name_difference(existing, run)
         or _data_difference(existing["data"], identity["data"])
@@ -120,7 +126,7 @@ def _refuse_another(run: Run, existing: manifest.Manifest, identity: dict[str, A
     if difference:
         raise UserError(
             f"{run.folder / manifest.NAME}: the existing run has {difference}; choose another --out, "
-            f"or delete the folder to start again"
+            f"or delete the folder to restart the run"
         )
 
 

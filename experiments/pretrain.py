@@ -1,4 +1,4 @@
-"""pretrain.sh: trains a language model, masked or causal, and writes a checkpoint for fine-tuning.
+"""pretrain.sh: trains a masked or causal language model and writes a checkpoint for fine-tuning.
 
 The recipe selects the model; both kinds read the same data.
 """
@@ -23,18 +23,22 @@ from .recipes import Recipe
 from .settings import PretrainSettings
 
 WARMUP_FRACTION = 0.06
-"""Of all updates, as in the fine-tuning of RoBERTa (Liu et al. 2019, appendix C)."""
-DECAYS = ("polynomial_decay",)
-WARMS_UP = (*DECAYS, "fixed", "inverse_sqrt", "cosine", "reduce_lr_on_plateau", "step")
-"""Schedules of fairseq with --warmup-updates; `DECAYS` also have --total-num-update."""
-COUNTED = ("--total-num-update", "--warmup-updates", "--end-learning-rate", "--power", "--force-anneal")
-"""Flags of schedules that are measured in updates."""
+"""Fraction of all updates, as in the fine-tuning of RoBERTa (Liu et al. 2019, appendix C)."""
+WITH_TOTAL = ("polynomial_decay",)
+"""Schedules of fairseq with --total-num-update."""
+WITH_WARMUP = (*WITH_TOTAL, "fixed", "inverse_sqrt", "cosine", "reduce_lr_on_plateau", "step")
+"""Schedules of fairseq with --warmup-updates."""
+UPDATE_FLAGS = ("--total-num-update", "--warmup-updates", "--end-learning-rate", "--power", "--force-anneal")
+"""Flags of schedules over updates, which a schedule over time does not have."""
 
 
 def pretrain(settings: PretrainSettings, trainer: Sequence[str] = fairseq.TRAINER) -> int:
-    """Check, train and export OUT/model.pt; the exit code. Raises `UserError` before the training starts."""
+    """Check the settings, train the model and write OUT/model.pt; returns the exit code.
+
+    Raises `UserError` before the training starts.
+    """
     inputs.require_fairseq()
-    recipe = recipes.load(settings.recipe, (*settings.passthrough, *shared_by(settings.processes)))
+    recipe = recipes.load(settings.recipe, (*settings.passthrough, *process_flags(settings.processes)))
     recipe = with_budget(recipe, settings.tokens, settings.hours)
     files = inputs.masked_lm_files(settings.data, ["train", *recipe.valid_subsets])
     if settings.start is not None:
@@ -73,20 +77,20 @@ def pretrain(settings: PretrainSettings, trainer: Sequence[str] = fairseq.TRAINE
     return report.summary([job], outcomes, recipe)
 
 
-def shared_by(processes: int) -> tuple[str, ...]:
-    """Flags of fairseq for a run on several processes."""
+def process_flags(processes: int) -> tuple[str, ...]:
+    """Flags of fairseq for a run with several data-parallel processes."""
     return ("--distributed-world-size", str(processes)) if processes > 1 else ()
 
 
 def with_budget(recipe: Recipe, tokens: int | None, hours: float | None = None) -> Recipe:
-    """The recipe with the length of the training: in tokens, in hours, or the recipe's own.
+    """The recipe with a length of the training: `tokens`, `hours`, or --max-update of the recipe.
 
-    Raises `UserError` unless the length is given exactly once.
+    Raises `UserError` unless exactly one of them is given.
     """
     if sum(given is not None for given in (tokens, hours, recipe.number("--max-update"))) != 1:
         raise UserError(
-            "give the length of the training once: --tokens, --hours, or --max-update in the recipe or "
-            "after --"
+            "give the length of the training exactly once: --tokens, --hours, or --max-update (in the recipe "
+            "or after --)"
         )
     if hours is not None:
         return for_hours(recipe, hours)
@@ -96,45 +100,48 @@ def with_budget(recipe: Recipe, tokens: int | None, hours: float | None = None) 
 def for_hours(recipe: Recipe, hours: float) -> Recipe:
     """The recipe with a schedule over wall-clock time (`fairseq_plugin/training/schedule.py`).
 
-    Raises `UserError` if the recipe has flags of a schedule in updates.
+    Raises `UserError` if the recipe has flags of a schedule over updates.
     """
-    if counted := [flag for flag in COUNTED if recipe.value(flag) is not None]:
-        raise UserError(f"--hours: the learning rate depends on elapsed time; remove {' '.join(counted)}")
-    clock = ("--lr-scheduler", "time_budget", "--stop-time-hours", f"{hours:g}")
-    return recipe.replace(clock)
+    if unusable := [flag for flag in UPDATE_FLAGS if recipe.value(flag) is not None]:
+        raise UserError(f"--hours: the learning rate depends on elapsed time; remove {' '.join(unusable)}")
+    return recipe.replace(("--lr-scheduler", "time_budget", "--stop-time-hours", f"{hours:g}"))
 
 
 def for_tokens(recipe: Recipe, tokens: int) -> Recipe:
-    """The recipe with as many updates as train on `tokens` tokens, rounded up.
+    """The recipe with the number of updates that train on `tokens` tokens, rounded up.
 
-    Raises `UserError` if the budget is too small for the warmup.
+    Adds --total-num-update and --warmup-updates (`WARMUP_FRACTION` of the updates) if the schedule has them
+    and the recipe does not set them. Raises `UserError` if the warm-up takes all updates.
     """
     per_update = tokens_per_update(recipe)
     updates = math.ceil(tokens / per_update)
     words = ["--max-update", str(updates)]
     schedule = recipe.value("--lr-scheduler") or "fixed"  # fairseq's default
-    if recipe.value("--total-num-update") is None and schedule in DECAYS:
+    if recipe.value("--total-num-update") is None and schedule in WITH_TOTAL:
         words += ["--total-num-update", str(updates)]
     warmup = recipe.number("--warmup-updates")
-    if warmup is None and schedule in WARMS_UP:
+    if warmup is None and schedule in WITH_WARMUP:
         words += ["--warmup-updates", str(math.ceil(WARMUP_FRACTION * updates))]
     elif warmup is not None and warmup >= updates:
         raise UserError(
             f"--tokens {tokens} gives {updates} updates, not more than --warmup-updates {warmup}; "
             f"raise --tokens or lower --warmup-updates"
         )
-    seen = updates * per_update
-    print(f"{tokens:,} tokens at {per_update:,} an update: {updates:,} updates ({seen:,} tokens)\n")
+    total = updates * per_update
+    print(f"{tokens:,} tokens at {per_update:,} per update: {updates:,} updates ({total:,} tokens)\n")
     return recipe.replace(words)
 
 
 def tokens_per_update(recipe: Recipe) -> int:
-    """Tokens per update over all processes, with full batches; the last of an epoch may be smaller."""
+    """Tokens per update over all processes, with full batches; the last batch of an epoch may be smaller.
+
+    Raises `UserError` if the recipe lacks --batch-size or --tokens-per-sample.
+    """
     factors = {flag: recipe.number(flag) for flag in ("--batch-size", "--tokens-per-sample")}
     for flag, value in factors.items():
         if not value:
             raise UserError(
-                f"recipe '{recipe.name}': --tokens needs {flag}; add it, or give --max-update instead"
+                f"recipe '{recipe.name}': --tokens requires {flag}; add it, or use --max-update instead"
             )
     for flag in ("--update-freq", "--distributed-world-size"):
         factors[flag] = recipe.number(flag) or 1
@@ -142,9 +149,9 @@ def tokens_per_update(recipe: Recipe) -> int:
 
 
 def export(folder: Path, data: Path) -> None:
-    """Write model.pt (weights of checkpoint_best.pt and their configuration) and dict.txt beside it."""
-    logging.getLogger("fairseq").setLevel(logging.WARNING)  # it logs hints on import
-    from fairseq_plugin.checkpoints.loading import save_weights  # imports torch, so only when needed
+    """Write model.pt (weights and configuration of checkpoint_best.pt) and dict.txt into `folder`."""
+    logging.getLogger("fairseq").setLevel(logging.WARNING)  # fairseq logs hints when it is imported
+    from fairseq_plugin.checkpoints.loading import save_weights  # imports torch
 
     save_weights(folder / "checkpoint_best.pt", folder / "model.pt")
     atomic_write(folder / "dict.txt", (shards_of(data)[0] / "dict.txt").read_bytes())

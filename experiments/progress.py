@@ -1,8 +1,8 @@
-"""Where a run is, read from its log (fairseq's `--log-format json`), and shown as a line.
+"""The progress of a run, read from its log (fairseq's `--log-format json`), and its progress line.
 
-A log line of interest is `DATE TIME | INFO | <subset> | {"epoch": 1, ..., "loss": "0.69"}`:
-fairseq writes one each --log-interval updates (subset train_inner), one for each validation
-(valid, test) and one at the end of an epoch (train), with all numbers but the epoch as strings.
+A record in the log is `DATE TIME | INFO | <subset> | {"epoch": 1, ..., "loss": "0.69"}`. fairseq writes
+one every --log-interval updates (subset train_inner), one for each validation (valid, test) and one at
+the end of an epoch (train). All numbers except the epoch are strings.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ SAVED = re.compile(r"Saved checkpoint .* \(epoch (\d+) @ (\d+) updates")
 
 @dataclass
 class Progress:
-    """State of one run; values that are not in the log yet are None."""
+    """The progress of a run; values that are not in the log yet are None."""
 
     recipe: Recipe
     epoch: int = 0
     epochs_done: float = 0.0
-    """With the fraction of the current one."""
+    """Including the fraction of the current epoch."""
     update: int = 0
     seconds: float = 0.0
-    """Of training, on fairseq's clock."""
+    """Training time as logged by fairseq."""
     loss: float | None = None
-    """Training loss of the last interval, in bits as fairseq logs it."""
+    """Training loss of the last log interval, in bits."""
     words_per_second: float | None = None
     best: float | None = None
     best_epoch: int | None = None
@@ -46,7 +46,7 @@ class Progress:
     saved: tuple[int, int] | None = None
     """Epoch and update of the last checkpoint."""
     precision: str | None = None
-    """Arithmetic of the matrix products, as the trainer chose it."""
+    """Precision of the matrix products, as logged by the trainer."""
 
     def read_line(self, line: str) -> None:
         """Read one line of the log; other lines are ignored."""
@@ -54,14 +54,14 @@ class Progress:
             try:
                 self._read_record(match[1], json.loads(match[2]))
             except ValueError:
-                return  # a printed dictionary that only looks like a record
+                return  # a printed dictionary, not a record
         elif match := SAVED.search(line):
             self.saved = int(match[1]), int(match[2])
         elif match := PRECISION.search(line):
             self.precision = match[1]
 
     def fraction(self) -> float:
-        """Part of the run that is done, between 0 and 1: whichever limit is nearer."""
+        """Fraction of the run that is done, from 0 to 1, by the limit that is reached first."""
         max_epoch, max_update = self.recipe.max_epoch, self.recipe.max_update
         by_epoch = self.epochs_done / max_epoch if max_epoch else 0.0
         by_update = self.update / max_update if max_update else 0.0
@@ -86,9 +86,10 @@ class Progress:
         self.validations += 1
         self.update = int(numbers.get("num_updates", self.update))
         self.last_valid = numbers
-        now = numbers.get(self.recipe.metric)
-        self.best = numbers.get(f"best_{self.recipe.metric}", now)  # the first validation has no best
-        if now == self.best:  # the later one on a tie, as the checkpoint
+        value = numbers.get(self.recipe.metric)
+        # fairseq logs no best value at the first validation.
+        self.best = numbers.get(f"best_{self.recipe.metric}", value)
+        if value == self.best:  # on a tie the later epoch, as for checkpoint_best.pt
             self.best_epoch = self.epoch
 
 
@@ -101,19 +102,19 @@ class Follower:
         self.progress = Progress(recipe)
 
     def skip(self) -> None:
-        """Read the existing lines."""
+        """Read the existing lines without yielding their validations."""
         for _ in self.poll():
             pass
 
     def poll(self) -> Iterator[Progress]:
-        """Read the complete lines written since; yields `progress` after each validation."""
+        """Read the complete lines that are new; yields `progress` after each validation."""
         if not self._log.is_file():
             return
         with open(self._log, "rb") as stream:
             stream.seek(self._offset)
-            whole, newline, _ = stream.read().rpartition(b"\n")
-        self._offset += len(whole + newline)
-        for line in whole.decode("utf-8", errors="replace").splitlines():
+            complete, newline, _ = stream.read().rpartition(b"\n")
+        self._offset += len(complete + newline)
+        for line in complete.decode("utf-8", errors="replace").splitlines():
             before = self.progress.validations
             self.progress.read_line(line)
             if self.progress.validations > before:
@@ -121,21 +122,21 @@ class Follower:
 
 
 def read_log(log: Path, recipe: Recipe) -> Progress:
-    """The progress recorded in a complete log."""
+    """The progress of a run from its whole log."""
     follower = Follower(log, recipe)
     follower.skip()
     return follower.progress
 
 
-class Line:
-    """One run on the screen: redrawn in place on a terminal, else a line for each validation."""
+class ProgressLine:
+    """The progress of a run on the screen: redrawn on a terminal, else one line for each validation."""
 
     def __init__(self, name: str, position: int) -> None:
         self._name = name
         self._start: float | None = None
-        """Fraction done before training resumes."""
+        """Fraction that was done before this start."""
         self._first: tuple[float, float] | None = None
-        """Time and fraction when training was first seen to advance."""
+        """Time and fraction at the first observed update."""
         self._bar = tqdm(
             total=1.0,
             desc=name,
@@ -147,7 +148,7 @@ class Line:
         )
 
     def show(self, follower: Follower) -> None:
-        """Bring the screen up to date."""
+        """Update the screen."""
         for progress in follower.poll():
             if self._bar.disable:
                 print(f"{self._name}  {self._text(progress)}", flush=True)
@@ -166,7 +167,7 @@ class Line:
         ]
         if progress.loss is not None:
             parts.append(f"loss {progress.loss:.3f}")
-        parts += validation_words(progress)
+        parts += validation_parts(progress)
         if progress.words_per_second is not None:
             parts.append(f"{progress.words_per_second:,.0f} tokens/s")
         if (left := self._seconds_left(progress.fraction())) is not None:
@@ -174,7 +175,7 @@ class Line:
         return "  ".join(parts)
 
     def _seconds_left(self, done: float) -> float | None:
-        """Estimate from the speed since training was first seen to advance, which is after loading."""
+        """Estimated from the speed since the first observed update, so without the time for loading."""
         if self._first is None:
             self._start = done if self._start is None else self._start
             if done > self._start:
@@ -184,27 +185,27 @@ class Line:
         return (time.monotonic() - since) * (1 - done) / (done - before) if done > before else None
 
 
-def validation_words(progress: Progress) -> list[str]:
-    """The last validation and the best one, in words."""
-    words = []
+def validation_parts(progress: Progress) -> list[str]:
+    """The last and the best validation: `["valid accuracy 62.5", "best 70"]`."""
+    parts = []
     metric = progress.recipe.metric
     if (last := progress.last_valid.get(metric)) is not None:
-        words.append(f"valid {metric} {last:.4g}")
+        parts.append(f"valid {metric} {last:.4g}")
     if (perplexity := progress.last_valid.get("ppl")) is not None and metric == "loss":
-        words.append(f"perplexity {perplexity:.4g}")
+        parts.append(f"perplexity {perplexity:.4g}")
     if progress.best is not None:
-        words.append(f"best {progress.best:.4g}")
-    return words
+        parts.append(f"best {progress.best:.4g}")
+    return parts
 
 
-def say(line: str) -> None:
-    """Print a line above the live ones."""
+def print_above(line: str) -> None:
+    """Print a line above the progress lines."""
     tqdm.write(line, file=sys.stdout)
     sys.stdout.flush()
 
 
 def duration(seconds: float) -> str:
-    """`1:02:03`, or `2:03` under an hour."""
+    """A time as `1:02:03`, or `2:03` under an hour."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,4 +1,4 @@
-"""What a manifest records about the machine, the packages and the code of a run."""
+"""The hardware for a sweep, and the manifest keys that record hardware, packages and code."""
 
 from __future__ import annotations
 
@@ -28,13 +28,16 @@ RUN_BYTES = 3 << 30
 
 @dataclass(frozen=True)
 class Machine:
-    """The resources of the runs: GPUs (none for CPU runs), threads of each process, runs at a time."""
+    """The resources of a sweep."""
 
     gpus: tuple[str, ...]
+    """Names of the GPUs; empty for runs on CPU."""
     threads: int
+    """Threads of each process."""
     slots: int = 1
+    """Number of runs at a time."""
     processes: int = 1
-    """Per run; each process has its own GPU, or a share of the CPU threads."""
+    """Data-parallel processes of a run; each has its own GPU, or a part of the CPU threads."""
 
     @property
     def cpu(self) -> bool:
@@ -42,7 +45,7 @@ class Machine:
         return not self.gpus
 
     def visible_gpu(self, slot: int) -> str:
-        """CUDA_VISIBLE_DEVICES of the run in a slot: one GPU per process; more would enlarge the batch."""
+        """CUDA_VISIBLE_DEVICES of the run in a slot: one GPU per process, because more enlarge the batch."""
         if self.cpu:
             return ""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
@@ -52,12 +55,12 @@ class Machine:
 
 
 def machine(device: str, jobs: int | None = 1, runs: int = 1, processes: int = 1) -> Machine:
-    """The resources for `runs` runs, `jobs` at a time.
+    """The resources for `runs` runs of `processes` processes, `jobs` runs at a time.
 
-    With `jobs` None there is one run per GPU, or one per CPU core as far as memory allows: two runs with
-    one thread each train about 1.4 times as fast on two cores as one run with two threads.
+    With `jobs` None there is one run per GPU, or one per CPU core as far as memory allows: on two cores, two
+    concurrent runs with one thread each are about 1.4 times as fast as one run after the other with two.
 
-    Raises `UserError` if `device` is cuda without a GPU, or if a run has more processes than there are GPUs.
+    Raises `UserError` if `device` is cuda and there is no GPU, or if there are more processes than GPUs.
     """
     gpus = () if device == "cpu" else _gpus()
     if device == "cuda" and not gpus:
@@ -65,7 +68,7 @@ def machine(device: str, jobs: int | None = 1, runs: int = 1, processes: int = 1
     if gpus and processes > len(gpus):
         raise UserError(
             f"--processes {processes}: PyTorch finds {len(gpus)} GPU(s), and each process needs one; "
-            "lower it, or use --device cpu"
+            "use fewer processes, or --device cpu"
         )
     words = os.environ.get("OMP_NUM_THREADS", "")
     threads = int(words) if words.isdigit() else 0
@@ -76,7 +79,7 @@ def machine(device: str, jobs: int | None = 1, runs: int = 1, processes: int = 1
 
 
 def static(where: Machine, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
-    """The keys of a manifest that are the same for all runs of a sweep; `packages` are those to record."""
+    """The manifest keys that all runs of a sweep share; `packages` are the names of packages to record."""
     return {
         "git_commit": _git("rev-parse", "HEAD"),
         "git_changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
@@ -92,7 +95,7 @@ def static(where: Machine, packages: Sequence[str] = PACKAGES) -> dict[str, Any]
 
 
 def describe(job: Job, recipe: Recipe) -> dict[str, Any]:
-    """The keys of a manifest that identify the run."""
+    """The manifest keys that identify a run."""
     run = job.planned.run
     return {
         "schema": manifest.SCHEMA,
@@ -105,19 +108,19 @@ def describe(job: Job, recipe: Recipe) -> dict[str, Any]:
 
 
 def now() -> str:
-    """ISO 8601 in UTC, to the second."""
+    """The current time in UTC, in ISO 8601 with seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _gpus() -> tuple[str, ...]:
-    # In a separate process: torch takes seconds to import, and CUDA keeps memory while loaded.
+    # In a separate process, because torch takes seconds to import and CUDA keeps memory once initialized.
     probe = subprocess.run([sys.executable, "-P", "-c", PROBE], capture_output=True, text=True)
     return tuple(line for line in probe.stdout.splitlines() if line) if probe.returncode == 0 else ()
 
 
 def _git(*words: str) -> str | None:
     if not (ROOT / ".git").exists():
-        return None  # an unpacked archive, possibly inside another repository
+        return None  # an unpacked archive, which may be inside another repository
     try:
         done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
     except FileNotFoundError:

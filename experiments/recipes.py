@@ -1,7 +1,6 @@
 """Recipes: files of hyper-parameters in fairseq-train's flags, one flag a line; `#` starts a comment.
 
-`recipes/README.md` describes the format. `Recipe` is the one parser of such flags: the sweep, a grid, another
-trainer and the comparison of two experiments all read `Recipe.flags`.
+`recipes/README.md` describes the format. All code that needs a flag of a recipe reads it through `Recipe`.
 """
 
 from __future__ import annotations
@@ -19,32 +18,32 @@ from common.files import read_lines
 
 FOLDER = Path(__file__).resolve().parents[1] / "recipes"
 BASE = "--base"
-"""On the first line of a recipe: the recipe that it changes."""
+"""On the first line of a recipe: the recipe whose flags it inherits."""
 
-OWNED = {
-    "--seed": "--seeds (or --seed of pretrain.sh)",
-    "--save-dir": "--out",
-    "--tensorboard-logdir": "--out",
-    "--restore-file": "--inits and --pretrained",
-    "--finetune-from-model": "--inits and --pretrained",
-    "--reset-optimizer": "nothing: the first start from a checkpoint resets",
-    "--reset-dataloader": "nothing: the first start from a checkpoint resets",
-    "--reset-meters": "nothing: the first start from a checkpoint resets",
-    "--reset-lr-scheduler": "nothing: the first start from a checkpoint resets",
-    "--no-save": "nothing: the best and the last checkpoint are kept",
-    "--no-last-checkpoints": "nothing: a run resumes from its last checkpoint",
-    "--cpu": "--device cpu",
-    "--user-dir": "nothing: the project's plugin is always loaded",
-    "--num-classes": "nothing: classes are counted in the data",
-    "--log-format": "nothing: progress is read from the log",
-    "--log-file": "nothing: the log is train.log in the run's folder",
+RESERVED = {
+    "--seed": "use --seeds, or --seed of pretrain.sh",
+    "--save-dir": "use --out",
+    "--tensorboard-logdir": "use --out",
+    "--restore-file": "use --inits and --pretrained",
+    "--finetune-from-model": "use --inits and --pretrained",
+    "--reset-optimizer": "the first start from a checkpoint resets the optimizer",
+    "--reset-dataloader": "the first start from a checkpoint resets the data loader",
+    "--reset-meters": "the first start from a checkpoint resets the meters",
+    "--reset-lr-scheduler": "the first start from a checkpoint resets the schedule",
+    "--no-save": "the best and the last checkpoint are always kept",
+    "--no-last-checkpoints": "a run resumes from its last checkpoint",
+    "--cpu": "use --device cpu",
+    "--user-dir": "the project's plugin is always loaded",
+    "--num-classes": "the classes are counted in the data",
+    "--log-format": "the progress is read from the log",
+    "--log-file": "the log is train.log in the run folder",
 }
-"""Flags that the sweep sets itself -> what to use instead."""
+"""Flags that the commands set themselves -> what to use instead, or why they are set."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A name for tables, and flags with their values as the words of a command line."""
+    """The name of a recipe, and its flags and values as words of a command line."""
 
     name: str
     words: tuple[str, ...]
@@ -55,7 +54,7 @@ class Recipe:
         return flags_of(self.words)
 
     def replace(self, words: Iterable[str]) -> Recipe:
-        """The recipe with other values for the flags among `words`; new flags are added at the end."""
+        """The recipe with the flags in `words` replaced; new flags are added at the end."""
         groups = {**self.flags, **flags_of(words)}
         return Recipe(self.name, tuple(word for group in groups.values() for word in group))
 
@@ -65,7 +64,7 @@ class Recipe:
         return group[1] if len(group) > 1 else None
 
     def number(self, flag: str) -> int | None:
-        """The value of a flag that takes an integer; None without the flag."""
+        """The value of a flag as an integer, None without the flag; raises `UserError` for other text."""
         text = self.value(flag)
         if text is None:
             return None
@@ -75,27 +74,27 @@ class Recipe:
 
     @property
     def valid_subsets(self) -> list[str]:
-        """Subsets validated on after each epoch; the first chooses the best checkpoint."""
+        """Subsets evaluated after each epoch; the first selects the best checkpoint."""
         return (self.value("--valid-subset") or "valid").split(",")
 
     @property
     def metric(self) -> str:
-        """The metric that chooses the best checkpoint."""
+        """The metric that selects the best checkpoint."""
         return self.value("--best-checkpoint-metric") or "loss"
 
     @property
     def max_epoch(self) -> int | None:
-        """Limit of the training in epochs; None for no limit."""
+        """Maximum number of epochs; None for no limit."""
         return self.number("--max-epoch")
 
     @property
     def max_update(self) -> int | None:
-        """Limit of the training in updates; None for no limit."""
+        """Maximum number of updates; None for no limit."""
         return self.number("--max-update")
 
     @property
     def hours(self) -> float | None:
-        """Limit of the training in hours; None for no limit."""
+        """Maximum training time in hours; None for no limit."""
         text = self.value("--stop-time-hours")
         if text is None:
             return None
@@ -110,10 +109,10 @@ def known() -> list[str]:
 
 
 def load(recipe: str, extra: Sequence[str] = ()) -> Recipe:
-    """The recipe with a name in `recipes/` or in the file of a path; flags among `extra` replace its own.
+    """Load a recipe by its name in `recipes/` or by its path; the flags in `extra` replace its own.
 
-    Raises `UserError` for an unknown name, a malformed line, a base that is missing or refers back to the
-    recipe, and a flag that the sweep sets itself (`OWNED`).
+    Raises `UserError` for an unknown name, a malformed line, a missing or circular base, and a reserved flag
+    (`RESERVED`).
     """
     path = FOLDER / f"{recipe}.txt" if recipe in known() else Path(recipe)
     if not path.is_file():
@@ -122,14 +121,14 @@ def load(recipe: str, extra: Sequence[str] = ()) -> Recipe:
         raise UserError(
             f"after --: {extra[0]!r} is not a flag; write --flag value, as fairseq-train takes it"
         )
-    _refuse_owned(extra, "after --")
+    _check_not_reserved(extra, "after --")
     return _resolve(path, ()).replace(extra)
 
 
 def _resolve(path: Path, above: tuple[Path, ...]) -> Recipe:
-    """The recipe in a file, with the flags of its base; `above` are the files that it is a base of."""
+    """The recipe in a file, with the flags of its base; `above` are the files that inherit from it."""
     if path.resolve() in above:
-        raise UserError(f"{path}: the recipe is its own base; remove {BASE} from one of the files")
+        raise UserError(f"{path}: the recipe inherits from itself; remove {BASE} from one of the files")
     base, words = _read(path)
     if base is None:
         return Recipe(path.stem, ()).replace(words)
@@ -141,7 +140,7 @@ def _resolve(path: Path, above: tuple[Path, ...]) -> Recipe:
 
 
 def _read(path: Path) -> tuple[str | None, list[str]]:
-    """The base that a recipe file names, if any, and the words of its other lines."""
+    """The base in a recipe file (None without one), and the words of its other lines."""
     base: str | None = None
     words: list[str] = []
     seen: set[str] = set()
@@ -152,7 +151,7 @@ def _read(path: Path) -> tuple[str | None, list[str]]:
         except ValueError as error:
             raise UserError(f"{where}: {error}; close the quotes") from None
         if "\0" in line:
-            raise UserError(f"{where}: contains a NUL byte, which no command line can have; remove it")
+            raise UserError(f"{where}: contains a NUL byte, which a command line cannot contain; remove it")
         if not new:
             continue
         flag, *values = next(iter(flags_of(new).values()))
@@ -170,15 +169,17 @@ def _read(path: Path) -> tuple[str | None, list[str]]:
                 )
             base = values[0]
             continue
-        _refuse_owned(new, where)
+        _check_not_reserved(new, where)
         words += new
     if not words:
-        raise UserError(f"{path}: no flag in it; write one a line, as fairseq-train takes it")
+        raise UserError(f"{path}: contains no flag; write one flag a line, as fairseq-train takes it")
     return base, words
 
 
-def _refuse_owned(words: Iterable[str], where: str) -> None:
+def _check_not_reserved(words: Iterable[str], where: str) -> None:
     for word in words:
         flag = word.partition("=")[0]
-        if flag in OWNED:
-            raise UserError(f"{where}: {flag} is set by the sweep; remove it and use {OWNED[flag]}")
+        if flag in RESERVED:
+            raise UserError(
+                f"{where}: {flag} is set by train.sh and pretrain.sh; remove it ({RESERVED[flag]})"
+            )

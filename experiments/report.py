@@ -19,18 +19,18 @@ from .recipes import Recipe
 
 FAILURE_LINES = 15
 FAILURE_WIDTH = 200
-"""Characters shown of each: fairseq logs its whole configuration in one line."""
+"""Characters shown of each line; fairseq logs its whole configuration in one line."""
 RECIPE_ITSELF = "as the recipe"
 
 
 def plan_table(jobs: Sequence[Job]) -> None:
-    """The table before the start."""
+    """Print the runs with their state before the start, and their initial checkpoints."""
     planned = [job.planned for job in jobs]
     runs = [p.run for p in planned]
-    rows = [[*names, p.intention] for names, p in zip(_names(runs), planned, strict=True)]
+    rows = [[*names, p.action] for names, p in zip(_names(runs), planned, strict=True)]
     print(table([*_heading(runs), "state"], rows))
-    starts = {run.init: run.checkpoint for run in runs if run.checkpoint is not None}
-    for init, checkpoint in starts.items():
+    checkpoints = {run.init: run.checkpoint for run in runs if run.checkpoint is not None}
+    for init, checkpoint in checkpoints.items():
         print(f"{init}: {shown_path(checkpoint)}")
     if all(p.state is State.FINISHED for p in planned):
         print("All runs are finished: nothing to do.")
@@ -38,7 +38,7 @@ def plan_table(jobs: Sequence[Job]) -> None:
 
 
 def dry_run(jobs: Sequence[Job], machine: Machine) -> int:
-    """Print the plan and the commands; starts nothing. Returns the exit code."""
+    """Print the plan and the commands without starting a run. Returns the exit code."""
     plan_table(jobs)
     variables = " ".join(f"{name}={value}" for name, value in environment(machine.threads).items())
     print(f"export {variables}")
@@ -49,7 +49,7 @@ def dry_run(jobs: Sequence[Job], machine: Machine) -> int:
 
 
 def summary(jobs: Sequence[Job], outcomes: Sequence[Outcome], recipe: Recipe) -> int:
-    """Print the table at the end and the cause of each failure. Returns the exit code."""
+    """Print the final table and the cause of each failure. Returns the exit code."""
     ended = {outcome.run: outcome for outcome in outcomes}
     runs = [job.planned.run for job in jobs]
     rows = []
@@ -72,7 +72,7 @@ def summary(jobs: Sequence[Job], outcomes: Sequence[Outcome], recipe: Recipe) ->
     print("\n" + table(heading, rows))
     failures = [outcome for outcome in outcomes if outcome.problem]
     for outcome in failures:
-        _failure(outcome)
+        _print_failure(outcome)
     return 1 if failures else 0
 
 
@@ -81,12 +81,12 @@ def _heading(runs: Sequence[Run]) -> list[str]:
 
 
 def _names(runs: Sequence[Run]) -> list[list[str]]:
-    """The cells below `_heading`."""
+    """For each run, the cells of the columns in `_heading`."""
     grid = any(run.setting for run in runs)
     return [[*([run.setting or RECIPE_ITSELF] if grid else []), run.init, str(run.seed)] for run in runs]
 
 
-def _failure(outcome: Outcome) -> None:
+def _print_failure(outcome: Outcome) -> None:
     """Print why a run is not finished: the problem and the end of its log."""
     if outcome.stopped:
         print(f"\n{outcome.run.label} is not finished: {outcome.problem}. The same command resumes it.")
@@ -98,7 +98,7 @@ def _failure(outcome: Outcome) -> None:
 
 
 def tail(log: Path, lines: int = FAILURE_LINES) -> list[str]:
-    """The last lines of a log, for the report of a failure; only the last if it is an error message."""
+    """The last lines of a log; only the last one if it is an error message. Empty without a log."""
     if not log.is_file():
         return []
     shown = log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
@@ -108,5 +108,5 @@ def tail(log: Path, lines: int = FAILURE_LINES) -> list[str]:
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
-    """Columns aligned with two spaces between them."""
+    """A text table with aligned columns."""
     return "\n".join(text_table([header, *rows]))

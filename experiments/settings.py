@@ -1,4 +1,4 @@
-"""Settings of a command, typed: from flags, else from environment variables, else defaults."""
+"""Typed settings of train.sh and pretrain.sh: from options, else environment variables, else defaults."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from common.errors import UserError
 from . import grid
 from .grid import Grid
 from .inputs import checkpoint_of, shipped_for
-from .launchers.slurm import settings
+from .launchers.slurm import settings as slurm_settings
 from .launchers.slurm.settings import Slurm
 
 DEVICES = ("auto", "cpu", "cuda")
 KNOWN_INITS = ("random", "pretrained")
-MAX_SEED = 2**32 - 1  # numpy's, which fairseq seeds
+MAX_SEED = 2**32 - 1  # NumPy's limit; fairseq seeds NumPy
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
-MOST = 10**18
-"""Larger counts are a mistake."""
+MAX_COUNT = 10**18
+"""Larger counts are rejected as typing errors."""
 
 TRAIN_DESCRIPTION = """\
-Fine-tune a sentence classifier with fairseq from each initialization with each seed, and with each
-setting of a grid where there is one. Runs are written to OUT/ARM/INIT/seedN, those with another
-setting than the recipe's to OUT/ARM,FLAG=VALUE/INIT/seedN. Finished runs are skipped and
-interrupted runs resume from their last checkpoint: run the same command again.
+Fine-tune a sentence classifier with fairseq from each initialization with each seed and, with
+--grid, each setting. Runs are written to OUT/ARM/INIT/seedN, or OUT/ARM,FLAG=VALUE/INIT/seedN if
+their setting differs from the recipe. To resume, run the same command again: finished runs are
+skipped, and interrupted runs resume from their last checkpoint.
 
-Settings are options or environment variables, shown in brackets (the option wins)."""
+Settings are options or environment variables, shown in brackets (the option takes precedence)."""
 
 TRAIN_EXAMPLES = """\
 examples:
@@ -46,22 +46,22 @@ examples:
   ./train.sh --data data/books/bin --seeds 1 2 3 4 5 --launcher slurm --partition gpu --time 60 --gpus 1
   ./train.sh --data data/books/bin --launcher slurm --cpus 2 --slurm "--account=lab --qos=low" --no-wait
 
-OMP_NUM_THREADS, where it is set, is the number of threads of each run instead of cores / JOBS.
+Each run uses OMP_NUM_THREADS threads if this variable is set, else cores / JOBS.
 
-With --launcher slurm each run that is not finished becomes a task of a job array, on nodes that share this
-folder, OUT and the Python with this machine. The table at the end and the exit code are the same. Runs that
-the cluster ended (scancel, time limit, node failure) resume with the same command; runs in the queue are not
-submitted twice."""
+With --launcher slurm each unfinished run becomes a task of a job array. The nodes must share this folder, OUT
+and the Python installation with this machine. The final table and the exit code are the same. Runs that the
+cluster ended (scancel, time limit, node failure) resume with the same command; queued runs are not submitted
+again."""
 
 PRETRAIN_DESCRIPTION = """\
 Pre-train a language model with fairseq, masked (roberta_small) or left to right (the recipes
-causal-pretrain and causal-roberta-pretrain), on a folder with dict.txt, train.bin/.idx and
-valid.bin/.idx, or on one with shards (preprocess binarize --shards), of which each epoch opens the
-next. Writes OUT/model.pt (weights of the checkpoint with the lowest validation loss, without the
-optimizer's state) and OUT/dict.txt beside it; pass OUT/model.pt to train.sh as --pretrained. An
-interrupted run resumes from its last checkpoint.
+causal-pretrain and causal-roberta-pretrain). The data folder contains dict.txt, train.bin/.idx and
+valid.bin/.idx, or shards (preprocess binarize --shards), which are read one per epoch. Writes
+OUT/model.pt (the weights with the lowest validation loss, without optimizer state) and
+OUT/dict.txt; pass OUT/model.pt to train.sh as --pretrained. An interrupted run resumes from its
+last checkpoint.
 
-Settings are options or environment variables, shown in brackets (the option wins)."""
+Settings are options or environment variables, shown in brackets (the option takes precedence)."""
 
 PRETRAIN_EXAMPLES = """\
 examples:
@@ -69,20 +69,20 @@ examples:
   ./pretrain.sh --data data/fr/bin --out pretrained/fr --hours 1.5
   RS_DATA=data/fr/bin RS_OUT=pretrained/fr RS_TOKENS=2e8 ./pretrain.sh -- --lr 5e-4"""
 
-PASSTHROUGH = "Words after -- go to fairseq-train and count as part of the recipe."
+PASSTHROUGH = "Words after -- are passed to fairseq-train and are part of the recipe."
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What train.sh and pretrain.sh both take."""
+    """The settings that train.sh and pretrain.sh share."""
 
     data: Path
-    """Folder that fairseq-preprocess (or this project's preprocess) wrote."""
+    """Folder written by fairseq-preprocess or by this project's preprocess."""
     out: Path
     recipe: str
     """A name in recipes/ or a path."""
     device: str
-    """One of DEVICES."""
+    """One of `DEVICES`."""
     dry_run: bool
     passthrough: tuple[str, ...]
     """Words after `--`, for fairseq-train."""
@@ -93,15 +93,16 @@ class TrainSettings(Settings):
     """Settings of train.sh."""
 
     inits: dict[str, Path | None]
-    """Name of each initialisation -> its checkpoint, None for random weights."""
+    """Name of each initialization -> its checkpoint; None for random weights."""
     seeds: tuple[int, ...]
     arm: str
+    """Name of the method in run folders and tables."""
     jobs: int | None
-    """Runs at a time; None for as many as suit the machine."""
+    """Number of runs trained at the same time; None to choose it from the hardware."""
     grid: Grid = field(default_factory=dict)
-    """Settings to try, every combination; none for the recipe as it is."""
+    """Values of flags, of which every combination is trained; empty for the recipe alone."""
     slurm: Slurm | None = None
-    """None: the runs are trained on this machine."""
+    """None to train the runs on this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,44 +111,48 @@ class PretrainSettings(Settings):
 
     seed: int
     start: Path | None
-    """Checkpoint whose weights it starts from; None for random weights."""
+    """Checkpoint with the initial weights; None for random weights."""
     tokens: int | None = None
-    """Budget in tokens seen."""
+    """Length of the training in tokens."""
     hours: float | None = None
-    """Budget in time; where neither is given, --max-update is."""
+    """Length of the training in hours; without `tokens` and `hours`, --max-update of the recipe is used."""
     processes: int = 1
-    """That share each update."""
+    """Number of data-parallel processes."""
 
 
 def add_sweep(parser: SettingsParser, *, arm: str, inits: str = "random pretrained") -> None:
-    """Add the options of a method that trains on binarized data, with its defaults; see `sweep_settings`."""
+    """Add the options of a method that trains on binarized data; `sweep_settings` reads them.
+
+    `arm` and `inits` are the defaults of the method.
+    """
     add = parser.add_setting
     add("data", None, "folder of binarized data, with input0/ and label/ (required)")
     add(
         "pretrained", None,
-        "checkpoint of the init 'pretrained', a file or its folder (default: the repository's, if the data "
-        "have its dictionary)",
+        "checkpoint of the init 'pretrained', a file or its folder (default: the repository's, if it has the "
+        "same dictionary as the data)",
     )  # fmt: skip
     add("inits", inits, "initializations: random, pretrained or NAME=FILE", nargs="+")
-    add("seeds", "1 2 3", "one run of each initialization for each seed", nargs="+")
+    add("seeds", "1 2 3", "random seeds; each initialization is trained once with each seed", nargs="+")
     add(
-        "grid", None, "settings to try, FLAG=VALUE,VALUE of fairseq; several flags make all combinations",
+        "grid", None,
+        "values to try, FLAG=VALUE,VALUE with a flag of fairseq; several flags give all combinations",
         nargs="+", action=Collect,
     )  # fmt: skip
-    add("arm", arm, "first folder below OUT")
-    add("recipe", "reference", "hyper-parameters: a name in recipes/ or a file of flags, one a line")
+    add("arm", arm, "name of the method in run folders and tables")
+    add("recipe", "reference", "hyperparameters: a name in recipes/ or a file of flags, one a line")
     add("out", "runs", "folder of the runs")
-    add("jobs", "auto", "runs at a time, which share the cores; auto: one for each core, or for each GPU")
-    add("device", "auto", "auto, cpu or cuda; auto takes a GPU where there is one")
-    parser.add_argument("--dry-run", action="store_true", help="print plan and commands, start nothing")
+    add("jobs", "auto", "runs trained at the same time, which share the cores; auto: one per GPU or core")
+    add("device", "auto", "auto, cpu or cuda; auto uses a GPU if there is one")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and the commands only")
 
 
 def sweep_settings(options: argparse.Namespace) -> TrainSettings:
-    """The settings that the options of `add_sweep` (and those of SLURM, if added) contain.
+    """The settings in the options of `add_sweep` (and in those of SLURM, if the parser has them).
 
-    Raises `UserError` that names the option at fault.
+    Raises `UserError` for an invalid option.
     """
-    slurm = settings.parse(options) if hasattr(options, "launcher") else None
+    slurm = slurm_settings.parse(options) if hasattr(options, "launcher") else None
     return TrainSettings(
         slurm=slurm,
         **_common(options),
@@ -164,18 +169,18 @@ def add_train(parser: SettingsParser) -> None:
     parser.description = TRAIN_DESCRIPTION
     parser.epilog = f"{TRAIN_EXAMPLES}\n\n{PASSTHROUGH}"
     add_sweep(parser, arm="fairseq")
-    settings.add_flags(parser)
+    slurm_settings.add_flags(parser)
 
 
 def train_settings(argv: Sequence[str], environ: Mapping[str, str]) -> TrainSettings:
-    """Settings of the method fairseq; raises `UserError` that names the option at fault."""
+    """Settings of the method fairseq; raises `UserError` for an invalid option."""
     parser = _parser("train.sh")
     add_train(parser)
-    return sweep_settings(parser.parse_settings(settings.joined(argv), environ))
+    return sweep_settings(parser.parse_settings(slurm_settings.join_slurm_value(argv), environ))
 
 
 def pretrain_settings(argv: Sequence[str], environ: Mapping[str, str]) -> PretrainSettings:
-    """Settings of pretrain.sh; raises `UserError` that names the option at fault."""
+    """Settings of pretrain.sh; raises `UserError` for an invalid option."""
     parser = _parser("pretrain.sh")
     parser.description = PRETRAIN_DESCRIPTION
     parser.epilog = f"{PRETRAIN_EXAMPLES}\n\n{PASSTHROUGH}"
@@ -183,16 +188,19 @@ def pretrain_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Pretra
     add("data", None, "folder of binarized text (required)")
     add("out", None, "folder of the run, for example pretrained/NAME (required)")
     add("tokens", None, "total number of tokens to train on, for example 50M; rounded up to whole updates")
-    add("hours", None, "training time instead, for example 1.5; the learning rate follows the clock")
-    add("processes", "1", "processes that share each update; the batch is that many times the recipe's")
+    add(
+        "hours", None,
+        "training time instead of tokens, for example 1.5; the learning rate decays over this time",
+    )  # fmt: skip
+    add("processes", "1", "data-parallel processes; the batch size is multiplied by this number")
     add(
         "start", None,
-        "checkpoint to start from, for example of python -m fairseq_plugin ppmi-svd (default: random)",
+        "checkpoint with initial weights, for example of python -m fairseq_plugin ppmi-svd (default: random)",
     )  # fmt: skip
     add("seed", "1", "random seed")
-    add("recipe", "pretrain", "hyper-parameters: a name in recipes/ or a file of flags, one a line")
-    add("device", "auto", "auto, cpu or cuda; auto takes a GPU where there is one")
-    parser.add_argument("--dry-run", action="store_true", help="print plan and commands, start nothing")
+    add("recipe", "pretrain", "hyperparameters: a name in recipes/ or a file of flags, one a line")
+    add("device", "auto", "auto, cpu or cuda; auto uses a GPU if there is one")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and the commands only")
     options = parser.parse_settings(argv, environ)
     parser.require(options, "data", "out")
     tokens = None if options.tokens is None else parse_count("--tokens", options.tokens)
@@ -207,11 +215,14 @@ def pretrain_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Pretra
 
 
 def parse_count(flag: str, text: str) -> int:
-    """A positive whole number, also written 5e6, 5_000_000 or 5M (k, M and G are powers of ten)."""
+    """Parse a positive integer, also written 5e6, 5_000_000 or 5M (k, M and G are powers of ten).
+
+    Raises `UserError` naming `flag` for other text.
+    """
     match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?(?:e[0-9]+)?)([kmg]?)", text.strip().lower())
     number = Decimal(match[1].replace("_", "")) * MULTIPLES[match[2]] if match else Decimal(0)
-    if not (1 <= number < MOST and number == number.to_integral_value()):
-        raise UserError(f"{flag} {text!r}: not a positive whole number; write 5000000, 5e6 or 5M")
+    if not (1 <= number < MAX_COUNT and number == number.to_integral_value()):
+        raise UserError(f"{flag} {text!r}: not a positive integer; write 5000000, 5e6 or 5M")
     return int(number)
 
 
@@ -221,7 +232,7 @@ def _parser(prog: str) -> SettingsParser:
 
 def _common(options: argparse.Namespace) -> dict[str, Any]:
     if options.data is None:
-        raise UserError("--data (or RS_DATA=) is missing; it is the folder of binarized data")
+        raise UserError("--data (or RS_DATA=) is missing; give the folder of binarized data")
     if options.device not in DEVICES:
         raise UserError(f"--device {options.device!r}: choose from {', '.join(DEVICES)}")
     return {
@@ -235,9 +246,9 @@ def _common(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _init_words(value: str | list[str]) -> list[str]:
-    """The words of --inits. A single word of the command line is split only if every part is an init.
+    """The values of --inits. A single word of the command line is split only if every part is an init.
 
-    So `--inits "random small=a.pt"` is two, and `--inits "small=my folder/a.pt"` is one.
+    `--inits "random small=a.pt"` contains two inits, `--inits "small=my folder/a.pt"` contains one.
     """
     if isinstance(value, list) and len(value) == 1 and re.match(r"[^\s=]+=", value[0]):
         try:
@@ -254,7 +265,7 @@ def _inits(words: list[str], pretrained: str | None, data: Path) -> dict[str, Pa
         name, equals, path = word.partition("=")
         _name("--inits", name)
         if name in inits:
-            raise UserError(f"--inits: '{name}' is given twice; name each initialisation once")
+            raise UserError(f"--inits: '{name}' is given twice; give each initialization once")
         if equals:
             if name == "random" or not path:
                 raise UserError(f"--inits {word!r}: write NAME=FILE, with a name other than 'random'")
@@ -265,19 +276,19 @@ def _inits(words: list[str], pretrained: str | None, data: Path) -> dict[str, Pa
             checkpoint = shipped_for(data) if pretrained is None else checkpoint_of(Path(pretrained))
             if checkpoint is None:
                 raise UserError(
-                    "--inits has 'pretrained' but --pretrained (or RS_PRETRAINED=) names no checkpoint file, "
-                    f"and none that comes with the project has the dictionary of {data}; name one, or "
-                    "take --inits random"
+                    "--inits contains 'pretrained', but --pretrained (or RS_PRETRAINED=) is missing, and the "
+                    f"checkpoint in the repository does not have the dictionary of {data}; add --pretrained "
+                    "FILE, or use --inits random"
                 )
             inits[name] = checkpoint
         else:
-            raise UserError(f"--inits: '{name}' is unknown; known are {', '.join(KNOWN_INITS)} and NAME=FILE")
+            raise UserError(f"--inits: '{name}' is unknown; use {', '.join(KNOWN_INITS)} or NAME=FILE")
     if not inits:
-        raise UserError("--inits is empty; for example: --inits random pretrained")
+        raise UserError("--inits is empty; give at least one, for example --inits random pretrained")
     if pretrained is not None and "pretrained" not in words:
         raise UserError(
-            f"--pretrained {pretrained} contradicts --inits {' '.join(words)}, which does not use it; "
-            f"add 'pretrained' to --inits or leave --pretrained out"
+            f"--pretrained {pretrained} is not used by --inits {' '.join(words)}; "
+            f"add 'pretrained' to --inits or remove --pretrained"
         )
     return inits
 
@@ -285,19 +296,21 @@ def _inits(words: list[str], pretrained: str | None, data: Path) -> dict[str, Pa
 def _seeds(words: list[str]) -> tuple[int, ...]:
     seeds = tuple(integer("--seeds", word, minimum=0, maximum=MAX_SEED) for word in words)
     if not seeds:
-        raise UserError("--seeds is empty; for example: --seeds 1 2 3")
+        raise UserError("--seeds is empty; give at least one, for example --seeds 1 2 3")
     if len(set(seeds)) < len(seeds):
-        raise UserError(f"--seeds {' '.join(words)}: a seed is given twice; each run needs its own")
+        raise UserError(f"--seeds {' '.join(words)}: a seed is given twice; remove one of them")
     return seeds
 
 
 def _hours(text: str) -> float:
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) or not float(text):
-        raise UserError(f"--hours {text!r}: not a positive number; write 1.5 for an hour and a half")
+        raise UserError(f"--hours {text!r}: not a positive number; write 1.5 for 90 minutes")
     return float(text)
 
 
 def _name(flag: str, text: str) -> str:
     if not NAME_PATTERN.fullmatch(text):
-        raise UserError(f"{flag} {text!r}: a name of a folder takes only letters, digits, '_', '-' and '.'")
+        raise UserError(
+            f"{flag} {text!r}: cannot be the name of a folder; use only letters, digits, '_', '-' and '.'"
+        )
     return text

@@ -1,4 +1,4 @@
-"""train.sh: fine-tune from each initialisation with each seed and setting."""
+"""train.sh: fine-tune with fairseq from each initialization with each seed and grid setting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from .settings import TrainSettings
 
 
 def train(settings: TrainSettings, trainer: Sequence[str] = fairseq.TRAINER) -> int:
-    """The sweep, from checks to summary; the exit code. Raises `UserError` before anything starts."""
+    """Check the settings, train the runs and print the summary; returns the exit code.
+
+    Raises `UserError` before the first run is started.
+    """
     if settings.slurm is not None:
         array.require_commands()
     sweep = experiment.checked(settings, trainer)

@@ -1,1 +1,1 @@
-"""Launchers: processes on this machine (`local`), or tasks of a SLURM job array (`slurm`)."""
+"""Launchers start the runs: as processes on this machine (`local`) or as a SLURM job array (`slurm`)."""

@@ -1,4 +1,4 @@
-"""The local launcher: trains several runs at a time as processes and follows their logs."""
+"""The local launcher: trains several runs at a time in processes on this machine and follows their logs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from common.run import LOG, TENSORBOARD, Run, State
 
 from ..methods.fairseq import environment
 from ..plan import Job, clear, repair
-from ..progress import Follower, Line, Progress, duration, say, validation_words
+from ..progress import Follower, Progress, ProgressLine, duration, print_above, validation_parts
 from ..provenance import Machine, now
 from ..recipes import Recipe
 
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 10
-"""Between SIGTERM and SIGKILL."""
+"""Time between SIGTERM and SIGKILL."""
 LOCK = ".lock"
 LOCK_SECONDS = 10
-"""After the launcher is killed, the data workers of its trainers take some seconds to exit."""
+"""How long to wait for a lock: when a launcher is killed, its trainers' data workers take seconds to exit."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1
 
@@ -43,14 +43,14 @@ class Active:
     slot: int
     process: subprocess.Popen[bytes]
     follower: Follower
-    line: Line
+    line: ProgressLine
     content: manifest.Manifest
     started: float
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended; `problem` is None for a finished one."""
+    """How a run ended; `problem` is None for a finished run."""
 
     run: Run
     progress: Progress
@@ -61,7 +61,7 @@ class Outcome:
 
     @property
     def status(self) -> str:
-        """For the table at the end."""
+        """The status in the final table."""
         if self.stopped:
             return "not finished"
         return "failed" if self.problem else "finished"
@@ -80,9 +80,13 @@ class Runner:
         lock: IO[str],
         finish: Callable[[Run], None] = lambda run: None,
     ) -> None:
-        """`record` returns the manifest keys of a job; `finish` is called with a trained run.
+        """Parameters of all jobs.
 
-        `recipe` names the subsets that every run is validated on.
+        slots: number of runs at a time.
+        recipe: its validation subsets are those of all runs.
+        record: returns the manifest keys of a job.
+        lock: the lock of the output folder, which the trainers inherit.
+        finish: called with each run whose trainer has ended without an error.
         """
         self._slots = slots
         self._machine = machine
@@ -106,7 +110,7 @@ class Runner:
                     while waiting and len(self._active) < self._slots:
                         self._active.append(self._start(waiting.pop(0)))
                     time.sleep(POLL_SECONDS)
-                    outcomes += self._step()
+                    outcomes += self._poll()
             finally:
                 with _signals_ignored():
                     self._stop()
@@ -134,22 +138,22 @@ class Runner:
                 env=os.environ
                 | environment(self._machine.threads)
                 | {"CUDA_VISIBLE_DEVICES": self._machine.visible_gpu(slot)},
-                start_new_session=True,  # Ctrl-C reaches the launcher only, which then stops the trainers
+                start_new_session=True,  # Ctrl-C interrupts only the launcher, which then stops the trainers
                 preexec_fn=_die_with_parent,
-                pass_fds=(self._lock.fileno(),),  # the lock is held until the last trainer exits
+                pass_fds=(self._lock.fileno(),),  # the folder stays locked until the last trainer exits
             )
-        line = Line(run.label, position=slot)
+        line = ProgressLine(run.label, position=slot)
         return Active(job, slot, process, follower, line, content, time.monotonic())
 
     def _free_slot(self) -> int:
         taken = {active.slot for active in self._active}
         return next(slot for slot in range(self._slots) if slot not in taken)
 
-    def _step(self) -> list[Outcome]:
-        """Update all progress lines and close the runs that ended."""
+    def _poll(self) -> list[Outcome]:
+        """Update all progress lines and close the runs that have ended; returns their outcomes."""
         ended = []
         for active in list(self._active):
-            code = active.process.poll()  # before the log, so that the last lines are read
+            code = active.process.poll()  # before the log is read, so that its last lines are included
             active.line.show(active.follower)
             if code is not None:
                 ended.append(self._close(active, code))
@@ -158,7 +162,7 @@ class Runner:
 
     def _close(self, active: Active, code: int) -> Outcome:
         run = active.job.planned.run
-        problem = f"the trainer ended with {_exit_words(code)}" if code else self._missing_output(run)
+        problem = f"the trainer ended with {_exit_text(code)}" if code else self._missing_output(run)
         if problem is None:
             try:
                 self._finish(run)
@@ -167,12 +171,12 @@ class Runner:
         self._write_end(active, "failed" if problem else "finished")
         active.line.close()
         seconds, progress = active.content["seconds"], active.follower.progress
-        ending = f"FAILED: {problem}" if problem else "  ".join(["finished", *validation_words(progress)])
-        say(f"{run.label}  {ending}  in {duration(seconds)}")
+        ending = f"FAILED: {problem}" if problem else "  ".join(["finished", *validation_parts(progress)])
+        print_above(f"{run.label}  {ending}  in {duration(seconds)}")
         return Outcome(run, progress, seconds, problem)
 
     def _missing_output(self, run: Run) -> str | None:
-        """An error message if a run ended without an error but did not write its output."""
+        """An error message if an output file of a run is missing, else None."""
         if not (run.folder / "checkpoint_best.pt").is_file():
             return "the trainer ended without an error but wrote no checkpoint_best.pt"
         for subset in ("train", *self._recipe.valid_subsets):
@@ -188,7 +192,7 @@ class Runner:
         manifest.write(active.job.planned.run.folder, active.content)
 
     def _stop(self) -> None:
-        """Stop the remaining trainers, each with its process group."""
+        """Stop the remaining trainers with their process groups and mark their runs as interrupted."""
         for active in self._active:
             _signal_group(active.process, signal.SIGTERM)
         deadline = time.monotonic() + GRACE_SECONDS
@@ -205,16 +209,15 @@ class Runner:
             except (UserError, OSError) as error:
                 ending = f"stopped; {error}"
             active.line.close()
-            say(f"{active.job.planned.run.label}  {ending}")
+            print_above(f"{active.job.planned.run.label}  {ending}")
         self._active.clear()
 
 
 @contextlib.contextmanager
 def locked(out: Path, *, shared: bool = False, seconds: float | None = None) -> Iterator[IO[str]]:
-    """Hold the lock of an output folder; raises `UserError` if another sweep holds it.
+    """Lock an output folder; raises `UserError` if another sweep has not released it after `seconds`.
 
-    Several processes may hold a `shared` lock at the same time. `seconds` is how long to wait for the lock
-    (None: LOCK_SECONDS).
+    Several processes may have a `shared` lock at the same time. `seconds` None: `LOCK_SECONDS`.
     """
     out.mkdir(parents=True, exist_ok=True)
     with open(out / LOCK, "a+", encoding="utf-8") as lock:
@@ -222,8 +225,8 @@ def locked(out: Path, *, shared: bool = False, seconds: float | None = None) -> 
         while not _try_lock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 raise UserError(
-                    f"{out}: another sweep is writing there; wait until it ends, stop it, "
-                    f"or choose another --out (list its processes: fuser -v {out / LOCK})"
+                    f"{out}: another sweep is writing there; wait until it ends, stop it "
+                    f"(fuser -v {out / LOCK} lists its processes), or choose another --out"
                 )
             time.sleep(POLL_SECONDS)
         yield lock
@@ -242,7 +245,7 @@ def _try_lock(lock: IO[str], kind: int) -> bool:
 
 
 def _die_with_parent() -> None:
-    """In the trainer, before it starts: exit when the launcher is killed (Linux only)."""
+    """Called in the trainer's process before it starts: exit when the launcher is killed (Linux only)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -252,7 +255,7 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
         os.killpg(process.pid, number)
 
 
-def _exit_words(code: int) -> str:
+def _exit_text(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
@@ -263,20 +266,20 @@ def _signals_interrupt() -> Iterator[None]:
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    # SIGINT too: a shell starts background jobs with it ignored.
+    # SIGINT is included because a shell starts background jobs with SIGINT ignored.
     with _handlers((*_stop_signals(), signal.SIGINT), interrupt):
         yield
 
 
 @contextlib.contextmanager
 def _signals_ignored() -> Iterator[None]:
-    """A second Ctrl-C must not leave trainers or manifests behind."""
+    """Ignore further signals, so that a second Ctrl-C does not leave running trainers behind."""
     with _handlers((*_stop_signals(), signal.SIGINT), signal.SIG_IGN):
         yield
 
 
 def _stop_signals() -> list[int]:
-    # nohup starts a command with SIGHUP ignored; this must not change.
+    # nohup starts a command with SIGHUP ignored, and it must stay ignored.
     return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 

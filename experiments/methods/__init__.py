@@ -1,7 +1,8 @@
 """Methods: the trainers of runs, chosen with `./train.sh --method NAME`.
 
-A method is one object with the attributes of `Method`, and one line in `REGISTERED` (or a call of `register`,
-or `--method package.module:OBJECT` for one outside the project). docs/extending/method.md has an example.
+A method is one object with the attributes of `Method`. It is listed in `REGISTERED`, added with `register`,
+or given as `--method package.module:OBJECT` if it is outside the project. docs/extending/method.md has an
+example.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from common.errors import UserError
 
 
 class Method(Protocol):
-    """A trainer of runs, as `./train.sh` uses it.
+    """The interface of a method.
 
-    Its module must not import torch or fairseq when it is imported: `--help` stays fast.
+    Importing its module must not import torch or fairseq, so that `--help` stays fast.
     """
 
     name: str
@@ -28,15 +29,15 @@ class Method(Protocol):
     """One line for `--help`."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the method's options to a `SettingsParser`, which may get a description and an epilog.
+        """Add the method's options to a `common.cli.SettingsParser`; may set its description and epilog.
 
-        A method that trains on binarized data takes those of `experiments.settings.add_sweep`.
+        Methods that train on binarized data use `experiments.settings.add_sweep`.
         """
 
     def train(self, options: argparse.Namespace) -> int:
         """Train the runs and return the exit code; words after `--` are in `options.passthrough`.
 
-        Each run is written to the folder of `common.run.Run.below(out, arm, init, seed)`, with a manifest
+        Writes each run to the folder of `common.run.Run.below(out, arm, init, seed)`, with a manifest
         (`common.manifest`) and event files. Raises `UserError` before anything is written.
         """
 
@@ -53,7 +54,7 @@ REGISTERED: dict[str, Method | tuple[str, str]] = {
         "experiments.methods.tfidf.run:METHOD",
     ),
 }
-"""Name -> the method, or its summary and where it is defined (imported when it is used)."""
+"""Name -> the method, or its summary and `module:OBJECT`, which is imported when it is used."""
 DEFAULT = "fairseq"
 
 
@@ -63,7 +64,10 @@ def register(method: Method) -> None:
 
 
 def find(name: str) -> Method:
-    """The method of a name or of `package.module:OBJECT`; raises `UserError` where there is none."""
+    """The method with this name, or the object at `package.module:OBJECT`.
+
+    Raises `UserError` if there is none.
+    """
     entry = REGISTERED.get(name)
     if entry is None and ":" not in name:
         raise UserError(
@@ -77,14 +81,16 @@ def find(name: str) -> Method:
     try:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
-        # A dependency that is missing inside the module is named by Python's own message.
+        # Python's message names the missing module, which may be a dependency of the method.
         raise UserError(f"--method {name}: {error}; install or correct it") from None
     except AttributeError:
-        raise UserError(f"--method {name}: {module} has no {attribute!r}") from None
+        raise UserError(
+            f"--method {name}: module {module} has no object {attribute!r}; correct the name after the colon"
+        ) from None
 
 
 def summaries() -> str:
-    """A line for each method."""
+    """The name and summary of each method, one a line."""
     texts = {
         name: entry[0] if isinstance(entry, tuple) else entry.summary for name, entry in REGISTERED.items()
     }
@@ -92,7 +98,7 @@ def summaries() -> str:
 
 
 def run_alone(name: str, prog: str, argv: list[str] | None = None) -> int:
-    """Run a method as a command of its own, `prog`, without `--method`."""
+    """Run a method as a separate command `prog`, which has no option `--method`."""
     method = find(name)
     parser = SettingsParser(prog=prog, description=method.summary)
     method.add_arguments(parser)

@@ -1,4 +1,4 @@
-"""The method fairseq: the command line of fairseq-train for a run, as executed and as shown."""
+"""The method fairseq: builds the command line of fairseq-train for a run."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ PLUGIN = ROOT / "fairseq_plugin"
 LOG_FLAGS = ("--log-format", "json", "--log-interval", "25")
 RESETS = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
 
-# A training step frees and asks again for the same hundreds of MB. By default glibc gives large
-# blocks back to the kernel at once, and their pages are faulted in again: a third of a step.
-# 32 MiB is the largest threshold that glibc honours; the trim threshold bounds what is kept. What
-# is larger comes and goes in huge pages, with a twentieth of the faults (glibc 2.35 and later).
-# Threads that wait for each other spin for some 50 microseconds, the gap between two operations, and
-# then sleep: sleeping at once makes every small operation wait, and spinning for ever, as libgomp does
-# by default, halves the speed of whatever else runs on the machine (or of a second run).
+# malloc: a training step frees and allocates the same hundreds of MB. By default glibc returns large blocks
+# to the kernel at once, and faulting their pages in again takes a third of a step. 32 MiB is the largest
+# mmap threshold that glibc accepts; the trim threshold limits the memory that is kept. Larger blocks use
+# huge pages, which cause a twentieth of the page faults (glibc 2.35 and later).
+#
+# OpenMP: waiting threads spin for some 50 microseconds, the time between two operations, and then sleep.
+# Without spinning, each small operation waits for threads to wake up; unlimited spinning, libgomp's default,
+# halves the speed of other processes on the machine (or of a second run).
 TUNING = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
@@ -39,14 +40,21 @@ TUNING = {
 def build(
     planned: Planned, data: Path, flags: Sequence[str], *, cpu: bool, trainer: Sequence[str] = TRAINER
 ) -> Job:
-    """The job of a run; `flags` are the recipe's words (and `--num-classes`)."""
+    """The job of a run; `flags` are the words of the recipe (and `--num-classes`).
+
+    A new run with an initial checkpoint gets `--restore-file` and resets everything but the weights. A
+    resumed run gets neither flag: fairseq then loads checkpoint_last.pt from --save-dir with the optimizer,
+    the number of updates, the state of the learning-rate schedule and the position in the data
+    (`fairseq.checkpoint_utils.load_checkpoint`, `fairseq.trainer.Trainer.load_checkpoint`), and the
+    schedule computes the learning rate from the flags in `flags` and the number of updates.
+    """
     argv = _words(planned, data, flags, cpu, lambda path: str(path.absolute()))
     shown = _words(planned, data, flags, cpu, shown_path)
     return Job(planned, (*trainer, *argv), ("fairseq-train", *shown))
 
 
 def environment(threads: int) -> dict[str, str]:
-    """Variables for a trainer, on top of the user's own (which win over our tuning)."""
+    """Environment variables of a trainer; values of `TUNING` that the user has set are kept."""
     tuning = {name: os.environ.get(name, value) for name, value in TUNING.items()}
     return tuning | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
 
@@ -55,9 +63,6 @@ def _words(
     planned: Planned, data: Path, flags: Sequence[str], cpu: bool, write: Callable[[Path], str]
 ) -> tuple[str, ...]:
     run = planned.run
-    # A first start from a checkpoint restores it and resets all but the weights. To resume, neither
-    # is said: fairseq then takes checkpoint_last.pt of --save-dir with its optimizer, schedule and
-    # place in the data (fairseq/checkpoint_utils.py, load_checkpoint).
     restore: tuple[str, ...] = ()
     if run.checkpoint is not None and planned.state is State.NEW:
         restore = ("--restore-file", write(run.checkpoint), *RESETS)
@@ -66,7 +71,7 @@ def _words(
         *("--user-dir", write(PLUGIN)),
         *LOG_FLAGS,
         *flags,
-        # fairseq's default is as many processes as there are GPUs, with --cpu too: another batch.
+        # fairseq starts a process per GPU by default, even with --cpu, which multiplies the batch size.
         *(() if "--distributed-world-size" in flags else ("--distributed-world-size", "1")),
         *("--seed", str(run.seed)),
         *("--save-dir", write(run.folder)),
@@ -86,13 +91,13 @@ class Fairseq:
         self._trainer = trainer
 
     def add_arguments(self, parser: SettingsParser) -> None:
-        """Those of `experiments.settings.add_train`."""
+        """Add the options of `experiments.settings.add_train`."""
         from ..settings import add_train
 
         add_train(parser)
 
     def train(self, options: argparse.Namespace) -> int:
-        """The sweep, from checks to summary; the exit code."""
+        """Train the runs (`experiments.train.train`); returns the exit code."""
         from ..settings import sweep_settings
         from ..train import train
 

@@ -1,7 +1,7 @@
-"""Checks flags for fairseq-train with its own parser, before anything is started.
+"""Checks the flags of fairseq-train with fairseq's own parser, before a run is started.
 
-Importing fairseq takes seconds: the parser runs in a process of its own, and only where a user adds flags
-to a recipe.
+Importing fairseq takes seconds, so the check runs in a separate process, and only if the user adds flags to a
+recipe.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .. import ROOT
 
 
 def check(words: Sequence[str]) -> None:
-    """Raise `UserError` where fairseq-train with the plugin's flags does not accept `words`.
+    """Raise `UserError` if fairseq-train with the plugin does not accept `words`.
 
-    `words` are the flags of a run, recipe included. The error names the nearest flag.
+    `words` are all flags of a run, including those of the recipe. The error suggests the nearest flag.
     """
     done = subprocess.run(
         [sys.executable, "-P", "-c", "from experiments.methods.fairseq_flags import main; main()"],
@@ -35,14 +35,14 @@ def check(words: Sequence[str]) -> None:
         text=True,
     )
     try:
-        answer = json.loads(done.stdout.splitlines()[-1])
+        result = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        return  # fairseq itself cannot start: the run's log shows why
-    if answer["problem"] is None:
+        return  # fairseq itself cannot start; the log of the run shows the cause
+    if result["problem"] is None:
         return
-    unknown = [word for word in re.findall(r"--[\w-]+", answer["problem"]) if word not in answer["known"]]
-    suggestion = nearest(unknown[0], answer["known"]) if unknown else ""
-    raise UserError(f"after --: fairseq-train: {answer['problem']}{suggestion}")
+    unknown = [word for word in re.findall(r"--[\w-]+", result["problem"]) if word not in result["known"]]
+    suggestion = nearest(unknown[0], result["known"]) if unknown else ""
+    raise UserError(f"after --: fairseq-train: {result['problem']}{suggestion}")
 
 
 def _environment() -> dict[str, str]:
@@ -55,26 +55,26 @@ class _ParserError(Exception):
 
 
 def main() -> None:
-    """Read words from standard input as JSON; print fairseq's complaint (or null) and all known flags."""
+    """Read words from standard input as JSON; print fairseq's error message (or null) and all known flags."""
     words = json.load(sys.stdin)
     warnings.simplefilter("ignore")
     from fairseq import options
 
-    import fairseq_plugin  # noqa: F401  adds its flags
+    import fairseq_plugin  # noqa: F401  registers the plugin's flags
 
     known: set[str] = set()
 
-    def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    def raise_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
         raise _ParserError(message)
 
     add = argparse._ActionsContainer._add_action
 
-    def remember(container: argparse._ActionsContainer, action: argparse.Action) -> argparse.Action:
+    def add_and_record(container: argparse._ActionsContainer, action: argparse.Action) -> argparse.Action:
         known.update(action.option_strings)
         return add(container, action)
 
-    argparse.ArgumentParser.error = refuse
-    argparse._ActionsContainer._add_action = remember
+    argparse.ArgumentParser.error = raise_error
+    argparse._ActionsContainer._add_action = add_and_record
     problem = None
     try:
         options.parse_args_and_arch(options.get_training_parser(), ["data", *words])

@@ -22,32 +22,19 @@ RECIPE = """
 
 
 @pytest.fixture(autouse=True)
-def fast(monkeypatch):
-    """No waiting, and no variable of the developer's shell that is also a setting."""
+def short_waits_and_clean_environment(monkeypatch):
+    """Shorten all waits, and remove environment variables that are also settings."""
     monkeypatch.setattr(local, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(local, "LOCK_SECONDS", 0.1)
-    for name in (
-        "DATA",
-        "OUT",
-        "INITS",
-        "SEEDS",
-        "ARM",
-        "RECIPE",
-        "PRETRAINED",
-        "JOBS",
-        "DEVICE",
-        "TOKENS",
-        "SEED",
-        "GRID",
-        "PROCESSES",
-    ):
+    names = "DATA OUT INITS SEEDS ARM RECIPE PRETRAINED JOBS DEVICE TOKENS SEED GRID PROCESSES"
+    for name in names.split():
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(f"RS_{name}", raising=False)
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A working directory with a space and an accent, with data, a recipe and a checkpoint."""
+    """The working directory, with a space and an accent in its name: data, a recipe and a checkpoint."""
     folder = tmp_path / "mes données"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -65,7 +52,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def sweep(here, capfd):
-    """Run train.sh's Python with the fake trainer: exit code, stdout, stderr."""
+    """Run train.sh's Python with the fake trainer; returns exit code, stdout and stderr."""
 
     def run(*words):
         code = main(
@@ -80,7 +67,7 @@ def sweep(here, capfd):
 
 @pytest.fixture
 def starts():
-    """What the trainer was started with in a run's folder, once for each start."""
+    """Read the starts of the fake trainer in a run folder: arguments, environment and process id of each."""
 
     def read(run):
         return [json.loads(line) for line in (Path(run) / "starts.jsonl").read_text().splitlines()]
@@ -90,6 +77,8 @@ def starts():
 
 @pytest.fixture
 def status():
+    """Read the status of a run from its manifest."""
+
     def read(run):
         return json.loads((Path(run) / "manifest.json").read_text())["status"]
 
@@ -98,7 +87,7 @@ def status():
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    """The state of a cluster whose commands are on the path."""
+    """The state folder of a fake SLURM cluster (`fake_slurm`), whose commands are on the PATH."""
     for name in (*FLAGS, "launcher"):
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setattr(queue, "QUEUE_SECONDS", 0.2)
@@ -107,14 +96,14 @@ def cluster(tmp_path, monkeypatch):
     folder = tmp_path / "cluster"
     folder.mkdir()
     fake_slurm.install(folder)
-    (folder / "asked").touch()
+    (folder / "squeue-calls").touch()
     monkeypatch.setenv("FAKE_SLURM", str(folder))
     monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
     yield folder
-    (folder / "over").touch()
+    (folder / "stop").touch()
 
 
 @pytest.fixture
 def submit(sweep, cluster):
-    """train.sh --launcher slurm: exit code, stdout, stderr."""
+    """Run train.sh --launcher slurm; returns exit code, stdout and stderr."""
     return lambda *words: sweep("--launcher", "slurm", *words)

@@ -1,7 +1,7 @@
-"""Stands for fairseq-train: the same log lines, checkpoints and event files, in milliseconds.
+"""A fake fairseq-train that writes the same log lines, checkpoints and event files in milliseconds.
 
-Behaviour comes from flags that a test gives after `--`: --fail-seed S (prints and exits 3),
---hang-seed S (sleeps after its first epoch), --no-best, --stubborn (ignores SIGTERM), --linger SECONDS.
+Flags after `--` change its behavior: --fail-seed S (exit code 3), --hang-seed S (sleeps after the first
+epoch), --no-best (no checkpoint_best.pt), --stubborn (ignores SIGTERM), --linger SECONDS (sleeps first).
 """
 
 import argparse
@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 
 COMMAND = (sys.executable, __file__)
-UPDATES = 10  # an epoch
+UPDATES = 10  # per epoch
 
 
 def record(subset, **values):
@@ -46,7 +46,7 @@ def main():
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     print(
-        "2026-01-02 03:04:05 | INFO | fairseq_plugin.training.precision | precision: bf16 (as asked)",
+        "2026-01-02 03:04:05 | INFO | fairseq_plugin.training.precision | precision: bf16 (as requested)",
         flush=True,
     )
     first = 1

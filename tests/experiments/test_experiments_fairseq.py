@@ -2,9 +2,11 @@ from pathlib import Path
 
 import pytest
 
+from common.errors import UserError
 from common.files import shown_path
 from common.run import Run, State
-from experiments.methods import fairseq
+from experiments import recipes
+from experiments.methods import fairseq, fairseq_flags
 from experiments.plan import Planned
 from experiments.progress import Progress
 from experiments.recipes import Recipe
@@ -17,7 +19,7 @@ def job(state, checkpoint=Path("a.pt"), cpu=True):
     return fairseq.build(Planned(run, state, Progress(Recipe("test", FLAGS))), Path("bin"), FLAGS, cpu=cpu)
 
 
-def test_the_whole_shown_command(monkeypatch, tmp_path):
+def test_the_shown_command(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert " ".join(job(State.NEW).shown) == (
         f"fairseq-train bin --user-dir {fairseq.PLUGIN} --log-format json --log-interval 25 "
@@ -27,7 +29,7 @@ def test_the_whole_shown_command(monkeypatch, tmp_path):
     )
 
 
-def test_what_runs_is_what_is_shown_with_absolute_paths(monkeypatch, tmp_path):
+def test_the_executed_command_is_the_shown_one_with_absolute_paths(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     built = job(State.NEW)
     argv = built.argv[len(fairseq.TRAINER) :]
@@ -36,7 +38,7 @@ def test_what_runs_is_what_is_shown_with_absolute_paths(monkeypatch, tmp_path):
         assert real in (shown, str(tmp_path / shown))
 
 
-def test_shards_are_named_one_by_one(monkeypatch, tmp_path):
+def test_shards_are_passed_as_a_list_of_folders(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for number in range(2):
         (tmp_path / f"bin/shard{number}").mkdir(parents=True)
@@ -45,30 +47,47 @@ def test_shards_are_named_one_by_one(monkeypatch, tmp_path):
     assert built.argv[len(fairseq.TRAINER)] == f"{tmp_path}/bin/shard0:{tmp_path}/bin/shard1"
 
 
-def test_random_weights_and_resumption_restore_nothing():
+def test_only_new_runs_with_a_checkpoint_restore_and_reset():
     assert "--restore-file" not in job(State.NEW, checkpoint=None).argv
     assert "--restore-file" not in job(State.RESUME).argv
     assert "--reset-optimizer" not in job(State.RESUME).argv
 
 
-def test_a_gpu_run_is_not_kept_off_it():
+def test_a_gpu_run_has_no_cpu_flag():
     assert "--cpu" not in job(State.NEW, cpu=False).argv
 
 
 @pytest.mark.parametrize(
-    ("typed", "shown"),
+    ("path", "shown"),
     [("sub/a", "sub/a"), ("./sub/../a", "a"), ("../a", "../a"), ("/nowhere/a", "/nowhere/a")],
 )
-def test_shown_paths(monkeypatch, tmp_path, typed, shown):
+def test_shown_paths(monkeypatch, tmp_path, path, shown):
     monkeypatch.chdir(tmp_path)
-    assert shown_path(Path(typed)) == shown
+    assert shown_path(Path(path)) == shown
     assert shown_path(tmp_path / "sub") == "sub"
 
 
-def test_the_environment_leaves_the_users_allocator_alone(monkeypatch):
+def test_the_environment_keeps_the_users_allocator_settings(monkeypatch):
     monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
     variables = fairseq.environment(3)
     assert variables["OMP_NUM_THREADS"] == variables["MKL_NUM_THREADS"] == "3"
     assert variables["MALLOC_MMAP_THRESHOLD_"] == str(32 * 1024 * 1024)
     assert variables["MALLOC_TRIM_THRESHOLD_"] == "1"
+
+
+def test_flags_of_a_recipe_are_accepted():
+    fairseq_flags.check(recipes.load("tuned").words)
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        (["--word-dropot", "0.1"], ["--word-dropot", "--word-dropout"]),
+        (["--max-epoch", "x"], ["--max-epoch"]),
+    ],
+)
+def test_a_wrong_flag_raises_with_the_nearest(words, facts):
+    with pytest.raises(UserError) as caught:
+        fairseq_flags.check(recipes.load("tuned", words).words)
+    assert all(fact in str(caught.value) for fact in facts)

@@ -1,4 +1,4 @@
-"""A toy method from outside the package, and the registry."""
+"""The registry of methods, and a toy method from outside the package."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ from experiments.__main__ import main
 
 
 class Majority:
-    """Predicts the most frequent label of a file: accuracy on valid and test."""
+    """Predicts the most frequent label of a file; writes the same accuracy for all subsets."""
 
     name = "majority"
     summary = "the most frequent label"
@@ -69,7 +69,7 @@ def test_help_lists_a_registered_method_with_its_options(registered, capsys):
     assert all(name in shown for name in methods.REGISTERED)
 
 
-def test_a_method_of_another_module_is_found_by_its_path():
+def test_find_by_module_and_object():
     assert methods.find("experiments.methods.tfidf.run:METHOD") is methods.find("tfidf")
 
 
@@ -77,13 +77,13 @@ def test_a_method_of_another_module_is_found_by_its_path():
     ("name", "facts"),
     [("fairsec", ["fairsec", "fairseq"]), ("json:NONE", ["json", "NONE"]), ("no.such:A", ["no.such"])],
 )
-def test_an_unknown_method_is_named(name, facts):
+def test_an_unknown_method_raises(name, facts):
     with pytest.raises(UserError) as caught:
         methods.find(name)
     assert all(fact in str(caught.value) for fact in facts)
 
 
-def test_tfidf_is_a_method(tmp_path):
+def test_tfidf_trains_a_run(tmp_path):
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.input0").write_text("bon livre\nmauvais livre\n" * 5)
         (tmp_path / f"{split}.label").write_text("1\n0\n" * 5)
@@ -94,7 +94,7 @@ def test_tfidf_is_a_method(tmp_path):
     assert content["command"][:3] == ["./train.sh", "--method", "tfidf"]
 
 
-def test_commands_are_listed_and_a_wrong_one_is_a_usage_error(capsys):
+def test_help_lists_the_commands_and_an_unknown_command_exits_with_2(capsys):
     assert main(["--help"]) == 0
     shown = capsys.readouterr().out
     assert all(command in shown for command in ("train", "pretrain", "lora-causal"))

@@ -41,7 +41,7 @@ def checkpoint(path, text="weights"):
         archive.writestr("data", text)
 
 
-def test_runs_are_in_the_order_of_the_settings():
+def test_runs_are_ordered_by_initialization_and_seed():
     runs = all_runs(Path("o"), "fairseq", {"random": None, "small": Path("a.pt")}, [2, 1])
     assert [run.folder for run in runs] == [
         Path(f"o/fairseq/{init}/seed{seed}") for init in ("random", "small") for seed in (2, 1)
@@ -49,7 +49,7 @@ def test_runs_are_in_the_order_of_the_settings():
     assert [run.checkpoint for run in runs] == [None, None, Path("a.pt"), Path("a.pt")]
 
 
-def test_a_folder_is_not_a_finished_run(run):
+def test_an_empty_folder_is_a_new_run(run):
     assert plan.inspect(run, IDENTITY, RECIPE).state is State.NEW
     run.folder.mkdir(parents=True)
     (run.folder / ".lock").touch()
@@ -57,42 +57,44 @@ def test_a_folder_is_not_a_finished_run(run):
 
 
 @pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
-def test_what_was_begun_resumes_where_there_is_a_checkpoint(run, status):
+def test_an_unfinished_run_resumes_if_it_has_a_checkpoint(run, status):
     write(run, status)
     assert plan.inspect(run, IDENTITY, RECIPE).state is State.NEW
     checkpoint(run.folder / "checkpoint_last.pt")
     assert plan.inspect(run, IDENTITY, RECIPE).state is State.RESUME
 
 
-def test_the_manifest_says_finished(run):
+def test_a_run_with_the_status_finished_is_finished(run):
     write(run, "finished")
     assert plan.inspect(run, IDENTITY, RECIPE).state is State.FINISHED
 
 
-def test_a_flag_written_otherwise_is_the_same_recipe(run):
+def test_a_flag_with_an_equals_sign_is_the_same_recipe(run):
     write(run, "finished", recipe_flags=["--max-epoch=2"])
     assert plan.inspect(run, IDENTITY, RECIPE).state is State.FINISHED
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "facts"),
     [
-        ({"recipe_flags": ["--max-epoch", "3"]}, "(--max-epoch 3, now --max-epoch 2)"),
-        ({"recipe_flags": ["--max-epoch", "2", "--fp16"]}, "(--fp16, now without it)"),
-        ({"recipe_flags": []}, "(no --max-epoch, now --max-epoch 2)"),
-        ({"data": {"path": "old", "sha256": {"dict.txt": "0b"}}}, "dict.txt of old differ from bin"),
-        ({"seed": 2}, "another seed (2, now 1)"),
-        ({"checkpoint": {"path": "a.pt", "sha256": "0c"}}, "(a.pt, now None)"),
+        ({"recipe_flags": ["--max-epoch", "3"]}, ["recipe", "--max-epoch 3", "--max-epoch 2"]),
+        ({"recipe_flags": ["--max-epoch", "2", "--fp16"]}, ["recipe", "--fp16"]),
+        ({"recipe_flags": []}, ["recipe", "--max-epoch 2"]),
+        ({"data": {"path": "old", "sha256": {"dict.txt": "0b"}}}, ["dict.txt", "old", "bin"]),
+        ({"seed": 2}, ["seed", "2", "1"]),
+        ({"checkpoint": {"path": "a.pt", "sha256": "0c"}}, ["checkpoint", "a.pt", "None"]),
     ],
 )
-def test_another_experiment_is_named(run, changes, said):
+def test_a_run_of_another_experiment_raises(run, changes, facts):
     write(run, "interrupted", **changes)
     with pytest.raises(UserError) as caught:
         plan.inspect(run, IDENTITY, RECIPE)
-    assert said in str(caught.value)
+    place, _, difference = str(caught.value).partition("manifest.json: ")
+    assert place == f"{run.folder}/"
+    assert all(fact in difference for fact in ["--out", *facts])
 
 
-def test_a_checkpoint_cut_short_is_replaced_by_the_newest_whole_one(run):
+def test_a_truncated_last_checkpoint_is_replaced_by_the_newest_intact_one(run):
     write(run, "interrupted")
     best, last = run.folder / "checkpoint_best.pt", run.folder / "checkpoint_last.pt"
     checkpoint(best, "newest" * 100)
@@ -102,7 +104,7 @@ def test_a_checkpoint_cut_short_is_replaced_by_the_newest_whole_one(run):
     assert last.read_bytes() == best.read_bytes()
 
 
-def test_a_whole_last_checkpoint_is_left_alone(run):
+def test_an_intact_last_checkpoint_is_kept(run):
     write(run, "interrupted")
     checkpoint(run.folder / "checkpoint_last.pt", "last")
     before = (run.folder / "checkpoint_last.pt").read_bytes()

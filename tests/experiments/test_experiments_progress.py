@@ -3,24 +3,13 @@ import pytest
 from experiments import progress
 from experiments.recipes import Recipe
 
-RECIPE = Recipe(
-    "test",
-    (
-        "--valid-subset",
-        "valid,test",
-        "--best-checkpoint-metric",
-        "accuracy",
-        "--max-epoch",
-        "5",
-        "--max-update",
-        "20",
-    ),
-)
+FLAGS = "--valid-subset valid,test --best-checkpoint-metric accuracy --max-epoch 5 --max-update 20"
+RECIPE = Recipe("test", tuple(FLAGS.split()))
 STAMP = "2026-11-21 04:35:36 | INFO | "
 INNER = (
     STAMP + 'train_inner | {"epoch": 1, "update": 0.5, "loss": "0.9", "wps": "3703.6", "num_updates": "2"}\n'
 )
-# fairseq gives no best value at the first validation.
+# fairseq logs no best value at the first validation.
 FIRST = STAMP + 'valid | {"epoch": 1, "valid_accuracy": "62.5", "valid_num_updates": "4"}\n'
 OTHER = STAMP + 'test | {"epoch": 1, "test_accuracy": "99", "test_num_updates": "4"}\n'
 SAVED = (
@@ -41,7 +30,7 @@ def read(text):
     return state
 
 
-def test_values_of_fairseq_lines():
+def test_values_of_log_records():
     state = read(INNER)
     assert (state.epoch, state.epochs_done, state.update) == (1, 0.5, 2)
     assert (state.loss, state.words_per_second, state.best) == (0.9, 3703.6, None)
@@ -56,18 +45,18 @@ def test_the_later_epoch_wins_a_tie():
     assert read(FIRST + WORSE + TIE).best_epoch == 3
 
 
-def test_the_nearer_limit_is_the_fraction():
+def test_the_fraction_refers_to_the_limit_reached_first():
     assert read(INNER).fraction() == pytest.approx(0.1)
     assert read(FIRST + TRAIN).fraction() == pytest.approx(0.2)
     assert progress.Progress(Recipe("none", ("--lr", "1"))).fraction() == 0.0
 
 
-def test_lines_that_only_look_like_records():
+def test_lines_that_are_not_records_are_ignored():
     state = read(STAMP + "valid | {not json}\n" + STAMP + "fairseq_cli.train | {'_name': None}\nprinted\n")
     assert state == progress.Progress(RECIPE)
 
 
-def test_following_a_log_takes_in_whole_lines_only(tmp_path):
+def test_follower_reads_complete_lines_only(tmp_path):
     log = tmp_path / "train.log"
     follower = progress.Follower(log, RECIPE)
     assert list(follower.poll()) == []
@@ -80,9 +69,9 @@ def test_following_a_log_takes_in_whole_lines_only(tmp_path):
     assert follower.progress == progress.read_log(log, RECIPE)
 
 
-def test_without_a_terminal_each_validation_is_a_line(tmp_path, capsys):
+def test_without_a_terminal_each_validation_is_printed(tmp_path, capsys):
     log = tmp_path / "train.log"
-    follower, line = progress.Follower(log, RECIPE), progress.Line("random/seed1", position=0)
+    follower, line = progress.Follower(log, RECIPE), progress.ProgressLine("random/seed1", position=0)
     log.write_text(INNER)
     line.show(follower)
     log.write_text(INNER + FIRST + TRAIN + WORSE)
@@ -99,12 +88,12 @@ def test_without_a_terminal_each_validation_is_a_line(tmp_path, capsys):
     assert captured.err == ""
 
 
-def test_a_terminal_has_the_line_redrawn(tmp_path, capsys, monkeypatch):
+def test_on_a_terminal_the_line_is_redrawn(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "100")
     log = tmp_path / "train.log"
     log.write_text(INNER + FIRST)
-    line = progress.Line("random/seed1", position=0)
+    line = progress.ProgressLine("random/seed1", position=0)
     line.show(progress.Follower(log, RECIPE))
     line.close()
     captured = capsys.readouterr()

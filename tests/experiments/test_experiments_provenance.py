@@ -8,7 +8,7 @@ from common.errors import UserError
 from experiments import ROOT, provenance
 
 
-def test_threads_are_shared_out(monkeypatch):
+def test_threads_per_run(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(provenance, "_cores", lambda: 8)
     assert provenance.machine("cpu", jobs=3, runs=6) == provenance.Machine((), threads=2, slots=3)
@@ -21,22 +21,22 @@ def test_threads_are_shared_out(monkeypatch):
 @pytest.mark.parametrize(
     ("cores", "gigabytes", "threads", "runs", "slots"),
     [(2, 24, "", 6, 2), (2, 24, "2", 6, 1), (64, 24, "", 6, 6), (64, 10, "", 6, 3), (1, 1, "", 6, 1)],
-    ids=["a run a core", "threads as asked", "no more than runs", "as memory allows", "at least one"],
+    ids=["one per core", "OMP_NUM_THREADS", "at most the runs", "limited by memory", "at least one"],
 )
-def test_jobs_that_suit_the_machine(monkeypatch, cores, gigabytes, threads, runs, slots):
+def test_concurrent_runs_follow_from_the_machine(monkeypatch, cores, gigabytes, threads, runs, slots):
     monkeypatch.setenv("OMP_NUM_THREADS", threads)
     monkeypatch.setattr(provenance, "_cores", lambda: cores)
     monkeypatch.setattr(provenance, "_memory_bytes", lambda: gigabytes << 30)
     assert provenance.machine("cpu", jobs=None, runs=runs).slots == slots
 
 
-def test_a_run_a_gpu(monkeypatch):
+def test_one_run_per_gpu(monkeypatch):
     monkeypatch.setattr(provenance, "_gpus", lambda: ("A", "B"))
     assert provenance.machine("auto", jobs=None, runs=6).slots == 2
     assert provenance.machine("auto", jobs=4, runs=6).slots == 4
 
 
-def test_a_cpu_run_sees_no_gpu():
+def test_no_gpu_is_visible_to_a_cpu_run():
     machine = provenance.machine("cpu")
     assert machine.cpu
     assert machine.visible_gpu(0) == ""
@@ -50,15 +50,15 @@ def test_each_run_gets_one_gpu(monkeypatch):
     assert [machine.visible_gpu(slot) for slot in range(3)] == ["3", "5", "3"]
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
-def test_asking_for_a_gpu_where_there_is_none():
+@pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
+def test_device_cuda_without_a_gpu_raises():
     with pytest.raises(UserError, match="--device cuda"):
         provenance.machine("cuda")
 
 
-def test_static_keys():
+def test_packages_and_hardware():
     static = provenance.static(provenance.Machine((), threads=2))
-    # PyPI's package says 2.13.0 and is 2.13.0+cu130; those of other indexes say their build as well.
+    # The metadata of PyPI's package lack the build suffix: 2.13.0 for 2.13.0+cu130.
     assert static["packages"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     assert static["hardware"]["threads"] == 2
     assert static["hardware"]["gpu"] is None
@@ -67,7 +67,7 @@ def test_static_keys():
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
-def test_commit():
+def test_git_commit():
     head = subprocess.run(
         ["git", "-C", ROOT, "log", "-1", "--format=%H"], capture_output=True, text=True
     ).stdout.strip()
@@ -79,7 +79,7 @@ def test_outside_a_clone_there_is_no_commit(monkeypatch, tmp_path):
     assert provenance.static(provenance.Machine((), 1))["git_commit"] is None
 
 
-def test_processes_of_a_run_share_the_machine(monkeypatch):
+def test_processes_of_a_run_share_threads_and_gpus(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(provenance, "_cores", lambda: 8)

@@ -1,5 +1,4 @@
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ from common.cli import flags_of
 from common.errors import UserError
 from experiments import recipes
 
-# The published command line, with what the recipe file says it changes.
+# The published command line with the changes listed in the recipe file.
 PUBLISHED = """
 --task sentence_classification --criterion sentence_classification --arch roberta_small
 --init-token 0 --separator-token 2 --max-positions 256 --shorten-method truncate
@@ -25,12 +24,12 @@ def write(path, text):
     return str(path)
 
 
-def test_the_reference_is_the_published_recipe():
+def test_reference_has_the_flags_of_the_published_command():
     published = [word.replace("_0.98", " 0.98") for word in PUBLISHED.split()]
     assert recipes.load("reference").flags == flags_of(published)
 
 
-def test_each_recipe_of_the_project_loads():
+def test_all_recipes_of_the_project_load():
     assert recipes.known() == [
         "causal-pretrain",
         "causal-reference",
@@ -59,48 +58,55 @@ def test_comments_quotes_and_equals_signs(tmp_path):
     assert (recipe.metric, recipe.valid_subsets) == ("loss", ["valid"])
 
 
-def test_extra_words_replace_and_add(tmp_path):
+def test_extra_flags_replace_and_add(tmp_path):
     path = write(tmp_path / "mine.txt", "--lr 1e-4\n--max-epoch 3\n")
     recipe = recipes.load(path, ["--lr=1e-3", "--dropout", "0"])
     assert recipe.words == ("--lr", "1e-3", "--max-epoch", "3", "--dropout", "0")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "facts"),
     [
-        ("--lr 1\nlr 2\n", "line 2: 'lr' is not a flag"),
-        ("--lr 1\n--lr 2\n", "line 2: --lr is given twice"),
-        ('--adam-betas "(0.9\n', "line 1: No closing quotation"),
-        ("--lr 1\n--seed 3\n", "line 2: --seed is set by the sweep"),
-        ("# nothing\n", "no flag in it"),
-        ("--lr 1\n--user \0x\n", "line 2: "),
-        (b"--lr 1\n--user \xff\n", "line 2: byte 8 is not UTF-8"),
+        ("--lr 1\nlr 2\n", ["line 2: ", "'lr'"]),
+        ("--lr 1\n--lr 2\n", ["line 2: ", "--lr"]),
+        ('--adam-betas "(0.9\n', ["line 1: ", "quot"]),
+        ("--lr 1\n--seed 3\n", ["line 2: ", "--seed", "--seeds"]),
+        ("# nothing\n", []),
+        ("--lr 1\n--user \0x\n", ["line 2: ", "NUL"]),
+        (b"--lr 1\n--user \xff\n", ["line 2: ", "byte 8", "UTF-8"]),
     ],
+    ids=["no flag", "repeated flag", "open quote", "reserved flag", "empty", "NUL byte", "not UTF-8"],
 )
-def test_a_malformed_recipe_is_refused_with_its_line(tmp_path, text, said):
+def test_a_malformed_recipe_raises_with_file_and_line(tmp_path, text, facts):
     path = write(tmp_path / "bad.txt", text)
-    with pytest.raises(UserError, match=re.escape(said)) as caught:
+    with pytest.raises(UserError) as caught:
         recipes.load(path)
-    assert str(path) in str(caught.value)
+    assert all(fact in str(caught.value) for fact in [path, *facts])
 
 
-def test_an_unknown_recipe_lists_the_known_ones():
-    with pytest.raises(UserError, match=r"known recipes are causal-.*, pretrain, reference, sample"):
+def test_an_unknown_recipe_raises_with_the_known_names():
+    with pytest.raises(UserError) as caught:
         recipes.load("referense")
+    assert all(name in str(caught.value) for name in ["'referense'", *recipes.known()])
 
 
 @pytest.mark.parametrize(
-    ("extra", "said"), [(["--save-dir", "x"], "--out"), (["--reset-meters"], "resets"), (["x"], "not a flag")]
+    ("extra", "facts"),
+    [
+        (["--save-dir", "x"], ["--save-dir", "--out"]),
+        (["--reset-meters"], ["--reset-meters"]),
+        (["x"], ["'x'"]),
+    ],
 )
-def test_words_that_the_sweep_owns_are_refused(extra, said):
-    with pytest.raises(UserError, match="after --") as caught:
+def test_reserved_flags_and_other_words_after_the_dashes_raise(extra, facts):
+    with pytest.raises(UserError) as caught:
         recipes.load("reference", extra)
-    assert said in str(caught.value)
+    assert all(fact in str(caught.value) for fact in ["after --", *facts])
 
 
-def test_a_limit_that_is_no_number(tmp_path):
+def test_a_limit_that_is_not_an_integer_raises(tmp_path):
     recipe = recipes.load(write(tmp_path / "bad.txt", "--max-epoch five\n"))
-    with pytest.raises(UserError, match="--max-epoch 'five' is not an integer"):
+    with pytest.raises(UserError, match=r"'bad'.*--max-epoch 'five'"):
         _ = recipe.max_epoch
 
 
@@ -112,20 +118,18 @@ RECORDED = [
 ]
 
 
-def test_a_recipe_with_a_base_resolves_to_the_flags_of_its_recorded_runs():
-    """Runs that were recorded before the recipe had a base are still runs of this recipe."""
-    name = "tuned"
-    flags = recipes.load(name).flags
+def test_tuned_has_the_flags_of_its_recorded_runs():
+    flags = recipes.load("tuned").flags
     recorded = []
     for path in RECORDED:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["recipe"] == name:
+        if content["recipe"] == "tuned":
             recorded.append(flags_of(content["recipe_flags"]))
     assert any(set(flags.items()) <= set(run.items()) for run in recorded)
 
 
 def test_causal_roberta_pretrain_has_the_optimization_of_pretrain():
-    """The two objectives are compared with all else equal."""
+    """Required for a comparison of the two objectives."""
     own, other = recipes.load("causal-roberta-pretrain").flags, recipes.load("pretrain").flags
     differ = {flag for flag in own.keys() | other.keys() if own.get(flag) != other.get(flag)}
     assert differ == {
@@ -152,14 +156,14 @@ def test_a_base_is_inherited_replaced_and_extended(tmp_path):
         ("--base\n--lr 1\n", ["line 1", "--base"]),
     ],
 )
-def test_a_base_that_cannot_be_used_is_refused(tmp_path, text, facts):
+def test_an_invalid_base_raises(tmp_path, text, facts):
     path = write(tmp_path / "mine.txt", text)
     with pytest.raises(UserError) as caught:
         recipes.load(path)
     assert all(fact in str(caught.value) for fact in [str(path), *facts])
 
 
-def test_a_toy_recipe_from_outside_the_package(tmp_path):
+def test_a_recipe_from_outside_the_project(tmp_path):
     recipe = recipes.load(write(tmp_path / "toy.txt", "--base tuned\n--max-epoch 1\n"), ["--lr", "1"])
     assert (recipe.name, recipe.max_epoch, recipe.value("--lr"), recipe.value("--pooling")) == (
         "toy", 1, "1", "mean",

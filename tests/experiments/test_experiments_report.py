@@ -8,7 +8,7 @@ def test_table_and_tail(tmp_path):
     assert report.tail(tmp_path / "none") == []
 
 
-def test_tail_of_a_log_shows_what_a_reader_can_read(tmp_path):
+def test_tail_shortens_long_lines_and_selects_an_error_message(tmp_path):
     log = tmp_path / "log"
     log.write_text("short\n" + "x" * 9000)
     assert report.tail(log) == ["short", "x" * report.FAILURE_WIDTH + " ..."]

@@ -1,4 +1,4 @@
-"""train.sh and pretrain.sh with the real fairseq-train, on data made here."""
+"""train.sh and pretrain.sh with the real fairseq-train, on generated data."""
 
 import json
 import os
@@ -19,7 +19,7 @@ TINY = [*SIZES, "--encoder-attention-heads", "2", "--log-interval", "5"]
 
 @pytest.fixture
 def shell(tmp_path):
-    """Run a script of a clone whose path has a space, from another folder that also has one."""
+    """Run a script of a clone from another folder; both paths contain a space."""
     clone, here = tmp_path / "my clone", tmp_path / "là bas"
     clone.mkdir()
     here.mkdir()
@@ -46,20 +46,26 @@ def preprocess(source, target, pairs):
     fairseq_preprocess(parser.parse_args(["--only-source", *prefixes, "--destdir", str(target)]))
 
 
-def test_help_and_mistakes_from_anywhere(shell):
+def test_the_scripts_work_from_another_folder(shell):
     done = shell("train.sh", "--help")
     assert done.returncode == 0
     assert "usage: train.sh" in done.stdout
     (shell.here / "random.py").write_text("raise SystemExit('the wrong module')")
     done = shell("train.sh", "--data", "d é", RS_INITS="random")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("error: d é: no such folder")
+    assert done.stderr.startswith("error: d é: ")
     assert done.stderr.count("\n") == 1
-    assert "not a Python 3.11" in shell("pretrain.sh", PYTHON="false").stderr
+
+
+def test_a_wrong_interpreter_is_an_error(shell):
+    done = shell("pretrain.sh", PYTHON="false")
+    assert done.returncode == 1
+    assert "false" in done.stderr
+    assert "3.11" in done.stderr
 
 
 @pytest.mark.parametrize("word", ["--word-dropot", "--max-epoc"])
-def test_a_wrong_flag_after_the_dashes_is_refused_before_anything_starts(shell, word):
+def test_a_wrong_flag_after_the_dashes_ends_before_a_run_starts(shell, word):
     for part in ("input0", "label"):
         (shell.here / "bin" / part).mkdir(parents=True)
         for name in ("train.bin", "train.idx", "valid.bin", "valid.idx", "test.bin", "test.idx"):

@@ -4,6 +4,7 @@ import pytest
 
 from common.cli import _warned
 from common.errors import UsageError, UserError
+from experiments import inputs
 from experiments.settings import parse_count, pretrain_settings, train_settings
 
 
@@ -12,7 +13,7 @@ def fresh_deprecations():
     _warned.clear()
 
 
-def test_defaults_need_only_data_and_a_checkpoint():
+def test_defaults():
     settings = train_settings([], {"DATA": "bin", "PRETRAINED": "a.pt"})
     assert settings.inits == {"random": None, "pretrained": Path("a.pt")}
     assert settings.seeds == (1, 2, 3)
@@ -25,7 +26,7 @@ def test_defaults_need_only_data_and_a_checkpoint():
     assert settings.passthrough == ()
 
 
-def test_a_flag_wins_over_its_variable():
+def test_an_option_replaces_its_variable():
     environ = {"DATA": "bin", "SEEDS": "1 2", "INITS": "random", "JOBS": "2"}
     settings = train_settings(["--seeds", "7", "8", "--jobs", "3"], environ)
     assert settings.seeds == (7, 8)
@@ -33,12 +34,12 @@ def test_a_flag_wins_over_its_variable():
     assert settings.inits == {"random": None}
 
 
-def test_words_after_two_dashes_are_passed_on():
+def test_words_after_the_dashes_are_passed_through():
     settings = train_settings(["--data", "bin", "--inits", "random", "--", "--lr", "1", "--", "x"], {})
     assert settings.passthrough == ("--lr", "1", "--", "x")
 
 
-def test_lists_may_be_one_quoted_word_and_paths_may_have_spaces():
+def test_lists_in_one_word_and_paths_with_spaces():
     inits = {"random": None, "small": Path("mon modèle/a b.pt")}
     assert train_settings([], {"DATA": "d", "INITS": "random 'small=mon modèle/a b.pt'"}).inits == inits
     flags = ["--data", "d", "--inits", "random", "small=mon modèle/a b.pt"]
@@ -47,40 +48,40 @@ def test_lists_may_be_one_quoted_word_and_paths_may_have_spaces():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "facts"),
     [
-        ([], "'pretrained' but --pretrained"),
-        (["--pretrained", "a.pt", "--inits", "random"], "--pretrained a.pt contradicts --inits random"),
-        (["--inits", "pretained"], "'pretained' is unknown"),
-        (["--inits", "random", "random"], "'random' is given twice"),
-        (["--inits", "random=a.pt"], "other than 'random'"),
-        (["--inits", "a/b=c.pt"], "name of a folder"),
-        (["--inits", "small="], "NAME=FILE"),
-        (["--inits", "'random"], "close the quotes"),
-        (["--inits", "random", "--seeds", "1", "x"], "--seeds 'x'"),
-        (["--inits", "random", "--seeds", "1 1"], "given twice"),
-        (["--inits", "random", "--seeds", "-1"], "--seeds"),
-        (["--inits", "random", "--seeds", "4294967296"], "from 0 to 4294967295"),
-        (["--inits", "random", "--jobs", "0"], "--jobs '0'"),
-        (["--inits", "random", "--device", "tpu"], "auto, cpu, cuda"),
-        (["--inits", "random", "--arm", "../x"], "--arm '../x'"),
-        (["--seed", "1"], "unrecognized arguments: --seed"),
+        ([], ["--inits", "'pretrained'", "--pretrained", "bin"]),
+        (["--pretrained", "a.pt", "--inits", "random"], ["--pretrained a.pt", "--inits random"]),
+        (["--inits", "pretained"], ["--inits", "'pretained'", "pretrained", "random"]),
+        (["--inits", "random", "random"], ["--inits", "'random'"]),
+        (["--inits", "random=a.pt"], ["--inits", "'random=a.pt'", "'random'"]),
+        (["--inits", "a/b=c.pt"], ["--inits", "'a/b'"]),
+        (["--inits", "small="], ["--inits", "'small='", "NAME=FILE"]),
+        (["--inits", "'random"], ["'random", "quot"]),
+        (["--inits", "random", "--seeds", "1", "x"], ["--seeds 'x'"]),
+        (["--inits", "random", "--seeds", "1 1"], ["--seeds 1 1"]),
+        (["--inits", "random", "--seeds", "-1"], ["--seeds"]),
+        (["--inits", "random", "--seeds", "4294967296"], ["--seeds '4294967296'", "4294967295"]),
+        (["--inits", "random", "--jobs", "0"], ["--jobs '0'"]),
+        (["--inits", "random", "--device", "tpu"], ["--device 'tpu'", "auto, cpu, cuda"]),
+        (["--inits", "random", "--arm", "../x"], ["--arm '../x'"]),
+        (["--seed", "1"], ["--seed "]),
     ],
 )
-def test_a_mistake_is_named(words, said):
+def test_an_invalid_option_raises(words, facts):
     with pytest.raises(UserError) as caught:
         train_settings(["--data", "bin", *words], {})
-    assert said in str(caught.value)
+    assert all(fact in str(caught.value) for fact in facts)
 
 
-def test_a_missing_required_setting_is_named():
+def test_a_missing_required_setting_raises():
     with pytest.raises(UserError, match="--data"):
         train_settings([], {"DATA": ""})
     with pytest.raises(UserError, match="--out"):
         pretrain_settings(["--data", "bin"], {})
 
 
-def test_pretraining_has_one_seed_and_a_budget():
+def test_settings_of_pretraining():
     settings = pretrain_settings(["--tokens", "5M"], {"DATA": "bin", "OUT": "o", "SEED": "4"})
     assert (settings.tokens, settings.seed, settings.recipe) == (5_000_000, 4, "pretrain")
     assert pretrain_settings([], {"DATA": "bin", "OUT": "o"}).tokens is None
@@ -90,18 +91,18 @@ def test_pretraining_has_one_seed_and_a_budget():
     ("text", "number"),
     [("4096", 4096), ("5e6", 5_000_000), ("1.5M", 1_500_000), ("10_000k", 10_000_000), ("8.2M", 8_200_000)],
 )
-def test_counts(text, number):
+def test_parse_count(text, number):
     assert parse_count("--tokens", text) == number
 
 
 @pytest.mark.parametrize("text", ["", "0", "-5", "1.5", "M", "5 MB", "1e"])
-def test_bad_counts(text):
+def test_invalid_counts_raise(text):
     with pytest.raises(UserError, match="--tokens"):
         parse_count("--tokens", text)
 
 
 @pytest.mark.parametrize("settings", [train_settings, pretrain_settings])
-def test_help_shows_each_setting_with_its_variable(settings, capsys):
+def test_help_lists_variables_and_examples(settings, capsys):
     with pytest.raises(SystemExit) as ended:
         settings(["--help"], {})
     assert ended.value.code == 0
@@ -111,7 +112,7 @@ def test_help_shows_each_setting_with_its_variable(settings, capsys):
 
 
 @pytest.mark.parametrize("word", ["x=my dir/a.pt", "x=l'été/a.pt", "x=a.pt"])
-def test_a_path_with_spaces_is_one_init_alone_or_among_others(word):
+def test_an_init_with_a_space_in_its_path(word):
     path = Path(word.partition("=")[2])
     flags = ["--data", "d", "--inits"]
     assert train_settings([*flags, word], {}).inits == {"x": path}
@@ -119,7 +120,7 @@ def test_a_path_with_spaces_is_one_init_alone_or_among_others(word):
     assert train_settings([*flags, "x=a.pt random"], {}).inits == {"x": Path("a.pt"), "random": None}
 
 
-def test_a_variable_with_the_prefix_wins_and_one_without_is_deprecated(capsys):
+def test_a_variable_without_the_prefix_is_deprecated(capsys):
     environ = {"RS_DATA": "new", "DATA": "old", "INITS": "random"}
     settings = train_settings([], environ)
     assert (settings.data, settings.inits) == (Path("new"), {"random": None})
@@ -134,7 +135,55 @@ def test_variables_of_slurm_are_not_read_without_it(capsys):
     assert "RS_TIME" not in capsys.readouterr().err
 
 
-def test_an_unknown_option_names_the_nearest():
+def test_an_unknown_option_raises_with_the_nearest():
     with pytest.raises(UsageError, match="--inits") as caught:
         train_settings(["--data", "d", "--init", "random"], {})
     assert "train.sh" in caught.value.usage
+
+
+def dictionary(folder, tokens, count=1):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "dict.txt").write_text("".join(f"{token} {count}\n" for token in tokens), encoding="utf-8")
+
+
+def checkpoint(folder, tokens):
+    dictionary(folder, tokens)
+    (folder / "model.safetensors").write_bytes(b"weights")
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    """A folder with a shipped checkpoint, another one with the same dictionary, and data."""
+    monkeypatch.setattr(inputs, "SHIPPED", tmp_path / "pretrained" / "fr")
+    checkpoint(tmp_path / "pretrained" / "fr", "abc")
+    checkpoint(tmp_path / "pretrained" / "a-trial", "abc")
+    dictionary(tmp_path / "data" / "input0", "abc", count=7)  # counts may differ
+    return tmp_path
+
+
+def test_data_with_the_same_dictionary_use_the_shipped_checkpoint(trained):
+    weights = trained / "pretrained" / "fr" / "model.safetensors"
+    assert inputs.shipped_for(trained / "data") == weights
+    settings = train_settings(["--data", str(trained / "data")], {})
+    assert settings.inits == {"random": None, "pretrained": weights}
+
+
+def test_without_weights_there_is_no_shipped_checkpoint(trained):
+    (trained / "pretrained" / "fr" / "model.safetensors").unlink()
+    assert inputs.shipped_for(trained / "data") is None
+
+
+def test_data_with_another_dictionary_require_a_checkpoint(trained):
+    dictionary(trained / "data" / "input0", "acb")
+    assert inputs.shipped_for(trained / "data") is None
+    with pytest.raises(UserError) as caught:
+        train_settings(["--data", str(trained / "data")], {})
+    assert all(fact in str(caught.value) for fact in ("--pretrained", str(trained / "data"), "--inits"))
+
+
+def test_a_folder_is_replaced_by_its_weights(trained):
+    folder = trained / "pretrained" / "a-trial"
+    words = ["--data", "D", "--pretrained", str(folder), "--inits", "pretrained", f"own={folder}"]
+    weights = folder / "model.safetensors"
+    assert train_settings(words, {}).inits == {"pretrained": weights, "own": weights}
+    assert inputs.checkpoint_of(Path("no-such-folder")) == Path("no-such-folder")

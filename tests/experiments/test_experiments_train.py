@@ -25,7 +25,7 @@ RUN1, RUN2 = Path("runs/fairseq/random/seed1"), Path("runs/fairseq/random/seed2"
 
 def test_all_runs_finish_with_their_manifests(sweep, starts):
     code, out, err = sweep("--inits", "random pretrained", "--pretrained", "model.pt", "--seeds", "1", "2")
-    assert "\npretrained: model.pt\n" in out
+    assert "pretrained: model.pt" in out
     assert (code, err) == (0, "")
     for init in ("random", "pretrained"):
         for seed in (1, 2):
@@ -44,7 +44,7 @@ def test_all_runs_finish_with_their_manifests(sweep, starts):
     assert out.count("70") >= 4
 
 
-def test_the_command_is_what_a_user_would_type(sweep, here):
+def test_the_manifest_records_the_command_with_relative_paths(sweep, here):
     sweep(*RANDOM, "--", "--dropout", "0")
     command = manifest.read(RUN1)["command"]
     assert command[:2] == ["fairseq-train", "bin"]
@@ -72,59 +72,59 @@ def test_finished_runs_are_skipped(sweep, starts):
     assert code == 0
     assert "finished: skipped" in out
     assert (len(starts(RUN1)), len(starts(RUN2))) == (1, 1)
-    code, out, _ = sweep(*RANDOM)
-    assert code == 0
-    assert "All runs are finished" in out
+    assert sweep(*RANDOM)[0] == 0
+    assert (len(starts(RUN1)), len(starts(RUN2))) == (1, 1)
 
 
 def test_a_failed_run_is_reported_and_the_others_finish(sweep, status):
     code, out, _ = sweep(*RANDOM, "--", "--fail-seed", "1")
     assert code == 1
     assert (status(RUN1), status(RUN2)) == ("failed", "finished")
-    report = out[out.index("random/seed1 failed: the trainer ended with exit code 3") :]
+    report = out[out.index("random/seed1 failed: ") :]
+    assert "exit code 3" in report
     assert "RuntimeError: the loss is not a number" in report
 
 
-def test_a_run_without_its_best_checkpoint_failed(sweep, status):
+def test_a_run_without_checkpoint_best_is_failed(sweep, status):
     code, out, _ = sweep(*RANDOM, "--", "--no-best")
     assert code == 1
-    assert "wrote no checkpoint_best.pt" in out
+    assert "random/seed1 failed: " in out
+    assert "checkpoint_best.pt" in out
     assert status(RUN1) == "failed"
 
 
-def test_another_experiment_in_the_folder_is_refused(sweep, here):
+def test_a_run_folder_of_another_experiment_is_an_error(sweep, here):
     sweep(*RANDOM)
     before = (RUN1 / "manifest.json").read_bytes()
     code, _, err = sweep(*RANDOM, "--", "--lr", "1e-3")
     assert code == 1
-    assert "another recipe (--lr 1e-4, now --lr 1e-3); choose another --out" in err
+    assert all(fact in err for fact in (str(RUN1), "--lr 1e-4", "--lr 1e-3", "--out"))
     (here / "bin/input0/train.bin").write_text("other")
     code, _, err = sweep(*RANDOM)
     assert code == 1
-    assert "other data (input0/train.bin of bin differ" in err
+    assert all(fact in err for fact in (str(RUN1), "input0/train.bin", "--out"))
     assert (RUN1 / "manifest.json").read_bytes() == before
 
 
-def test_another_checkpoint_under_the_same_name_is_refused(sweep, here):
+def test_a_changed_checkpoint_with_the_same_name_is_an_error(sweep, here):
     words = ["--inits", "pretrained", "--pretrained", "model.pt", "--seeds", "1"]
     assert sweep(*words)[0] == 0
     (here / "model.pt").write_bytes(b"other weights")
     code, _, err = sweep(*words)
     assert code == 1
-    assert "another initial checkpoint" in err
+    assert all(fact in err for fact in ("runs/fairseq/pretrained/seed1", "checkpoint", "model.pt"))
 
 
-def test_files_that_are_not_a_run_are_refused(sweep):
+def test_a_folder_with_files_but_no_manifest_is_an_error(sweep):
     RUN1.mkdir(parents=True)
-    (RUN1 / "checkpoint_last.pt").write_text("whose?")
+    (RUN1 / "checkpoint_last.pt").write_text("unknown")
     code, _, err = sweep(*RANDOM)
     assert code == 1
-    assert str(RUN1) in err
-    assert "no manifest.json" in err
+    assert all(fact in err for fact in (str(RUN1), "manifest.json", "--out"))
     assert not RUN2.exists()
 
 
-def test_a_malformed_manifest_is_a_clear_error(sweep):
+def test_a_malformed_manifest_is_an_error(sweep):
     RUN1.mkdir(parents=True)
     (RUN1 / "manifest.json").write_text("{")
     code, _, err = sweep(*RANDOM)
@@ -134,24 +134,24 @@ def test_a_malformed_manifest_is_a_clear_error(sweep):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "facts"),
     [
-        (["--data", "nowhere", *RANDOM], "nowhere: no such folder"),
-        (["--inits", "pretrained", "--pretrained", "gone.pt"], "gone.pt: no such checkpoint file"),
-        (["--inits", "small=gone.pt"], "correct --inits"),
-        ([*RANDOM, "--out", "quick.txt"], "is not a folder"),
-        ([*RANDOM, "--recipe", "gone"], "known recipes"),
+        (["--data", "nowhere", *RANDOM], ["nowhere: ", "--data"]),
+        (["--inits", "pretrained", "--pretrained", "gone.pt"], ["gone.pt: ", "--pretrained"]),
+        (["--inits", "small=gone.pt"], ["gone.pt: ", "--inits"]),
+        ([*RANDOM, "--out", "quick.txt"], ["quick.txt: ", "--out"]),
+        ([*RANDOM, "--recipe", "gone"], ["'gone'", "reference"]),
     ],
 )
-def test_mistakes_are_clear_errors_and_nothing_starts(sweep, words, said):
+def test_invalid_inputs_end_with_one_error_line_before_a_run_starts(sweep, words, facts):
     code, out, err = sweep(*words)
     assert (code, out) == (1, "")
     assert err.count("\n") == 1
-    assert said in err
+    assert all(fact in err for fact in facts)
     assert not Path("runs").exists()
 
 
-def test_dry_run_starts_nothing(sweep):
+def test_dry_run_prints_the_commands_only(sweep):
     code, out, _ = sweep(*RANDOM, "--dry-run")
     assert code == 0
     assert not Path("runs").exists()
@@ -159,17 +159,17 @@ def test_dry_run_starts_nothing(sweep):
     assert [command[command.index("--seed") + 1] for command in commands] == ["1", "2"]
 
 
-def test_two_sweeps_do_not_share_a_folder(sweep, here):
+def test_a_locked_output_folder_is_an_error(sweep, here):
     with local.locked(here / "runs"):
         code, _, err = sweep(*RANDOM)
     assert code == 1
-    assert "runs: another sweep is writing there" in err
+    assert all(fact in err for fact in ("runs: ", "runs/.lock", "--out"))
     assert sweep(*RANDOM)[0] == 0
 
 
 @contextlib.contextmanager
 def background(*words):
-    """The sweep in a process of its own, given once its run 1 has a checkpoint."""
+    """The sweep in a separate process, which is yielded when its first run has a checkpoint."""
     program = (
         "import sys; from experiments.launchers import local; from experiments.__main__ import main;"
         f"local.POLL_SECONDS = 0.02; local.GRACE_SECONDS = 0.5;"
@@ -208,19 +208,19 @@ def gone(pid, seconds=5):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_interrupts_cleanly_and_the_same_command_goes_on(sweep, starts, status, number):
+def test_a_run_interrupted_by_a_signal_resumes(sweep, starts, status, number):
     with background("--", "--hang-seed", "1") as process:
         process.send_signal(number)
         out, err = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert err == "interrupted\n"
+    assert err.count("\n") == 1
     assert "random/seed1  interrupted" in out
     assert status(RUN1) == "interrupted"
     assert gone(starts(RUN1)[0]["pid"])
 
     code, out, _ = sweep(*RANDOM, "--", "--hang-seed", "1")
     assert code == 0
-    assert "resume after epoch 1, update 10" in out
+    assert "epoch 1, update 10" in out
     assert (status(RUN1), status(RUN2)) == ("finished", "finished")
     assert len(starts(RUN1)) == 2
     log = (RUN1 / "train.log").read_text()
@@ -228,7 +228,7 @@ def test_a_signal_interrupts_cleanly_and_the_same_command_goes_on(sweep, starts,
     assert log.count('"valid_accuracy": "70.0"') == 1
 
 
-def test_a_trainer_that_ignores_the_request_is_killed(starts, status, here):
+def test_a_trainer_that_ignores_sigterm_is_killed(starts, status, here):
     with background("--", "--hang-seed", "1", "--stubborn") as process:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=20)
@@ -236,7 +236,7 @@ def test_a_trainer_that_ignores_the_request_is_killed(starts, status, here):
     assert gone(starts(RUN1)[0]["pid"])
 
 
-def test_a_file_system_without_locks_is_a_clear_error(sweep, monkeypatch):
+def test_a_file_system_without_locks_is_an_error(sweep, monkeypatch):
     def flock(lock, kind):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -247,24 +247,24 @@ def test_a_file_system_without_locks_is_a_clear_error(sweep, monkeypatch):
     assert not RUN1.exists()
 
 
-def test_a_full_disk_leaves_no_trainer_behind(sweep, starts, monkeypatch):
+def test_a_full_disk_stops_all_trainers(sweep, starts, monkeypatch):
     write = manifest.write
 
-    def full(folder, content):
+    def write_to_full_disk(folder, content):
         if content["status"] != "running":
             raise UserError(f"{folder}/manifest.json: No space left on device")
         write(folder, content)
 
-    monkeypatch.setattr(manifest, "write", full)
+    monkeypatch.setattr(manifest, "write", write_to_full_disk)
     code, out, err = sweep(*RANDOM, "--jobs", "2", "--", "--hang-seed", "1")
     assert (code, err.count("\n")) == (1, 1)
     assert f"{RUN2}/manifest.json: No space" in err
-    assert f"seed1  stopped; {RUN1}/manifest.json: No space" in out
+    assert f"{RUN1}/manifest.json: No space" in out
     assert gone(starts(RUN1)[0]["pid"])
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the lock is held until the trainer ends")
-def test_after_kill_9_the_trainer_is_gone_and_the_same_command_goes_on(sweep, starts, status):
+@pytest.mark.skipif(sys.platform != "linux", reason="trainers end with the launcher only on Linux")
+def test_after_kill_9_the_trainer_ends_and_the_run_resumes(sweep, starts, status):
     with background("--", "--hang-seed", "1") as process:
         process.kill()
         process.communicate()
@@ -272,7 +272,8 @@ def test_after_kill_9_the_trainer_is_gone_and_the_same_command_goes_on(sweep, st
     assert gone(starts(RUN1)[0]["pid"])
     code, out, _ = sweep(*RANDOM, "--", "--hang-seed", "1")
     assert code == 0
-    assert "resume after epoch 1" in out
+    assert "epoch 1, update 10" in out
+    assert len(starts(RUN1)) == 2
     assert status(RUN1) == "finished"
 
 
@@ -285,15 +286,15 @@ def test_a_resumed_run_does_not_restore_the_initial_checkpoint(sweep, starts):
         archive.writestr("epoch", "1")
     out = sweep(*words)[1]
     assert "resume" in out
-    assert "exit code 3" in out  # the trainer's own failure: it could read checkpoint_last.pt
+    assert "exit code 3" in out  # of --fail-seed: the trainer could read checkpoint_last.pt
     first, second = (start["argv"] for start in starts(run))
     assert "--restore-file" in first
     assert not {"--restore-file", "--reset-optimizer", "--reset-dataloader", "--reset-meters"} & set(second)
 
 
-def test_a_run_without_a_whole_checkpoint_starts_anew(sweep, status):
+def test_a_run_without_an_intact_checkpoint_restarts(sweep):
     assert sweep(*RANDOM, "--", "--fail-seed", "1")[0] == 1
-    (RUN1 / "checkpoint_last.pt").write_bytes(b"PK cut short")
+    (RUN1 / "checkpoint_last.pt").write_bytes(b"PK truncated")
     (RUN1 / "tensorboard/valid").mkdir(parents=True)
     (RUN1 / "tensorboard/valid/events.out.tfevents.old").touch()
     content = manifest.read(RUN1)
@@ -308,10 +309,9 @@ def test_a_run_without_a_whole_checkpoint_starts_anew(sweep, status):
     assert "RuntimeError" not in (RUN1 / "train.log").read_text()
 
 
-def test_jobs_run_at_the_same_time(sweep, starts):
-    begun = time.monotonic()
+def test_jobs_run_at_the_same_time(sweep, status):
+    start = time.monotonic()
     words = ["--inits", "random", "--seeds", "1", "2", "3", "--jobs", "3"]
-    code, out, _ = sweep(*words, "--", "--linger", "1")
-    assert code == 0
-    assert time.monotonic() - begun < 2.5
-    assert out.count("finished  valid accuracy 70") == 3
+    assert sweep(*words, "--", "--linger", "1")[0] == 0
+    assert time.monotonic() - start < 2.5
+    assert {status(f"runs/fairseq/random/seed{seed}") for seed in (1, 2, 3)} == {"finished"}

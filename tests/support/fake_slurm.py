@@ -1,9 +1,13 @@
-"""Stands for sbatch, squeue and scancel: the tasks of an array are processes of this machine.
+"""Fake sbatch, squeue and scancel, which run the tasks of a job array as processes on this machine.
 
-The state is a folder: JOB_INDEX holds "JOB INDEX STATE NAME REASON" and JOB_INDEX.pid a process. Files
-that a test makes there change what happens: `hold` keeps tasks from starting, `refuse` and `silent` are
-what sbatch and squeue complain, `over` ends it all. `calls` has the words of every sbatch, `asked` a letter
-for every squeue.
+The state of the cluster is a folder. For each task it contains JOB_INDEX with "JOB INDEX STATE NAME REASON"
+and JOB_INDEX.pid with a process id. `sbatch-calls` contains the options of each call of sbatch,
+`squeue-calls` one character for each call of squeue. Tests create these files to change the behavior:
+
+    hold           pending tasks do not start
+    sbatch-error   sbatch fails with this text
+    squeue-error   squeue fails with this text
+    stop           the cluster starts no more tasks and ends
 """
 
 import json
@@ -19,7 +23,7 @@ STATE = Path(os.environ.get("FAKE_SLURM", ""))
 
 
 def install(folder):
-    """Make the commands in folder/bin; the state is in folder."""
+    """Write the commands to folder/bin; the environment variable FAKE_SLURM names the state folder."""
     (folder / "bin").mkdir()
     for name in ("sbatch", "squeue", "scancel"):
         program = folder / "bin" / name
@@ -39,10 +43,10 @@ def write_in(folder, task, state, name, reason):
 
 
 def sbatch(words):
-    with open(STATE / "calls", "a", encoding="utf-8") as stream:
+    with open(STATE / "sbatch-calls", "a", encoding="utf-8") as stream:
         print(json.dumps(words), file=stream)
-    if (STATE / "refuse").exists():
-        sys.exit((STATE / "refuse").read_text())
+    if (STATE / "sbatch-error").exists():
+        sys.exit((STATE / "sbatch-error").read_text())
     options = dict(word.removeprefix("--").partition("=")[::2] for word in words)
     job = str(17 + len(list(STATE.glob("*.script"))))
     script = STATE / f"{job}.script"
@@ -54,16 +58,16 @@ def sbatch(words):
     print(job, flush=True)
     if os.fork() == 0:
         os.setsid()
-        quiet = os.open(os.devnull, os.O_RDWR)
-        for number in range(3):
-            os.dup2(quiet, number)
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(null, descriptor)
         schedule(tasks, script, options, int(throttle or len(tasks)))
 
 
-def schedule(tasks, script, options, most):
+def schedule(tasks, script, options, throttle):
     waiting, running = list(tasks), {}
-    while (waiting or running) and not (STATE / "over").exists():
-        while waiting and len(running) < most and not (STATE / "hold").exists():
+    while (waiting or running) and not (STATE / "stop").exists():
+        while waiting and len(running) < throttle and not (STATE / "hold").exists():
             task = waiting.pop(0)
             if "CANCELLED" not in (STATE / task).read_text():
                 running[task] = start(task, script, options)
@@ -95,10 +99,10 @@ def start(task, script, options):
 
 
 def squeue(words):
-    with open(STATE / "asked", "a", encoding="utf-8") as stream:
-        stream.write("?")
-    if (STATE / "silent").exists():
-        sys.exit((STATE / "silent").read_text())
+    with open(STATE / "squeue-calls", "a", encoding="utf-8") as stream:
+        stream.write(".")
+    if (STATE / "squeue-error").exists():
+        sys.exit((STATE / "squeue-error").read_text())
     (names,) = (word.removeprefix("--name=").split(",") for word in words if word.startswith("--name="))
     for path in sorted(STATE.glob("*_*")):
         if path.suffix == "" and (line := path.read_text()).split()[3] in names:

@@ -1,1 +1,1 @@
-"""SLURM: one job array for a sweep (`array`), its queue (`queue`), one task on a node (`task`)."""
+"""The SLURM launcher: the job array of a sweep (`array`), the queue (`queue`), a task on a node (`task`)."""

@@ -1,10 +1,10 @@
-"""train.sh --launcher slurm: the same sweep as a job array, one task for each unfinished run.
+"""train.sh --launcher slurm: a sweep as a job array, with one task for each unfinished run.
 
-    OUT/.slurm/NAME.json   the runs of a submission (`task`); NAME is the name of its job
+    OUT/.slurm/NAME.json   the runs of a submission (`task.Assignment`); NAME is the name of its job
     OUT/.slurm/17_3.out    output of task 3 of job 17
-    OUT/.slurm/ARM/...     locks: one task at a time trains a run
+    OUT/.slurm/ARM/...     locks, so that only one task at a time trains a run
 
-`queue` asks SLURM which runs are queued and waits for them.
+`queue` reads from SLURM which runs are queued, and waits for them.
 """
 
 from __future__ import annotations
@@ -36,20 +36,23 @@ from .task import FOLDER, Assignment
 
 require_commands = queue.require_commands
 Key = tuple[str, str, int]
-"""Arm, init and seed of a run."""
+"""`arm`, `init` and `seed` of a run."""
 
 
 @dataclass(frozen=True)
 class Queued:
-    """A queued run: its task and its experiment."""
+    """The task of a queued run, and the experiment that it was submitted with."""
 
     task: Task
     experiment: Experiment
 
 
 def train(sweep: Experiment, slurm: Slurm, device: str, *, dry_run: bool) -> int:
-    """The sweep, from plan to summary; the exit code. Raises `UserError` before anything is submitted."""
-    if device == "auto":  # decided once, so that all runs of a sweep use the same device
+    """Plan the sweep, submit its unfinished runs and wait for them; returns the exit code.
+
+    Raises `UserError` before a job is submitted.
+    """
+    if device == "auto":  # resolved here, so that all runs of the sweep use the same device
         device = "cuda" if slurm.gpus else "cpu"
     gpus = ("of the node",) if device == "cuda" else ()
     folder, name = sweep.out.absolute() / FOLDER, _new_name()
@@ -77,22 +80,22 @@ def train(sweep: Experiment, slurm: Slurm, device: str, *, dry_run: bool) -> int
         }
         if not slurm.wait:
             if watched:
-                print("The same command without --no-wait waits for the tasks and reports how they ended.")
+                print("To wait for the tasks and see how they ended, run the same command without --no-wait.")
             return 0
         outcomes = queue.watch(watched, folder)
     return report.summary(jobs, outcomes, sweep.recipe)
 
 
 def _plan(sweep: Experiment, queued: Mapping[Key, Queued], *, cpu: bool) -> list[Job]:
-    """The state of every run; raises `UserError` if a run is queued as another experiment."""
+    """The job of every run with its state; raises `UserError` if a run is queued in another experiment."""
     jobs = []
     for run in sweep.runs:
-        job, there = sweep.job(run, cpu=cpu), queued.get(_key(run))
-        if there is not None and job.planned.to_train:
-            if _digests(there.experiment.identity(run)) != _digests(sweep.identity(run)):
+        job, entry = sweep.job(run, cpu=cpu), queued.get(_key(run))
+        if entry is not None and job.planned.to_train:
+            if _digests(entry.experiment.identity(run)) != _digests(sweep.identity(run)):
                 raise UserError(
                     f"{run.folder}: already queued with other data, another checkpoint or another recipe; "
-                    f"cancel it (scancel --name={there.task[0]}), or choose another --out"
+                    f"cancel it (scancel --name={entry.task[0]}), or choose another --out"
                 )
             job = replace(job, planned=replace(job.planned, state=State.QUEUED))
         jobs.append(job)
@@ -100,13 +103,13 @@ def _plan(sweep: Experiment, queued: Mapping[Key, Queued], *, cpu: bool) -> list
 
 
 def _in_queue(folder: Path) -> dict[Key, Queued]:
-    """The runs that are waiting or being trained."""
+    """The runs below `folder` that are waiting in the queue or being trained."""
     names = [path.stem for path in folder.glob("*.json")]
-    alive = [task for task, entry in queue.entries(names).items() if not entry.ended]
-    assignments = {name: slurm_task.read(folder / f"{name}.json") for name in {name for name, _ in alive}}
+    active = [task for task, entry in queue.entries(names).items() if not entry.ended]
+    assignments = {name: slurm_task.read(folder / f"{name}.json") for name in {name for name, _ in active}}
     return {
         assignments[name].runs[index]: Queued((name, index), assignments[name].experiment)
-        for name, index in alive
+        for name, index in active
     }
 
 
@@ -123,13 +126,13 @@ def _submit(slurm: Slurm, folder: Path, name: str, assignment: Assignment) -> No
     path, count = folder / f"{name}.json", len(assignment.runs)
     slurm_task.write(path, assignment)
     try:
-        number = queue.submit(_options(slurm, name, folder, count), _script(folder / name))
+        job = queue.submit(_options(slurm, name, folder, count), _script(folder / name))
     except UserError:
         path.unlink()
         raise
     print(
-        f"Submitted {count} {'run' if count == 1 else 'runs'} as job {number}; "
-        f"output of the tasks: {shown_path(folder)}/{number}_*.out\n",
+        f"Submitted {count} {'run' if count == 1 else 'runs'} as job {job}; "
+        f"output of the tasks: {shown_path(folder)}/{job}_*.out\n",
         flush=True,
     )
 
@@ -139,7 +142,7 @@ def _new_name() -> str:
 
 
 def _options(slurm: Slurm, name: str, folder: Path, count: int) -> list[str]:
-    """Options of sbatch."""
+    """The options of sbatch for an array of `count` tasks."""
     requested = {
         "--partition": slurm.partition,
         "--time": slurm.time,
@@ -153,20 +156,23 @@ def _options(slurm: Slurm, name: str, folder: Path, count: int) -> list[str]:
         *(f"{flag}={value}" for flag, value in requested.items() if value is not None),
         # A run resumes from its last checkpoint, so a task may be preempted and requeued at any time.
         *("--requeue", "--open-mode=append"),
-        *(f"--chdir={folder}", f"--output={_literally(folder)}/%A_%a.out"),
+        *(f"--chdir={folder}", f"--output={_escaped(folder)}/%A_%a.out"),
         *slurm.extra,
     ]
 
 
-def _literally(folder: Path) -> str:
-    """Escape a folder for a file name pattern of SLURM, which replaces `%j` by the number of the job."""
+def _escaped(folder: Path) -> str:
+    """Escape a folder for SLURM's file name patterns, in which `%j` stands for the job id.
+
+    Raises `UserError` for a backslash, which cannot be escaped.
+    """
     if "\\" in str(folder):
         raise UserError(f"{folder}: SLURM cannot write to a path with a backslash; choose another --out")
     return str(folder).replace("%", "%%")
 
 
 def _script(path: Path) -> str:
-    """The batch script of a task. It uses exec so that the signals of SLURM reach the runner."""
+    """The batch script of a task. It uses `exec`, so that SLURM's signals are sent to Python directly."""
     found = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     words: Sequence[str] = (
         *("exec", "env", f"PYTHONPATH={os.pathsep.join(dict.fromkeys(filter(None, found)))}"),

@@ -1,7 +1,7 @@
-"""Submit a job array (sbatch), ask the state of its tasks (squeue), and wait until they have ended.
+"""Submits a job array (sbatch), reads the states of its tasks (squeue), and waits until they have ended.
 
-The name of its job and its index in the array identify a task. Job names are unique, so the queue shows
-what has been submitted even if the record of the submission was lost.
+A task is identified by the name of its job and its index in the array. Job names are unique, so the queue
+shows which tasks were submitted even if the submitting command was killed.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from common.run import LOG
 
 from ... import report
 from ...plan import Job
-from ...progress import Follower, Line, duration, read_log, say, validation_words
+from ...progress import Follower, ProgressLine, duration, print_above, read_log, validation_parts
 from ..local import Outcome
 
 QUEUE_SECONDS = 10.0
-"""Between calls of squeue: one controller serves a whole cluster."""
+"""Time between calls of squeue; one controller serves a whole cluster."""
 LOG_SECONDS = 2.0
-"""Between reads of the logs."""
+"""Time between reads of the logs."""
 SETTLE_SECONDS = 60.0
-"""How long another machine may read an outdated manifest (NFS: acdirmax)."""
+"""How long a manifest written on a node may appear outdated on this machine (NFS: acdirmax)."""
 
 Task = tuple[str, int]
-"""Name of the job, index in its array."""
+"""Name of the job and index in its array."""
 
 ENDED = frozenset(
     {
@@ -42,9 +42,10 @@ ENDED = frozenset(
         *("PREEMPTED", "REVOKED", "TIMEOUT"),
     }
 )
-"""Final states of a task. COMPLETING is not one: a requeued task passes through it."""
+"""Final states of a task. COMPLETING is not final: a requeued task passes through it."""
 ERRORS = ("FAILED", "OUT_OF_MEMORY")
-FIELDS = "%F %K %T %j %r"  # number of the job, index, state, name, reason for waiting
+"""Final states after which the same command would fail again; runs in the other states can resume."""
+FIELDS = "%F %K %T %j %r"  # job id, index, state, job name, reason for waiting
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,14 @@ class Entry:
     """The state of a task in the queue."""
 
     job: str
-    """The number that SLURM gave the job, and the index: `17_3`."""
+    """SLURM's job id and the index: `17_3`."""
     state: str
     reason: str = ""
-    """Why it is waiting."""
+    """The reason why the task is waiting."""
 
     @property
     def ended(self) -> bool:
-        """Whether it has left the queue for good."""
+        """Whether the state is final."""
         return self.state in ENDED
 
 
@@ -67,48 +68,48 @@ LOST = Entry("", "no longer in the queue")
 
 
 def require_commands() -> None:
-    """Raise `UserError` where SLURM's commands are not on the path."""
+    """Raise `UserError` if SLURM's commands are not on the PATH."""
     for name in ("sbatch", "squeue"):
         if shutil.which(name) is None:
             raise UserError(
-                f"--launcher slurm: {name} is not on the PATH; start on a login node of the cluster, "
-                "or use --launcher local"
+                f"--launcher slurm: {name} is not on the PATH; run this command on a login node of the "
+                "cluster, or use --launcher local"
             )
 
 
 def submit(options: Sequence[str], script: str) -> str:
-    """Submit a batch script; the job's number. Raises `UserError` with the error of sbatch."""
-    answer = _run(["sbatch", "--parsable", *options], script)
-    number = answer.strip().partition(";")[0]  # the name of the cluster may follow
-    if not number.isdigit():
-        raise UserError(f"sbatch answered {answer.strip()!r}, not a job number; check --slurm")
-    return number
+    """Submit a batch script; returns the job id. Raises `UserError` with the error message of sbatch."""
+    output = _run(["sbatch", "--parsable", *options], script)
+    job = output.strip().partition(";")[0]  # the name of the cluster may follow
+    if not job.isdigit():
+        raise UserError(f"sbatch printed {output.strip()!r} instead of a job id; check --slurm")
+    return job
 
 
 def entries(names: Collection[str]) -> dict[Task, Entry]:
-    """The tasks of jobs with these names: those in the queue and those that left it recently.
+    """The tasks of the jobs with these names, in the queue or recently ended.
 
     Raises `UserError` if squeue fails.
     """
     if not names:
         return {}
-    answer = _run(
+    output = _run(
         [
             *("squeue", "--noheader", "--array", "--states=all", f"--user={os.getuid()}"),
             *(f"--name={','.join(sorted(names))}", f"--format={FIELDS}"),
         ]
     )
     found = {}
-    for line in answer.splitlines():
-        number, index, state, name, *reason = line.split(maxsplit=4)
+    for line in output.splitlines():
+        job, index, state, name, *reason = line.split(maxsplit=4)
         if index.isdigit() and name in names:
-            found[name, int(index)] = Entry(f"{number}_{index}", state, "".join(reason).strip())
+            found[name, int(index)] = Entry(f"{job}_{index}", state, "".join(reason).strip())
     return found
 
 
 def _run(words: Sequence[str], text: str = "") -> str:
-    """The output of a SLURM command; raises `UserError` with its error message."""
-    # SQUEUE_STATES and similar variables of the user would hide tasks.
+    """Run a SLURM command and return its output; raises `UserError` with its error message."""
+    # SQUEUE_STATES and similar variables set by the user would hide tasks.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
     done = subprocess.run(
         words, input=text, env=environ, capture_output=True, encoding="utf-8", errors="surrogateescape"
@@ -119,11 +120,11 @@ def _run(words: Sequence[str], text: str = "") -> str:
 
 
 @dataclass
-class Shown:
-    """A run being trained, with its progress line."""
+class Running:
+    """A run that is being trained, with its progress line."""
 
     job: Job
-    line: Line
+    line: ProgressLine
     position: int
     follower: Follower = field(init=False)
     _bytes: int = field(init=False)
@@ -135,9 +136,9 @@ class Shown:
         self._bytes = self._size()
 
     def show(self) -> None:
-        """Bring the line up to date."""
+        """Update the progress line."""
         size = self._size()
-        if size < self._bytes:  # the run was restarted
+        if size < self._bytes:  # the log was replaced because the run was restarted
             self._follow()
         self._bytes = size
         self.line.show(self.follower)
@@ -151,39 +152,42 @@ class Shown:
 
 
 def watch(jobs: Mapping[Task, Job], folder: Path) -> list[Outcome]:
-    """Wait until all tasks have ended; their outcomes in the order in which they ended.
+    """Wait until all tasks have ended; returns their outcomes in the order in which they ended.
 
-    `folder` contains their output. On Ctrl-C the tasks stay in the queue.
+    `folder` contains the output files of the tasks. After Ctrl-C the tasks stay in the queue.
     """
-    watching = _Watch(dict(jobs), folder)
+    watcher = _Watcher(dict(jobs), folder)
     try:
-        while watching.waiting:
-            watching.ask()
-            watching.look(QUEUE_SECONDS)
+        while watcher.unfinished:
+            watcher.update_states()
+            watcher.follow_logs(QUEUE_SECONDS)
     except KeyboardInterrupt:
         names = ",".join(sorted({name for name, _ in jobs}))
-        say(f"The tasks stay in the queue; the same command waits, scancel --name={names} cancels them")
+        print_above(
+            "The tasks stay in the queue. To wait for them, run the same command again; to cancel them: "
+            f"scancel --name={names}"
+        )
         raise
     finally:
-        watching.close()
-    return watching.outcomes
+        watcher.close()
+    return watcher.outcomes
 
 
-class _Watch:
+class _Watcher:
     """The tasks that have not ended yet, and their progress lines."""
 
-    def __init__(self, waiting: dict[Task, Job], folder: Path) -> None:
-        self.waiting = waiting
+    def __init__(self, unfinished: dict[Task, Job], folder: Path) -> None:
+        self.unfinished = unfinished
         self.outcomes: list[Outcome] = []
         self._folder = folder
-        self._shown: dict[Task, Shown] = {}
-        self._left: dict[Task, float] = {}
-        """When a task was first seen to have left the queue."""
-        self._silent = False
+        self._running: dict[Task, Running] = {}
+        self._ended_at: dict[Task, float] = {}
+        """Time at which a task was first found to have ended or left the queue."""
+        self._squeue_failed = False
         self._held: set[Task] = set()
-        """Those already reported as held by SLURM."""
+        """Tasks that have been reported as held."""
         self._bar = tqdm(
-            total=len(waiting),
+            total=len(unfinished),
             position=0,
             leave=False,
             dynamic_ncols=True,
@@ -191,80 +195,79 @@ class _Watch:
             bar_format="|{bar:12}| {n_fmt}/{total_fmt} runs  {desc}",
         )
 
-    def ask(self) -> None:
-        """Ask the queue for the state of each task."""
+    def update_states(self) -> None:
+        """Read the state of each task from the queue, and collect the outcomes of those that have ended."""
         try:
-            found = entries({name for name, _ in self.waiting})
+            found = entries({name for name, _ in self.unfinished})
         except UserError as error:
-            if not self._silent:
-                say(f"{error}; still waiting for the tasks")
-            self._silent = True
+            if not self._squeue_failed:
+                print_above(f"{error}; still waiting for the tasks")
+            self._squeue_failed = True
             return
-        self._silent = False
+        self._squeue_failed = False
         reasons = set()
-        for task, job in list(self.waiting.items()):
+        for task, job in list(self.unfinished.items()):
             entry = found.get(task, LOST)
             if entry.state == "PENDING":
                 reasons.add(entry.reason)
-                self._say_held(task, entry)
+                self._report_held(task, entry)
             if entry.state == "RUNNING":
                 self._show(task, job)
             else:
                 self._hide(task)
             if not (entry.ended or entry is LOST):
-                self._left.pop(task, None)
+                self._ended_at.pop(task, None)
             elif outcome := self._outcome(task, job, entry):
-                del self.waiting[task]
+                del self.unfinished[task]
                 self.outcomes.append(outcome)
-                _say_end(outcome)
+                _print_outcome(outcome)
         self._bar.n = len(self.outcomes)
-        waits = f", others waiting ({', '.join(sorted(reasons))})" if reasons else ""
-        self._bar.set_description_str(f"{len(self._shown)} in training{waits}")
+        waiting = f", others waiting ({', '.join(sorted(reasons))})" if reasons else ""
+        self._bar.set_description_str(f"{len(self._running)} in training{waiting}")
 
-    def _say_held(self, task: Task, entry: Entry) -> None:
-        """Report a held task once: it waits until a user releases it."""
+    def _report_held(self, task: Task, entry: Entry) -> None:
+        """Report a held task once; it waits until a user releases it."""
         if "held" in entry.reason.lower() and task not in self._held:
             self._held.add(task)
-            say(
-                f"{self.waiting[task].planned.run.label}  is held by SLURM ({entry.reason}): "
+            print_above(
+                f"{self.unfinished[task].planned.run.label}  is held by SLURM ({entry.reason}): "
                 f"scontrol release {entry.job} starts it, scancel {entry.job} cancels it"
             )
 
-    def look(self, seconds: float) -> None:
-        """Follow the logs for some seconds."""
+    def follow_logs(self, seconds: float) -> None:
+        """Update the progress lines from the logs for a number of seconds."""
         until = time.monotonic() + seconds
-        while self.waiting and (left := until - time.monotonic()) > 0:
+        while self.unfinished and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, LOG_SECONDS))
-            for shown in self._shown.values():
-                shown.show()
+            for running in self._running.values():
+                running.show()
 
     def close(self) -> None:
-        """Clear the screen."""
-        for task in list(self._shown):
+        """Remove the progress lines from the terminal."""
+        for task in list(self._running):
             self._hide(task)
         self._bar.close()
 
     def _show(self, task: Task, job: Job) -> None:
-        if task not in self._shown:
-            taken = {shown.position for shown in self._shown.values()}
+        if task not in self._running:
+            taken = {running.position for running in self._running.values()}
             position = next(free for free in range(1, len(taken) + 2) if free not in taken)
-            self._shown[task] = Shown(job, Line(job.planned.run.label, position), position)
+            self._running[task] = Running(job, ProgressLine(job.planned.run.label, position), position)
 
     def _hide(self, task: Task) -> None:
-        if shown := self._shown.pop(task, None):
-            shown.show()
-            shown.line.close()
+        if running := self._running.pop(task, None):
+            running.show()
+            running.line.close()
 
     def _outcome(self, task: Task, job: Job, entry: Entry) -> Outcome | None:
-        """How a task that has left the queue ended; None if its manifest may be outdated."""
+        """The outcome of a task that has ended or left the queue; None if its manifest may be outdated."""
         run = job.planned.run
         content = manifest.read(run.folder) or {}
         status = content.get("status")
-        since = self._left.setdefault(task, time.monotonic())
-        done = (
-            entry.state == "COMPLETED" or entry is LOST
-        )  # the manifest should then contain the final status
-        if done and status != "finished" and time.monotonic() - since < SETTLE_SECONDS:
+        ended_at = self._ended_at.setdefault(task, time.monotonic())
+        # The manifest of a completed task contains "finished", but this machine may still see an older one.
+        completed = entry.state == "COMPLETED" or entry is LOST
+        if completed and status != "finished" and time.monotonic() - ended_at < SETTLE_SECONDS:
             return None
         progress = read_log(run.folder / LOG, job.planned.progress.recipe)
         seconds = content.get("seconds", 0.0)
@@ -279,9 +282,9 @@ class _Watch:
         return Outcome(run, progress, seconds, problem, stopped)
 
 
-def _say_end(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome) -> None:
     if outcome.problem is None:
-        ending = "  ".join(["finished", *validation_words(outcome.progress)])
+        ending = "  ".join(["finished", *validation_parts(outcome.progress)])
     else:
         ending = f"{outcome.status.upper()}: {outcome.problem}"
-    say(f"{outcome.run.label}  {ending}  in {duration(outcome.seconds)}")
+    print_above(f"{outcome.run.label}  {ending}  in {duration(outcome.seconds)}")

@@ -12,16 +12,16 @@ from common.errors import UserError
 LAUNCHERS = ("local", "slurm")
 FLAGS = ("partition", "time", "memory", "cpus", "gpus", "throttle", "slurm")
 """Options that require --launcher slurm."""
-OWNED = (
+RESERVED = (
     *("--array", "-a", "--chdir", "-D", "--job-name", "-J", "--output", "-o", "--error", "-e", "--open-mode"),
     *("--parsable", "--test-only", "--wait", "-W", "--wrap"),
 )
-"""Options of sbatch that this launcher sets to identify tasks and their output."""
+"""Options of sbatch that the launcher sets, because it identifies tasks and their output by them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slurm:
-    """The resources of a task of the job array; a task is one run."""
+    """The resources of a task of the job array; each task trains one run."""
 
     partition: str | None = None
     time: str | None = None
@@ -31,31 +31,33 @@ class Slurm:
     gpus: int = 0
     """0 or 1."""
     throttle: int | None = None
-    """Tasks at a time; None for no limit."""
+    """Maximum number of tasks that run at the same time; None for no limit."""
     extra: tuple[str, ...] = ()
     """Other options of sbatch."""
     wait: bool = True
-    """Whether to wait for the tasks."""
+    """Whether the command waits until the tasks have ended."""
 
 
 def add_flags(parser: SettingsParser) -> None:
-    """Add the options; variables other than RS_LAUNCHER apply only with SLURM."""
-    parser.add_setting("launcher", "local", "local, or slurm: the runs are tasks of a job array")
+    """Add the options; environment variables other than RS_LAUNCHER apply only with --launcher slurm."""
+    parser.add_setting("launcher", "local", "local, or slurm for a job array with one task per run")
     for name, explanation in (
         ("partition", "partition of the tasks (default: the cluster's)"),
-        ("time", "limit of a run, in sbatch's format, for example 2:00:00 (default: the cluster's)"),
+        ("time", "time limit of a run, in sbatch's format, for example 2:00:00 (default: the cluster's)"),
         ("memory", "memory of a run, in sbatch's format, for example 4G (default: the cluster's)"),
         ("cpus", "threads of a run (default: 1)"),
-        ("gpus", "GPUs of a run, 0 or 1 (default: 0); --device auto is then cpu or cuda"),
-        ("throttle", "tasks at a time (default: no limit)"),
+        ("gpus", "GPUs of a run, 0 or 1 (default: 0); --device auto means cpu or cuda accordingly"),
+        ("throttle", "maximum number of tasks at the same time (default: no limit)"),
         ("slurm", 'other options of sbatch, for example "--account=lab --constraint=a100"'),
     ):
         parser.add_setting(name, None, explanation, only_with=("launcher", "slurm"))
-    parser.add_argument("--no-wait", action="store_true", help="submit and return")
+    parser.add_argument(
+        "--no-wait", action="store_true", help="do not wait for the tasks after submitting them"
+    )
 
 
-def joined(argv: Sequence[str]) -> list[str]:
-    """`--slurm WORD` as `--slurm=WORD`: argparse accepts values that begin with dashes only so."""
+def join_slurm_value(argv: Sequence[str]) -> list[str]:
+    """Replace `--slurm WORD` by `--slurm=WORD`; argparse rejects a separate word that begins with `-`."""
     words = list(argv)
     cut = words.index("--") if "--" in words else len(words)
     for index in reversed(range(cut - 1)):
@@ -65,17 +67,17 @@ def joined(argv: Sequence[str]) -> list[str]:
 
 
 def parse(options: argparse.Namespace) -> Slurm | None:
-    """The SLURM settings of the options, None for the local launcher; raises `UserError` naming one."""
+    """The SLURM settings, None for the local launcher; raises `UserError` for an invalid option."""
     if options.launcher not in LAUNCHERS:
         raise UserError(f"--launcher {options.launcher!r}: choose from {', '.join(LAUNCHERS)}")
     if options.launcher == "local":
-        _refuse_without_slurm(options)
+        _check_local(options)
         return None
     if options.jobs != "auto":
-        raise UserError(f"--jobs {options.jobs} is for --launcher local; use --throttle with slurm")
+        raise UserError(f"--jobs {options.jobs} requires --launcher local; use --throttle with SLURM")
     gpus = integer("--gpus", options.gpus or "0", minimum=0)
     if gpus > 1:
-        raise UserError(f"--gpus {gpus}: a run uses one GPU, because two would double its batch size; use 1")
+        raise UserError(f"--gpus {gpus}: two GPUs would double the batch size of a run; use --gpus 1")
     if gpus and options.device == "cpu":
         raise UserError("--gpus 1 contradicts --device cpu; remove one of them")
     return Slurm(
@@ -90,25 +92,26 @@ def parse(options: argparse.Namespace) -> Slurm | None:
     )
 
 
-def _refuse_without_slurm(options: argparse.Namespace) -> None:
+def _check_local(options: argparse.Namespace) -> None:
+    """Raise `UserError` for an option that requires --launcher slurm."""
     for name in FLAGS:
         if (value := getattr(options, name)) is not None:
-            raise UserError(f"--{name} {value} is for --launcher slurm; add it, or remove --{name}")
+            raise UserError(f"--{name} {value} requires --launcher slurm; add it, or remove --{name}")
     if options.no_wait:
-        raise UserError("--no-wait is for --launcher slurm; add it, or remove --no-wait")
+        raise UserError("--no-wait requires --launcher slurm; add it, or remove --no-wait")
 
 
 def _extra(words: list[str]) -> tuple[str, ...]:
     if words and not words[0].startswith("-"):
         raise UserError(f"--slurm: {words[0]!r} is not an option of sbatch; write --option=value")
     for word in words:
-        if _is_owned(flag := word.partition("=")[0]):
-            raise UserError(f"--slurm: {flag} is set by the sweep; remove it")
+        if _is_reserved(flag := word.partition("=")[0]):
+            raise UserError(f"--slurm: {flag} is set by train.sh; remove it")
     return tuple(words)
 
 
-def _is_owned(flag: str) -> bool:
-    """Whether sbatch reads it as one of `OWNED`: `--arr` means `--array`, `-a1-5` means `-a 1-5`."""
+def _is_reserved(flag: str) -> bool:
+    """Whether sbatch reads `flag` as one of `RESERVED`: `--arr` means `--array`, `-a1-5` means `-a 1-5`."""
     if flag.startswith("--"):
-        return any(owned.startswith(flag) for owned in OWNED)
-    return flag[:2] in OWNED
+        return any(reserved.startswith(flag) for reserved in RESERVED)
+    return flag[:2] in RESERVED

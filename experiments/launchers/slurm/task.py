@@ -1,7 +1,7 @@
-"""One task of a job array: trains one run on a node, in the same way as the local launcher.
+"""A task of a job array: trains one run on a node with the local launcher's `Runner`.
 
-The submitting machine writes an `Assignment` as JSON. A task reads this file and its index
-(SLURM_ARRAY_TASK_ID) only, so no path or name passes through a shell.
+The submitting machine writes an `Assignment` as JSON. The only inputs of a task are this file and its index
+(SLURM_ARRAY_TASK_ID), so that no name of a run passes through a shell.
 """
 
 from __future__ import annotations
@@ -23,33 +23,34 @@ from ...recipes import Recipe
 from ..local import Runner, locked
 
 FOLDER = ".slurm"
-"""Below the folder of the runs: assignments, the tasks' output, locks."""
+"""The folder below OUT with assignments, the output of tasks, and locks."""
 INDEX = "SLURM_ARRAY_TASK_ID"
 LOCK_SECONDS = 120.0
-"""File servers release the locks of a dead node when its lease expires (NFSv4: 90 seconds by default)."""
+"""How long to wait for a lock: a file server releases the locks of a dead node when its lease expires (NFSv4:
+after 90 seconds by default)."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """A submission: task i trains run i."""
+    """A submission: its experiment and the run of each task."""
 
     experiment: Experiment
     directory: Path
-    """Working directory of train.sh; relative paths refer to it."""
+    """Working directory of train.sh, to which relative paths refer."""
     device: str
     threads: int
     runs: tuple[tuple[str, str, int], ...]
-    """Arm, init and seed of each."""
+    """`arm`, `init` and `seed` of the run of each task."""
 
     def run(self, index: int) -> Run:
-        """The run of a task."""
+        """The run of the task with this index."""
         arm, init, seed = self.runs[index]
         sweep = self.experiment
         return Run.below(sweep.out, arm, init, seed, sweep.inits[init])
 
 
 def write(path: Path, assignment: Assignment) -> None:
-    """Write an assignment atomically."""
+    """Write an assignment as JSON."""
     atomic_write(path, json.dumps(asdict(assignment), default=str, indent=1) + "\n")
 
 
@@ -78,22 +79,27 @@ def read(path: Path) -> Assignment:
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(
-            f"{path}: not an assignment of this version ({type(error).__name__}: {error}); "
-            f"cancel its tasks (scancel --name={path.stem}) and submit again"
+            f"{path}: cannot be read as a submission of this version ({type(error).__name__}: {error}); "
+            f"cancel its tasks (scancel --name={path.stem}) and submit them again"
         ) from None
 
 
 def train_task(path: Path, environ: Mapping[str, str]) -> int:
-    """Train the run of this task; the exit code. Raises `UserError` before the run folder is changed."""
+    """Train the run of this task; returns the exit code.
+
+    Raises `UserError` before the run folder is changed.
+    """
     index = environ.get(INDEX, "")
     if not index.isdigit():
-        raise UserError(f"{INDEX} is not set: SLURM starts this command; use ./train.sh --launcher slurm")
+        raise UserError(
+            f"{INDEX} is not set; this command is started by SLURM, use ./train.sh --launcher slurm instead"
+        )
     assignment = read(path)
     os.chdir(assignment.directory)
     sweep, run = assignment.experiment, assignment.run(int(index))
     machine = replace(provenance.machine(assignment.device), threads=assignment.threads)
     _require_unchanged(sweep, run)
-    # Tasks share the folder of the runs with each other, but not with a local sweep.
+    # The lock of the folder is shared by all tasks and excludes a local sweep.
     with (
         locked(sweep.out, shared=True),
         locked(sweep.out / FOLDER / run.folder.relative_to(sweep.out), seconds=LOCK_SECONDS) as lock,
@@ -125,4 +131,4 @@ def _require_unchanged(sweep: Experiment, run: Run) -> None:
         digests[run.checkpoint] = (sweep.checkpoint_fingerprints[run.init] or {})["sha256"]
     for path, digest in digests.items():
         if sha256(path) != digest:
-            raise UserError(f"{path}: has changed since the job was submitted; submit again")
+            raise UserError(f"{path}: has changed since the job was submitted; submit it again")
