@@ -1,25 +1,24 @@
 """Methods: the trainers of runs, chosen with `./train.sh --method NAME`.
 
-A method is one object with the attributes of `Method`, and one line in `REGISTERED` (or a call of `register`,
-or `--method package.module:OBJECT` for one outside the project). docs/extending/method.md has an example.
+A method is an object with the attributes of `Method`. It is registered by a line in `REGISTERED`, by a call
+of `register`, or, outside the project, with `--method package.module:OBJECT`. docs/extending/method.md has an
+example.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import os
-import sys
 from typing import Protocol
 
-from common.cli import SettingsParser, nearest
+from common.cli import nearest
 from common.errors import UserError
 
 
 class Method(Protocol):
     """A trainer of runs, as `./train.sh` uses it.
 
-    Its module must not import torch or fairseq when it is imported: `--help` stays fast.
+    Importing its module must import neither torch nor fairseq, to keep `--help` fast.
     """
 
     name: str
@@ -28,13 +27,13 @@ class Method(Protocol):
     """One line for `--help`."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the method's options to a `SettingsParser`, which may get a description and an epilog.
+        """Add the method's options to a `SettingsParser`; may set its description and epilog.
 
-        A method that trains on binarized data takes those of `experiments.settings.add_sweep`.
+        A method that trains on binarized data adds those of `experiments.settings.add_sweep`.
         """
 
     def train(self, options: argparse.Namespace) -> int:
-        """Train the runs and return the exit code; words after `--` are in `options.passthrough`.
+        """Train the runs and return the exit code; `options.passthrough` holds the words after `--`.
 
         Each run is written to the folder of `common.run.Run.below(out, arm, init, seed)`, with a manifest
         (`common.manifest`) and event files. Raises `UserError` before anything is written.
@@ -45,7 +44,7 @@ REGISTERED: dict[str, Method | tuple[str, str]] = {
     "fairseq": ("fairseq's trainer (default)", "experiments.methods.fairseq:METHOD"),
     "transformers": (
         "the Transformers Trainer, on the same data and recipes",
-        "experiments.methods.transformers.command:METHOD",
+        "experiments.methods.transformers.method:METHOD",
     ),
     "lora": ("low-rank adapters, with the Transformers Trainer", "experiments.methods.lora.classify:METHOD"),
     "tfidf": (
@@ -53,7 +52,7 @@ REGISTERED: dict[str, Method | tuple[str, str]] = {
         "experiments.methods.tfidf.run:METHOD",
     ),
 }
-"""Name -> the method, or its summary and where it is defined (imported when it is used)."""
+"""Name -> the method, or its summary and `module:OBJECT`, which is imported on first use."""
 DEFAULT = "fairseq"
 
 
@@ -63,7 +62,7 @@ def register(method: Method) -> None:
 
 
 def find(name: str) -> Method:
-    """The method of a name or of `package.module:OBJECT`; raises `UserError` where there is none."""
+    """The method of a name or of `package.module:OBJECT`; raises `UserError` if there is none."""
     entry = REGISTERED.get(name)
     if entry is None and ":" not in name:
         raise UserError(
@@ -77,7 +76,7 @@ def find(name: str) -> Method:
     try:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
-        # A dependency that is missing inside the module is named by Python's own message.
+        # Python's message names the missing module, which may also be a dependency of the method.
         raise UserError(f"--method {name}: {error}; install or correct it") from None
     except AttributeError:
         raise UserError(f"--method {name}: {module} has no {attribute!r}") from None
@@ -89,11 +88,3 @@ def summaries() -> str:
         name: entry[0] if isinstance(entry, tuple) else entry.summary for name, entry in REGISTERED.items()
     }
     return "\n".join(f"  {name:<14}{text}" for name, text in texts.items())
-
-
-def run_alone(name: str, prog: str, argv: list[str] | None = None) -> int:
-    """Run a method as a command of its own, `prog`, without `--method`."""
-    method = find(name)
-    parser = SettingsParser(prog=prog, description=method.summary)
-    method.add_arguments(parser)
-    return method.train(parser.parse_settings(sys.argv[1:] if argv is None else argv, os.environ))

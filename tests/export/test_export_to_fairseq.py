@@ -12,8 +12,8 @@ from transformers import BertConfig, BertForMaskedLM
 from common.errors import UserError
 from eval import SentenceClassifier
 from export.__main__ import main
-from export.transformers.config import Sizes, random_classifier
 from export.transformers.folder import load_folder
+from export.transformers.roberta import Sizes, random_classifier
 from export.transformers.to_fairseq import convert_back
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 

@@ -6,8 +6,18 @@ from exported_runs import HEAD, PAD, dictionary_of, make_masked_lm, padded_ids, 
 from transformers import RobertaForMaskedLM, RobertaForSequenceClassification
 
 from common.errors import UserError
-from export.transformers.config import Sizes, converted, random_classifier, roberta_config, sizes_of
-from export.transformers.weights import TOKEN_TYPES, leftover, read_source, to_fairseq, to_transformers
+from export.transformers.roberta import (
+    TOKEN_TYPES,
+    Sizes,
+    converted,
+    leftover,
+    random_classifier,
+    read_source,
+    roberta_config,
+    sizes_of,
+    to_fairseq,
+    to_transformers,
+)
 
 BEST = "checkpoint_best.pt"
 

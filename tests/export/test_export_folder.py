@@ -8,9 +8,10 @@ from tiny_runs import sentences
 from transformers import AutoTokenizer, BartphoTokenizer
 
 from common.errors import UserError
-from export.transformers.config import Sizes, roberta_config
+from export.transformers.folder import write_tokenizer
+from export.transformers.origin import TextFormat
+from export.transformers.roberta import Sizes, roberta_config
 from export.transformers.tokenization_pieces import PieceTokenizer
-from export.transformers.tokenizer import TextFormat, write_tokenizer
 
 LONGEST = 24
 ODD = [
