@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     group.add_argument("--answer-only", action="store_true", help="compute the loss only on the answers")
     group.add_argument(
         "--precision", choices=("auto", "fp32", "bf16", "4bit"), default="auto",
-        help="precision of the base (auto: 4 bits with bitsandbytes and a GPU, else fp32)",
+        help="precision of the base (auto: 4 bits with bitsandbytes and a GPU, else fp32; 4bit: CPU too)",
     )  # fmt: skip
     group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(%(default)s)")
     group = parser.add_argument_group("output")
