@@ -1,7 +1,7 @@
 """Methods: the trainers of runs, chosen with `./train.sh --method NAME`.
 
-A method is an object with the attributes of `Method`. It is registered by a line in `REGISTERED`, by a call
-of `register`, or, outside the project, with `--method package.module:OBJECT`. docs/extending/method.md has an
+A method is one object with the attributes of `Method`. It is listed in `REGISTERED`, added with `register`,
+or given as `--method package.module:OBJECT` if it is outside the project. docs/extending/method.md has an
 example.
 """
 
@@ -16,9 +16,9 @@ from common.errors import UserError
 
 
 class Method(Protocol):
-    """A trainer of runs, as `./train.sh` uses it.
+    """The interface of a method.
 
-    Importing its module must import neither torch nor fairseq, to keep `--help` fast.
+    Importing its module must not import torch or fairseq, so that `--help` stays fast.
     """
 
     name: str
@@ -27,15 +27,15 @@ class Method(Protocol):
     """One line for `--help`."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the method's options to a `SettingsParser`; may set its description and epilog.
+        """Add the method's options to a `common.cli.SettingsParser`; may set its description and epilog.
 
-        A method that trains on binarized data adds those of `experiments.settings.add_sweep`.
+        Methods that train on binarized data use `experiments.settings.add_sweep`.
         """
 
     def train(self, options: argparse.Namespace) -> int:
-        """Train the runs and return the exit code; `options.passthrough` holds the words after `--`.
+        """Train the runs and return the exit code; words after `--` are in `options.passthrough`.
 
-        Each run is written to the folder of `common.run.Run.below(out, arm, init, seed)`, with a manifest
+        Writes each run to the folder of `common.run.Run.below(out, arm, init, seed)`, with a manifest
         (`common.manifest`) and event files. Raises `UserError` before anything is written.
         """
 
@@ -52,7 +52,7 @@ REGISTERED: dict[str, Method | tuple[str, str]] = {
         "experiments.methods.tfidf.run:METHOD",
     ),
 }
-"""Name -> the method, or its summary and `module:OBJECT`, which is imported on first use."""
+"""Name -> the method, or its summary and `module:OBJECT`, which is imported when it is used."""
 DEFAULT = "fairseq"
 
 
@@ -62,7 +62,10 @@ def register(method: Method) -> None:
 
 
 def find(name: str) -> Method:
-    """The method of a name or of `package.module:OBJECT`; raises `UserError` if there is none."""
+    """The method with this name, or the object at `package.module:OBJECT`.
+
+    Raises `UserError` if there is none.
+    """
     entry = REGISTERED.get(name)
     if entry is None and ":" not in name:
         raise UserError(
@@ -76,14 +79,16 @@ def find(name: str) -> Method:
     try:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
-        # Python's message names the missing module, which may also be a dependency of the method.
+        # Python's message names the missing module, which may be a dependency of the method.
         raise UserError(f"--method {name}: {error}; install or correct it") from None
     except AttributeError:
-        raise UserError(f"--method {name}: {module} has no {attribute!r}") from None
+        raise UserError(
+            f"--method {name}: module {module} has no object {attribute!r}; correct the name after the colon"
+        ) from None
 
 
 def summaries() -> str:
-    """A line for each method."""
+    """The name and summary of each method, one a line."""
     texts = {
         name: entry[0] if isinstance(entry, tuple) else entry.summary for name, entry in REGISTERED.items()
     }

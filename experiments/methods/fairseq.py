@@ -1,4 +1,4 @@
-"""The method fairseq: the fairseq-train command of a run, as executed and as shown."""
+"""The method fairseq: the command line of fairseq-train for a run, as executed and as shown."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PLUGIN = ROOT / "fairseq_plugin"
 LOG_FLAGS = ("--log-format", "json", "--log-interval", "25")
 RESETS = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
 
-# A training step frees and allocates the same hundreds of MB again. By default glibc returns large blocks to
-# the kernel immediately, and page faults on the next allocation take a third of a step. 32 MiB is the largest
-# mmap threshold that glibc accepts; the trim threshold limits the memory that is kept. Larger blocks use huge
-# pages, with a twentieth of the page faults (glibc 2.35 and later). Waiting OpenMP threads spin for about 50
-# microseconds, the gap between two operations, and then sleep. Without spinning, every small operation would
-# wait for threads to wake up. Unlimited spinning, the default of libgomp, halves the speed of other processes
-# on the machine, such as a second run.
+# A training step frees and asks again for the same hundreds of MB. By default glibc gives large
+# blocks back to the kernel at once, and their pages are faulted in again: a third of a step.
+# 32 MiB is the largest threshold that glibc honours; the trim threshold bounds what is kept. What
+# is larger comes and goes in huge pages, with a twentieth of the faults (glibc 2.35 and later).
+# Threads that wait for each other spin for some 50 microseconds, the gap between two operations, and
+# then sleep: sleeping at once makes every small operation wait, and spinning for ever, as libgomp does
+# by default, halves the speed of whatever else runs on the machine (or of a second run).
 TUNING = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
@@ -39,14 +39,14 @@ TUNING = {
 def build(
     planned: Planned, data: Path, flags: Sequence[str], *, cpu: bool, trainer: Sequence[str] = TRAINER
 ) -> Job:
-    """The job of a run; `flags` are the flags of the recipe and `--num-classes`."""
+    """The job of a run; `flags` are the recipe's words (and `--num-classes`)."""
     argv = _words(planned, data, flags, cpu, lambda path: str(path.absolute()))
     shown = _words(planned, data, flags, cpu, shown_path)
     return Job(planned, (*trainer, *argv), ("fairseq-train", *shown))
 
 
 def environment(threads: int) -> dict[str, str]:
-    """Environment variables for a trainer; the user's own values take precedence over `TUNING`."""
+    """Variables for a trainer, on top of the user's own (which win over our tuning)."""
     tuning = {name: os.environ.get(name, value) for name, value in TUNING.items()}
     return tuning | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
 
@@ -55,9 +55,9 @@ def _words(
     planned: Planned, data: Path, flags: Sequence[str], cpu: bool, write: Callable[[Path], str]
 ) -> tuple[str, ...]:
     run = planned.run
-    # A new run from a checkpoint restores only its weights. A resumed run needs no flags: fairseq loads
-    # checkpoint_last.pt of --save-dir with optimizer, schedule and position in the data
-    # (fairseq/checkpoint_utils.py, load_checkpoint).
+    # A first start from a checkpoint restores it and resets all but the weights. To resume, neither
+    # is said: fairseq then takes checkpoint_last.pt of --save-dir with its optimizer, schedule and
+    # place in the data (fairseq/checkpoint_utils.py, load_checkpoint).
     restore: tuple[str, ...] = ()
     if run.checkpoint is not None and planned.state is State.NEW:
         restore = ("--restore-file", write(run.checkpoint), *RESETS)
@@ -66,7 +66,7 @@ def _words(
         *("--user-dir", write(PLUGIN)),
         *LOG_FLAGS,
         *flags,
-        # fairseq's default is one process per GPU, even with --cpu, which would change the batch size.
+        # fairseq's default is as many processes as there are GPUs, with --cpu too: another batch.
         *(() if "--distributed-world-size" in flags else ("--distributed-world-size", "1")),
         *("--seed", str(run.seed)),
         *("--save-dir", write(run.folder)),
@@ -86,13 +86,13 @@ class Fairseq:
         self._trainer = trainer
 
     def add_arguments(self, parser: SettingsParser) -> None:
-        """Add the options of `experiments.settings.add_train`."""
+        """Those of `experiments.settings.add_train`."""
         from ..settings import add_train
 
         add_train(parser)
 
     def train(self, options: argparse.Namespace) -> int:
-        """Train the runs and return the exit code."""
+        """The sweep, from checks to summary; the exit code."""
         from ..settings import sweep_settings
         from ..train import train
 

@@ -1,7 +1,7 @@
-"""Check flags with the parser of fairseq-train before anything is started.
+"""Checks flags for fairseq-train with its own parser, before anything is started.
 
-Importing fairseq takes seconds. Therefore the parser runs in a separate process, and only if a user adds
-flags to a recipe.
+Importing fairseq takes seconds: the parser runs in a process of its own, and only where a user adds flags
+to a recipe.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .. import ROOT
 
 
 def check(words: Sequence[str]) -> None:
-    """Raise `UserError` if fairseq-train with the plugin does not accept the flags `words` of a run.
+    """Raise `UserError` where fairseq-train with the plugin's flags does not accept `words`.
 
-    For an unknown flag, the message suggests the nearest one.
+    `words` are the flags of a run, recipe included. The error names the nearest flag.
     """
     done = subprocess.run(
         [sys.executable, "-P", "-c", "from experiments.methods.fairseq_flags import main; main()"],
@@ -35,15 +35,14 @@ def check(words: Sequence[str]) -> None:
         text=True,
     )
     try:
-        result = json.loads(done.stdout.splitlines()[-1])
+        answer = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         return  # fairseq itself cannot start: the run's log shows why
-    problem, known = result["problem"], result["known"]
-    if problem is None:
+    if answer["problem"] is None:
         return
-    unknown = [word for word in re.findall(r"--[\w-]+", problem) if word not in known]
-    suggestion = nearest(unknown[0], known) if unknown else ""
-    raise UserError(f"after --: fairseq-train: {problem}{suggestion}")
+    unknown = [word for word in re.findall(r"--[\w-]+", answer["problem"]) if word not in answer["known"]]
+    suggestion = nearest(unknown[0], answer["known"]) if unknown else ""
+    raise UserError(f"after --: fairseq-train: {answer['problem']}{suggestion}")
 
 
 def _environment() -> dict[str, str]:
@@ -56,16 +55,16 @@ class _ParserError(Exception):
 
 
 def main() -> None:
-    """Read flags as JSON from standard input; print the parser's error (or null) and all known flags."""
+    """Read words from standard input as JSON; print fairseq's complaint (or null) and all known flags."""
     words = json.load(sys.stdin)
     warnings.simplefilter("ignore")
     from fairseq import options
 
-    import fairseq_plugin  # noqa: F401  registers its flags
+    import fairseq_plugin  # noqa: F401  adds its flags
 
     known: set[str] = set()
 
-    def raise_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
         raise _ParserError(message)
 
     add = argparse._ActionsContainer._add_action
@@ -74,7 +73,7 @@ def main() -> None:
         known.update(action.option_strings)
         return add(container, action)
 
-    argparse.ArgumentParser.error = raise_error
+    argparse.ArgumentParser.error = refuse
     argparse._ActionsContainer._add_action = remember
     problem = None
     try:
