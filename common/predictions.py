@@ -31,7 +31,8 @@ class Prediction:
     """The prediction for one example."""
 
     index: int
-    gold: str | None
+    true_class: str | None
+    """None if it is unknown."""
     probabilities: dict[str, float]
 
     @property
@@ -42,7 +43,7 @@ class Prediction:
     @property
     def correct(self) -> bool | None:
         """Whether the most probable class is the true one; None if that is unknown."""
-        return None if self.gold is None else self.predicted == self.gold
+        return None if self.true_class is None else self.predicted == self.true_class
 
 
 def file_name(split: str) -> str:
@@ -60,7 +61,7 @@ def write(path: str | os.PathLike[str], predictions: Iterable[Prediction]) -> No
         for number, prediction in enumerate(predictions, start=1):
             record = {
                 "index": prediction.index,
-                "gold": prediction.gold,
+                "gold": prediction.true_class,
                 "probabilities": prediction.probabilities,
             }
             border.check(record, number)

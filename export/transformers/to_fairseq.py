@@ -19,7 +19,7 @@ from transformers import RobertaConfig, RobertaForSequenceClassification
 from common.data_folder import dictionary_digest
 from common.errors import UserError
 from common.files import atomic_open, atomic_write
-from eval.loading.sources import Place
+from eval.loading.training_files import OptionalPath
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask, load_dictionary
 
 from .config import ACTIVATIONS, BOS, EOS, LAYER_NORM_EPS, PAD
@@ -60,7 +60,7 @@ class ProofBack:
         return said
 
 
-def convert_back(folder: Path, output: Path, *, dictionary: Place = None) -> ProofBack:
+def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None) -> ProofBack:
     """Write `output`, a checkpoint, and the dict.txt beside it, from a folder of `save_pretrained`.
 
     `dictionary` is the folder's dict.txt unless it is given. Raises `UserError` where a file is missing,

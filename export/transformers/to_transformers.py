@@ -8,7 +8,7 @@ from pathlib import Path
 
 from common.errors import UserError
 from common.files import atomic_folder, atomic_write, sha256
-from eval.loading.sources import Place
+from eval.loading.training_files import OptionalPath
 
 from .card import card
 from .config import converted
@@ -25,9 +25,9 @@ def convert(
     source: str | os.PathLike[str],
     output: Path,
     *,
-    data: Place = None,
-    dictionary: Place = None,
-    sentencepiece_model: Place = None,
+    data: OptionalPath = None,
+    dictionary: OptionalPath = None,
+    sentencepiece_model: OptionalPath = None,
     normalize_apostrophes: bool = False,
 ) -> Proof:
     """Write the folder `output` of the run or checkpoint `source`; the other files as for `find_origin`.

@@ -45,7 +45,7 @@ def test_scores_in_the_logs_follow_from_the_predictions(fitted, texts):
     for name in ("valid", "test"):
         answers = predictions.read(fitted / predictions.file_name(name))
         gold = splits[name].labels
-        assert [answer.gold for answer in answers] == gold
+        assert [answer.true_class for answer in answers] == gold
         predicted = [answer.predicted for answer in answers]
         classes = sorted(set(splits["train"].labels))
         columns = [[answer.probabilities[c] for c in classes] for answer in answers]
