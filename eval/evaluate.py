@@ -266,7 +266,7 @@ def _check_no_unused_options(args: argparse.Namespace) -> None:
         "--precision": args.precision,
     }
     if names := [name for name, value in given.items() if value]:
-        raise UserError(f"{', '.join(names)}: not with --from-predictions")
+        raise UserError(f"{', '.join(names)}: not allowed with --from-predictions")
 
 
 def _check_one_checkpoint_per_folder(runs: list[RunCheckpoint]) -> None:
