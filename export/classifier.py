@@ -15,7 +15,13 @@ from common.errors import UserError
 from eval.loading.checkpoint import Checkpoint, head_weight, read_checkpoint
 from eval.loading.inputs import Examples, read_split
 from eval.loading.runs import RunCheckpoint, find_run
-from eval.loading.sources import DataFolder, Place, class_names_of, data_folder, dictionary_of
+from eval.loading.training_files import (
+    DataFolder,
+    OptionalPath,
+    find_data_folder,
+    find_dictionary,
+    read_class_names,
+)
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 
 from .transformers.folder import class_names, load_folder, read_carried
@@ -45,7 +51,7 @@ class Classifier:
         """Maximum input length in tokens."""
         return self.model.config.max_position_embeddings - (PAD + 1)
 
-    def examples(self, data: Place, split: str) -> Examples | None:
+    def examples(self, data: OptionalPath, split: str) -> Examples | None:
         """A split of `data`, by default of the training data; None if these are not available.
 
         Raises `UserError` if the data are malformed or were binarized with another dictionary.
@@ -61,7 +67,7 @@ class Classifier:
 
     def _dictionary(self, folder: DataFolder) -> Dictionary:
         if self.run is not None:
-            return dictionary_of(self.run, self.checkpoint, folder)[0]
+            return find_dictionary(self.run, self.checkpoint, folder)[0]
         own = load_dictionary(self.checkpoint.path / "dict.txt")
         found = load_dictionary(folder.dictionary)
         if own.symbols != found.symbols:
@@ -82,8 +88,8 @@ def find_classifier(path: str | os.PathLike[str]) -> Classifier:
         return _of_folder(Path(path))
     run = find_run(path)
     checkpoint = read_checkpoint(run.checkpoint)
-    data = data_folder(run, checkpoint)
-    classes = class_names_of(checkpoint, data)
+    data = find_data_folder(run, checkpoint)
+    classes = read_class_names(checkpoint, data)
     model = converted(read_source(run.checkpoint), classes)
     model.set_attn_implementation(ATTENTION)
     return Classifier(model, classes, checkpoint, run, data)

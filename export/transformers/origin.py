@@ -17,13 +17,13 @@ from common.errors import UserError
 from eval.loading.checkpoint import Checkpoint, read_checkpoint
 from eval.loading.inputs import Ids, InputFormat
 from eval.loading.runs import RunCheckpoint, find_run
-from eval.loading.sources import (
+from eval.loading.training_files import (
     DataFolder,
-    Place,
-    class_names_of,
-    data_folder,
-    dictionary_of,
-    sentencepiece_model_of,
+    OptionalPath,
+    find_data_folder,
+    find_dictionary,
+    find_sentencepiece_model,
+    read_class_names,
 )
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 from preprocess.readers.lines import Block
@@ -68,7 +68,7 @@ class Origin:
     def input_format(self) -> InputFormat:
         """How training makes an input from ids; `<s> text </s>` for a masked language model."""
         if self.checkpoint is not None:
-            return InputFormat.of(self.checkpoint)
+            return InputFormat.from_checkpoint(self.checkpoint)
         longest = self.source.arguments.max_positions
         return InputFormat(BOS, None, max_positions=longest, shorten=True, keep_eos=True)
 
@@ -112,9 +112,9 @@ class Origin:
 def find_origin(
     path: str | os.PathLike[str],
     *,
-    data: Place = None,
-    dictionary: Place = None,
-    sentencepiece_model: Place = None,
+    data: OptionalPath = None,
+    dictionary: OptionalPath = None,
+    sentencepiece_model: OptionalPath = None,
     normalize_apostrophes: bool = False,
 ) -> Origin:
     """Find the files of a run folder (its best checkpoint) or of a checkpoint file.
@@ -128,16 +128,16 @@ def find_origin(
     run = find_run(path)
     source = read_source(run.checkpoint)
     if source.head is None:
-        folder = data_folder(run, None, data).with_apostrophes(run.checkpoint, normalize_apostrophes)
+        folder = find_data_folder(run, None, data).with_apostrophes(run.checkpoint, normalize_apostrophes)
         found = _masked_lm_dictionary(source, folder, dictionary)
-        model = sentencepiece_model_of(folder, sentencepiece_model)
+        model = find_sentencepiece_model(folder, sentencepiece_model)
         return Origin(run, source, folder, found, model, checkpoint=None, classes=None)
     checkpoint = read_checkpoint(run.checkpoint)
-    folder = data_folder(run, checkpoint, data).with_apostrophes(run.checkpoint, normalize_apostrophes)
+    folder = find_data_folder(run, checkpoint, data).with_apostrophes(run.checkpoint, normalize_apostrophes)
     _check_special_tokens(checkpoint, pairs=folder.pairs)
-    _, found = dictionary_of(run, checkpoint, folder, dictionary)
-    model = sentencepiece_model_of(folder, sentencepiece_model)
-    return Origin(run, source, folder, found, model, checkpoint, class_names_of(checkpoint, folder))
+    _, found = find_dictionary(run, checkpoint, folder, dictionary)
+    model = find_sentencepiece_model(folder, sentencepiece_model)
+    return Origin(run, source, folder, found, model, checkpoint, read_class_names(checkpoint, folder))
 
 
 def _check_special_tokens(checkpoint: Checkpoint, *, pairs: bool) -> None:
@@ -154,7 +154,7 @@ def _check_special_tokens(checkpoint: Checkpoint, *, pairs: bool) -> None:
         )
 
 
-def _masked_lm_dictionary(source: Source, folder: DataFolder, given: Place) -> Path:
+def _masked_lm_dictionary(source: Source, folder: DataFolder, given: OptionalPath) -> Path:
     """The given dictionary, or the one beside the checkpoint, or that of the data, if its size matches."""
     places = [source.path.parent / "dict.txt", folder.path / "dict.txt", folder.dictionary]
     places = [Path(given)] if given is not None else places

@@ -22,7 +22,7 @@ from common.errors import UserError
 from common.files import sha256
 from eval.loading.inputs import Ids, read_split
 from eval.loading.network import batches, pad
-from eval.loading.sources import resolve
+from eval.loading.training_files import resolve_recorded
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 from preprocess.readers.lines import read_text_lines
 from preprocess.sample.writer import REVIEW_MIX, Writer
@@ -183,7 +183,7 @@ def _raw_texts(origin: Origin, columns: dict[str, list[str]]) -> list[Text] | No
     """The lines that a split was binarized from; None if a file is missing or has changed."""
     found = []
     for paths in columns.values():
-        files = {path: resolve(path) for path in paths}
+        files = {path: resolve_recorded(path) for path in paths}
         if not all(
             file.is_file() and origin.data.digest(path) == sha256(file) for path, file in files.items()
         ):

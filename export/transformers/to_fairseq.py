@@ -19,7 +19,7 @@ from transformers import RobertaConfig, RobertaForSequenceClassification
 from common.data_folder import dictionary_digest
 from common.errors import UserError
 from common.files import atomic_open, atomic_write
-from eval.loading.sources import Place
+from eval.loading.training_files import OptionalPath
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask, load_dictionary
 
 from .folder import Carried, Model, class_names, load_folder, read_carried
@@ -70,7 +70,7 @@ class ProofBack:
         return text
 
 
-def convert_back(folder: Path, output: Path, *, dictionary: Place = None) -> ProofBack:
+def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None) -> ProofBack:
     """Write a folder of `save_pretrained` as the checkpoint `output`, with dict.txt beside it.
 
     `dictionary` defaults to dict.txt of the folder. Raises `UserError` if a file is missing, malformed or

@@ -13,7 +13,7 @@ from pathlib import Path
 from common import manifest, predictions
 from common.errors import UserError
 from common.files import atomic_folder, atomic_write, sha256
-from eval.loading.sources import Place
+from eval.loading.training_files import OptionalPath
 
 from .folder import STANDARD, load_folder, write_carried, write_tokenizer
 from .origin import Origin, find_origin
@@ -30,9 +30,9 @@ def convert(
     source: str | os.PathLike[str],
     output: Path,
     *,
-    data: Place = None,
-    dictionary: Place = None,
-    sentencepiece_model: Place = None,
+    data: OptionalPath = None,
+    dictionary: OptionalPath = None,
+    sentencepiece_model: OptionalPath = None,
     normalize_apostrophes: bool = False,
 ) -> Proof:
     """Write the run or checkpoint `source` to the folder `output`; other arguments as for `find_origin`.

@@ -49,7 +49,7 @@ def test_logged_scores_equal_those_of_the_predictions(fitted, texts):
     for name in ("valid", "test"):
         found = predictions.read(fitted / predictions.file_name(name))
         labels = splits[name].labels
-        assert [prediction.gold for prediction in found] == labels
+        assert [prediction.true_class for prediction in found] == labels
         predicted = [prediction.predicted for prediction in found]
         classes = sorted(set(splits["train"].labels))
         columns = [[prediction.probabilities[c] for c in classes] for prediction in found]

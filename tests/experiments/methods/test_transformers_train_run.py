@@ -60,7 +60,7 @@ def logits_of(root, model, split="test"):
 
 def written(run, split="test"):
     rows = predictions.read(run / predictions.file_name(split))
-    return np.array([list(row.probabilities.values()) for row in rows]), [row.gold for row in rows]
+    return np.array([list(row.probabilities.values()) for row in rows]), [row.true_class for row in rows]
 
 
 def test_manifests_describe_the_runs(swept):
