@@ -9,11 +9,12 @@ from fairseq.modules import MultiheadAttention
 
 from fairseq_plugin.models.attention import (
     attend,
-    attend_filled_up,
-    attend_from_one,
     attend_jagged,
-    ends_of,
+    attend_padded,
+    attend_single_query,
+    dropout,
     keep_mask,
+    sentence_offsets,
 )
 
 HEADS, SIZE = 3, 8
@@ -46,7 +47,7 @@ def test_jagged_heads_of_any_size():
     torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("function", [attend, attend_jagged, partial(attend, causal=True), attend_filled_up])
+@pytest.mark.parametrize("function", [attend, attend_jagged, partial(attend, causal=True), attend_padded])
 def test_without_a_token_there_are_fillers_alone(function):
     out_TC = function(torch.randn(4, 3 * WIDTH), (), HEADS, 0.0)
     assert out_TC.shape == (4, WIDTH)
@@ -54,23 +55,23 @@ def test_without_a_token_there_are_fillers_alone(function):
 
 
 def test_ends_that_inference_has_left_can_be_trained_with():
-    ends_of.cache_clear()
+    sentence_offsets.cache_clear()
     with torch.inference_mode():
         attend_jagged(inputs(), LENGTHS, HEADS, 0.0)
     attend_jagged(inputs(), LENGTHS, HEADS, 0.0).sum().backward()
-    assert ends_of.cache_info().hits >= 1
+    assert sentence_offsets.cache_info().hits >= 1
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_from_one_token_keeps_the_dtype(dtype):
     attention = MultiheadAttention(WIDTH, HEADS, self_attention=True).to(dtype)
     x_TC = torch.randn(sum(LENGTHS), WIDTH, dtype=dtype)
-    assert attend_from_one(attention, x_TC, x_TC[: len(LENGTHS)], LENGTHS, 0.0).dtype == dtype
+    assert attend_single_query(attention, x_TC, x_TC[: len(LENGTHS)], LENGTHS, 0.0).dtype == dtype
 
 
 @pytest.mark.parametrize(
     ("function", "causal"),
-    [(attend, False), (attend_jagged, False), (partial(attend, causal=True), True), (attend_filled_up, True)],
+    [(attend, False), (attend_jagged, False), (partial(attend, causal=True), True), (attend_padded, True)],
 )
 def test_values_and_gradients_equal_torchs(function, causal):
     qkv_TE = inputs()
@@ -128,7 +129,7 @@ def test_from_the_first_token_equals_its_row():
     x_TC = torch.randn(sum(LENGTHS) + FILLERS, WIDTH, requires_grad=True)
     starts = torch.tensor([0, *LENGTHS[:-1]]).cumsum(0)
 
-    first_BC = attend_from_one(attention, x_TC, x_TC[starts], LENGTHS, 0.0)
+    first_BC = attend_single_query(attention, x_TC, x_TC[starts], LENGTHS, 0.0)
     qkv_TE = torch.cat([p(x_TC) for p in (attention.q_proj, attention.k_proj, attention.v_proj)], dim=1)
     whole_BC = attend(qkv_TE, LENGTHS, HEADS, 0.0)[starts]
     torch.testing.assert_close(first_BC, whole_BC, **TOLERANCE)
@@ -137,3 +138,51 @@ def test_from_the_first_token_equals_its_row():
     grads = [torch.autograd.grad(out.pow(2).sum(), parameters) for out in (first_BC, whole_BC)]
     for ours, theirs in zip(*grads, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-5)
+
+
+MASK_SHAPE = torch.Size([300, 333])
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_drops_the_share_asked_for_and_keeps_the_mean(p):
+    torch.manual_seed(0)
+    mask, scale = keep_mask(MASK_SHAPE, p)
+    assert set(mask.unique().tolist()) == {0.0, 1.0}
+    kept = mask.float().mean().item()
+    # Five standard deviations of a binomial share.
+    assert kept == pytest.approx(1 - p, abs=5 * (p * (1 - p) / MASK_SHAPE.numel()) ** 0.5 + 1e-4)
+    assert scale == pytest.approx(1 / (1 - p), rel=1e-3)
+
+
+def test_decisions_are_independent_of_their_neighbours():
+    """The four decisions of one draw among them."""
+    torch.manual_seed(0)
+    kept = keep_mask(MASK_SHAPE, 0.3)[0].float().flatten() - 0.7
+    for distance in (1, 2, 3, 4, 5):
+        correlation = (kept[:-distance] * kept[distance:]).mean() / kept.var()
+        assert abs(correlation) < 5 / MASK_SHAPE.numel() ** 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradient_flows_where_values_were_kept(dtype):
+    torch.manual_seed(0)
+    x = torch.randn(MASK_SHAPE, dtype=dtype, requires_grad=True)
+    y = dropout(x, 0.25)
+    y.sum().backward()
+    assert y.dtype == x.grad.dtype == dtype
+    assert torch.equal(y == 0, x.grad == 0)
+    torch.testing.assert_close(y, x * x.grad)
+    torch.testing.assert_close(x.grad.max().item(), 4 / 3, rtol=5e-3, atol=0)
+
+
+def test_a_seed_gives_a_mask():
+    first, second, third = (torch.manual_seed(s) and keep_mask(MASK_SHAPE, 0.1)[0] for s in (1, 1, 2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+
+
+def test_nothing_to_drop_and_everything():
+    x = torch.randn(7)
+    assert dropout(x, 0.5, training=False) is x
+    assert dropout(x, 0.0) is x
+    assert torch.equal(dropout(x, 1.0), torch.zeros(7))

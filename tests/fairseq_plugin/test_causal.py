@@ -177,7 +177,7 @@ def test_the_last_piece_is_the_last_token_but_for_the_end_of_the_text():
     ended = torch.tensor([[START, 7, 8, END], [START, 9, END, PAD], [START, 7, 8, 9], [START, END, PAD, PAD]])
     bare = torch.tensor([[START, 7, 8, PAD], [START, 9, PAD, PAD], [START, 7, 8, 9], [START, PAD, PAD, PAD]])
     torch.testing.assert_close(encoder.pooled(ended, "last-piece"), encoder.pooled(bare, "last"), **TOLERANCE)
-    assert torch.equal(encoder.without_end(bare[[1, 3]]), bare[[1, 3]])
+    assert torch.equal(encoder.without_eos(bare[[1, 3]]), bare[[1, 3]])
     assert torch.equal(ended[0], torch.tensor([START, 7, 8, END]))  # what was given is left alone
 
 

@@ -11,7 +11,7 @@ from training import FAST, INPUT, OURS, SIZES, STEPS, configuration
 from analysis.read.events import read_scalars
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 from fairseq_plugin.training import precision
-from fairseq_plugin.training.curves import OF_THE_CLOCK, of_the_epoch
+from fairseq_plugin.training.curves import TIMING_METRICS, epoch_metrics
 
 LOG = ("--log-format", "json", "--log-interval", "4", "--no-epoch-checkpoints", "--max-epoch", "2")
 
@@ -30,7 +30,7 @@ def curves(folder):
     found = {}
     for path in folder.glob("tensorboard/*/events*"):
         for scalar in read_scalars(path):
-            if scalar.tag not in OF_THE_CLOCK:
+            if scalar.tag not in TIMING_METRICS:
                 found.setdefault((path.parent.name, scalar.tag, scalar.step), []).append(scalar.value)
     return found
 
@@ -48,7 +48,7 @@ def test_a_run_that_ends_after_its_checkpoint_has_the_same_curves(data, tmp_path
 
         def save_and_end(*arguments):
             original(*arguments)
-            stats = {name: value for name, value in of_the_epoch().items() if name in written}
+            stats = {name: value for name, value in epoch_metrics().items() if name in written}
             bar = progress_bar.TensorboardProgressBarWrapper(None, tmp_path / "ended/tensorboard")
             bar._log_to_tensorboard(stats, "train", 6)
             raise KeyboardInterrupt
@@ -82,9 +82,9 @@ def test_a_run_with_all_its_updates_makes_no_other(data, tmp_path):
 
 @pytest.mark.parametrize(("first", "then"), [(True, False), (False, True)])
 def test_a_run_that_goes_on_keeps_its_precision(data, tmp_path, monkeypatch, first, then):
-    monkeypatch.setattr(precision, "_chosen", {})
+    monkeypatch.setattr(precision, "_resolved", {})
     for fast, epochs in ((first, "1"), (then, "2")):
-        precision._chosen.clear()
+        precision._resolved.clear()
         precision.resolve.cache_clear()
         monkeypatch.setattr(precision, "bf16_is_fast", lambda device, fast=fast: (fast, "measured"))
         run(data, tmp_path, "--precision", "auto", "--max-epoch", epochs)

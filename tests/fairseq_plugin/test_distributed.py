@@ -117,7 +117,7 @@ def test_what_workers_draw_and_what_they_agree_on(of_workers, of_one):
     first, second = (results["classification"]["random"] for results in of_workers)
     assert torch.equal(first, of_one("classification")["random"])
     assert not torch.equal(first, second)
-    assert [results["of_first"] for results in of_workers] == ["seen by 0"] * 2
+    assert [results["broadcast"] for results in of_workers] == ["rank 0"] * 2
 
 
 @pytest.mark.slow

@@ -124,7 +124,7 @@ def batch():
 @pytest.mark.parametrize("rows", [False, True], ids=["dense", "embedding gradient as rows"])
 def test_criterion_equals_fairseqs(rows):
     task, stock, ours = models()
-    ours.encoder.sentence_encoder.embed_tokens.weight.takes_rows = rows
+    ours.encoder.sentence_encoder.embed_tokens.weight.sparse_gradient = rows
     theirs_loss, theirs_size, _ = MaskedLmLoss(MaskedLmConfig(tpu=False), task)(stock, batch())
     loss, size, logged = FastMaskedLmCriterion(task)(ours, batch())
     assert size == theirs_size

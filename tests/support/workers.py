@@ -11,7 +11,7 @@ from fairseq_cli import train
 from training import build_trainer
 
 from common.errors import UserError
-from fairseq_plugin.training.distributed import of_first
+from fairseq_plugin.training.distributed import broadcast
 
 
 def train_and_validate(arguments, updates):
@@ -46,7 +46,7 @@ def train_all(cfg, trainings, folder):
     """Each of the trainings, name -> (arguments, updates), for FOLDER/rank<i>.pt; then that of `cfg`."""
     results = {name: train_and_validate(*training) for name, training in trainings.items()}
     rank = torch.distributed.get_rank()
-    torch.save({**results, "of_first": of_first(f"seen by {rank}")}, folder / f"rank{rank}.pt")
+    torch.save({**results, "broadcast": broadcast(f"rank {rank}")}, folder / f"rank{rank}.pt")
     train.main(cfg)
 
 

@@ -25,7 +25,7 @@ from transformers import set_seed
 
 from common.errors import report_errors
 from common.files import atomic_write
-from fairseq_plugin.training.precision import chosen, go_on_with, resolve
+from fairseq_plugin.training.precision import resolve, resolved, restore
 
 from ..lora import adapters
 from ..lora.adapters import ADAPTER, BASE
@@ -112,10 +112,10 @@ def precision_of(checkpoints: Path, asked: str, device: torch.device) -> str:
     """What `asked` means on the device: what it meant when the run began, where the run goes on."""
     path = checkpoints / PRECISION
     if path.is_file():
-        go_on_with(json.loads(path.read_text(encoding="utf-8")))
+        restore(json.loads(path.read_text(encoding="utf-8")))
     precision = resolve(asked, device)
     checkpoints.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, json.dumps(chosen()) + "\n")
+    atomic_write(path, json.dumps(resolved()) + "\n")
     return precision
 
 

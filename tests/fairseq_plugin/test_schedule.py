@@ -37,7 +37,7 @@ def test_the_rate_rises_and_falls_with_the_time(tmp_path, clock):
 
 def test_all_workers_follow_one_clock(tmp_path, clock, monkeypatch):
     schedule = trainer_of(tmp_path, "--stop-time-hours", "1", "--warmup-share", "0.1").lr_scheduler
-    monkeypatch.setattr(time_budget, "of_first", lambda seconds: seconds + 1980.0)
+    monkeypatch.setattr(time_budget, "broadcast", lambda seconds: seconds + 1980.0)
     assert schedule.step_update(1) == pytest.approx(5e-4)
 
 
