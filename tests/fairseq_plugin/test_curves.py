@@ -1,4 +1,4 @@
-"""A run that was ended between two steps of fairseq goes on as if nothing had happened."""
+"""Resumed runs have the same curves, weights and precision as uninterrupted ones."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ LOG = ("--log-format", "json", "--log-interval", "4", "--no-epoch-checkpoints", 
 
 
 def run(data, folder, *flags):
-    """Six updates an epoch, as in a process of its own."""
+    """Train with six updates per epoch, after resetting fairseq's global state."""
     metrics.reset()
     progress_bar._tensorboard_writers.clear()
     vars(checkpoint_utils.save_checkpoint).pop("best", None)
@@ -26,7 +26,7 @@ def run(data, folder, *flags):
 
 
 def curves(folder):
-    """(subset, tag, step) -> the values, each time they were logged, without those of the clock."""
+    """(subset, tag, step) -> the values logged, without `TIMING_METRICS`."""
     found = {}
     for path in folder.glob("tensorboard/*/events*"):
         for scalar in read_scalars(path):
@@ -40,8 +40,8 @@ def data(tmp_path):
     return write_data(tmp_path / "data")
 
 
-@pytest.mark.parametrize("written", [(), ("loss", "accuracy")], ids=["nothing", "a part"])
-def test_a_run_that_ends_after_its_checkpoint_has_the_same_curves(data, tmp_path, monkeypatch, written):
+@pytest.mark.parametrize("written", [(), ("loss", "accuracy")], ids=["nothing logged", "partly logged"])
+def test_a_run_killed_after_saving_has_the_same_curves(data, tmp_path, monkeypatch, written):
     run(data, tmp_path / "whole")
     with monkeypatch.context() as patch:
         original = checkpoint_utils.save_checkpoint
@@ -68,7 +68,7 @@ def test_a_run_that_ends_after_its_checkpoint_has_the_same_curves(data, tmp_path
     assert all(torch.equal(weight, other["model"][name]) for name, weight in one["model"].items())
 
 
-def test_a_run_with_all_its_updates_makes_no_other(data, tmp_path):
+def test_a_run_with_all_updates_done_exits(data, tmp_path):
     limit = ("--max-update", "8")
     run(data, tmp_path, *limit)
     last = tmp_path / "checkpoint_last.pt"
@@ -81,7 +81,7 @@ def test_a_run_with_all_its_updates_makes_no_other(data, tmp_path):
 
 
 @pytest.mark.parametrize(("first", "then"), [(True, False), (False, True)])
-def test_a_run_that_goes_on_keeps_its_precision(data, tmp_path, monkeypatch, first, then):
+def test_a_resumed_run_keeps_its_precision(data, tmp_path, monkeypatch, first, then):
     monkeypatch.setattr(precision, "_resolved", {})
     for fast, epochs in ((first, "1"), (then, "2")):
         precision._resolved.clear()
@@ -93,7 +93,7 @@ def test_a_run_that_goes_on_keeps_its_precision(data, tmp_path, monkeypatch, fir
     precision.resolve.cache_clear()
 
 
-def test_another_run_that_starts_from_it_takes_no_curves(data, tmp_path):
+def test_another_run_that_starts_from_the_checkpoint_has_its_own_curves(data, tmp_path):
     run(data, tmp_path / "first", "--max-epoch", "1")
     resets = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
     start = ("--restore-file", tmp_path / "first/checkpoint_last.pt", *resets)

@@ -67,7 +67,7 @@ def test_special_symbols_and_padding_entries_are_separate_words(tmp_path):
 
 def test_a_dictionary_without_word_starts_is_an_error(tmp_path):
     task = task_of(text(tmp_path, [f"token{i}" for i in range(WORDS + REST)]), "--mask-whole-words")
-    with pytest.raises(UserError, match="--mask-whole-words: .*▁"):
+    with pytest.raises(UserError, match=r"--mask-whole-words: .*▁"):
         task.load_dataset("train")
 
 

@@ -184,11 +184,11 @@ def test_a_checkpoint_that_a_kill_cut_short_is_passed_over(tmp_path):
 def test_a_run_that_goes_on_keeps_its_precision(data, tmp_path, monkeypatch, caplog):
     """However fast bf16 is where it goes on."""
     auto = {"--precision": "auto", "--max-epoch": "2"}
-    monkeypatch.setattr(precision, "_chosen", {})
+    monkeypatch.setattr(precision, "_resolved", {})
     monkeypatch.setattr(precision, "bf16_speedup", lambda: 9.0)
     precision.resolve.cache_clear()
     interrupted(monkeypatch, data, tmp_path / "run", after=1, changes=auto)
-    monkeypatch.setattr(precision, "_chosen", {})
+    monkeypatch.setattr(precision, "_resolved", {})
     monkeypatch.setattr(precision, "bf16_speedup", lambda: 0.1)
     precision.resolve.cache_clear()
     with caplog.at_level("INFO"):
