@@ -7,11 +7,8 @@ from collections.abc import Iterator
 from common.errors import UserError
 
 from . import dictionary as fairseq_dictionary
-from .dictionary import SPECIALS, Dictionary
+from .dictionary import PADDING_PREFIX, SPECIALS, Dictionary
 from .readers.lines import read_text_lines
-
-PADDING = "madeupword"
-"""Prefix of the entries that fairseq pads a dictionary with; none of them is a class."""
 
 
 def read_labels(path: str) -> Iterator[str]:
@@ -26,7 +23,7 @@ def checked_label(text: str, path: str, line: int) -> str:
     if len(words) != 1:
         found = f"'{text[:60]}' is {len(words)} words" if words else "no label"
         raise UserError(f"{path}, line {line}: {found}; write one word a line")
-    if words[0] in SPECIALS or words[0].startswith(PADDING):
+    if words[0] in SPECIALS or words[0].startswith(PADDING_PREFIX):
         raise UserError(f"{path}, line {line}: '{words[0]}' is reserved by fairseq; rename the label")
     return words[0]
 

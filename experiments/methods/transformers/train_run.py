@@ -31,7 +31,7 @@ from common.errors import report_errors
 from common.files import atomic_open, atomic_write
 from export.transformers.roberta import to_fairseq
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
-from fairseq_plugin.training.precision import chosen, go_on_with, resolve
+from fairseq_plugin.training.precision import resolve, resolved, restore
 
 from ..lora import adapters
 from ..lora.adapters import ADAPTER, BASE, TOLERANCE, Parameters
@@ -127,10 +127,10 @@ def resolve_precision(checkpoints: Path, requested: str, device: torch.device) -
     """The precision that `requested` means on the device; a resumed run keeps the one it started with."""
     path = checkpoints / PRECISION
     if path.is_file():
-        go_on_with(json.loads(path.read_text(encoding="utf-8")))
+        restore(json.loads(path.read_text(encoding="utf-8")))
     precision = resolve(requested, device)
     checkpoints.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, json.dumps(chosen()) + "\n")
+    atomic_write(path, json.dumps(resolved()) + "\n")
     return precision
 
 

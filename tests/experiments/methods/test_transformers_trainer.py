@@ -195,11 +195,11 @@ def test_incomplete_checkpoints_are_skipped(tmp_path):
 def test_a_resumed_run_keeps_its_precision(data, tmp_path, monkeypatch, caplog):
     """Even if bf16 is slow on the machine that resumes it."""
     auto = {"--precision": "auto", "--max-epoch": "2"}
-    monkeypatch.setattr(precision, "_chosen", {})
+    monkeypatch.setattr(precision, "_resolved", {})
     monkeypatch.setattr(precision, "bf16_speedup", lambda: 9.0)
     precision.resolve.cache_clear()
     interrupted(monkeypatch, data, tmp_path / "run", after=1, changes=auto)
-    monkeypatch.setattr(precision, "_chosen", {})
+    monkeypatch.setattr(precision, "_resolved", {})
     monkeypatch.setattr(precision, "bf16_speedup", lambda: 0.1)
     precision.resolve.cache_clear()
     with caplog.at_level("INFO"):
