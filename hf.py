@@ -1,4 +1,4 @@
-"""Old commands `python -m hf convert|export|finetune|lora`, which print the new one as deprecated."""
+"""Deprecated: `python -m hf convert|export|finetune|lora` are now commands of `export` and `experiments`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ COMMANDS = {
     ("lora", "sample"): ("experiments", "lora-sample"),
     ("lora", "table"): ("experiments", "lora-table"),
 }
-"""Old words -> package and words of today."""
+"""Words of the old command -> package and words of the new one."""
 
 
 def translate(words: Sequence[str]) -> tuple[str, list[str], str]:
-    """Package, words and name of the new command; raises `UsageError` for an unknown one."""
+    """Package, words and name of the new command; raises `UsageError` if the old one is unknown."""
     if words[:1] == ["convert"] and "--to-fairseq" in words:
         rest = [word for word in words[1:] if word != "--to-fairseq"]
         return "export", ["fairseq", *rest], "python -m export fairseq"
@@ -34,7 +34,7 @@ def translate(words: Sequence[str]) -> tuple[str, list[str], str]:
 
 @report_errors
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the new command of an old command line; the exit code."""
+    """Print the new command as deprecation message and run it; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] in (["--help"], ["-h"]):
         print(USAGE, end="")

@@ -1,4 +1,5 @@
-"""What every room shares: one-line errors, safe files and the run-folder contract.
+"""What all packages share: errors, files, the command line, runs and manifests, data folders, tables.
 
-Only the standard library is imported here, so that `analysis` runs without torch.
+The package imports the standard library, NumPy and pandas. It never imports torch, so that `analysis` runs
+without it.
 """

@@ -1,9 +1,10 @@
-"""The header of fairseq's index files (`.idx` of the data format `mmap`), written and read without fairseq.
+"""fairseq's index files (`.idx` of the data format `mmap`), written and read without fairseq.
 
-    magic (9 bytes), version 1 (uint64), code of the ids' dtype (uint8), number of sentences N (uint64);
-    then the sizes in tokens (int32, N) and the byte offsets in `.bin` (int64, N), all little-endian
+    header    magic (9 bytes), version 1 (uint64), code of the ids' dtype (uint8), sentences N (uint64)
+    body      sizes in tokens (int32, N), byte offsets in `.bin` (int64, N)
 
-Same bytes as `MMapIndexedDatasetBuilder` in `fairseq/data/indexed_dataset.py` of fairseq 0.12.
+All values are little-endian. The bytes are those of `MMapIndexedDatasetBuilder` in
+`fairseq/data/indexed_dataset.py` of fairseq 0.12.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ VERSION = 1
 OTHER_MAGIC = (b"TNTIDX\0\0", b"HUFFIDX\0")
 """First bytes of the other index formats that fairseq reads."""
 ID_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8}
-"""Bytes of an id by the code of its type, integer types only."""
+"""Bytes of an id, by the code of its dtype; integer types only."""
 DTYPE_CODES = {np.dtype("<u2"): 8, np.dtype("<u4"): 9}
 SIZE = np.dtype("<i4")
 OFFSET = np.dtype("<i8")
@@ -30,19 +31,19 @@ HEADER_BYTES = _LAYOUT.size
 
 @dataclass(frozen=True)
 class Header:
-    """The fields that differ between files."""
+    """The header fields that differ between files."""
 
     code: int
-    """Of the ids' type, as in `ID_BYTES`."""
+    """Code of the ids' dtype, a key of `ID_BYTES`."""
     sentences: int
 
     def pack(self) -> bytes:
-        """The header's bytes."""
+        """The header as bytes."""
         return _LAYOUT.pack(MAGIC, VERSION, self.code, self.sentences)
 
 
 def read_header(path: str | os.PathLike[str]) -> Header | None:
-    """The header of an index file; None where the file does not begin with a complete one."""
+    """Read the header of an index file; None if the file does not begin with a valid header."""
     with open(path, "rb") as stream:
         content = stream.read(HEADER_BYTES)
     if len(content) < HEADER_BYTES:
@@ -53,10 +54,10 @@ def read_header(path: str | os.PathLike[str]) -> Header | None:
 
 
 def is_index(path: str | os.PathLike[str]) -> bool:
-    """Whether `path` is an index of fairseq: complete, and each sentence begins where the previous one ends.
+    """Whether `path` is a valid index: complete, and each sentence begins where the previous one ends.
 
-    fairseq trusts the offsets: a wrong one would silently select other tokens. Of the formats other than
-    `mmap` only the first bytes are checked.
+    fairseq does not check offsets, so a wrong one silently selects other tokens. For index formats other than
+    `mmap`, only the first bytes are checked.
     """
     with open(path, "rb") as stream:
         if stream.read(len(OTHER_MAGIC[0])).startswith(OTHER_MAGIC):

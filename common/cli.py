@@ -1,9 +1,8 @@
-"""One command-line convention for all commands (docs/reference/command-line.md describes it).
+"""The command-line convention of all commands (described in docs/reference/command-line.md).
 
-`Parser` is argparse's with three additions: an unknown option is answered by the usage of the subcommand at
-fault and the nearest real option; a usage error is a `UsageError`, so that it is reported like every other
-mistake; and `deprecated` keeps an old spelling working for a release. `SettingsParser` also reads
-options from environment variables.
+`Parser` adds three things to argparse: the error for an unknown option shows the usage of its subcommand and
+suggests the nearest option; usage errors are raised as `UsageError`; and `deprecated` keeps an old spelling
+working for a release. `SettingsParser` also reads options from environment variables.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from typing import Any, NoReturn
 from .errors import UsageError, UserError
 
 PREFIX = "RS_"
-"""Of every environment variable that is a setting."""
+"""Prefix of all environment variables that are settings."""
 
 _warned: set[str] = set()
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse's parser with the conventions of this project; subparsers are of this class too.
+    """An `ArgumentParser` with the conventions of this project; its subparsers are of the same class.
 
-    Options are never abbreviated, and description and examples keep their line breaks.
+    Options cannot be abbreviated. Description and examples keep their line breaks.
     """
 
     def __init__(self, *args: Any, examples: str | None = None, **kwargs: Any) -> None:
@@ -39,10 +38,10 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
         self._renamed: dict[str, str] = {}
         self._unknown: list[str] = []
-        """Long options of the command line that this parser does not have."""
+        """Long options of the command line that this parser does not have, for the error message."""
 
     def deprecated(self, old: str, new: str) -> None:
-        """Accept the option `old` as another spelling of `new`, with a line on standard error."""
+        """Accept the option `old` as a deprecated spelling of `new`, with a warning on standard error."""
         self._renamed[old] = new
 
     def error(self, message: str) -> NoReturn:
@@ -55,18 +54,18 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As argparse's, but nothing is left over: whatever is unknown is an error of this very parser."""
+        """As in argparse, but unknown arguments are an error of this (sub)parser and are never returned."""
         words = list(sys.argv[1:] if args is None else args)
-        words = self._today(words)
-        if self._subparsers is None:  # else the options may be those of a subcommand
+        words = self._replace_deprecated(words)
+        if self._subparsers is None:  # otherwise they may be options of a subcommand
             self._unknown = [word for word in self._options(words) if word not in self._option_string_actions]
         namespace, unknown = super().parse_known_args(words, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return namespace, unknown
 
-    def _today(self, words: list[str]) -> list[str]:
-        """The words with today's spelling of every deprecated option before `--`."""
+    def _replace_deprecated(self, words: list[str]) -> list[str]:
+        """Replace every deprecated option before `--` by its new spelling."""
         end = words.index("--") if "--" in words else len(words)
         for index, word in enumerate(words[:end]):
             name, equals, value = word.partition("=")
@@ -88,14 +87,14 @@ class Parser(argparse.ArgumentParser):
 
 
 def deprecation(message: str) -> None:
-    """Print `message` on standard error, once in a process."""
+    """Print a deprecation warning on standard error, once per process."""
     if message not in _warned:
         _warned.add(message)
         print(f"deprecated: {message}", file=sys.stderr)
 
 
 def variable(name: str, environ: Mapping[str, str]) -> str | None:
-    """The setting `name` ("data") from the environment: RS_DATA, or DATA with a deprecation line."""
+    """A setting from the environment: for "data" RS_DATA, or DATA with a deprecation warning."""
     name = name.upper().replace("-", "_")
     if value := environ.get(PREFIX + name):
         return value
@@ -106,7 +105,7 @@ def variable(name: str, environ: Mapping[str, str]) -> str | None:
 
 
 class SettingsParser(Parser):
-    """A parser whose options may also be set by environment variables; the option wins.
+    """A parser whose options can also be set by environment variables; an option overrides its variable.
 
     Words after `--` are not parsed; `parse_settings` returns them as `passthrough`.
     """
@@ -124,24 +123,23 @@ class SettingsParser(Parser):
         only_with: tuple[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Add the option `--NAME` with the variable RS_NAME.
+        """Add the option `--NAME` and its environment variable RS_NAME.
 
-        Values are strings, or lists of strings with `nargs="+"` on the command line; `split_words` accepts
-        both. `only_with=("launcher", "slurm")`: the variable and the default count only if the option
-        `--launcher` has the value `slurm`.
+        A value is a string, or a list of strings from an option with `nargs="+"`; `split_words` accepts both.
+        With `only_with=("launcher", "slurm")`, variable and default are used only with `--launcher slurm`.
         """
-        shown = PREFIX + name.upper().replace("-", "_")
+        environment_name = PREFIX + name.upper().replace("-", "_")
         default_text = f"; default: {default}" if default is not None else ""
         self.add_argument(
             f"--{name}",
             metavar=name.upper(),
-            help=f"{explanation} [{shown}{default_text}]".replace("%", "%%"),
+            help=f"{explanation} [{environment_name}{default_text}]".replace("%", "%%"),
             **kwargs,
         )
         self._settings[name] = default, only_with
 
     def parse_settings(self, argv: Sequence[str], environ: Mapping[str, str]) -> argparse.Namespace:
-        """Parse the words before `--`; other options come from the environment, else they have defaults."""
+        """Parse the words before `--`; options not given come from the environment or have their default."""
         words = list(argv)
         cut = words.index("--") if "--" in words else len(words)
         options = self.parse_args(words[:cut])
@@ -154,14 +152,14 @@ class SettingsParser(Parser):
         return options
 
     def require(self, options: argparse.Namespace, *names: str) -> None:
-        """Raise `UsageError` for a setting that has no value."""
+        """Raise `UsageError` if one of the settings has no value."""
         for name in names:
             if getattr(options, name) is None:
                 self.error(f"--{name} (or {PREFIX}{name.upper()}=) is missing")
 
 
 class Collect(argparse.Action):
-    """The words of a list option that may be repeated: `--grid a=1 --grid b=2`."""
+    """Collect the values of a list option that may be repeated: `--grid a=1 --grid b=2`."""
 
     def __call__(  # noqa: D102
         self,
@@ -176,8 +174,8 @@ class Collect(argparse.Action):
 def flags_of(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The words of a command line by flag: `{"--lr": ("--lr", "1e-4"), "--flag": ("--flag",)}`.
 
-    `--lr=1e-4` is the same as `--lr 1e-4`. As in argparse, a later flag replaces an earlier one. Words before
-    the first flag are under the key "".
+    `--lr=1e-4` equals `--lr 1e-4`. As in argparse, a later flag replaces an earlier one. Words before the
+    first flag have the key "".
     """
     groups: dict[str, tuple[str, ...]] = {}
     flag = ""
@@ -191,13 +189,13 @@ def flags_of(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`"; did you mean --lr?"` for the known option nearest to `word`; "" where none is near."""
+    """A suggestion to append to an error message, "; did you mean --lr?", or "" if no known word is near."""
     near = difflib.get_close_matches(word.partition("=")[0], list(known), 1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def positive(text: str) -> int:
-    """An integer of at least 1; raises `ArgumentTypeError`, or `ValueError` where it is no integer."""
+    """Parse an integer of at least 1; raises `ArgumentTypeError`, or `ValueError` if it is not an integer."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
@@ -205,7 +203,7 @@ def positive(text: str) -> int:
 
 
 def split_words(value: str | list[str]) -> list[str]:
-    """Words of a variable (one string, quoted as in a shell) or of a flag (already split)."""
+    """The words of an environment variable (one string, quoted as in a shell) or of an option (a list)."""
     if isinstance(value, list):
         if len(value) > 1:
             return value
@@ -217,7 +215,7 @@ def split_words(value: str | list[str]) -> list[str]:
 
 
 def integer(flag: str, text: str, minimum: int, maximum: int | None = None) -> int:
-    """A whole number between limits."""
+    """Parse an integer within limits; raises `UserError` that names the flag."""
     limits = f"from {minimum}" + (f" to {maximum}" if maximum is not None else "")
     if (
         not re.fullmatch(r"[0-9]+", text)
@@ -229,15 +227,15 @@ def integer(flag: str, text: str, minimum: int, maximum: int | None = None) -> i
 
 
 def fraction(text: str) -> float:
-    """A number from 0 up to 1, 1 excluded."""
+    """Parse a number in [0, 1); raises `ArgumentTypeError` or `ValueError`."""
     number = float(text)
     if not 0 <= number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 up to 1 (excluded)")
+        raise argparse.ArgumentTypeError(f"{text} is not at least 0 and below 1")
     return number
 
 
 def positive_number(text: str) -> float:
-    """A finite number above 0."""
+    """Parse a finite number above 0; raises `ArgumentTypeError` or `ValueError`."""
     number = float(text)
     if not (0 < number < math.inf):
         raise argparse.ArgumentTypeError(f"{text} is not a number above 0")

@@ -1,10 +1,10 @@
 """Data folders: the report with checksums, shards, and the overlap between splits.
 
-`BIN/preprocess.json`, the report of `python -m preprocess binarize`, has under `files` the SHA-256 of
-every other file of the folder by its path inside it; fairseq-preprocess writes no such file.
+`BIN/preprocess.json` is the report of `python -m preprocess binarize`; fairseq-preprocess writes none. Its
+object `files` maps the relative path of every other file in the folder to its SHA-256.
 
-Running text larger than memory is split into BIN/shard0, BIN/shard1, ... Each is a data folder of
-fairseq's, which takes several as `BIN/shard0:BIN/shard1` and opens one at a time, an epoch each.
+Running text larger than memory is split into BIN/shard0, BIN/shard1, ... Each shard is a fairseq data folder.
+fairseq accepts several as `BIN/shard0:BIN/shard1` and opens one per epoch.
 """
 
 from __future__ import annotations
@@ -21,65 +21,65 @@ from .errors import UserError
 from .files import atomic_write, read_json, sha256
 
 REPORT = "preprocess.json"
-PARTS = ("options", "sha256", "files")
-"""Of a report, each an object."""
-NOT_ONE = "not the report of python -m preprocess binarize; binarize again"
+REPORT_OBJECTS = ("options", "sha256", "files")
+"""Keys of a report whose values are JSON objects."""
+NOT_A_REPORT = "not the report of python -m preprocess binarize; binarize again"
 
 
 def read_report(folder: Path) -> dict[str, Any]:
-    """The report of `folder`; empty where it has none. Raises `UserError` where it is something else."""
+    """Read the report of `folder`, empty if there is none; raises `UserError` if it is not a report."""
     path = folder / REPORT
     if not path.is_file():
         return {}
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
-        known = all(isinstance(report.get(part, {}), dict) for part in PARTS)
+        valid = all(isinstance(report.get(part, {}), dict) for part in REPORT_OBJECTS)
     except (ValueError, AttributeError, RecursionError):
-        known = False
-    if not known:
-        raise UserError(f"{path}: {NOT_ONE}")
+        valid = False
+    if not valid:
+        raise UserError(f"{path}: {NOT_A_REPORT}")
     return report
 
 
 def recorded_checksums(folder: Path) -> dict[str, str]:
-    """SHA-256 by name inside `folder`; none where it has no report.
+    """The recorded SHA-256 of each file by its path in `folder`; empty without a report.
 
-    Raises `UserError` where the report is something else.
+    Raises `UserError` if the report is not one of `preprocess binarize`.
     """
     if not (folder / REPORT).is_file():
         return {}
     report = read_report(folder)
     if "files" not in report:
-        raise UserError(f"{folder / REPORT}: {NOT_ONE}")
+        raise UserError(f"{folder / REPORT}: {NOT_A_REPORT}")
     return report["files"]
 
 
 def require_recorded(path: Path, found: str, recorded: str | None, folder: Path) -> None:
-    """Raise `UserError` where `path` has another SHA-256 than its folder's report records."""
+    """Raise `UserError` if the SHA-256 `found` of `path` differs from the one recorded in its folder."""
     if recorded is not None and found != recorded:
         raise UserError(
             f"{path}: not the file that {folder / REPORT} records (SHA-256 {str(recorded)[:12]}...): "
-            "corrupt, or of other data; binarize again"
+            "it is corrupt or belongs to other data; binarize again"
         )
 
 
 def dictionary_digest(symbols: Sequence[str]) -> str:
-    """SHA-256 of the symbols in id order, special symbols included; counts do not matter.
+    """SHA-256 of the symbols in the order of their ids, including special symbols; counts are not included.
 
-    Checkpoints record it to recognize the dictionary that they were trained with.
+    Checkpoints record it to identify the dictionary that they were trained with.
     """
     return hashlib.sha256("\n".join(symbols).encode()).hexdigest()
 
 
 def shard_name(number: int) -> str:
-    """The folder of a shard, numbered from 0."""
+    """Name of a shard's folder; shards are numbered from 0."""
     return f"shard{number}"
 
 
 def shards_of(folder: Path) -> list[Path]:
-    """The shards inside `folder` in order; the folder itself where it has none.
+    """The shards in `folder` in order, or the folder itself if it has none.
 
-    Raises `UserError` where a number is missing.
+    Raises `UserError` if a number is missing.
     """
     numbers = sorted(
         int(path.name.removeprefix("shard"))
@@ -99,12 +99,12 @@ Report = dict[str, Any]
 
 
 def request(options: dict[str, Any], files: Sequence[str]) -> Report:
-    """The part of a report that is known beforehand: the options and the checksum of every file read."""
+    """The part of a report that is known before the work: options, and the checksum of every input file."""
     return {"options": options, "sha256": {path: sha256(path) for path in files}}
 
 
 def finished(folder: Path, report_name: str, request: Report) -> Report | None:
-    """The report of a folder that already holds what is requested, each file intact; otherwise None."""
+    """The report of a folder that was written for the same request and is intact; otherwise None."""
     try:
         report = json.loads((folder / report_name).read_text(encoding="utf-8"))
         same = all(report[key] == request[key] for key in request)
@@ -114,7 +114,7 @@ def finished(folder: Path, report_name: str, request: Report) -> Report | None:
 
 
 def check_replaceable(folder: Path, report_name: str, *, overwrite: bool) -> None:
-    """Raise `UserError` where `folder` is in the way: not ours (it has no report), or without `overwrite`."""
+    """Raise `UserError` if `folder` exists and has no report of the command, or `overwrite` is not set."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not (folder / report_name).is_file():
@@ -124,7 +124,7 @@ def check_replaceable(folder: Path, report_name: str, *, overwrite: bool) -> Non
 
 
 def write_report(folder: Path, report_name: str, report: Report) -> Report:
-    """Write the report as the last file of the folder; returns it with the checksums added."""
+    """Write the report after all other files of the folder; returns it with their checksums."""
     report = report | {"files": _checksums(folder, report_name)}
     atomic_write(folder / report_name, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     return report
@@ -136,28 +136,30 @@ def _checksums(folder: Path, report_name: str) -> dict[str, str]:
 
 
 NOTIONS = ("exact", "normalized")
+"""Two texts are the same if they are equal, or equal after normalization (`preprocess.audit`)."""
 REMEDY = "write it again: python -m preprocess audit --out"
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """The lines of `split` whose text also occurs in `other`, by one definition of the same text."""
+    """The lines of `split` whose text also occurs in `other`."""
 
     split: str
     other: str
     notion: str
+    """When two texts count as the same, one of `NOTIONS`."""
     size: int
-    """Lines of the split."""
+    """Number of lines of `split`."""
     lines: frozenset[int]
-    """Counted from 0."""
+    """Line numbers, counted from 0."""
 
 
 def read_overlap(
     path: str | os.PathLike[str], split: str = "test", other: str = "train", notion: str = "exact"
 ) -> Overlap:
-    """One overlap from an audit file; `notion` is "exact" or "normalized" (see `preprocess.audit`).
+    """Read an overlap from an audit file; `notion` is "exact" or "normalized" (see `preprocess.audit`).
 
-    Raises `UserError` where the file is no audit or has no such split.
+    Raises `UserError` if the file is not an audit or does not contain these splits.
     """
     content = read_json(path, REMEDY)
     try:
@@ -167,9 +169,9 @@ def read_overlap(
             f"{path}: not an audit of {split} and {other} ({notion} duplicates); {REMEDY}"
         ) from None
     if type(size) is not int or not isinstance(lines, list) or not all(type(line) is int for line in lines):
-        raise UserError(f"{path}: the lines of {split} that occur in {other} are no line numbers; {REMEDY}")
+        raise UserError(f"{path}: the lines of {split} that occur in {other} are not numbers; {REMEDY}")
     if size < 1:
-        raise UserError(f"{path}: {split} has {size:,} lines, and nothing can be said of it; {REMEDY}")
-    if strange := [line for line in lines if not 0 <= line < size]:
-        raise UserError(f"{path}: names line {strange[0]} of {split}, which has {size:,} lines; {REMEDY}")
+        raise UserError(f"{path}: {split} has {size:,} lines; {REMEDY}")
+    if invalid := [line for line in lines if not 0 <= line < size]:
+        raise UserError(f"{path}: lists line {invalid[0]} of {split}, which has {size:,} lines; {REMEDY}")
     return Overlap(split, other, notion, size, frozenset(lines))

@@ -1,4 +1,4 @@
-"""Errors of the user: a clear error message and an exit code instead of a traceback."""
+"""Errors that the user can correct: a clear message and an exit code instead of a traceback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import TracebackType
 
 
 class UserError(Exception):
-    """Invalid input: the message names the file, the place in it and the remedy, on one line."""
+    """Invalid input; the message names the file, the place in it and the remedy, on one line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
@@ -43,47 +43,47 @@ def exit_code(error: BaseException) -> int:
 
 
 def report_errors(main: Callable[..., int | None]) -> Callable[..., int]:
-    """Decorate the `main` of a command: an error of the user becomes a message and an exit code."""
+    """Decorate the `main` of a command: errors become a message and an exit code; bugs are raised."""
 
     @functools.wraps(main)
     def wrapped(*args: object, **kwargs: object) -> int:
         try:
             return main(*args, **kwargs) or 0
         except BrokenPipeError:
-            # The reader of the pipe has exited (`| head`): suppress output at exit too.
+            # The reader of the pipe has exited (`| head`); also suppress output at interpreter exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         except (Exception, KeyboardInterrupt) as error:
-            line = message_of(error)
-            if line is None:
+            message = message_of(error)
+            if message is None:
                 raise
-            print(getattr(error, "usage", "") + line, file=sys.stderr)
+            print(getattr(error, "usage", "") + message, file=sys.stderr)
             return exit_code(error)
 
     return wrapped
 
 
 def install_excepthook() -> None:
-    """Same as `report_errors`, for third-party programs (fairseq-train with the plugin)."""
+    """Report errors like `report_errors` in programs of others, such as fairseq-train with the plugin."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        line = message_of(error)
-        if line is None:
+        message = message_of(error)
+        if message is None:
             previous(kind, error, trace)
         else:
-            print(line, file=sys.stderr)
+            print(message, file=sys.stderr)
 
     sys.excepthook = hook
 
 
 def count(number: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
+    """A number with its noun: `1 run`, `2 runs`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def enumerate_some(names: Iterable[str], limit: int = 3) -> str:
-    """The first few names, and how many more there are."""
+    """The first `limit` names and the number of the others: `a, b, c and 2 more`."""
     names = list(names)
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more

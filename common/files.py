@@ -19,15 +19,15 @@ CHUNK_BYTES = 1 << 20
 
 @contextmanager
 def atomic_open(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO]:
-    """Open a file that appears under `path` only when the block ends without an error.
+    """Open `path` for writing; the new content appears only when the block ends without an error.
 
-    The content goes to a temporary file in the same folder, which then replaces `path`
-    in one step; a crash leaves the old file untouched. Raises `UserError` naming `path`
-    where it is a folder or cannot be written.
+    The content is written to a temporary file in the same folder, which then replaces `path` in one step. An
+    error or a crash leaves the old file unchanged. Raises `UserError` if `path` is a folder or cannot be
+    written.
     """
     path = Path(path)
     if path.is_dir():
-        raise UserError(f"{path}: is a folder, not a file to write; give another name or move it away")
+        raise UserError(f"{path}: is a folder; give another name or move it away")
     path.parent.mkdir(parents=True, exist_ok=True)
     encoding = None if "b" in mode else "utf-8"
     newline = None if "b" in mode else "\n"
@@ -46,11 +46,11 @@ def atomic_open(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO]:
 
 @contextmanager
 def errors_named_after(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Errors of writing to an open file (the disk is full) carry no name: raise `UserError` with this one."""
+    """Raise write errors of an open file (full disk) as `UserError` with its path, which they lack."""
     try:
         yield
     except OSError as error:
-        # A pipe is not this file: it broke under a print meanwhile.
+        # A broken pipe comes from a print inside the block, not from this file.
         if error.filename is not None or isinstance(error, BrokenPipeError):
             raise
         raise UserError(
@@ -59,13 +59,13 @@ def errors_named_after(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def atomic_write(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a whole file in one step (see `atomic_open`)."""
+    """Write a file in one step (see `atomic_open`)."""
     with atomic_open(path, "wb" if isinstance(content, bytes) else "w") as stream:
         stream.write(content)
 
 
 def sha256(path: str | os.PathLike[str]) -> str:
-    """Hexadecimal SHA-256 of a file, read in chunks."""
+    """SHA-256 of a file in hexadecimal."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         while chunk := stream.read(CHUNK_BYTES):
@@ -74,10 +74,10 @@ def sha256(path: str | os.PathLike[str]) -> str:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """The lines of a UTF-8 text file without their newline, one at a time.
+    """Yield the lines of a UTF-8 text file without their newline.
 
-    Only `\\n` ends a line (a review may hold other Unicode separators).
-    Raises `UserError` naming file and line where the bytes are not UTF-8.
+    Only `\\n` ends a line: a text may contain other Unicode line separators. Raises `UserError` with file and
+    line for bytes that are not UTF-8.
     """
     with open(path, "rb") as stream:
         for number, line in enumerate(stream, start=1):
@@ -91,35 +91,35 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def read_json(path: str | os.PathLike[str], remedy: str) -> Any:
-    """The content of a JSON file; raises `UserError` as `read_lines` and `parse_json`."""
+    """Read a JSON file; raises `UserError` like `read_lines` and `parse_json`."""
     return parse_json("\n".join(read_lines(path)), path, remedy)
 
 
 def parse_json(text: str, path: str | os.PathLike[str], remedy: str) -> Any:
-    """The content of a JSON file's text.
+    """Parse the text of the JSON file `path`.
 
-    Raises `UserError` naming file, line and remedy where it is no JSON or is nested too deeply.
+    Raises `UserError` with file, line and remedy if it is not valid JSON or is nested too deeply.
     """
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); {remedy}") from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not JSON that can be read ({json_fault(error)}); {remedy}") from None
+        raise UserError(f"{path}: JSON that cannot be read ({json_fault(error)}); {remedy}") from None
 
 
 def json_fault(error: ValueError | RecursionError) -> str:
-    """Why `json.loads` failed, in few words; it has other errors than its own."""
+    """Why `json.loads` failed, in a few words; not all of its errors are `JSONDecodeError`."""
     if isinstance(error, json.JSONDecodeError):
         return error.msg
-    return "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number has too many digits"
 
 
 def _umask() -> int:
     """The file mode creation mask of this process.
 
-    Linux reports it without changing it. Elsewhere it can only be read by setting it, which other threads
-    would notice: there the mask at import counts.
+    On Linux it is read from /proc. Elsewhere it can only be read by setting it, which affects other threads,
+    so the mask at import is used.
     """
     try:
         with open("/proc/self/status", encoding="utf-8", errors="replace") as status:
@@ -141,16 +141,16 @@ _UMASK_AT_IMPORT = _umask_by_setting()
 
 
 def shown_path(path: Path) -> str:
-    """A path as a user would type it: relative where it lies below the working directory."""
+    """A path as a user would type it: relative if it is in the working directory."""
     absolute, here = Path(os.path.abspath(path)), Path.cwd()
     return str(absolute.relative_to(here) if absolute.is_relative_to(here) else path)
 
 
 @contextmanager
 def atomic_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary sibling that takes the place of `folder` when the block ends without an error.
+    """Yield a temporary folder that replaces `folder` when the block ends without an error.
 
-    A `UserError` from the block names the files as they would have stood in `folder`.
+    In the message of a `UserError` from the block, paths in the temporary folder become paths in `folder`.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))

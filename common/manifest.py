@@ -1,13 +1,7 @@
-"""The run folder: the contract between the methods that write it and the commands that read it.
+"""The manifest of a run: `manifest.json` in the run folder (`common.run`).
 
-    runs/<arm>/<init>/seed<N>/
-        manifest.json               this module; a run is finished when its status says so
-        tensorboard/<subset>/       event files (subsets train, train_inner, valid, test)
-        checkpoint_best.pt          best accuracy on valid, the later one on a tie
-        checkpoint_last.pt          where an interrupted run resumes
-        train.log                   everything the trainer printed
-
-The manifest is a JSON object. Keys:
+Methods write it, and all other commands read it. A run is finished if its manifest has the status "finished".
+The manifest is a JSON object with these keys:
 
     schema          1
     status          "running", "finished", "failed" or "interrupted"
@@ -16,15 +10,15 @@ The manifest is a JSON object. Keys:
     init            "random", "pretrained", ... (the initial weights)
     seed            integer
     recipe          name of the recipe
-    recipe_flags    list of words: its flags and those after -- (a run is resumed with the same flags only)
-    command         list of words as a user would type them
+    recipe_flags    list of words: its flags and those after --; a run resumes only with the same flags
+    command         list of words, as a user would type them
     data            {"path": folder, "sha256": {file: digest}}
     checkpoint      {"path": file, "sha256": digest} of the initial weights, or null
     git_commit      of this project, or null outside a clone
     git_changed     whether files differed from that commit
     packages        {name: version}
     hardware        {"cpu", "cores", "threads", "memory_bytes", "gpu"}
-    precision       "fp32" or "bf16": of the matrix products; absent if the trainer did not log it
+    precision       "fp32" or "bf16", of the matrix products; absent if the trainer did not log it
     started, ended  ISO 8601 in UTC; ended is null while running
     seconds         time spent training, summed over resumptions
 """
@@ -70,7 +64,7 @@ REMEDY = "delete the run folder and run it again"
 
 
 def validate(manifest: object, where: str | os.PathLike[str]) -> Manifest:
-    """Check a manifest; raises `UserError` naming the file and the key."""
+    """Check and return a manifest; raises `UserError` with the file and the key."""
     if not isinstance(manifest, dict):
         raise UserError(f"{where}: not a JSON object; {REMEDY}")
     for key, kind in REQUIRED.items():
@@ -84,9 +78,9 @@ def validate(manifest: object, where: str | os.PathLike[str]) -> Manifest:
         if (digests := (manifest.get(key) or {}).get("sha256")) is not None:
             _check_type(digests, dict if key == "data" else str, f"{key}: sha256", where)
     if manifest["schema"] != SCHEMA:
-        raise UserError(f"{where}: schema {manifest['schema']}, but this version reads {SCHEMA}")
+        raise UserError(f"{where}: schema {manifest['schema']}, but this version reads {SCHEMA}; {REMEDY}")
     if manifest["status"] not in STATUSES:
-        raise UserError(f"{where}: status '{manifest['status']}' is none of {', '.join(STATUSES)}")
+        raise UserError(f"{where}: status '{manifest['status']}' is none of {', '.join(STATUSES)}; {REMEDY}")
     return manifest
 
 
@@ -98,7 +92,7 @@ def _check_type(
 
 
 def read(run: str | os.PathLike[str]) -> Manifest | None:
-    """The manifest of a run folder, or None if there is none."""
+    """Read the manifest of a run folder; None if there is none. Raises `UserError` if it is not valid."""
     path = Path(run) / NAME
     try:
         text = path.read_text(encoding="utf-8")
@@ -110,7 +104,7 @@ def read(run: str | os.PathLike[str]) -> Manifest | None:
 
 
 def write(run: str | os.PathLike[str], manifest: Manifest) -> None:
-    """Validate and write atomically."""
+    """Validate a manifest and write it atomically."""
     path = Path(run) / NAME
     validate(manifest, path)
     atomic_write(path, json.dumps(manifest, indent=2, ensure_ascii=False, sort_keys=True) + "\n")

@@ -1,4 +1,4 @@
-"""Prediction files, written by `eval` and by methods, read by `analysis` and `eval`.
+"""Prediction files, written by `eval` and the methods, read by `analysis` and `eval`.
 
 `predictions-<split>.jsonl` in a run's folder, UTF-8, one JSON object per line:
 
@@ -6,8 +6,8 @@
 
     index           0-based line of the split's text file; unique, in any order, gaps allowed
     gold            name of the true class, or null if it is unknown
-    probabilities   {class name: probability}, in the order of the label dictionary; two classes or more, the
-                    same ones in the same order on every line; each from 0 to 1, their sum 1 within 1e-4
+    probabilities   {class name: probability}, in the order of the label dictionary; at least two classes, the
+                    same in the same order on every line; each from 0 to 1, their sum 1 within 1e-4
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from reprlib import repr as shown  # short, however deep and long a value is
+from reprlib import repr as shorten  # limits the depth and length of a value in a message
 from typing import Any
 
 from .errors import UserError
@@ -31,64 +31,65 @@ class Prediction:
     """The prediction for one example."""
 
     index: int
-    gold: str | None
+    true_class: str | None
+    """None if it is unknown."""
     probabilities: dict[str, float]
 
     @property
     def predicted(self) -> str:
-        """The most probable class; of equally probable ones the first in the label dictionary."""
+        """The most probable class; on a tie the first in the label dictionary."""
         return max(self.probabilities, key=self.probabilities.__getitem__)
 
     @property
     def correct(self) -> bool | None:
-        """Whether the most probable class is the true one; None if that is unknown."""
-        return None if self.gold is None else self.predicted == self.gold
+        """Whether the most probable class is the true class; None if that is unknown."""
+        return None if self.true_class is None else self.predicted == self.true_class
 
 
 def file_name(split: str) -> str:
-    """`predictions-test.jsonl` for the split `test`."""
+    """Name of the prediction file of a split: `predictions-test.jsonl`."""
     return f"predictions-{split}.jsonl"
 
 
 def write(path: str | os.PathLike[str], predictions: Iterable[Prediction]) -> None:
-    """Validate and write atomically, one line each in the order given.
+    """Validate predictions and write them atomically, one per line, in the order given.
 
-    Raises `UserError` as `read` does, before `path` exists.
+    Raises `UserError` for the same errors as `read`; `path` is then unchanged.
     """
-    border = _Border(path)
+    validator = _Validator(path)
     with atomic_open(path) as stream:
         for number, prediction in enumerate(predictions, start=1):
             record = {
                 "index": prediction.index,
-                "gold": prediction.gold,
+                "gold": prediction.true_class,
                 "probabilities": prediction.probabilities,
             }
-            border.check(record, number)
+            validator.check(record, number)
             stream.write(json.dumps(record, ensure_ascii=False) + "\n")
-        border.check_end()
+        validator.check_end()
 
 
 def read(path: str | os.PathLike[str]) -> list[Prediction]:
-    """All predictions, ordered by index.
+    """Read all predictions, ordered by index.
 
-    Raises `UserError` naming file and line: no JSON, a key missing or of the wrong type, an index twice,
-    other classes than on the first line, a true class that is none of them, probabilities out of range or not
-    summing to 1, or an empty file.
+    Raises `UserError` with file and line for invalid JSON, a missing key, a value of the wrong type, a
+    repeated index, classes that differ from the first line, a true class that is none of them, and
+    probabilities out of range or not summing to 1; also for an empty file.
     """
-    border = _Border(path)
+    validator = _Validator(path)
     predictions = []
     for number, line in enumerate(read_lines(path), start=1):
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise border.error(number, f"not JSON ({json_fault(error)}; cut short?)") from None
-        predictions.append(border.check(record, number))
-    border.check_end()
+            raise validator.error(number, f"not JSON ({json_fault(error)}; cut short?)") from None
+        predictions.append(validator.check(record, number))
+    validator.check_end()
     return sorted(predictions, key=lambda prediction: prediction.index)
 
 
-class _Border:
-    """Checks one line after the other, remembering what must hold for all of them."""
+class _Validator:
+    """Checks records line by line, including what must agree between lines."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = path
@@ -108,7 +109,7 @@ class _Border:
         self._check_probabilities(record["probabilities"], number)
         gold = record["gold"]
         if gold is not None and (not isinstance(gold, str) or gold not in record["probabilities"]):
-            raise self.error(number, f"gold {shown(gold)} is none of the classes {', '.join(self.classes)}")
+            raise self.error(number, f"gold {shorten(gold)} is none of the classes {', '.join(self.classes)}")
         return Prediction(record["index"], gold, record["probabilities"])
 
     def check_end(self) -> None:
@@ -117,15 +118,15 @@ class _Border:
 
     def _check_index(self, index: Any, number: int) -> None:
         if type(index) is not int or index < 0:
-            raise self.error(number, f"index {shown(index)} is not a line number counted from 0")
+            raise self.error(number, f"index {shorten(index)} is not a line number counted from 0")
         if index in self.line_of_index:
-            raise self.error(number, f"index {index} stands on line {self.line_of_index[index]} already")
+            raise self.error(number, f"index {index} is already on line {self.line_of_index[index]}")
         self.line_of_index[index] = number
 
     def _check_probabilities(self, probabilities: Any, number: int) -> None:
         if not isinstance(probabilities, dict) or len(probabilities) < 2:
             raise self.error(
-                number, "probabilities are not an object with a number for each of two classes or more"
+                number, "probabilities are not an object with a number for each of at least two classes"
             )
         self.classes = self.classes or list(probabilities)
         if list(probabilities) != self.classes:
@@ -136,7 +137,7 @@ class _Border:
             # Not isinstance: True is an int. NaN fails every comparison.
             if type(value) not in (int, float) or not 0 <= value <= 1:
                 raise self.error(
-                    number, f"the probability of '{name}' is {shown(value)}, not a number from 0 to 1"
+                    number, f"the probability of '{name}' is {shorten(value)}, not a number from 0 to 1"
                 )
         if abs((total := sum(probabilities.values())) - 1) > TOLERANCE:
             raise self.error(number, f"the probabilities sum to {total:.6g}, not to 1")

@@ -1,16 +1,16 @@
-"""A run: one training of one method, from one initialization, with one seed.
+"""A run: one training with one method, initialization and seed.
 
-This module is the one definition of what identifies a run and of the files in its folder:
+This module defines what identifies a run and which files its folder contains:
 
     OUT/<arm>/<init>/seed<N>/
         manifest.json           described in `common.manifest`
-        train.log               everything the trainer printed
-        tensorboard/<subset>/   event files
-        checkpoint_best.pt      chosen on the first validation subset
+        train.log               output of the trainer
+        tensorboard/<subset>/   event files (subsets train, train_inner, valid, test)
+        checkpoint_best.pt      best on the first validation subset, the later one on a tie
         checkpoint_last.pt      where an interrupted run resumes
 
-`arm` is the method's name in the run folder and in the manifest ("fairseq", "hf", "lora", "bow", ...). A run
-of a grid adds what differs from its recipe: "fairseq,lr=1e-4" is "fairseq" with the setting "lr=1e-4".
+`arm` is the name of the method in run folder and manifest ("fairseq", "hf", "lora", "bow", ...). In a grid,
+it also contains the setting that differs from the recipe: "fairseq,lr=1e-4" is "fairseq" with "lr=1e-4".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TENSORBOARD = "tensorboard"
 BEST_CHECKPOINT = "checkpoint_best.pt"
 LAST_CHECKPOINT = "checkpoint_last.pt"
 WEIGHTS = ("model.safetensors", "model.pt")
-"""File names of a model that is passed on without its training state."""
+"""File names of a model without training state."""
 
 
 class State(enum.Enum):
@@ -51,11 +51,11 @@ class Run:
     init: str
     seed: int
     checkpoint: Path | None = None
-    """The checkpoint it starts from; None for random weights, or where that is not known."""
+    """The checkpoint of the initial weights; None for random weights, or if unknown."""
 
     @classmethod
     def below(cls, out: Path, arm: str, init: str, seed: int, checkpoint: Path | None = None) -> Run:
-        """The run with its folder below the output folder `out`."""
+        """The run whose folder is in the output folder `out`."""
         return cls(out / arm / init / f"seed{seed}", arm, init, seed, checkpoint)
 
     @classmethod
@@ -64,18 +64,18 @@ class Run:
         content = manifest.read(folder)
         if content is None:
             return None
-        started_from = content.get("checkpoint") or {}
-        checkpoint = Path(started_from["path"]) if "path" in started_from else None
+        initial = content.get("checkpoint") or {}
+        checkpoint = Path(initial["path"]) if "path" in initial else None
         return cls(Path(folder), content["arm"], content["init"], content["seed"], checkpoint)
 
     @property
-    def family(self) -> str:
-        """`fairseq` of the arm `fairseq,lr=1e-4`."""
+    def method(self) -> str:
+        """The method: `fairseq` for the arm `fairseq,lr=1e-4`."""
         return split_arm(self.arm)[0]
 
     @property
     def setting(self) -> str:
-        """`lr=1e-4` of the arm `fairseq,lr=1e-4`; "" for the recipe itself."""
+        """The setting of a grid: `lr=1e-4` for the arm `fairseq,lr=1e-4`; "" for the recipe itself."""
         return split_arm(self.arm)[1]
 
     @property
@@ -90,32 +90,32 @@ class Run:
 
     @property
     def label(self) -> str:
-        """For progress lines of one command, where the method is the same for all: `lr=1e-4/random/seed1`."""
+        """A short name within one method, for progress messages: `lr=1e-4/random/seed1`."""
         return "/".join(part for part in (self.setting, self.init, f"seed{self.seed}") if part)
 
     def read_manifest(self) -> manifest.Manifest | None:
-        """The manifest in the run's folder; None where there is none yet."""
+        """Read the manifest in the run's folder; None if there is none yet."""
         return manifest.read(self.folder)
 
 
 def runs(out: Path, arm: str, inits: Mapping[str, Path | None], seeds: Sequence[int]) -> list[Run]:
-    """The runs of an arm: each initialization (name -> checkpoint) with each seed, in this order."""
+    """The runs of an arm: for each initialization (name -> checkpoint), one per seed."""
     return [
         Run.below(out, arm, init, seed, checkpoint) for init, checkpoint in inits.items() for seed in seeds
     ]
 
 
 def split_arm(arm: str) -> tuple[str, str]:
-    """Method and setting of an arm: `("fairseq", "lr=1e-4")` of `fairseq,lr=1e-4`."""
-    family, _, setting = arm.partition(",")
-    return family, setting
+    """Split an arm into method and setting: `fairseq,lr=1e-4` -> `("fairseq", "lr=1e-4")`."""
+    method, _, setting = arm.partition(",")
+    return method, setting
 
 
 def find_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
-    """The checkpoint that a folder stands for: its model file, else its best checkpoint; None without either.
+    """The checkpoint of a folder: its model file, otherwise its best checkpoint; None without either.
 
-    pretrain.sh exports `model.pt` from its best checkpoint, so both are the same model. Raises `UserError`
-    where the folder has both `model.safetensors` and `model.pt`, because they may be different models.
+    pretrain.sh exports `model.pt` from its best checkpoint, so both are the same model. Raises `UserError` if
+    the folder has both `model.safetensors` and `model.pt`, because they may be different models.
     """
     folder = Path(folder)
     found = [folder / name for name in WEIGHTS if (folder / name).is_file()]

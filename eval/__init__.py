@@ -1,4 +1,4 @@
-"""Use trained models: predictions for text, evaluation on a test set, inspection of errors, generated text.
+"""Use trained models: predict, evaluate, inspect errors, generate text.
 
 Commands: `python -m eval --help`. In Python:
 
@@ -7,7 +7,7 @@ Commands: `python -m eval --help`. In Python:
     classifier = SentenceClassifier.from_run("runs/fairseq/pretrained/seed1")
     classifier.predict(["Un livre captivant."])      # a list of common.predictions.Prediction
 
-Names are imported on first use, so that `--help` does not import torch.
+Names are imported on first use, so `--help` does not import torch.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ EXAMPLES = """examples:
 
 
 def build_parser() -> Parser:
-    """The parser of all commands; each module adds its own."""
+    """The parser of all commands; each module registers its own."""
     parser = Parser(prog="python -m eval", description=__doc__, examples=EXAMPLES)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for module in COMMANDS:
@@ -28,7 +28,7 @@ def build_parser() -> Parser:
 
 @report_errors
 def main(arguments: list[str] | None = None) -> int | None:
-    """Run one command; its exit code is the program's."""
+    """Run one command and return its exit code."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["complete"]:

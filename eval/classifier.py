@@ -1,6 +1,6 @@
 """`SentenceClassifier`: class probabilities for text.
 
-N examples, K classes.
+Shapes: N examples, K classes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,16 @@ from .loading.checkpoint import read_checkpoint
 from .loading.inputs import Ids, InputFormat
 from .loading.network import MAX_TOKENS, Network, probabilities
 from .loading.runs import find_run
-from .loading.sources import Place, class_names_of, data_folder, dictionary_of, sentencepiece_model_of
+from .loading.training_files import (
+    OptionalPath,
+    find_data_folder,
+    find_dictionary,
+    find_sentencepiece_model,
+    read_class_names,
+)
 
 Text = str | Sequence[str]
-"""A sentence, or a pair of two."""
+"""A sentence, or a pair of sentences."""
 
 
 class SentenceClassifier:
@@ -33,7 +39,9 @@ class SentenceClassifier:
     Attributes:
         classes: names of the classes, in the order of the probabilities.
         pairs: whether an example is two sentences.
-        network, encoder, input_format: its parts.
+        network: computes logits from token ids.
+        encoder: SentencePiece model and dictionary; computes token ids from text.
+        input_format: how token ids become the input of the network.
     """
 
     def __init__(
@@ -56,9 +64,9 @@ class SentenceClassifier:
         cls,
         path: str | os.PathLike[str],
         *,
-        data: Place = None,
-        dictionary: Place = None,
-        sentencepiece_model: Place = None,
+        data: OptionalPath = None,
+        dictionary: OptionalPath = None,
+        sentencepiece_model: OptionalPath = None,
         device: str = "auto",
         precision: str | None = None,
         max_tokens: int = MAX_TOKENS,
@@ -66,27 +74,27 @@ class SentenceClassifier:
         """The classifier of a run folder (its best checkpoint) or of a checkpoint file.
 
         `data` (the binarized folder), `dictionary` (dict.txt) and `sentencepiece_model` default to those
-        recorded by the run; `precision` None is that of training; `max_tokens` is the size of a batch
+        recorded by the run; `precision` None means as in training; `max_tokens` is the size of a batch
         including padding. Raises `UserError` for a file that is missing or does not belong to the checkpoint.
         """
         run = find_run(path)
         checkpoint = read_checkpoint(run.checkpoint)
-        folder = data_folder(run, checkpoint, data)
-        symbols, dictionary_path = dictionary_of(run, checkpoint, folder, dictionary)
-        model_path = sentencepiece_model_of(folder, sentencepiece_model)
+        folder = find_data_folder(run, checkpoint, data)
+        symbols, dictionary_path = find_dictionary(run, checkpoint, folder, dictionary)
+        model_path = find_sentencepiece_model(folder, sentencepiece_model)
         apostrophes = folder.normalize_apostrophes
         return cls(
             Network(checkpoint, symbols, device=device, precision=precision, max_tokens=max_tokens),
             Encoder(str(model_path), str(dictionary_path), normalize_apostrophes=apostrophes),
-            InputFormat.of(checkpoint),
-            class_names_of(checkpoint, folder),
+            InputFormat.from_checkpoint(checkpoint),
+            read_class_names(checkpoint, folder),
             pairs=folder.pairs,
         )
 
     def predict(self, texts: Iterable[Text], *, progress: str | None = None) -> list[Prediction]:
-        """One prediction per text, in the order given; `index` counts from 0 and `gold` is None.
+        """One prediction per text, in the order given; `index` counts from 0 and `true_class` is None.
 
-        For an empty text the input of the network is `<s> </s>`.
+        An empty text is read as `<s> </s>`.
         """
         p_NK = self.probabilities(texts, progress=progress)
         return [
@@ -95,11 +103,11 @@ class SentenceClassifier:
         ]
 
     def probabilities(self, texts: Iterable[Text], *, progress: str | None = None) -> NDArray[np.float64]:
-        """(N, K), columns in the order of `classes`."""
+        """The probabilities (N, K), columns in the order of `classes`."""
         return probabilities(self.network.logits(self.encode(texts), progress=progress))
 
     def encode(self, texts: Iterable[Text], *, first: int = 1, where: str = "text") -> list[Ids]:
-        """The ids of each text, (tokens,) int64, as in training.
+        """The token ids of each text, int64, as in training.
 
         A line break within a text is read as a space. Error messages name a text by `where` and its number,
         counted from `first`.
@@ -114,7 +122,7 @@ class SentenceClassifier:
         ]
 
     def _columns(self, texts: list[Text], first: int, where: str) -> list[list[str]]:
-        """The sentences, or the first and the second ones."""
+        """The texts in one list; for pairs, the first and the second sentences in two."""
         if not self.pairs:
             for number, text in enumerate(texts, start=first):
                 if not isinstance(text, str):
@@ -123,7 +131,8 @@ class SentenceClassifier:
         for number, text in enumerate(texts, start=first):
             if isinstance(text, str) or len(text) != 2:
                 raise UserError(
-                    f"{where} {number}: the checkpoint is for sentence pairs; give two, separated by a tab"
+                    f"{where} {number}: the checkpoint classifies sentence pairs; "
+                    "give two sentences, separated by a tab"
                 )
         return [[pair[0] for pair in texts], [pair[1] for pair in texts]]
 
@@ -132,6 +141,6 @@ class SentenceClassifier:
             content = "\n".join(line.replace("\n", " ") for line in lines).encode()
         except UnicodeEncodeError as error:
             raise UserError(f"not Unicode: a lone surrogate ({error.reason}); correct the text") from None
-        # The newline at the end keeps a last empty line.
+        # The final newline keeps an empty last text.
         encoded = self.encoder(Block("text", 1, content + b"\n", len(content)))
         return np.split(encoded.ids.astype(np.int64), np.cumsum(encoded.sizes)[:-1])

@@ -1,7 +1,7 @@
-"""An HTML page of errors: misclassified examples by confidence, disagreements of seeds, accuracy by length.
+"""Write an HTML page of errors: misclassified examples, disagreements of seeds, accuracy by text length.
 
-Input: prediction files (`evaluate --write-predictions`) and the text of the split; no model is needed.
-The page is self-contained, with search, filters and sorting.
+The input is prediction files (`evaluate --write-predictions`) and the text of the split; no model is needed.
+The page is self-contained and has search, filters and sorting.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from preprocess.readers.lines import read_text_lines
 from .loading.runs import RunCheckpoint, find_runs
 
 TEMPLATE = Path(__file__).with_name("errors_page.html")
-PLACE = "/*DATA*/"
-BUCKETS = 6
+DATA_PLACEHOLDER = "/*DATA*/"
+LENGTH_GROUPS = 6
 EXAMPLES = """examples:
   python -m eval evaluate --checkpoint runs --write-predictions
   python -m eval errors --checkpoint runs --out errors.html
@@ -54,7 +54,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "--text",
         nargs="+",
         metavar="FILE",
-        help="text of the split, one example per line; two files for pairs (default: that of the data)",
+        help="text of the split, one example per line; two files for pairs (default: recorded in the data)",
     )
     parser.add_argument("--out", required=True, metavar="HTML", help="the page to write")
     parser.deprecated("--output", "--out")
@@ -62,10 +62,10 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Read predictions and text, write the page."""
+    """Read predictions and text, and write the page."""
     runs = find_runs(args.checkpoint)
     predicted = [read_predictions(run, args.split) for run in runs]
-    paths = [Path(path) for path in args.text] if args.text else recorded_texts(runs[0], args.split)
+    paths = [Path(path) for path in args.text] if args.text else find_texts(runs[0], args.split)
     content = page_data([run.name for run in runs], predicted, read_texts(paths), args.split)
     atomic_write(args.out, render(content))
     wrong = sum(row["wrong"] for row in content["rows"])
@@ -73,35 +73,35 @@ def run(args: argparse.Namespace) -> None:
 
 
 def read_predictions(run: RunCheckpoint, split: str) -> list[Prediction]:
-    """The predictions of a run whose true class is known; raises `UserError` if there are none."""
+    """Read the predictions of a run with a known true class; raises `UserError` if there are none."""
     path = run.folder / predictions.file_name(split)
     if not path.is_file():
         raise UserError(
-            f"{path}: missing; write it with "
+            f"{path}: no such file; write it with "
             f"python -m eval evaluate --checkpoint {run.folder} --split {split} --write-predictions"
         )
-    known = [prediction for prediction in predictions.read(path) if prediction.gold is not None]
+    known = [prediction for prediction in predictions.read(path) if prediction.true_class is not None]
     if not known:
         raise UserError(f"{path}: no line has a true class; errors cannot be determined")
     return known
 
 
-def recorded_texts(run: RunCheckpoint, split: str) -> list[Path]:
-    """The text files of a run's data; raises `UserError` if one is missing or has changed."""
-    from .loading.sources import data_folder, resolve
+def find_texts(run: RunCheckpoint, split: str) -> list[Path]:
+    """The text files recorded by the run's data; raises `UserError` if one is missing or has changed."""
+    from .loading.training_files import find_data_folder, resolve_recorded
 
-    data = data_folder(run, None)
+    data = find_data_folder(run, None)
     recorded = ((data.option("splits") or {}).get(split) or {}).get("texts") or {}
     paths = [name for names in recorded.values() for name in names]
     if not paths:
         raise UserError(f"{data.path}: the text of {split} is not recorded; give it with --text")
     for path in paths:
-        digest = data.digest(path)
-        if not resolve(path).is_file() or (digest and digest != sha256(resolve(path))):
+        file, digest = resolve_recorded(path), data.digest(path)
+        if not file.is_file() or (digest and digest != sha256(file)):
             raise UserError(
                 f"{path}: missing or changed since {data.path} was written; give the text with --text"
             )
-    return [resolve(path) for path in paths]
+    return [resolve_recorded(path) for path in paths]
 
 
 def read_texts(paths: Sequence[Path]) -> list[str]:
@@ -109,7 +109,7 @@ def read_texts(paths: Sequence[Path]) -> list[str]:
     columns = [list(read_text_lines(str(path))) for path in paths]
     if len({len(column) for column in columns}) > 1:
         raise UserError(
-            f"{paths[0]} and {paths[1]} differ in their number of lines; give the two files of the pairs"
+            f"{paths[0]} and {paths[1]} have different numbers of lines; give the two files of the pairs"
         )
     return [" | ".join(parts) for parts in zip(*columns, strict=True)]
 
@@ -117,9 +117,9 @@ def read_texts(paths: Sequence[Path]) -> list[str]:
 def page_data(
     names: list[str], predicted: list[list[Prediction]], texts: list[str], split: str
 ) -> dict[str, Any]:
-    """The content of the page: R runs, N examples, K classes.
+    """The content of the page for R runs, N examples and K classes.
 
-    Raises `UserError` if the runs have predictions for different examples, or if a text is missing.
+    Raises `UserError` if the runs have predictions for different examples or if a text is missing.
     """
     indices = [prediction.index for prediction in predicted[0]]
     classes = list(predicted[0][0].probabilities)
@@ -130,11 +130,11 @@ def page_data(
             )
     if indices[-1] >= len(texts):
         raise UserError(
-            f"a prediction for line {indices[-1] + 1} of {split}, but the text has {len(texts):,} lines; "
+            f"line {indices[-1] + 1} of {split} has a prediction, but the text has {len(texts):,} lines; "
             "give the text of the split with --text"
         )
     p_RNK = np.array([[[one.probabilities[c] for c in classes] for one in run] for run in predicted])
-    labels_N = np.array([classes.index(prediction.gold) for prediction in predicted[0]])
+    labels_N = np.array([classes.index(prediction.true_class) for prediction in predicted[0]])
     predicted_N = p_RNK.mean(axis=0).argmax(axis=1)
     rows = [
         {
@@ -158,16 +158,16 @@ def page_data(
 
 
 def accuracy_by_length(words_N: NDArray[np.int64], correct_N: NDArray[np.float64]) -> list[dict[str, Any]]:
-    """Accuracy (percent, mean over the runs) by number of words, in groups of similar size.
+    """Accuracy (percent, mean over the runs) in groups of texts with similar numbers of words.
 
-    With Wilson's interval at level 0.95; each example is one trial.
+    The groups have similar sizes. The intervals are Wilson's at level 0.95; each example is one trial.
     """
-    edges = np.unique(np.quantile(words_N, np.linspace(0, 1, BUCKETS + 1), method="lower"))
+    edges = np.unique(np.quantile(words_N, np.linspace(0, 1, LENGTH_GROUPS + 1), method="lower"))
     starts = edges[:-1] if len(edges) > 1 else edges
-    bucket_N = np.searchsorted(starts, words_N, side="right") - 1
+    group_N = np.searchsorted(starts, words_N, side="right") - 1
     groups = []
-    for bucket in range(len(starts)):
-        inside = bucket_N == bucket
+    for group in range(len(starts)):
+        inside = group_N == group
         fraction, count = float(correct_N[inside].mean()), int(inside.sum())
         low, high = wilson_interval(fraction, count)
         groups.append(
@@ -184,8 +184,8 @@ def accuracy_by_length(words_N: NDArray[np.int64], correct_N: NDArray[np.float64
 
 
 def render(content: dict[str, Any]) -> str:
-    """The page; `<`, `>` and `&` are escaped, so that no text can end the script element."""
+    """The HTML of the page; `<`, `>` and `&` are escaped so that no text can end the script element."""
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         data = data.replace(character, f"\\u{ord(character):04x}")
-    return TEMPLATE.read_text(encoding="utf-8").replace(PLACE, data)
+    return TEMPLATE.read_text(encoding="utf-8").replace(DATA_PLACEHOLDER, data)

@@ -1,9 +1,10 @@
 """Contributions of words to a prediction: integrated gradients over the embeddings.
 
-Explained are the log-odds of the predicted class: its logit minus the log-sum-exp of the others. The path of
-integration is the straight line from zero embeddings (except `<s>` and `</s>`) to those of the text
-(Sundararajan, Taly and Yan 2017, equation 1). The attributions sum to the log-odds minus those of the empty
-text. The score of a word is the sum over its tokens and their dimensions. Computed in fp32.
+The explained value is the log-odds of the predicted class: its logit minus the log-sum-exp of the others. The
+integration path is the straight line from zero embeddings (`<s>` and `</s>` keep theirs) to the embeddings of
+the text (Sundararajan, Taly and Yan 2017, equation 1). The attributions sum to the log-odds of the text minus
+those at the start of the path. A word's score is the sum over its tokens and their dimensions. All of this is
+computed in fp32.
 
 B sentences, L tokens, C embedding size, K classes.
 """
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
     from .loading.network import Network
 
 STEPS = 50
-STEPS_AT_ONCE = 10
-WORD_START = "\u2581"  # SentencePiece's mark of a space
+STEPS_PER_BATCH = 10
+WORD_START = "\u2581"  # SentencePiece's character for a space
 
 
-def explain_all(
+def explain_texts(
     classifier: SentenceClassifier, texts: Sequence[Text], rows: Sequence[Ids]
 ) -> Iterator[list[Word]]:
     """The words of each text with their scores; `rows` are the ids returned by `classifier.encode`.
@@ -52,16 +53,16 @@ def explain_all(
 
 
 def explain(classifier: SentenceClassifier, text: Text, row: Ids) -> list[Word]:
-    """The words of one text, as far as the network reads it, with their scores."""
+    """The words of one text with their scores, up to the last token that the network reads."""
     scores = attribute(classifier.network, row).tolist()
-    fixed = {classifier.input_format.init_token, classifier.input_format.separator_token, EOS}
+    special = {classifier.input_format.init_token, classifier.input_format.separator_token, EOS}
     symbols = [classifier.network.dictionary[token] for token in row.tolist()]
-    tokens = iter(_tokens(classifier, text))
+    tokens = iter(_subword_tokens(classifier, text))
     words: list[tuple[str, float]] = []
     for token, symbol, score in zip(row.tolist(), symbols, scores, strict=True):
-        if token in fixed and symbol.startswith("<"):
+        if token in special and symbol.startswith("<"):
             continue
-        # The token as written: it may be unknown to the dictionary.
+        # The token as in the text: for a token outside the dictionary, the symbol is `<unk>`.
         written = next(tokens, symbol)
         if written.startswith(WORD_START) or not words:
             words.append((written.lstrip(WORD_START), score))
@@ -79,7 +80,9 @@ def attribute(network: Network, row: Ids, steps: int = STEPS) -> Tensor:
     with torch.no_grad():
         embeddings_1LC = encoder.embed_tokens(tokens_1L)
         target = int(log_odds(network, embeddings_1LC, tokens_1L).argmax(dim=-1))
-    baseline_1LC = torch.where(_fixed(tokens_1L)[..., None], embeddings_1LC, torch.zeros_like(embeddings_1LC))
+    baseline_1LC = torch.where(
+        _is_special(tokens_1L)[..., None], embeddings_1LC, torch.zeros_like(embeddings_1LC)
+    )
 
     def forward(embeddings_BLC: Tensor) -> Tensor:
         return log_odds(network, embeddings_BLC, tokens_1L.expand(len(embeddings_BLC), -1))
@@ -87,7 +90,7 @@ def attribute(network: Network, row: Ids, steps: int = STEPS) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Captum warns that it sets requires_grad of its input
         attributions_1LC = IntegratedGradients(forward).attribute(
-            embeddings_1LC, baseline_1LC, target=target, n_steps=steps, internal_batch_size=STEPS_AT_ONCE
+            embeddings_1LC, baseline_1LC, target=target, n_steps=steps, internal_batch_size=STEPS_PER_BATCH
         )
     return attributions_1LC.detach().double().sum(dim=-1)[0].cpu()
 
@@ -103,13 +106,13 @@ def log_odds(network: Network, embeddings_BLC: Tensor, tokens_BL: Tensor) -> Ten
     return torch.stack(columns, dim=-1)
 
 
-def _fixed(tokens_BL: Tensor) -> Tensor:
-    """(B, L) whether a token is `<s>` or `</s>`."""
+def _is_special(tokens_BL: Tensor) -> Tensor:
+    """Whether each token is `<s>` or `</s>`: (B, L), bool."""
     return (tokens_BL == 0) | (tokens_BL == EOS)
 
 
-def _tokens(classifier: SentenceClassifier, text: Text) -> list[str]:
-    """The subword tokens of an example as written, without special symbols."""
+def _subword_tokens(classifier: SentenceClassifier, text: Text) -> list[str]:
+    """The subword tokens of an example as they appear in the text, without special symbols."""
     from preprocess.readers.lines import normalize
 
     encoder = classifier.encoder
@@ -123,7 +126,7 @@ def _tokens(classifier: SentenceClassifier, text: Text) -> list[str]:
     ]
 
 
-HEAD = """<!DOCTYPE html>
+PAGE_HEAD = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Contributions of words</title>
@@ -142,37 +145,36 @@ h1 { font-size: 1.35rem } h2 { font-size: 1rem; margin: 0 0 .2rem } p { margin: 
 <span class="word against" style="--strength:.5">orange</span> underlined words against it. The intensity is
 relative to the largest score of the text. Hover over a word for its score.</p>
 """
-TAIL = "</body></html>\n"
+PAGE_END = "</body></html>\n"
 
 
-class Page(AbstractContextManager):
+class ExplanationPage(AbstractContextManager):
     """An HTML page of explained predictions, written atomically when the block ends without an error."""
 
     def __init__(self, path: str | os.PathLike[str], classes: list[str]) -> None:
         self.classes = classes
         self._file = atomic_open(path)
 
-    def __enter__(self) -> Page:
+    def __enter__(self) -> ExplanationPage:
         self._stream = self._file.__enter__()
-        self._stream.write(HEAD)
+        self._stream.write(PAGE_HEAD)
         self._stream.write(f'<p class="note">Classes: {html.escape(", ".join(self.classes))}</p>\n')
         return self
 
     def write(self, prediction: TextPrediction) -> None:
-        """One article."""
+        """Write one prediction and its marked words."""
         words = prediction.words or []
         strongest = max((abs(word.score) for word in words), default=0.0) or 1.0
         marked = " ".join(_span(word, strongest) for word in words) or "<i>(empty)</i>"
-        title = (
-            f"{prediction.index + 1}. {prediction.label} ({prediction.probabilities[prediction.label]:.1%})"
-        )
+        probability = prediction.probabilities[prediction.predicted]
+        title = f"{prediction.index + 1}. {prediction.predicted} ({probability:.1%})"
         self._stream.write(f"<article><h2>{html.escape(title)}</h2><p>{marked}</p></article>\n")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is None:
-            self._stream.write(TAIL)
+            self._stream.write(PAGE_END)
         self._file.__exit__(kind, error, trace)
 
 

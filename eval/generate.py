@@ -1,8 +1,8 @@
 """Generate text with a left-to-right language model: the continuation of each prompt, in input order.
 
-Decoding is greedy, or random with --sample, until the model ends the sentence or --length tokens are added.
-An empty prompt generates a sentence from its beginning. With --sample, the text for a prompt depends on
---seed and the number of the prompt, not on the batch.
+Decoding is greedy, or random with --sample. It stops where the model ends the sentence, or after --length
+tokens. An empty prompt generates a sentence from its beginning. With --sample, the text for a prompt depends
+on --seed and the number of the prompt, not on the batch.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         type=positive,
         default=50,
         metavar="N",
-        help="tokens to add at most (default: %(default)s)",
+        help="maximum number of tokens to add (default: %(default)s)",
     )
     group = parser.add_argument_group("sampling")
     group.add_argument("--sample", action="store_true", help="sample tokens instead of greedy decoding")
-    group.add_argument("--temperature", type=float, metavar="T", help="divides the logits (default: 1)")
+    group.add_argument("--temperature", type=float, metavar="T", help="divisor of the logits (default: 1)")
     group.add_argument(
-        "--top-k", type=int, metavar="K", help="only the K most probable tokens (default: all)"
+        "--top-k", type=int, metavar="K", help="sample only from the K most probable tokens (default: all)"
     )
     group.add_argument(
         "--top-p",
         type=float,
         metavar="P",
-        help="only the most probable tokens with a total probability of P (default: 1)",
+        help="sample only from the most probable tokens with a total probability of P (default: 1)",
     )
-    group.add_argument("--seed", type=int, metavar="N", help="of the random numbers (default: 1)")
+    group.add_argument("--seed", type=int, metavar="N", help="seed of the random numbers (default: 1)")
     add_checkpoint_files(parser, tokenizer=True)
     parser.add_argument(
         "--normalize-apostrophes",
@@ -89,7 +89,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Load the model, then generate block by block."""
-    sampling, seed = sampling_of(args)
+    sampling, seed = read_sampling(args)
     if args.text and args.input:
         raise UserError("TEXT and --input: give only one of them")
     from .language_model import LanguageModel
@@ -118,13 +118,15 @@ def run(args: argparse.Namespace) -> None:
                     first=block.first + start,
                     batch_size=args.batch_size,
                 )
-                output.writelines(f"{written(completion, args.format)}\n" for completion in completions)
+                output.writelines(
+                    f"{format_completion(completion, args.format)}\n" for completion in completions
+                )
                 output.flush()
                 bar.update(len(prompts))
 
 
-def sampling_of(args: argparse.Namespace) -> tuple[Sampling | None, int]:
-    """The sampling (None: greedy) and the seed; raises `UserError` for sampling options without --sample."""
+def read_sampling(args: argparse.Namespace) -> tuple[Sampling | None, int]:
+    """The sampling (None if greedy) and the seed; raises `UserError` for its options without --sample."""
     given = {name: getattr(args, name) for name in ("temperature", "top_k", "top_p", "seed")}
     given = {name: value for name, value in given.items() if value is not None}
     if given and not args.sample:
@@ -136,8 +138,8 @@ def sampling_of(args: argparse.Namespace) -> tuple[Sampling | None, int]:
     return (Sampling(**given) if args.sample else None), seed
 
 
-def written(completion: Completion, kind: str) -> str:
-    """The output line of a prompt."""
+def format_completion(completion: Completion, kind: str) -> str:
+    """The output line of a completion."""
     if kind == "text":
         return completion.text
     fields = {

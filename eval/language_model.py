@@ -1,7 +1,7 @@
 """`LanguageModel`: text generation with a left-to-right checkpoint.
 
-A sentence begins with `</s>`, as in training with fairseq's task `language_modeling`, and ends with the
-next `</s>`.
+As in training with fairseq's task `language_modeling`, a sentence begins with `</s>` and ends with the next
+`</s>`.
 
 Shapes: B sentences, N new tokens per step, V vocabulary entries.
 """
@@ -21,7 +21,7 @@ from fairseq.data import Dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor
 
-import fairseq_plugin  # noqa: F401  registers what a checkpoint names
+import fairseq_plugin  # noqa: F401  registers models and tasks
 from common.errors import UserError
 from common.files import sha256
 from fairseq_plugin.checkpoints.loading import load_checkpoint
@@ -31,12 +31,14 @@ from fairseq_plugin.tasks.sentence_classification import load_dictionary
 from preprocess.readers.lines import Block
 from preprocess.tokenizer import Encoder
 
-from .loading.network import find_device, pad
+from .loading.checkpoint import architecture, model_arguments
+from .loading.network import find_device, load_weights, pad
 from .loading.runs import RunCheckpoint, find_run
-from .loading.sources import Place, data_folder, sentencepiece_model_of
-from .sampling import Sampling, chooser
+from .loading.training_files import OptionalPath, find_data_folder, find_sentencepiece_model
+from .sampling import Sampling, make_chooser
 
-WORD_START = "\u2581"  # SentencePiece's mark of a space
+WORD_START = "\u2581"  # SentencePiece's character for a space
+
 BATCH = 32
 
 
@@ -45,10 +47,10 @@ class Completion:
     """The text generated for a prompt.
 
     Attributes:
-        prompt: as given.
+        prompt: the prompt as given.
         continuation: the text after it, including a leading space.
         tokens: ids of the continuation, without `</s>`.
-        ended: whether `</s>` was generated; False if the maximum length was reached first.
+        ended: whether `</s>` was generated, not only the maximum length reached.
     """
 
     prompt: str
@@ -78,31 +80,31 @@ class LanguageModel:
         cls,
         path: str | os.PathLike[str],
         *,
-        data: Place = None,
-        dictionary: Place = None,
-        sentencepiece_model: Place = None,
+        data: OptionalPath = None,
+        dictionary: OptionalPath = None,
+        sentencepiece_model: OptionalPath = None,
         normalize_apostrophes: bool = False,
         device: str = "auto",
         precision: str | None = None,
     ) -> LanguageModel:
         """The language model of a run folder of pretrain.sh, or of a checkpoint file.
 
-        By default, the dictionary is read from its folder or from the data folder, and the SentencePiece
-        model and the treatment of apostrophes from the `preprocess.json` of the data.
+        By default, the dictionary is the one in the checkpoint's folder or in the data folder; the
+        SentencePiece model and the treatment of apostrophes are those recorded in `preprocess.json`.
 
         Raises `UserError` for a file that is missing or does not belong to the checkpoint.
         """
         run = find_run(path)
         state = load_checkpoint(run.checkpoint)
-        check_kind(run.checkpoint, state)
-        folder = data_folder(run, None, data or (None if run.manifest else recorded_data(state)))
+        find_model_class(run.checkpoint, state)
+        folder = find_data_folder(run, None, data or (None if run.manifest else recorded_data(state)))
         folder = folder.with_apostrophes(run.checkpoint, normalize_apostrophes)
-        dictionary_path = find_dictionary(run, folder.path, dictionary)
+        dictionary_path = _find_dictionary(run, folder.path, dictionary)
         symbols = without_mask(load_dictionary(dictionary_path))
-        model = build(run.checkpoint, state, symbols)
+        model = build_model(run.checkpoint, state, symbols)
         if precision is not None:
             model.args.precision = precision
-        model_path = sentencepiece_model_of(folder, sentencepiece_model)
+        model_path = find_sentencepiece_model(folder, sentencepiece_model)
         return cls(
             model,
             symbols,
@@ -126,22 +128,22 @@ class LanguageModel:
 
         An empty prompt starts a sentence; unknown text is read as `<unk>`. A completion depends on its
         prompt, on the prompt's number (counted from `first`) and on `seed`, not on the rest of the batch.
-        It is cut at the model's last position. Raises `UserError` for a prompt that is too long.
+        It ends at the model's last position. Raises `UserError` for a prompt that is too long.
         """
         rows = [self.encode(prompt, number) for number, prompt in enumerate(prompts, start=first)]
-        # Prompts of similar length share a batch: little padding.
+        # Batches of similar length have little padding.
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        found: dict[int, Completion] = {}
+        completions: dict[int, Completion] = {}
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
-            choose = chooser([first + i for i in batch], sampling, seed)
+            choose = make_chooser([first + i for i in batch], sampling, seed)
             continued = self._continue([rows[i] for i in batch], length, choose)
             for i, tokens in zip(batch, continued, strict=True):
-                found[i] = self._completion(prompts[i], tokens)
-        return [found[i] for i in range(len(rows))]
+                completions[i] = self._completion(prompts[i], tokens)
+        return [completions[i] for i in range(len(rows))]
 
     def encode(self, prompt: str, number: int = 1) -> list[int]:
-        """`</s>` and the ids of the prompt; a line break is read as a space."""
+        """The ids of `</s>` and the prompt; a line break is read as a space."""
         try:
             line = prompt.replace("\n", " ").encode() + b"\n"
         except UnicodeEncodeError as error:
@@ -161,7 +163,7 @@ class LanguageModel:
     def _continue(
         self, rows: list[list[int]], length: int, choose: Callable[[Tensor], Tensor]
     ) -> list[list[int]]:
-        """The new tokens of each row, including `</s>` if generated."""
+        """Generate the new tokens of each row, including `</s>` if it is generated."""
         most = self.model.args.max_positions
         lengths_B = torch.tensor([len(row) for row in rows], device=self.device)
         padded = pad([np.array(row) for row in rows], self.dictionary.pad())
@@ -172,7 +174,7 @@ class LanguageModel:
         open_B = torch.ones(len(rows), dtype=torch.bool, device=self.device)
         real_B = lengths_B
         for _ in range(length):
-            scores_BV = self.forbid(next_scores(self.model, tokens_BN, positions_BN, real_B, cache))
+            scores_BV = self._mask_special(next_scores(self.model, tokens_BN, positions_BN, real_B, cache))
             chosen_B = choose(scores_BV)
             for new, token, is_open in zip(new_B, chosen_B.tolist(), open_B.tolist(), strict=True):
                 if is_open:
@@ -186,8 +188,8 @@ class LanguageModel:
             real_B = torch.ones_like(lengths_B)
         return new_B
 
-    def forbid(self, scores_BV: Tensor) -> Tensor:
-        """Set the scores of `<s>`, `<pad>` and `<unk>` to -inf, in place."""
+    def _mask_special(self, scores_BV: Tensor) -> Tensor:
+        """Set the scores of `<s>`, `<pad>` and `<unk>` to -inf in place, so that they are never generated."""
         scores_BV[:, [self.dictionary.bos(), self.dictionary.pad(), self.dictionary.unk()]] = -torch.inf
         return scores_BV
 
@@ -204,14 +206,14 @@ def recorded_data(state: dict[str, Any]) -> Path | None:
     return Path(recorded) if recorded and Path(recorded).is_dir() else None
 
 
-def find_dictionary(run: RunCheckpoint, data: Path, given: Place = None) -> Path:
-    """The dictionary: as given, else `dict.txt` in the checkpoint's folder or the data folder.
+def _find_dictionary(run: RunCheckpoint, data: Path, given: OptionalPath = None) -> Path:
+    """The given dictionary, or `dict.txt` in the checkpoint's folder or in the data folder.
 
-    Raises `UserError` if there is none or if it differs from the one the run recorded.
+    Raises `UserError` if there is none, or if it is not the one that the run recorded.
     """
     candidates = [Path(given)] if given else [run.folder / "dict.txt", data / "dict.txt"]
     path = next((path for path in candidates if path.is_file()), None)
-    remedy = f"pass the dictionary of {run.checkpoint} with --dict"
+    remedy = f"give the dictionary of {run.checkpoint} with --dict"
     if path is None:
         raise UserError(f"{candidates[0]}: no such file; {remedy}")
     recorded = (run.manifest or {}).get("data", {}).get("sha256", {}).get("dict.txt")
@@ -220,35 +222,21 @@ def find_dictionary(run: RunCheckpoint, data: Path, given: Place = None) -> Path
     return path
 
 
-def check_kind(path: Path, state: dict[str, Any]) -> type[CausalRobertaSmall]:
+def find_model_class(path: Path, state: dict[str, Any]) -> type[CausalRobertaSmall]:
     """The model class of a checkpoint; raises `UserError` unless it is a left-to-right language model."""
-    architecture = getattr(arguments_of(state), "arch", None) or getattr(arguments_of(state), "_name", None)
-    kind = ARCH_MODEL_REGISTRY.get(architecture)
-    if kind is None or not issubclass(kind, CausalRobertaSmall):
-        raise UserError(f"{path}: architecture '{architecture}'; only left-to-right models generate text")
+    name = architecture(model_arguments(state))
+    model_class = ARCH_MODEL_REGISTRY.get(name)
+    if model_class is None or not issubclass(model_class, CausalRobertaSmall):
+        raise UserError(f"{path}: architecture '{name}'; only left-to-right models generate text")
     if not any(key.startswith("encoder.lm_head.") for key in state["model"]):
         raise UserError(f"{path}: a classifier without language-model head; give its pretrained checkpoint")
-    return kind
+    return model_class
 
 
-def arguments_of(state: dict[str, Any]) -> argparse.Namespace:
-    """The arguments from which fairseq builds the model."""
-    found = (state.get("cfg") or {}).get("model") or state.get("args") or {}
-    return argparse.Namespace(**(vars(found) if hasattr(found, "__dict__") else found))
-
-
-def build(path: Path, state: dict[str, Any], dictionary: Dictionary) -> CausalRobertaSmall:
+def build_model(path: Path, state: dict[str, Any], dictionary: Dictionary) -> CausalRobertaSmall:
     """Build the model and load its weights; raises `UserError` if weights and dictionary do not fit."""
-    kind, arguments = check_kind(path, state), arguments_of(state)
+    model_class, arguments = find_model_class(path, state), model_arguments(state)
     with torch.random.fork_rng(devices=[]):
-        model = kind.build_model(arguments, argparse.Namespace(source_dictionary=dictionary))
-    wanted = {key: tuple(value.shape) for key, value in model.state_dict().items()}
-    found = {key: tuple(value.shape) for key, value in state["model"].items()}
-    if wanted != found:
-        key = min(key for key in wanted | found if wanted.get(key) != found.get(key))
-        raise UserError(
-            f"{path}: the weights do not fit the dictionary ({key} is {found.get(key, 'missing')} instead of "
-            f"{wanted.get(key, 'absent')}); pass the dictionary of training with --dict"
-        )
-    model.load_state_dict(state["model"])
+        model = model_class.build_model(arguments, argparse.Namespace(source_dictionary=dictionary))
+    load_weights(model, state["model"], path)
     return model

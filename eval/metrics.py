@@ -1,6 +1,6 @@
-"""Scoring of a test set: every registered metric with its bootstrap interval, and scores by class.
+"""Scoring a test set: every registered metric with its bootstrap interval, and scores by class.
 
-N examples, K classes, D weightings of the examples (see `common.metrics`, which defines the metrics).
+Shapes: N examples, K classes, D weightings of the examples (see `common.metrics`, which defines the metrics).
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from common.metrics import METRICS, Array, Scored
 LEVEL = 0.95
 DRAWS = 2000
 SEED = 1
-CELLS_AT_ONCE = 4_000_000
+MAX_CELLS = 4_000_000
+"""Largest number of elements of a weight matrix (D, N)."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and its percentile-bootstrap interval over the examples."""
+    """A value and its percentile bootstrap interval over the examples."""
 
     value: float
     low: float
@@ -28,7 +29,7 @@ class Interval:
 
 
 def measure(scored: Scored, weights_DN: Array) -> dict[str, Array]:
-    """Every registered metric, each (D,)."""
+    """Every registered metric for each weighting: name -> (D,)."""
     matrix_DKK = scored.confusion(weights_DN)
     return {
         name: metric.measure(scored, weights_DN)
@@ -41,14 +42,14 @@ def measure(scored: Scored, weights_DN: Array) -> dict[str, Array]:
 def intervals(
     scored: Scored, level: float = LEVEL, *, draws: int = DRAWS, seed: int = SEED
 ) -> dict[str, Interval]:
-    """Each metric with its interval: percentiles over `draws` test sets drawn with replacement.
+    """Each metric with its percentile bootstrap interval from `draws` resampled test sets.
 
-    Draws for which a metric is undefined are left out of its interval.
+    Resampled sets on which a metric is undefined are left out of its interval.
     """
     count = len(scored.labels)
     values = {name: float(v[0]) for name, v in measure(scored, np.ones((1, count))).items()}
     drawn: dict[str, list[Array]] = {name: [] for name in values}
-    for weights_DN in _draw(count, draws, seed):
+    for weights_DN in _bootstrap_weights(count, draws, seed):
         for name, value_D in measure(scored, weights_DN).items():
             drawn[name].append(value_D)
     tails = [50 * (1 - level), 50 * (1 + level)]
@@ -71,10 +72,10 @@ def per_class(matrix_KK: Array) -> list[dict[str, float]]:
     return rows
 
 
-def _draw(count: int, draws: int, seed: int) -> Iterator[Array]:
-    """Weights of bootstrap samples in portions, so that memory stays bounded."""
+def _bootstrap_weights(count: int, draws: int, seed: int) -> Iterator[Array]:
+    """Yield the example weights of bootstrap samples, (D, N), in portions of bounded size."""
     rng = np.random.default_rng(seed)
-    portion = max(1, CELLS_AT_ONCE // count)
+    portion = max(1, MAX_CELLS // count)
     for start in range(0, draws, portion):
         size = min(portion, draws - start)
         picked = rng.integers(count, size=(size, count)) + np.arange(size)[:, None] * count

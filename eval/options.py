@@ -1,4 +1,4 @@
-"""What the commands share: their options, and reading texts line by line."""
+"""Options shared by the commands, and reading their input texts line by line."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ class Lines:
     first: int
     """Number of the first line, counted from 1."""
     where: str
-    """How an error message names a line: "reviews.txt, line"."""
+    """Prefix of a line number in error messages: "reviews.txt, line"."""
 
 
 def add_texts(parser: Parser, text: str) -> None:
-    """TEXT or --input, and --out; `text` names one text in the help: "text", "prompt"."""
+    """Add TEXT, --input and --out; `text` is the word for one text in the help, "text" or "prompt"."""
     parser.add_argument("text", nargs="*", metavar="TEXT", help=f"{text}s (default: read --input)")
     parser.add_argument(
         "--input", metavar="FILE", help=f"one {text} per line: plain text, .gz or .xz (default: {STDIN})"
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="written atomically, when all is done (default: standard output)"
+        "--out", metavar="FILE", help="written atomically when the command ends (default: standard output)"
     )
     parser.deprecated("--output", "--out")
 
 
 def add_checkpoint_files(parser: Parser, *, tokenizer: bool = False) -> None:
-    """--data and --dict; with `tokenizer` --sentencepiece-model."""
+    """Add --data and --dict; with `tokenizer` also --sentencepiece-model."""
     group = parser.add_argument_group("files of the checkpoint (default: those recorded by the run)")
     group.add_argument("--data", metavar="BIN", help="binarized data folder")
     group.add_argument("--dict", metavar="FILE", help="fairseq dictionary (dict.txt) of the training data")
@@ -48,7 +48,7 @@ def add_checkpoint_files(parser: Parser, *, tokenizer: bool = False) -> None:
 
 
 def add_computation(parser: Parser) -> argparse._ArgumentGroup:
-    """--device and --precision; returns their group, for the option of the batch size."""
+    """Add --device and --precision; returns their group, so that the caller can add the batch size."""
     group = parser.add_argument_group("computation")
     group.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="(default: %(default)s)"
@@ -56,13 +56,13 @@ def add_computation(parser: Parser) -> argparse._ArgumentGroup:
     group.add_argument(
         "--precision",
         choices=("auto", "fp32", "bf16"),
-        help="of matrix products (default: that of training)",
+        help="precision of matrix products (default: as in training)",
     )
     return group
 
 
 def add_max_tokens(group: argparse._ArgumentGroup) -> None:
-    """--max-tokens of a classifier's batches."""
+    """Add --max-tokens, the size of a classifier's batches."""
     group.add_argument(
         "--max-tokens",
         type=positive,
@@ -73,7 +73,7 @@ def add_max_tokens(group: argparse._ArgumentGroup) -> None:
 
 
 def read_input(texts: Sequence[str], path: str | None) -> Iterator[Lines]:
-    """The texts of the command line, the file or standard input, in blocks.
+    """Yield the texts of the command line, the file or standard input in blocks.
 
     Raises `UserError` for a line that is not UTF-8.
     """
@@ -86,7 +86,7 @@ def read_input(texts: Sequence[str], path: str | None) -> Iterator[Lines]:
 
 
 def _standard_input() -> Iterator[Block]:
-    """Blocks of the lines available so far, so that slow or typed input is processed immediately."""
+    """Yield the lines available so far as a block, so that slow or typed input is processed immediately."""
     first_line = 1
     while data := sys.stdin.buffer.read1(BLOCK_BYTES):
         if not data.endswith(b"\n"):

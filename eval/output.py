@@ -10,8 +10,8 @@ from typing import IO, Protocol
 FORMATS = ("jsonl", "csv", "tsv", "text")
 DIALECTS = {"csv": "excel", "tsv": "excel-tab"}
 GREEN, RED, BOLD, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
-STRONG = 0.25
-"""A word is marked if its score is at least this fraction of the largest one of its text."""
+MARKED_FRACTION = 0.25
+"""A word is marked if its score is at least this fraction of the largest score in its text."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class TextPrediction:
     text: str
     probabilities: dict[str, float]
     words: list[Word] | None = None
-    """None without explanation."""
+    """None if no explanation was requested."""
 
     @property
-    def label(self) -> str:
-        """The most probable class; of equally probable ones the first."""
+    def predicted(self) -> str:
+        """The most probable class; the first one on a tie."""
         return max(self.probabilities, key=self.probabilities.__getitem__)
 
 
@@ -48,26 +48,26 @@ class Writer(Protocol):
 
 
 def open_writer(kind: str, stream: IO[str], classes: list[str], *, with_text: bool = False) -> Writer:
-    """The writer of one of `FORMATS`; on a terminal, text is in color."""
+    """The writer for one of `FORMATS`; the format "text" is in color on a terminal."""
     if kind == "jsonl":
-        return JsonLines(stream, with_text=with_text)
+        return JsonLinesWriter(stream, with_text=with_text)
     if kind == "text":
-        return ReadableText(stream, color=stream.isatty())
-    return Columns(stream, classes, DIALECTS[kind], with_text=with_text)
+        return TextWriter(stream, color=stream.isatty())
+    return CsvWriter(stream, classes, DIALECTS[kind], with_text=with_text)
 
 
-class JsonLines:
-    """One {"index", "label", "probabilities"} per line, optionally with "text" and "words"."""
+class JsonLinesWriter:
+    """One JSON object per line: "index", "label", "probabilities", optionally "text" and "words"."""
 
     def __init__(self, stream: IO[str], *, with_text: bool) -> None:
         self.stream = stream
         self.with_text = with_text
 
     def write(self, prediction: TextPrediction) -> None:
-        """One line."""
+        """Write one line."""
         record = {
             "index": prediction.index,
-            "label": prediction.label,
+            "label": prediction.predicted,
             "probabilities": prediction.probabilities,
         }
         if self.with_text:
@@ -77,8 +77,8 @@ class JsonLines:
         self.stream.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
-class Columns:
-    """A header and rows: index, label, a column `p(CLASS)` for each class, optionally text."""
+class CsvWriter:
+    """CSV or TSV with a header: index, label, a column `p(CLASS)` for each class, optionally text."""
 
     def __init__(self, stream: IO[str], classes: list[str], dialect: str, *, with_text: bool) -> None:
         self.rows = csv.writer(stream, dialect, lineterminator="\n")
@@ -87,16 +87,16 @@ class Columns:
         self.rows.writerow([*names, "text"] if with_text else names)
 
     def write(self, prediction: TextPrediction) -> None:
-        """One row."""
-        cells = [prediction.index, prediction.label, *prediction.probabilities.values()]
+        """Write one row."""
+        cells = [prediction.index, prediction.predicted, *prediction.probabilities.values()]
         self.rows.writerow([*cells, prediction.text] if self.with_text else cells)
 
 
-class ReadableText:
-    """Class, probability and text, with the words that contributed most marked.
+class TextWriter:
+    """The class, its probability and the text; the words that contributed most are marked.
 
-    In color, green words are for the predicted class and red ones against it; without color, `[+word]` and
-    `[-word]`.
+    With color, green words contributed to the predicted class and red ones against it; without color they are
+    written `[+word]` and `[-word]`.
     """
 
     def __init__(self, stream: IO[str], *, color: bool) -> None:
@@ -104,17 +104,17 @@ class ReadableText:
         self.color = color
 
     def write(self, prediction: TextPrediction) -> None:
-        """One line."""
-        label = f"{BOLD}{prediction.label}{PLAIN}" if self.color else prediction.label
+        """Write one line."""
+        label = f"{BOLD}{prediction.predicted}{PLAIN}" if self.color else prediction.predicted
         text = prediction.text if prediction.words is None else self._marked(prediction.words)
-        self.stream.write(f"{label}  {prediction.probabilities[prediction.label]:.3f}  {text}\n")
+        self.stream.write(f"{label}  {prediction.probabilities[prediction.predicted]:.3f}  {text}\n")
 
     def _marked(self, words: list[Word]) -> str:
         strongest = max((abs(word.score) for word in words), default=0.0)
         return " ".join(self._mark(word, strongest) for word in words)
 
     def _mark(self, word: Word, strongest: float) -> str:
-        if not strongest or abs(word.score) < STRONG * strongest:
+        if not strongest or abs(word.score) < MARKED_FRACTION * strongest:
             return word.text
         if self.color:
             return f"{GREEN if word.score > 0 else RED}{word.text}{PLAIN}"

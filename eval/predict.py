@@ -1,7 +1,7 @@
 """Classify raw text from the command line, a file or standard input: one text per line.
 
-Every line, even an empty one, gets one prediction, in input order. Text is processed in blocks, so that
-memory stays bounded. For sentence pairs, a line contains both sentences, separated by a tab.
+Each line gets one prediction, in input order; empty lines too. Text is processed in blocks, so memory stays
+bounded. For sentence pairs, a line contains both sentences, separated by a tab.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Load the model, then predict block by block."""
-    _check(args)
+    _check_options(args)
     from .classifier import SentenceClassifier
 
     classifier = SentenceClassifier.from_run(
@@ -76,10 +76,10 @@ def run(args: argparse.Namespace) -> None:
         kind = args.format or ("text" if args.explain else "jsonl")
         writers = [open_writer(kind, output, classifier.classes, with_text=args.with_text)]
         if args.html:
-            from .explain import Page
+            from .explain import ExplanationPage
 
-            writers.append(stack.enter_context(Page(args.html, classifier.classes)))
-        # No progress bar between predictions on the same terminal.
+            writers.append(stack.enter_context(ExplanationPage(args.html, classifier.classes)))
+        # On a terminal, the bar would appear between the predictions.
         hidden = True if output.isatty() else None
         bar = stack.enter_context(tqdm(desc="predict", unit=" texts", leave=False, disable=hidden))
         for block in read_input(args.text, args.input):
@@ -94,9 +94,9 @@ def _predictions(classifier: SentenceClassifier, block: Lines, *, explain: bool)
     texts: list[Text] = [tuple(line.split("\t")) for line in block.lines] if classifier.pairs else block.lines
     rows = classifier.encode(texts, first=block.first, where=block.where)
     if explain:
-        from .explain import explain_all
+        from .explain import explain_texts
 
-        explained = explain_all(classifier, texts, rows)
+        explained = explain_texts(classifier, texts, rows)
     from .loading.network import probabilities
 
     p_NK = probabilities(classifier.network.logits(rows))
@@ -106,8 +106,8 @@ def _predictions(classifier: SentenceClassifier, block: Lines, *, explain: bool)
         yield TextPrediction(block.first - 1 + number, line, named, words)
 
 
-def _check(args: argparse.Namespace) -> None:
-    """Raise `UserError` for contradictory options."""
+def _check_options(args: argparse.Namespace) -> None:
+    """Raise `UserError` for options that exclude each other."""
     if args.text and args.input:
         raise UserError("TEXT and --input: give only one of them")
     if args.html and not args.explain:

@@ -1,4 +1,4 @@
-"""The result of an evaluation as JSON and as Markdown tables."""
+"""The results of an evaluation as JSON and as Markdown tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from common.tables import markdown
 from .metrics import DRAWS, LEVEL, SEED, Interval, intervals, per_class
 
 MAX_DIGITS = 3
-"""Six columns of values with intervals are wide; the JSON report has full precision."""
+"""In the printed table, which has six columns of values with intervals; the JSON has full precision."""
 CONVENTIONS = {
     "confusion": "rows true classes, columns predicted ones",
     "std": "sample standard deviation over the checkpoints (ddof 1)",
@@ -42,13 +42,13 @@ class Scores:
     """(K, K), rows true classes, columns predicted ones."""
 
     @classmethod
-    def of(cls, name: str, scored: Scored, classes: list[str], *, draws: int = DRAWS) -> Scores:
-        """Score a test set."""
+    def compute(cls, name: str, scored: Scored, classes: list[str], *, draws: int = DRAWS) -> Scores:
+        """Compute all metrics of a scored test set."""
         matrix_KK = scored.confusion(np.ones((1, len(scored.labels))))[0]
         return cls(name, intervals(scored, draws=draws), classes, matrix_KK)
 
     def as_json(self) -> dict[str, Any]:
-        """The JSON object; undefined values are null."""
+        """The entry of the JSON report; undefined values are null."""
         metrics = {
             name: {key: _finite(value) for key, value in vars(interval).items()}
             for name, interval in self.intervals.items()
@@ -61,7 +61,7 @@ class Scores:
         }
 
     def cells(self) -> list[str]:
-        """A row of the table."""
+        """The cells of a table row."""
         return [self.name, *(_cell(name, self.intervals[name]) for name in METRICS)]
 
 
@@ -76,7 +76,7 @@ class Group:
     """None for a single checkpoint."""
 
     def mean(self) -> dict[str, dict[str, float | None]]:
-        """Mean and standard deviation of each metric over the members."""
+        """Mean and sample standard deviation of each metric over the members."""
         found = {}
         for name in METRICS:
             values = np.array([member.intervals[name].value for member in self.members])
@@ -95,7 +95,7 @@ class Group:
         return [*rows, [title, *means], self.ensemble.cells()]
 
     def as_json(self) -> dict[str, Any]:
-        """The JSON object."""
+        """The entry of the JSON report."""
         return {
             "group": self.name,
             "checkpoints": [member.as_json() for member in self.members],
@@ -105,7 +105,7 @@ class Group:
 
 
 def tables(groups: Sequence[Group], meaning: dict[str, str]) -> str:
-    """Markdown: a row for each checkpoint, mean and ensemble; for a single checkpoint also the classes."""
+    """Markdown: a row per checkpoint, mean and ensemble; for a single checkpoint also scores by class."""
     rows = [row for group in groups for row in group.rows()]
     parts = [markdown(["", *map(_heading, METRICS.values())], rows)]
     if len(groups) == 1 and groups[0].ensemble is None:

@@ -1,4 +1,4 @@
-"""Choosing the next token from the scores of all: greedily or by sampling.
+"""Choosing the next token from the scores of all tokens: greedy or by sampling.
 
 Shapes: B sentences, V vocabulary entries.
 """
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sampling:
-    """The distribution to sample from; the restrictions apply in this order.
+    """The distribution to sample from; the parameters apply in this order.
 
     Attributes:
-        temperature: divides the logits; below 1 favors probable tokens.
-        top_k: only the k most probable tokens; None for all.
-        top_p: only the most probable tokens with a total probability of p (Holtzman et al. 2020,
-            section 3.1).
+        temperature: divisor of the logits; a value below 1 favors probable tokens.
+        top_k: sample only from the k most probable tokens; None for all.
+        top_p: sample only from the most probable tokens with a total probability of p (nucleus sampling,
+            Holtzman et al. 2020, section 3.1).
     """
 
     temperature: float = 1.0
@@ -40,10 +40,10 @@ class Sampling:
             raise UserError(f"--top-k {self.top_k}: give at least 1")
 
 
-def chooser(numbers: Sequence[int], sampling: Sampling | None, seed: int) -> Callable[[Tensor], Tensor]:
-    """Scores (B, V) -> tokens (B,), int64; each prompt number has its own random stream."""
+def make_chooser(numbers: Sequence[int], sampling: Sampling | None, seed: int) -> Callable[[Tensor], Tensor]:
+    """A function from scores (B, V) to tokens (B,), int64; each prompt number has its own random stream."""
     if sampling is None:
-        return best
+        return choose_greedily
     import numpy as np
     import torch
 
@@ -51,21 +51,23 @@ def chooser(numbers: Sequence[int], sampling: Sampling | None, seed: int) -> Cal
 
     def choose(scores_BV: Tensor) -> Tensor:
         uniform = [stream.random() for stream in streams]
-        return draw(scores_BV, sampling, torch.tensor(uniform, dtype=torch.float64, device=scores_BV.device))
+        return sample(
+            scores_BV, sampling, torch.tensor(uniform, dtype=torch.float64, device=scores_BV.device)
+        )
 
     return choose
 
 
-def best(scores_BV: Tensor) -> Tensor:
-    """The token with the highest score, int64 (B,); the first of equal ones."""
+def choose_greedily(scores_BV: Tensor) -> Tensor:
+    """The token with the highest score, int64 (B,); the first one on a tie."""
     return scores_BV.argmax(dim=-1)
 
 
-def draw(scores_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> Tensor:
-    """A token for each sentence, int64 (B,), chosen by `uniform_B`, float64 in [0, 1).
+def sample(scores_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> Tensor:
+    """Sample a token for each sentence, int64 (B,), from random numbers `uniform_B`, float64 in [0, 1).
 
-    Tokens are sorted by probability; the first one whose cumulative probability exceeds `uniform_B` is taken.
-    The result for a sentence does not depend on the rest of the batch.
+    Inverse transform sampling: tokens are sorted by probability, and the first one whose cumulative
+    probability exceeds `uniform_B` is returned. The result does not depend on the rest of the batch.
     """
     import torch
 
@@ -77,6 +79,6 @@ def draw(scores_BV: Tensor, sampling: Sampling, uniform_B: Tensor) -> Tensor:
     probs_BV = probs_BV.masked_fill(before_BV >= sampling.top_p, 0.0)
     sums_BV = probs_BV.cumsum(dim=-1)
     chosen_B1 = torch.searchsorted(sums_BV, uniform_B[:, None] * sums_BV[:, -1:], right=True)
-    # Rounding must not choose a token beyond the last one with a probability.
+    # Rounding must not select a token of probability 0.
     last_B1 = probs_BV.gt(0).sum(dim=-1, keepdim=True) - 1
     return order_BV.gather(1, chosen_B1.minimum(last_B1)).squeeze(1)

@@ -12,10 +12,10 @@ from common.data_folder import recorded_checksums, require_recorded, shards_of
 from common.errors import UserError
 from common.files import read_lines, sha256, shown_path
 from common.run import find_checkpoint
+from preprocess.dictionary import PADDING_PREFIX
 
 from . import ROOT
 
-PADDING_SYMBOL = "madeupword"  # fairseq pads dictionaries to a multiple of 8 with these
 SHIPPED = ROOT / "pretrained" / "roberta_small_fr"
 """The checkpoint in the repository: weights, dict.txt, model card."""
 
@@ -55,7 +55,7 @@ def count_classes(dictionary: Path) -> int:
         label, _, count = line.rpartition(" ")
         if not label or not count.isdigit():
             raise UserError(f"{dictionary}, line {number}: {line!r} is not '<label> <count>'; binarize again")
-        classes += not label.startswith(PADDING_SYMBOL)
+        classes += not label.startswith(PADDING_PREFIX)
     if classes < 2:
         raise UserError(
             f"{dictionary}: {classes} class(es), but a classifier needs at least 2; check the labels"

@@ -1,11 +1,12 @@
-"""Everything that runs on Transformers: `python -m hf --help` for the commands.
+"""Write a trained model in another format: Transformers, fairseq, ONNX or fp16 (`python -m export --help`).
 
-In Python, what the commands stand on:
+In Python:
 
-    from export.transformers.config import Sizes              # the sizes of roberta_small, or of a checkpoint
-    from export.transformers.config import random_classifier  # those sizes, random weights
-    from export.transformers.config import converted          # a checkpoint as it is: classifier or masked LM
-    from export.transformers.tokenizer import write_tokenizer # SentencePiece model, dict.txt -> its files
+    from export.transformers.to_transformers import convert   # run or checkpoint -> from_pretrained folder
+    from export.transformers.to_fairseq import convert_back   # from_pretrained folder -> fairseq checkpoint
+    from export.transformers.roberta import converted         # checkpoint in memory -> Transformers model
+    from export.transformers.roberta import random_classifier # a RoBERTa with random weights from
+    export.transformers.folder import write_tokenizer    # SentencePiece model, dict.txt -> tokenizer files
 
-Transformers is imported by those modules alone: `--help` does not wait for it.
+Only these modules import Transformers, so that `--help` is fast.
 """

@@ -44,7 +44,7 @@ def missing_package_is_reported() -> Iterator[None]:
 def build_parser(*, positional: bool = False) -> Parser:
     """The parser of all commands; building it imports neither torch nor Transformers.
 
-    `positional` accepts the target of earlier releases, without --out.
+    `positional` accepts the target as second argument, without --out, as in earlier releases.
     """
     parser = Parser(prog="python -m export", description=__doc__, examples=EXAMPLES)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
@@ -56,7 +56,7 @@ def build_parser(*, positional: bool = False) -> Parser:
 @report_errors
 def main(arguments: Sequence[str] | None = None) -> int | None:
     """Run one command and return its exit code."""
-    # Progress bars of single files and notes on tokenizers would hide our own messages.
+    # Progress bars of single files and warnings about tokenizers would hide our own messages.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)

@@ -1,4 +1,4 @@
-"""A classifier to export, from either side: a fairseq run or checkpoint, or a from_pretrained folder."""
+"""Load a classifier to export: from a fairseq run or checkpoint, or from a from_pretrained folder."""
 
 from __future__ import annotations
 
@@ -15,41 +15,46 @@ from common.errors import UserError
 from eval.loading.checkpoint import Checkpoint, head_weight, read_checkpoint
 from eval.loading.inputs import Examples, read_split
 from eval.loading.runs import RunCheckpoint, find_run
-from eval.loading.sources import DataFolder, Place, class_names_of, data_folder, dictionary_of
+from eval.loading.training_files import (
+    DataFolder,
+    OptionalPath,
+    find_data_folder,
+    find_dictionary,
+    read_class_names,
+)
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 
-from .transformers.config import BOS, EOS, PAD, converted
 from .transformers.folder import class_names, load_folder, read_carried
-from .transformers.tokenizer import MASK
-from .transformers.weights import read_source
+from .transformers.origin import MASK
+from .transformers.roberta import BOS, EOS, PAD, converted, read_source
 
 ATTENTION = "eager"
-"""The implementation that is a graph of plain products."""
+"""Attention implementation that consists of plain matrix products, for ONNX."""
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """A network of Transformers with what is needed to measure it."""
+    """A Transformers model with what is needed to evaluate it."""
 
     model: RobertaForSequenceClassification
-    """In evaluation mode, its attention written out."""
+    """In evaluation mode, with eager attention."""
     classes: list[str]
     checkpoint: Checkpoint
-    """How its input is made, as fairseq's task wants to be told it."""
+    """Settings of fairseq's task, which determine the input format."""
     run: RunCheckpoint | None
     """None for a from_pretrained folder."""
     data: DataFolder | None
-    """What it was trained on; None where that is not recorded."""
+    """The training data; None if it is not recorded."""
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest input."""
+        """Maximum input length in tokens."""
         return self.model.config.max_position_embeddings - (PAD + 1)
 
-    def examples(self, data: Place, split: str) -> Examples | None:
-        """A split of `data`, or of the data it was trained on; None where there are none.
+    def examples(self, data: OptionalPath, split: str) -> Examples | None:
+        """A split of `data`, by default of the training data; None if these are not available.
 
-        Raises `UserError` where the data are malformed or were made with another dictionary.
+        Raises `UserError` if the data are malformed or were binarized with another dictionary.
         """
         if data is not None and not Path(data).is_dir():
             raise UserError(f"{data}: no such folder; --data is a binarized folder")
@@ -62,29 +67,29 @@ class Classifier:
 
     def _dictionary(self, folder: DataFolder) -> Dictionary:
         if self.run is not None:
-            return dictionary_of(self.run, self.checkpoint, folder)[0]
+            return find_dictionary(self.run, self.checkpoint, folder)[0]
         own = load_dictionary(self.checkpoint.path / "dict.txt")
         found = load_dictionary(folder.dictionary)
         if own.symbols != found.symbols:
             raise UserError(
                 f"{folder.dictionary}: not the dictionary of {self.checkpoint.path}; binarize the data with "
-                f"--srcdict {self.checkpoint.path / 'dict.txt'}"
+                f"--dict {self.checkpoint.path / 'dict.txt'}"
             )
         found.add_symbol(MASK)
         return found
 
 
 def find_classifier(path: str | os.PathLike[str]) -> Classifier:
-    """The classifier of a run folder, a checkpoint or a from_pretrained folder.
+    """Load the classifier of a run folder, a checkpoint or a from_pretrained folder.
 
-    Raises `UserError` for what is none of them, and for a masked language model.
+    Raises `UserError` for any other path, and for a masked language model.
     """
     if (Path(path) / "config.json").is_file():
         return _of_folder(Path(path))
     run = find_run(path)
     checkpoint = read_checkpoint(run.checkpoint)
-    data = data_folder(run, checkpoint)
-    classes = class_names_of(checkpoint, data)
+    data = find_data_folder(run, checkpoint)
+    classes = read_class_names(checkpoint, data)
     model = converted(read_source(run.checkpoint), classes)
     model.set_attn_implementation(ATTENTION)
     return Classifier(model, classes, checkpoint, run, data)
@@ -93,7 +98,7 @@ def find_classifier(path: str | os.PathLike[str]) -> Classifier:
 def _of_folder(folder: Path) -> Classifier:
     model = load_folder(folder, attention=ATTENTION)
     if not isinstance(model, RobertaForSequenceClassification):
-        raise UserError(f"{folder}: a masked language model; export takes classifiers; fine-tune it first")
+        raise UserError(f"{folder}: a masked language model, not a classifier; fine-tune it first")
     carried = read_carried(folder)
     head = carried.head or "sentence_classification_head"
     settings = {

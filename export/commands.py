@@ -1,4 +1,4 @@
-"""The commands of `python -m export`: their options, and what each one calls."""
+"""The commands of `python -m export`: options and implementation."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from common.cli import Parser, deprecation
 from common.errors import UserError
 from common.files import atomic_write, sha256
 
-TRANSFORMERS = """A fairseq checkpoint to a folder for `from_pretrained`.
+TRANSFORMERS = """Convert a fairseq checkpoint to a folder for `from_pretrained`.
 
-The folder contains configuration, model.safetensors, tokenizer and model card. It is written only if
-fairseq's network and the converted one compute the same logits, and the tokenizer yields the token ids of
-training. Dictionary, tokenizer and data default to the files that the run recorded.
+The folder contains configuration, model.safetensors, tokenizer and model card. It is written only if the
+converted network computes the same logits as fairseq's, and the tokenizer yields the token ids of training.
+Dictionary, tokenizer and data default to the files that the run recorded.
 """
-FAIRSEQ = """A from_pretrained folder to a fairseq checkpoint, with its dict.txt beside it.
+FAIRSEQ = """Convert a from_pretrained folder to a fairseq checkpoint, with its dict.txt beside it.
 
 The checkpoint can be used with fairseq-train --restore-file, train.sh --pretrained and python -m eval. Only
 safetensors are read, never pickles.
 """
-ONNX = """A classifier to ONNX, in fp32 or int8.
+ONNX = """Convert a classifier to ONNX, in fp32 or int8.
 
-The file is written only if ONNX Runtime and PyTorch compute the same logits (fp32). Accuracy is measured on a
-split of the data, if they are known.
+The file is written only if ONNX Runtime and PyTorch compute the same logits in fp32. Accuracy is measured on
+a split of the data, if there are any.
 """
-FP16 = """The weights of a fairseq checkpoint in half precision, as safetensors.
+FP16 = """Convert a fairseq checkpoint to fp16 safetensors.
 
 --embedding-scale below 1 rescales the embeddings, so that a short fine-tuning with a small learning rate
-changes them more; the function that the model computes stays nearly the same.
+changes them more. The function that the model computes stays nearly the same.
 """
 
 
@@ -42,7 +42,7 @@ def _add(
     *lines: str,
     positional: bool,
 ) -> Parser:
-    """A command with its source and its output; `lines` are examples."""
+    """Add a command with its source and output; `lines` are the arguments of its examples."""
     examples = "examples:\n" + "".join(f"  python -m export {name} {line}\n" for line in lines)
     parser = subparsers.add_parser(name, help=text.partition("\n")[0], description=text, examples=examples)
     parser.add_argument("source", metavar="FROM", help=source)
@@ -53,7 +53,7 @@ def _add(
 
 
 def _out(args: argparse.Namespace) -> Path:
-    """--out, or the positional target of earlier releases with a deprecation line."""
+    """The value of --out, or the positional target of earlier releases with a deprecation message."""
     if args.out is None:
         deprecation("a target without --out is deprecated, use --out PATH")
         return args.target
@@ -69,13 +69,13 @@ def register_transformers(subparsers: argparse._SubParsersAction, positional: bo
         "model.pt --out folder --dict dict.txt --sentencepiece-model spm.model --normalize-apostrophes",
         positional=positional,
     )  # fmt: skip
-    group = parser.add_argument_group("files of the checkpoint (default: those that the run recorded)")
-    group.add_argument("--data", metavar="BIN", help="binarized data it was trained on")
-    group.add_argument("--dict", metavar="FILE", help="dict.txt of the text")
+    group = parser.add_argument_group("files of the checkpoint (default: as recorded by the run)")
+    group.add_argument("--data", metavar="BIN", help="binarized training data")
+    group.add_argument("--dict", metavar="FILE", help="fairseq dictionary of the data")
     group.add_argument("--sentencepiece-model", metavar="FILE", help="tokenizer of the data")
     group.add_argument(
         "--normalize-apostrophes", action="store_true",
-        help="read every apostrophe as ', as the option of python -m preprocess binarize does",
+        help="replace every apostrophe by ', like the option of python -m preprocess binarize",
     )  # fmt: skip
     parser.set_defaults(run=run_transformers)
 
@@ -108,7 +108,7 @@ def register_fairseq(subparsers: argparse._SubParsersAction, positional: bool) -
         "classifier --out back/model.pt",
         positional=positional,
     )
-    parser.add_argument("--dict", metavar="FILE", help="dict.txt of the text (default: the folder's)")
+    parser.add_argument("--dict", metavar="FILE", help="fairseq dictionary (default: dict.txt of the folder)")
     parser.set_defaults(run=run_fairseq)
 
 
@@ -131,9 +131,11 @@ def register_onnx(subparsers: argparse._SubParsersAction, positional: bool) -> N
         positional=positional,
     )  # fmt: skip
     parser.add_argument("--int8", action="store_true", help="quantize the weights to 8 bits")
-    parser.add_argument("--data", metavar="BIN", help="binarized data to measure on (default: the run's)")
-    parser.add_argument("--split", default="test", metavar="NAME", help="split to measure on (%(default)s)")
-    parser.add_argument("--report", metavar="JSON", type=Path, help="also write the measurements")
+    parser.add_argument("--data", metavar="BIN", help="binarized data to evaluate on (default: the run's)")
+    parser.add_argument("--split", default="test", metavar="NAME", help="split to evaluate on (%(default)s)")
+    parser.add_argument(
+        "--report", metavar="JSON", type=Path, help="also write the measurements to this file"
+    )
     parser.set_defaults(run=run_onnx)
 
 
@@ -143,7 +145,7 @@ def run_onnx(args: argparse.Namespace) -> None:
     if out.exists():
         raise UserError(f"{out}: exists; choose another name, or move it away")
     if args.report is not None and args.report.is_dir():
-        raise UserError(f"{args.report}: is a folder; name a file with --report")
+        raise UserError(f"{args.report}: is a folder; give a file name to --report")
     from .classifier import find_classifier
     from .onnx.check import document, export, random_rows, table
 
@@ -172,7 +174,7 @@ def register_fp16(subparsers: argparse._SubParsersAction, positional: bool) -> N
         type=float,
         default=1.0,
         metavar="F",
-        help="factor of embeddings (%(default)s)",
+        help="factor of the embeddings (%(default)s)",
     )
     parser.set_defaults(run=run_fp16)
 

@@ -2,9 +2,9 @@
 
 Importing the package registers the task `sentence_classification`, the criteria `sentence_classification`,
 `fast_masked_lm` and `fast_lm`, the models `roberta_small`, `causal_roberta_small` and `causal_lm_small`, the
-optimizer `fused_adam` and the schedule `time_budget`. It allows torch to read fairseq's configuration classes
-from checkpoints without executing code, replaces the functions of fairseq that `compat.py` lists, and reports
-a user's mistake as a clear error message.
+optimizer `fused_adam` and the schedule `time_budget`. It also adds fairseq's configuration classes to torch's
+allow-list for safe loading, replaces the functions of fairseq that `compat.py` lists, and reports user errors
+as clear messages without a traceback.
 """
 
 import logging
@@ -12,8 +12,8 @@ import warnings
 
 from common.errors import install_excepthook
 
-# On import, fairseq's speech modules ask for a package that nothing here needs, and set the root logger to
-# show whatever any library has to say for debugging.
+# On import, fairseq's speech modules log that an optional package is missing, and set the root logger's level
+# and handlers so that the debug messages of all libraries are shown.
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.ERROR)
 _root = logging.getLogger()
 _level, _handlers = _root.level, list(_root.handlers)
@@ -27,7 +27,7 @@ from .training import optimizer, schedule, termination  # noqa: E402, F401
 _root.setLevel(_level)
 _root.handlers[:] = _handlers
 install_excepthook()
-# `python -m fairseq_plugin.compat` runs a module that this package has imported, which Python warns of.
+# runpy warns if `python -m fairseq_plugin.compat` runs a module that this package has already imported.
 warnings.filterwarnings("ignore", r"'fairseq_plugin\.", RuntimeWarning, "runpy")
 loading.allow_fairseq_objects()
 termination.stop_at_exit()

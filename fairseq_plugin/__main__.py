@@ -10,15 +10,15 @@ from common.cli import Parser
 from common.errors import report_errors
 
 COMMANDS = {
-    "ppmi-svd": ("checkpoints.ppmi_svd", "a checkpoint to start pre-training from, by PPMI and SVD"),
-    "parameters": ("models.parameters", "the parameters of a model, by formula and counted"),
+    "ppmi-svd": ("checkpoints.ppmi_svd", "write a checkpoint to start pre-training from, by PPMI and SVD"),
+    "parameters": ("models.parameters", "count a model's parameters, by formula and on the built model"),
 }
-"""Name -> module with a `main`, summary."""
+"""Name -> module with a `main`, help text."""
 
 
 @report_errors
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Run one command; returns the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in COMMANDS:
         module, _ = COMMANDS[words[0]]

@@ -1,10 +1,10 @@
-"""Every function of fairseq that this plugin replaces, in one table.
+"""The functions of fairseq that this plugin replaces, in one table.
 
-`install` puts each replacement in place when the package is imported; no other module of the plugin assigns
-to a name of fairseq. A replacement is made from the function it replaces (`original -> function`), lives in
-the module of its topic, and carries a marker. Before it is installed, the chain of wrapped functions
-(`__wrapped__`) is searched for that marker, so that a patch is installed once, and also where another plugin
-has wrapped the same function.
+`install` is called when the package is imported; no other module of the plugin assigns to a name of fairseq.
+A replacement is a decorator of the function it replaces (`original -> function`) and is defined in the module
+of its topic. Installed replacements have a marker. `install` searches the chain of wrapped functions
+(`__wrapped__`) for it, so that each patch is installed once, even if another plugin has wrapped the same
+function.
 
     python -m fairseq_plugin.compat
 """
@@ -19,11 +19,12 @@ from typing import Any
 
 from common.cli import Parser
 from common.errors import report_errors
+from common.tables import markdown
 
 VERSION = "0.12.3.1"
-"""Of fairseq (`fairseq-fixed`), against which the replacements were written."""
+"""Version of fairseq (`fairseq-fixed`) that the replacements were written against."""
 MARKER = "_fairseq_plugin_patch"
-"""Attribute of an installed replacement: its entry in `PATCHES`, as `Patch.key`."""
+"""Attribute of an installed replacement; its value is `Patch.key`."""
 
 
 @dataclass(frozen=True)
@@ -31,28 +32,28 @@ class Patch:
     """One replaced function: a module's function, a method, or the getter of a property."""
 
     target: str
-    """Full name in fairseq."""
+    """Qualified name in fairseq."""
     replacement: str
-    """MODULE:FUNCTION in this package; FUNCTION(original) returns the replacement."""
+    """MODULE:DECORATOR in this package; DECORATOR(original) returns the replacement."""
     reason: str
     version: str = VERSION
 
     @property
     def key(self) -> str:
-        """Marker of the installed replacement."""
+        """The marker of the installed replacement."""
         return f"{self.target}={self.replacement}"
 
 
-# Of two replacements of one function, the later one is the outer one.
+# If a function has two replacements, the later one is called first.
 PATCHES = (
     Patch(
         "fairseq.checkpoint_utils.load_checkpoint_to_cpu",
         "checkpoints.loading:reading_safetensors",
-        "read weights in safetensors",
+        "load checkpoints in safetensors format",
     ),
     Patch(
         "fairseq.checkpoint_utils.load_checkpoint",
-        "checkpoints.initialization:checking_first",
+        "checkpoints.initialization:checking_initial_checkpoint",
         "check the initial checkpoint before the first update",
     ),
     Patch(
@@ -68,12 +69,12 @@ PATCHES = (
     Patch(
         "fairseq.trainer.Trainer.__init__",
         "training.precision:checking_flags",
-        "refuse --fp16 and --bf16 where they would crash",
+        "a clear error for --fp16 and --bf16 on devices where they crash",
     ),
     Patch(
         "fairseq.data.data_utils.load_indexed_dataset",
-        "tasks.datasets:comparing_checksums",
-        "compare data with their recorded checksums",
+        "tasks.datasets:verifying_checksums",
+        "compare data files with their recorded checksums",
     ),
     Patch(
         "fairseq.data.iterators.EpochBatchIterator.first_batch",
@@ -83,21 +84,21 @@ PATCHES = (
     Patch(
         "fairseq.trainer.Trainer.train_step",
         "training.termination:stopping_at_divergence",
-        "abort on NaN or on a huge loss",
+        "abort on NaN or on a loss above 1e4",
     ),
     Patch(
         "fairseq.trainer.Trainer.train_step",
-        "training.distributed:without_fillers",
+        "training.distributed:skipping_empty_batches",
         "count the sentences of a worker's last batches",
     ),
     Patch(
         "fairseq.trainer.Trainer._set_seed",
-        "training.distributed:seed_apart",
-        "each worker draws its own dropout",
+        "training.distributed:seeding_each_worker",
+        "different dropout masks for each worker",
     ),
     Patch(
         "fairseq.distributed.LegacyDistributedDataParallel.all_reduce_grads",
-        "training.distributed:without_unused",
+        "training.distributed:keeping_missing_gradients",
         "leave unused parameters without a gradient",
     ),
     Patch(
@@ -107,34 +108,33 @@ PATCHES = (
     ),
     Patch(
         "fairseq.tasks.masked_lm.get_whole_word_mask",
-        "tasks.language_modeling:finding_word_beginnings",
+        "tasks.language_modeling:marking_word_starts",
         "--mask-whole-words with SentencePiece vocabularies",
     ),
     Patch(
-        "fairseq.tasks.masked_lm.MaskedLMTask.args",
-        "tasks.language_modeling:giving_arguments",
-        "--mask-whole-words reads an attribute that the task lacks",
+        "fairseq.tasks.masked_lm.MaskedLMTask.__init__",
+        "tasks.language_modeling:setting_args",
+        "--mask-whole-words reads the attribute `args`, which the task does not set",
     ),
 )
 
 
 def install() -> None:
-    """Put every replacement in place that is not there yet."""
+    """Install every replacement that is not installed yet."""
     for patch in PATCHES:
         owner, name = locate(patch.target)
-        current = vars(owner).get(name) if isinstance(owner, type) else getattr(owner, name)
+        current = vars(owner)[name] if isinstance(owner, type) else getattr(owner, name)
         function = current.fget if isinstance(current, property) else current
         if is_installed(patch, function):
             continue
-        module, _, maker = patch.replacement.partition(":")
-        made = getattr(importlib.import_module(f"{__package__}.{module}"), maker)(function)
-        setattr(made, MARKER, patch.key)
-        in_property = isinstance(current, property) or current is None
-        setattr(owner, name, property(made) if in_property else made)
+        module, _, decorator = patch.replacement.partition(":")
+        replacement = getattr(importlib.import_module(f"{__package__}.{module}"), decorator)(function)
+        setattr(replacement, MARKER, patch.key)
+        setattr(owner, name, property(replacement) if isinstance(current, property) else replacement)
 
 
-def is_installed(patch: Patch, function: Callable[..., Any] | None) -> bool:
-    """Whether the function, or one that it wraps, is this patch."""
+def is_installed(patch: Patch, function: Callable[..., Any]) -> bool:
+    """Whether the function, or one that it wraps, is this replacement."""
     return any(vars(inner).get(MARKER) == patch.key for inner in chain(function))
 
 
@@ -149,7 +149,7 @@ def chain(function: Any) -> Iterator[Any]:
 
 
 def locate(target: str) -> tuple[Any, str]:
-    """The module or class that holds a target, and the target's name there."""
+    """The module or class that defines a target, and the target's name in it."""
     path, _, name = target.rpartition(".")
     try:
         return importlib.import_module(path), name
@@ -159,27 +159,22 @@ def locate(target: str) -> tuple[Any, str]:
 
 
 def table() -> str:
-    """The table as text: target, reason, replacement, version, whether it is installed."""
-    rows = [("fairseq's function", "reason", "replacement", "written for", "installed")]
+    """The table in Markdown: target, reason, replacement, version, whether it is installed."""
+    columns = ("fairseq's function", "reason", "replacement", "written for", "installed")
+    rows = []
     for patch in PATCHES:
         owner, name = locate(patch.target)
-        current = getattr(owner, name, None)
+        current = getattr(owner, name)
         function = current.fget if isinstance(current, property) else current
         installed = "yes" if is_installed(patch, function) else "no"
         rows.append((patch.target, patch.reason, patch.replacement, patch.version, installed))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    rows.insert(1, tuple("-" * width for width in widths))
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
-        for row in rows
-    ]
-    recognized = f"An installed replacement is recognized by its attribute {MARKER}, through __wrapped__."
-    return "\n".join([*lines, "", recognized])
+    note = f"An installed replacement is recognized by its attribute {MARKER}, through __wrapped__."
+    return f"{markdown(columns, rows, 'l')}\n{note}"
 
 
 @report_errors
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table of the replaced functions."""
+    """Print the table of replaced functions."""
     Parser(
         prog="python -m fairseq_plugin.compat",
         description="List the functions of fairseq that the plugin replaces, with the reason and the\n"

@@ -19,6 +19,8 @@ EOS = SPECIALS.index("</s>")
 UNK = SPECIALS.index("<unk>")
 OVERWRITE = "#fairseq:overwrite"
 PADDING_FACTOR = 8  # fairseq-preprocess pads the dictionaries it builds to a multiple of this
+PADDING_PREFIX = "madeupword"
+"""Prefix of the entries that fairseq pads a dictionary with; none of them is a class."""
 
 
 @dataclass
@@ -85,7 +87,7 @@ def build(labels: Iterable[str]) -> Dictionary:
         dictionary.append(label, count)
     number = 0
     while len(dictionary) % PADDING_FACTOR:
-        name = f"madeupword{number:04d}"
+        name = f"{PADDING_PREFIX}{number:04d}"
         if name not in dictionary.index:
             dictionary.append(name, 0)
         number += 1

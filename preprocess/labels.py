@@ -10,11 +10,9 @@ from collections.abc import Iterator, Sequence
 from common.errors import UserError, count, enumerate_some
 
 from . import dictionary as fairseq_dictionary
-from .dictionary import OVERWRITE, SPECIALS, Dictionary
+from .dictionary import OVERWRITE, PADDING_PREFIX, SPECIALS, Dictionary
 from .readers.lines import read_text_lines
 
-PADDING = "madeupword"
-"""Prefix of the entries that fairseq pads a dictionary with; none of them is a class."""
 FEW_NUMBERS = 10
 """Numeric labels with more distinct values are measurements if some are fractional..."""
 MANY_NUMBERS = 20
@@ -39,7 +37,7 @@ def checked_label(text: str, path: str, line: int) -> str:
     label = " ".join(text.split())
     if not label:
         raise UserError(f"{path}, line {line}: no label; write one label a line")
-    if label in SPECIALS or label.startswith(PADDING) or label.endswith(OVERWRITE):
+    if label in SPECIALS or label.startswith(PADDING_PREFIX) or label.endswith(OVERWRITE):
         raise UserError(f"{path}, line {line}: '{label}' is reserved by fairseq; rename the label")
     return label
 

@@ -140,14 +140,8 @@ CASES = {
     ),
     "checkpoint of another model": Case(other_sizes, RESTORE, "model.pt does not fit the model"),
     "checkpoint of another dictionary": Case(other_dictionary, RESTORE, "not the dictionary of the data"),
-    "precision that fairseq has for TPUs": Case(
-        lambda f: None,
-        [*TRAIN, "--bf16"],
-        "--bf16 on a CPU: fairseq takes it for a TPU's; use --precision bf16",
-    ),
-    "precision that fairseq has for GPUs": Case(
-        lambda f: None, [*TRAIN, "--fp16"], "--fp16 on a CPU: fairseq has it for GPUs alone"
-    ),
+    "precision that fairseq has for TPUs": Case(lambda f: None, [*TRAIN, "--bf16"], "--bf16 on a CPU"),
+    "precision that fairseq has for GPUs": Case(lambda f: None, [*TRAIN, "--fp16"], "--fp16 on a CPU"),
     "sweep without checkpoint": Case(
         lambda f: None, [*SWEEP, "--pretrained", "none.pt"], "none.pt: no such checkpoint"
     ),

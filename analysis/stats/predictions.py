@@ -43,7 +43,7 @@ def read_answers(runs: Iterable[Run], split: str = "test") -> pd.DataFrame:
         path = run.path / predictions.file_name(split)
         if not path.exists():
             continue
-        known = [answer for answer in predictions.read(path) if answer.gold is not None]
+        known = [answer for answer in predictions.read(path) if answer.true_class is not None]
         if not known:
             logger.warning("%s: the true class is null on every line, not used", path)
             continue
@@ -127,7 +127,7 @@ def _frame(run: Run, answers: list[Prediction]) -> pd.DataFrame:
     predicted = [answer.predicted for answer in answers]
     columns = {
         "index": [answer.index for answer in answers],
-        "gold": [answer.gold for answer in answers],
+        "gold": [answer.true_class for answer in answers],
         "predicted": predicted,
         "confidence": [answer.probabilities[name] for answer, name in zip(answers, predicted, strict=True)],
     }

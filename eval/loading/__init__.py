@@ -1,1 +1,1 @@
-"""From a run or checkpoint folder to a network and its input: checkpoint, vocabulary, tokenizer, data."""
+"""From a run folder or checkpoint to a network and its input: checkpoint, dictionary, tokenizer, data."""

@@ -1,6 +1,6 @@
 """Reading the checkpoint of a classifier: weights, model arguments and task settings.
 
-Supported are RoBERTa models trained with this project's task or fairseq's `sentence_prediction`, and this
+Supported models: RoBERTa trained with this project's task or fairseq's `sentence_prediction`, and this
 project's left-to-right classifiers.
 """
 
@@ -31,7 +31,7 @@ MODELS: dict[str, type[RobertaSmall]] = {
     "causal_roberta_small": CausalRobertaSmall,
     "causal_lm_small": CausalLmSmall,
 }
-"""Architecture -> model class; weights of stock RoBERTa have the same names as the plugin's."""
+"""Architecture -> model class; stock RoBERTa has the same parameter names as the plugin's model."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,16 @@ class Checkpoint:
     arguments: argparse.Namespace
     """The arguments from which fairseq builds the model."""
     settings: dict[str, Any]
-    """The task's configuration."""
+    """The configuration of the task."""
     weights: dict[str, Tensor]
     dictionary_sha256: str | None
-    """Of the symbols including `<mask>`, as recorded by the task; None for stock fairseq."""
+    """SHA-256 of the symbols including `<mask>` (`dictionary_digest`); None for stock fairseq."""
     class_names: list[str] | None
     """In the order of the logits; None for stock fairseq."""
 
     @property
     def model(self) -> type[RobertaSmall]:
-        """The class of the network."""
+        """The model class."""
         return MODELS[architecture(self.arguments)]
 
     @property
@@ -65,7 +65,7 @@ class Checkpoint:
         return len(self.weights[head_weight(self.head)])
 
     def task_config(self, data: str = "") -> SentenceClassificationConfig:
-        """The task's configuration as in training, for the data folder `data`, in the order of its files."""
+        """The task's configuration as in training, for the data folder `data`, without shuffling."""
         known = {field.name for field in dataclasses.fields(SentenceClassificationConfig)}
         values = {key: value for key, value in self.settings.items() if key in known and value is not None}
         values |= {"data": data, "num_classes": self.classes, "no_shuffle": True}
@@ -75,34 +75,38 @@ class Checkpoint:
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read a classifier's checkpoint.
 
-    Raises `UserError` for a file that is no checkpoint (see `load_checkpoint`), another architecture or task,
-    and a missing classification head.
+    Raises `UserError` if the file is not a checkpoint (see `load_checkpoint`), has another architecture or
+    task, or has no classification head.
     """
     state = load_checkpoint(path)
-    cfg, arguments = state.get("cfg"), state.get("args")
-    if cfg is not None:
-        arguments, settings = cfg["model"], dict(cfg["task"] or {})
-    else:
-        settings = dict(vars(arguments)) if arguments is not None else {}
-    arguments = argparse.Namespace(**(vars(arguments) if hasattr(arguments, "__dict__") else arguments or {}))
-    _check_kind(path, arguments)
+    arguments = model_arguments(state)
+    cfg = state.get("cfg")
+    settings = dict(vars(arguments)) if cfg is None else dict(cfg["task"] or {})
+    _check_architecture(path, arguments)
     settings.setdefault("classification_head_name", "sentence_classification_head")
     settings["seed"] = settings["seed"] if isinstance(settings.get("seed"), int) else 1
     _check_head(path, state["model"], settings)
-    remembered = (state.get("extra_state") or {}).get(SentenceClassificationTask.__name__) or {}
+    recorded = (state.get("extra_state") or {}).get(SentenceClassificationTask.__name__) or {}
     return Checkpoint(
         path=path,
         arguments=arguments,
         settings=settings,
         weights=state["model"],
-        dictionary_sha256=remembered.get("dictionary_sha256"),
-        class_names=remembered.get("class_names"),
+        dictionary_sha256=recorded.get("dictionary_sha256"),
+        class_names=recorded.get("class_names"),
     )
 
 
 def head_weight(head: str) -> str:
-    """The weight (K, C) whose rows are the classes."""
+    """Name of the weight (K, C) with one row per class."""
     return f"classification_heads.{head}.out_proj.weight"
+
+
+def model_arguments(state: dict[str, Any]) -> argparse.Namespace:
+    """The arguments from which fairseq builds the model of a checkpoint."""
+    cfg = state.get("cfg")
+    found = cfg["model"] if cfg is not None else state.get("args")
+    return argparse.Namespace(**(vars(found) if hasattr(found, "__dict__") else found or {}))
 
 
 def architecture(arguments: argparse.Namespace) -> str | None:
@@ -110,7 +114,7 @@ def architecture(arguments: argparse.Namespace) -> str | None:
     return getattr(arguments, "arch", None) or getattr(arguments, "_name", None)
 
 
-def _check_kind(path: Path, arguments: argparse.Namespace) -> None:
+def _check_architecture(path: Path, arguments: argparse.Namespace) -> None:
     if (name := architecture(arguments)) not in MODELS:
         raise UserError(
             f"{path}: architecture '{name}' is none of {', '.join(MODELS)}; "

@@ -1,6 +1,6 @@
-"""Inputs of the network, as in training: the format of an example, and the examples of a binarized split.
+"""The network's input, prepared as in training: format of an example, and examples of a binarized split.
 
-N examples.
+Shapes: N examples.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class InputFormat:
-    """The task's settings for inputs, under the names of its options."""
+    """How token ids become the input of the network; fields are named after the options of the task."""
 
     init_token: int | None
     separator_token: int | None
     max_positions: int
     shorten: bool
-    """Whether longer text is truncated; at its end even if trained with `random_crop`, for determinism."""
+    """Whether longer text is truncated: always at its end, even if trained with `random_crop`."""
     keep_eos: bool
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint) -> InputFormat:
-        """As the checkpoint was trained."""
+    def from_checkpoint(cls, checkpoint: Checkpoint) -> InputFormat:
+        """The format that the checkpoint was trained with."""
         config = checkpoint.task_config()
         return cls(
             init_token=config.init_token,
@@ -51,9 +51,9 @@ class InputFormat:
         )
 
     def assemble(self, parts: Sequence[Ids], where: str) -> Ids:
-        """(tokens,) of one example from the ids of its one or two sentences, each ending in `</s>`.
+        """The ids (L,) of one example, made of its one or two sentences, each ending in `</s>`.
 
-        Raises `UserError` with `where` for an example that is too long if training did not truncate.
+        Raises `UserError`, naming `where`, if the example is too long and training did not truncate.
         """
         starts = [self.init_token, self.separator_token]
         row_parts: list[Ids] = []
@@ -77,7 +77,7 @@ class InputFormat:
 
 @dataclass(frozen=True)
 class Examples:
-    """N examples in the order of the files."""
+    """The examples of a split, in the order of its text."""
 
     rows: list[Ids]
     labels: NDArray[np.int64]
@@ -91,10 +91,11 @@ def read_split(
     data: str | os.PathLike[str],
     split: str,
 ) -> Examples:
-    """Read `split` of the folder `data` as the checkpoint's task does; `classes` are the checkpoint's.
+    """Read `split` of the folder `data` with the checkpoint's task.
 
-    Classes are matched by name, because data folders may number them differently. Raises `UserError` for
-    missing or malformed data, an example that is too long, and a class unknown to the checkpoint.
+    `classes` are the checkpoint's class names. Labels are matched to them by name, because data folders may
+    number classes differently. Raises `UserError` for missing or malformed data, an example that is too long,
+    and a class that the checkpoint does not have.
     """
     label_path = Path(data) / "label" / "dict.txt"
     label_dictionary = load_dictionary(label_path)
@@ -109,6 +110,7 @@ def read_split(
         if names[k] not in index:
             raise UserError(
                 f"{label_path}: the class '{names[k]}' of sentence {number} of {split} is none of "
-                f"{', '.join(classes)}, the classes of {checkpoint.path}; correct the labels, binarize again"
+                f"{', '.join(classes)}, the classes of {checkpoint.path}; "
+                "correct the labels and binarize again"
             )
     return Examples(rows, np.array([index.get(name, -1) for name in names])[labels_N])

@@ -1,11 +1,12 @@
-"""The network of a checkpoint: rows of ids in, logits out, in the order of the rows.
+"""The network of a checkpoint: rows of token ids in, logits out, in the order of the rows.
 
-N examples, K classes; B sentences of a batch, L length of the longest, C embedding size.
+Shapes: N examples, K classes; B sentences in a batch, L tokens in the longest, C embedding size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -31,10 +32,10 @@ class Network:
     """A model in evaluation mode on its device.
 
     Attributes:
-        model: the plugin's, of the checkpoint's architecture.
+        model: a model of the plugin, of the checkpoint's architecture.
         head: name of the classification head.
-        device: its device.
-        dictionary: of the text, including `<mask>`.
+        device: the device of the model.
+        dictionary: dictionary of the text, including `<mask>`.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Network:
         precision: str | None = None,
         max_tokens: int = MAX_TOKENS,
     ) -> None:
-        """Build the model and load the weights; `precision` None is that of training.
+        """Build the model and load the weights; `precision` None means as in training.
 
         Raises `UserError` if weights and dictionary do not fit or the device is not available.
         """
@@ -62,7 +63,7 @@ class Network:
         self.model.to(self.device).eval()
 
     def logits(self, rows: Sequence[Ids], *, progress: str | None = None) -> NDArray[np.float32]:
-        """Rows of ids, each (tokens,) -> (N, K), in the order of the rows; `progress` titles a bar."""
+        """The logits (N, K) of rows of ids, in their order; `progress` is the title of a progress bar."""
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         classes = self.model.classification_heads[self.head].out_proj.out_features
         logits_NK = np.empty((len(rows), classes), dtype=np.float32)
@@ -78,7 +79,7 @@ class Network:
         return logits_NK
 
     def head_input(self, tokens_BL: Tensor, embeddings_BLC: Tensor) -> Tensor:
-        """The input of the classification head for sentences given by their embeddings: (B, 1, C)."""
+        """The input of the classification head, (B, 1, C), computed from token embeddings."""
         encoder = self.model.encoder.sentence_encoder
         if hasattr(encoder, "pooled"):
             return encoder.pooled(tokens_BL, self.model.args.pooling, embeddings_BLC).unsqueeze(1)
@@ -87,7 +88,7 @@ class Network:
 
 
 def probabilities(logits_NK: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Softmax over the classes."""
+    """Softmax over the classes, (N, K) float64."""
     return torch.softmax(torch.from_numpy(logits_NK).double(), dim=-1).numpy()
 
 
@@ -108,6 +109,12 @@ def _build(checkpoint: Checkpoint, dictionary: Dictionary) -> RobertaSmall:
         model.register_classification_head(checkpoint.head, num_classes=checkpoint.classes)
     weights = dict(checkpoint.weights)
     model.upgrade_state_dict(weights)
+    load_weights(model, weights, checkpoint.path)
+    return model
+
+
+def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], path: Path) -> None:
+    """Load all weights; raises `UserError`, naming the checkpoint `path`, if names or shapes differ."""
     wanted = {key: tuple(value.shape) for key, value in model.state_dict().items()}
     found = {key: tuple(value.shape) for key, value in weights.items()}
     if wanted != found:
@@ -117,18 +124,17 @@ def _build(checkpoint: Checkpoint, dictionary: Dictionary) -> RobertaSmall:
             for key in differing[:DIFFERENCES_SHOWN]
         )
         raise UserError(
-            f"{checkpoint.path}: the weights do not fit its settings and the dictionary ({shown}); "
+            f"{path}: the weights do not fit its settings and the dictionary ({shown}); "
             "give the dictionary of training with --dict"
         )
     model.load_state_dict(weights)
-    return model
 
 
 def batches(lengths: NDArray[np.int64], max_tokens: int) -> Iterator[NDArray[np.int64]]:
-    """Indices of each batch, longest sentences first; every sentence is in exactly one.
+    """Yield the indices of each batch; every sentence is in exactly one.
 
-    A batch of B sentences, the longest of L tokens, has B * L <= `max_tokens`, including padding; a longer
-    sentence is a batch of its own. The longest come first, so that too little memory fails at once.
+    A batch of B sentences of up to L tokens has B * L <= `max_tokens`, padding included; a longer sentence is
+    a batch of its own. The longest sentences come first, so that a lack of memory shows at once.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0

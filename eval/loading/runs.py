@@ -1,4 +1,4 @@
-"""Finding checkpoints: of a file, a run folder, or a folder with runs below it."""
+"""Finding checkpoints: a path is a file, a run folder, or a folder that contains runs."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from common.run import BEST_CHECKPOINT, find_checkpoint
 
 @dataclass(frozen=True)
 class RunCheckpoint:
-    """A checkpoint and the run it belongs to."""
+    """A checkpoint and its run."""
 
     checkpoint: Path
     run: run.Run | None
     """None for a folder without manifest."""
     manifest: Manifest | None
     named_by_path: bool = False
-    """Set if two output folders have runs of the same name: then the folders are the names."""
+    """Whether the folder is used as the name, because two output folders contain runs of the same name."""
 
     @classmethod
-    def at(cls, checkpoint: Path) -> RunCheckpoint:
-        """A checkpoint, and the run in its folder."""
+    def from_file(cls, checkpoint: Path) -> RunCheckpoint:
+        """A checkpoint file, with the run in its folder."""
         found = run.Run.at(checkpoint.parent)
         return cls(checkpoint, found, found and found.read_manifest())
 
     @classmethod
-    def of(cls, folder: Path) -> RunCheckpoint:
-        """The checkpoint of a run folder; the best one, now missing, if only prediction files are left."""
-        return cls.at(find_checkpoint(folder) or folder / BEST_CHECKPOINT)
+    def from_folder(cls, folder: Path) -> RunCheckpoint:
+        """The checkpoint of a run folder; if it has none, the path of its (missing) best checkpoint."""
+        return cls.from_file(find_checkpoint(folder) or folder / BEST_CHECKPOINT)
 
     @property
     def folder(self) -> Path:
-        """The run folder, which also holds the prediction files."""
+        """The run folder, which also contains the prediction files."""
         return self.checkpoint.parent
 
     @property
     def group(self) -> str:
-        """`arm/init`, or its folder: runs of a group differ only in their seed. Empty without manifest."""
+        """`arm/init`, or the folder: runs of a group differ only in their seed. Empty without a manifest."""
         if self.run is None:
             return ""
         return str(self.folder.parent) if self.named_by_path else self.run.group
 
     @property
     def name(self) -> str:
-        """`arm/init/seedN`, with the file name unless it is the best checkpoint; a path without manifest."""
+        """`arm/init/seedN`, with the file name unless it is the best checkpoint; the path if no manifest."""
         if self.run is None:
             return str(self.checkpoint)
         file = "" if self.checkpoint.name == BEST_CHECKPOINT else f"/{self.checkpoint.name}"
@@ -58,20 +58,21 @@ class RunCheckpoint:
 
 
 def find_run(path: str | os.PathLike[str]) -> RunCheckpoint:
-    """The checkpoint of a file or run folder; raises `UserError` if the folder has several or none."""
+    """The single checkpoint of a path; raises `UserError` if there are several or none."""
     found = find_runs([path])
     if len(found) > 1:
-        raise UserError(f"{path}: {len(found)} runs below it; give one of them, such as {found[0].folder}")
+        raise UserError(f"{path}: {len(found)} runs in it; give one of them, such as {found[0].folder}")
     return found[0]
 
 
 def find_runs(paths: Iterable[str | os.PathLike[str]], file: str = BEST_CHECKPOINT) -> list[RunCheckpoint]:
     """The checkpoints of the paths.
 
-    A folder stands for the checkpoint of each finished run in or below it, or for its own checkpoint if there
-    is no run (`common.run.find_checkpoint`). Unfinished runs are omitted, with a message on standard error.
-    `file` is the file that a run must have: with a prediction file, the checkpoint need not exist. Raises
-    `UserError` for a path without such a file and for a checkpoint given twice.
+    For a folder, these are the checkpoints of all finished runs in it; without runs, its own checkpoint
+    (`common.run.find_checkpoint`). Unfinished runs are omitted, with a message on standard error. A folder
+    counts as a run if it contains `file`: if that is a prediction file, the checkpoint need not exist.
+
+    Raises `UserError` for a path without such a file and for a checkpoint given twice.
     """
     found = [one for path in paths for one in _find(Path(path), file)]
     seen: set[Path] = set()
@@ -88,26 +89,26 @@ def _find(path: Path, name: str) -> list[RunCheckpoint]:
     if not path.exists():
         raise UserError(f"{path}: no such checkpoint or folder of runs")
     if path.is_file():
-        return [RunCheckpoint.at(path)]
+        return [RunCheckpoint.from_file(path)]
     if (path / name).is_file():
-        return [RunCheckpoint.of(path)]
-    below = sorted(path.rglob(name), key=_by_seed)
+        return [RunCheckpoint.from_folder(path)]
+    below = sorted(path.rglob(name), key=_seed_order)
     if not below:
         if name == BEST_CHECKPOINT and (weights := find_checkpoint(path)) is not None:
-            return [RunCheckpoint.at(weights)]
+            return [RunCheckpoint.from_file(weights)]
         what = "a checkpoint, a run" if name == BEST_CHECKPOINT else "a run"
         raise UserError(f"{path}: no {name} in or below it; give {what} or a folder of runs")
-    candidates = [RunCheckpoint.of(file.parent) for file in below]
+    candidates = [RunCheckpoint.from_folder(file.parent) for file in below]
     finished = [one for one in candidates if one.manifest is None or one.manifest["status"] == "finished"]
     if unfinished := [one for one in candidates if one not in finished]:
         if not finished:
-            raise UserError(f"{path}: no finished run below it; finish one, or give a checkpoint file")
+            raise UserError(f"{path}: no finished run in it; finish one, or give a checkpoint file")
         print(f"omitted, not finished: {', '.join(one.name for one in unfinished)}", file=sys.stderr)
     return finished
 
 
-def _by_seed(file: Path) -> tuple[str, int, str]:
-    """Sorts seed10 after seed9."""
+def _seed_order(file: Path) -> tuple[str, int, str]:
+    """Sort key: seed10 after seed9."""
     name = file.parent.name
     digits = name.removeprefix("seed")
     return str(file.parent.parent), int(digits) if digits.isdigit() else -1, name

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
-import sys
 from typing import Protocol
 
-from common.cli import SettingsParser, nearest
+from common.cli import nearest
 from common.errors import UserError
 
 
@@ -46,7 +44,7 @@ REGISTERED: dict[str, Method | tuple[str, str]] = {
     "fairseq": ("fairseq's trainer (default)", "experiments.methods.fairseq:METHOD"),
     "transformers": (
         "the Transformers Trainer, on the same data and recipes",
-        "experiments.methods.transformers.command:METHOD",
+        "experiments.methods.transformers.method:METHOD",
     ),
     "lora": ("low-rank adapters, with the Transformers Trainer", "experiments.methods.lora.classify:METHOD"),
     "tfidf": (
@@ -95,11 +93,3 @@ def summaries() -> str:
         name: entry[0] if isinstance(entry, tuple) else entry.summary for name, entry in REGISTERED.items()
     }
     return "\n".join(f"  {name:<14}{text}" for name, text in texts.items())
-
-
-def run_alone(name: str, prog: str, argv: list[str] | None = None) -> int:
-    """Run a method as a separate command `prog`, which has no option `--method`."""
-    method = find(name)
-    parser = SettingsParser(prog=prog, description=method.summary)
-    method.add_arguments(parser)
-    return method.train(parser.parse_settings(sys.argv[1:] if argv is None else argv, os.environ))

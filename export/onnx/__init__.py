@@ -1,1 +1,1 @@
-"""Classifiers as ONNX files: the graph, and its comparison with torch."""
+"""Classifiers to ONNX: the graph, and its comparison with PyTorch."""

@@ -1,6 +1,6 @@
-"""`export`: the ONNX graph of a classifier, checked against torch and measured beside it.
+"""`python -m export onnx`: a classifier in ONNX, compared with PyTorch in logits, accuracy and speed.
 
-N sentences, B of them in a batch, L tokens, K classes.
+N sentences, B in a batch, L tokens, K classes.
 """
 
 from __future__ import annotations
@@ -18,38 +18,41 @@ from tqdm import tqdm
 from analysis.stats.compare import bootstrap_examples, mcnemar
 from common.errors import UserError
 from common.statistics import DRAWS, LEVEL, SEED
+from common.tables import markdown
 from eval.loading.network import batches, pad
 
 from ..classifier import Classifier
-from ..transformers.config import BOS, PAD, UNK
+from ..transformers.roberta import BOS, PAD, UNK
 from .graph import Logits, Session, to_int8, to_onnx
 
 TOLERANCE = 1e-4
+"""Largest accepted difference of a logit between ONNX and PyTorch in fp32."""
 MAX_TOKENS = 4096
 RANDOM_ROWS = 32
 
-Answer = Callable[[NDArray[np.int64]], NDArray[np.float32]]
+Network = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 """(B, L) padded ids -> (B, K) logits."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one form of the classifier says of N sentences."""
+    """Logits, time and size of one form of the classifier on N sentences."""
 
     name: str
     logits: NDArray[np.float32]
     """(N, K)."""
     seconds: float
     megabytes: float | None
-    """Of the file; None where there is none."""
+    """Size of the file; None for PyTorch."""
 
 
 def export(
     classifier: Classifier, rows: Sequence[NDArray[np.int64]], *, int8: bool
 ) -> tuple[list[Measured], bytes]:
-    """The file's content, and torch, ONNX and (with `int8`) the quantized graph measured on the rows.
+    """Export the classifier; measure PyTorch, ONNX and, with `int8`, the quantized graph on the rows.
 
-    Raises `UserError` where the graph's logits are further from torch's than TOLERANCE.
+    Returns the measurements and the content of the file. Raises `UserError` if a logit of the fp32 graph
+    differs from PyTorch's by more than TOLERANCE.
     """
     network = Logits(classifier.model)
 
@@ -72,71 +75,83 @@ def export(
     return [torch_fp32, onnx_fp32, measure("ONNX, int8", Session(quantized), rows, content)], content
 
 
-def measure(name: str, answer: Answer, rows: Sequence[NDArray[np.int64]], content: bytes | None) -> Measured:
-    """Answer all rows in batches of similar length; the clock begins after one batch has warmed up."""
+def measure(
+    name: str, network: Network, rows: Sequence[NDArray[np.int64]], content: bytes | None
+) -> Measured:
+    """Run the network on all rows in batches of similar length; the time excludes a warm-up batch."""
     lengths = np.array([len(row) for row in rows])
     parts = [(batch, pad([rows[i] for i in batch], PAD)) for batch in batches(lengths, MAX_TOKENS)]
-    classes = answer(parts[-1][1]).shape[1]
+    classes = network(parts[-1][1]).shape[1]
     logits_NK = np.empty((len(rows), classes), dtype=np.float32)
     start = time.perf_counter()
     for batch, ids_BL in tqdm(parts, desc=name, leave=False, disable=None):
-        logits_NK[batch] = answer(ids_BL)
+        logits_NK[batch] = network(ids_BL)
     seconds = time.perf_counter() - start
     return Measured(name, logits_NK, seconds, None if content is None else len(content) / 1e6)
 
 
 def random_rows(classifier: Classifier) -> list[NDArray[np.int64]]:
-    """Rows of all lengths for a check without data."""
+    """Rows of random ids, from 2 tokens to the maximum length, for a comparison without data."""
     rng = np.random.default_rng(1)
     lengths = [classifier.longest, 2, *rng.integers(2, classifier.longest + 1, RANDOM_ROWS - 2)]
-    types = classifier.model.config.vocab_size
-    return [np.concatenate([[BOS], rng.integers(UNK, types, length - 1)]) for length in lengths]
+    vocabulary = classifier.model.config.vocab_size
+    return [np.concatenate([[BOS], rng.integers(UNK, vocabulary, length - 1)]) for length in lengths]
 
 
-def document(measured: list[Measured], gold_N: NDArray[np.int64] | None, split: str) -> dict[str, Any]:
-    """Everything, for JSON; `gold_N` is None where random ids stood for a split."""
+def document(measured: list[Measured], labels_N: NDArray[np.int64] | None, split: str) -> dict[str, Any]:
+    """All measurements, for JSON; `labels_N` is None for rows of random ids."""
     return {
-        "split": None if gold_N is None else split,
+        "split": None if labels_N is None else split,
         "sentences": len(measured[0].logits),
         "threads": torch.get_num_threads(),
         "tolerance": TOLERANCE,
         "conventions": "each form against the first: exact McNemar test; difference of accuracy in points "
         f"with the {LEVEL:.0%} interval of a paired bootstrap ({DRAWS:,} draws, seed {SEED})",
-        "forms": [_form(form, measured[0], gold_N) for form in measured],
+        "forms": [_form(form, measured[0], labels_N) for form in measured],
     }
 
 
 def table(document: dict[str, Any]) -> str:
-    """Accuracy beside agreement with torch, size and time."""
+    """The measurements as a Markdown table with a heading and, on data, a comparison of the accuracies."""
     split, sentences = document["split"], document["sentences"]
-    said = "rows of random ids" if split is None else f"{sentences:,} sentences of {split}"
-    lines = [
-        f"{said}; seconds for 1,000 of them on {document['threads']} thread(s) of this CPU, in batches of "
-        "similar length; torch computes attention as the graph does\n",
-        "| | accuracy (%) | same class as torch (%) | largest difference of a logit | MB | seconds |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
-    for form in document["forms"]:
-        accuracy = "" if form["accuracy"] is None else f"{form['accuracy']:.2f}"
-        size = "" if form["megabytes"] is None else f"{form['megabytes']:.1f}"
-        lines.append(
-            f"| {form['name']} | {accuracy} | {form['same_class']:.2f} | {form['largest_difference']:.1e} "
-            f"| {size} | {form['seconds_per_1000']:.2f} |"
+    rows_name = "rows of random ids" if split is None else f"{sentences:,} sentences of {split}"
+    rows = [
+        (
+            form["name"],
+            "" if form["accuracy"] is None else f"{form['accuracy']:.2f}",
+            f"{form['same_class']:.2f}",
+            f"{form['largest_difference']:.1e}",
+            "" if form["megabytes"] is None else f"{form['megabytes']:.1f}",
+            f"{form['seconds_per_1000']:.2f}",
         )
+        for form in document["forms"]
+    ]
+    columns = (
+        "",
+        "accuracy (%)",
+        "same class as torch (%)",
+        "largest difference of a logit",
+        "MB",
+        "seconds",
+    )
+    heading = (
+        f"{rows_name}; seconds for 1,000 of them on {document['threads']} thread(s) of this CPU, in batches "
+        "of similar length; torch computes attention as the graph does"
+    )
     last = document["forms"][-1]
     if split is None:
-        lines.append("\naccuracy was not measured: name binarized data with --data")
+        comparison = "accuracy was not measured: give binarized data with --data"
     else:
         low, high = last["interval"]
-        lines.append(
-            f"\n{last['name']} against torch: {last['points']:+.2f} points [{low:+.2f}, {high:+.2f}]; "
-            f"right where torch is wrong {last['only_this']}, the other way round {last['only_torch']} "
+        comparison = (
+            f"{last['name']} against torch: {last['points']:+.2f} points [{low:+.2f}, {high:+.2f}]; "
+            f"only {last['name']} correct {last['only_this']}, only torch correct {last['only_torch']} "
             f"(McNemar p {last['p']:.2g})"
         )
-    return "\n".join(lines)
+    return f"{heading}\n\n{markdown(columns, rows)}\n{comparison}"
 
 
-def _form(form: Measured, reference: Measured, gold_N: NDArray[np.int64] | None) -> dict[str, Any]:
+def _form(form: Measured, reference: Measured, labels_N: NDArray[np.int64] | None) -> dict[str, Any]:
     predicted_N, expected_N = form.logits.argmax(-1), reference.logits.argmax(-1)
     found = {
         "name": form.name,
@@ -146,9 +161,9 @@ def _form(form: Measured, reference: Measured, gold_N: NDArray[np.int64] | None)
         "megabytes": form.megabytes,
         "seconds_per_1000": 1000 * form.seconds / len(form.logits),
     }
-    if gold_N is None:
+    if labels_N is None:
         return found
-    right_N, torch_N = predicted_N == gold_N, expected_N == gold_N
+    right_N, torch_N = predicted_N == labels_N, expected_N == labels_N
     only_this, only_torch, p = mcnemar(right_N, torch_N)
     points_N = 100 * (right_N.astype(float) - torch_N)
     return found | {

@@ -1,7 +1,7 @@
-"""A classifier as an ONNX graph, in fp32 and quantized to int8, and the session that runs it.
+"""Export a classifier to an ONNX graph, quantize the graph to int8, and run it.
 
-B sentences, L tokens, K classes. Inputs `input_ids` and `attention_mask`, int64 (B, L); output `logits`, fp32
-(B, K).
+Inputs `input_ids` and `attention_mask`, int64 (B, L); output `logits`, fp32 (B, K), for B sentences, L tokens
+and K classes.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
 from transformers import RobertaForSequenceClassification
 
-from ..transformers.config import BOS, PAD
+from ..transformers.roberta import BOS, PAD
 
 INPUTS = ("input_ids", "attention_mask")
-MOST_SENTENCES = 1 << 16
-NOISY = ("torch.onnx", "onnxscript", "onnx_ir", "root")
+MAX_SENTENCES = 1 << 16
+"""Upper limit of the batch size in the graph."""
+NOISY_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir", "root")
 
 
 class Logits(nn.Module):
-    """The model with tensors going in and one coming out, as a graph has it."""
+    """The model with tensors as arguments and result, for the exporter."""
 
     def __init__(self, model: RobertaForSequenceClassification) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """(B, L) int64, twice -> (B, K)."""
+        """`input_ids` and `attention_mask`, int64 (B, L) -> logits (B, K)."""
         return self.model(input_ids=input_ids, attention_mask=attention_mask).logits
 
 
 def to_onnx(model: RobertaForSequenceClassification, classes: list[str], longest: int) -> onnx.ModelProto:
-    """The graph, both axes dynamic; it carries `classes` and `longest` (tokens) as metadata."""
-    # Two sentences, one padded: an axis of length 1 would be taken for constant.
+    """The graph with dynamic axes; `classes` and `longest` (in tokens) are stored as metadata."""
+    # An example of two sentences, because the exporter treats an axis of length 1 as constant.
     ids_BL = torch.full((2, 3), BOS)
     ids_BL[1, 2] = PAD
-    axes = {0: torch.export.Dim("batch", max=MOST_SENTENCES), 1: torch.export.Dim("length", max=longest)}
+    axes = {0: torch.export.Dim("batch", max=MAX_SENTENCES), 1: torch.export.Dim("length", max=longest)}
     with _silence(), torch.no_grad():
         program = torch.onnx.export(
             Logits(model).eval(),
@@ -64,12 +65,12 @@ def to_onnx(model: RobertaForSequenceClassification, classes: list[str], longest
 
 
 def to_int8(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Weights of products and embeddings in 8 bits, a scale for each output; activations as they come."""
-    # Unsigned, because products of an unsigned and a signed byte saturate on processors without VNNI, and the
-    # same file would answer otherwise there (ONNX Runtime, "Quantize ONNX models", when to use reduce_range).
+    """Quantize weights of linear layers and embeddings to 8 bits per channel; activations dynamically."""
+    # Unsigned, because products of an unsigned and a signed byte saturate on processors without VNNI, which
+    # would change the logits there (ONNX Runtime, "Quantize ONNX models", when to use reduce_range).
     copy = onnx.ModelProto()
     copy.CopyFrom(graph)
-    # The exporter's notes on shapes are those of its example, which onnx takes for contradictions.
+    # The exporter records the shapes of its example, which contradict dynamic axes.
     del copy.graph.value_info[:]
     with tempfile.TemporaryDirectory() as folder, _silence():
         path = Path(folder) / "int8.onnx"
@@ -78,7 +79,7 @@ def to_int8(graph: onnx.ModelProto) -> onnx.ModelProto:
 
 
 class Session:
-    """A graph ready to answer, on the CPU."""
+    """An ONNX Runtime session of a graph, on the CPU."""
 
     def __init__(self, graph: onnx.ModelProto) -> None:
         self.session = onnxruntime.InferenceSession(
@@ -93,9 +94,9 @@ class Session:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep what the exporter and the quantizer say about themselves from the user's terminal."""
-    levels = {name: logging.getLogger(name).level for name in NOISY}
-    for name in NOISY:
+    """Suppress warnings and log messages of the exporter and the quantizer."""
+    levels = {name: logging.getLogger(name).level for name in NOISY_LOGGERS}
+    for name in NOISY_LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():

@@ -1,1 +1,1 @@
-"""fairseq checkpoints as from_pretrained folders, and back."""
+"""fairseq checkpoints to from_pretrained folders, and back."""

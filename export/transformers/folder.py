@@ -1,5 +1,14 @@
-"""A from_pretrained folder, read: RoBERTa classifiers and masked language models with weights in
-safetensors."""
+"""The files of a from_pretrained folder: tokenizer and fairseq settings written, model and settings read.
+
+The tokenizer uses all tokens of the SentencePiece model for segmentation, and maps tokens that are not in
+dict.txt to `<unk>` (XLM-R: 250,000 tokens, 32,000 vocabulary entries). A tokenizer.json cannot express that:
+in a Unigram model of the `tokenizers` library, the id of a token is its position in the vocabulary, so tokens
+that are not in dict.txt would get ids of their own, and without them the segmentation changes.
+`BartphoTokenizer` of Transformers reads exactly these two files. It differs only in how it truncates long
+texts; `tokenization_pieces.py`, which is copied into the folder, truncates as fairseq does.
+
+fairseq.json and fairseq_extra.safetensors contain what only fairseq needs, for the way back (to_fairseq.py).
+"""
 
 from __future__ import annotations
 
@@ -18,23 +27,151 @@ from transformers import RobertaForMaskedLM, RobertaForSequenceClassification
 
 from common.errors import UserError
 from common.files import atomic_write
+from preprocess import dictionary as fairseq_dictionary
+from preprocess.tokenizer import load_model
 
-from .origin import Origin
-from .weights import leftover
+from .origin import MASK, Origin, TextFormat
+from .roberta import leftover
+from .tokenization_pieces import PieceTokenizer
 
+TOKENIZER_CONFIG = "tokenizer_config.json"
+CODE = Path(__file__).with_name("tokenization_pieces.py")
+STANDARD = "BartphoTokenizer"
+TOKENIZER_FILES = {"vocab_file": "sentencepiece.bpe.model", "monolingual_vocab_file": "dict.txt"}
+"""Argument of `BartphoTokenizer` -> file name."""
+SPECIAL_TOKENS = {
+    "bos_token": "<s>",
+    "cls_token": "<s>",
+    "pad_token": "<pad>",
+    "eos_token": "</s>",
+    "sep_token": "</s>",
+    "unk_token": "<unk>",
+    "mask_token": MASK,
+}
+SETTINGS = "fairseq.json"
+EXTRA = "fairseq_extra.safetensors"
+KEYS = {"head": lambda head: head and str(head), "activation_dropout": float, "task": dict}
+"""Key of fairseq.json -> type of its value."""
 Model = RobertaForSequenceClassification | RobertaForMaskedLM
 MODELS = {kind.__name__: kind for kind in (RobertaForSequenceClassification, RobertaForMaskedLM)}
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 SHOWN = 3
-REMEDY = "give a folder that save_pretrained or python -m hf convert wrote"
+REMEDY = "give a folder written by save_pretrained or python -m export transformers"
+
+
+def write_tokenizer(
+    folder: str | os.PathLike[str],
+    sentencepiece_model: str | os.PathLike[str],
+    dictionary: str | os.PathLike[str],
+    text_format: TextFormat,
+) -> PieceTokenizer:
+    """Write the tokenizer into the existing `folder`, and return it as loaded from there.
+
+    With `trust_remote_code=True`, `AutoTokenizer` loads it as `PieceTokenizer`, otherwise as
+    `BartphoTokenizer`. The ids of the latter differ in two cases: a truncated text always ends in `</s>`, and
+    a control character that Python treats as white space is `<unk>` instead of nothing. With
+    `normalize_apostrophes`, the tokenizer loads only with `trust_remote_code=True`.
+
+    Raises `UserError` if a file is malformed, or if Transformers and fairseq read the dictionary differently.
+    """
+    folder = Path(folder)
+    load_model(str(sentencepiece_model))  # for its error message
+    words = fairseq_dictionary.load(str(dictionary))
+    for name, source in zip(TOKENIZER_FILES.values(), (sentencepiece_model, dictionary), strict=True):
+        shutil.copyfile(source, folder / name)
+    settings = {
+        "model_max_length": text_format.longest,
+        "split_special_tokens": text_format.plain_text,
+        "keep_eos": text_format.keep_eos,
+        "normalize_apostrophes": text_format.normalize_apostrophes,
+    }
+    tokenizer = PieceTokenizer(
+        **{key: str(folder / name) for key, name in TOKENIZER_FILES.items()}, **settings
+    )
+    _check_vocabulary(Path(dictionary), words, tokenizer)
+    config = {
+        # The class without trust_remote_code. The standard one cannot normalize apostrophes.
+        "tokenizer_class": PieceTokenizer.__name__ if text_format.normalize_apostrophes else STANDARD,
+        "auto_map": {"AutoTokenizer": [f"{CODE.stem}.{PieceTokenizer.__name__}", None]},
+        **SPECIAL_TOKENS,
+        **settings,
+    }
+    shutil.copyfile(CODE, folder / CODE.name)
+    atomic_write(folder / TOKENIZER_CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+    return PieceTokenizer.from_pretrained(folder)
+
+
+def _check_vocabulary(path: Path, words: fairseq_dictionary.Dictionary, tokenizer: PieceTokenizer) -> None:
+    wanted = dict(words.index)
+    wanted.setdefault(MASK, len(words))
+    found = tokenizer.get_vocab()
+    for symbol, index in wanted.items():
+        if found.get(symbol) != index:
+            raise UserError(
+                f"{path}: '{symbol}' has id {index} in fairseq, but {found.get(symbol, 'none')} in "
+                "Transformers; give a dictionary without duplicates and without white space in its symbols"
+            )
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What only fairseq needs: the content of fairseq.json and fairseq_extra.safetensors."""
+
+    head: str | None = None
+    """Name of the classification head."""
+    activation_dropout: float = 0.0
+    task: dict[str, Any] = field(default_factory=dict)
+    """`shorten_method` and `keep_eos` of a classifier."""
+    weights: dict[str, Tensor] = field(default_factory=dict)
+    """Weights without a counterpart in Transformers (see `roberta.leftover`)."""
+
+
+def write_carried(folder: Path, origin: Origin) -> None:
+    """Write fairseq.json and fairseq_extra.safetensors."""
+    source = origin.source
+    task = {}
+    if origin.checkpoint is not None:
+        config = origin.checkpoint.task_config()
+        task = {"shorten_method": str(config.shorten_method), "keep_eos": config.keep_eos}
+    dropout = float(source.arguments.activation_dropout)
+    content = {"head": source.head, "activation_dropout": dropout, "task": task}
+    atomic_write(folder / SETTINGS, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    extra = leftover(source.weights, head=source.head, lm_head=source.head is None)
+    save_file({name: tensor.clone().contiguous() for name, tensor in extra.items()}, folder / EXTRA)
+    # safetensors creates files that only their owner may read.
+    for path in folder.glob("*.safetensors"):
+        shutil.copymode(folder / SETTINGS, path)
+
+
+def read_carried(folder: Path) -> Carried:
+    """Read both files, or return defaults for missing ones; raises `UserError` if one is malformed."""
+    content: dict[str, Any] = {}
+    weights: dict[str, Tensor] = {}
+    if (path := folder / SETTINGS).is_file():
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            content = {key: kind(content[key]) for key, kind in KEYS.items()}
+        except (ValueError, KeyError, TypeError):
+            raise UserError(
+                f"{path}: malformed; remove it, or write the folder again with python -m export transformers"
+            ) from None
+    if (path := folder / EXTRA).is_file():
+        try:
+            weights = load_file(path)
+        except (SafetensorError, OSError):
+            raise UserError(
+                f"{path}: corrupt or truncated; remove it, or write the folder again with "
+                "python -m export transformers"
+            ) from None
+    return Carried(**content, weights=weights)
 
 
 def load_folder(folder: str | os.PathLike[str], *, attention: str = "sdpa") -> Model:
-    """The model of a folder, fp32, on the CPU, in evaluation mode; `attention` is Transformers'
-    implementation.
+    """Load the model of a folder in fp32, on the CPU, in evaluation mode; `attention` as in Transformers.
 
-    Pickled weights are never read. Raises `UserError` where the folder or a part of it is missing or damaged,
-    where the model is of another kind, and where weights are missing that would otherwise be random.
+    Pickled weights are never read. Raises `UserError` if the folder or one of its files is missing or
+    malformed, if the architecture is not one of `MODELS`, and if weights are missing, which would otherwise
+    be random.
     """
     folder = Path(folder)
     kind = MODELS[_architecture(folder)]
@@ -85,57 +222,3 @@ def _architecture(folder: Path) -> str:
             f"{', '.join(MODELS)}; give a RoBERTa"
         )
     return names[0]
-
-
-SETTINGS = "fairseq.json"
-EXTRA = "fairseq_extra.safetensors"
-KEYS = {"head": lambda head: head and str(head), "activation_dropout": float, "task": dict}
-
-
-@dataclass(frozen=True)
-class Carried:
-    """The content of both files."""
-
-    head: str | None = None
-    """Name of the classification head."""
-    activation_dropout: float = 0.0
-    task: dict[str, Any] = field(default_factory=dict)
-    """`shorten_method` and `keep_eos` of a classifier."""
-    weights: dict[str, Tensor] = field(default_factory=dict)
-
-
-def write_carried(folder: Path, origin: Origin) -> None:
-    """Write both files into a folder."""
-    source = origin.source
-    task = {}
-    if origin.checkpoint is not None:
-        config = origin.checkpoint.task_config()
-        task = {"shorten_method": str(config.shorten_method), "keep_eos": config.keep_eos}
-    dropout = float(source.arguments.activation_dropout)
-    content = {"head": source.head, "activation_dropout": dropout, "task": task}
-    atomic_write(folder / SETTINGS, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-    extra = leftover(source.weights, head=source.head, lm_head=source.head is None)
-    save_file({name: tensor.clone().contiguous() for name, tensor in extra.items()}, folder / EXTRA)
-    # safetensors makes files that only their owner may read.
-    for path in folder.glob("*.safetensors"):
-        shutil.copymode(folder / SETTINGS, path)
-
-
-def read_carried(folder: Path) -> Carried:
-    """Both files, or what they would say if there are none; raises `UserError` where one is malformed."""
-    content: dict[str, Any] = {}
-    weights: dict[str, Tensor] = {}
-    if (path := folder / SETTINGS).is_file():
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            content = {key: kind(content[key]) for key, kind in KEYS.items()}
-        except (ValueError, KeyError, TypeError):
-            raise UserError(
-                f"{path}: not the settings that python -m hf convert writes; remove it, or convert again"
-            ) from None
-    if (path := folder / EXTRA).is_file():
-        try:
-            weights = load_file(path)
-        except (SafetensorError, OSError):
-            raise UserError(f"{path}: damaged or cut short; remove it, or convert again") from None
-    return Carried(**content, weights=weights)

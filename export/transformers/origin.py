@@ -1,7 +1,6 @@
-"""A checkpoint with all that belongs to it: dictionary, SentencePiece model, class names, how text becomes
-rows.
+"""A fairseq checkpoint with dictionary, SentencePiece model, class names and input format.
 
-Files are where the run recorded them unless the user names others.
+Files are those that the run recorded, unless the user gives others.
 """
 
 from __future__ import annotations
@@ -18,52 +17,64 @@ from common.errors import UserError
 from eval.loading.checkpoint import Checkpoint, read_checkpoint
 from eval.loading.inputs import Ids, InputFormat
 from eval.loading.runs import RunCheckpoint, find_run
-from eval.loading.sources import (
+from eval.loading.training_files import (
     DataFolder,
-    Place,
-    class_names_of,
-    data_folder,
-    dictionary_of,
-    sentencepiece_model_of,
+    OptionalPath,
+    find_data_folder,
+    find_dictionary,
+    find_sentencepiece_model,
+    read_class_names,
 )
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 from preprocess.readers.lines import Block
 from preprocess.tokenizer import Encoder
 
-from .config import BOS, EOS
-from .tokenizer import MASK, TextFormat
-from .weights import Source, read_source
+from .roberta import BOS, EOS, Source, read_source
 
+MASK = "<mask>"
 Text = str | tuple[str, str]
-"""A sentence, or the two of a pair."""
+"""A sentence, or a pair of sentences."""
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """How a tokenizer converts text to ids."""
+
+    longest: int
+    """Maximum number of tokens."""
+    keep_eos: bool = False
+    """Whether a truncated text ends in `</s>`."""
+    normalize_apostrophes: bool = False
+    plain_text: bool = True
+    """Whether `<mask>`, `</s>` and so on in a text are ordinary text; False for a masked language model."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What a from_pretrained folder is made of."""
+    """A checkpoint with the files that are needed to export it."""
 
     run: RunCheckpoint
     source: Source
     data: DataFolder
-    """May be gone, then `exists` is False."""
+    """Its `exists` is False if the folder is no longer there."""
     dictionary: Path
     sentencepiece_model: Path
     checkpoint: Checkpoint | None
-    """The classifier's settings; None for a masked language model."""
+    """Settings of a classifier; None for a masked language model."""
     classes: list[str] | None
-    """In the order of the logits; None for a masked language model."""
+    """Class names in the order of the logits; None for a masked language model."""
 
     @property
     def input_format(self) -> InputFormat:
-        """From the ids of a text to a row, as in training; a masked language model reads `<s> text </s>`."""
+        """How training makes an input from ids; `<s> text </s>` for a masked language model."""
         if self.checkpoint is not None:
-            return InputFormat.of(self.checkpoint)
+            return InputFormat.from_checkpoint(self.checkpoint)
         longest = self.source.arguments.max_positions
         return InputFormat(BOS, None, max_positions=longest, shorten=True, keep_eos=True)
 
     @property
     def text_format(self) -> TextFormat:
-        """The same for the tokenizer."""
+        """The same format for the tokenizer."""
         return TextFormat(
             longest=self.input_format.max_positions,
             keep_eos=self.input_format.keep_eos,
@@ -73,12 +84,12 @@ class Origin:
 
     @property
     def pairs(self) -> bool:
-        """Whether an example is two sentences."""
+        """Whether an example is a pair of sentences."""
         return self.checkpoint is not None and self.data.pairs
 
     @cached_property
     def encoder(self) -> Encoder:
-        """Text to ids as the data were binarized."""
+        """The encoder with which the data were binarized."""
         return Encoder(
             str(self.sentencepiece_model),
             str(self.dictionary),
@@ -86,7 +97,7 @@ class Origin:
         )
 
     def encode(self, texts: Sequence[Text]) -> list[Ids]:
-        """What the network reads of each text, (tokens,), as in training."""
+        """Input ids (L,) of each text, as in training."""
         columns = list(zip(*texts, strict=True)) if self.pairs else [texts]
         parts = [self._encode_column([str(text) for text in column]) for column in columns]
         rows = enumerate(zip(*parts, strict=True), start=1)
@@ -101,61 +112,60 @@ class Origin:
 def find_origin(
     path: str | os.PathLike[str],
     *,
-    data: Place = None,
-    dictionary: Place = None,
-    sentencepiece_model: Place = None,
+    data: OptionalPath = None,
+    dictionary: OptionalPath = None,
+    sentencepiece_model: OptionalPath = None,
     normalize_apostrophes: bool = False,
 ) -> Origin:
-    """The origin of a run folder (its best checkpoint) or of a checkpoint file.
+    """Find the files of a run folder (its best checkpoint) or of a checkpoint file.
 
-    How text was read is what the data's report says; `normalize_apostrophes` says it where there is none, and
-    where nobody says it, that is logged.
+    preprocess.json of the data records whether apostrophes were normalized. If there is no such file,
+    `normalize_apostrophes` applies; if that is False too, a warning is logged.
 
-    Raises `UserError` for whatever is missing or does not belong to the checkpoint, and for a classifier
-    whose rows are not `<s> sentence </s>` or `<s> sentence </s> </s> sentence </s>`.
+    Raises `UserError` if a file is missing or does not belong to the checkpoint, and for a classifier whose
+    inputs are not `<s> sentence </s>` or `<s> sentence </s> </s> sentence </s>`.
     """
     run = find_run(path)
     source = read_source(run.checkpoint)
     if source.head is None:
-        folder = data_folder(run, None, data).with_apostrophes(run.checkpoint, normalize_apostrophes)
+        folder = find_data_folder(run, None, data).with_apostrophes(run.checkpoint, normalize_apostrophes)
         found = _masked_lm_dictionary(source, folder, dictionary)
-        model = sentencepiece_model_of(folder, sentencepiece_model)
+        model = find_sentencepiece_model(folder, sentencepiece_model)
         return Origin(run, source, folder, found, model, checkpoint=None, classes=None)
     checkpoint = read_checkpoint(run.checkpoint)
-    folder = data_folder(run, checkpoint, data).with_apostrophes(run.checkpoint, normalize_apostrophes)
-    _check_rows(checkpoint, pairs=folder.pairs)
-    _, found = dictionary_of(run, checkpoint, folder, dictionary)
-    model = sentencepiece_model_of(folder, sentencepiece_model)
-    return Origin(run, source, folder, found, model, checkpoint, class_names_of(checkpoint, folder))
+    folder = find_data_folder(run, checkpoint, data).with_apostrophes(run.checkpoint, normalize_apostrophes)
+    _check_special_tokens(checkpoint, pairs=folder.pairs)
+    _, found = find_dictionary(run, checkpoint, folder, dictionary)
+    model = find_sentencepiece_model(folder, sentencepiece_model)
+    return Origin(run, source, folder, found, model, checkpoint, read_class_names(checkpoint, folder))
 
 
-def _check_rows(checkpoint: Checkpoint, *, pairs: bool) -> None:
+def _check_special_tokens(checkpoint: Checkpoint, *, pairs: bool) -> None:
     config = checkpoint.task_config()
     if config.init_token != BOS:
         raise UserError(
-            f"{checkpoint.path}: trained with --init-token {config.init_token}; Transformers' RoBERTa begins "
-            f"with <s>, so only checkpoints of --init-token {BOS} can be converted"
+            f"{checkpoint.path}: trained with --init-token {config.init_token}; Transformers' RoBERTa starts "
+            f"with <s>, so only checkpoints trained with --init-token {BOS} can be converted"
         )
     if pairs and config.separator_token != EOS:
         raise UserError(
             f"{checkpoint.path}: trained on pairs with --separator-token {config.separator_token}; "
-            f"Transformers' RoBERTa has </s> between them, so only --separator-token {EOS} can be converted"
+            f"Transformers' RoBERTa separates them by </s>, so only --separator-token {EOS} can be converted"
         )
 
 
-def _masked_lm_dictionary(source: Source, folder: DataFolder, given: Place) -> Path:
-    """The named one, else the one beside the checkpoint, else that of the data; refused if it does not
-    fit."""
+def _masked_lm_dictionary(source: Source, folder: DataFolder, given: OptionalPath) -> Path:
+    """The given dictionary, or the one beside the checkpoint, or that of the data, if its size matches."""
     places = [source.path.parent / "dict.txt", folder.path / "dict.txt", folder.dictionary]
     places = [Path(given)] if given is not None else places
     path = next((place for place in places if place.is_file()), None)
     if path is None:
-        raise UserError(f"{places[0]}: no such file; name the dictionary it was trained with by --dict")
+        raise UserError(f"{places[0]}: no such file; give the dictionary of the checkpoint with --dict")
     dictionary = load_dictionary(path)
     dictionary.add_symbol(MASK)
     if len(dictionary) != source.vocabulary:
         raise UserError(
-            f"{path}: {len(dictionary):,} types with <mask>, but {source.path} has {source.vocabulary:,}; "
-            "name the dictionary it was trained with by --dict"
+            f"{path}: {len(dictionary):,} entries with <mask>, but {source.path} has {source.vocabulary:,}; "
+            "give the dictionary of the checkpoint with --dict"
         )
     return path

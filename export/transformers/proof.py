@@ -1,6 +1,6 @@
-"""Proof that a from_pretrained folder is its fairseq checkpoint: same ids for real texts, same logits.
+"""Compares a from_pretrained folder with its fairseq checkpoint: token ids of real texts, and logits.
 
-B sentences, L tokens, K classes, V types.
+B sentences, L tokens.
 """
 
 from __future__ import annotations
@@ -22,22 +22,20 @@ from common.errors import UserError
 from common.files import sha256
 from eval.loading.inputs import Ids, read_split
 from eval.loading.network import batches, pad
-from eval.loading.sources import resolve
+from eval.loading.training_files import resolve_recorded
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 from preprocess.readers.lines import read_text_lines
 from preprocess.sample.writer import REVIEW_MIX, Writer
 
-from .config import PAD
-from .origin import Origin, Text
+from .origin import MASK, Origin, Text
+from .roberta import PAD, Source
 from .tokenization_pieces import PieceTokenizer
-from .tokenizer import MASK
-from .weights import Source
 
 TOLERANCE = 1e-4
 SENTENCES = 200
-"""How many are put through both networks."""
+"""Number of sentences whose logits are compared."""
 LM_SENTENCES = 20
-"""The same for a masked language model, which answers with V scores a token."""
+"""The same for a masked language model, which computes a score per token and vocabulary entry."""
 MAX_TOKENS = 2048
 SAMPLE_TEXTS = 120
 ODD_TEXTS = ("", "   ", "Œuvre à 5 € — l’été…", "中文 и 😀 <mask> </s>", "a\u0085b", "mot " * 600)
@@ -45,32 +43,32 @@ ODD_TEXTS = ("", "   ", "Œuvre à 5 € — l’été…", "中文 и 😀 <mas
 
 @dataclass(frozen=True)
 class Examples:
-    """Texts and what training reads of them."""
+    """Texts with their token ids in training."""
 
     texts: list[Text]
     rows: list[Ids]
     where: str
-    """Whose they are, for the report."""
+    """Description of the texts, for the report."""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """What was compared, and how far apart it was."""
+    """Result of a comparison."""
 
     where: str
     texts: int
     standard: int
-    """Texts whose ids are equal without `trust_remote_code` too; 0 where the tokenizer does not load so."""
+    """Texts with equal ids also without `trust_remote_code`; 0 if the tokenizer needs it to load."""
     sentences: int
     difference: float
-    """The largest of any logit, or masked-LM score."""
+    """Largest difference of a logit, or of a score of the masked language model."""
 
     def as_json(self) -> dict[str, Any]:
-        """For proof.json."""
+        """Content of proof.json."""
         return asdict(self) | {"tolerance": TOLERANCE}
 
     def __str__(self) -> str:
-        """Two lines."""
+        """Two lines: ids and logits."""
         return (
             f"ids: {self.texts:,} of {self.texts:,} texts equal ({self.where}); {self.standard:,} without "
             f"trust_remote_code\nlogits: {self.sentences} sentences, largest difference "
@@ -79,10 +77,11 @@ class Proof:
 
 
 def prove(origin: Origin, folder: str | os.PathLike[str], model: nn.Module) -> Proof:
-    """Compare a written folder, `model` as it loads from there, with the checkpoint.
+    """Compare a written folder, and the `model` loaded from it, with the checkpoint.
 
-    Ids of every text of the run's data, where its raw text is still there, else of sample sentences; logits
-    of some of them, the longest included. Raises `UserError` where any id or logit differs.
+    Ids are compared for every text of the run's data, or for sample sentences if the raw text is not
+    available; logits for some of these texts, including the longest. Raises `UserError` if an id differs, or
+    a logit by more than `TOLERANCE`.
     """
     examples = find_examples(origin)
     check_ids(PieceTokenizer.from_pretrained(folder), examples)
@@ -97,13 +96,13 @@ def prove(origin: Origin, folder: str | os.PathLike[str], model: nn.Module) -> P
     if not difference <= TOLERANCE:
         raise UserError(
             f"{origin.source.path}: the converted network differs from fairseq's by {difference:.1e}, more "
-            f"than {TOLERANCE:.0e}; nothing was written. The checkpoint has something that Transformers lacks"
+            f"than {TOLERANCE:.0e}; nothing was written, because Transformers does not support this model"
         )
     return Proof(examples.where, len(examples.texts), standard, len(chosen), difference)
 
 
 def find_examples(origin: Origin) -> Examples:
-    """The texts that the data were made of, with the rows of the training task; else sample sentences."""
+    """The raw texts of the data with their ids in training; sample sentences if there is no raw text."""
     whole = origin.data.exists and origin.data.option("valid_every") is None
     if origin.checkpoint is not None and whole:
         splits = origin.data.option("splits") or {}
@@ -113,7 +112,7 @@ def find_examples(origin: Origin) -> Examples:
     writer = Writer(random.Random("sentences to prove a conversion with"), REVIEW_MIX)
     sentences = [*ODD_TEXTS, *(writer.review(number % 2) for number in range(SAMPLE_TEXTS))]
     if origin.checkpoint is None:
-        # A masked language model's tokenizer reads <mask> in a text as the token.
+        # The tokenizer of a masked language model reads <mask> in a text as the special token.
         sentences = [text for text in sentences if MASK not in text]
     texts = list(zip(sentences, reversed(sentences), strict=True)) if origin.pairs else sentences
     if not origin.input_format.shorten:
@@ -122,7 +121,7 @@ def find_examples(origin: Origin) -> Examples:
 
 
 def check_ids(tokenizer: PreTrainedTokenizerBase, examples: Examples) -> None:
-    """Raise `UserError` that shows the first text whose ids differ."""
+    """Raise `UserError` showing the first text whose ids differ."""
     for text, found, wanted in zip(
         examples.texts, tokenized(tokenizer, examples), examples.rows, strict=True
     ):
@@ -136,26 +135,28 @@ def check_ids(tokenizer: PreTrainedTokenizerBase, examples: Examples) -> None:
 
 
 def tokenized(tokenizer: PreTrainedTokenizerBase, examples: Examples) -> Iterator[NDArray[np.int64]]:
-    """The ids of each text, cut to the model's length."""
+    """The ids of each text, truncated to the maximum length of the model."""
     for text in examples.texts:
         parts = (text,) if isinstance(text, str) else text
         yield np.array(tokenizer(*parts, truncation=True)["input_ids"])
 
 
 def chosen_rows(rows: Sequence[Ids], count: int) -> list[Ids]:
-    """`count` rows from all over the data, and the longest."""
+    """`count` rows at equal distances, and the longest."""
     numbers = set(np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(int).tolist())
     numbers.add(int(np.argmax([len(row) for row in rows])))
     return [rows[number] for number in sorted(numbers)]
 
 
 def largest_difference(source: Source, model: nn.Module, rows: Sequence[Ids]) -> float:
-    """Between fairseq's own encoder and `model`, over the rows in padded batches; NaN where one gives NaN."""
+    """Largest difference of a logit between fairseq's own model and `model`; NaN if either computes NaN."""
     reference, head = source.model(), source.head
     lengths = np.array([len(row) for row in rows])
     differences: list[float] = []
     with torch.inference_mode():
-        for batch in tqdm(list(batches(lengths, MAX_TOKENS)), desc="proof", leave=False, disable=None):
+        for batch in tqdm(
+            list(batches(lengths, MAX_TOKENS)), desc="comparing logits", leave=False, disable=None
+        ):
             ids_BL = torch.from_numpy(pad([rows[i] for i in batch], PAD))
             wanted, _ = reference(ids_BL, features_only=head is not None, classification_head_name=head)
             found = model(input_ids=ids_BL, attention_mask=(ids_BL != PAD).long()).logits
@@ -165,7 +166,7 @@ def largest_difference(source: Source, model: nn.Module, rows: Sequence[Ids]) ->
 
 def _difference(found: Tensor, wanted: Tensor, ids_BL: Tensor, *, per_token: bool) -> float:
     difference = (found - wanted).abs()
-    # What either network says of padding means nothing.
+    # Scores of padding tokens are undefined.
     difference = difference[ids_BL != PAD] if per_token else difference
     return float(difference.max())
 
@@ -179,10 +180,10 @@ def _fits(origin: Origin, text: Text) -> bool:
 
 
 def _raw_texts(origin: Origin, columns: dict[str, list[str]]) -> list[Text] | None:
-    """The lines that a split was binarized from; None where a file is gone or has changed."""
+    """The lines that a split was binarized from; None if a file is missing or has changed."""
     found = []
     for paths in columns.values():
-        files = {path: resolve(path) for path in paths}
+        files = {path: resolve_recorded(path) for path in paths}
         if not all(
             file.is_file() and origin.data.digest(path) == sha256(file) for path, file in files.items()
         ):

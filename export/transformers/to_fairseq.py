@@ -1,4 +1,4 @@
-"""`convert --to-fairseq`: a Transformers RoBERTa as a fairseq checkpoint, dict.txt beside it."""
+"""`python -m export fairseq`: a from_pretrained folder to a fairseq checkpoint with its dict.txt."""
 
 from __future__ import annotations
 
@@ -19,19 +19,29 @@ from transformers import RobertaConfig, RobertaForSequenceClassification
 from common.data_folder import dictionary_digest
 from common.errors import UserError
 from common.files import atomic_open, atomic_write
-from eval.loading.sources import Place
+from eval.loading.training_files import OptionalPath
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask, load_dictionary
 
-from .config import ACTIVATIONS, BOS, EOS, LAYER_NORM_EPS, PAD
 from .folder import Carried, Model, class_names, load_folder, read_carried
+from .origin import MASK
 from .proof import TOLERANCE, largest_difference
-from .tokenizer import MASK
-from .weights import TIED, TOKENS, Source, model_of, to_fairseq
+from .roberta import (
+    ACTIVATIONS,
+    BOS,
+    EOS,
+    LAYER_NORM_EPS,
+    PAD,
+    TIED,
+    TOKENS,
+    Source,
+    model_of,
+    to_fairseq,
+)
 
 HEAD = "sentence_classification_head"
-REPLACEABLE = ("encoder.lm_head.", "encoder.sentence_encoder.version")
-"""Weights of a classifier in fairseq that do not take part in its answers."""
-# What fairseq's RoBERTa has no flag for: entry of the configuration -> the value it must have.
+UNUSED = ("encoder.lm_head.", "encoder.sentence_encoder.version")
+"""Weights of a fairseq classifier that do not influence its predictions; they may be random."""
+# Settings that fairseq's RoBERTa has no flag for: entry of the configuration -> required value.
 FIXED = {
     "layer_norm_eps": LAYER_NORM_EPS,
     "bos_token_id": BOS,
@@ -41,31 +51,31 @@ FIXED = {
     "is_decoder": False,
 }
 ROWS = 24
-"""Rows of random ids that both networks are compared on."""
+"""Number of inputs with random ids on which both networks are compared."""
 
 
 @dataclass(frozen=True)
 class ProofBack:
-    """How far the checkpoint is from the folder."""
+    """Result of the comparison of the checkpoint with the folder."""
 
     difference: float
     new: list[str]
-    """Weights that fairseq wants and the folder lacks: random, without influence on the answers."""
+    """Random weights: required by fairseq, missing in the folder, without influence on predictions."""
 
     def __str__(self) -> str:
-        """One line, or two."""
-        said = f"logits: {ROWS} rows of random ids, largest difference {self.difference:.1e}"
+        """One line, and a second one if there are random weights."""
+        text = f"logits: {ROWS} rows of random ids, largest difference {self.difference:.1e}"
         if self.new:
-            said += f"\nrandom, because the folder has none and a classifier uses none: {', '.join(self.new)}"
-        return said
+            text += f"\nrandom, because missing in the folder (unused by a classifier): {', '.join(self.new)}"
+        return text
 
 
-def convert_back(folder: Path, output: Path, *, dictionary: Place = None) -> ProofBack:
-    """Write `output`, a checkpoint, and the dict.txt beside it, from a folder of `save_pretrained`.
+def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None) -> ProofBack:
+    """Write a folder of `save_pretrained` as the checkpoint `output`, with dict.txt beside it.
 
-    `dictionary` is the folder's dict.txt unless it is given. Raises `UserError` where a file is missing,
-    damaged or does not fit, where fairseq cannot express the model, and where something else stands in the
-    place.
+    `dictionary` defaults to dict.txt of the folder. Raises `UserError` if a file is missing, malformed or
+    does not match the model, if fairseq does not support the model, if `output` exists, and if there is
+    another dict.txt beside it.
     """
     if output.exists():
         raise UserError(f"{output}: exists; choose another name, or move it away")
@@ -74,8 +84,8 @@ def convert_back(folder: Path, output: Path, *, dictionary: Place = None) -> Pro
     words, content = _dictionary(Path(dictionary or folder / "dict.txt"), model.config)
     beside = output.parent / "dict.txt"
     if beside.is_file() and beside.read_bytes() != content:
-        raise UserError(f"{beside}: another dictionary than the model's; write to another folder")
-    _check_expressible(folder, model.config)
+        raise UserError(f"{beside}: not the dictionary of the model; write to another folder")
+    _check_supported(folder, model.config)
 
     classes = class_names(model) if isinstance(model, RobertaForSequenceClassification) else None
     cfg = _configuration(model.config, carried, classes)
@@ -92,32 +102,33 @@ def convert_back(folder: Path, output: Path, *, dictionary: Place = None) -> Pro
 
 def _dictionary(path: Path, config: RobertaConfig) -> tuple[Dictionary, bytes]:
     if not path.is_file():
-        raise UserError(f"{path}: no such file; name the fairseq dictionary of the model with --dict")
+        raise UserError(f"{path}: no such file; give the fairseq dictionary of the model with --dict")
     words = load_dictionary(path)
     words.add_symbol(MASK)
     if len(words) != config.vocab_size:
         raise UserError(
-            f"{path}: {len(words):,} types with <mask>, but the model has {config.vocab_size:,}; name its "
+            f"{path}: {len(words):,} entries with <mask>, but the model has {config.vocab_size:,}; give its "
             "own dictionary with --dict"
         )
     return words, path.read_bytes()
 
 
-def _check_expressible(folder: Path, config: RobertaConfig) -> None:
+def _check_supported(folder: Path, config: RobertaConfig) -> None:
     for name, value in FIXED.items():
         if getattr(config, name) != value:
             raise UserError(
-                f"{folder}: {name} is {getattr(config, name)}, but fairseq's RoBERTa is built with {value}; "
-                "it cannot be converted"
+                f"{folder}: {name} is {getattr(config, name)}, but fairseq's RoBERTa supports only {value}; "
+                "the model cannot be converted"
             )
     if config.hidden_act not in ACTIVATIONS.values():
         raise UserError(
-            f"{folder}: hidden_act is {config.hidden_act}, which fairseq lacks; it cannot be converted"
+            f"{folder}: hidden_act is {config.hidden_act}, which fairseq does not support; "
+            "the model cannot be converted"
         )
 
 
 def _configuration(config: RobertaConfig, carried: Carried, classes: list[str] | None) -> dict[str, Any]:
-    """What fairseq-train would have written for these sizes."""
+    """The configuration that fairseq-train would write for these sizes."""
     activation = next(name for name, theirs in ACTIVATIONS.items() if theirs == config.hidden_act)
     longest = config.max_position_embeddings - (PAD + 1)
     pooler = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
@@ -151,10 +162,10 @@ def _configuration(config: RobertaConfig, carried: Carried, classes: list[str] |
         switches += ["--keep-eos"] if carried.task.get("keep_eos", True) else []
     words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     parser = options.get_training_parser()
-    # The data folder is unknown: an empty name.
+    # The empty word stands for the data folder, which is unknown.
     parsed = options.parse_args_and_arch(parser, ["", *words, *switches])
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # hydra's, of fairseq's ways with it
+        warnings.simplefilter("ignore")  # fairseq's use of hydra is deprecated
         cfg = convert_namespace_to_omegaconf(parsed)
     return OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
 
@@ -162,14 +173,14 @@ def _configuration(config: RobertaConfig, carried: Carried, classes: list[str] |
 def _source(
     path: Path, cfg: dict[str, Any], model: Model, head: str | None, extra: dict[str, Tensor]
 ) -> tuple[Source, list[str]]:
-    """The checkpoint in memory, and which of its weights are neither the model's nor carried."""
+    """The checkpoint in memory, and the names of its random LM head weights."""
     known = to_fairseq(model.state_dict(), head=head)
     wanted = model_of(cfg["model"], model.config.vocab_size, head, model.config.num_labels).state_dict()
     known[TIED] = known[TOKENS]
     fitting = {key: extra[key] for key in wanted if key in extra and extra[key].shape == wanted[key].shape}
     weights = wanted | fitting | known
     new = [key for key in wanted if key not in known and key not in fitting]
-    wrong = [key for key in new if not key.startswith(REPLACEABLE)] + sorted(set(weights) - set(wanted))
+    wrong = [key for key in new if not key.startswith(UNUSED)] + sorted(set(weights) - set(wanted))
     if wrong:
         raise RuntimeError(f"{path}: fairseq's RoBERTa and Transformers' differ in {', '.join(wrong)}")
     weights = {key: tensor.clone().contiguous() for key, tensor in weights.items()}
@@ -186,18 +197,18 @@ def _random_rows(config: RobertaConfig) -> list[np.ndarray]:
 def _state(
     cfg: dict[str, Any], source: Source, words: Dictionary, classes: list[str] | None
 ) -> dict[str, Any]:
-    remembered = {}
+    task_state = {}
     if classes is not None:
-        remembered[SentenceClassificationTask.__name__] = {
+        task_state[SentenceClassificationTask.__name__] = {
             "dictionary_sha256": dictionary_digest(words.symbols),
             "class_names": classes,
         }
-    # fairseq's trainer looks at the last entry of the history.
+    # fairseq's trainer reads the last entry of the history.
     history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
     return {
         "args": None,
         "cfg": cfg,
         "model": source.weights,
         "optimizer_history": [history],
-        "extra_state": remembered,
+        "extra_state": task_state,
     }

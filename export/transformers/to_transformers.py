@@ -1,39 +1,44 @@
-"""`convert`: a fairseq checkpoint as a from_pretrained folder, proved before it appears."""
+"""`python -m export transformers`: a fairseq checkpoint to a from_pretrained folder with a model card.
+
+The folder is written only if its token ids and logits equal those of fairseq (proof.py).
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from pathlib import Path
 
+from common import manifest, predictions
 from common.errors import UserError
 from common.files import atomic_folder, atomic_write, sha256
-from eval.loading.sources import Place
+from eval.loading.training_files import OptionalPath
 
-from .card import card
-from .config import converted
-from .folder import load_folder, write_carried
-from .origin import find_origin
+from .folder import STANDARD, load_folder, write_carried, write_tokenizer
+from .origin import Origin, find_origin
 from .proof import Proof, prove
-from .tokenizer import write_tokenizer
+from .roberta import converted
 
 PROOF = "proof.json"
-"""What was compared, and the SHA-256 of what it was compared with."""
+"""File with the result of the comparison and the SHA-256 of the compared files."""
+TASKS = {True: "text-classification", False: "fill-mask"}
+"""Whether the model is a classifier -> its pipeline in Transformers."""
 
 
 def convert(
     source: str | os.PathLike[str],
     output: Path,
     *,
-    data: Place = None,
-    dictionary: Place = None,
-    sentencepiece_model: Place = None,
+    data: OptionalPath = None,
+    dictionary: OptionalPath = None,
+    sentencepiece_model: OptionalPath = None,
     normalize_apostrophes: bool = False,
 ) -> Proof:
-    """Write the folder `output` of the run or checkpoint `source`; the other files as for `find_origin`.
+    """Write the run or checkpoint `source` to the folder `output`; other arguments as for `find_origin`.
 
-    Raises `UserError` where `output` exists, for what `find_origin` and `read_source` refuse, and where ids
-    or logits differ; then nothing is written.
+    Raises `UserError` and writes nothing if `output` exists, if `find_origin` or `read_source` fail, and if
+    ids or logits differ from fairseq's.
     """
     check_absent(output)
     origin = find_origin(
@@ -63,6 +68,133 @@ def convert(
 
 
 def check_absent(output: Path) -> None:
-    """Raise `UserError` where something stands under the name already; an empty folder may."""
+    """Raise `UserError` if `output` exists, unless it is an empty folder."""
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise UserError(f"{output}: exists; choose another name, or move it away")
+
+
+def card(origin: Origin, proof: Proof, parameters: int, name: str) -> str:
+    """The model card, README.md of the folder `name`: origin, quality and limits."""
+    classifier = origin.classes is not None
+    task = TASKS[classifier]
+    parts = [
+        f"---\nlibrary_name: transformers\npipeline_tag: {task}\ntags:\n- roberta\n- fairseq\n---\n",
+        f"# {name}\n",
+        _what(origin, parameters),
+        f"```python\n{_usage(origin, task, name)}```\n",
+        "## Origin\n",
+        "".join(f"- {line}\n" for line in _provenance(origin)),
+        "## Quality\n",
+        "".join(f"- {line}\n" for line in _quality(origin)),
+        "## Conversion\n",
+        "Compared with fairseq's own network and with the token ids of training:\n",
+        "".join(f"- {line}\n" for line in str(proof).splitlines()),
+        "## Limits\n",
+        "".join(f"- {line}\n" for line in _limits(origin)),
+    ]
+    return "\n".join(parts)
+
+
+def _what(origin: Origin, parameters: int) -> str:
+    if origin.classes is None:
+        kind = "A masked language model"
+    else:
+        unit = "pairs of sentences" if origin.pairs else "sentences"
+        kind = f"A classifier of {unit} with {len(origin.classes)} classes ({', '.join(origin.classes)})"
+    return (
+        f"{kind}: a RoBERTa of {parameters:,} parameters, trained with fairseq and converted to "
+        "Transformers, weights unchanged.\n"
+    )
+
+
+def _usage(origin: Origin, task: str, name: str) -> str:
+    longest = origin.input_format.max_positions
+    if origin.classes is None:
+        return (
+            f'from transformers import pipeline\n\nfill = pipeline("{task}", model="{name}", '
+            'trust_remote_code=True)\nfill("Un <mask> captivant.")\n'
+        )
+    call = (
+        'classify({"text": "First.", "text_pair": "Second."}' if origin.pairs else 'classify(["A sentence."]'
+    )
+    return (
+        f'from transformers import pipeline\n\nclassify = pipeline("{task}", model="{name}", '
+        f"trust_remote_code=True)\n{call}, truncation=True)  # truncates to {longest} tokens\n"
+    )
+
+
+def _provenance(origin: Origin) -> list[str]:
+    lines = [f"fairseq checkpoint `{origin.run.checkpoint.name}`, SHA-256 `{sha256(origin.run.checkpoint)}`"]
+    record = origin.run.manifest
+    if record is not None:
+        run = f"{record['arm']}/{record['init']}/seed{record['seed']}"
+        lines.append(f"run `{run}`, recipe `{record['recipe']}`, {record['status']}")
+        if record.get("command"):
+            lines.append(f"command `{' '.join(record['command'])}`")
+        if record.get("git_commit"):
+            changed = ", with changes" if record.get("git_changed") else ""
+            lines.append(f"project at git commit `{record['git_commit']}`{changed}")
+        if (start := record.get("checkpoint")) is not None:
+            lines.append(f"initial weights: SHA-256 `{start['sha256']}`")
+    lines.append(f"dictionary: {origin.source.vocabulary:,} entries, SHA-256 `{sha256(origin.dictionary)}`")
+    lines.append(f"SentencePiece model: SHA-256 `{sha256(origin.sentencepiece_model)}`")
+    return lines
+
+
+def _quality(origin: Origin) -> list[str]:
+    lines = [line for split in ("valid", "test") if (line := _accuracy(origin.run.folder, split)) is not None]
+    lines = lines or _logged(origin.run.folder)
+    return lines or ["not known: the run has neither prediction files nor logs with accuracies"]
+
+
+def _accuracy(folder: Path, split: str) -> str | None:
+    path = folder / predictions.file_name(split)
+    if not path.is_file():
+        return None
+    found = predictions.read(path)
+    correct = [prediction.correct for prediction in found if prediction.correct is not None]
+    if not correct:
+        return None
+    return f"accuracy on {split}: {100 * sum(correct) / len(correct):.2f} % of {len(correct):,} sentences"
+
+
+def _logged(folder: Path) -> list[str]:
+    """Accuracies that the trainer logged at the best checkpoint; empty without logs."""
+    from analysis import best_checkpoints, load_runs  # pandas: only when there are logs
+
+    record = manifest.read(folder)
+    if record is None or not (folder / "tensorboard").is_dir():
+        return []
+    logging.getLogger("analysis").setLevel(logging.ERROR)
+    try:
+        best = best_checkpoints(load_runs(str(folder)))
+    except UserError:
+        return []
+    if len(best) != 1:
+        return []
+    row = best.iloc[0]
+    return [
+        f"accuracy on {split}: {row[split]:.2f} %, as the trainer logged it at its best checkpoint on valid"
+        for split in ("valid", "test")
+        if row[split] == row[split]
+    ]
+
+
+def _limits(origin: Origin) -> list[str]:
+    longest = origin.input_format.max_positions
+    lines = [
+        f"Inputs have at most {longest} tokens. `truncation=True` truncates longer texts; without it they "
+        "are an error.",
+        f"A token that is not among the {origin.source.vocabulary:,} entries of `dict.txt` is `<unk>`.",
+    ]
+    if origin.text_format.normalize_apostrophes:
+        lines.append("The tokenizer needs `trust_remote_code=True`: it replaces every apostrophe by `'`.")
+    else:
+        same = origin.text_format.keep_eos and not origin.pairs
+        end = "has the same ids" if same else "ends truncated texts in `</s>`, unlike in training"
+        lines.append(
+            "With `trust_remote_code=True` the tokenizer is the class in `tokenization_pieces.py`, whose ids "
+            f"are those of training for every text. Otherwise it is Transformers' `{STANDARD}`, which {end}."
+        )
+    lines.append("Its quality on other kinds of text is unknown: evaluate it on your own texts.")
+    return lines

@@ -1,9 +1,9 @@
 """The tokenizer of this folder: text to the ids that the model was trained on.
 
-It needs Transformers and sentencepiece alone, because a converted folder carries this file:
-`AutoTokenizer.from_pretrained(FOLDER, trust_remote_code=True)`. Text is cut into the pieces of a
-SentencePiece model, and a token that the smaller dictionary `dict.txt` lacks is `<unk>`. `BartphoTokenizer`
-does the same and is what loads without `trust_remote_code`; this class adds what it cannot be told.
+Load it with `AutoTokenizer.from_pretrained(FOLDER, trust_remote_code=True)`. It needs only Transformers and
+sentencepiece. Text is segmented with a SentencePiece model, and tokens that are not in the smaller dictionary
+`dict.txt` become `<unk>`, as in `BartphoTokenizer`, which is loaded without `trust_remote_code`. This class
+adds fairseq's truncation and normalization of apostrophes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ APOSTROPHES = str.maketrans({"\u2019": "'", "\u02bc": "'"})  # right single quot
 
 
 class PieceTokenizer(BartphoTokenizer):
-    """`BartphoTokenizer` with fairseq's way of cutting long text.
+    """`BartphoTokenizer` with fairseq's truncation of long texts.
 
-    Args (beside those of `BartphoTokenizer`, all kept in tokenizer_config.json):
-        keep_eos: a row that truncation cuts ends in `</s>`. Otherwise it ends where it was cut, and
-            `</s>` is lost, as in fairseq.
-        normalize_apostrophes: read every apostrophe as `'`.
+    Args (in addition to those of `BartphoTokenizer`; all are stored in tokenizer_config.json):
+        keep_eos: truncated texts end in `</s>`. By default they end with the last token that fits, as in
+            fairseq.
+        normalize_apostrophes: replace every apostrophe by `'`.
     """
 
     def __init__(
@@ -34,12 +34,12 @@ class PieceTokenizer(BartphoTokenizer):
     def prepare_for_tokenization(
         self, text: str, is_split_into_words: bool = False, **kwargs: Any
     ) -> tuple[str, dict[str, Any]]:
-        """A line break within a text counts as a space; apostrophes as the training data were read."""
+        """Replace line breaks by spaces, and normalize apostrophes if requested."""
         text = text.replace("\n", " ")
         return (text.translate(APOSTROPHES) if self.normalize_apostrophes else text), kwargs
 
     def _tokenize(self, text: str, **kwargs: Any) -> list[str]:
-        # fairseq reads the tokens as words of a line: one that is white space vanishes.
+        # fairseq splits a line of tokens at white space, so tokens of white space are dropped.
         return " ".join(super()._tokenize(text)).split()
 
     def prepare_for_model(
@@ -52,7 +52,7 @@ class PieceTokenizer(BartphoTokenizer):
         max_length: int | None = None,
         **kwargs: Any,
     ) -> BatchEncoding:
-        """As the base class; a row that is too long is built first and cut then, whatever is at its end."""
+        """As in the base class, but truncate after adding special tokens, as fairseq does."""
         row = self.build_inputs_with_special_tokens(ids, pair_ids)
         longest = self.model_max_length if max_length is None else max_length
         wanted = truncation not in (False, None, "do_not_truncate")

@@ -1,11 +1,13 @@
-"""fairseq's checkpoints, read without executing code.
+"""Load fairseq checkpoints without executing code.
 
-A checkpoint is a pickle, and a pickle can run any program. torch reads one safely with
-`weights_only=True`: tensors, containers and the classes of an allow-list, nothing else. fairseq's
-files need the allow-list below, because they carry the configuration of the run.
+A checkpoint is a pickle, and a pickle can run any program. `torch.load(weights_only=True)` reads tensors,
+containers and the classes of an allow-list, nothing else. fairseq's checkpoints need the allow-list below
+because they contain the configuration of the run.
 
-The file is a zip archive with a checksum for each part. torch does not look at them, so that a flipped bit
-is another weight and nobody is told; here they are checked first.
+The file is a zip archive with a checksum for each member. torch does not compare them, so a flipped bit would
+silently change a weight. Here they are verified first.
+
+Weights can also be stored as safetensors, which cannot contain code: `fp16.py` writes such files.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from __future__ import annotations
 import argparse
 import collections
 import functools
+import hashlib
+import json
 import os
 import pickle
 import re
@@ -29,11 +33,13 @@ import omegaconf
 import torch
 from fairseq.dataclass import constants
 from fairseq.dataclass.utils import overwrite_args_by_name
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from common.errors import UserError
 from common.files import atomic_open
 
-# Plain data classes: rebuilding them sets attributes and calls nothing of the file's choosing.
+# Plain data classes: unpickling them sets attributes and calls no function that the file chooses.
 CONFIGURATION = [
     argparse.Namespace,
     omegaconf.DictConfig,
@@ -56,7 +62,7 @@ CONFIGURATION = [
     str,
     bool,
 ]
-# Metrics that numpy computed: a scalar is its type and its bytes.
+# Metrics computed with NumPy: a scalar is pickled as its type and its bytes.
 NUMPY = [
     np._core.multiarray.scalar,
     np.dtype,
@@ -69,8 +75,7 @@ ENUMS = [
     for value in vars(constants).values()
     if isinstance(value, type) and issubclass(value, constants.Enum)
 ]
-# What torch.load raises on files that are cut, empty or of another kind.
-DAMAGED = (
+READ_ERRORS = (
     RuntimeError,
     OSError,
     EOFError,
@@ -86,9 +91,14 @@ DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
 )
-ZIP_BEGINS = b"PK\x03\x04"
+"""Raised by `torch.load` for files that are truncated, empty or in another format."""
+ZIP_MAGIC = b"PK\x03\x04"
 ALLOWED = CONFIGURATION + NUMPY + ENUMS
 SUFFIX = ".safetensors"
+FORMAT = "fairseq-roberta"
+"""Metadata entry `kind` of the safetensors files that `fp16.write` writes."""
+NAMESPACE = "argparse.Namespace"
+"""JSON key that marks an `argparse.Namespace` in the stored configuration."""
 
 
 def allow_fairseq_objects() -> None:
@@ -97,36 +107,101 @@ def allow_fairseq_objects() -> None:
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a fairseq checkpoint to the CPU: keys `model`, `cfg`, `extra_state`, ...
+    """Read a fairseq checkpoint to the CPU, from a .pt or a .safetensors file.
 
-    NAME.safetensors is read by `fp16.read`. Raises `UserError` for a file that is missing,
-    truncated, no fairseq checkpoint, or that holds anything outside the allow-list.
+    Returns fairseq's state: a dictionary with the keys `model`, `cfg`, `extra_state`, ...
+
+    Raises `UserError` for a file that is missing, truncated, corrupt, not a fairseq checkpoint, or that
+    contains anything outside the allow-list.
     """
     allow_fairseq_objects()
     path = Path(path)
-    if path.suffix == SUFFIX:
-        from .fp16 import read  # which reads checkpoints with this module
-
-        return read(path)
     if not path.is_file():
         raise UserError(f"{path}: no such checkpoint")
+    if path.suffix == SUFFIX:
+        return read_safetensors(path)
     with path.open("rb") as stream:
         try:
-            check_parts(stream)
+            verify_checksums(stream)
             state = torch.load(stream, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
-            raise UserError(f"{path}: {reason(error)}") from None
-        except DAMAGED:
+            raise UserError(f"{path}: {refusal(error)}") from None
+        except READ_ERRORS:
             raise UserError(
-                f"{path}: not a checkpoint, or cut short, or damaged; copy or train it again"
+                f"{path}: not a checkpoint, truncated or corrupt; copy the file again or repeat the training"
             ) from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UserError(f"{path}: not a fairseq checkpoint (no key 'model')")
     return state
 
 
+def verify_checksums(stream: IO[bytes]) -> None:
+    """Verify the checksum of every member of a checkpoint; files written by torch before 1.6 have none.
+
+    Raises one of `READ_ERRORS`. Rewinds the stream.
+    """
+    magic = stream.read(len(ZIP_MAGIC))
+    stream.seek(0)
+    if magic == ZIP_MAGIC:
+        with zipfile.ZipFile(stream) as archive:
+            if (corrupt := archive.testzip()) is not None:
+                raise zipfile.BadZipFile(corrupt)
+        stream.seek(0)
+
+
+def refusal(error: pickle.UnpicklingError) -> str:
+    """Why `torch.load` refused a file, as one clause."""
+    if found := re.search(r"GLOBAL (\S+)", str(error)):
+        return f"refused: loading it would execute {found[1]}, which is not part of a fairseq checkpoint"
+    return "not a checkpoint that can be loaded without executing code, or truncated"
+
+
+def read_safetensors(path: Path) -> dict[str, Any]:
+    """Read a file written by `fp16.write` as a fairseq state, with the weights in float32.
+
+    Raises `UserError` for a file that is corrupt or was not written by `fp16.write`.
+    """
+    try:
+        with safe_open(path, framework="pt") as stored:
+            metadata = stored.metadata() or {}
+            weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+        if metadata.get("kind") != FORMAT:
+            raise UserError(
+                f"{path}: not written by python -m export fp16; convert a Transformers model with "
+                "python -m export fairseq"
+            )
+        if metadata.get("sha256") not in (None, checksum(metadata["configuration"], weights)):
+            raise ValueError("checksum mismatch")
+        stored_state = json.loads(metadata["configuration"], object_hook=_from_json)
+        weights = {name: weight.float() for name, weight in weights.items()}
+        weights |= {name: weights[first] for name, first in stored_state.pop("tied").items()}
+    except (SafetensorError, OSError, LookupError, ValueError, TypeError, AttributeError):
+        raise UserError(f"{path}: truncated or corrupt; copy the file again") from None
+    # fairseq reads the last two of every checkpoint, even with --reset-optimizer and --reset-dataloader.
+    history = [{"criterion_name": "", "lr_scheduler_state": {}, "num_updates": 0}]
+    return {
+        **stored_state,
+        "model": weights,
+        "optimizer_history": history,
+        "extra_state": {"train_iterator": {"epoch": 1}},
+    }
+
+
+def checksum(configuration: str, weights: dict[str, Tensor]) -> str:
+    """SHA-256 of configuration and weights; the safetensors format has no checksum."""
+    digest = hashlib.sha256(configuration.encode())
+    for name in sorted(weights):
+        digest.update(f"{name} {weights[name].dtype} {tuple(weights[name].shape)}".encode())
+        digest.update(weights[name].numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _from_json(value: dict[str, Any]) -> Any:
+    return argparse.Namespace(**value[NAMESPACE]) if set(value) == {NAMESPACE} else value
+
+
 def reading_safetensors(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`checkpoint_utils.load_checkpoint_to_cpu` that reads safetensors with `load_checkpoint`."""
+    """Replace `checkpoint_utils.load_checkpoint_to_cpu`: read .safetensors files with `load_checkpoint`."""
 
     @functools.wraps(original)
     def load(path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False) -> Any:
@@ -141,36 +216,15 @@ def reading_safetensors(original: Callable[..., Any]) -> Callable[..., Any]:
     return load
 
 
-def check_parts(stream: IO[bytes]) -> None:
-    """Compare every part of a checkpoint with its checksum; files of torch before 1.6 have none.
-
-    Raises one of `DAMAGED`. Leaves the stream at its beginning.
-    """
-    begins = stream.read(len(ZIP_BEGINS))
-    stream.seek(0)
-    if begins == ZIP_BEGINS:
-        with zipfile.ZipFile(stream) as archive:
-            if (damaged := archive.testzip()) is not None:
-                raise zipfile.BadZipFile(damaged)
-        stream.seek(0)
-
-
-def reason(error: pickle.UnpicklingError) -> str:
-    """Why torch refused a file, as one clause."""
-    if found := re.search(r"GLOBAL (\S+)", str(error)):
-        return f"refused: it would run or build {found[1]}, which is no part of a fairseq checkpoint"
-    return "not a checkpoint that can be read without running code from it, or cut short"
-
-
 def save_weights(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Copy a checkpoint without its optimizer and data state: a third of the size.
+    """Copy a checkpoint without optimizer and data state, a third of the size.
 
-    The copy keeps what fairseq's `--restore-file` and `from_pretrained` need.
+    The copy contains what fairseq's `--restore-file` and `from_pretrained` need.
     """
     state = load_checkpoint(source)
-    kept = {key: state.get(key) for key in ("args", "cfg", "model")}
-    # fairseq's trainer reads these two of every checkpoint it restores.
-    kept["optimizer_history"] = state.get("optimizer_history", [])[-1:]
-    kept["extra_state"] = {}
+    weights = {key: state.get(key) for key in ("args", "cfg", "model")}
+    # fairseq's trainer reads these two from every checkpoint.
+    weights["optimizer_history"] = state.get("optimizer_history", [])[-1:]
+    weights["extra_state"] = {}
     with atomic_open(target, "wb") as stream:
-        torch.save(kept, stream)
+        torch.save(weights, stream)

@@ -1,17 +1,27 @@
-"""Weights to start pre-training from: PPMI of token co-occurrences, factorized by SVD.
+"""PPMI-SVD initialization: a checkpoint to start pre-training from, computed from token co-occurrences.
 
-The first thing that a masked language model learns is slow to learn by gradients and quick to count:
-which tokens occur together. Here the co-occurrences of binarized text are counted within a window,
-weighted by positive pointwise mutual information, and factorised by a truncated SVD (Levy & Goldberg
-2014, sections 3.1 and 4.3; the square root of the singular values as in section 4.3's symmetric
-variant). The result, centred and scaled to what the model initializes, becomes its embedding matrix;
-`first_weights.py` writes what makes use of it. `pretrain.sh --start` takes the checkpoint. Models that read
-from left to right can start in the same way.
+Which tokens occur together is what a language model learns first. Gradient descent learns it slowly; counting
+is fast. Co-occurrences in binarized text are counted within a window, weighted by positive pointwise mutual
+information (PPMI), and factorized by a truncated SVD (Levy & Goldberg 2014, sections 3.1 and 4.3, with the
+square root of the singular values as in the symmetric variant of section 4.3). The factors, centred and
+scaled to the standard deviation of the model's own initialization, become the token embeddings.
 
-    python -m fairseq_plugin ppmi-svd data/corpus --output warm.pt
-    python -m fairseq_plugin ppmi-svd data/corpus --window 40 --output warm.pt --encoder-layers 2
-    python -m fairseq_plugin ppmi-svd data/corpus --output causal.pt \\
+The other weights are initialized so that these embeddings have an effect before any training:
+
+- the output bias is the logarithm of the token frequencies;
+- the LM head is nearly linear, so that scores are nearly dot products of embeddings and normalized features;
+- learned positions are sinusoids in the last D of the C dimensions, where token embeddings are zero;
+- in the first layer, all heads but two average the context; the last two attend to the left and right
+  neighbour, which the sinusoids make possible.
+
+`pretrain.sh --start` takes the checkpoint. It works for masked and for left-to-right models.
+
+    python -m fairseq_plugin ppmi-svd data/corpus --out start.pt
+    python -m fairseq_plugin ppmi-svd data/corpus --window 40 --out start.pt --encoder-layers 2
+    python -m fairseq_plugin ppmi-svd data/corpus --out causal.pt \\
         --task language_modeling --arch causal_lm_small
+
+Shapes: N tokens of the corpus, T positions, V vocabulary size, C embedding size, D size of a head.
 """
 
 from __future__ import annotations
@@ -42,111 +52,121 @@ from common.files import atomic_open
 from ..tasks.datasets import load_split
 
 POWER_ITERATIONS = 2
-"""Of the randomised SVD (Halko, Martinsson & Tropp 2011): the embeddings need no more."""
+"""Power iterations of the randomized SVD (Halko, Martinsson & Tropp 2011)."""
 PAIRS = 1 << 25
-"""Pairs counted at a time: bounds the memory that counting takes."""
+"""Token pairs counted at a time, which bounds the memory."""
+MIN_COUNT = 0.1
+"""Count assumed for a token that never occurs."""
+DENSE_SCALE = 0.1
+"""Scale of the LM head's dense layer: GELU(0.1 x) is x / 20 within 8 % for |x| < 1."""
+OUTPUT_SCALE = 0.1
+"""Output matrix of a linear LM head, as a multiple of the embeddings."""
+BRANCH_SCALE = 0.3
+"""Factor of the output of each residual branch."""
+NOISE_SCALE = 0.1
+"""Factor of the random weights of the first layer's attention."""
+MEAN_GAIN = 1.5
+"""Output gain of the averaging heads: the mean of a context is much smaller than the vector of one token."""
+SHARPNESS = 1.6
+"""Factor of queries and keys of the heads that attend to a neighbour."""
+FASTEST, RANGE = 1.5, 300.0
+"""Frequency of the fastest sinusoid, in radians per position, and its ratio to that of the slowest."""
 
 
-def cooccurrences(tokens: np.ndarray, sentences: np.ndarray, types: int, window: int) -> csr_matrix:
-    """How often each pair of types stands within `window` tokens in one sentence: symmetric (V, V).
+def cooccurrences(tokens_N: np.ndarray, sentences_N: np.ndarray, vocab_size: int, window: int) -> csr_matrix:
+    """How often each pair of tokens occurs within `window` positions in one sentence: symmetric (V, V).
 
-    `tokens` int (N,) and `sentences` int (N,), the number of the sentence that each token is in.
+    `tokens_N` contains token ids, `sentences_N` the number of the sentence that each token is in; both int.
     """
-    counts = csr_matrix((types, types))
+    counts_VV = csr_matrix((vocab_size, vocab_size))
     chunk = max(1, PAIRS // window)
-    for start in tqdm(range(0, len(tokens), chunk), desc="co-occurrences", unit="chunk", disable=None):
+    for start in tqdm(range(0, len(tokens_N), chunk), desc="co-occurrences", unit="chunk", disable=None):
         pairs = []
         for distance in range(1, window + 1):
-            left = slice(start, max(start, min(start + chunk, len(tokens) - distance)))
+            left = slice(start, max(start, min(start + chunk, len(tokens_N) - distance)))
             right = slice(left.start + distance, left.stop + distance)
-            same = sentences[left] == sentences[right]
-            pairs.append(tokens[left][same].astype(np.int64) * types + tokens[right][same])
-            if not same.any():  # nor will any pair that stands farther apart be of one sentence
+            same = sentences_N[left] == sentences_N[right]
+            pairs.append(tokens_N[left][same].astype(np.int64) * vocab_size + tokens_N[right][same])
+            if not same.any():  # then no pair at a larger distance is in one sentence either
                 break
-        numbers, times = np.unique(np.concatenate(pairs), return_counts=True)
-        cells = np.divmod(numbers, types)
-        counts = counts + csr_matrix((times.astype(float), cells), shape=counts.shape)
-    return counts + counts.T
+        cells, times = np.unique(np.concatenate(pairs), return_counts=True)
+        rows_columns = np.divmod(cells, vocab_size)
+        counts_VV = counts_VV + csr_matrix((times.astype(float), rows_columns), shape=counts_VV.shape)
+    return counts_VV + counts_VV.T
 
 
-def ppmi(counts: csr_matrix) -> csr_matrix:
-    """Positive pointwise mutual information, max(0, log(n_ab * n / (n_a * n_b))), of each pair."""
-    pairs = counts.tocoo()
-    occurrences = np.asarray(counts.sum(axis=1)).ravel()
-    value = np.log(pairs.data * occurrences.sum() / (occurrences[pairs.row] * occurrences[pairs.col]))
-    kept = value > 0
-    return csr_matrix((value[kept], (pairs.row[kept], pairs.col[kept])), shape=counts.shape)
+def ppmi(counts_VV: csr_matrix) -> csr_matrix:
+    """Positive pointwise mutual information, max(0, log(n_ab * n / (n_a * n_b))), of each pair: (V, V)."""
+    pairs = counts_VV.tocoo()
+    totals_V = np.asarray(counts_VV.sum(axis=1)).ravel()
+    value = np.log(pairs.data * totals_V.sum() / (totals_V[pairs.row] * totals_V[pairs.col]))
+    positive = value > 0
+    return csr_matrix((value[positive], (pairs.row[positive], pairs.col[positive])), shape=counts_VV.shape)
 
 
-def embeddings(counts: csr_matrix, dimensions: int, std: float, rng: np.random.Generator) -> np.ndarray:
-    """Rows of the factorised PPMI matrix, float32 (V, C), with mean 0 and standard deviation `std`.
+def embeddings(counts_VV: csr_matrix, dimensions: int, std: float, rng: np.random.Generator) -> np.ndarray:
+    """Rows of the factorized PPMI matrix, float32 (V, dimensions), with mean 0 and standard deviation `std`.
 
-    Types that never occur, and dimensions beyond what the matrix has, are random.
+    Tokens that never occur, and dimensions beyond the rank of the factorization, are random.
     """
-    types = counts.shape[0]
-    rank = min(dimensions, types)
-    vectors, values, _ = randomized_svd(ppmi(counts), rank, n_iter=POWER_ITERATIONS, random_state=0)
-    result = rng.standard_normal((types, dimensions)) * std
-    seen = np.asarray(counts.sum(axis=1)).ravel() > 0
-    factors = vectors[seen] * np.sqrt(values)
+    vocab_size = counts_VV.shape[0]
+    rank = min(dimensions, vocab_size)
+    vectors, values, _ = randomized_svd(ppmi(counts_VV), rank, n_iter=POWER_ITERATIONS, random_state=0)
+    result = rng.standard_normal((vocab_size, dimensions)) * std
+    occurs_V = np.asarray(counts_VV.sum(axis=1)).ravel() > 0
+    factors = vectors[occurs_V] * np.sqrt(values)
     factors -= factors.mean(axis=0)
-    result[seen, :rank] = factors / factors.std() * std
+    result[occurs_V, :rank] = factors / factors.std() * std
     return result.astype(np.float32)
 
 
 def count_split(data: Path, dictionary: Dictionary, window: int) -> tuple[np.ndarray, csr_matrix]:
-    """Of DATA/train: occurrences (V,) of each type, and co-occurrences without the `</s>` of sentences."""
+    """Counts of DATA/train: each token (V,), and co-occurrences (V, V) without the `</s>` of sentences."""
     dataset = load_split(str(data), ".", "train", dictionary)
-    tokens = np.asarray(np.memmap(data / "train.bin", dtype=dataset._index.dtype, mode="r"))
-    sentences = np.repeat(np.arange(len(dataset)), dataset.sizes)
-    words = tokens != dictionary.eos()
-    pairs = cooccurrences(tokens[words], sentences[words], len(dictionary), window)
-    return np.bincount(tokens, minlength=len(dictionary)), pairs
+    tokens_N = np.asarray(np.memmap(data / "train.bin", dtype=dataset._index.dtype, mode="r"))
+    sentences_N = np.repeat(np.arange(len(dataset)), dataset.sizes)
+    inner_N = tokens_N != dictionary.eos()
+    pairs_VV = cooccurrences(tokens_N[inner_N], sentences_N[inner_N], len(dictionary), window)
+    return np.bincount(tokens_N, minlength=len(dictionary)), pairs_VV
 
 
-def warm_start(data: Path, output: Path, window: int, flags: list[str]) -> None:
-    """Write a checkpoint of a model with counted embeddings; `flags` are fairseq-train's."""
+def write_checkpoint(data: Path, output: Path, window: int, flags: list[str]) -> None:
+    """Write a checkpoint of an initialized model; `flags` are those of fairseq-train.
+
+    Raises `UserError` for data or flags that do not fit.
+    """
     parser = options.get_training_parser(default_task="masked_lm")
-    words = [
-        str(data),
-        "--task",
-        "masked_lm",
-        "--arch",
-        "roberta_small",
-        "--tokens-per-sample",
-        "256",
-        *flags,
-    ]
-    args = options.parse_args_and_arch(parser, words)
+    defaults = ["--task", "masked_lm", "--arch", "roberta_small", "--tokens-per-sample", "256"]
+    args = options.parse_args_and_arch(parser, [str(data), *defaults, *flags])
     cfg = convert_namespace_to_omegaconf(args)
     set_torch_seed(cfg.common.seed)
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)
     if not isinstance(model, RobertaModel):
         raise UserError(
-            f"--arch {args.arch}: first weights are for roberta_small, causal_roberta_small and "
+            f"--arch {args.arch}: PPMI-SVD initialization supports roberta_small, causal_roberta_small and "
             "causal_lm_small"
         )
     encoder = model.encoder.sentence_encoder
     if learns_positions(encoder) and cfg.model.encoder_attention_heads < 2:
-        raise UserError("--encoder-attention-heads 1: the first weights need two heads or more")
-    occurrences_V, pairs = count_split(data, task.source_dictionary, window)
+        raise UserError("--encoder-attention-heads 1: PPMI-SVD initialization needs two heads or more")
+    counts_V, pairs_VV = count_split(data, task.source_dictionary, window)
     table, content = encoder.embed_tokens, content_dimensions(encoder)
-    size = float(table.weight.std())
-    counted = embeddings(pairs, content, size, np.random.default_rng(cfg.common.seed))
+    rng = np.random.default_rng(cfg.common.seed)
+    factors = embeddings(pairs_VV, content, float(table.weight.std()), rng)
     with torch.no_grad():
         table.weight.zero_()
-        table.weight[:, :content] = torch.from_numpy(counted)
+        table.weight[:, :content] = torch.from_numpy(factors)
         table.weight[table.padding_idx] = 0
-    write_weights(model, occurrences_V)
-    if isinstance(task, MaskedLMTask):  # a masked token starts as its position and nothing else
+    initialize(model, counts_V)
+    if isinstance(task, MaskedLMTask):  # a masked token starts as its position only
         with torch.no_grad():
             table.weight[task.mask_idx] = 0
     state = {
         "args": None,
         "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
         "model": model.state_dict(),
-        # fairseq looks at these two of every checkpoint, even where it resets them.
+        # fairseq reads these two from every checkpoint, even if it resets them.
         "optimizer_history": [{"criterion_name": "", "lr_scheduler_state": {}, "num_updates": 0}],
         "extra_state": {"train_iterator": {"epoch": 1}},
     }
@@ -154,9 +174,96 @@ def warm_start(data: Path, output: Path, window: int, flags: list[str]) -> None:
         torch.save(state, stream)
 
 
+def initialize(model: Any, counts_V: np.ndarray) -> None:
+    """Initialize all weights but the token embeddings, which must be set and zero beyond the content.
+
+    `model` is a RoBERTa or a left-to-right model of this plugin; `counts_V` contains the token frequencies.
+    """
+    encoder, head = model.encoder.sentence_encoder, model.encoder.lm_head
+    with torch.no_grad():
+        head.bias.copy_(torch.from_numpy(log_frequencies(counts_V)))
+        if hasattr(head, "dense"):
+            head.dense.weight.copy_(DENSE_SCALE * torch.eye(head.dense.in_features))
+            head.dense.bias.zero_()
+        else:
+            head.weight.copy_(OUTPUT_SCALE * encoder.embed_tokens.weight)
+        for layer in encoder.layers:
+            layer.self_attn.out_proj.weight.mul_(BRANCH_SCALE)
+            layer.fc2.weight.mul_(BRANCH_SCALE)
+        if learns_positions(encoder):
+            initialize_positions(encoder)
+        initialize_attention(encoder.layers[0].self_attn, content_dimensions(encoder))
+
+
+def learns_positions(encoder: Any) -> bool:
+    """Whether the position table is a parameter."""
+    return isinstance(encoder.embed_positions.weight, torch.nn.Parameter)
+
+
+def content_dimensions(encoder: Any) -> int:
+    """Number of dimensions that the token embeddings use.
+
+    All but the last D, which encode the position, if positions are learned; else all.
+    """
+    attention = encoder.layers[0].self_attn
+    return attention.embed_dim - (attention.head_dim if learns_positions(encoder) else 0)
+
+
+def log_frequencies(counts_V: np.ndarray) -> np.ndarray:
+    """Logarithm of each token's fraction of all occurrences, float32 (V,)."""
+    counts_V = np.maximum(counts_V, MIN_COUNT)
+    return np.log(counts_V / counts_V.sum()).astype(np.float32)
+
+
+def initialize_positions(encoder: Any) -> None:
+    """Write sinusoids into the last D dimensions of the position table, on the scale of the embeddings."""
+    tokens, positions = encoder.embed_tokens.weight, encoder.embed_positions.weight
+    content = content_dimensions(encoder)
+    angles = torch.arange(len(positions))[:, None] * frequencies(tokens.shape[1] - content)
+    size = math.sqrt(2) * float(tokens[:, :content].std())  # a sine has the standard deviation 1 / sqrt(2)
+    positions.zero_()
+    positions[:, content:] = size * torch.cat([angles.sin(), angles.cos()], dim=1)
+    positions[encoder.embed_positions.padding_idx] = 0
+
+
+def frequencies(dimensions: int) -> torch.Tensor:
+    """Radians per position of each pair of sine and cosine, (dimensions / 2,)."""
+    return FASTEST * torch.exp(-torch.linspace(0, math.log(RANGE), dimensions // 2))
+
+
+def initialize_attention(attention: Any, content: int) -> None:
+    """Let each head of the first layer copy D dimensions of the context.
+
+    Every head but the last two averages all tokens, each in its own D dimensions. The last two attend to the
+    left and the right neighbour and copy the first D dimensions. They need the dimensions that encode the
+    position: if all dimensions are `content`, they average too.
+    """
+    heads, size = attention.num_heads, attention.head_dim
+    for projection in (attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj):
+        projection.weight.mul_(NOISE_SCALE)
+        projection.bias.zero_()
+    identity, position = torch.eye(size), slice(content, None)
+    offsets = {heads - 2: -1, heads - 1: 1} if content < heads * size else {}
+    for head in range(heads):
+        own = slice(head * size, (head + 1) * size)
+        copied = slice(0, size) if head in offsets else own
+        attention.v_proj.weight[own, copied] += identity
+        attention.out_proj.weight[copied, own] += (1.0 if head in offsets else MEAN_GAIN) * identity
+        if head in offsets:
+            attention.q_proj.weight[own, position] += SHARPNESS * shift(size, offsets[head])
+            attention.k_proj.weight[own, position] += SHARPNESS * identity
+
+
+def shift(dimensions: int, offset: int) -> torch.Tensor:
+    """The matrix (D, D) that maps the sinusoids of position i to those of position i + offset."""
+    angles = frequencies(dimensions) * offset
+    cosines, sines = torch.diag(angles.cos()), torch.diag(angles.sin())
+    return torch.cat([torch.cat([cosines, sines], dim=1), torch.cat([-sines, cosines], dim=1)])
+
+
 @report_errors
 def main(argv: list[str] | None = None) -> int:
-    """The command."""
+    """The command `ppmi-svd`."""
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugin ppmi-svd",
         description="Write a checkpoint to start pre-training from: token embeddings by PPMI and SVD,\n"
@@ -180,114 +287,9 @@ def main(argv: list[str] | None = None) -> int:
         raise UserError(
             f"{args.data / 'dict.txt'}: no such file; write it with preprocess binarize --only-source"
         )
-    warm_start(args.data, args.out, args.window, flags)
+    write_checkpoint(args.data, args.out, args.window, flags)
     print(f"written to {args.out}")
     return 0
-
-
-LINEAR = 0.1
-"""What the output transformation scales its input by: GELU(0.1 x) is x / 20 within 8 % for |x| < 1."""
-OUTPUT = 0.1
-"""Part of the embeddings that a linear output layer starts as."""
-BRANCH = 0.3
-"""Part of a residual branch that is added."""
-NOISE = 0.1
-"""Part of the random weights that the first layer's attention keeps."""
-MEAN_GAIN = 1.5
-"""The mean of a context is much smaller than the vector of one token: the mean heads' output gain."""
-SHARPNESS = 1.6
-"""Of the heads that look at a neighbour: the factor of queries and of keys."""
-FASTEST, RANGE = 1.5, 300.0
-"""Radians a position of the fastest sinusoid, and how many times slower the slowest one is."""
-RARE = 0.1
-"""Occurrences of a token that never occurs."""
-
-
-def content_dimensions(encoder: Any) -> int:
-    """Dimensions of the embeddings that are the tokens' own: all but the last D, which tell positions.
-
-    Fixed positions leave none to themselves.
-    """
-    attention = encoder.layers[0].self_attn
-    return attention.embed_dim - (attention.head_dim if learns_positions(encoder) else 0)
-
-
-def learns_positions(encoder: Any) -> bool:
-    """Whether the table of positions is a weight."""
-    return isinstance(encoder.embed_positions.weight, torch.nn.Parameter)
-
-
-def write_weights(model: Any, occurrences_V: np.ndarray) -> None:
-    """Write the first weights into fairseq's RoBERTa or one that reads from left to right.
-
-    Their embeddings are given and use the first `content_dimensions`. `occurrences_V` counts each type.
-    """
-    encoder, head = model.encoder.sentence_encoder, model.encoder.lm_head
-    with torch.no_grad():
-        head.bias.copy_(torch.from_numpy(log_shares(occurrences_V)))
-        if hasattr(head, "dense"):
-            head.dense.weight.copy_(LINEAR * torch.eye(head.dense.in_features))
-            head.dense.bias.zero_()
-        else:
-            head.weight.copy_(OUTPUT * encoder.embed_tokens.weight)
-        for layer in encoder.layers:
-            layer.self_attn.out_proj.weight.mul_(BRANCH)
-            layer.fc2.weight.mul_(BRANCH)
-        if learns_positions(encoder):
-            write_positions(encoder)
-        copy_context(encoder.layers[0].self_attn, content_dimensions(encoder))
-
-
-def log_shares(occurrences_V: np.ndarray) -> np.ndarray:
-    """Logarithm of each type's share of all occurrences, float32 (V,)."""
-    counts_V = np.maximum(occurrences_V, RARE)
-    return np.log(counts_V / counts_V.sum()).astype(np.float32)
-
-
-def write_positions(encoder: Any) -> None:
-    """Sinusoids in the last D dimensions of the position table, as large as the embeddings there would be."""
-    pieces, positions = encoder.embed_tokens.weight, encoder.embed_positions.weight
-    content = content_dimensions(encoder)
-    angles = torch.arange(len(positions))[:, None] * frequencies(pieces.shape[1] - content)
-    size = math.sqrt(2) * float(pieces[:, :content].std())  # a sine has the standard deviation 1 / sqrt(2)
-    positions.zero_()
-    positions[:, content:] = size * torch.cat([angles.sin(), angles.cos()], dim=1)
-    positions[encoder.embed_positions.padding_idx] = 0
-
-
-def frequencies(dimensions: int) -> torch.Tensor:
-    """Radians a position of each sine and cosine pair, (dimensions / 2,)."""
-    return FASTEST * torch.exp(-torch.linspace(0, math.log(RANGE), dimensions // 2))
-
-
-def copy_context(attention: Any, content: int) -> None:
-    """Let each head of the first layer copy D dimensions of the context.
-
-    All but the last two of H heads take the mean of all tokens, each in its own D dimensions; the two
-    look at the left and the right neighbour, in the first D. They need the dimensions that tell positions:
-    where all are `content`, they take the mean as well.
-    """
-    heads, size = attention.num_heads, attention.head_dim
-    for projection in (attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj):
-        projection.weight.mul_(NOISE)
-        projection.bias.zero_()
-    identity, place = torch.eye(size), slice(content, None)
-    offsets = {heads - 2: -1, heads - 1: 1} if content < heads * size else {}
-    for head in range(heads):
-        own = slice(head * size, (head + 1) * size)
-        copied = slice(0, size) if head in offsets else own
-        attention.v_proj.weight[own, copied] += identity
-        attention.out_proj.weight[copied, own] += (1.0 if head in offsets else MEAN_GAIN) * identity
-        if head in offsets:
-            attention.q_proj.weight[own, place] += SHARPNESS * shift(size, offsets[head])
-            attention.k_proj.weight[own, place] += SHARPNESS * identity
-
-
-def shift(dimensions: int, offset: int) -> torch.Tensor:
-    """The matrix (D, D) that turns the sinusoids of position i into those of position i + offset."""
-    angles = frequencies(dimensions) * offset
-    cosines, sines = torch.diag(angles.cos()), torch.diag(angles.sin())
-    return torch.cat([torch.cat([cosines, sines], dim=1), torch.cat([-sines, cosines], dim=1)])
 
 
 if __name__ == "__main__":

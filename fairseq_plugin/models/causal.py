@@ -1,17 +1,20 @@
-"""Left-to-right language models, and the sentence classifiers that they become.
+"""Left-to-right language models, which can be fine-tuned as sentence classifiers.
 
-`causal_lm_small` has the sizes of the published left-to-right experiment: 4 layers, embedding 200 scaled by
-sqrt(200), feed-forward 200, 2 heads, sinusoidal positions, ReLU, norms after each sub-layer, no dropout, and
-a linear head with weights of its own. It starts from the weights that torch's modules start from.
+`causal_lm_small` has the architecture of the published left-to-right experiment: 4 layers, embedding size 200
+with embeddings scaled by sqrt(200), feed-forward size 200, 2 heads, sinusoidal positions, ReLU, post-norm, no
+dropout, and a linear LM head with its own weights. Its initialization is that of torch's modules.
 
-`causal_roberta_small` is `roberta_small` (see `roberta.py`) reading from left to right, so that the two
-differ in their objective alone. Both take RoBERTa's flags, train with fairseq's task `language_modeling` and
-become classifiers with the task `sentence_classification`: the head is replaced, and the vector of the last
-token, or of the last token, or the mean of all (`--pooling`), is classified.
+`causal_roberta_small` is `roberta_small` (see `roberta.py`) with causal attention, so that the two differ
+only in their objective.
 
-Neither has a row for `<mask>`, which tasks of masked models put at the end of the dictionary.
+Both take RoBERTa's flags and train with fairseq's task `language_modeling`. With the task
+`sentence_classification`, a classification head replaces the LM head; its input is the vector of the last
+token or the mean of all (`--pooling`).
 
-Shapes: B sentences, L length of the longest, M chosen positions, C embedding size, V types, K classes.
+Neither has an embedding for `<mask>`, which tasks of masked models append to the dictionary.
+
+Shapes: B sentences, L length of the longest, M positions with a target, C embedding size, V vocabulary size,
+K classes.
 """
 
 from __future__ import annotations
@@ -39,73 +42,75 @@ from .causal_encoder import CausalEncoder
 from .roberta import RobertaSmall, check_sizes, roberta_small_architecture
 
 logger = logging.getLogger(__name__)
-HEADS = "classification_heads."
+CLASSIFICATION_HEADS = "classification_heads."
 LM_HEAD = "encoder.lm_head."
 
 
 @register_model("causal_roberta_small")
 class CausalRobertaSmall(RobertaSmall):
-    """`RobertaSmall` whose tokens see no later ones; a language model until it gets a classification head."""
+    """`RobertaSmall` with causal attention: a language model until a classification head is registered."""
 
     POOLINGS: ClassVar[dict[str, str]] = {
         "last": "the last token's vector (default)",
-        "last-piece": "the same, but not of the </s> that ends a text, after which another text comes",
+        "last-piece": "the last token's vector, ignoring the </s> at the end of a text",
         "mean": "the mean over all tokens",
     }
 
     @classmethod
     def build_model(cls, args: Any, task: FairseqTask) -> CausalRobertaSmall:
-        """Build from fairseq's arguments; raises `UserError` where flags contradict each other."""
-        cls.fill_in(args)
+        """Build from fairseq's arguments; raises `UserError` for incompatible flags."""
+        cls.set_defaults(args)
         check_sizes(args)
         if args.encoder_kind != "packed":
             raise UserError(
-                f"--encoder {args.encoder_kind}: left-to-right models have the packed encoder alone"
+                f"--encoder {args.encoder_kind}: left-to-right models support only --encoder packed"
             )
         if isinstance(task, MaskedLMTask):
             raise UserError(
-                "--task masked_lm: a left-to-right model has no <mask>; take --task language_modeling, or "
+                "--task masked_lm: a left-to-right model has no <mask>; use --task language_modeling, or "
                 "--arch roberta_small"
             )
         if isinstance(task, SentenceClassificationTask) and task.cfg.word_dropout:
-            raise UserError("--word-dropout: a left-to-right model has no <mask>; leave the flag out")
+            raise UserError("--word-dropout: a left-to-right model has no <mask>; omit the flag")
         if isinstance(task, LanguageModelingTask) and task.args.add_bos_token:
-            raise UserError("--add-bos-token: texts begin with </s> here; leave the flag out")
+            raise UserError("--add-bos-token: texts of left-to-right models begin with </s>; omit the flag")
         return cls(args, cls.build_encoder(args, without_mask(task.source_dictionary)))
 
     @staticmethod
-    def fill_in(args: Any) -> None:
-        """Defaults for what the command line left open."""
+    def set_defaults(args: Any) -> None:
+        """Set the defaults of flags that are not given."""
         causal_roberta_small_architecture(args)
 
     @staticmethod
     def build_encoder(args: Any, dictionary: Dictionary) -> RobertaEncoder:
-        """Encoder and language-model head."""
+        """Build the encoder with its LM head."""
         return CausalRobertaEncoder(args, dictionary)
 
     @property
     def supported_targets(self) -> set[str]:
-        """What the task `language_modeling` may ask it to predict: the next token."""
+        """The targets that the task `language_modeling` can request: the next token."""
         return {"future"}
 
     def register_classification_head(
         self, name: str, num_classes: int | None = None, inner_dim: int | None = None, **kwargs: Any
     ) -> None:
-        """Put a classification head in the place of the language model's."""
+        """Replace the LM head by a classification head."""
         super().register_classification_head(name, num_classes, inner_dim, **kwargs)
         self.encoder.lm_head = None
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Fit a checkpoint's heads: a classifier takes no LM head, and its own head where the file has none.
+        """Adapt the heads of a checkpoint to this model.
 
-        A classification head for other classes is left out as well, which the log says.
+        A classifier ignores the checkpoint's LM head. If the checkpoint has no classification head of the
+        same shape, the model's own is kept, with a warning if it replaces another one.
         """
         super(RobertaModel, self).upgrade_state_dict_named(state_dict, name)
-        ours = {f"{HEADS}{key}": value for key, value in self.classification_heads.state_dict().items()}
-        theirs = {key: value for key, value in state_dict.items() if key.startswith(HEADS)}
+        head = self.classification_heads.state_dict()
+        ours = {f"{CLASSIFICATION_HEADS}{key}": value for key, value in head.items()}
+        theirs = {key: value for key, value in state_dict.items() if key.startswith(CLASSIFICATION_HEADS)}
         if {key: value.shape for key, value in ours.items()} != {k: v.shape for k, v in theirs.items()}:
             if theirs:
-                logger.warning("the checkpoint's classification head has other classes: left out")
+                logger.warning("the checkpoint's classification head has another shape and is ignored")
             for key in theirs:
                 del state_dict[key]
             state_dict.update(ours)
@@ -116,35 +121,35 @@ class CausalRobertaSmall(RobertaSmall):
 
 @register_model("causal_lm_small")
 class CausalLmSmall(CausalRobertaSmall):
-    """The published left-to-right model: plain linear heads, torch's first weights."""
+    """The published left-to-right model: linear heads and the initialization of torch's modules."""
 
     def __init__(self, args: Any, encoder: RobertaEncoder) -> None:
         super().__init__(args, encoder)
-        first_weights(encoder)
+        initialize_as_torch(encoder)
 
     @staticmethod
-    def fill_in(args: Any) -> None:
-        """Defaults for what the command line left open."""
+    def set_defaults(args: Any) -> None:
+        """Set the defaults of flags that are not given."""
         causal_lm_small_architecture(args)
 
     @staticmethod
     def build_encoder(args: Any, dictionary: Dictionary) -> RobertaEncoder:
-        """Encoder and language-model head."""
+        """Build the encoder with its LM head."""
         return CausalLmEncoder(args, dictionary)
 
     def register_classification_head(
         self, name: str, num_classes: int | None = None, inner_dim: int | None = None, **kwargs: Any
     ) -> None:
-        """Put a linear classification head in the place of the language model's."""
+        """Replace the LM head by a linear classification head."""
         self.classification_heads[name] = ClassificationHead(self.args.encoder_embed_dim, num_classes)
         self.encoder.lm_head = None
 
     def masked_lm_loss(
         self, src_tokens: Tensor, masked: Tensor, target: Tensor, bags: None = None
     ) -> tuple[Tensor, Tensor]:
-        """Summed cross-entropy, in nats, of the targets where `masked` is true; all arguments (B, L).
+        """Summed cross-entropy in nats at the positions where `masked` is true; all arguments (B, L).
 
-        Without bags: a first token that sees none of those after it cannot tell what they are.
+        `bags` is not supported: the first token does not attend to the tokens it would have to predict.
         """
         with precision.autocast(self.args.precision, src_tokens.device):
             features_BLC, _ = self(src_tokens, features_only=True)
@@ -155,27 +160,27 @@ class CausalLmSmall(CausalRobertaSmall):
 
 
 class CausalRobertaEncoder(RobertaEncoder):
-    """`RobertaEncoder` from left to right."""
+    """`RobertaEncoder` with causal attention."""
 
     def build_encoder(self, args: Any, dictionary: Dictionary, embed_tokens: nn.Embedding) -> CausalEncoder:
-        """Build and initialize as BERT does."""
+        """Build the encoder, initialized as BERT."""
         encoder = CausalEncoder(args, dictionary, embed_tokens)
         encoder.apply(init_bert_params)
         return encoder
 
 
 class CausalLmEncoder(CausalRobertaEncoder):
-    """The same with a linear head, whose weights are its own."""
+    """`CausalRobertaEncoder` with a linear LM head that is not tied to the embeddings."""
 
     def build_lm_head(
         self, embed_dim: int, output_dim: int, activation_fn: str, weight: Tensor | None
     ) -> LinearHead:
-        """Scores of all types; neither the embeddings nor an activation take part."""
+        """Build the head; `activation_fn` and the embeddings (`weight`) are not used."""
         return LinearHead(embed_dim, output_dim)
 
 
 class LinearHead(nn.Linear):
-    """Features to scores of all types, with the call of fairseq's `RobertaLMHead`."""
+    """A linear LM head with the signature of fairseq's `RobertaLMHead`."""
 
     def forward(self, features: Tensor, masked_tokens: Tensor | None = None, **unused: Any) -> Tensor:
         """(..., C) -> (..., V), or (M, V) at the positions where `masked_tokens` is true."""
@@ -183,7 +188,7 @@ class LinearHead(nn.Linear):
 
 
 class ClassificationHead(nn.Module):
-    """One linear layer, with names and call of fairseq's `RobertaClassificationHead`."""
+    """A linear classification head with the signature of fairseq's `RobertaClassificationHead`."""
 
     def __init__(self, embed_dim: int, num_classes: int) -> None:
         super().__init__()
@@ -194,11 +199,11 @@ class ClassificationHead(nn.Module):
         return self.out_proj(features_B1C[:, 0])
 
 
-def first_weights(encoder: RobertaEncoder, bound: float = 0.1) -> None:
-    """Where training starts: as `torch.nn.TransformerEncoderLayer`, embeddings and head uniform.
+def initialize_as_torch(encoder: RobertaEncoder, bound: float = 0.1) -> None:
+    """Initialize as `torch.nn.TransformerEncoderLayer`, with uniform embeddings and LM head.
 
-    That is Xavier's bound for queries, keys and values as one matrix (3C, C), 1 / sqrt(fan-in) for other
-    layers, and +-`bound` for embeddings and head, whose bias is zero.
+    The bounds of the uniform distributions are Xavier's for queries, keys and values as one matrix (3C, C),
+    1 / sqrt(fan-in) for other layers, and `bound` for embeddings and LM head, whose bias is zero.
     """
     embeddings = encoder.sentence_encoder.embed_tokens
     for weight in (embeddings.weight, encoder.lm_head.weight):
@@ -218,7 +223,7 @@ def first_weights(encoder: RobertaEncoder, bound: float = 0.1) -> None:
 
 
 def without_mask(dictionary: Dictionary) -> Dictionary:
-    """The dictionary without a `<mask>` at its end, where tasks add it: no text holds one."""
+    """The dictionary without the `<mask>` that tasks append: no text contains it."""
     if dictionary.symbols[-1] != "<mask>":
         return dictionary
     smaller = copy.deepcopy(dictionary)
@@ -229,14 +234,14 @@ def without_mask(dictionary: Dictionary) -> Dictionary:
 
 @register_model_architecture("causal_roberta_small", "causal_roberta_small")
 def causal_roberta_small_architecture(args: Any) -> None:
-    """The sizes of `roberta_small`, for what the command line left open."""
+    """Set the defaults of flags that are not given: the sizes of `roberta_small`."""
     _set_missing(args, {"pooling": "last"})
     roberta_small_architecture(args)
 
 
 @register_model_architecture("causal_lm_small", "causal_lm_small")
 def causal_lm_small_architecture(args: Any) -> None:
-    """The published sizes, for what the command line left open."""
+    """Set the defaults of flags that are not given: the published sizes."""
     sizes = {
         "encoder_layers": 4,
         "encoder_embed_dim": 200,

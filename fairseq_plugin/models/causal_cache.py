@@ -1,10 +1,10 @@
-"""One token more at the price of one: keys and values of earlier tokens are kept from step to step.
+"""Generation with a key-value cache: each step computes only the new tokens.
 
-What a token of a left-to-right model becomes does not depend on later ones, so that nothing that was
-computed for a sentence changes when it grows.
+In a left-to-right model the features of a token do not depend on later tokens, so keys and values of earlier
+tokens stay valid when a sentence grows.
 
-Shapes: B sentences, N new tokens of each, S places in the cache, C embedding size, H heads, D size of a
-head, V types.
+Shapes: B sentences, N new tokens of each, S positions in the cache, C embedding size, H heads, D size of a
+head, V vocabulary size.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from .packed import encode_layer, project
 
 
 class Cache:
-    """Keys and values of each layer, (B, H, S, D) each; places that no token has taken yet hold zeros.
+    """Keys and values of each layer, (B, H, S, D) each, zero at positions without a token.
 
-    Sentences of different lengths stand side by side, each token at the place of its position. Where a
-    shorter one is filled up with pads, the tokens that come overwrite them before anything sees them.
+    Each token is stored at its position in the sentence, so that sentences of different lengths can be in one
+    batch. Padding after a shorter sentence is overwritten by its next tokens before any token attends to it.
     """
 
-    def __init__(self, places: int) -> None:
-        self.places = places
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
     def add(
         self, layer: int, k_BHND: Tensor, v_BHND: Tensor, positions_BN: Tensor, used: int
     ) -> tuple[Tensor, Tensor]:
-        """Put new tokens to their places; keys and values of the layer in the `used` places taken so far."""
+        """Store keys and values of new tokens; returns those of the layer's first `used` positions."""
         if layer not in self._layers:
             batch, heads, _, size = k_BHND.shape
-            self._layers[layer] = tuple(k_BHND.new_zeros(batch, heads, self.places, size) for _ in range(2))
+            self._layers[layer] = tuple(k_BHND.new_zeros(batch, heads, self.capacity, size) for _ in range(2))
         index_BHND = positions_BN[:, None, :, None].expand_as(k_BHND)
         keys, values = (
             kept.scatter_(2, index_BHND, new)[:, :, :used]
@@ -51,14 +51,17 @@ class Cache:
 def next_scores(
     model: CausalRobertaSmall, tokens_BN: Tensor, positions_BN: Tensor, lengths_B: Tensor, cache: Cache
 ) -> Tensor:
-    """Scores of what follows the last new token of each sentence, fp32 (B, V); evaluation mode only.
+    """Scores of the token that follows the last new token of each sentence; evaluation mode only.
 
     Args:
         model: a language model.
-        tokens_BN: new tokens, int64, padded on the right.
+        tokens_BN: the new tokens, int64, padded on the right.
         positions_BN: their positions in their sentences, int64, counted from 0.
-        lengths_B: how many of them are real, int64, at least 1.
-        cache: of the sentences' earlier tokens; the new ones are added.
+        lengths_B: the number of new tokens of each sentence, int64, at least 1.
+        cache: the earlier tokens of the sentences; the new ones are added.
+
+    Returns:
+        (B, V), fp32.
     """
     with precision.autocast(model.args.precision, tokens_BN.device):
         x_BNC = advance(model.encoder.sentence_encoder, tokens_BN, positions_BN, cache)
@@ -77,7 +80,7 @@ def advance(encoder: CausalEncoder, tokens_BN: Tensor, positions_BN: Tensor, cac
     for number, layer in enumerate(encoder.layers):
         gather = partial(attend_cached, layer.self_attn, number, positions_BN, used, cache)
         x_BNC = encode_layer(layer, x_BNC, gather)
-    return encoder.normalised(x_BNC)
+    return encoder.final_norm(x_BNC)
 
 
 def attend_cached(
@@ -88,11 +91,11 @@ def attend_cached(
     cache: Cache,
     x_BNC: Tensor,
 ) -> Tensor:
-    """The new tokens attend to all tokens up to their own position: (B, N, C) -> (B, N, C)."""
+    """Attention of the new tokens to all tokens up to their own position: (B, N, C) -> (B, N, C)."""
     qkv_BNE = project(attention, x_BNC)
     q, k, v = qkv_BNE.unflatten(-1, (3, attention.num_heads, -1)).permute(2, 0, 3, 1, 4)
     keys_BHSD, values_BHSD = cache.add(layer, k, v, positions_BN, used)
-    places_S = torch.arange(used, device=x_BNC.device)
-    seen_B1NS = (places_S <= positions_BN[:, :, None])[:, None]
-    out_BHND = F.scaled_dot_product_attention(q, keys_BHSD, values_BHSD, attn_mask=seen_B1NS)
+    positions_S = torch.arange(used, device=x_BNC.device)
+    visible_B1NS = (positions_S <= positions_BN[:, :, None])[:, None]
+    out_BHND = F.scaled_dot_product_attention(q, keys_BHSD, values_BHSD, attn_mask=visible_B1NS)
     return out_BHND.transpose(1, 2).flatten(2)

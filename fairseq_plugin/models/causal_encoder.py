@@ -1,7 +1,6 @@
-"""RoBERTa's packed encoder read from left to right: a token attends to itself and those before it.
+"""RoBERTa's packed encoder with causal attention: a token attends to itself and to earlier tokens.
 
-Parameters and their names are those of the packed encoder (`packed.py`), and like it this one computes no
-padding; attention and positions are all that differs.
+Parameters and their names are those of the packed encoder (`packed.py`). Only attention and positions differ.
 
 Shapes: B sentences, L length of the longest, T tokens of the packed sequence, C embedding size, E = 3 * C,
 P positions.
@@ -23,43 +22,43 @@ from .packed import PackedTransformerEncoder
 
 
 class CausalEncoder(PackedTransformerEncoder):
-    """`PackedTransformerEncoder` with attention to the left; what a token becomes depends on no later one."""
+    """`PackedTransformerEncoder` with causal attention: features do not depend on later tokens."""
 
     def __init__(self, args: Any, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         super().__init__(args, dictionary, embed_tokens)
-        self.end_idx = dictionary.eos()
+        self.eos_idx = dictionary.eos()
         if not args.encoder_learned_pos:
             width = embed_tokens.embedding_dim
             self.embed_positions = SinusoidalPositions(args.max_positions, width, self.padding_idx)
 
     def pooled(self, src_tokens: Tensor, pooling: str, token_embeddings: Tensor | None = None) -> Tensor:
-        """One vector a sentence, see the packed encoder: (B, L) -> (B, C); also of its `last-piece`.
+        """One vector per sentence, as in the packed encoder: (B, L) -> (B, C).
 
-        That is the last token but for the `</s>` that ends a text. What a language model reads last before
-        another text begins need not remember anything.
+        The additional `pooling` "last-piece" is the last token, ignoring the `</s>` at the end of a text: in
+        pre-training another text follows `</s>`, so its vector need not represent the text.
         """
         if pooling == "last-piece":
-            src_tokens, pooling = self.without_end(src_tokens), "last"
+            src_tokens, pooling = self.without_eos(src_tokens), "last"
         return super().pooled(src_tokens, pooling, token_embeddings)
 
-    def without_end(self, src_tokens: Tensor) -> Tensor:
-        """Pads in the place of each `</s>` after other tokens at the end of a row: (B, L) -> (B, L)."""
+    def without_eos(self, src_tokens: Tensor) -> Tensor:
+        """Replace `</s>` at the end of each row by padding, unless it is the only token: (B, L) -> (B, L)."""
         lengths_B1 = src_tokens.ne(self.padding_idx).sum(dim=1, keepdim=True)
         last_B1 = (lengths_B1 - 1).clamp(min=0)
         token_B1 = src_tokens.gather(1, last_B1)
-        ends_B1 = token_B1.eq(self.end_idx) & lengths_B1.gt(1)
-        return src_tokens.scatter(1, last_B1, token_B1.masked_fill(ends_B1, self.padding_idx))
+        is_eos_B1 = token_B1.eq(self.eos_idx) & lengths_B1.gt(1)
+        return src_tokens.scatter(1, last_B1, token_B1.masked_fill(is_eos_B1, self.padding_idx))
 
     def attend(self, qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float) -> Tensor:
-        """Every token sees itself and the earlier ones."""
+        """Causal attention within each sentence."""
         return attend(qkv_TE, lengths, heads, p, causal=True)
 
 
 class SinusoidalPositions(nn.Module):
     """The fixed positions of Vaswani et al. 2017, section 3.5: sines at even, cosines at odd dimensions.
 
-    `weight` (P + padding_idx + 1, C), laid out as fairseq's learned positions: the first token of a sentence
-    has row padding_idx + 1. Computed, so it is neither trained nor saved.
+    `weight` (P + padding_idx + 1, C) has the layout of fairseq's learned positions: the first token of a
+    sentence has row padding_idx + 1. It is neither trained nor saved.
     """
 
     weight: Tensor

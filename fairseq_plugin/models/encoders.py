@@ -1,8 +1,9 @@
-"""The encoders that `--encoder` names: one registry for every model of the plugin.
+"""The registry of encoders, from which `--encoder` selects.
 
-An encoder is a class with the constructor of fairseq's `TransformerEncoder` (arguments, dictionary, token
-embeddings) and its `forward`. One that also has `pooled` (see `packed.PackedTransformerEncoder.pooled`) lets
-a classifier compute one vector per sentence only. docs/extending/encoder.md shows how to add one.
+An encoder is a class with the constructor (arguments, dictionary, token embeddings) and the `forward` of
+fairseq's `TransformerEncoder`. If it also has a method `pooled` (see
+`packed.PackedTransformerEncoder.pooled`), a classifier computes only one vector per sentence.
+docs/extending/encoder.md shows how to add one.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ class EncoderKind:
     name: str
     encoder: type[TransformerEncoder]
     summary: str
-    """For --help."""
+    """Help text."""
     unsupported: Mapping[str, Any] = field(default_factory=dict)
-    """Argument of fairseq that the encoder cannot compute -> the value that switches it off."""
+    """fairseq's argument for a feature that the encoder lacks -> the value that disables it."""
 
     @property
     def pools(self) -> bool:
-        """Whether it has `pooled`, which `--pooling mean` needs."""
+        """Whether the encoder has `pooled`, which `--pooling mean` needs."""
         return hasattr(self.encoder, "pooled")
 
 
@@ -40,15 +41,15 @@ ENCODERS: dict[str, EncoderKind] = {}
 
 
 def register_encoder(kind: EncoderKind) -> EncoderKind:
-    """Add an encoder; raises `ValueError` for a name that is taken."""
+    """Add an encoder; raises `ValueError` if the name is already registered."""
     if kind.name in ENCODERS:
-        raise ValueError(f"the encoder {kind.name!r} is registered already")
+        raise ValueError(f"the encoder {kind.name!r} is already registered")
     ENCODERS[kind.name] = kind
     return kind
 
 
 def check_supported(args: Any) -> None:
-    """Raise `UserError` for a flag that the chosen encoder does not support, and name those that do."""
+    """Raise `UserError` for a flag that the selected encoder does not support, naming those that do."""
     kind = ENCODERS[args.encoder_kind]
     for argument, off in kind.unsupported.items():
         if getattr(args, argument, off) != off:

@@ -1,12 +1,13 @@
-"""Where the parameters of a model are: each component by formula, and counted on the built model.
+"""Parameters and FLOPs of a model: the parameters of each component by formula and counted on the model.
 
     python -m fairseq_plugin parameters
     python -m fairseq_plugin parameters --arch causal_lm_small
     python -m fairseq_plugin parameters --encoder-layers 12 --encoder-embed-dim 768 \\
         --encoder-ffn-embed-dim 3072 --encoder-attention-heads 12 --vocabulary 50265 --max-positions 512
 
-Symbols: V types of the dictionary (with <mask>, if the model knows it), P positions, L layers, C embedding,
-F feed-forward, K classes. fairseq counts positions from the padding index + 1, hence P + 2 rows of positions.
+Symbols: V vocabulary size (including <mask> for masked models), P positions, L layers, C embedding size,
+F feed-forward size, K classes. fairseq numbers positions from the padding index + 1, hence P + 2 rows of
+positions.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fairseq.models.roberta.model import RobertaModel
 
 from common.cli import positive
 from common.errors import UserError, report_errors
+from common.tables import markdown
 
 HEAD_NAME = "sentence_classification_head"
 SPECIAL_SYMBOLS = 4  # <s> <pad> </s> <unk>
@@ -31,12 +33,15 @@ SPECIAL_SYMBOLS = 4  # <s> <pad> </s> <unk>
 
 @dataclass(frozen=True)
 class Component:
-    """One row of the table: which parameters it is made of and how many there should be."""
+    """One row of the table: a group of parameters and the formula for its size."""
 
     name: str
-    pattern: str  # of the parameters' names, matched in full
-    formula: str  # in the symbols V P L C F K
-    plain: str = "0"  # the part of it that is biases and layer norms
+    pattern: str
+    """Regular expression that matches the full names of the parameters."""
+    formula: str
+    """Number of parameters, in the symbols V P L C F K."""
+    plain: str = "0"
+    """Number of those that are biases or belong to layer norms."""
 
 
 COMPONENTS = (
@@ -50,9 +55,9 @@ COMPONENTS = (
     Component("classification head", r"classification_heads\..*", "C*C+C+K*C+K", plain="C+K"),
 )
 HEADS = 2
-"""The last components of a table: the language model's head and the classifier's."""
+"""Number of heads, which are the last components of a table: LM head and classification head."""
 
-# Sinusoidal positions, no norm after the embeddings, an LM head with a matrix of its own.
+# Sinusoidal positions, no norm after the embeddings, an LM head with its own matrix.
 LEFT_TO_RIGHT = (
     COMPONENTS[0],
     *COMPONENTS[3:6],
@@ -60,25 +65,25 @@ LEFT_TO_RIGHT = (
     Component("classification head", r"classification_heads\..*", "K*C+K", plain="K"),
 )
 VOCABULARIES = {"causal_lm_small": 50001, "causal_roberta_small": 31999}
-"""Types of the architectures that have no <mask>; of all others 32,000."""
+"""Default vocabulary size of the architectures without <mask>; for all others it is 32,000."""
 
 
 def components(arch: str) -> tuple[Component, ...]:
-    """The table's rows for an architecture."""
+    """The components of an architecture."""
     return LEFT_TO_RIGHT if arch == "causal_lm_small" else COMPONENTS
 
 
 def formula_value(formula: str, sizes: dict[str, int]) -> int:
-    """Value of a formula of this module (sums and products of the symbols) for the given sizes."""
+    """Value of a formula for the given sizes; raises `ValueError` for other expressions."""
     if not re.fullmatch(r"[VPLCFK0-9+*() ]+", formula):
         raise ValueError(f"not a formula: {formula}")
     return eval(formula, {"__builtins__": {}}, dict(sizes))
 
 
 def measured(model: BaseFairseqModel, components: Sequence[Component]) -> Counter[str]:
-    """Number of parameters of each component on the built model; tied weights count once.
+    """Count the parameters of each component on the built model; tied weights count once.
 
-    Raises `ValueError` for a parameter that no component, or more than one, claims.
+    Raises `ValueError` for a parameter that does not belong to exactly one component.
     """
     counts: Counter[str] = Counter()
     for name, parameter in model.named_parameters():
@@ -90,15 +95,15 @@ def measured(model: BaseFairseqModel, components: Sequence[Component]) -> Counte
 
 
 def build(args: argparse.Namespace) -> BaseFairseqModel:
-    """The architecture with the sizes that the flags give, as a language model."""
+    """Build the architecture as a language model, with the sizes of the command line."""
     if args.arch not in ARCH_CONFIG_REGISTRY:
         known = (name for name, model in ARCH_MODEL_REGISTRY.items() if issubclass(model, RobertaModel))
-        raise UserError(f"--arch {args.arch}: no such architecture; the RoBERTa ones are {', '.join(known)}")
+        raise UserError(f"--arch {args.arch}: no such architecture; use one of {', '.join(known)}")
     if not issubclass(ARCH_MODEL_REGISTRY[args.arch], RobertaModel):
-        raise UserError(f"--arch {args.arch} is not a RoBERTa")
+        raise UserError(f"--arch {args.arch}: not a RoBERTa architecture")
     dictionary = Dictionary()
     for index in range(args.vocabulary - SPECIAL_SYMBOLS):
-        dictionary.add_symbol(f"piece{index}")
+        dictionary.add_symbol(f"token{index}")
     ARCH_CONFIG_REGISTRY[args.arch](args)
     args.max_positions = getattr(args, "max_positions", 512)  # fairseq's default for RoBERTa
     task = SimpleNamespace(source_dictionary=dictionary, max_positions=lambda: args.max_positions)
@@ -106,11 +111,11 @@ def build(args: argparse.Namespace) -> BaseFairseqModel:
 
 
 def table(args: argparse.Namespace) -> tuple[list[tuple[str, str, int, int]], dict[str, int]]:
-    """Rows (component, formula, value, measured) and the named totals, computed by formula."""
+    """Rows (component, formula, value, measured count) and the named totals, computed by formula."""
     parts, model = components(args.arch), build(args)
     counts = measured(model, parts)
     model.register_classification_head(HEAD_NAME, num_classes=args.num_classes)
-    counts |= measured(model, parts)  # a left-to-right classifier has lost its LM head
+    counts |= measured(model, parts)  # a left-to-right classifier has no LM head
     sizes = {
         "V": args.vocabulary,
         "P": args.max_positions,
@@ -132,8 +137,29 @@ def table(args: argparse.Namespace) -> tuple[list[tuple[str, str, int, int]], di
     return rows, totals
 
 
+# Formulas of the FLOPs of an update, forward and backward: n tokens of each sentence.
+TRAIN = "6 * tokens * L * (4 C^2 + 2 C F) + 12 L C * sum of n^2"
+CLASSIFIER = f"{TRAIN} + 6 * sentences * (C^2 + K C)"
+MASKED_LM = f"{TRAIN} + 6 * masked * (C^2 + V C)"
+
+
+def encoder(layers: int, embed: int, ffn: int, tokens: float, squares: float) -> float:
+    """FLOPs of the encoder, forward and backward; `squares` is the sum of the squared sentence lengths."""
+    return 6.0 * layers * (4 * embed**2 + 2 * embed * ffn) * tokens + 12.0 * layers * embed * squares
+
+
+def classifier_head(embed: int, classes: int, sentences: float) -> float:
+    """FLOPs of the classification head on `<s>` of each sentence, forward and backward."""
+    return 6.0 * sentences * (embed**2 + classes * embed)
+
+
+def masked_lm_head(embed: int, vocabulary: int, masked: float) -> float:
+    """FLOPs of the LM head on the masked tokens, forward and backward."""
+    return 6.0 * masked * (embed**2 + vocabulary * embed)
+
+
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
-    """Sizes that are not given are the architecture's own."""
+    """Parse the command line; sizes that are not given are the architecture's defaults."""
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugin parameters",
         description="Count a RoBERTa's parameters by formula and on the built model.",
@@ -144,8 +170,8 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--vocabulary",
         type=positive,
-        help="types, with specials and, for models of masked text, <mask> (default: 32000; "
-        + "; ".join(f"{arch}: {types}" for arch, types in VOCABULARIES.items())
+        help="vocabulary size, including special symbols and, for masked models, <mask> (default: 32000; "
+        + "; ".join(f"{arch}: {size}" for arch, size in VOCABULARIES.items())
         + ")",
     )
     parser.add_argument("--num-classes", type=positive, default=2, help="classes (default: %(default)s)")
@@ -163,40 +189,18 @@ def main(argv: list[str] | None = None) -> int:
     """Print the table; 1 if formula and model disagree anywhere."""
     args = parse_args(argv)
     if args.vocabulary <= SPECIAL_SYMBOLS:
-        raise UserError(f"--vocabulary {args.vocabulary}: four types are fairseq's own, give more")
+        raise UserError(f"--vocabulary {args.vocabulary}: must be above 4, the number of special symbols")
     try:
         rows, totals = table(args)
     except (ValueError, AssertionError) as error:
-        raise UserError(f"--arch {args.arch}: {error}; the table is of post-norm RoBERTas") from None
-    print("| component | formula | value | measured |\n|---|---|--:|--:|")
-    for name, formula, value, count in rows:
-        print(f"| {name} | {formula.replace('*', '·')} | {value:,} | {count:,} |")
-    for name, value in totals.items():
-        print(f"| **{name}** | | **{value:,}** | |")
+        raise UserError(f"--arch {args.arch}: {error}; only post-norm RoBERTas are supported") from None
+    cells = [(name, formula.replace("*", "·"), f"{value:,}", f"{n:,}") for name, formula, value, n in rows]
+    cells += [(f"**{name}**", "", f"**{value:,}**", "") for name, value in totals.items()]
+    print(markdown(("component", "formula", "value", "measured"), cells, "llr", pad=False), end="")
     wrong = [name for name, _, value, count in rows if value != count]
     if wrong:
         raise UserError(f"formula and model disagree on: {', '.join(wrong)}")
     return 0
-
-
-TRAIN = "6 * tokens * L * (4 C^2 + 2 C F) + 12 L C * sum of n^2"
-CLASSIFIER = f"{TRAIN} + 6 * sentences * (C^2 + K C)"
-MASKED_LM = f"{TRAIN} + 6 * masked * (C^2 + V C)"
-
-
-def encoder(layers: int, embed: int, ffn: int, tokens: float, squares: float) -> float:
-    """FLOPs of forward and backward pass on so many tokens; `squares` is the sum of n^2."""
-    return 6.0 * layers * (4 * embed**2 + 2 * embed * ffn) * tokens + 12.0 * layers * embed * squares
-
-
-def classifier_head(embed: int, classes: int, sentences: float) -> float:
-    """FLOPs of the head on `<s>` of each sentence, forward and backward."""
-    return 6.0 * sentences * (embed**2 + classes * embed)
-
-
-def masked_lm_head(embed: int, vocabulary: int, masked: float) -> float:
-    """FLOPs of the LM head on the masked tokens, forward and backward."""
-    return 6.0 * masked * (embed**2 + vocabulary * embed)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""The model `roberta_small`: fairseq's RoBERTa in the sizes of this project, with a fast encoder.
+"""The model `roberta_small`: fairseq's RoBERTa with smaller default sizes and a faster encoder.
 
-Sizes (`roberta_small`): 4 layers, embedding 512, feed-forward 512, 8 heads, 256 learned positions;
-everything else as RoBERTa base. Any of fairseq's RoBERTa flags changes them. State dicts are
-fairseq's: a checkpoint of `roberta` with these sizes loads here, and back.
+Defaults: 4 layers, embedding size 512, feed-forward size 512, 8 heads, 256 learned positions; everything else
+as in RoBERTa base. fairseq's RoBERTa flags change them. State dicts are interchangeable with those of
+fairseq's `roberta` of the same sizes.
+
+Shapes: B sentences, L length of the longest, M masked positions, C embedding size, V vocabulary size,
+K classes.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ class RobertaSmall(RobertaModel):
         "first": "the first token's vector (default)",
         "mean": "the mean over all tokens",
     }
-    """What a classification head may read."""
+    """The sentence vectors that a classification head can use, with their help texts."""
 
     def __init__(self, args: Any, encoder: RobertaEncoder) -> None:
         super().__init__(args, encoder)
@@ -43,11 +46,11 @@ class RobertaSmall(RobertaModel):
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
-        """RoBERTa's flags and ours."""
+        """Add RoBERTa's flags and those of the plugin."""
         RobertaModel.add_args(parser)
         parser.add_argument(
             "--encoder",
-            # `args.encoder` would be read by fairseq as a nested configuration.
+            # fairseq would take `args.encoder` for a nested configuration.
             dest="encoder_kind",
             choices=list(ENCODERS),
             help="; ".join(f"{kind.name}: {kind.summary}" for kind in ENCODERS.values()),
@@ -55,23 +58,24 @@ class RobertaSmall(RobertaModel):
         parser.add_argument(
             "--precision",
             choices=precision.CHOICES,
-            help="arithmetic of the matrix products; weights and optimizer stay fp32 "
-            "(default auto: bf16 where the hardware multiplies it, else fp32)",
+            help="precision of the matrix products; weights and optimizer stay in fp32 "
+            "(default: auto, which is bf16 if the machine computes it faster, else fp32)",
         )
         parser.add_argument(
             "--pooling",
             choices=list(cls.POOLINGS),
-            help="what is classified: " + "; ".join(f"{key}: {what}" for key, what in cls.POOLINGS.items()),
+            help="sentence vector of the classification head: "
+            + "; ".join(f"{key}: {what}" for key, what in cls.POOLINGS.items()),
         )
 
     @classmethod
     def build_model(cls, args: Any, task: FairseqTask) -> RobertaSmall:
-        """Build from fairseq's arguments; raises `UserError` where flags contradict each other."""
+        """Build from fairseq's arguments; raises `UserError` for incompatible flags."""
         roberta_small_architecture(args)
         check_sizes(args)
         if isinstance(task, LanguageModelingTask):
             raise UserError(
-                "--task language_modeling: --arch roberta_small sees what it is to predict; take "
+                "--task language_modeling: --arch roberta_small attends to the tokens it has to predict; use "
                 "--arch causal_roberta_small, or --task masked_lm"
             )
         return cls(args, RobertaSmallEncoder(args, task.source_dictionary))
@@ -84,7 +88,7 @@ class RobertaSmall(RobertaModel):
         classification_head_name: str | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, dict[str, Any]]:
-        """As `RobertaModel.forward`: `src_tokens` (B, L) int64 -> logits (B, K), features or LM scores."""
+        """As `RobertaModel.forward`: `src_tokens` (B, L), int64, to logits (B, K), features or LM scores."""
         with precision.autocast(self.args.precision, src_tokens.device):
             encoder = self.encoder.sentence_encoder
             whole = return_all_hiddens or not hasattr(encoder, "pooled")
@@ -98,29 +102,36 @@ class RobertaSmall(RobertaModel):
     def masked_lm_loss(
         self, src_tokens: Tensor, masked: Tensor, target: Tensor, bags: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Summed cross-entropy, in nats, of the tokens where `masked` is true; these arguments (B, L).
+        """Summed cross-entropy in nats at the positions where `masked` is true.
 
-        With `bags` (B, V), that of each first token against its bag is added; and returned by itself.
+        Args:
+            src_tokens: (B, L), int64, padded on the right.
+            masked: (B, L), bool.
+            target: the original tokens, (B, L), int64.
+            bags: optional soft targets (B, V) of the first token of each sentence.
+
+        Returns:
+            The loss, including that of the bags, and the loss of the bags alone (0 without bags).
         """
         with precision.autocast(self.args.precision, src_tokens.device):
             features_BLC, _ = super().forward(src_tokens, features_only=True)
-            x_NC = features_BLC[masked]
+            x_MC = features_BLC[masked]
             if bags is not None:
-                x_NC = torch.cat([x_NC, features_BLC[:, 0]])
+                x_MC = torch.cat([x_MC, features_BLC[:, 0]])
             head = self.encoder.lm_head
-            x_NC = head.layer_norm(head.activation_fn(head.dense(x_NC)))
+            x_MC = head.layer_norm(head.activation_fn(head.dense(x_MC)))
             if torch.is_autocast_enabled(src_tokens.device.type):
-                x_NC = x_NC.to(torch.get_autocast_dtype(src_tokens.device.type))
-            return linear_cross_entropy(x_NC, head.weight, head.bias, target[masked], bags)
+                x_MC = x_MC.to(torch.get_autocast_dtype(src_tokens.device.type))
+            return linear_cross_entropy(x_MC, head.weight, head.bias, target[masked], bags)
 
 
 class RobertaSmallEncoder(RobertaEncoder):
-    """`RobertaEncoder` on the encoder that `--encoder` names."""
+    """`RobertaEncoder` with the encoder that `--encoder` selects."""
 
     def build_encoder(
         self, args: Any, dictionary: Dictionary, embed_tokens: nn.Embedding
     ) -> TransformerEncoder:
-        """Build and initialize as BERT does."""
+        """Build the encoder, initialized as BERT."""
         encoder = ENCODERS[args.encoder_kind].encoder(args, dictionary, embed_tokens)
         encoder.apply(init_bert_params)
         return encoder
@@ -128,7 +139,7 @@ class RobertaSmallEncoder(RobertaEncoder):
 
 @register_model_architecture("roberta_small", "roberta_small")
 def roberta_small_architecture(args: Any) -> None:
-    """Fill in what the command line left open."""
+    """Set the defaults of flags that are not given."""
     defaults = {
         "encoder_layers": 4,
         "encoder_embed_dim": 512,
@@ -146,16 +157,16 @@ def roberta_small_architecture(args: Any) -> None:
 
 
 def check_sizes(args: Any) -> None:
-    """Raise `UserError` for sizes or features that do not go together."""
+    """Raise `UserError` for incompatible sizes or features."""
     if args.encoder_embed_dim % args.encoder_attention_heads:
         raise UserError(
-            f"--encoder-embed-dim {args.encoder_embed_dim} is no multiple of "
+            f"--encoder-embed-dim {args.encoder_embed_dim} is not a multiple of "
             f"--encoder-attention-heads {args.encoder_attention_heads}"
         )
     tokens_per_sample = getattr(args, "tokens_per_sample", None)
     if tokens_per_sample is not None and tokens_per_sample > args.max_positions:
         raise UserError(
-            f"--tokens-per-sample {tokens_per_sample} is more than the model's "
+            f"--tokens-per-sample {tokens_per_sample} exceeds the model's "
             f"--max-positions {args.max_positions}"
         )
     check_supported(args)

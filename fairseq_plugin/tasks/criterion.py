@@ -1,9 +1,11 @@
 """The criterion `sentence_classification`: cross-entropy, and metrics from exact counts.
 
-Every batch adds its cells to one confusion matrix. fairseq sums the cells over batches, accumulation
-steps and workers, and every registered metric of a confusion matrix (accuracy, macro-F1, MCC; see
-`common.metrics`) is computed from the sums. The values are not rounded: with
-`--best-checkpoint-metric accuracy`, two epochs tie only if they are equal.
+Each batch logs the cells of its confusion matrix. fairseq sums them over batches, accumulation steps and
+workers, and every registered metric of a confusion matrix (accuracy, macro-F1, MCC; see `common.metrics`) is
+computed from the sums. Values are not rounded: with `--best-checkpoint-metric accuracy`, two epochs tie only
+if their accuracies are equal.
+
+Shapes: B sentences, K classes.
 """
 
 import math
@@ -23,9 +25,10 @@ from fairseq.tasks import FairseqTask
 from common.errors import UserError
 from common.metrics import logged
 
-# fairseq does not print meters whose name begins with an underscore.
+# fairseq does not print meters whose names begin with an underscore.
 CELL_PREFIX = "_gold"
-CELL = "_gold{}_predicted{}"  # true class, predicted class; part of checkpoints
+CELL = "_gold{}_predicted{}"
+"""Meter of a cell: label, prediction. The names are part of checkpoints."""
 
 
 @dataclass
@@ -48,7 +51,7 @@ class SentenceClassificationCriterion(FairseqCriterion):
     def forward(
         self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
     ) -> tuple[torch.Tensor, int, dict[str, Any]]:
-        """The loss of a batch, the number of sentences, and the numbers to sum for logging."""
+        """The loss of a batch, the number of sentences, and the logging output."""
         if "target" not in sample:
             raise UserError(
                 "--criterion sentence_classification: the task provides no labels; "
@@ -77,7 +80,7 @@ class SentenceClassificationCriterion(FairseqCriterion):
         if sentences == 0:
             return
         loss = sum(float(log["loss"]) for log in logging_outputs)
-        # In bits, as in all criterions of fairseq.
+        # In bits, as in all criteria of fairseq.
         metrics.log_scalar("loss", loss / sentences / math.log(2), sentences)
         cells = [key for key in logging_outputs[0] if key.startswith(CELL_PREFIX)]
         for key in cells:
@@ -90,24 +93,24 @@ class SentenceClassificationCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """True: logging outputs are plain numbers, of which workers exchange the sums."""
+        """True: all logging outputs are numbers, which fairseq can sum over workers."""
         return True
 
 
 def confusion_cells(labels_B: torch.Tensor, predicted_B: torch.Tensor, classes: int) -> dict[str, int]:
-    """Counts of a batch, one named number per cell; labels and predictions are int64 (B,)."""
+    """The confusion matrix of a batch as logging output; labels and predictions are int64 (B,)."""
     counts = cell_counts(labels_B, predicted_B, classes).tolist()
     return {CELL.format(cell // classes, cell % classes): n for cell, n in enumerate(counts)}
 
 
 def cell_counts(labels_B: torch.Tensor, predicted_B: torch.Tensor, classes: int) -> torch.Tensor:
-    """The confusion matrix row by row, int64 (K * K,); unlike `bincount` without GPU synchronization."""
+    """The flattened confusion matrix, int64 (K * K,); unlike `bincount`, without GPU synchronization."""
     cells_B = labels_B * classes + predicted_B
     return cells_B.new_zeros(classes**2).scatter_add_(0, cells_B, torch.ones_like(cells_B))
 
 
 def confusion_matrix(meters: MetersDict) -> np.ndarray:
-    """The matrix (K, K), int64, from fairseq's meters."""
+    """The confusion matrix, int64 (K, K), from fairseq's meters."""
     counts = [meters[key].sum for key in meters if key.startswith(CELL_PREFIX)]
     classes = math.isqrt(len(counts))
     matrix_KK = np.zeros((classes, classes), dtype=np.int64)

@@ -1,13 +1,13 @@
-"""The task `sentence_classification`: classify a sentence, or a pair of them.
+"""The task `sentence_classification`: classify sentences or pairs of sentences.
 
-It reads the folders that `preprocess binarize` and `fairseq-preprocess` write:
+It reads the data folders that `preprocess binarize` and `fairseq-preprocess` write:
 
     DATA/input0/{dict.txt, train.bin, train.idx, valid.bin, ...}
-    DATA/input1/...          the second sentence of a pair, where there is one
+    DATA/input1/...          optional, the second sentence of a pair
     DATA/label/{dict.txt, train.bin, ...}
 
-and gives the model what stock `sentence_prediction` does in training, batch for batch. Other splits are
-read in the order of their lengths, so that a batch (--max-tokens-valid) has little padding.
+Training batches are identical to those of stock `sentence_prediction`. Other splits are sorted by length, so
+that batches (--max-tokens-valid) have little padding.
 """
 
 import contextlib
@@ -43,18 +43,18 @@ from omegaconf import II, MISSING, OmegaConf, open_dict
 
 from common.data_folder import dictionary_digest
 from common.errors import UserError
+from preprocess.dictionary import PADDING_PREFIX
 
 from .datasets import KeepEosDataset, check_labels, check_lengths, check_same_length, load_split
 
 logger = logging.getLogger(__name__)
-# fairseq-preprocess fills dictionaries up to a multiple of 8 with these.
-FILLER = "madeupword"
-LONGEST_REASON = 200
+MAX_REASON_LENGTH = 200
+"""Characters of fairseq's own error message that an error message quotes."""
 
 
 @dataclass
 class SentenceClassificationConfig(FairseqDataclass):
-    """Flags of the task: those of `sentence_prediction` that concern classification, and two more."""
+    """Flags of the task: those of `sentence_prediction` for classification, and two more."""
 
     data: str = field(default=MISSING, metadata={"help": "path to data directory"})
     num_classes: int = field(
@@ -77,12 +77,14 @@ class SentenceClassificationConfig(FairseqDataclass):
     keep_eos: bool = field(
         default=False,
         metadata={
-            "help": "put </s> back at the end of a sentence that --shorten-method cut (stock cuts it off)"
+            "help": "keep </s> at the end of sentences that --shorten-method truncates (stock removes it)"
         },
     )
     word_dropout: float = field(
         default=0.0,
-        metadata={"help": "share of a training sentence's pieces that <mask> hides, others in each epoch"},
+        metadata={
+            "help": "fraction of a training sentence's tokens to replace by <mask>, new ones in each epoch"
+        },
     )
     max_positions: int = field(default=256, metadata={"help": "max tokens per example"})
     classification_head_name: str = II("criterion.classification_head_name")
@@ -92,7 +94,7 @@ class SentenceClassificationConfig(FairseqDataclass):
 
 @register_task("sentence_classification", dataclass=SentenceClassificationConfig)
 class SentenceClassificationTask(FairseqTask):
-    """One dictionary for the text, one for the labels; labels keep their names."""
+    """Sentence classification with a dictionary for the text and one for the class names."""
 
     def __init__(self, cfg: SentenceClassificationConfig, dictionary: Dictionary, labels: Dictionary) -> None:
         super().__init__(cfg)
@@ -101,7 +103,7 @@ class SentenceClassificationTask(FairseqTask):
 
     @classmethod
     def setup_task(cls, cfg: SentenceClassificationConfig, **kwargs: Any) -> "SentenceClassificationTask":
-        """Load both dictionaries and settle the number of classes."""
+        """Load both dictionaries and determine the number of classes."""
         if not 0.0 <= cfg.word_dropout < 1.0:
             raise UserError(f"--word-dropout {cfg.word_dropout}: must be at least 0 and below 1")
         data = Path(cfg.data)
@@ -113,19 +115,19 @@ class SentenceClassificationTask(FairseqTask):
             cfg.num_classes = len(names)
         if cfg.num_classes < len(names):
             raise UserError(
-                f"--num-classes {cfg.num_classes}, but {data / 'label' / 'dict.txt'} names "
-                f"{len(names)} labels: {', '.join(names[:10])}"
+                f"--num-classes {cfg.num_classes}, but {data / 'label' / 'dict.txt'} contains "
+                f"{len(names)} labels: {', '.join(names[:10])}; omit the flag"
             )
-        logger.info("dictionary: %d types; classes: %s", len(dictionary), ", ".join(names))
+        logger.info("dictionary: %d entries; classes: %s", len(dictionary), ", ".join(names))
         return cls(cfg, dictionary, labels)
 
     @property
     def class_names(self) -> list[str]:
-        """Name of each class, in the order of the model's logits."""
+        """The names of the classes, in the order of the logits."""
         return class_names(self.label_dictionary)
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
-        """Load a split; raises `UserError` if it is missing, malformed or does not fit."""
+        """Load a split; raises `UserError` if it is missing or malformed, or if its parts do not fit."""
         text = self._load_text(split, combine)
         labels = load_split(self.cfg.data, "label", split, self.label_dictionary, combine)
         check_same_length(self.cfg.data, split, {"input0": text, "label": labels})
@@ -157,39 +159,39 @@ class SentenceClassificationTask(FairseqTask):
     def get_batch_iterator(self, *args: Any, **kwargs: Any) -> EpochBatchIterator:
         """Batches of all sentences.
 
-        fairseq's default, batches of a multiple of 8, drops a last batch that is none
-        (fairseq/data/data_utils.py, batch_by_size): sentences that are never trained on, and
-        scores of a part of the test set.
+        By default fairseq makes batches whose size is a multiple of 8 and drops the remaining sentences
+        (fairseq/data/data_utils.py, batch_by_size): some would never be trained on, and test scores would
+        ignore a part of the test set.
         """
         return super().get_batch_iterator(*args, **{**kwargs, "required_batch_size_multiple": 1})
 
     def _order(self, split: str, tokens: FairseqDataset) -> np.ndarray:
-        """Sort keys: random for training, as stock shuffles; the length elsewhere, where order is free."""
+        """Sort keys: random for training, as in stock fairseq; the length for other splits."""
         with data_utils.numpy_seed(self.cfg.seed):
             shuffle = np.random.permutation(len(tokens))
         return shuffle if split in self.cfg.train_subset.split(",") else tokens.sizes
 
     def _load_text(self, split: str, combine: bool) -> FairseqDataset:
-        """The sentence, or both of a pair, with the initial and separator tokens."""
-        first = self._load_pieces("input0", split, combine)
+        """The sentences, or pairs of sentences, with initial and separator tokens."""
+        first = self._load_tokens("input0", split, combine)
         if self.cfg.init_token is not None:
             first = PrependTokenDataset(first, self.cfg.init_token)
         if not (Path(self.cfg.data) / "input1").is_dir():
             return first
-        second = self._load_pieces("input1", split, combine)
+        second = self._load_tokens("input1", split, combine)
         check_same_length(self.cfg.data, split, {"input0": first, "input1": second})
         if self.cfg.separator_token is not None:
             second = PrependTokenDataset(second, self.cfg.separator_token)
         return ConcatSentencesDataset(first, second)
 
-    def _load_pieces(self, key: str, split: str, combine: bool) -> FairseqDataset:
-        """One text, whose tokens are dropped out in training (Iyyer et al. 2015, section 3.2)."""
+    def _load_tokens(self, key: str, split: str, combine: bool) -> FairseqDataset:
+        """Tokens of `input0` or `input1`, with word dropout in training (Iyyer et al. 2015, section 3.2)."""
         dictionary, cfg = self.source_dictionary, self.cfg
-        pieces = load_split(cfg.data, key, split, dictionary, combine)
+        tokens = load_split(cfg.data, key, split, dictionary, combine)
         if not cfg.word_dropout or split not in cfg.train_subset.split(","):
-            return pieces
+            return tokens
         return MaskTokensDataset(
-            pieces,
+            tokens,
             dictionary,
             pad_idx=dictionary.pad(),
             mask_idx=dictionary.index("<mask>"),
@@ -200,7 +202,7 @@ class SentenceClassificationTask(FairseqTask):
         )
 
     def _shorten(self, tokens: FairseqDataset, split: str) -> FairseqDataset:
-        """Cut what is longer than --max-positions, with or without its last token."""
+        """Shorten sentences to --max-positions; with --keep-eos they still end in `</s>`."""
         cfg = self.cfg
         arguments = (split, cfg.shorten_data_split_list, cfg.shorten_method, cfg.max_positions, cfg.seed)
         shortened = maybe_shorten_dataset(tokens, *arguments)
@@ -209,7 +211,7 @@ class SentenceClassificationTask(FairseqTask):
         return shortened
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
-        """Build the model with as many positions as the task, and a new classification head."""
+        """Build the model with the task's --max-positions and a new classification head."""
         with open_dict(cfg) if OmegaConf.is_config(cfg) else contextlib.nullcontext():
             cfg.max_positions = self.cfg.max_positions
         model = models.build_model(cfg, self, from_checkpoint)
@@ -219,37 +221,37 @@ class SentenceClassificationTask(FairseqTask):
         return model
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
-        """What a checkpoint of this task remembers of its data (under `extra_state`)."""
+        """The state of the task in a checkpoint's `extra_state`: dictionary checksum and class names."""
         digest = dictionary_digest(self.source_dictionary.symbols)
         state = {"dictionary_sha256": digest, "class_names": self.class_names}
         return {type(self).__name__: state}
 
     def set_checkpoint_dict(self, state: dict[str, Any]) -> None:
-        """Refuse to resume on other data than the checkpoint's."""
+        """Raise `UserError` if the run resumes with another dictionary or other labels."""
         ours = self.get_checkpoint_dict()[type(self).__name__]
         for key, what in (("dictionary_sha256", "dictionary"), ("class_names", "labels")):
             if state.get(key) != ours[key]:
                 raise UserError(
-                    f"{self.cfg.data}: not the {what} that the run began with; use another --save-dir"
+                    f"{self.cfg.data}: the {what} changed since the start of the run; use another --save-dir"
                 )
 
     def max_positions(self) -> int:
-        """Longest sentence in tokens."""
+        """Maximum number of tokens of an example."""
         return self.cfg.max_positions
 
     @property
     def source_dictionary(self) -> Dictionary:
-        """Dictionary of the text, with `<mask>`."""
+        """The dictionary of the text, with `<mask>`."""
         return self.dictionary
 
     @property
     def target_dictionary(self) -> Dictionary:
-        """fairseq wants one: that of the text."""
+        """The dictionary of the text; fairseq requires this property."""
         return self.dictionary
 
     @property
     def label_dictionary(self) -> Dictionary:
-        """Dictionary of the labels."""
+        """The dictionary of the labels."""
         return self._label_dictionary
 
 
@@ -261,10 +263,10 @@ def load_dictionary(path: Path) -> Dictionary:
         with open(path, encoding="utf-8") as stream:
             return Dictionary.load(stream)
     except (ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:LONGEST_REASON]
+        reason = " ".join(str(error).split())[:MAX_REASON_LENGTH]
         raise UserError(f"{path}: not a fairseq dictionary ({reason}); write it again") from None
 
 
 def class_names(labels: Dictionary) -> list[str]:
-    """The labels without fairseq's special symbols and padding symbols."""
-    return [symbol for symbol in labels.symbols[labels.nspecial :] if not symbol.startswith(FILLER)]
+    """The labels, without special symbols and padding entries."""
+    return [symbol for symbol in labels.symbols[labels.nspecial :] if not symbol.startswith(PADDING_PREFIX)]

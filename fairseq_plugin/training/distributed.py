@@ -1,21 +1,21 @@
-"""One training on several processes (data parallelism), on a CPU as on GPUs.
+"""Data-parallel training with several processes, on CPU and on GPUs.
 
     fairseq-train DATA --cpu --distributed-world-size 2 ...
     torchrun --nproc-per-node 2 -m fairseq_cli.train DATA --cpu ...
 
-Each process, a worker, computes the gradients of its own batches, and all make the same update from their
-sum. fairseq deals batches out in turn, so that N workers make the updates of one process with N times its
-`--update-freq`, in sums of another order. Which pieces `masked_lm` hides depends on the seed, the epoch and
-the block alone (fairseq/data/mask_tokens_dataset.py), not on who reads it; only dropout differs.
+Each process (worker) computes the gradients of its own batches; all make the same update with their sum.
+fairseq distributes the batches in turn, so N workers make the same updates as one process with N times the
+`--update-freq`, up to the order of summation. The masks of `masked_lm` depend only on the seed, the epoch and
+the block (fairseq/data/mask_tokens_dataset.py), not on the worker; only dropout differs.
 
-fairseq has all this for GPUs, where it starts a process for each. Here a CPU has it too, and on both
+fairseq supports this for GPUs and starts one process for each. This module adds the CPU, and on both
 
-- `legacy_ddp` adds the gradients up. torch's own module does not see that the loss of `masked_lm.py`, no call
-  of the model, needs gradients exchanged, and refuses the head that a loss leaves out;
-- a head that is left out stays as it is (`without_unused`);
-- the last update of an epoch counts every sentence (`without_fillers`);
-- workers draw other random numbers for dropout than each other (`seed_apart`);
-- a failure is said once, by the worker that failed, and ends all (`worker`, `start`).
+- uses `legacy_ddp` to sum gradients: torch's `DistributedDataParallel` does not exchange gradients for
+  `masked_lm_loss`, which is not the model's `forward`, and fails if the loss does not use a head;
+- leaves parameters that no worker uses unchanged (`keeping_missing_gradients`);
+- counts every sentence in the last update of an epoch (`skipping_empty_batches`);
+- seeds dropout differently for each worker (`seeding_each_worker`);
+- reports a failure once, by the worker that failed first, and stops all workers (`worker`, `start`).
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from torch.multiprocessing import ProcessExitedException
 from common.errors import UserError, message_of
 
 LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
-"""What torchrun tells each process that it starts."""
-PATIENCE_SECONDS = 3
-"""In which whoever started the workers ends the others, when one has failed."""
-STRIDE = 0x9E3779B1
-"""Between the seeds of two workers: more than there are updates, in the 32 bits that torch takes on a CPU."""
+"""Environment variables that torchrun sets for each process."""
+GRACE_SECONDS = 3
+"""Time for the parent process to terminate the other workers after one has failed."""
+SEED_STRIDE = 0x9E3779B1
+"""Difference of the seeds of two workers: larger than any number of updates, modulo 2^32 (torch on CPU)."""
 
 Main = Callable[..., None]
 T = TypeVar("T")
 
 
 def active() -> bool:
-    """Whether this process is one of several, which exchange gradients."""
+    """Whether this process is one of several workers."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
-def of_first(value: T) -> T:
-    """The first worker's value; for what is measured, and would differ between workers. All have to ask."""
+def broadcast(value: T) -> T:
+    """The first worker's value, for measurements that differ between workers; all workers must call it."""
     if not active():
         return value
     values = [value]
@@ -65,7 +65,7 @@ def of_first(value: T) -> T:
 
 
 def starting_workers(original: Callable[..., None]) -> Callable[..., None]:
-    """`distributed.utils.call_main`, where `fairseq-train` begins, on several processes of a CPU too."""
+    """Replace `distributed.utils.call_main`, the start of `fairseq-train`: also start workers on a CPU."""
 
     @functools.wraps(original)
     def call(cfg: FairseqConfig, main: Main, **kwargs: Any) -> None:
@@ -75,14 +75,14 @@ def starting_workers(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def call_main(single: Callable[..., None], cfg: FairseqConfig, main: Main, **kwargs: Any) -> None:
-    """Run `main(cfg, **kwargs)`, a command of fairseq, in each worker; a single one by fairseq's `single`."""
+    """Run `main(cfg, **kwargs)`, a command of fairseq, in each worker; `single` runs it in one process."""
     launched = all(name in os.environ for name in LAUNCHED)
     settings = cfg.distributed_training
     count = int(os.environ["WORLD_SIZE"]) if launched else settings.distributed_world_size
     if count == 1 or cfg.common.tpu or settings.pipeline_model_parallel:
         single(cfg, main, **kwargs)
         return
-    settle(cfg)
+    configure_workers(cfg)
     if launched:
         settings.distributed_init_method = "env://"
         settings.distributed_world_size = count
@@ -90,31 +90,34 @@ def call_main(single: Callable[..., None], cfg: FairseqConfig, main: Main, **kwa
         settings.device_id = int(os.environ.get("LOCAL_RANK", 0))
         settings.distributed_no_spawn = True
     elif not on_cpu(cfg):
-        find_gpus(settings)
+        infer_init_method(settings)
     if settings.distributed_no_spawn:
         worker(settings.device_id, main, cfg, kwargs)
     else:
         start(cfg, main, kwargs)
 
 
-def settle(cfg: FairseqConfig) -> None:
-    """Set what the workers need, whatever fairseq's defaults are."""
+def configure_workers(cfg: FairseqConfig) -> None:
+    """Override the defaults of fairseq that do not work for these workers."""
     if on_cpu(cfg):
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # else fairseq has each worker greet a GPU
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # otherwise fairseq initializes a GPU in each worker
         cfg.distributed_training.distributed_backend = "gloo"
     if cfg.distributed_training.ddp_backend in ("c10d", "pytorch_ddp"):
         cfg.distributed_training.ddp_backend = "legacy_ddp"
-    # Else the first worker sends what it has read as a pickle, which the others refuse (checkpoints.py).
+    # Otherwise the first worker sends the checkpoint as a pickle, which safe loading refuses.
     cfg.checkpoint.load_checkpoint_on_all_dp_ranks = True
 
 
 def on_cpu(cfg: FairseqConfig) -> bool:
-    """Whether the training keeps off GPUs."""
+    """Whether the training runs on the CPU."""
     return cfg.common.cpu or not torch.cuda.is_available()
 
 
-def find_gpus(settings: Any) -> None:
-    """Let fairseq settle how the workers of GPUs meet: on this machine, or under Slurm."""
+def infer_init_method(settings: Any) -> None:
+    """Let fairseq choose how the workers of GPUs connect, on this machine or under Slurm.
+
+    Raises `UserError` if there are fewer GPUs than workers.
+    """
     try:
         utils.infer_init_method(settings)
     except AssertionError as error:
@@ -124,19 +127,19 @@ def find_gpus(settings: Any) -> None:
 def start(cfg: FairseqConfig, main: Main, kwargs: dict[str, Any]) -> None:
     """Start the workers of this machine and wait for them.
 
-    Raises `UserError` for a worker that was killed, and `SystemExit` where one has failed and said so.
+    Raises `UserError` if a worker was killed by a signal, and `SystemExit` if one failed and reported it.
     """
     settings = cfg.distributed_training
     count = settings.distributed_world_size
     kwargs = {**kwargs, "start_rank": settings.distributed_rank}
-    settings.distributed_rank = None  # that is, start_rank and the number of the process
-    # It warns of each worker that it ends beside the failed one, after that one has said why.
+    settings.distributed_rank = None  # the worker computes it from start_rank and its index
+    # After a failure torch would log a warning for each of the other workers that it terminates.
     logging.getLogger("torch.multiprocessing.spawn").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         if on_cpu(cfg):
-            # The cores are shared out, unless the user has said otherwise.
+            # Divide the cores between the workers, unless the user has set the variable.
             os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
-            settings.distributed_init_method = f"file://{folder}/workers"  # not a port, which may be taken
+            settings.distributed_init_method = f"file://{folder}/workers"  # a port could be in use
         else:
             count = min(count, torch.cuda.device_count())
         try:
@@ -145,59 +148,59 @@ def start(cfg: FairseqConfig, main: Main, kwargs: dict[str, Any]) -> None:
             if error.signal_name is None:
                 sys.exit(error.exit_code)
             raise UserError(
-                f"worker {error.error_index} of {count} was ended by {error.signal_name}, and the others "
-                "with it; the same command goes on from the last checkpoint"
+                f"worker {error.error_index} of {count} was killed by {error.signal_name} and the others "
+                "stopped; the same command resumes from the last checkpoint"
             ) from None
 
 
 def worker(index: int, main: Main, cfg: FairseqConfig, kwargs: dict[str, Any]) -> None:
-    """One of the processes, the `index`-th of its machine; exits with 1 where it fails.
+    """Run `main` as the `index`-th worker of this machine; exits with code 1 on failure.
 
-    Where a worker fails, the others fail too: with the same user's mistake, or because they wait for it. The
-    first one to fail says why. An error that no user can mend may be a consequence of another's sudden end,
-    which only the parent knows about, and is held back until that has had its time.
+    If a worker fails, the others fail too: with the same user error, or because they wait for it. Only the
+    first one reports its error. An error that is not the user's may be the consequence of another worker that
+    was killed, which only the parent process can report; the parent gets `GRACE_SECONDS` to do so.
     """
     try:
         utils.distributed_main(index, main, cfg, kwargs)
         torch.distributed.destroy_process_group()
     except Exception as error:
-        line = message_of(error)
-        if line is None:
-            time.sleep(PATIENCE_SECONDS)
+        message = message_of(error)
+        if message is None:
+            time.sleep(GRACE_SECONDS)
         if first_to_fail():
-            print(line or traceback.format_exc(), file=sys.stderr, flush=True)
+            print(message or traceback.format_exc(), file=sys.stderr, flush=True)
         else:
-            time.sleep(PATIENCE_SECONDS)  # to leave before the first has spoken would end it
+            time.sleep(GRACE_SECONDS)  # exiting now would end the first worker before it has reported
         sys.exit(1)
 
 
 def first_to_fail() -> bool:
-    """Whether no other worker has asked before."""
+    """Whether this worker is the first to call this function."""
     try:
         return torch.distributed.distributed_c10d._get_default_store().add("failed", 1) == 1
-    except (ValueError, RuntimeError):  # they have not met yet, or the worker that kept the count is gone
+    except (ValueError, RuntimeError):  # the workers are not connected yet, or the store's worker has exited
         return True
 
 
-def without_fillers(train_step: Callable[..., Any]) -> Callable[..., Any]:
-    """`Trainer.train_step` that leaves out the empty batches beside real ones.
+def skipping_empty_batches(train_step: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace `Trainer.train_step`: leave out empty batches if there are others.
 
-    Where an epoch has no batch left for a worker, fairseq gives it an empty one. One at the end of
-    a group (`--update-freq`) makes fairseq count none of the group's sentences, though it trains on them.
+    If an epoch has no batch left for a worker, fairseq gives it an empty one. If that is the last of a group
+    (`--update-freq`), fairseq counts none of the group's sentences, although it trains on them.
     """
 
     @functools.wraps(train_step)
     def step(trainer: Trainer, samples: list[Any], *args: Any, **kwargs: Any) -> Any:
-        real = [sample for sample in samples if sample]
-        return train_step(trainer, real or samples[:1], *args, **kwargs)
+        non_empty = [sample for sample in samples if sample]
+        return train_step(trainer, non_empty or samples[:1], *args, **kwargs)
 
     return step
 
 
-def without_unused(all_reduce_grads: Callable[[Reducer], None]) -> Callable[[Reducer], None]:
-    """`all_reduce_grads` that leaves parameters without a gradient where no worker has one.
+def keeping_missing_gradients(all_reduce_grads: Callable[[Reducer], None]) -> Callable[[Reducer], None]:
+    """Replace `all_reduce_grads`: the gradient of a parameter that no worker uses stays None.
 
-    fairseq makes it zero: to an optimizer a gradient like others, which lets weights decay.
+    fairseq sets it to zero; an optimizer would then apply weight decay.
     """
 
     @functools.wraps(all_reduce_grads)
@@ -211,16 +214,16 @@ def without_unused(all_reduce_grads: Callable[[Reducer], None]) -> Callable[[Red
     return reduce
 
 
-def seed_apart(set_seed: Callable[[Trainer], None]) -> Callable[[Trainer], None]:
-    """`Trainer._set_seed` that gives each worker a seed of its own; the first has that of a single process.
+def seeding_each_worker(set_seed: Callable[[Trainer], None]) -> Callable[[Trainer], None]:
+    """Replace `Trainer._set_seed`: each worker has its own seed, the first that of a single process.
 
-    fairseq gives all the same: dropout then hides the same places of all workers' batches.
+    In fairseq all workers have the same seed, so that dropout has the same mask in all their batches.
     """
 
     @functools.wraps(set_seed)
     def set_own_seed(trainer: Trainer) -> None:
         set_seed(trainer)
         if trainer.data_parallel_rank > 0:
-            torch.manual_seed(torch.initial_seed() + STRIDE * trainer.data_parallel_rank)
+            torch.manual_seed(torch.initial_seed() + SEED_STRIDE * trainer.data_parallel_rank)
 
     return set_own_seed

@@ -1,21 +1,22 @@
 """The optimizer `fused_adam`: fairseq's `adam` in one pass over memory.
 
-fairseq's `Adam` (`fairseq/optim/adam.py`) makes about ten passes over parameters and moments in
-Python; torch's fused AdamW makes one, on CPU and CUDA. The two differ in where epsilon enters.
-With m, v the moments and c1, c2 the bias corrections 1 - beta^t,
+fairseq's `Adam` (`fairseq/optim/adam.py`) makes about ten passes over parameters and moments in Python;
+torch's fused AdamW makes one, on CPU and CUDA. They differ in the use of epsilon. With the moments m, v and
+the bias corrections c1, c2 (1 - beta^t),
 
     fairseq   p -= lr * sqrt(c2) / c1 * m / (sqrt(v) + eps)
     torch     p -= lr / c1 * m / (sqrt(v) / sqrt(c2) + eps')
 
-which are equal for eps' = eps / sqrt(c2). That is what `step` sets, so that the updates agree up
-to rounding. Weight decay is decoupled (Loshchilov & Hutter 2019) and scaled by lr in both.
+which are equal for eps' = eps / sqrt(c2). `FusedAdam.step` sets this value, so that the updates agree up to
+rounding. In both, weight decay is decoupled (Loshchilov & Hutter 2019) and scaled by lr.
 
-On a CPU the gradient of an embedding arrives as the rows that occurred in the batch, a few hundred
-of 32,000: filling the others with zeros, scaling and measuring them costs more than the update. The
-rows are put into a buffer of zeros for the update, which is dense as ever: moments of the others decay.
+On a CPU, embeddings have sparse gradients: the rows of the tokens in the batch, a few hundred of 32,000.
+Writing, scaling and measuring zeros for the other rows would cost more than the update. For the update, the
+rows are copied to a buffer of zeros; it is dense, so that the moments of all rows decay.
 
-Adam moves every weight by about the learning rate, however large it is. `--embedding-lr-factor` lets the
-token embeddings, most of a small model's weights and each seen in few batches, go further than the layers.
+Adam changes every weight by about the learning rate per update, whatever its size. `--embedding-lr-factor`
+sets another learning rate for the token embeddings, which are most of a small model's weights and of which
+each occurs in few batches.
 """
 
 import ast
@@ -36,7 +37,7 @@ from common.errors import UserError
 from . import distributed
 
 LARGE = 1 << 23
-"""Elements of a gradient whose memory malloc would give back and map anew, page by page, at each update."""
+"""Elements above which malloc would unmap the memory of a gradient and map it again at each update."""
 
 
 @dataclass
@@ -61,12 +62,12 @@ class FairseqFusedAdam(FairseqOptimizer):
         super().__init__(cfg)
         params = list(params)
         for parameter in params:
-            parameter.takes_rows = parameter.device.type == "cpu" and not distributed.active()
+            parameter.sparse_gradient = parameter.device.type == "cpu" and not distributed.active()
         self._optimizer = FusedAdam(groups(params, cfg.embedding_lr_factor), **self.optimizer_config)
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """Settings that override those of a checkpoint when a run resumes."""
+        """The settings, which override those of a checkpoint when a run resumes."""
         lr = self.cfg.lr
         return {
             "lr": lr if isinstance(lr, float) else lr[0],
@@ -76,31 +77,31 @@ class FairseqFusedAdam(FairseqOptimizer):
         }
 
     def set_lr(self, lr: float) -> None:
-        """Set the learning rate of each group; `get_lr` gives that of the first, `lr` itself."""
+        """Set the learning rate of each group; `get_lr` returns that of the first group, which is `lr`."""
         for group in self.param_groups:
             group["lr"] = lr * group["lr_factor"]
 
     def load_state_dict(
         self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None
     ) -> None:
-        """Go on from a checkpoint; `UserError` where one of the two has a group for the embeddings."""
+        """Load a checkpoint's state; raises `UserError` if only one of the two has an embedding factor."""
         factors = [group["lr_factor"] for group in self.param_groups]
         if len(state_dict["param_groups"]) != len(factors):
             how = "without" if len(factors) > 1 else "with"
             raise UserError(
-                f"the checkpoint was trained {how} --embedding-lr-factor: go on as it was begun, or add "
+                f"the checkpoint was trained {how} --embedding-lr-factor: resume with the same flags, or add "
                 "--reset-optimizer"
             )
         super().load_state_dict(state_dict, optimizer_overrides)
         for group, factor in zip(self.param_groups, factors, strict=True):
-            group["lr_factor"] = factor  # that of the command line, as the other settings
+            group["lr_factor"] = factor  # the command line overrides the checkpoint
 
     def zero_grad(self) -> None:
-        """Forget the gradients; the memory of large ones is left at hand as `parameter.spare_grad`."""
+        """Delete the gradients; the memory of large ones is kept for reuse as `parameter.spare_grad`."""
         for parameter in self.params:
             gradient = parameter.grad
             large = gradient is not None and not gradient.is_sparse and gradient.numel() >= LARGE
-            if large and gradient.device.type == "cpu":  # CUDA's allocator keeps memory by itself
+            if large and gradient.device.type == "cpu":  # CUDA's allocator caches memory itself
                 parameter.spare_grad = gradient
             parameter.grad = None
 
@@ -111,7 +112,7 @@ class FairseqFusedAdam(FairseqOptimizer):
     def clip_grad_norm(
         self, max_norm: float, aggregate_norm_fn: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:
-        """The 2-norm of all gradients; where it is above `max_norm` (> 0) they are scaled down to it."""
+        """Return the 2-norm of all gradients; if it exceeds `max_norm` > 0, scale the gradients to it."""
         gradients = self._gradients()
         norm = torch.nn.utils.get_total_norm(gradients)
         if aggregate_norm_fn is not None:
@@ -121,7 +122,7 @@ class FairseqFusedAdam(FairseqOptimizer):
         return norm
 
     def _gradients(self) -> list[Tensor]:
-        """All gradients; of those that are rows, the rows, once each (a token may occur twice)."""
+        """All gradients; of sparse ones the values, with the rows of repeated tokens summed."""
         gradients = []
         for parameter in self.params:
             if parameter.grad is not None and parameter.grad.is_sparse:
@@ -133,7 +134,7 @@ class FairseqFusedAdam(FairseqOptimizer):
 
 
 class FusedAdam(torch.optim.AdamW):
-    """torch's fused AdamW with fairseq's epsilon; groups keep fairseq's value under `eps`."""
+    """torch's fused AdamW with fairseq's epsilon, which is the value of `eps` in the groups."""
 
     def __init__(self, params: Iterable[torch.nn.Parameter], **settings: Any) -> None:
         super().__init__(params, fused=True, **settings)
@@ -141,8 +142,8 @@ class FusedAdam(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update of all parameters that have a gradient."""
-        with self._rows_as_dense():
+        """Update all parameters that have a gradient."""
+        with self._dense_gradients():
             return self._fused_step(closure)
 
     def _fused_step(self, closure: Callable[[], Any] | None) -> Any:
@@ -156,8 +157,8 @@ class FusedAdam(torch.optim.AdamW):
                 group["eps"] = value
 
     @contextlib.contextmanager
-    def _rows_as_dense(self) -> Iterator[None]:
-        """Within, gradients that are rows stand in a dense tensor that is kept from step to step."""
+    def _dense_gradients(self) -> Iterator[None]:
+        """A context in which sparse gradients are replaced by dense ones, in buffers that are reused."""
         sparse = {
             parameter: parameter.grad.coalesce()
             for group in self.param_groups
@@ -176,16 +177,16 @@ class FusedAdam(torch.optim.AdamW):
                 parameter.grad = gradient
 
     def _next_step(self, group: dict[str, Any]) -> int:
-        """The number t of the coming update (parameters of a group are updated together)."""
+        """The number t of the next update; all parameters of a group have the same."""
         steps = [self.state[p]["step"] for p in group["params"] if "step" in self.state.get(p, ())]
-        return 1 + (int(torch.stack(steps).max()) if steps else 0)  # one question to a GPU, not one each
+        return 1 + (int(torch.stack(steps).max()) if steps else 0)  # synchronizes a GPU only once
 
 
 def groups(params: Sequence[torch.nn.Parameter], embedding_lr_factor: float) -> list[dict[str, Any]]:
-    """Groups of parameters with their `lr_factor`; the token embeddings are one where theirs is not 1.
+    """Parameter groups with their `lr_factor`; the token embeddings are a separate group if theirs is not 1.
 
-    A model of this plugin marks them (`is_token_embedding`). Raises `UserError` for a factor of 0 or less,
-    and where it is for nothing: another model, or one whose embeddings are not trained.
+    Models of this plugin mark their token embeddings (`is_token_embedding`). Raises `UserError` for a factor
+    of 0 or less, and if no trained parameter is marked.
     """
     if not 0.0 < embedding_lr_factor < math.inf:
         raise UserError(f"--embedding-lr-factor {embedding_lr_factor}: must be above 0")
@@ -205,7 +206,7 @@ def groups(params: Sequence[torch.nn.Parameter], embedding_lr_factor: float) -> 
 
 
 def parse_betas(betas: Any) -> tuple[float, float]:
-    """`"(0.9, 0.98)"` or a pair -> a pair; raises `UserError` for anything else."""
+    """Parse `"(0.9, 0.98)"` or a pair of numbers; raises `UserError` for anything else."""
     try:
         pair = ast.literal_eval(betas) if isinstance(betas, str) else betas
         first, second = (float(beta) for beta in pair)

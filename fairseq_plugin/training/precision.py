@@ -1,7 +1,7 @@
-"""Which arithmetic the matrix products use: fp32, or bf16 with fp32 weights and optimizer.
+"""The precision of matrix products (`--precision`): fp32, or bf16 with weights and optimizer in fp32.
 
-That is `--precision`. fairseq's own `--fp16` and `--bf16`, which convert the weights too, end in a
-traceback where its devices for them are missing: here they are refused before training.
+fairseq's own `--fp16` and `--bf16`, which also convert the weights, crash on devices without support for
+them. Here they are checked before training.
 """
 
 from __future__ import annotations
@@ -19,65 +19,63 @@ from fairseq.trainer import Trainer
 
 from common.errors import UserError
 
-from .distributed import of_first
+from .distributed import broadcast
 
 logger = logging.getLogger(__name__)
 CHOICES = ("auto", "fp32", "bf16")
-
-
-WORTH_IT = 1.2
-"""How many times faster bf16 must be for `auto` to choose it."""
+MIN_SPEEDUP = 1.2
+"""Speedup of bf16 over fp32 above which `auto` chooses bf16."""
 ROUNDS, TOKENS, WIDTH = 7, 1024, 512
-"""Of the measurement: products of the size that a batch of reviews has."""
-_chosen: dict[str, str] = {}
-"""Kind of device -> what `auto` has become there, in this process or before the run was interrupted."""
+"""The measurement: repetitions, and a matrix product of the size of a batch of reviews."""
+_resolved: dict[str, str] = {}
+"""Device type -> what `auto` resolved to, in this process or before the run was interrupted."""
 
 
 @functools.cache
 def resolve(precision: str, device: torch.device) -> str:
-    """`auto` becomes `bf16` where that is fast, else `fp32`; the log says which.
+    """Resolve `auto` to `bf16` if it is fast on the device, else to `fp32`, and log the result.
 
-    A run that goes on keeps what it began with, however fast the machine is now.
+    A resumed run keeps the precision it started with, even if the machine is faster or slower now.
     """
-    why = "as asked"
-    if precision == "auto" and device.type in _chosen:
-        precision, why = _chosen[device.type], "as the run began"
+    reason = "as requested"
+    if precision == "auto" and device.type in _resolved:
+        precision, reason = _resolved[device.type], "as at the start of the run"
     elif precision == "auto":
-        fast, why = of_first(bf16_is_fast(device))
-        precision = _chosen[device.type] = "bf16" if fast else "fp32"
-    # The sweep reads this line (experiments/progress.py) and writes it into the manifest.
-    logger.info("precision: %s (%s)", precision, why)
+        fast, reason = broadcast(bf16_is_fast(device))
+        precision = _resolved[device.type] = "bf16" if fast else "fp32"
+    # experiments/progress.py reads this line from the log for the manifest.
+    logger.info("precision: %s (%s)", precision, reason)
     return precision
 
 
-def chosen() -> dict[str, str]:
-    """What a checkpoint remembers: kind of device -> what `auto` has become there."""
-    return dict(_chosen)
+def resolved() -> dict[str, str]:
+    """What `auto` resolved to, by device type; saved in checkpoints."""
+    return dict(_resolved)
 
 
-def go_on_with(remembered: dict[str, str]) -> None:
-    """Take what a checkpoint remembers for what `auto` means from now on."""
-    _chosen.update(remembered)
+def restore(saved: dict[str, str]) -> None:
+    """Restore what `resolved` returned when the checkpoint was saved."""
+    _resolved.update(saved)
     resolve.cache_clear()
 
 
 def bf16_is_fast(device: torch.device) -> tuple[bool, str]:
-    """Whether the device multiplies bf16 matrices in hardware, and how that is known.
+    """Whether bf16 matrix products are fast on the device, and the reason.
 
-    On a CPU it is measured, in some 20 ms: with AMX or AVX512-BF16 a product of this model's size is
-    several times as fast in bf16 as in fp32; emulated, it is slower.
+    On a CPU it is measured, in about 20 ms: with AMX or AVX512-BF16 a product of this model's size is several
+    times as fast in bf16 as in fp32; emulated bf16 is slower.
     """
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
-        return fast, "the GPU has bf16" if fast else "the GPU lacks bf16"
+        return fast, "the GPU supports bf16" if fast else "the GPU does not support bf16"
     if device.type != "cpu":
         return False, f"bf16 is not used on {device.type}"
     speedup = bf16_speedup()
-    return speedup > WORTH_IT, f"measured: a matrix product in bf16 is {speedup:.1f} times as fast as in fp32"
+    return speedup > MIN_SPEEDUP, f"measured: bf16 matrix products are {speedup:.1f} times as fast as fp32"
 
 
 def bf16_speedup() -> float:
-    """Time of a matrix product on the CPU in fp32 over that in bf16 (the fastest of some, interleaved)."""
+    """Time of an fp32 matrix product on the CPU divided by that of a bf16 one; the minimum of each counts."""
     fp32 = torch.ones(TOKENS, WIDTH), torch.ones(WIDTH, WIDTH)
     bf16 = tuple(matrix.bfloat16() for matrix in fp32)
     seconds: dict[torch.dtype, list[float]] = {torch.float32: [], torch.bfloat16: []}
@@ -90,14 +88,14 @@ def bf16_speedup() -> float:
 
 
 def autocast(precision: str, device: torch.device) -> contextlib.AbstractContextManager:
-    """The context in which a forward pass of the given precision runs."""
+    """The context for a forward pass in the given precision."""
     if resolve(precision, device) == "bf16":
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()
 
 
 def checking_flags(original: Callable[..., None]) -> Callable[..., None]:
-    """`Trainer.__init__`, the first to act on `--fp16` and `--bf16`, with `check_flags` before it."""
+    """Replace `Trainer.__init__`, where `--fp16` and `--bf16` take effect first: `check_flags` before it."""
 
     @functools.wraps(original)
     def build(trainer: Trainer, cfg: Any, *args: Any, **kwargs: Any) -> None:
@@ -108,20 +106,20 @@ def checking_flags(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def check_flags(common: Any, optimizer: str | None = None) -> None:
-    """Raise `UserError` for a flag that lacks its device or its optimizer; `common` is a `CommonConfig`.
+    """Raise `UserError` for a precision flag that the device or the optimizer does not support.
 
-    On the command line `--bf16` means a TPU even where there is a GPU (fairseq/options.py,
-    `parse_args_and_arch`), and the optimizer of `--fp16` asks for a CUDA device.
+    `common` is fairseq's `CommonConfig`. On the command line `--bf16` implies a TPU even if there is a GPU
+    (fairseq/options.py, `parse_args_and_arch`), and the optimizer of `--fp16` needs a CUDA device.
     """
     on_gpu = torch.cuda.is_available() and not common.cpu
     place = "on a GPU" if on_gpu else "on a CPU"
     if common.bf16 and (common.tpu or not on_gpu) and find_spec("torch_xla") is None:
-        raise UserError(f"--bf16 {place}: fairseq takes it for a TPU's; use --precision bf16")
+        raise UserError(f"--bf16 {place}: fairseq supports it only on TPUs; use --precision bf16")
     if common.fp16 and not on_gpu:
-        raise UserError(f"--fp16 {place}: fairseq has it for GPUs alone; use --precision bf16")
+        raise UserError(f"--fp16 {place}: fairseq supports it only on GPUs; use --precision bf16")
     scaled = {"--fp16": common.fp16, "--amp": getattr(common, "amp", False)}
     if optimizer == "fused_adam" and (given := [flag for flag, on in scaled.items() if on]):
         raise UserError(
-            f"{given[0]}: --optimizer fused_adam does not scale losses; use --precision bf16, or "
+            f"{given[0]}: --optimizer fused_adam does not support loss scaling; use --precision bf16, or "
             "--optimizer adam"
         )

@@ -1,7 +1,7 @@
-"""A training whose loss is no number, or beyond all reason, ends in one line.
+"""How training ends: with a clear error if it diverges, and without loading threads that are still running.
 
-fairseq stops at gradients that are no numbers, with its own trace of calls; with a loss that is huge, and a
-number, it goes on. The checkpoints and the curves up to there are as they were.
+fairseq stops with a traceback if gradients are NaN or infinite, and continues if the loss is huge but finite.
+Checkpoints and curves up to that point are kept.
 """
 
 from __future__ import annotations
@@ -18,61 +18,63 @@ from fairseq.trainer import Trainer
 
 from common.errors import UserError
 
-LARGEST_LOSS = 1e4
-"""In bits a sentence or token: a guess among a million types costs 20."""
-NO_NUMBER = "Nan/Inf"
-"""What fairseq calls gradients that are none."""
+MAX_LOSS = 1e4
+"""Bits per sentence or token. For comparison, a uniform guess among a million classes costs 20 bits."""
+NON_FINITE = "Nan/Inf"
+"""Part of fairseq's error message for gradients that are not finite."""
+POLL_SECONDS = 0.05
 
 
 def stopping_at_divergence(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`Trainer.train_step` that ends a training whose loss is NaN or beyond `LARGEST_LOSS`."""
+    """Replace `Trainer.train_step`: raise `UserError` if the loss is NaN or exceeds `MAX_LOSS`."""
 
     @functools.wraps(original)
     def train_step(trainer: Trainer, samples: list[Any], raise_oom: bool = False) -> Any:
         try:
             output = original(trainer, samples, raise_oom)
         except Exception as error:
-            # fairseq writes crash.pt before it gives up, which may fail in turn.
+            # Before it raises, fairseq writes crash.pt, which may fail with another error.
             first = error if isinstance(error, FloatingPointError) else error.__context__
-            if not (isinstance(first, FloatingPointError) and NO_NUMBER in str(first)):
+            if not (isinstance(first, FloatingPointError) and NON_FINITE in str(first)):
                 raise
-            raise UserError(_line(trainer, "gradients that are no numbers")) from None
+            raise UserError(_divergence_message(trainer, "gradients are NaN or infinite")) from None
         loss = (output or {}).get("loss", 0.0)
-        if not abs(float(loss)) < LARGEST_LOSS:  # NaN is not
-            raise UserError(_line(trainer, f"a loss of {float(loss):.4g}"))
+        if not abs(float(loss)) < MAX_LOSS:  # also true for NaN
+            raise UserError(_divergence_message(trainer, f"the loss is {float(loss):.4g}"))
         return output
 
     return train_step
 
 
-def _line(trainer: Trainer, what: str) -> str:
+def _divergence_message(trainer: Trainer, symptom: str) -> str:
     return (
-        f"{trainer.cfg.checkpoint.save_dir}: {what} at update {trainer.get_num_updates()}, learning rate "
-        f"{trainer.get_lr():.4g}: the training diverges; lower --lr or lengthen --warmup-updates "
-        "(the checkpoints and curves up to here are kept)"
+        f"{trainer.cfg.checkpoint.save_dir}: training diverges: {symptom} at update "
+        f"{trainer.get_num_updates()}, learning rate {trainer.get_lr():.4g}; lower --lr or increase "
+        "--warmup-updates (checkpoints and curves up to here are kept)"
     )
 
 
-POLL_SECONDS = 0.05
-
-
 def stop_at_exit() -> None:
-    """Call `stop_loading` when the process ends."""
+    """Register `stop_loading` to be called when the process ends."""
     atexit.register(stop_loading)
 
 
 def stop_loading() -> None:
-    """End fairseq's loading threads, each after the batch it is at, and wait for them."""
+    """Stop fairseq's loading threads after their current batches, and wait for them.
+
+    If training ends within an epoch, they are still running. One that is inside torch while the interpreter
+    shuts down aborts the process ("terminate called without an active exception").
+    """
     threads = [thread for thread in threading.enumerate() if isinstance(thread, BackgroundConsumer)]
     for thread in threads:
         thread._max_len = 0
     for thread in threads:
         while thread.is_alive():
-            _make_room(thread._queue)  # it may wait for a place in the queue
+            _drain(thread._queue)  # the thread may be waiting to put a batch into the full queue
             thread.join(POLL_SECONDS)
 
 
-def _make_room(batches: queue.Queue) -> None:
+def _drain(batches: queue.Queue) -> None:
     try:
         while True:
             batches.get_nowait()

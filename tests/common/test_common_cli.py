@@ -1,18 +1,22 @@
+"""The parser: deprecated and unknown options, settings from the environment, and checked values."""
+
+import argparse
+
 import pytest
 
 from common import cli
-from common.cli import Parser, variable
+from common.cli import Parser, positive, variable
 from common.errors import UsageError, exit_code
 
 
 @pytest.fixture(autouse=True)
-def nothing_said_yet(monkeypatch):
+def no_earlier_warnings(monkeypatch):
     monkeypatch.setattr(cli, "_warned", set())
 
 
 @pytest.fixture
 def parser():
-    """A command with a subcommand whose option was renamed."""
+    """A command with a subcommand that has a renamed option."""
     parser = Parser(prog="command")
     subparser = parser.add_subparsers(required=True, metavar="COMMAND").add_parser("write")
     subparser.add_argument("--out")
@@ -22,7 +26,7 @@ def parser():
 
 
 @pytest.mark.parametrize("words", [["--destdir", "x"], ["--destdir=x"]])
-def test_an_old_spelling_works_and_is_reported_once(parser, capsys, words):
+def test_deprecated_option_works_and_warns_once(parser, capsys, words):
     for _ in range(2):
         assert parser.parse_args(["write", *words]).out == "x"
     lines = capsys.readouterr().err.splitlines()
@@ -31,7 +35,7 @@ def test_an_old_spelling_works_and_is_reported_once(parser, capsys, words):
     assert "--out" in lines[0]
 
 
-def test_an_unknown_option_gets_the_usage_of_its_subcommand_and_the_nearest_option(parser):
+def test_unknown_option_shows_usage_of_its_subcommand_and_nearest_option(parser):
     with pytest.raises(UsageError) as caught:
         parser.parse_args(["write", "--init", "random"])
     assert "--inits?" in str(caught.value)
@@ -44,7 +48,7 @@ def test_options_are_not_abbreviated(parser):
         parser.parse_args(["write", "--ou", "x"])
 
 
-def test_a_setting_is_read_from_its_variable(capsys):
+def test_setting_is_read_from_its_environment_variable(capsys):
     assert variable("valid-size", {"RS_VALID_SIZE": "3", "VALID_SIZE": "4"}) == "3"
     assert variable("data", {}) is None
     assert capsys.readouterr().err == ""
@@ -54,7 +58,7 @@ def test_a_setting_is_read_from_its_variable(capsys):
     assert len(error.splitlines()) == 1
 
 
-def test_a_misspelt_required_option_is_named_with_the_nearest_one():
+def test_misspelled_required_option_shows_the_nearest_one():
     parser = Parser(prog="command")
     subparser = parser.add_subparsers(required=True).add_parser("evaluate")
     subparser.add_argument("--checkpoint", required=True)
@@ -63,3 +67,20 @@ def test_a_misspelt_required_option_is_named_with_the_nearest_one():
     assert "--checkpiont" in str(caught.value)
     assert "--checkpoint?" in str(caught.value)
     assert "command evaluate" in caught.value.usage
+
+
+@pytest.mark.parametrize(("text", "number"), [("1", 1), ("12", 12), ("1_000", 1000)])
+def test_positive_integer(text, number):
+    assert positive(text) == number
+
+
+@pytest.mark.parametrize("text", ["0", "-3", "2.5", "two"])
+def test_error_for_a_value_that_is_not_positive_names_option_and_value(capsys, text):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--workers", type=positive)
+    with pytest.raises(SystemExit) as caught:
+        parser.parse_args([f"--workers={text}"])
+    assert caught.value.code == 2
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert "--workers" in message
+    assert text in message

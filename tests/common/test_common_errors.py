@@ -1,6 +1,7 @@
-"""Commands answer a user's mistake with one line and an exit code; a defect of ours keeps its traceback."""
+"""A mistake of the user becomes a message and an exit code; a bug keeps its traceback."""
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,31 +13,31 @@ from common.errors import UserError, exit_code, message_of, report_errors
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_message_is_a_clear_error():
+def test_message_is_on_one_line():
     assert str(UserError("valid.label:\n   3 labels,\tbut 4 sentences\n")) == (
         "valid.label: 3 labels, but 4 sentences"
     )
 
 
 @pytest.mark.parametrize(
-    ("error", "line", "code"),
+    ("error", "message", "code"),
     [
         (UserError("no such recipe"), "error: no such recipe", 1),
         (KeyboardInterrupt(), "interrupted", 130),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "a.txt"),
          "error: a.txt: No such file or directory", 1),
         (OSError(errno.EIO, "Input/output error"), None, 1),
-        (ValueError("a defect"), None, 1),
+        (ValueError("a bug"), None, 1),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
-def test_line_and_exit_code(error, line, code):
-    assert message_of(error) == line
+def test_message_and_exit_code(error, message, code):
+    assert message_of(error) == message
     assert exit_code(error) == code
 
 
 @pytest.mark.parametrize(("returned", "code"), [(None, 0), (0, 0), (3, 3)])
-def test_the_exit_code_of_a_command_is_its_own(returned, code):
+def test_returned_exit_code_is_kept(returned, code):
     @report_errors
     def main(first, *, second):
         assert (first, second) == (1, 2)
@@ -45,7 +46,7 @@ def test_the_exit_code_of_a_command_is_its_own(returned, code):
     assert main(1, second=2) == code
 
 
-def test_a_mistake_is_a_clear_error(capsys):
+def test_user_error_is_printed_without_traceback(capsys):
     @report_errors
     def main():
         raise UserError("train.label: empty")
@@ -54,16 +55,16 @@ def test_a_mistake_is_a_clear_error(capsys):
     assert capsys.readouterr().err == "error: train.label: empty\n"
 
 
-def test_a_missing_file_is_a_clear_error(capsys, tmp_path):
+def test_missing_file_is_printed_with_its_path(capsys, tmp_path):
     @report_errors
     def main():
         (tmp_path / "dict.txt").read_text()
 
     assert main() == 1
-    assert capsys.readouterr().err == f"error: {tmp_path / 'dict.txt'}: No such file or directory\n"
+    assert capsys.readouterr().err == f"error: {tmp_path / 'dict.txt'}: {os.strerror(errno.ENOENT)}\n"
 
 
-def test_a_defect_is_raised():
+def test_bug_is_raised():
     @report_errors
     def main():
         raise ZeroDivisionError("ours")
@@ -73,7 +74,7 @@ def test_a_defect_is_raised():
 
 
 def python(code, *, reader=None):
-    """Standard error and exit code of a program; `reader` is a command that takes its output."""
+    """Standard error and exit code of a Python program; `reader` is a command that reads its output."""
     process = subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -81,11 +82,11 @@ def python(code, *, reader=None):
         subprocess.run(reader, stdin=process.stdout, stdout=subprocess.DEVNULL, check=True)
         process.stdout.close()
         process.stdout = None
-    _, said = process.communicate(timeout=60)
-    return said, process.returncode
+    _, error = process.communicate(timeout=60)
+    return error, process.returncode
 
 
-def test_a_reader_that_has_gone_is_no_error():
+def test_closed_output_pipe_prints_nothing():
     program = """
 from common.errors import report_errors
 @report_errors
@@ -97,7 +98,7 @@ raise SystemExit(main())
     assert python(program, reader=["head", "-n", "1"]) == ("", 1)
 
 
-def test_the_hook_speaks_for_a_main_that_is_not_ours():
+def test_excepthook_reports_errors_of_programs_of_others():
     program = """
 from common.errors import UserError, install_excepthook
 install_excepthook()
@@ -106,7 +107,7 @@ raise {}
     assert python(program.format("UserError('train.idx: not an index')")) == (
         "error: train.idx: not an index\n", 1
     )  # fmt: skip
-    said, code = python(program.format("ZeroDivisionError('ours')"))
-    assert said.startswith("Traceback")
-    assert said.endswith("ZeroDivisionError: ours\n")
+    error, code = python(program.format("ZeroDivisionError('ours')"))
+    assert error.startswith("Traceback")
+    assert error.endswith("ZeroDivisionError: ours\n")
     assert code == 1

@@ -1,4 +1,4 @@
-"""Files are whole or absent, whatever happens while they are written; text that is not UTF-8 is named."""
+"""Files are complete or absent after every kind of failure; invalid UTF-8 and JSON name file and line."""
 
 import errno
 import hashlib
@@ -15,7 +15,7 @@ from common.files import CHUNK_BYTES, atomic_open, atomic_write, read_json, read
 
 @pytest.fixture
 def old(tmp_path):
-    """A file that is there already."""
+    """An existing file."""
     path = tmp_path / "table.md"
     path.write_text("old")
     return path
@@ -23,145 +23,140 @@ def old(tmp_path):
 
 @pytest.fixture
 def full_disk(monkeypatch):
-    """Every new temporary file is on a device without room, the kernel's own /dev/full."""
+    """Write every new temporary file to /dev/full, a device without space."""
     mkstemp = tempfile.mkstemp
 
-    def full(**where):
-        handle, name = mkstemp(**where)
+    def mkstemp_on_full_device(**options):
+        handle, name = mkstemp(**options)
         os.close(handle)
         return os.open("/dev/full", os.O_WRONLY), name
 
-    monkeypatch.setattr(tempfile, "mkstemp", full)
+    monkeypatch.setattr(tempfile, "mkstemp", mkstemp_on_full_device)
 
 
-def only(path, content):
-    """`path` has this content and nothing else stands in its folder."""
+def is_only_file(path, content):
+    """Whether `path` has this content and its folder no other file."""
     return path.read_bytes() == content and list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("content", ["é\nœ\n", b"\xff\x00\r\n"], ids=["text", "bytes"])
-def test_new_and_replaced(tmp_path, content):
+def test_file_is_written_and_replaced(tmp_path, content):
     path = tmp_path / "deep" / "file"
     written = content.encode() if isinstance(content, str) else content
     for _ in range(2):
         atomic_write(path, content)
-        assert only(path, written)
+        assert is_only_file(path, written)
 
 
-def test_nothing_is_seen_before_the_end(old):
+def test_content_appears_at_the_end_of_the_block(old):
     with atomic_open(old) as stream:
         stream.write("new")
         stream.flush()
         assert old.read_text() == "old"
-    assert only(old, b"new")
+    assert is_only_file(old, b"new")
 
 
-def fail_half_way(path, error):
+def fail_while_writing(path, error):
     with atomic_open(path) as stream:
         stream.write("half")
         raise error
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_an_error_leaves_the_old_file_alone(old, error):
+def test_error_leaves_the_old_file_unchanged(old, error):
     with pytest.raises(error):
-        fail_half_way(old, error)
-    assert only(old, b"old")
+        fail_while_writing(old, error)
+    assert is_only_file(old, b"old")
 
 
-def test_an_error_leaves_no_new_file(tmp_path):
+def test_error_leaves_no_new_file(tmp_path):
     with pytest.raises(ValueError, match="half"):
-        fail_half_way(tmp_path / "file", ValueError("half"))
+        fail_while_writing(tmp_path / "file", ValueError("half"))
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("size", [10, 10 * CHUNK_BYTES], ids=["at the end", "on the way"])
-def test_a_full_disk_is_named_and_loses_nothing(old, full_disk, size):
+@pytest.mark.parametrize("size", [10, 10 * CHUNK_BYTES], ids=["when closing", "while writing"])
+def test_full_disk_names_the_file_and_keeps_the_old_one(old, full_disk, size):
     with pytest.raises(UserError) as caught:
         atomic_write(old, "x" * size)
-    assert str(caught.value).startswith(f"{old}: cannot be written")
+    assert str(caught.value).startswith(f"{old}: ")
     assert os.strerror(errno.ENOSPC) in str(caught.value)
-    assert only(old, b"old")
+    assert is_only_file(old, b"old")
 
 
-def test_an_error_of_another_file_keeps_its_name(old, tmp_path):
+def test_error_of_another_file_keeps_its_path(old, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"source\.txt"), atomic_open(old) as stream:
         stream.write((tmp_path / "source.txt").read_text())
-    assert only(old, b"old")
+    assert is_only_file(old, b"old")
 
 
-def test_a_pipe_that_broke_meanwhile_is_not_the_file(old):
+def test_broken_pipe_is_not_reported_as_write_error(old):
     with pytest.raises(BrokenPipeError):
-        fail_half_way(old, BrokenPipeError(errno.EPIPE, "Broken pipe"))
-    assert only(old, b"old")
+        fail_while_writing(old, BrokenPipeError(errno.EPIPE, "Broken pipe"))
+    assert is_only_file(old, b"old")
 
 
-def test_a_folder_in_the_way_is_named(tmp_path):
+def test_existing_folder_of_that_name_is_an_error(tmp_path):
     (tmp_path / "report").mkdir()
-    with pytest.raises(UserError, match=rf"{tmp_path / 'report'}: is a folder"):
+    with pytest.raises(UserError, match=rf"^{tmp_path / 'report'}: .*folder"):
         atomic_write(tmp_path / "report", "text")
     assert [path.name for path in tmp_path.iterdir()] == ["report"]
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_rights_are_those_of_any_new_file(tmp_path, mask):
+def test_permissions_equal_those_of_a_new_file(tmp_path, mask):
     before = os.umask(mask)
     try:
-        atomic_write(tmp_path / "ours", "")
-        (tmp_path / "any").touch()
+        atomic_write(tmp_path / "written", "")
+        (tmp_path / "touched").touch()
         assert os.umask(mask) == mask
     finally:
         os.umask(before)
-    rights = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("ours", "any")}
-    assert rights == {0o666 & ~mask}
+    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("written", "touched")}
+    assert modes == {0o666 & ~mask}
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES, CHUNK_BYTES + 1])
-def test_sha256(tmp_path, size):
+def test_sha256_equals_hashlib(tmp_path, size):
     (tmp_path / "file").write_bytes(b"x" * size)
     assert sha256(tmp_path / "file") == hashlib.sha256(b"x" * size).hexdigest()
 
 
-def test_only_a_newline_ends_a_line(tmp_path):
+def test_only_newlines_end_lines(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("un\u2028deux\x85\r\n\ntrois".encode())
     assert list(read_lines(path)) == ["un\u2028deux\x85\r", "", "trois"]
 
 
-def test_bytes_that_are_not_utf8_are_named(tmp_path):
+def test_error_for_invalid_utf8_names_line_and_byte(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("un\ndeux\nagréable\n".encode("latin-1"))
     lines = read_lines(path)
     assert [next(lines), next(lines)] == ["un", "deux"]
-    with pytest.raises(UserError, match=rf"{path}, line 3: byte 4 is not UTF-8; .* iconv"):
+    with pytest.raises(UserError, match=rf"^{path}, line 3: byte 4 .*UTF-8.*iconv"):
         next(lines)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "place"),
     [
-        ("{\n[", "json, line 2: not JSON (Expecting property name enclosed in double quotes); mend it"),
-        pytest.param(
-            "[" * 100_000, "json: not JSON that can be read (nested too deeply); mend it", id="deep"
-        ),
-        pytest.param(
-            "9" * 10_000, "json: not JSON that can be read (a number of too many digits); mend it", id="long"
-        ),
-        ('"\udcff"', "json, line 1: byte 2 is not UTF-8"),
+        ("{\n[", ", line 2: .*correct it$"),
+        pytest.param("[" * 100_000, ": .*correct it$", id="deep"),
+        pytest.param("9" * 10_000, ": .*correct it$", id="long"),
+        ('"\udcff"', ", line 1: byte 2 .*UTF-8"),
     ],
 )
-def test_json_that_cannot_be_read_is_a_clear_error(tmp_path, text, message):
+def test_error_for_invalid_json_names_file_line_and_remedy(tmp_path, text, place):
     path = tmp_path / "a.json"
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(UserError) as error:
-        read_json(path, "mend it")
-    assert message in str(error.value)
+    with pytest.raises(UserError, match=f"^{path}{place}"):
+        read_json(path, "correct it")
     path.write_text('{"a": [1]}')
-    assert read_json(path, "mend it") == {"a": [1]}
+    assert read_json(path, "correct it") == {"a": [1]}
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
-def test_a_written_file_has_the_mode_of_the_umask_which_is_never_set(tmp_path, monkeypatch, mask):
+def test_mode_follows_the_umask_without_setting_it(tmp_path, monkeypatch, mask):
     before = os.umask(mask)
     try:
         changed = []
@@ -174,7 +169,7 @@ def test_a_written_file_has_the_mode_of_the_umask_which_is_never_set(tmp_path, m
     assert changed == []
 
 
-def test_without_proc_the_umask_is_that_at_import(tmp_path, monkeypatch):
+def test_umask_at_import_is_used_without_proc(tmp_path, monkeypatch):
     def no_proc(*args, **kwargs):
         raise FileNotFoundError
 

@@ -15,7 +15,7 @@ from common.predictions import Prediction
 CLASSES = ("neg", "neutral", "pos")
 
 
-def distance_from_kappa(matrix):
+def kappa_distance(matrix):
     """(..., K, K) -> (...): 100 * (1 - Cohen's kappa)."""
     total = matrix.sum((-2, -1))
     agreed = np.trace(matrix, axis1=-2, axis2=-1) / total
@@ -26,7 +26,7 @@ def distance_from_kappa(matrix):
 @pytest.fixture
 def toy():
     metric = register(
-        Metric("toy", higher_is_better=False, unit="%", digits=1, from_confusion=distance_from_kappa)
+        Metric("toy", higher_is_better=False, unit="%", digits=1, from_confusion=kappa_distance)
     )
     yield metric
     METRICS.pop("toy")
@@ -43,7 +43,7 @@ def reference(labels, predicted):
     return 100 * (1 - sklearn.cohen_kappa_score(labels, predicted))
 
 
-def test_training_log(toy):
+def test_registered_metric_is_in_training_logs(toy):
     from fairseq.logging import metrics
 
     from fairseq_plugin.tasks.criterion import SentenceClassificationCriterion, confusion_cells
@@ -55,7 +55,7 @@ def test_training_log(toy):
     assert meters.get_smoothed_values()["toy"] == pytest.approx(reference(labels, p.argmax(axis=1)))
 
 
-def test_evaluation(toy, tmp_path, capsys):
+def test_registered_metric_is_in_evaluations(toy, tmp_path, capsys):
     from eval.__main__ import main
 
     labels, p = sample()
@@ -77,7 +77,7 @@ def test_evaluation(toy, tmp_path, capsys):
     assert f"{expected:.1f} [" in shown
 
 
-def test_presentation(toy):
+def test_label_direction_and_digits(toy):
     assert label("toy") == label("best_toy").removeprefix("best ") == "toy (%)"
     assert lower_is_better("toy")
     assert not lower_is_better("toy", "highest")
@@ -86,22 +86,22 @@ def test_presentation(toy):
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_one_value_for_each_weighting(name):
+def test_metric_has_one_value_per_weighting(name):
     labels, p = sample()
     weights = np.random.default_rng(1).integers(0, 3, size=(4, 60)).astype(float)
     assert METRICS[name].measure(Scored(labels, p), weights).shape == (4,)
 
 
 @pytest.mark.parametrize("metric", [m for m in METRICS.values() if m.from_confusion])
-def test_leading_dimensions_of_confusion_matrices(metric):
+def test_metric_accepts_leading_dimensions(metric):
     matrices = np.random.default_rng(2).integers(0, 9, size=(2, 5, 3, 3))
     found = metric.from_confusion(matrices)
     assert found.shape == (2, 5)
     assert found[1, 4] == metric.from_confusion(matrices[1, 4])
 
 
-def test_a_name_is_registered_once():
+def test_registering_a_name_twice_is_an_error():
     with pytest.raises(ValueError, match="accuracy"):
-        register(Metric("accuracy", higher_is_better=True, from_confusion=distance_from_kappa))
+        register(Metric("accuracy", higher_is_better=True, from_confusion=kappa_distance))
     with pytest.raises(ValueError, match="toy"):
         register(Metric("toy", higher_is_better=True))

@@ -1,3 +1,5 @@
+"""Names and folders of runs, and the checkpoint of a folder."""
+
 import re
 from pathlib import Path
 
@@ -16,7 +18,7 @@ CONTENT = {
 def test_names_of_a_run():
     run = Run.below(Path("out"), "fairseq,lr=1e-4", "small", 3)
     assert run.folder == Path("out/fairseq,lr=1e-4/small/seed3")
-    assert (run.family, run.setting) == split_arm(run.arm) == ("fairseq", "lr=1e-4")
+    assert (run.method, run.setting) == split_arm(run.arm) == ("fairseq", "lr=1e-4")
     assert run.group == "fairseq,lr=1e-4/small"
     assert run.name == "fairseq,lr=1e-4/small/seed3"
     assert run.label == "lr=1e-4/small/seed3"
@@ -31,7 +33,7 @@ def test_runs_of_an_arm_are_ordered_by_init_then_seed():
     ]
 
 
-def test_a_run_is_read_from_its_manifest(tmp_path):
+def test_run_is_read_from_its_manifest(tmp_path):
     assert Run.at(tmp_path) is None
     manifest.write(tmp_path, CONTENT | {"checkpoint": {"path": "a.pt", "sha256": "0"}})
     run = Run.at(tmp_path)
@@ -50,14 +52,14 @@ def test_a_run_is_read_from_its_manifest(tmp_path):
         (["checkpoint_best.pt", "model.safetensors"], "model.safetensors"),
     ],
 )
-def test_the_checkpoint_of_a_folder(tmp_path, files, expected):
+def test_checkpoint_of_a_folder(tmp_path, files, expected):
     for name in files:
         (tmp_path / name).touch()
     assert find_checkpoint(tmp_path) == (tmp_path / expected if expected else None)
 
 
 @pytest.mark.parametrize("best", [False, True])
-def test_two_model_files_are_ambiguous(tmp_path, best):
+def test_two_model_files_are_an_error(tmp_path, best):
     if best:
         (tmp_path / "checkpoint_best.pt").touch()
     (tmp_path / "model.pt").touch()

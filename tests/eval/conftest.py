@@ -15,6 +15,6 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def copied_run(trained, tmp_path):
-    """The run, to spoil."""
+    """A copy of the run that a test may change."""
     shutil.copytree(trained.run, tmp_path / "run")
     return tmp_path / "run"

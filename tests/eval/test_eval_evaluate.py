@@ -1,4 +1,4 @@
-"""`evaluate` end to end, against the trainer's own accuracy and scikit-learn on the written predictions."""
+"""`evaluate` against the accuracy of the trainer and against scikit-learn on the written predictions."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from eval.__main__ import main
 
 @pytest.fixture(scope="module")
 def sweep(trained, tmp_path_factory):
-    """Two seeds of the same data; the second is another network."""
+    """Two runs on the same data with different seeds."""
     root = tmp_path_factory.mktemp("sweep")
     shutil.copytree(trained.run, root / "fairseq/random/seed1")
     make_run(trained.data, root / "fairseq/random/seed2", seed=2, updates=3)
@@ -34,47 +34,46 @@ def evaluated(tmp_path, *arguments):
 def arrays(path):
     found = predictions.read(path)
     classes = list(found[0].probabilities)
-    gold = np.array([classes.index(p.gold) for p in found])
-    return gold, np.array([list(p.probabilities.values()) for p in found])
+    labels = np.array([classes.index(p.true_class) for p in found])
+    return labels, np.array([list(p.probabilities.values()) for p in found])
 
 
-def forget_checksums(data):
-    """The folder may hold other files than were written first."""
+def drop_checksums(data):
+    """Drop the recorded checksums, so that a test may change the files of the data folder."""
     report = json.loads((data / "preprocess.json").read_text("utf-8"))
     (data / "preprocess.json").write_text(json.dumps(report | {"files": {}}))
 
 
-def test_metrics_of_a_sweep(sweep, tmp_path, capsys, trained):
+def test_metrics_of_a_sweep_equal_scikit_learn(sweep, tmp_path, capsys, trained):
     report = evaluated(tmp_path, sweep, "--write-predictions")
     (group,) = report["groups"]
     assert group["group"] == "fairseq/random"
     assert [c["name"] for c in group["checkpoints"]] == ["fairseq/random/seed1", "fairseq/random/seed2"]
     probabilities = []
     for seed, scores in zip((1, 2), group["checkpoints"], strict=True):
-        gold, p = arrays(sweep / f"fairseq/random/seed{seed}/predictions-test.jsonl")
+        labels, p = arrays(sweep / f"fairseq/random/seed{seed}/predictions-test.jsonl")
         probabilities.append(p)
         metrics = {name: metric["value"] for name, metric in scores["metrics"].items()}
-        assert metrics["accuracy"] == pytest.approx(100 * sk.accuracy_score(gold, p.argmax(1)))
-        assert metrics["auroc"] == pytest.approx(sk.roc_auc_score(gold, p[:, 1]))
-        assert metrics["brier"] == pytest.approx(sk.brier_score_loss(gold, p, scale_by_half=False))
-        assert scores["confusion"] == sk.confusion_matrix(gold, p.argmax(1)).tolist()
-    labels = (trained.root / "test.label").read_text().split()
-    assert [["neg", "pos"][k] for k in gold] == labels
+        assert metrics["accuracy"] == pytest.approx(100 * sk.accuracy_score(labels, p.argmax(1)))
+        assert metrics["auroc"] == pytest.approx(sk.roc_auc_score(labels, p[:, 1]))
+        assert metrics["brier"] == pytest.approx(sk.brier_score_loss(labels, p, scale_by_half=False))
+        assert scores["confusion"] == sk.confusion_matrix(labels, p.argmax(1)).tolist()
+    assert [["neg", "pos"][k] for k in labels] == (trained.root / "test.label").read_text().split()
     ensemble = np.mean(probabilities, axis=0)
     assert group["ensemble"]["metrics"]["auroc"]["value"] == pytest.approx(
-        sk.roc_auc_score(gold, ensemble[:, 1])
+        sk.roc_auc_score(labels, ensemble[:, 1])
     )
     values = [c["metrics"]["brier"]["value"] for c in group["checkpoints"]]
     assert group["mean"]["brier"] == pytest.approx({"mean": np.mean(values), "std": np.std(values, ddof=1)})
     shown = capsys.readouterr().out
-    assert "test: 31 examples" in shown
+    assert re.search(r"^test: 31\b", shown)
     assert "fairseq/random mean ± std (2)" in shown
     assert "fairseq/random ensemble" in shown
     run = AnalysedRun(sweep / "fairseq/random/seed1", "fairseq", "random", 1, status="finished")
     assert len(read_answers([run])) == 31
 
 
-def test_accuracy_equals_the_trainers(trained, tmp_path):
+def test_accuracy_and_mcc_equal_the_trainers(trained, tmp_path):
     from fairseq.logging import metrics
 
     trained.trainer.task.load_dataset("valid")
@@ -93,56 +92,56 @@ def audit(path, lines, size=31):
     return path
 
 
-def test_duplicates_of_train_are_left_out(trained, copied_run, tmp_path, capsys):
+def test_duplicates_of_train_are_excluded(trained, copied_run, tmp_path, capsys):
     report = evaluated(
         tmp_path, copied_run, "--audit", audit(tmp_path / "audit.json", [0, 4, 30]), "--write-predictions"
     )
     assert (report["examples"], report["dedup"]["left_out"]) == (28, 3)
-    gold, p = arrays(copied_run / "predictions-test.jsonl")
+    labels, p = arrays(copied_run / "predictions-test.jsonl")
     keep = np.setdiff1d(np.arange(31), [0, 4, 30])
     accuracy = report["groups"][0]["checkpoints"][0]["metrics"]["accuracy"]["value"]
-    assert accuracy == pytest.approx(100 * sk.accuracy_score(gold[keep], p[keep].argmax(1)))
-    assert "28 examples, 3" in capsys.readouterr().out
+    assert accuracy == pytest.approx(100 * sk.accuracy_score(labels[keep], p[keep].argmax(1)))
+    assert re.findall(r"\b\d+\b", capsys.readouterr().out.splitlines()[0]) == ["28", "3"]
 
 
-def fails(capsys, *arguments):
+def error_of(capsys, *arguments):
+    """The last line on standard error of a command that fails."""
     code = main([str(a) for a in arguments])
     error = capsys.readouterr().err.splitlines()
     assert code == 1
     return error[-1]
 
 
-def test_mistakes_of_the_user(trained, sweep, tmp_path, capsys):
+def test_error_names_option_or_file(trained, tmp_path, capsys):
     evaluate = ["evaluate", "--checkpoint", trained.run]
     other = audit(tmp_path / "other.json", [], size=30)
-    assert re.search("--audit.* 30 .* 31 ", fails(capsys, *evaluate, "--audit", other))
+    assert re.search(r"--audit.* 30 .* 31\b", error_of(capsys, *evaluate, "--audit", other))
     everything = audit(tmp_path / "all.json", list(range(31)))
-    assert "--audit: every line of test" in fails(capsys, *evaluate, "--audit", everything)
-    assert "splits here: test, train, valid" in fails(capsys, *evaluate, "--split", "dev")
-    assert f"{tmp_path / 'absent'}: " in fails(capsys, *evaluate, "--data", tmp_path / "absent")
+    assert re.search("--audit.* test .* train", error_of(capsys, *evaluate, "--audit", everything))
+    assert re.search("dev.* test, train, valid", error_of(capsys, *evaluate, "--split", "dev"))
+    assert f"{tmp_path / 'absent'}: " in error_of(capsys, *evaluate, "--data", tmp_path / "absent")
     shutil.copy(trained.run / "checkpoint_best.pt", trained.run / "checkpoint_last.pt")
     both = [trained.run / "checkpoint_last.pt", trained.run]
-    message = fails(capsys, "evaluate", "--checkpoint", *both, "--write-predictions")
+    message = error_of(capsys, "evaluate", "--checkpoint", *both, "--write-predictions")
     assert f"{trained.run}: 2 checkpoints" in message
     assert "--write-predictions" in message
 
 
-def test_unknown_class_and_other_numbering(trained, tmp_path, capsys):
-    """The classes of another data folder are matched by name."""
+def test_classes_of_other_data_are_matched_by_name(trained, tmp_path, capsys):
     data = tmp_path / "data"
     shutil.copytree(trained.data, data)
-    forget_checksums(data)
+    drop_checksums(data)
     (data / "label/dict.txt").write_text("pos 15\nneg 15\nmadeupword0000 0\nmadeupword0001 0\n")
     (tmp_path / "swapped").mkdir()
-    same = evaluated(tmp_path, trained.run)["groups"][0]["checkpoints"][0]["confusion"]
+    original = evaluated(tmp_path, trained.run)["groups"][0]["checkpoints"][0]["confusion"]
     swapped = evaluated(tmp_path / "swapped", trained.run, "--data", data)["groups"][0]["checkpoints"][0]
-    assert np.array(swapped["confusion"])[::-1].tolist() == same  # labels are exchanged, predictions are not
+    assert np.array(swapped["confusion"])[::-1].tolist() == original  # only the labels are exchanged
     (data / "label/dict.txt").write_text("pos 15\nnone 15\n")
-    message = fails(capsys, "evaluate", "--checkpoint", trained.run, "--data", data)
-    assert "the class 'none' of sentence 2 of test is none of neg, pos" in message
+    message = error_of(capsys, "evaluate", "--checkpoint", trained.run, "--data", data)
+    assert re.search(r"label/dict\.txt: .*'none' .* 2 of test .*neg, pos", message)
 
 
-def test_groups_are_not_mixed(sweep, trained, tmp_path):
+def test_runs_are_grouped_by_initialization(sweep, trained, tmp_path):
     runs = tmp_path / "runs"
     for init, seed in (("random", 1), ("pretrained", 1)):
         shutil.copytree(sweep / f"fairseq/random/seed{seed}", runs / f"fairseq/{init}/seed{seed}")
@@ -154,14 +153,14 @@ def test_groups_are_not_mixed(sweep, trained, tmp_path):
     ]
 
 
-def test_runs_of_other_data(trained, tmp_path, capsys):
+def test_runs_with_different_examples_are_an_error(trained, tmp_path, capsys):
     (tmp_path / "other").mkdir()
     data = make_data(tmp_path / "other", pairs=True)
     make_run(data, tmp_path / "runs/fairseq/random/seed2", seed=2)
-    forget_checksums(data)
+    drop_checksums(data)
     (data / "label/dict.txt").write_text("pos 20\nneg 20\n")
     shutil.copytree(trained.run, tmp_path / "runs/fairseq/random/seed1")
-    message = fails(capsys, "evaluate", "--checkpoint", tmp_path / "runs")
+    message = error_of(capsys, "evaluate", "--checkpoint", tmp_path / "runs")
     assert (
         "fairseq/random/seed1 and fairseq/random/seed2" in message
         or "seed2 and fairseq/random/seed1" in message
@@ -169,25 +168,25 @@ def test_runs_of_other_data(trained, tmp_path, capsys):
     assert "--data" in message
 
 
-def test_pairs(tmp_path):
+def test_pairs_are_evaluated(tmp_path):
     make_run(make_data(tmp_path, pairs=True), tmp_path / "run")
     assert evaluated(tmp_path, tmp_path / "run")["examples"] == 31
 
 
 def test_prediction_files_give_the_same_scores_without_checkpoints(sweep, tmp_path, capsys):
-    whole = evaluated(tmp_path, sweep, "--write-predictions")
-    alone = tmp_path / "alone"
-    shutil.copytree(sweep, alone, ignore=shutil.ignore_patterns("*.pt"))
-    again = evaluated(tmp_path, alone, "--from-predictions")
-    assert again["groups"] == whole["groups"]
+    with_checkpoints = evaluated(tmp_path, sweep, "--write-predictions")
+    copied = tmp_path / "copied"
+    shutil.copytree(sweep, copied, ignore=shutil.ignore_patterns("*.pt"))
+    again = evaluated(tmp_path, copied, "--from-predictions")
+    assert again["groups"] == with_checkpoints["groups"]
     assert {path.rsplit("/", 1)[1] for path in again["sha256"]} == {"predictions-test.jsonl"}
 
-    words = ["evaluate", "--from-predictions", "--checkpoint", str(alone)]
+    words = ["evaluate", "--from-predictions", "--checkpoint", str(copied)]
     assert main([*words, "--data", "data"]) == 1
     assert re.search("--data: .*--from-predictions", capsys.readouterr().err)
     assert main([*words, "--split", "valid"]) == 1
-    assert "no predictions-valid.jsonl in or below it" in capsys.readouterr().err
-    path = alone / "fairseq/random/seed2/predictions-test.jsonl"
+    assert re.search(rf"{copied}: .*predictions-valid\.jsonl", capsys.readouterr().err)
+    path = copied / "fairseq/random/seed2/predictions-test.jsonl"
     lines = path.read_text("utf-8").splitlines(keepends=True)
     path.write_text("".join(lines[:3] + lines[4:]), "utf-8")
     assert main(words) == 1

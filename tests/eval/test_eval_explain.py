@@ -1,4 +1,4 @@
-"""Attributions against integrated gradients by hand, and how words and pages show them."""
+"""Attributions against integrated gradients computed step by step; words, marks and the HTML page."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from tiny_runs import make_causal_run, make_data, make_run
 from eval import SentenceClassifier
 from eval.__main__ import main
 from eval.explain import attribute, explain, log_odds
-from eval.output import ReadableText, TextPrediction, Word
+from eval.output import TextPrediction, TextWriter, Word
 
 pytest.importorskip("captum")
 
@@ -21,7 +21,8 @@ def classifier(trained):
     return SentenceClassifier.from_run(trained.run)
 
 
-def parts(network, row):
+def inputs_of(network, row):
+    """Token ids (1, L), their embeddings and the baseline, both (1, L, C)."""
     tokens = torch.from_numpy(row)[None]
     embeddings = network.model.encoder.sentence_encoder.embed_tokens(tokens).detach()
     baseline = embeddings.clone()
@@ -29,25 +30,25 @@ def parts(network, row):
     return tokens, embeddings, baseline
 
 
-def test_log_odds_are_the_models(classifier, trained):
+def test_log_odds_follow_from_the_logits(classifier, trained):
     row = classifier.encode(trained.texts[:1])[0]
-    tokens, embeddings, _ = parts(classifier.network, row)
+    tokens, embeddings, _ = inputs_of(classifier.network, row)
     logits = classifier.network.logits([row])[0]
     with torch.no_grad():
         ours = log_odds(classifier.network, embeddings, tokens)[0].numpy()
     assert ours == pytest.approx([logits[0] - logits[1], logits[1] - logits[0]], abs=1e-5)
 
 
-def test_equals_integration_by_hand_and_adds_up(classifier, trained):
+def test_attributions_equal_the_midpoint_rule_and_sum_to_the_log_odds(classifier, trained):
     network = classifier.network
     for text in trained.texts[:3]:
         row = classifier.encode([text])[0][:20]
         row[-1] = 2
-        tokens, embeddings, baseline = parts(network, row)
+        tokens, embeddings, baseline = inputs_of(network, row)
         k = int(log_odds(network, embeddings, tokens).argmax())
         total = torch.zeros_like(embeddings)
         steps = 400
-        for step in range(steps):  # the midpoint rule
+        for step in range(steps):
             point = (baseline + (step + 0.5) / steps * (embeddings - baseline)).requires_grad_()
             (gradient,) = torch.autograd.grad(log_odds(network, point, tokens)[0, k], point)
             total += gradient / steps
@@ -59,7 +60,7 @@ def test_equals_integration_by_hand_and_adds_up(classifier, trained):
         assert float(found.sum()) == pytest.approx(float(gain), abs=5e-3)
 
 
-def test_words_are_those_of_the_text(classifier):
+def test_words_are_those_of_the_text_with_the_sum_of_their_tokens(classifier):
     text = "j'ai lu un livre magnifique d'ennui %"
     row = classifier.encode([text])[0]
     words = explain(classifier, text, row)
@@ -69,25 +70,25 @@ def test_words_are_those_of_the_text(classifier):
     assert explain(classifier, "", classifier.encode([""])[0]) == []
 
 
-def test_of_a_long_text_only_what_was_read(classifier):
+def test_words_of_a_long_text_end_at_the_truncation(classifier):
     text = " ".join(["livre"] * 100)
     words = explain(classifier, text, classifier.encode([text])[0])
     assert 0 < len(words) <= 31
     assert set(word.text for word in words[:-1]) == {"livre"}
 
 
-def test_marks():
+def test_strongest_words_are_marked():
     prediction = TextPrediction(
         0, "a b c", {"neg": 0.2, "pos": 0.8}, [Word("a", 1.0), Word("b", -0.5), Word("c", 0.1)]
     )
     plain, color = io.StringIO(), io.StringIO()
-    ReadableText(plain, color=False).write(prediction)
-    ReadableText(color, color=True).write(prediction)
+    TextWriter(plain, color=False).write(prediction)
+    TextWriter(color, color=True).write(prediction)
     assert plain.getvalue() == "pos  0.800  [+a] [-b] c\n"
     assert "\x1b[32ma\x1b[0m \x1b[31mb\x1b[0m c" in color.getvalue()
 
 
-def test_command(trained, tmp_path, capsys):
+def test_command_writes_json_and_an_escaped_page(trained, tmp_path, capsys):
     page = tmp_path / "why.html"
     explain_ = ["predict", "--checkpoint", str(trained.run), "--explain", "--html", str(page)]
     assert main([*explain_, "--format", "jsonl", "un <b>livre</b> magnifique", ""]) == 0
@@ -102,22 +103,22 @@ def test_command(trained, tmp_path, capsys):
 
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 @pytest.mark.parametrize("arch", ["causal_lm_small", "causal_roberta_small"])
-def test_left_to_right(trained, tmp_path, arch, pooling):
+def test_attributions_of_left_to_right_classifiers(trained, tmp_path, arch, pooling):
     make_causal_run(trained.data, tmp_path / "run", arch, "--pooling", pooling)
     classifier = SentenceClassifier.from_run(tmp_path / "run")
     row = classifier.encode(["un livre magnifique , mais long"])[0]
-    tokens, embeddings, baseline = parts(classifier.network, row)
+    tokens, embeddings, baseline = inputs_of(classifier.network, row)
     logits = classifier.network.logits([row])[0]
     with torch.no_grad():
-        ours = log_odds(classifier.network, embeddings, tokens)[0]
+        found = log_odds(classifier.network, embeddings, tokens)[0]
         empty = log_odds(classifier.network, baseline, tokens)[0]
-    assert ours.numpy() == pytest.approx([logits[0] - logits[1], logits[1] - logits[0]], abs=1e-5)
-    k = int(ours.argmax())
-    gain = float(ours[k] - empty[k])
+    assert found.numpy() == pytest.approx([logits[0] - logits[1], logits[1] - logits[0]], abs=1e-5)
+    k = int(found.argmax())
+    gain = float(found[k] - empty[k])
     assert float(attribute(classifier.network, row).sum()) == pytest.approx(gain, abs=1e-2)
 
 
-def test_pairs(tmp_path):
+def test_words_of_a_pair(tmp_path):
     make_run(make_data(tmp_path, pairs=True), tmp_path / "run")
     classifier = SentenceClassifier.from_run(tmp_path / "run")
     pair = ("un livre", "une histoire")

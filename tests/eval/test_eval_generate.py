@@ -1,4 +1,4 @@
-"""Generation against decoding without cache, and sampling against Transformers."""
+"""Generation against decoding without a cache, and sampling against Transformers."""
 
 import json
 import shlex
@@ -17,7 +17,7 @@ from common.errors import UserError
 from common.files import sha256
 from eval.__main__ import main
 from eval.language_model import LanguageModel
-from eval.sampling import Sampling, best, draw
+from eval.sampling import Sampling, choose_greedily, sample
 from fairseq_plugin.checkpoints import fp16
 from preprocess.binarize import Split, binarize
 
@@ -31,7 +31,7 @@ BOS, PAD, EOS, UNK = 0, 1, 2, 3
 
 
 def make_language_model(root, arch, updates):
-    """A folder with checkpoint, dict.txt and the data that it was trained on."""
+    """A folder with a checkpoint, dict.txt and the training data."""
     make_data(root)
     text = str(root / "train.input0")
     binarize(
@@ -56,28 +56,28 @@ def model(folder):
     return LanguageModel.from_run(folder / "model.pt", data=folder / "text")
 
 
-def slowly(model, prompt, length, choose):
-    """One prompt alone, everything computed again for each piece."""
+def decode_without_cache(model, prompt, length):
+    """Decode one prompt greedily; each step computes the whole sentence again."""
     row, new = model.encode(prompt), []
     while len(new) < length and len(row) <= 24 and (not new or new[-1] != EOS):
         with torch.no_grad():
             scores = model.model(torch.tensor([row]))[0][0, -1]
         scores[[BOS, PAD, UNK]] = -torch.inf
-        new.append(choose(scores))
+        new.append(int(scores.argmax()))
         row = [*row, new[-1]]
     return new[:-1] if new[-1] == EOS else new
 
 
 @pytest.mark.parametrize("length", [1, 6, 40])
-def test_greedy_completion_equals_the_slow_way(model, length):
+def test_greedy_completion_equals_decoding_without_cache(model, length):
     for batch_size in (1, 2, 5):
         completions = model.generate(PROMPTS, length=length, batch_size=batch_size)
         for prompt, completion in zip(PROMPTS, completions, strict=True):
             assert completion.prompt == prompt
-            assert completion.tokens == slowly(model, prompt, length, lambda scores: int(scores.argmax()))
+            assert completion.tokens == decode_without_cache(model, prompt, length)
 
 
-def test_a_sample_depends_on_seed_and_number_alone(model):
+def test_sample_depends_only_on_seed_and_prompt_number(model):
     sampling = Sampling(temperature=0.9, top_k=30, top_p=0.95)
 
     def texts(prompts, **changes):
@@ -91,30 +91,30 @@ def test_a_sample_depends_on_seed_and_number_alone(model):
     assert len(set(texts(["un"] * 20))) > 10
 
 
-def test_a_sentence_ends_with_its_end_or_the_models_positions(model):
+def test_generation_stops_at_end_of_sentence_or_last_position(model):
     drawn = model.generate([""] * 40, length=30, sampling=Sampling(temperature=2.0))
     assert {completion.ended for completion in drawn} == {True, False}
     for completion in drawn:
-        # 24 positions: </s> and 23 pieces are read, one more is predicted.
+        # 24 positions: </s> and 23 tokens are read, one more is predicted.
         assert len(completion.tokens) == 24 or completion.ended
         assert not {BOS, PAD, UNK, EOS} & set(completion.tokens)
 
 
-def test_the_text_of_a_completion(model):
+def test_text_of_a_completion():
     words = Dictionary()
-    for piece in ("▁un", "▁liv", "re", "▁Ω"):
-        words.add_symbol(piece)
-    parts = SimpleNamespace(dictionary=words)
-    completion = LanguageModel._completion(parts, "Voici un liv", [6, 7, 2])
+    for token in ("▁un", "▁liv", "re", "▁Ω"):
+        words.add_symbol(token)
+    model = SimpleNamespace(dictionary=words)
+    completion = LanguageModel._completion(model, "Voici un liv", [6, 7, 2])
     assert completion.text == "Voici un livre Ω"
     assert (completion.continuation, completion.tokens, completion.ended) == ("re Ω", [6, 7], True)
-    assert LanguageModel._completion(parts, "", [4, 5]).text == "un liv"
+    assert LanguageModel._completion(model, "", [4, 5]).text == "un liv"
 
 
 @pytest.mark.parametrize(
     "flags", [{"top_k": 5}, {"top_p": 0.6}, {"top_k": 7, "top_p": 0.7, "temperature": 0.5}]
 )
-def test_what_is_drawn_is_distributed_as_transformers_has_it(flags):
+def test_sampling_distribution_equals_transformers(flags):
     torch.manual_seed(0)
     scores = 2 * torch.randn(20)
     kept = scores[None] / flags.get("temperature", 1.0)
@@ -124,17 +124,17 @@ def test_what_is_drawn_is_distributed_as_transformers_has_it(flags):
         kept = TopPLogitsWarper(flags["top_p"])(None, kept)
     wanted = kept.softmax(-1)[0]
     grid = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
-    drawn = draw(scores.expand(len(grid), -1), Sampling(**flags), grid)
+    drawn = sample(scores.expand(len(grid), -1), Sampling(**flags), grid)
     found = drawn.bincount(minlength=20) / len(grid)
     torch.testing.assert_close(found, wanted, rtol=0, atol=2e-4)
 
 
-def test_the_ends_of_the_random_numbers():
+def test_extreme_random_numbers_give_tokens_with_positive_probability():
     scores = torch.tensor([[0.0, 3.0, -torch.inf, 1.0]])
     low, high = torch.zeros(1, dtype=torch.float64), torch.full((1,), 1 - 2**-53, dtype=torch.float64)
-    assert draw(scores, Sampling(), low).tolist() == best(scores).tolist() == [1]
-    assert draw(scores, Sampling(), high).tolist() == [0]
-    assert draw(scores, Sampling(top_k=1), high).tolist() == [1]
+    assert sample(scores, Sampling(), low).tolist() == choose_greedily(scores).tolist() == [1]
+    assert sample(scores, Sampling(), high).tolist() == [0]
+    assert sample(scores, Sampling(top_k=1), high).tolist() == [1]
 
 
 def call(capsys, *arguments):
@@ -143,7 +143,7 @@ def call(capsys, *arguments):
     return code, captured.out, captured.err
 
 
-def test_from_the_command_line(folder, model, capsys, tmp_path):
+def test_command_line_equals_the_python_interface(folder, model, capsys, tmp_path):
     common = ["--checkpoint", folder / "model.pt", "--data", folder / "text", "--length", 5]
     wanted = model.generate(PROMPTS[:3], length=5)
     code, out, _ = call(capsys, *common, *PROMPTS[:3])
@@ -170,7 +170,7 @@ def test_from_the_command_line(folder, model, capsys, tmp_path):
         (["un " * 60], "prompt 2: "),
     ],
 )
-def test_errors_name_the_option(folder, capsys, flags, fact):
+def test_error_names_option_file_or_prompt(folder, capsys, flags, fact):
     code, out, err = call(
         capsys, "--checkpoint", folder / "model.pt", "--data", folder / "text", "un", *flags
     )
@@ -179,30 +179,30 @@ def test_errors_name_the_option(folder, capsys, flags, fact):
     assert err.strip().count("\n") == 0
 
 
-def test_what_is_no_language_model_is_refused(folder, tmp_path, trained):
-    with pytest.raises(UserError, match="architecture 'roberta_small'"):
+def test_checkpoint_of_another_kind_is_an_error(folder, tmp_path, trained):
+    with pytest.raises(UserError, match=rf"^{trained.run}/checkpoint_best\.pt: .*'roberta_small'"):
         LanguageModel.from_run(trained.run, dictionary=trained.root / "dict.txt")
     state = torch.load(folder / "model.pt", weights_only=True)
     state["model"] = {key: value for key, value in state["model"].items() if "lm_head" not in key}
     torch.save(state, tmp_path / "model.pt")
-    with pytest.raises(UserError, match="language-model head"):
+    with pytest.raises(UserError, match=rf"^{tmp_path}/model\.pt: .*head"):
         LanguageModel.from_run(tmp_path / "model.pt")
 
 
-def test_a_folder_with_weights_alone_names_its_files(folder, model, tmp_path):
+def test_model_is_found_in_a_folder_with_weights_only(folder, model, tmp_path):
     fp16.write(folder / "model.pt", tmp_path / "model.safetensors")
     files = {"sentencepiece_model": folder / "spm.model"}
     found = LanguageModel.from_run(tmp_path, **files)
     wanted = [one.prompt for one in model.generate(PROMPTS, length=4)]
     assert [one.prompt for one in found.generate(PROMPTS, length=4)] == wanted
     curly, straight = found.encode("c’est"), found.encode("c'est")
-    with pytest.raises(UserError, match=r"preprocess\.json"):
+    with pytest.raises(UserError, match=r"--normalize-apostrophes: .*preprocess\.json"):
         LanguageModel.from_run(tmp_path, data=folder / "text", normalize_apostrophes=True)
     replaced = LanguageModel.from_run(tmp_path, **files, normalize_apostrophes=True)
     assert replaced.encode("c’est") == replaced.encode("c'est") == straight != curly
 
 
-def test_a_run_of_the_sweep_names_its_files(folder, model, tmp_path):
+def test_files_are_found_by_the_manifest_of_a_run(folder, model, tmp_path):
     shutil.copy(folder / "model.pt", tmp_path / "checkpoint_best.pt")
     shutil.copy(folder / "dict.txt", tmp_path)
     write_manifest(tmp_path, folder / "text")
@@ -212,17 +212,17 @@ def test_a_run_of_the_sweep_names_its_files(folder, model, tmp_path):
     found = LanguageModel.from_run(tmp_path)
     assert found.generate(PROMPTS, length=4) == model.generate(PROMPTS, length=4)
     (tmp_path / "other.txt").write_text((folder / "dict.txt").read_text(encoding="utf-8")[::-1], "utf-8")
-    with pytest.raises(UserError, match=r"other\.txt: not the dictionary of the run"):
+    with pytest.raises(UserError, match=r"other\.txt: .*--dict"):
         LanguageModel.from_run(tmp_path, dictionary=tmp_path / "other.txt")
 
 
-def test_a_checkpoint_names_its_data(folder, model):
+def test_data_folder_is_found_by_the_checkpoint(folder, model):
     found = LanguageModel.from_run(folder / "model.pt")
     assert found.generate(PROMPTS, length=4) == model.generate(PROMPTS, length=4)
 
 
-def test_another_dictionary_is_refused(folder, tmp_path):
+def test_dictionary_of_another_size_is_an_error(folder, tmp_path):
     lines = (folder / "dict.txt").read_text(encoding="utf-8").splitlines(keepends=True)
     (tmp_path / "dict.txt").write_text("".join(lines[:-2]), encoding="utf-8")
-    with pytest.raises(UserError, match="do not fit the dictionary"):
+    with pytest.raises(UserError, match=rf"^{folder}/model\.pt: .*embed_tokens.*--dict"):
         LanguageModel.from_run(folder / "model.pt", dictionary=tmp_path / "dict.txt", data=folder / "text")

@@ -1,4 +1,4 @@
-"""metrics.py against scikit-learn, and the bootstrap against scipy's."""
+"""Metrics against scikit-learn, and bootstrap intervals against SciPy."""
 
 import math
 
@@ -14,58 +14,58 @@ from eval.metrics import intervals, measure, per_class
 
 
 def example(count=200, classes=3, seed=0, digits=1):
-    """Probabilities with many ties, and gold that goes along with them."""
+    """Labels, and probabilities that correlate with them and have many ties."""
     rng = np.random.default_rng(seed)
     scores = rng.normal(size=(count, classes)).round(digits)
-    gold = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    labels = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
     probabilities = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    return Scored(gold, probabilities)
+    return Scored(labels, probabilities)
 
 
 def values(scored):
     return {name: value[0] for name, value in measure(scored, np.ones((1, len(scored.labels)))).items()}
 
 
-def expected_calibration_error(gold, probabilities):
+def expected_calibration_error(labels, probabilities):
     total = 0.0
     for b in range(BINS):
         inside = [i for i, row in enumerate(probabilities) if b / BINS < max(row) <= (b + 1) / BINS]
         if inside:
-            accuracy = sum(np.argmax(probabilities[i]) == gold[i] for i in inside) / len(inside)
+            accuracy = sum(np.argmax(probabilities[i]) == labels[i] for i in inside) / len(inside)
             confidence = sum(max(probabilities[i]) for i in inside) / len(inside)
-            total += len(inside) / len(gold) * abs(accuracy - confidence)
+            total += len(inside) / len(labels) * abs(accuracy - confidence)
     return total
 
 
 @pytest.mark.parametrize("classes", [2, 3, 5])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_equals_scikit_learn(classes, seed):
+def test_metrics_equal_scikit_learn(classes, seed):
     scored = example(classes=classes, seed=seed)
-    gold, p, predicted = scored.labels, scored.probabilities, scored.probabilities.argmax(axis=1)
+    labels, p, predicted = scored.labels, scored.probabilities, scored.probabilities.argmax(axis=1)
     auroc = (
-        sk.roc_auc_score(gold, p[:, 1])
+        sk.roc_auc_score(labels, p[:, 1])
         if classes == 2
-        else sk.roc_auc_score(gold, p, multi_class="ovr", average="macro")
+        else sk.roc_auc_score(labels, p, multi_class="ovr", average="macro")
     )
     assert values(scored) == pytest.approx(
         {
-            "accuracy": 100 * sk.accuracy_score(gold, predicted),
-            "macro_f1": sk.f1_score(gold, predicted, average="macro"),
-            "mcc": sk.matthews_corrcoef(gold, predicted),
+            "accuracy": 100 * sk.accuracy_score(labels, predicted),
+            "macro_f1": sk.f1_score(labels, predicted, average="macro"),
+            "mcc": sk.matthews_corrcoef(labels, predicted),
             "auroc": auroc,
-            "brier": sk.brier_score_loss(gold, p, scale_by_half=False),
-            "calibration_error": expected_calibration_error(gold, p),
+            "brier": sk.brier_score_loss(labels, p, scale_by_half=False),
+            "calibration_error": expected_calibration_error(labels, p),
         },
         abs=1e-12,
     )
-    matrix = scored.confusion(np.ones((1, len(gold))))[0]
-    assert np.array_equal(matrix, sk.confusion_matrix(gold, predicted))
-    columns = np.array(sk.precision_recall_fscore_support(gold, predicted, zero_division=0))
+    matrix = scored.confusion(np.ones((1, len(labels))))[0]
+    assert np.array_equal(matrix, sk.confusion_matrix(labels, predicted))
+    columns = np.array(sk.precision_recall_fscore_support(labels, predicted, zero_division=0))
     for k, row in enumerate(per_class(matrix)):
         assert list(row.values()) == pytest.approx(columns[:, k])
 
 
-def test_classes_that_never_occur():
+def test_metrics_of_classes_that_never_occur():
     scored = Scored(np.array([0, 0, 1]), np.array([[0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.1, 0.8, 0.1]]))
     assert per_class(scored.confusion(np.ones((1, 3)))[0])[2] == {
         "precision": 0.0, "recall": 0.0, "f1": 0.0, "support": 0,
@@ -77,7 +77,7 @@ def test_classes_that_never_occur():
     assert values(one)["mcc"] == 0.0
 
 
-def test_weights_count_examples():
+def test_weights_equal_repeated_examples():
     scored = example(classes=3)
     weights = np.random.default_rng(5).integers(0, 3, size=(4, 200)).astype(float)
     found = measure(scored, weights)
@@ -87,7 +87,7 @@ def test_weights_count_examples():
         assert {name: found[name][row] for name in NAMES} == pytest.approx(values(resampled))
 
 
-def test_interval_equals_scipys_bootstrap():
+def test_interval_equals_the_bootstrap_of_scipy():
     scored = example(count=300, classes=2)
     correct = (scored.predicted == scored.labels) * 100.0
     theirs = bootstrap(
@@ -99,7 +99,7 @@ def test_interval_equals_scipys_bootstrap():
     assert intervals(scored, draws=50) == intervals(scored, draws=50)
 
 
-def test_wide_level_contains_narrow():
+def test_interval_grows_with_its_level():
     scored = example()
     wide, narrow = intervals(scored, 0.99, draws=500), intervals(scored, 0.5, draws=500)
     for name in NAMES:

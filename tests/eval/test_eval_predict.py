@@ -1,4 +1,4 @@
-"""`predict`: all inputs and outputs, with the same predictions from each."""
+"""`predict`: every kind of input gives the same predictions; output formats and errors."""
 
 import csv
 import gzip
@@ -26,7 +26,7 @@ def predict(trained, capsys, monkeypatch):
     return call
 
 
-def test_same_predictions_from_every_input(trained, predict, tmp_path):
+def test_every_kind_of_input_gives_the_same_predictions(trained, predict, tmp_path):
     content = "".join(f"{text}\n" for text in trained.texts).encode()
     (tmp_path / "a.txt").write_bytes(content)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content))
@@ -45,8 +45,7 @@ def test_same_predictions_from_every_input(trained, predict, tmp_path):
         assert line["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-6)
 
 
-def test_small_blocks_change_nothing(trained, predict, tmp_path, monkeypatch):
-    """Lines stay in order and are numbered through, however much is read at once."""
+def test_predictions_do_not_depend_on_the_block_size(trained, predict, tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text("\n".join([*trained.texts, "", "un livre"]), encoding="utf-8")  # no newline at the end
     _, whole, _ = predict("--input", path)
@@ -61,7 +60,7 @@ def test_small_blocks_change_nothing(trained, predict, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("kind", "dialect"), [("csv", "excel"), ("tsv", "excel-tab")])
-def test_columns(predict, kind, dialect):
+def test_csv_and_tsv_columns(predict, kind, dialect):
     texts = ['un « livre », "long"', "", "a\tb"]
     _, out, _ = predict("--format", kind, "--with-text", *texts)
     rows = list(csv.DictReader(io.StringIO(out), dialect=dialect))
@@ -73,7 +72,7 @@ def test_columns(predict, kind, dialect):
         assert sum(p.values()) == pytest.approx(1)
 
 
-def test_text_to_read_and_no_input(predict):
+def test_text_format_and_empty_input(predict):
     _, out, _ = predict("--format", "text", "un livre")
     label, p, text = out.rstrip("\n").split("  ")
     assert label in ("neg", "pos")
@@ -82,18 +81,18 @@ def test_text_to_read_and_no_input(predict):
     assert predict(stdin=b"")[:2] == (0, "")
 
 
-def test_mistakes_of_the_user(trained, predict, tmp_path):
+def test_error_names_option_or_file(trained, predict, tmp_path):
     path = tmp_path / "latin1.txt"
     path.write_bytes("un livre\nun été\n".encode("latin1"))
     code, _, error = predict("--input", path, "--out", tmp_path / "out")
     assert (code, len(error.splitlines())) == (1, 1)
-    assert "latin1.txt, line 2: byte 4 is not UTF-8" in error
+    assert re.search(r"latin1\.txt, line 2: byte 4 .*UTF-8", error)
     assert not (tmp_path / "out").exists()
     assert "standard input, line 1: byte 1" in predict(stdin=b"\xff\n")[2]
     assert "TEXT and --input" in predict("a", "--input", path)[2]
     assert re.search("--html: .*--explain", predict("a", "--html", "x.html")[2])
     assert re.search("--explain: .*--format csv", predict("a", "--explain", "--format", "csv")[2])
-    assert "absent.txt: No such file" in predict("--input", "absent.txt")[2]
+    assert "absent.txt: " in predict("--input", "absent.txt")[2]
     assert f"{tmp_path / 'absent'}: " in predict("a", run=tmp_path / "absent")[2]
 
 

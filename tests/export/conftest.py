@@ -6,7 +6,7 @@ from export.transformers.to_transformers import convert
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    """(data, run) of a classifier; text, labels, spm.model and dict.txt lie beside."""
+    """(data, run) of a classifier, with text, labels, spm.model and dict.txt beside the data."""
     return train_classifier(tmp_path_factory.mktemp("trained"))
 
 
@@ -33,5 +33,5 @@ def masked_lm_folder(masked_lm, tmp_path_factory):
 
 @pytest.fixture
 def own_modules_cache(tmp_path, monkeypatch):
-    """Transformers copies code that it trusts into a cache: not the user's."""
+    """Keep the copies that Transformers makes of trusted code out of the user's cache."""
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))

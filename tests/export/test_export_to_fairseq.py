@@ -1,4 +1,4 @@
-"""`convert --to-fairseq`: folders as checkpoints that fairseq, train.sh and eval load."""
+"""`python -m export fairseq`: checkpoints that fairseq and eval load."""
 
 import json
 import shutil
@@ -12,8 +12,8 @@ from transformers import BertConfig, BertForMaskedLM
 from common.errors import UserError
 from eval import SentenceClassifier
 from export.__main__ import main
-from export.transformers.config import Sizes, random_classifier
 from export.transformers.folder import load_folder
+from export.transformers.roberta import Sizes, random_classifier
 from export.transformers.to_fairseq import convert_back
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 
@@ -25,11 +25,11 @@ def same_weights(one, other):
     return set(ours) == set(theirs) and all(torch.equal(ours[key], theirs[key]) for key in ours)
 
 
-def test_classifier_goes_round_bit_for_bit_and_answers(trained, classifier_folder, tmp_path, capsys):
+def test_a_classifier_has_the_same_weights_after_a_round_trip(trained, classifier_folder, tmp_path, capsys):
     data, run = trained
     back = tmp_path / "back/model.pt"
-    assert main(["fairseq", str(classifier_folder), str(back)]) == 0
-    assert "largest difference" in capsys.readouterr().out
+    assert main(["fairseq", str(classifier_folder), "--out", str(back)]) == 0
+    assert str(back) in capsys.readouterr().out
     assert same_weights(back, run / BEST)
     assert (back.parent / "dict.txt").read_bytes() == (data / "input0/dict.txt").read_bytes()
     text = ["un livre magnifique", "livre banal " * 40]
@@ -43,7 +43,7 @@ def test_classifier_goes_round_bit_for_bit_and_answers(trained, classifier_folde
         assert ours.probabilities == pytest.approx(theirs.probabilities, abs=1e-6)
 
 
-def test_settings_survive(trained, classifier_folder, tmp_path):
+def test_settings_are_the_same_after_a_round_trip(trained, classifier_folder, tmp_path):
     convert_back(classifier_folder, tmp_path / "model.pt")
     ours, theirs = (load_checkpoint(path) for path in (tmp_path / "model.pt", trained[1] / BEST))
     for name in (
@@ -56,7 +56,7 @@ def test_settings_survive(trained, classifier_folder, tmp_path):
         assert ours["cfg"]["task"][name] == theirs["cfg"]["task"][name], name
 
 
-def test_masked_lm_goes_round_and_is_trained_on(trained, masked_lm, masked_lm_folder, tmp_path):
+def test_a_masked_lm_is_fine_tuned_after_a_round_trip(trained, masked_lm, masked_lm_folder, tmp_path):
     back = tmp_path / "model.pt"
     convert_back(masked_lm_folder, back)
     assert same_weights(back, masked_lm[1])
@@ -65,10 +65,10 @@ def test_masked_lm_goes_round_and_is_trained_on(trained, masked_lm, masked_lm_fo
     flags = [*OURS, *INPUT, *STEPS, *SIZES, *SLOW, "--restore-file", back, *resets]
     done = fairseq_train(trained[0], *flags, *save)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert f"initialisation: weights of {back}" in done.stdout + done.stderr
+    assert f"weights of {back}" in done.stdout + done.stderr
 
 
-def test_masked_lm_restores_without_resets(masked_lm, masked_lm_folder, tmp_path):
+def test_a_masked_lm_is_restored_without_resets(masked_lm, masked_lm_folder, tmp_path):
     back = tmp_path / "model.pt"
     convert_back(masked_lm_folder, back)
     save = ["--save-dir", tmp_path / "save", "--disable-validation", "--max-update", "2"]
@@ -77,8 +77,8 @@ def test_masked_lm_restores_without_resets(masked_lm, masked_lm_folder, tmp_path
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_a_model_that_only_transformers_has_seen(trained, tmp_path, capsys):
-    """No settings and no LM head are carried, and its token types are not zero."""
+def test_a_model_from_transformers_is_converted(trained, tmp_path):
+    """Without fairseq.json and LM head, and with token types that are not zero."""
     data, _ = trained
     words = len((data / "input0/dict.txt").read_text(encoding="utf-8").splitlines()) + 5
     sizes = Sizes(vocabulary=words, layers=2, embed=16, ffn=24, heads=2, positions=32)
@@ -100,46 +100,46 @@ def test_a_model_that_only_transformers_has_seen(trained, tmp_path, capsys):
     torch.testing.assert_close(found_BK, wanted_BK, atol=1e-5, rtol=0)
 
 
-def spoil_config(folder, **changes):
+def change_config(folder, **changes):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("corrupt", "fact"),
     [
-        (lambda f: (f / "config.json").unlink(), "config.json: no such file"),
-        (lambda f: (f / "config.json").write_text("{"), "not the configuration of a model"),
-        (lambda f: spoil_config(f, model_type="bert"), "of type 'bert'"),
+        (lambda f: (f / "config.json").unlink(), "config.json: "),
+        (lambda f: (f / "config.json").write_text("{"), "config.json: "),
+        (lambda f: change_config(f, model_type="bert"), "'bert'"),
         (
-            lambda f: spoil_config(f, architectures=["RobertaForTokenClassification"]),
+            lambda f: change_config(f, architectures=["RobertaForTokenClassification"]),
             "RobertaForTokenClassification",
         ),
-        (lambda f: spoil_config(f, layer_norm_eps=1e-12), "layer_norm_eps is 1e-12"),
-        (lambda f: spoil_config(f, hidden_act="silu"), "hidden_act is silu"),
-        (lambda f: spoil_config(f, num_hidden_layers=3), "weights are missing"),
-        (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "pickled weights are not read"),
-        (lambda f: (f / "model.safetensors").write_bytes(b"\x10" * 99), "cannot be loaded"),
-        (lambda f: (f / "dict.txt").unlink(), "dict.txt: no such file"),
-        (lambda f: (f / "dict.txt").write_text("▁un 1\n", encoding="utf-8"), "6 types with <mask>"),
-        (lambda f: (f / "fairseq.json").write_text("[]"), "fairseq.json: not the settings"),
-        (lambda f: (f / "fairseq_extra.safetensors").write_bytes(b"x"), "fairseq_extra.safetensors: damaged"),
+        (lambda f: change_config(f, layer_norm_eps=1e-12), "layer_norm_eps"),
+        (lambda f: change_config(f, hidden_act="silu"), "silu"),
+        (lambda f: change_config(f, num_hidden_layers=3), "roberta.encoder.layer.2"),
+        (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "model.safetensors"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"\x10" * 99), "folder: "),
+        (lambda f: (f / "dict.txt").unlink(), "dict.txt: "),
+        (lambda f: (f / "dict.txt").write_text("▁un 1\n", encoding="utf-8"), "dict.txt: 6 "),
+        (lambda f: (f / "fairseq.json").write_text("[]"), "fairseq.json: "),
+        (lambda f: (f / "fairseq_extra.safetensors").write_bytes(b"x"), "fairseq_extra.safetensors: "),
     ],
 )
-def test_spoiled_folders_are_refused(classifier_folder, tmp_path, capsys, spoil, message):
+def test_malformed_folders_are_errors(classifier_folder, tmp_path, capsys, corrupt, fact):
     folder = shutil.copytree(classifier_folder, tmp_path / "folder")
-    spoil(folder)
-    assert main(["fairseq", str(folder), str(tmp_path / "model.pt")]) == 1
-    assert message in capsys.readouterr().err.splitlines()[-1]
+    corrupt(folder)
+    assert main(["fairseq", str(folder), "--out", str(tmp_path / "model.pt")]) == 1
+    assert fact in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "model.pt").exists()
 
 
-def test_nothing_is_overwritten(classifier_folder, tmp_path):
+def test_existing_files_are_never_overwritten(classifier_folder, tmp_path):
     (tmp_path / "model.pt").write_text("mine")
-    with pytest.raises(UserError, match=r"model.pt: exists"):
+    with pytest.raises(UserError, match=r"model\.pt: "):
         convert_back(classifier_folder, tmp_path / "model.pt")
     (tmp_path / "dict.txt").write_text("▁un 1\n", encoding="utf-8")
-    with pytest.raises(UserError, match="another dictionary than the model's"):
+    with pytest.raises(UserError, match=r"dict\.txt: "):
         convert_back(classifier_folder, tmp_path / "other.pt")
     assert (tmp_path / "model.pt").read_text() == "mine"
     assert not (tmp_path / "other.pt").exists()
@@ -148,17 +148,17 @@ def test_nothing_is_overwritten(classifier_folder, tmp_path):
 @pytest.mark.parametrize(
     "flags", [["--data", "x"], ["--sentencepiece-model", "x"], ["--normalize-apostrophes"]]
 )
-def test_flags_that_contradict_each_other(classifier_folder, tmp_path, capsys, flags):
-    line = ["fairseq", str(classifier_folder), str(tmp_path / "m.pt")]
+def test_options_of_other_commands_are_errors(classifier_folder, tmp_path, capsys, flags):
+    line = ["fairseq", str(classifier_folder), "--out", str(tmp_path / "m.pt")]
     assert main([*line, *flags]) == 2
     assert flags[0] in capsys.readouterr().err
     assert not (tmp_path / "m.pt").exists()
 
 
-def test_other_models_are_refused(tmp_path):
+def test_another_architecture_is_an_error(tmp_path):
     config = BertConfig(
         vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4
     )
     BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
-    with pytest.raises(UserError, match="BertForMaskedLM of type 'bert'"):
+    with pytest.raises(UserError, match=r"BertForMaskedLM.*'bert'"):
         load_folder(tmp_path / "bert")

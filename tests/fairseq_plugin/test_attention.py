@@ -1,4 +1,4 @@
-"""Attention within sentences against torch's own, sentence by sentence."""
+"""Attention within sentences against torch's own, sentence by sentence; dropout from bulk random bits."""
 
 from functools import partial
 
@@ -9,36 +9,38 @@ from fairseq.modules import MultiheadAttention
 
 from fairseq_plugin.models.attention import (
     attend,
-    attend_filled_up,
-    attend_from_one,
     attend_jagged,
-    ends_of,
+    attend_padded,
+    attend_single_query,
+    dropout,
     keep_mask,
+    sentence_offsets,
 )
 
 HEADS, SIZE = 3, 8
 WIDTH = HEADS * SIZE
 LENGTHS = (5, 1, 16, 33)
-FILLERS = 9
+PADDING = 9
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
 
 
 def inputs(dtype=torch.float32):
     torch.manual_seed(0)
-    return torch.randn(sum(LENGTHS) + FILLERS, 3 * WIDTH, dtype=dtype, requires_grad=True)
+    return torch.randn(sum(LENGTHS) + PADDING, 3 * WIDTH, dtype=dtype, requires_grad=True)
 
 
-def torchs_attention(qkv_TE, causal=False):
+def reference(qkv_TE, causal=False):
+    """torch's attention, sentence by sentence."""
     parts = []
     for qkv_lE in qkv_TE[: sum(LENGTHS)].split(LENGTHS):
         q, k, v = qkv_lE.view(-1, 3, HEADS, SIZE).permute(1, 2, 0, 3)
         out_1HlD = F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=causal)
         parts.append(out_1HlD[0].transpose(0, 1).flatten(1))
-    return F.pad(torch.cat(parts), (0, 0, 0, FILLERS))
+    return F.pad(torch.cat(parts), (0, 0, 0, PADDING))
 
 
-def test_jagged_heads_of_any_size():
-    """Kernels on a GPU want a multiple of 8."""
+def test_jagged_attention_accepts_any_head_size():
+    """Its kernels on a GPU need a multiple of 8."""
     qkv_TE = torch.randn(sum(LENGTHS), 3 * HEADS * 6, requires_grad=True)
     ours, theirs = (function(qkv_TE, LENGTHS, HEADS, 0.0) for function in (attend_jagged, attend))
     torch.testing.assert_close(ours, theirs, **TOLERANCE)
@@ -46,35 +48,35 @@ def test_jagged_heads_of_any_size():
     torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("function", [attend, attend_jagged, partial(attend, causal=True), attend_filled_up])
-def test_without_a_token_there_are_fillers_alone(function):
+@pytest.mark.parametrize("function", [attend, attend_jagged, partial(attend, causal=True), attend_padded])
+def test_without_tokens_the_result_is_zero(function):
     out_TC = function(torch.randn(4, 3 * WIDTH), (), HEADS, 0.0)
     assert out_TC.shape == (4, WIDTH)
     assert not out_TC.any()
 
 
-def test_ends_that_inference_has_left_can_be_trained_with():
-    ends_of.cache_clear()
+def test_offsets_cached_in_inference_mode_can_be_used_in_training():
+    sentence_offsets.cache_clear()
     with torch.inference_mode():
         attend_jagged(inputs(), LENGTHS, HEADS, 0.0)
     attend_jagged(inputs(), LENGTHS, HEADS, 0.0).sum().backward()
-    assert ends_of.cache_info().hits >= 1
+    assert sentence_offsets.cache_info().hits >= 1
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_from_one_token_keeps_the_dtype(dtype):
+def test_attention_of_a_single_query_keeps_the_dtype(dtype):
     attention = MultiheadAttention(WIDTH, HEADS, self_attention=True).to(dtype)
     x_TC = torch.randn(sum(LENGTHS), WIDTH, dtype=dtype)
-    assert attend_from_one(attention, x_TC, x_TC[: len(LENGTHS)], LENGTHS, 0.0).dtype == dtype
+    assert attend_single_query(attention, x_TC, x_TC[: len(LENGTHS)], LENGTHS, 0.0).dtype == dtype
 
 
 @pytest.mark.parametrize(
     ("function", "causal"),
-    [(attend, False), (attend_jagged, False), (partial(attend, causal=True), True), (attend_filled_up, True)],
+    [(attend, False), (attend_jagged, False), (partial(attend, causal=True), True), (attend_padded, True)],
 )
-def test_values_and_gradients_equal_torchs(function, causal):
+def test_values_and_gradients_equal_those_of_torch(function, causal):
     qkv_TE = inputs()
-    ours, theirs = function(qkv_TE, LENGTHS, HEADS, 0.0), torchs_attention(qkv_TE, causal)
+    ours, theirs = function(qkv_TE, LENGTHS, HEADS, 0.0), reference(qkv_TE, causal)
     torch.testing.assert_close(ours, theirs, **TOLERANCE)
     weights = torch.randn_like(ours)
     grads = [torch.autograd.grad((out * weights).sum(), qkv_TE)[0] for out in (ours, theirs)]
@@ -83,14 +85,14 @@ def test_values_and_gradients_equal_torchs(function, causal):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_with_dropout_equals_the_formula(causal):
-    """The same masks, applied with plain differentiable operations."""
+def test_attention_with_dropout_equals_its_formula(causal):
+    """The same masks, applied with torch's differentiable operations."""
     p, qkv_TE = 0.3, inputs()
     torch.manual_seed(5)
     ours = attend(qkv_TE, LENGTHS, HEADS, p, causal=causal)
     torch.manual_seed(5)
     parts = []
-    for length, qkv_lE in zip(LENGTHS, qkv_TE.split((*LENGTHS, FILLERS))[:-1], strict=True):
+    for length, qkv_lE in zip(LENGTHS, qkv_TE.split((*LENGTHS, PADDING))[:-1], strict=True):
         q, k, v = qkv_lE.view(-1, 3, HEADS, SIZE).permute(1, 2, 0, 3)
         rows = length + -length % 16
         mask, scale = keep_mask(torch.Size([HEADS, rows, rows]), p)
@@ -100,13 +102,13 @@ def test_with_dropout_equals_the_formula(causal):
         weights = torch.softmax(scores, dim=-1)
         out = (weights * mask[:, :length, :length] * scale) @ v
         parts.append(out.transpose(0, 1).flatten(1))
-    theirs = F.pad(torch.cat(parts), (0, 0, 0, FILLERS))
+    theirs = F.pad(torch.cat(parts), (0, 0, 0, PADDING))
     torch.testing.assert_close(ours, theirs, **TOLERANCE)
     grads = [torch.autograd.grad(out.pow(2).sum(), qkv_TE)[0] for out in (ours, theirs)]
     torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
 
 
-def test_bf16_is_near_fp32_and_stays_bf16():
+def test_bf16_attention_is_close_to_fp32_and_returns_bf16():
     exact, rounded = inputs(), inputs(torch.bfloat16)
     a, b = (attend(x, LENGTHS, HEADS, 0.0) for x in (exact, rounded))
     assert b.dtype == torch.bfloat16
@@ -115,20 +117,20 @@ def test_bf16_is_near_fp32_and_stays_bf16():
     torch.testing.assert_close(b.float(), a, rtol=0.1, atol=0.1)
 
 
-def test_nothing_is_kept_for_a_gradient_that_nobody_asks_for():
+def test_without_grad_nothing_is_saved_for_the_backward_pass():
     with torch.no_grad():
         assert attend(inputs(), LENGTHS, HEADS, 0.0).grad_fn is None
 
 
-def test_from_the_first_token_equals_its_row():
+def test_attention_of_the_first_token_equals_its_row_of_full_attention():
     torch.manual_seed(0)
     attention = MultiheadAttention(WIDTH, HEADS, self_attention=True)
     for bias in (attention.q_proj.bias, attention.k_proj.bias, attention.v_proj.bias):
         torch.nn.init.normal_(bias)
-    x_TC = torch.randn(sum(LENGTHS) + FILLERS, WIDTH, requires_grad=True)
+    x_TC = torch.randn(sum(LENGTHS) + PADDING, WIDTH, requires_grad=True)
     starts = torch.tensor([0, *LENGTHS[:-1]]).cumsum(0)
 
-    first_BC = attend_from_one(attention, x_TC, x_TC[starts], LENGTHS, 0.0)
+    first_BC = attend_single_query(attention, x_TC, x_TC[starts], LENGTHS, 0.0)
     qkv_TE = torch.cat([p(x_TC) for p in (attention.q_proj, attention.k_proj, attention.v_proj)], dim=1)
     whole_BC = attend(qkv_TE, LENGTHS, HEADS, 0.0)[starts]
     torch.testing.assert_close(first_BC, whole_BC, **TOLERANCE)
@@ -137,3 +139,51 @@ def test_from_the_first_token_equals_its_row():
     grads = [torch.autograd.grad(out.pow(2).sum(), parameters) for out in (first_BC, whole_BC)]
     for ours, theirs in zip(*grads, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=2e-5)
+
+
+MASK_SHAPE = torch.Size([300, 333])
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_dropout_drops_the_given_fraction_and_preserves_the_mean(p):
+    torch.manual_seed(0)
+    mask, scale = keep_mask(MASK_SHAPE, p)
+    assert set(mask.unique().tolist()) == {0.0, 1.0}
+    kept = mask.float().mean().item()
+    # Five standard deviations of a binomial proportion.
+    assert kept == pytest.approx(1 - p, abs=5 * (p * (1 - p) / MASK_SHAPE.numel()) ** 0.5 + 1e-4)
+    assert scale == pytest.approx(1 / (1 - p), rel=1e-3)
+
+
+def test_dropout_of_neighbouring_elements_is_independent():
+    """Including the four elements that share a random number."""
+    torch.manual_seed(0)
+    kept = keep_mask(MASK_SHAPE, 0.3)[0].float().flatten() - 0.7
+    for distance in (1, 2, 3, 4, 5):
+        correlation = (kept[:-distance] * kept[distance:]).mean() / kept.var()
+        assert abs(correlation) < 5 / MASK_SHAPE.numel() ** 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_of_dropout_is_its_mask(dtype):
+    torch.manual_seed(0)
+    x = torch.randn(MASK_SHAPE, dtype=dtype, requires_grad=True)
+    y = dropout(x, 0.25)
+    y.sum().backward()
+    assert y.dtype == x.grad.dtype == dtype
+    assert torch.equal(y == 0, x.grad == 0)
+    torch.testing.assert_close(y, x * x.grad)
+    torch.testing.assert_close(x.grad.max().item(), 4 / 3, rtol=5e-3, atol=0)
+
+
+def test_the_dropout_mask_depends_on_the_seed():
+    first, second, third = (torch.manual_seed(s) and keep_mask(MASK_SHAPE, 0.1)[0] for s in (1, 1, 2))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, third)
+
+
+def test_dropout_with_probability_zero_and_one():
+    x = torch.randn(7)
+    assert dropout(x, 0.5, training=False) is x
+    assert dropout(x, 0.0) is x
+    assert torch.equal(dropout(x, 1.0), torch.zeros(7))

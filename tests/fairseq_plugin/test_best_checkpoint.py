@@ -1,4 +1,4 @@
-"""The checkpoint that table 1 names is the one that `checkpoint_best.pt` holds."""
+"""The best checkpoint in the tables of `analysis` is fairseq's `checkpoint_best.pt`."""
 
 import shlex
 
@@ -6,7 +6,7 @@ import pytest
 from data_folders import write_data
 
 from analysis import best_checkpoints, load_runs
-from experiments.__main__ import main as sweep
+from experiments.__main__ import main as experiments
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 
 TINY = shlex.split(
@@ -18,7 +18,7 @@ TINY = shlex.split(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lr", ["3e-3", "1e-9"], ids=["learning", "all epochs tie"])
-def test_table_and_file_agree(tmp_path, lr):
+def test_the_best_checkpoint_of_the_tables_is_checkpoint_best(tmp_path, lr):
     data = write_data(tmp_path / "data", longest=28)
     words = [
         "train",
@@ -31,7 +31,7 @@ def test_table_and_file_agree(tmp_path, lr):
         "--out",
         str(tmp_path / "runs"),
     ]
-    assert sweep([*words, "--device", "cpu", "--", *TINY, "--lr", lr]) == 0
+    assert experiments([*words, "--device", "cpu", "--", *TINY, "--lr", lr]) == 0
     best = best_checkpoints(load_runs(tmp_path / "runs")).iloc[0]
     file = load_checkpoint(tmp_path / "runs/fairseq/random/seed1/checkpoint_best.pt")
     assert best["step"] == file["optimizer_history"][-1]["num_updates"]

@@ -1,4 +1,4 @@
-"""Left-to-right models against plain torch, and what they may and may not see."""
+"""Left-to-right models against torch's own modules; causality, pooling and heads."""
 
 import argparse
 import math
@@ -23,11 +23,11 @@ WIDTH, HEADS, HIDDEN, LAYERS = 24, 2, 40, 3
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}
 
 
-def dictionary(pieces=50):
-    words = Dictionary()
-    for i in range(pieces):
-        words.add_symbol(f"piece{i}")
-    return words
+def dictionary(tokens=50):
+    result = Dictionary()
+    for i in range(tokens):
+        result.add_symbol(f"token{i}")
+    return result
 
 
 def build(kind, classes=None, **changes):
@@ -52,15 +52,15 @@ def sentences(lengths=LENGTHS):
     return tokens
 
 
-class PlainTorch(nn.Module):
-    """The published model, of torch's own modules."""
+class TorchModel(nn.Module):
+    """The published model, built from torch's own modules."""
 
-    def __init__(self, types):
+    def __init__(self, vocab_size):
         super().__init__()
-        self.embed = nn.Embedding(types, WIDTH)
+        self.embed = nn.Embedding(vocab_size, WIDTH)
         layer = nn.TransformerEncoderLayer(WIDTH, HEADS, HIDDEN, dropout=0.0, activation="relu")
         self.encoder = nn.TransformerEncoder(layer, LAYERS)
-        self.head = nn.Linear(WIDTH, types)
+        self.head = nn.Linear(WIDTH, vocab_size)
 
     def forward(self, tokens_BL):
         length = tokens_BL.size(1)
@@ -74,10 +74,10 @@ class PlainTorch(nn.Module):
         return self.head(self.encoder(x_LBC, mask=mask_LL, is_causal=True).transpose(0, 1))
 
 
-def plain_twin(model):
-    """`PlainTorch` with the model's weights."""
+def torch_copy(model):
+    """A `TorchModel` with the model's weights."""
     theirs = model.state_dict()
-    twin = PlainTorch(len(theirs["encoder.lm_head.bias"]))
+    copy = TorchModel(len(theirs["encoder.lm_head.bias"]))
     name = "encoder.sentence_encoder."
     weights = {
         "embed.weight": theirs[f"{name}embed_tokens.weight"],
@@ -96,28 +96,28 @@ def plain_twin(model):
                 f"encoder.layers.{i}.norm1.{end}": theirs[f"{layer}self_attn_layer_norm.{end}"],
                 f"encoder.layers.{i}.norm2.{end}": theirs[f"{layer}final_layer_norm.{end}"],
             }
-    twin.load_state_dict(weights)
-    return twin.train()  # without dropout the same, and no fused inference path
+    copy.load_state_dict(weights)
+    return copy.train()  # it has no dropout; this avoids torch's fused inference path
 
 
-def test_scores_and_gradients_are_those_of_torchs_encoder_with_a_square_mask():
+def test_scores_and_gradients_equal_those_of_torchs_encoder_with_a_causal_mask():
     model = build(CausalLmSmall)
-    twin, tokens = plain_twin(model), sentences()
+    copy, tokens = torch_copy(model), sentences()
     real = tokens.ne(PAD)
-    ours, theirs = model(tokens)[0][real], twin(tokens)[real]
+    ours, theirs = model(tokens)[0][real], copy(tokens)[real]
     torch.testing.assert_close(ours, theirs, **TOLERANCE)
     ours.pow(2).sum().backward()
     theirs.pow(2).sum().backward()
     gradient = model.encoder.sentence_encoder.embed_tokens.weight.grad
-    torch.testing.assert_close(gradient, twin.embed.weight.grad, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(gradient, copy.embed.weight.grad, rtol=1e-3, atol=1e-3)
     fc1 = model.encoder.sentence_encoder.layers[0].fc1.weight.grad
-    torch.testing.assert_close(fc1, twin.encoder.layers[0].linear1.weight.grad, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(fc1, copy.encoder.layers[0].linear1.weight.grad, rtol=1e-3, atol=1e-3)
 
 
-def test_first_weights_are_spread_as_torchs():
-    ours, theirs = plain_twin(build(CausalLmSmall, encoder_layers=LAYERS)), PlainTorch(54)
+def test_the_initialization_has_the_distributions_of_torch():
+    ours, theirs = torch_copy(build(CausalLmSmall, encoder_layers=LAYERS)), TorchModel(54)
     for (name, a), b in zip(ours.encoder.named_parameters(), theirs.encoder.parameters(), strict=True):
-        # Both uniform within the same bound, zeros or ones: the more elements, the closer.
+        # Both are uniform within the same bound, zero or one; small tensors need a larger tolerance.
         few = a.dim() < 2
         assert a.abs().max().item() == pytest.approx(b.abs().max().item(), rel=0.3 if few else 0.05), name
         assert few or a.std().item() == pytest.approx(b.std().item(), rel=0.1), name
@@ -126,7 +126,7 @@ def test_first_weights_are_spread_as_torchs():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lengths", [LENGTHS, (16, 16)], ids=["sentences", "blocks"])
-def test_no_position_sees_a_later_one(kind, lengths):
+def test_features_do_not_depend_on_later_tokens(kind, lengths):
     model, tokens, at = build(kind), sentences(lengths), 7
     before = model(tokens)[0]
     other = tokens.clone()
@@ -137,8 +137,8 @@ def test_no_position_sees_a_later_one(kind, lengths):
     assert (after[0, at] - before[0, at]).abs().max() > 1e-3
 
 
-def test_objective_is_all_that_tells_it_from_roberta_small():
-    """With one token a sentence there is nothing to the right: the same weights give the same scores."""
+def test_causal_roberta_small_differs_from_roberta_small_only_in_the_mask():
+    """For sentences of one token the scores are the same."""
     causal, masked = build(CausalRobertaSmall), build(RobertaSmall)
     masked.load_state_dict(causal.state_dict())
     tokens = sentences((1, 1, 1))
@@ -149,7 +149,7 @@ def test_objective_is_all_that_tells_it_from_roberta_small():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pooling", ["last", "last-piece", "mean"])
-def test_padding_changes_no_class(kind, pooling):
+def test_padding_does_not_change_the_logits(kind, pooling):
     model, tokens = build(kind, classes=3, pooling=pooling), sentences()
     together = model(tokens, classification_head_name=HEAD)[0]
     assert together.shape == (len(LENGTHS), 3)
@@ -162,7 +162,7 @@ def test_padding_changes_no_class(kind, pooling):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("changes", [{}, {"encoder_normalize_before": True}], ids=["post-norm", "pre-norm"])
-def test_what_is_pooled(kind, changes):
+def test_pooling_selects_the_last_token_or_averages(kind, changes):
     encoder, tokens = build(kind, **changes).encoder.sentence_encoder, sentences()
     features = encoder(tokens)["encoder_out"][0].transpose(0, 1)
     last = torch.stack([row[length - 1] for row, length in zip(features, LENGTHS, strict=True)])
@@ -171,41 +171,41 @@ def test_what_is_pooled(kind, changes):
     torch.testing.assert_close(encoder.pooled(tokens, "mean"), mean, **TOLERANCE)
 
 
-def test_the_last_piece_is_the_last_token_but_for_the_end_of_the_text():
-    """As of the same rows without their </s>, which no other token sees."""
+def test_pooling_last_piece_ignores_eos():
+    """It equals the last token of the same rows without </s>."""
     encoder = build(CausalLmSmall).encoder.sentence_encoder
     ended = torch.tensor([[START, 7, 8, END], [START, 9, END, PAD], [START, 7, 8, 9], [START, END, PAD, PAD]])
     bare = torch.tensor([[START, 7, 8, PAD], [START, 9, PAD, PAD], [START, 7, 8, 9], [START, PAD, PAD, PAD]])
     torch.testing.assert_close(encoder.pooled(ended, "last-piece"), encoder.pooled(bare, "last"), **TOLERANCE)
-    assert torch.equal(encoder.without_end(bare[[1, 3]]), bare[[1, 3]])
-    assert torch.equal(ended[0], torch.tensor([START, 7, 8, END]))  # what was given is left alone
+    assert torch.equal(encoder.without_eos(bare[[1, 3]]), bare[[1, 3]])
+    assert torch.equal(ended[0], torch.tensor([START, 7, 8, END]))  # the argument is not modified
 
 
 @pytest.mark.parametrize("pooling", ["last", "last-piece", "mean"])
-def test_rows_without_a_token_and_of_unknown_pieces(pooling):
+def test_empty_rows_and_unknown_tokens_have_finite_logits(pooling):
     model = build(CausalLmSmall, classes=3, pooling=pooling)
     tokens = torch.tensor([[START, 7, 8, END], [PAD] * 4, [START, UNK, UNK, END], [START, END, PAD, PAD]])
     logits = model(tokens, classification_head_name=HEAD)[0]
     assert logits.isfinite().all()
     bias = model.classification_heads[HEAD].out_proj.bias
-    torch.testing.assert_close(logits[1], bias)  # of a vector of zeros
+    torch.testing.assert_close(logits[1], bias)  # the pooled vector is zero
     for row in (2, 3):
         real = tokens[row][tokens[row].ne(PAD)]
         torch.testing.assert_close(
             logits[row], model(real[None], classification_head_name=HEAD)[0][0], **TOLERANCE
         )
-    nothing = model(tokens[1:2], classification_head_name=HEAD)[0]
-    torch.testing.assert_close(nothing[0], bias)
+    empty = model(tokens[1:2], classification_head_name=HEAD)[0]
+    torch.testing.assert_close(empty[0], bias)
 
 
 @pytest.mark.parametrize("lengths", [(5, 2, 9), (4, 4), (1,)])
-def test_the_way_of_a_gpu_gives_the_same_attention(monkeypatch, lengths):
-    """One call for sentences of any lengths."""
+def test_the_gpu_code_path_gives_the_same_attention(monkeypatch, lengths):
+    """It processes all sentences in one call."""
     qkv_TE = torch.randn(sum(lengths) + 3, 3 * WIDTH, requires_grad=True)
     weights_TC = torch.randn(len(qkv_TE), WIDTH)
     found = []
-    for way in (True, False):
-        monkeypatch.setattr(attention, "one_by_one", lambda x, way=way: way)
+    for one_by_one in (True, False):
+        monkeypatch.setattr(attention, "one_by_one", lambda x, value=one_by_one: value)
         out_TC = attention.attend(qkv_TE, lengths, HEADS, 0.0, causal=True)
         found.append((out_TC, torch.autograd.grad((out_TC * weights_TC).sum(), qkv_TE)[0]))
     for one, other in zip(*found, strict=True):
@@ -213,7 +213,7 @@ def test_the_way_of_a_gpu_gives_the_same_attention(monkeypatch, lengths):
     assert not attention.attend(qkv_TE, (), HEADS, 0.0, causal=True).any()
 
 
-def test_attention_drops_in_training_alone():
+def test_attention_dropout_is_applied_only_in_training():
     torch.manual_seed(0)
     qkv = torch.randn(8, 3 * WIDTH)
     kept, dropped = (attention.attend(qkv, [5, 2], HEADS, p, causal=True) for p in (0.0, 0.5))
@@ -225,31 +225,31 @@ def test_attention_drops_in_training_alone():
     assert not torch.equal(model(tokens)[0], model(tokens)[0])
 
 
-def test_bf16_is_close():
+def test_bf16_is_close_to_fp32():
     tokens = sentences()
     fp32, bf16 = (build(CausalLmSmall, precision=p) for p in ("fp32", "bf16"))
     torch.testing.assert_close(bf16(tokens)[0].float(), fp32(tokens)[0], rtol=0.1, atol=0.1)
     assert not torch.equal(bf16(tokens)[0].float(), fp32(tokens)[0])
 
 
-def test_mask_at_the_end_of_the_dictionary_has_no_row():
-    words = dictionary(5)
-    assert without_mask(words) is words
-    words.add_symbol("<mask>")
-    smaller = without_mask(words)
-    assert (len(smaller), len(words)) == (9, 10)
+def test_without_mask_copies_the_dictionary():
+    original = dictionary(5)
+    assert without_mask(original) is original
+    original.add_symbol("<mask>")
+    smaller = without_mask(original)
+    assert (len(smaller), len(original)) == (9, 10)
     assert smaller.index("<mask>") == smaller.unk()
-    assert words.index("<mask>") == 9
+    assert original.index("<mask>") == 9
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "facts"),
     [
-        ({"encoder_kind": "padded"}, "--encoder padded: left-to-right"),
-        ({"encoder_attention_heads": 5}, "no multiple"),
-        ({"tokens_per_sample": 99}, "--tokens-per-sample 99 is more than"),
+        ({"encoder_kind": "padded"}, "--encoder padded: .*--encoder packed"),
+        ({"encoder_attention_heads": 5}, "--encoder-embed-dim 24 .*--encoder-attention-heads 5"),
+        ({"tokens_per_sample": 99}, "--tokens-per-sample 99 .*--max-positions 32"),
     ],
 )
-def test_flags_that_contradict_each_other(changes, said):
-    with pytest.raises(UserError, match=said):
+def test_incompatible_flags_are_an_error(changes, facts):
+    with pytest.raises(UserError, match=facts):
         build(CausalLmSmall, **changes)

@@ -67,7 +67,7 @@ def test_a_replacement_wrapped_by_another_plugin_is_recognized(monkeypatch):
     assert data_utils.load_indexed_dataset is foreign
 
 
-def test_the_table_is_printed_without_noise():
+def test_the_command_prints_the_table_and_nothing_else():
     command = [sys.executable, "-m", "fairseq_plugin.compat"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stderr == ""
@@ -76,7 +76,7 @@ def test_the_table_is_printed_without_noise():
 
 
 def imported_from_fairseq(tree):
-    """Names that a module has from fairseq."""
+    """The names that a module imports from fairseq."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fairseq":
@@ -93,7 +93,7 @@ def root_name(node):
 
 
 def assignments(tree):
-    """The targets of assignments, deletions and `setattr` that go through a name of fairseq."""
+    """The targets of assignments, deletions and `setattr` that modify an object imported from fairseq."""
     names = imported_from_fairseq(tree)
     for node in ast.walk(tree):
         targets = []
@@ -108,12 +108,12 @@ def assignments(tree):
                 yield ast.unparse(target)
 
 
-def test_the_search_finds_assignments():
+def test_assignments_to_imported_names_are_found():
     code = "from fairseq import trainer as t\nt.Trainer.x = 1\nsetattr(t.Trainer, 'x', 1)\nother.x = 1"
     assert len(list(assignments(ast.parse(code)))) == 2
 
 
-def test_nothing_else_assigns_to_fairseqs_names():
+def test_no_other_module_assigns_to_a_name_of_fairseq():
     found = {
         path.relative_to(PACKAGE).as_posix(): list(assignments(ast.parse(path.read_text())))
         for path in PACKAGE.rglob("*.py")

@@ -1,4 +1,4 @@
-"""Stock tasks of fairseq train with the plugin imported exactly as without it."""
+"""Stock tasks of fairseq train exactly the same with and without the plugin."""
 
 import json
 import re
@@ -65,7 +65,7 @@ def losses(folder, plugin):
 
 
 @pytest.mark.slow
-def test_stock_tasks_train_as_without_the_plugin(tmp_path):
+def test_stock_tasks_have_the_same_losses_with_the_plugin(tmp_path):
     stock, ours = losses(tmp_path / "stock", False), losses(tmp_path / "plugin", True)
     assert {task: len(values) for task, values in stock.items()} == {
         "translation": 4, "language_modeling": 4, "masked_lm": 4,

@@ -1,4 +1,4 @@
-"""A run that was ended between two steps of fairseq goes on as if nothing had happened."""
+"""Resumed runs have the same curves, weights and precision as uninterrupted ones."""
 
 import pytest
 import torch
@@ -11,13 +11,13 @@ from training import FAST, INPUT, OURS, SIZES, STEPS, configuration
 from analysis.read.events import read_scalars
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 from fairseq_plugin.training import precision
-from fairseq_plugin.training.curves import OF_THE_CLOCK, of_the_epoch
+from fairseq_plugin.training.curves import TIMING_METRICS, epoch_metrics
 
 LOG = ("--log-format", "json", "--log-interval", "4", "--no-epoch-checkpoints", "--max-epoch", "2")
 
 
 def run(data, folder, *flags):
-    """Six updates an epoch, as in a process of its own."""
+    """Train with six updates per epoch, after resetting fairseq's global state."""
     metrics.reset()
     progress_bar._tensorboard_writers.clear()
     vars(checkpoint_utils.save_checkpoint).pop("best", None)
@@ -26,11 +26,11 @@ def run(data, folder, *flags):
 
 
 def curves(folder):
-    """(subset, tag, step) -> the values, each time they were logged, without those of the clock."""
+    """(subset, tag, step) -> the values logged, without `TIMING_METRICS`."""
     found = {}
     for path in folder.glob("tensorboard/*/events*"):
         for scalar in read_scalars(path):
-            if scalar.tag not in OF_THE_CLOCK:
+            if scalar.tag not in TIMING_METRICS:
                 found.setdefault((path.parent.name, scalar.tag, scalar.step), []).append(scalar.value)
     return found
 
@@ -40,15 +40,15 @@ def data(tmp_path):
     return write_data(tmp_path / "data")
 
 
-@pytest.mark.parametrize("written", [(), ("loss", "accuracy")], ids=["nothing", "a part"])
-def test_a_run_that_ends_after_its_checkpoint_has_the_same_curves(data, tmp_path, monkeypatch, written):
+@pytest.mark.parametrize("written", [(), ("loss", "accuracy")], ids=["nothing logged", "partly logged"])
+def test_a_run_killed_after_saving_has_the_same_curves(data, tmp_path, monkeypatch, written):
     run(data, tmp_path / "whole")
     with monkeypatch.context() as patch:
         original = checkpoint_utils.save_checkpoint
 
         def save_and_end(*arguments):
             original(*arguments)
-            stats = {name: value for name, value in of_the_epoch().items() if name in written}
+            stats = {name: value for name, value in epoch_metrics().items() if name in written}
             bar = progress_bar.TensorboardProgressBarWrapper(None, tmp_path / "ended/tensorboard")
             bar._log_to_tensorboard(stats, "train", 6)
             raise KeyboardInterrupt
@@ -68,7 +68,7 @@ def test_a_run_that_ends_after_its_checkpoint_has_the_same_curves(data, tmp_path
     assert all(torch.equal(weight, other["model"][name]) for name, weight in one["model"].items())
 
 
-def test_a_run_with_all_its_updates_makes_no_other(data, tmp_path):
+def test_a_run_with_all_updates_done_exits(data, tmp_path):
     limit = ("--max-update", "8")
     run(data, tmp_path, *limit)
     last = tmp_path / "checkpoint_last.pt"
@@ -81,10 +81,10 @@ def test_a_run_with_all_its_updates_makes_no_other(data, tmp_path):
 
 
 @pytest.mark.parametrize(("first", "then"), [(True, False), (False, True)])
-def test_a_run_that_goes_on_keeps_its_precision(data, tmp_path, monkeypatch, first, then):
-    monkeypatch.setattr(precision, "_chosen", {})
+def test_a_resumed_run_keeps_its_precision(data, tmp_path, monkeypatch, first, then):
+    monkeypatch.setattr(precision, "_resolved", {})
     for fast, epochs in ((first, "1"), (then, "2")):
-        precision._chosen.clear()
+        precision._resolved.clear()
         precision.resolve.cache_clear()
         monkeypatch.setattr(precision, "bf16_is_fast", lambda device, fast=fast: (fast, "measured"))
         run(data, tmp_path, "--precision", "auto", "--max-epoch", epochs)
@@ -93,7 +93,7 @@ def test_a_run_that_goes_on_keeps_its_precision(data, tmp_path, monkeypatch, fir
     precision.resolve.cache_clear()
 
 
-def test_another_run_that_starts_from_it_takes_no_curves(data, tmp_path):
+def test_another_run_that_starts_from_the_checkpoint_has_its_own_curves(data, tmp_path):
     run(data, tmp_path / "first", "--max-epoch", "1")
     resets = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
     start = ("--restore-file", tmp_path / "first/checkpoint_last.pt", *resets)

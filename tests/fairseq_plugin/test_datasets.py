@@ -1,20 +1,92 @@
-"""Data that a training cannot begin with."""
+"""Data folders as fairseq's tasks open them: recorded checksums, data without a batch, shards."""
+
+import json
+import re
+import shutil
 
 import pytest
-from data_folders import write_shards
-from training import FAST, LM, SIZES, STEPS, build_trainer
+import torch
+from data_folders import write_data, write_shards
+from training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_trainer, fairseq_train
 
 from common.errors import UserError
+from common.files import sha256
 
 
-def test_data_without_a_batch_are_clear_errors(tmp_path):
-    """Five blocks, of which fairseq takes multiples of eight."""
+def record(folder):
+    """Write the checksums that `preprocess binarize` would have recorded."""
+    files = {
+        path.relative_to(folder).as_posix(): sha256(path) for path in folder.rglob("*") if path.is_file()
+    }
+    (folder / "preprocess.json").write_text(json.dumps({"files": files}))
+    return folder
+
+
+def modify(path):
+    """Change one bit, so that the file can still be read."""
+    content = bytearray(path.read_bytes())
+    content[0] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["input0/train.bin", "label/train.bin", "input0/dict.txt"])
+def test_a_classifier_verifies_recorded_checksums(tmp_path, name):
+    data = record(write_data(tmp_path / "data"))
+    arguments = [data, *OURS, *INPUT, *SIZES, *FAST, *STEPS]
+    build_trainer(arguments)[0].load_dataset("train")
+    modify(data / name)
+    with pytest.raises(UserError, match=rf"{re.escape(name)}: .*preprocess\.json"):
+        build_trainer(arguments)[0].load_dataset("train")
+
+
+def test_a_language_model_verifies_each_shard_when_it_opens_it(tmp_path):
+    data = record(write_shards(tmp_path / "data", [6, 7]))
+    arguments = [f"{data}/shard0:{data}/shard1", *LM, *SIZES, *FAST, *STEPS]
+    task = build_trainer(arguments)[0]
+    modify(data / "shard1/train.bin")
+    task.load_dataset("train", epoch=1)
+    with pytest.raises(UserError, match=r"shard1/train\.bin: .*preprocess\.json"):
+        task.load_dataset("train", epoch=2)
+
+
+def test_data_without_recorded_checksums_load(tmp_path):
+    data = write_data(tmp_path / "data")
+    modify(data / "input0/train.bin")
+    task = build_trainer([data, *OURS, *INPUT, *SIZES, *FAST, *STEPS])[0]
+    task.load_dataset("train")
+    assert len(task.datasets["train"]) == 48
+
+
+def test_data_without_a_batch_are_an_error(tmp_path):
+    """Of five blocks, fairseq makes no batch of a multiple of eight."""
     data = write_shards(tmp_path / "data", [1]) / "shard0"
     words = [data, *LM, *SIZES, *FAST, *STEPS]
-    with pytest.raises(UserError, match="has no batch, of 5 sentences or blocks"):
+    with pytest.raises(UserError, match=r" 5 .*--required-batch-size-multiple 1"):
         build_trainer(words)[1].get_train_iterator(epoch=1, load_dataset=True)
     trainer = build_trainer([*words, "--required-batch-size-multiple", "1"])[1]
-    assert (
-        len(trainer.get_train_iterator(epoch=1, load_dataset=True).first_batch["net_input"]["src_tokens"])
-        == 5
-    )
+    batch = trainer.get_train_iterator(epoch=1, load_dataset=True).first_batch
+    assert len(batch["net_input"]["src_tokens"]) == 5
+
+
+def test_a_run_over_shards_resumes_in_the_same_shard(tmp_path):
+    """The weights are the same, bit for bit, as without the interruption in the second shard."""
+    data = record(write_shards(tmp_path / "data", [6, 7, 8]))
+    shards = ":".join(str(data / f"shard{number}") for number in range(3))
+    words = [shards, *LM, *SIZES, *FAST, *STEPS, "--batch-size", "4", "--max-update", "18"]
+
+    def opened_by_a_run_in(folder):
+        result = fairseq_train(*words, "--save-dir", folder, "--save-interval-updates", "9")
+        assert result.returncode == 0, result.stderr[-2000:]
+        return re.findall(r"examples from: \S+/(shard\d/\w+)", result.stdout)
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert opened_by_a_run_in(whole) == ["shard0/valid", "shard0/train", "shard1/train", "shard2/train"]
+    parts.mkdir()
+    shutil.copy(whole / "checkpoint_2_9.pt", parts / "checkpoint_last.pt")
+    assert opened_by_a_run_in(parts)[-2:] == ["shard1/train", "shard2/train"]
+    assert weights(whole) == weights(parts)
+
+
+def weights(run):
+    state = torch.load(run / "checkpoint_last.pt", weights_only=True)["model"]
+    return {name: tensor.numpy().tobytes() for name, tensor in state.items()}

@@ -1,4 +1,4 @@
-"""Embeddings of another size: the same scores, and steps that turn them further."""
+"""Rescaled embeddings: the model computes the same scores, and updates change the embeddings more."""
 
 import argparse
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from fairseq_plugin.models.roberta import RobertaSmall
 
 SCALE, HEAD = 0.25, "sentence_classification_head"
 TOKENS_BL = torch.tensor([[0, 5, 6, 7, 2], [0, 8, 9, 2, 1]])
-# The epsilon of the norm, 1e-5, beside variances of 0.3 before and 0.02 after.
+# The error is due to the norm's epsilon, 1e-5; the variance is 0.3 before and 0.02 after rescaling.
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-3}
 
 
@@ -26,7 +26,7 @@ def build(kind=RobertaSmall):
     torch.manual_seed(0)
     words = Dictionary()
     for number in range(50):
-        words.add_symbol(f"piece{number}")
+        words.add_symbol(f"token{number}")
     sizes = argparse.Namespace(
         encoder_layers=2, encoder_embed_dim=24, encoder_ffn_embed_dim=40, encoder_attention_heads=4,
         max_positions=16, precision="fp32",
@@ -46,13 +46,13 @@ def scaled(model, kind=RobertaSmall):
 
 
 def scores(model):
-    """Of the classifier (B, 3) and of the language model (B, L, V)."""
+    """Scores of the classifier (B, 3) and of the language model (B, L, V)."""
     sentences, _ = model(TOKENS_BL, features_only=True, classification_head_name=HEAD)
     return sentences, model(TOKENS_BL)[0]
 
 
 @pytest.mark.parametrize("kind", [RobertaModel, RobertaSmall])
-def test_the_scores_of_both_heads_stay(kind):
+def test_rescaling_does_not_change_the_scores_of_either_head(kind):
     model = build(kind)
     smaller = scaled(model, kind)
     for name in EMBEDDINGS:
@@ -62,7 +62,7 @@ def test_the_scores_of_both_heads_stay(kind):
         torch.testing.assert_close(found, wanted, **TOLERANCE)
 
 
-def test_what_was_given_stays_and_what_was_tied_is_tied():
+def test_rescaling_copies_the_weights_and_keeps_them_tied():
     weights = build().state_dict()
     before = {name: weight.clone() for name, weight in weights.items()}
     smaller = scale_embeddings(weights, SCALE)
@@ -70,7 +70,7 @@ def test_what_was_given_stays_and_what_was_tied_is_tied():
     assert smaller["encoder.lm_head.weight"] is smaller[EMBEDDINGS[0]]
 
 
-def test_a_head_with_a_table_of_its_own_is_left_alone():
+def test_an_untied_lm_head_is_not_rescaled():
     weights = build().state_dict()
     weights["encoder.lm_head.weight"] = weights["encoder.lm_head.weight"].clone()
     smaller = scale_embeddings(weights, SCALE)
@@ -79,8 +79,8 @@ def test_a_head_with_a_table_of_its_own_is_left_alone():
     assert all(smaller[name] is weights[name] for name in heads)
 
 
-def test_a_step_of_adam_turns_them_further():
-    turns = []
+def test_an_update_changes_rescaled_embeddings_relatively_more():
+    changes = []
     model = build()
     for network in (scaled(model), model):
         table = network.get_parameter(EMBEDDINGS[0])
@@ -88,33 +88,34 @@ def test_a_step_of_adam_turns_them_further():
         optimizer = torch.optim.Adam(network.parameters(), lr=1e-5, eps=1e-12)
         scores(network)[0][:, 0].sum().backward()
         optimizer.step()
-        turns.append(float((table.detach() - before)[5:8].norm() / before[5:8].norm()))
-    assert turns[0] == pytest.approx(turns[1] / SCALE, rel=1e-2)
+        changes.append(float((table.detach() - before)[5:8].norm() / before[5:8].norm()))
+    assert changes[0] == pytest.approx(changes[1] / SCALE, rel=1e-2)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_scale_that_is_none_is_refused(scale):
-    with pytest.raises(UserError, match=r"--embedding-scale .*: must be above 0"):
+def test_a_scale_that_is_not_a_positive_number_is_an_error(scale):
+    with pytest.raises(UserError, match=f"--embedding-scale {scale}"):
         scale_embeddings(build().state_dict(), scale)
 
 
-def test_a_scale_that_the_norm_cannot_take_back_is_refused():
+def test_a_scale_for_which_epsilon_would_dominate_is_an_error():
     weights = build().state_dict()
     variance = sum(float(weights[name].var(1).mean()) for name in EMBEDDINGS)
     scale_embeddings(weights, 1.01 * (1e-5 / variance) ** 0.5)
-    with pytest.raises(UserError, match=r"--embedding-scale 1e-06: the norm's epsilon .* or more"):
+    smallest = f"{(1e-5 / variance) ** 0.5:.2g}"
+    with pytest.raises(UserError, match=rf"--embedding-scale 1e-06: .*{smallest}"):
         scale_embeddings(weights, 1e-6)
 
 
 @pytest.mark.parametrize("name", [*EMBEDDINGS, NORM])
-def test_a_model_where_it_is_another_function_is_refused(name):
+def test_a_model_that_rescaling_would_change_is_an_error(name):
     weights = build().state_dict()
     del weights[name]
-    with pytest.raises(UserError, match=f"it would change what the model computes, which has no {name}"):
+    with pytest.raises(UserError, match=f"--embedding-scale: .*{name}"):
         scale_embeddings(weights, SCALE)
 
 
-def test_half_weights_writes_them(tmp_path, capsys):
+def test_the_fp16_export_rescales_embeddings(tmp_path, capsys):
     data = write_data(tmp_path / "data")
     _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", tmp_path / "run"])
     save(trainer, tmp_path / "model.pt")
@@ -129,4 +130,4 @@ def test_half_weights_writes_them(tmp_path, capsys):
     for name, weight in load_checkpoint(back)["model"].items():
         torch.testing.assert_close(weight, wanted[name], rtol=2**-11, atol=2**-22)
     assert fp16.main([str(tmp_path / "model.pt"), str(path), "--embedding-scale", "0"]) == 1
-    assert "--embedding-scale 0.0: must be above 0" in capsys.readouterr().err
+    assert "--embedding-scale 0.0" in capsys.readouterr().err

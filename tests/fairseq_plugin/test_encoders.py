@@ -1,3 +1,5 @@
+"""The registry of encoders."""
+
 import pytest
 import training
 from data_folders import write_data
@@ -51,12 +53,12 @@ def test_a_registered_encoder_trains(toy, data):
 
 
 @pytest.mark.parametrize("flags", [("--quant-noise-pq", "0.1"), ("--pooling", "mean")])
-def test_what_an_encoder_does_not_support_is_refused(toy, data, flags):
-    with pytest.raises(UserError, match=flags[0]) as refused:
+def test_a_flag_that_the_encoder_does_not_support_is_an_error(toy, data, flags):
+    with pytest.raises(UserError, match=flags[0]) as error:
         training.build_trainer(arguments(data, "toy", *flags))
-    assert ("padded" if flags[0] == "--quant-noise-pq" else "packed") in str(refused.value)
+    assert ("padded" if flags[0] == "--quant-noise-pq" else "packed") in str(error.value)
 
 
-def test_a_name_is_registered_once():
+def test_a_name_cannot_be_registered_twice():
     with pytest.raises(ValueError, match="padded"):
         register_encoder(EncoderKind("padded", TransformerEncoder, ""))

@@ -1,4 +1,4 @@
-"""The loss over the vocabulary, block by block, against torch's and fairseq's."""
+"""The blockwise loss over the vocabulary against torch's and fairseq's."""
 
 import argparse
 from types import SimpleNamespace
@@ -19,25 +19,25 @@ from fairseq_plugin.models.roberta import RobertaSmall
 from fairseq_plugin.tasks import language_modeling
 from fairseq_plugin.tasks.language_modeling import FastMaskedLmCriterion, linear_cross_entropy
 
-POSITIONS, TYPES, WIDTH, PAD = 21, 50, 12, 1
+POSITIONS, VOCAB_SIZE, WIDTH, PAD = 21, 50, 12, 1
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Several blocks of several parts, and a remainder of each."""
+    """Use several blocks of several parts, with remainders."""
     monkeypatch.setattr(language_modeling, "ROWS", 3)
-    monkeypatch.setattr(language_modeling, "BLOCK_BYTES", 8 * TYPES * 4)
+    monkeypatch.setattr(language_modeling, "BLOCK_BYTES", 8 * VOCAB_SIZE * 4)
     monkeypatch.setattr(language_modeling._Gradients, "COLUMNS", 16)
 
 
 def tensors():
     torch.manual_seed(0)
-    x, weight, bias = torch.randn(POSITIONS, WIDTH), torch.randn(TYPES, WIDTH), torch.randn(TYPES)
-    return [t.requires_grad_() for t in (x, weight, bias)], torch.randint(TYPES, (POSITIONS,))
+    x, weight, bias = torch.randn(POSITIONS, WIDTH), torch.randn(VOCAB_SIZE, WIDTH), torch.randn(VOCAB_SIZE)
+    return [t.requires_grad_() for t in (x, weight, bias)], torch.randint(VOCAB_SIZE, (POSITIONS,))
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.3])
-def test_loss_and_gradients_equal_torchs(scale):
+def test_loss_and_gradients_equal_those_of_torch(scale):
     parameters, target = tensors()
     ours, _ = linear_cross_entropy(*parameters, target)
     theirs = F.cross_entropy(F.linear(*parameters), target, reduction="sum")
@@ -47,8 +47,8 @@ def test_loss_and_gradients_equal_torchs(scale):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_scores_far_apart_are_no_infinity():
-    """The exponential of their differences is zero in fp32."""
+def test_the_loss_of_distant_scores_is_finite():
+    """The exponential of their differences underflows in fp32."""
     (x, weight, bias), target = tensors()
     far = (x * 1000, weight, bias)
     ours, _ = linear_cross_entropy(*far, target)
@@ -57,7 +57,7 @@ def test_scores_far_apart_are_no_infinity():
     torch.testing.assert_close(ours, theirs)
 
 
-def test_bf16_is_near():
+def test_the_loss_in_bf16_is_close_to_fp32():
     (x, weight, bias), target = tensors()
     theirs = F.cross_entropy(F.linear(x, weight, bias), target, reduction="sum")
     ours, _ = linear_cross_entropy(x.bfloat16(), weight, bias, target)
@@ -69,17 +69,17 @@ def test_bf16_is_near():
         torch.testing.assert_close(a, b, rtol=0.1, atol=0.15)
 
 
-def test_of_bf16_scores_loss_and_bias_gradient_are_fp32():
+def test_loss_and_bias_gradient_of_bf16_scores_are_computed_in_fp32():
     (x, weight, bias), target = tensors()
     half = [t.detach().bfloat16() for t in (x, weight, bias)]
     scores = torch.addmm(half[2], half[0], half[1].t()).float()
     loss, _ = linear_cross_entropy(half[0], weight, bias, target)
     assert loss.item() == pytest.approx(F.cross_entropy(scores, target, reduction="sum").item(), rel=1e-5)
-    expected = (scores.softmax(-1) - F.one_hot(target, TYPES)).sum(0)
+    expected = (scores.softmax(-1) - F.one_hot(target, VOCAB_SIZE)).sum(0)
     torch.testing.assert_close(torch.autograd.grad(loss, bias)[0], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_without_gradient_and_without_positions():
+def test_the_loss_without_grad_and_without_positions():
     (x, weight, bias), target = tensors()
     with torch.no_grad():
         loss, _ = linear_cross_entropy(x, weight, bias, target)
@@ -94,8 +94,8 @@ def test_without_gradient_and_without_positions():
 
 def models():
     dictionary = Dictionary()
-    for i in range(TYPES - 4):
-        dictionary.add_symbol(f"piece{i}")
+    for i in range(VOCAB_SIZE - 4):
+        dictionary.add_symbol(f"token{i}")
     task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
     sizes = {
         "encoder_layers": 2, "encoder_embed_dim": WIDTH, "encoder_ffn_embed_dim": 16,
@@ -111,7 +111,7 @@ def models():
 
 def batch():
     torch.manual_seed(1)
-    tokens = torch.randint(4, TYPES, (3, 14))
+    tokens = torch.randint(4, VOCAB_SIZE, (3, 14))
     tokens[1, 9:] = PAD
     masked = (torch.rand(tokens.shape) < 0.4) & tokens.ne(PAD)
     target = tokens.masked_fill(~masked, PAD)
@@ -121,10 +121,10 @@ def batch():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("rows", [False, True], ids=["dense", "embedding gradient as rows"])
-def test_criterion_equals_fairseqs(rows):
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense gradient", "sparse gradient"])
+def test_fast_masked_lm_equals_fairseqs_criterion(sparse):
     task, stock, ours = models()
-    ours.encoder.sentence_encoder.embed_tokens.weight.takes_rows = rows
+    ours.encoder.sentence_encoder.embed_tokens.weight.sparse_gradient = sparse
     theirs_loss, theirs_size, _ = MaskedLmLoss(MaskedLmConfig(tpu=False), task)(stock, batch())
     loss, size, logged = FastMaskedLmCriterion(task)(ours, batch())
     assert size == theirs_size
@@ -143,16 +143,17 @@ def test_criterion_equals_fairseqs(rows):
     assert meters.get_smoothed_values()["ppl"] == pytest.approx(2**bits, rel=1e-2)
 
 
-def test_model_flops_are_those_that_torch_counts():
-    """Without the head, which stock computes for every token, on a batch without padding."""
+def test_flops_equal_those_that_torch_counts():
+    """On a batch without padding, and without the head, which stock fairseq computes for every token."""
     task, stock, ours = models()
     full = batch()
     full["net_input"]["src_tokens"][1] = 5
     _, masked, logged = FastMaskedLmCriterion(task)(ours, full)
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):  # fused: not counted
+    # torch does not count the FLOPs of fused attention kernels.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         x, _ = stock(**full["net_input"], features_only=True)
         (x * 2).sum().backward()
-    layers_only = logged["flops"] - flops.masked_lm_head(WIDTH, TYPES, masked)
+    layers_only = logged["flops"] - flops.masked_lm_head(WIDTH, VOCAB_SIZE, masked)
     assert layers_only == counter.get_total_flops()
     metrics.reset()
     with metrics.aggregate() as meters:
@@ -162,46 +163,47 @@ def test_model_flops_are_those_that_torch_counts():
     assert FastMaskedLmCriterion(task)(ours.eval(), full)[2]["flops"] == 0
 
 
-def test_another_model_is_named():
+def test_another_architecture_is_an_error():
     task, stock, _ = models()
     with pytest.raises(UserError, match="--arch roberta_small"):
         FastMaskedLmCriterion(task)(stock, batch())
 
 
-def test_bags_are_soft_targets_of_the_last_positions():
+def test_the_bag_loss_equals_cross_entropy_with_soft_targets():
     parameters, target = tensors()
-    bags = torch.rand(4, TYPES).where(torch.rand(4, TYPES) < 0.2, 0.0)
-    ours, of_bags = linear_cross_entropy(*parameters, target[:-4], bags)
+    bags = torch.rand(4, VOCAB_SIZE).where(torch.rand(4, VOCAB_SIZE) < 0.2, 0.0)
+    ours, bag_loss = linear_cross_entropy(*parameters, target[:-4], bags)
     scores = F.linear(*parameters)
     theirs_bags = F.cross_entropy(scores[-4:], bags, reduction="sum")
     theirs = F.cross_entropy(scores[:-4], target[:-4], reduction="sum") + theirs_bags
     torch.testing.assert_close(ours, theirs)
-    torch.testing.assert_close(of_bags, theirs_bags)
-    assert not of_bags.requires_grad
+    torch.testing.assert_close(bag_loss, theirs_bags)
+    assert not bag_loss.requires_grad
     grads = [torch.autograd.grad(loss, parameters) for loss in (ours, theirs)]
     for a, b in zip(*grads, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
-def test_criterion_with_a_bag_of_words():
-    """The pieces of each block as they were before masking, once each, from the first vector."""
+def test_the_bag_of_words_are_the_tokens_before_masking():
+    """Each counts once; they are predicted from the first vector."""
     task, _, ours = models()
     sample, weight = batch(), 0.5
-    tokens, gold = sample["net_input"]["src_tokens"], sample["target"]
-    tokens[:, 0], gold[:, 0] = 0, PAD  # <s>
-    sample["net_input"]["src_tokens"] = tokens.masked_fill(gold.ne(PAD), TYPES - 1)
+    tokens, targets = sample["net_input"]["src_tokens"], sample["target"]
+    tokens[:, 0], targets[:, 0] = 0, PAD  # <s>
+    sample["net_input"]["src_tokens"] = tokens.masked_fill(targets.ne(PAD), VOCAB_SIZE - 1)
     plain, size, plain_log = FastMaskedLmCriterion(task)(ours, sample)
     loss, _, logged = FastMaskedLmCriterion(task, bag_of_words=weight)(ours, sample)
     scores, _ = ours(sample["net_input"]["src_tokens"])
     log_probs = F.log_softmax(scores[:, 0], -1)
     expected = 0.0
-    for row, (before, target) in enumerate(zip(torch.where(gold.ne(PAD), gold, tokens), gold, strict=True)):
-        pieces = sorted({piece for piece in before.tolist() if piece >= 4})
-        expected -= log_probs[row, pieces].mean() * int(target.ne(PAD).sum())
+    original = torch.where(targets.ne(PAD), targets, tokens)
+    for row, (sentence, target) in enumerate(zip(original, targets, strict=True)):
+        bag = sorted({token for token in sentence.tolist() if token >= 4})
+        expected -= log_probs[row, bag].mean() * int(target.ne(PAD).sum())
     torch.testing.assert_close(logged["bag_loss"], expected)
     torch.testing.assert_close(loss, plain + weight * expected)
     torch.testing.assert_close(logged["loss"], plain_log["loss"])
-    assert logged["flops"] - plain_log["flops"] == flops.masked_lm_head(WIDTH, TYPES, 3)
+    assert logged["flops"] - plain_log["flops"] == flops.masked_lm_head(WIDTH, VOCAB_SIZE, 3)
 
     metrics.reset()
     with metrics.aggregate() as meters:
@@ -210,6 +212,6 @@ def test_criterion_with_a_bag_of_words():
 
 
 @pytest.mark.parametrize("weight", [-0.1, float("nan"), float("inf")])
-def test_a_weight_that_is_none(weight):
+def test_an_invalid_weight_is_an_error(weight):
     with pytest.raises(UserError, match="--bag-of-words"):
         FastMaskedLmCriterion(models()[0], bag_of_words=weight)

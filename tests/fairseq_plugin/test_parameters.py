@@ -1,4 +1,4 @@
-"""The table of parameters."""
+"""The command `parameters`: formulas against built models."""
 
 import dataclasses
 
@@ -7,13 +7,13 @@ import pytest
 from fairseq_plugin.models import parameters
 
 
-def totals(capsys, *flags):
+def printed_table(capsys, *flags):
     assert parameters.main(list(flags)) == 0
     return capsys.readouterr().out
 
 
-def test_reference_totals(capsys):
-    printed = totals(capsys)
+def test_totals_of_roberta_small(capsys):
+    printed = printed_table(capsys)
     for total in ("22,829,056", "22,807,552", "23,388,418"):
         assert f"**{total}**" in printed
 
@@ -27,8 +27,8 @@ def test_reference_totals(capsys):
         ("causal_roberta_small", "22,828,544 23,124,223 23,092,226"),
     ],
 )
-def test_left_to_right_totals(capsys, arch, figures):
-    printed = totals(capsys, "--arch", arch)
+def test_totals_of_left_to_right_models(capsys, arch, figures):
+    printed = printed_table(capsys, "--arch", arch)
     for figure in figures.split():
         assert figure in printed
 
@@ -42,7 +42,7 @@ def test_left_to_right_totals(capsys, arch, figures):
     ],
 )
 def test_formula_and_model_agree_for_other_sizes(capsys, flags):
-    for line in totals(capsys, *flags.split()).splitlines()[2:-3]:
+    for line in printed_table(capsys, *flags.split()).splitlines()[2:-3]:
         _, _, _, value, count, _ = line.split("|")
         assert value.strip() == count.strip() != "0"
 
@@ -53,27 +53,32 @@ def test_a_wrong_formula_is_an_error(capsys, monkeypatch):
     ]
     monkeypatch.setattr(parameters, "COMPONENTS", wrong)
     assert parameters.main([]) == 1
-    assert "disagree on: layer norms" in capsys.readouterr().err
+    assert "layer norms" in capsys.readouterr().err
 
 
 def test_a_parameter_without_component_is_an_error(capsys, monkeypatch):
     monkeypatch.setattr(parameters, "COMPONENTS", parameters.COMPONENTS[1:])
     assert parameters.main([]) == 1
-    assert "embed_tokens.weight belongs to 0 components" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "embed_tokens.weight" in error
+    assert " 0 components" in error
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "facts"),
     [
-        (["--arch", "roberta_tiny"], "no such architecture"),
-        (["--arch", "transformer_lm"], "not a RoBERTa"),
-        (["--arch", "roberta_prenorm", "--encoder-layers", "1"], "layer_norm"),
-        (["--vocabulary", "3"], "--vocabulary 3"),
-        (["--encoder-embed-dim", "10", "--encoder-attention-heads", "3"], "no multiple"),
+        (["--arch", "roberta_tiny"], ["--arch roberta_tiny", "roberta_small"]),
+        (["--arch", "transformer_lm"], ["--arch transformer_lm"]),
+        (["--arch", "roberta_prenorm", "--encoder-layers", "1"], ["--arch roberta_prenorm", "layer_norm"]),
+        (["--vocabulary", "3"], ["--vocabulary 3"]),
+        (
+            ["--encoder-embed-dim", "10", "--encoder-attention-heads", "3"],
+            ["--encoder-embed-dim 10", "--encoder-attention-heads 3"],
+        ),
     ],
 )
-def test_wrong_flags_get_one_message(capsys, flags, said):
+def test_invalid_flags_are_an_error(capsys, flags, facts):
     assert parameters.main(flags) == 1
     error = capsys.readouterr().err
-    assert said in error
+    assert all(fact in error for fact in facts), error
     assert error.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Precision (precision.py): fairseq's own flags are refused where its devices for them are missing."""
+"""Precision: fairseq's own flags are an error on devices that do not support them."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from fairseq_plugin.training import precision
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Call it to have a GPU or the package for TPUs, or not."""
+    """A function that simulates a machine with or without a GPU and torch_xla."""
 
     def has(*, gpu=False, xla=False):
         monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
@@ -22,13 +22,13 @@ def machine(monkeypatch):
 
 
 def common(*flags):
-    """What fairseq's command line makes of the flags."""
+    """The `CommonConfig` that fairseq's command line makes of the flags."""
     cfg = configuration(["data", *OURS, *SIZES, "--batch-size", "8", "--optimizer", "adam", *flags])
     return cfg.common
 
 
 @pytest.mark.parametrize(
-    ("flags", "gpu", "said"),
+    ("flags", "gpu", "facts"),
     [
         (["--bf16", "--cpu"], False, "--bf16 on a CPU: .* --precision bf16"),
         (["--bf16", "--cpu"], True, "--bf16 on a CPU"),
@@ -40,9 +40,9 @@ def common(*flags):
         (["--memory-efficient-fp16"], False, "--fp16 on a CPU"),
     ],
 )
-def test_a_flag_without_its_device_is_refused(machine, flags, gpu, said):
+def test_a_flag_that_the_device_does_not_support_is_an_error(machine, flags, gpu, facts):
     machine(gpu=gpu)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=facts):
         precision.check_flags(common(*flags))
 
 
@@ -56,25 +56,25 @@ def test_a_flag_without_its_device_is_refused(machine, flags, gpu, said):
         (["--amp", "--cpu"], {}),
     ],
 )
-def test_a_flag_with_its_device_is_left_to_fairseq(machine, flags, has):
+def test_a_flag_that_the_device_supports_is_allowed(machine, flags, has):
     machine(**has)
     precision.check_flags(common(*flags))
 
 
-def test_bf16_of_a_configuration_file_is_left_to_the_gpu(machine):
+def test_bf16_from_a_configuration_file_is_allowed_on_a_gpu(machine):
     machine(gpu=True)
     precision.check_flags(SimpleNamespace(bf16=True, fp16=False, tpu=False, cpu=False))
 
 
 @pytest.mark.parametrize("flag", ["--fp16", "--memory-efficient-fp16", "--amp"])
-def test_losses_are_not_scaled_by_our_optimizer(machine, flag):
+def test_loss_scaling_with_fused_adam_is_an_error(machine, flag):
     machine(gpu=True)
-    with pytest.raises(UserError, match="fused_adam does not scale losses; use --precision bf16"):
+    with pytest.raises(UserError, match=r"--optimizer fused_adam .*--precision bf16"):
         precision.check_flags(common(flag), "fused_adam")
     precision.check_flags(common(flag), "adam")
 
 
 @pytest.mark.parametrize("flag", ["--bf16", "--fp16"])
-def test_the_trainer_is_not_built(tmp_path, flag):
+def test_the_flags_are_checked_when_the_trainer_is_built(tmp_path, flag):
     with pytest.raises(UserError, match=f"{flag} on a CPU"):
         build_trainer([write_data(tmp_path), *OURS, *INPUT, *STEPS, *SIZES, *SLOW, flag])

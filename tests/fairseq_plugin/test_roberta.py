@@ -1,4 +1,4 @@
-"""The packed model against fairseq's own."""
+"""The packed model against stock fairseq."""
 
 import argparse
 from types import SimpleNamespace
@@ -19,11 +19,11 @@ PAD = 1
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}
 
 
-def dictionary(pieces=50):
-    words = Dictionary()
-    for i in range(pieces):
-        words.add_symbol(f"piece{i}")
-    return words
+def dictionary(tokens=50):
+    result = Dictionary()
+    for i in range(tokens):
+        result.add_symbol(f"token{i}")
+    return result
 
 
 def arguments(**changes):
@@ -63,7 +63,7 @@ def logits_and_gradients(model, tokens):
 
 @pytest.fixture(params=[{}, {"encoder_normalize_before": True}], ids=["post-norm", "pre-norm"])
 def pair(request):
-    """Stock fairseq and ours, with the weights of stock, some made less tame than at the start."""
+    """Stock fairseq and our model with the same weights: those of the initialization plus noise."""
     stock, ours = build(RobertaModel, **request.param), build(**request.param)
     with torch.no_grad():
         for parameter in stock.parameters():
@@ -72,7 +72,7 @@ def pair(request):
     return stock, ours
 
 
-def test_sizes_are_the_reference():
+def test_default_sizes_are_those_of_the_reference():
     model = RobertaSmall.build_model(
         argparse.Namespace(), SimpleNamespace(source_dictionary=dictionary(31996))
     )
@@ -109,7 +109,7 @@ def test_logits_and_gradients_equal_stock(pair, lengths):
 
 
 @pytest.mark.parametrize("changes", [{}, {"encoder_normalize_before": True}], ids=["post-norm", "pre-norm"])
-def test_mean_pooling_is_the_head_on_the_mean_of_stock_features(changes):
+def test_mean_pooling_equals_the_head_on_the_mean_of_stock_features(changes):
     stock, ours = build(RobertaModel, **changes), build(pooling="mean", **changes)
     ours.load_state_dict(stock.state_dict())
     tokens = sentences()
@@ -121,7 +121,7 @@ def test_mean_pooling_is_the_head_on_the_mean_of_stock_features(changes):
         torch.testing.assert_close(logits, theirs, **TOLERANCE)
 
 
-def test_mean_pooling_is_not_for_the_padded_encoder():
+def test_mean_pooling_with_the_padded_encoder_is_an_error():
     with pytest.raises(UserError, match="--pooling mean needs --encoder packed"):
         build(pooling="mean", encoder_kind="padded")
 
@@ -143,7 +143,7 @@ def test_features_hidden_states_and_lm_scores_equal_stock(pair, lengths):
         torch.testing.assert_close(state.transpose(0, 1)[real], theirs.transpose(0, 1)[real], **TOLERANCE)
 
 
-def test_token_embeddings_can_be_given(pair):
+def test_given_token_embeddings_replace_the_lookup(pair):
     tokens = sentences()
     embedded = [model.encoder.sentence_encoder.embed_tokens(tokens) for model in pair]
     theirs, ours = (
@@ -153,15 +153,15 @@ def test_token_embeddings_can_be_given(pair):
     torch.testing.assert_close(ours[tokens.ne(PAD)], theirs[tokens.ne(PAD)], **TOLERANCE)
 
 
-def test_a_sentence_does_not_see_its_neighbours():
+def test_logits_do_not_depend_on_other_sentences_of_the_batch():
     model, tokens = build(), sentences()
     together = model(tokens, classification_head_name=HEAD)[0]
     alone = torch.cat([model(row[row.ne(PAD)][None], classification_head_name=HEAD)[0] for row in tokens])
     torch.testing.assert_close(together, alone, **TOLERANCE)
 
 
-def test_dropout_has_the_distribution_of_stock():
-    """Mean and spread of logits and of the gradient's norm over many draws of the dropout."""
+def test_dropout_has_the_same_distribution_as_stock():
+    """Mean and variance of the logits and of the gradient norm over many dropout masks."""
     draws, tokens = 500, sentences()
     samples = []
     weights = build(RobertaModel).state_dict()
@@ -177,7 +177,7 @@ def test_dropout_has_the_distribution_of_stock():
             rows.append(torch.cat([logits.detach().flatten(), norm[None]]))
         samples.append(torch.stack(rows))
     (mean, other_mean), (var, other_var) = zip(*((s.mean(0), s.var(0)) for s in samples), strict=True)
-    # Of 16 standard normal values, the largest is below 4.5 in all but one of ten thousand cases.
+    # The maximum of 16 standard normal values exceeds 4.5 with a probability of 1 in 10,000.
     assert ((mean - other_mean) / ((var + other_var) / draws).sqrt()).abs().max() < 4.5
     assert (var / other_var).sqrt().tolist() == pytest.approx([1.0] * len(var), abs=0.2)
 
@@ -193,14 +193,14 @@ def test_dropout_is_applied_in_training_only():
     assert not torch.equal(logits(), logits())
 
 
-def test_attention_dropout_alone_changes_the_result():
+def test_attention_dropout_changes_the_result():
     model = build(dropout=0.0, attention_dropout=0.5, pooler_dropout=0.0).train()
     tokens = sentences()
     first, second = (model(tokens, classification_head_name=HEAD)[0] for _ in range(2))
     assert not torch.equal(first, second)
 
 
-def test_bf16_is_near_fp32():
+def test_bf16_is_close_to_fp32():
     exact, rounded = build(), build(precision="bf16")
     rounded.load_state_dict(exact.state_dict())
     tokens = sentences()
@@ -210,17 +210,17 @@ def test_bf16_is_near_fp32():
 
 
 @pytest.fixture
-def as_on_a_gpu(monkeypatch):
-    """The way through the network that is taken there, on the CPU."""
+def gpu_code_path(monkeypatch):
+    """Use the code path of a GPU on the CPU."""
     monkeypatch.setattr(attention, "one_by_one", lambda x: False)
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])
-def test_the_way_of_a_gpu_gives_the_same_classes_and_gradients(pooling, monkeypatch):
+def test_the_gpu_code_path_gives_the_same_logits_and_gradients(pooling, monkeypatch):
     model, tokens = build(pooling=pooling), sentences()
     found = []
-    for way in (True, False):
-        monkeypatch.setattr(attention, "one_by_one", lambda x, way=way: way)
+    for one_by_one in (True, False):
+        monkeypatch.setattr(attention, "one_by_one", lambda x, value=one_by_one: value)
         logits_BK = model(tokens, classification_head_name=HEAD)[0]
         model.zero_grad()
         logits_BK.pow(2).sum().backward()
@@ -231,7 +231,7 @@ def test_the_way_of_a_gpu_gives_the_same_classes_and_gradients(pooling, monkeypa
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_the_way_of_a_gpu_trains_with_dropout_and_answers_pads(as_on_a_gpu, precision):
+def test_the_gpu_code_path_trains_with_dropout_and_accepts_padding_only(gpu_code_path, precision):
     model = build(dropout=0.1, attention_dropout=0.1, precision=precision).train()
     model(sentences(), classification_head_name=HEAD)[0].sum().backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
@@ -240,7 +240,7 @@ def test_the_way_of_a_gpu_trains_with_dropout_and_answers_pads(as_on_a_gpu, prec
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("heads", [4, 3])  # of 6 and of 8: the second without filling up
+@pytest.mark.parametrize("heads", [4, 3])  # sizes 6 and 8; only the first needs padding
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_cuda_equals_cpu(precision, heads):
     tokens, found = sentences(), []
@@ -257,7 +257,7 @@ def test_cuda_equals_cpu(precision, heads):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "facts"),
     [
         ({"encoder_attention_heads": 5}, "--encoder-attention-heads 5"),
         ({"tokens_per_sample": 64}, "--tokens-per-sample 64"),
@@ -265,10 +265,10 @@ def test_cuda_equals_cpu(precision, heads):
         ({"quant_noise_pq": 0.1}, "--encoder padded"),
     ],
 )
-def test_contradictory_sizes_are_refused(changes, said):
-    with pytest.raises(UserError, match=said):
+def test_incompatible_flags_are_an_error(changes, facts):
+    with pytest.raises(UserError, match=facts):
         build(**changes)
 
 
-def test_layer_drop_works_padded():
+def test_layer_drop_works_with_the_padded_encoder():
     assert build(encoder_layerdrop=0.1, encoder_kind="padded")(sentences())[0].shape[0] == len(LENGTHS)

@@ -43,20 +43,20 @@ def stock_run(data):
     return losses_and_accuracy([data, *STOCK, *INPUT, *STEPS, *SIZES, "--optimizer", "adam"], UPDATES)
 
 
-def test_padded_losses_and_accuracy_equal_stock_with_dropout(data, stock_run):
+def test_losses_and_accuracy_with_the_padded_encoder_equal_stock(data, stock_run):
     losses, accuracy = losses_and_accuracy([data, *OURS, *INPUT, *STEPS, *SIZES, *SLOW], UPDATES)
-    # The same operations in the same order on the same random numbers; stock divides the sum of a
-    # batch in fp32 before logging it, which the seventh digit shows.
+    # The same operations in the same order on the same random numbers, with dropout. Stock divides the sum
+    # of a batch in fp32 before logging it, so that the seventh digit can differ.
     assert losses == pytest.approx(stock_run[0], rel=1e-6)
     assert accuracy == pytest.approx(stock_run[1], rel=1e-6)
 
 
-def test_fast_losses_and_accuracy_equal_stock(data):
+def test_losses_and_accuracy_with_the_fast_defaults_equal_stock_without_dropout(data):
     stock = losses_and_accuracy(
         [data, *STOCK, *INPUT, *STEPS, *SIZES, *NO_DROPOUT, "--optimizer", "adam"], UPDATES
     )
     fast = losses_and_accuracy([data, *OURS, *INPUT, *STEPS, *SIZES, *NO_DROPOUT, *FAST], UPDATES)
-    # Sums in another order (packed attention, fused optimizer), fp32, over 50 updates.
+    # Sums in another order (packed attention, fused optimizer), in fp32, over 50 updates.
     assert fast[0] == pytest.approx(stock[0], abs=2e-4)
     assert fast[1] == pytest.approx(stock[1], rel=1e-6)
     assert stock[0][-1] != stock[0][0]
@@ -68,7 +68,7 @@ def scalars(folder):
 
 
 @pytest.mark.slow
-def test_trains_logs_and_resumes(data, tmp_path):
+def test_a_run_logs_its_metrics_and_a_resumed_run_has_the_same_weights(data, tmp_path):
     command = [data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *SUBSETS, *LOGS]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for epochs, run in ((3, whole), (2, parts), (3, parts)):
@@ -77,7 +77,7 @@ def test_trains_logs_and_resumes(data, tmp_path):
         )
         assert result.returncode == 0, result.stderr
 
-    # Logged where fairseq logs, not rounded, at the end of each epoch of 6 updates.
+    # Unrounded metrics at the end of each epoch of 6 updates.
     logs = {
         subset: scalars(whole / "tensorboard" / subset)
         for subset in ("train_inner", "train", "valid", "test")
@@ -88,14 +88,14 @@ def test_trains_logs_and_resumes(data, tmp_path):
     assert any(round(value, 3) != value for value in logs["valid"]["loss"].values())
     assert list(logs["train_inner"]["loss"]) == list(range(4, 19, 4))
 
-    # Resuming ends where the uninterrupted run ends, to the bit.
+    # The resumed run has the weights of the uninterrupted one, bit for bit.
     resumed = torch.load(parts / "checkpoint_last.pt", weights_only=True)["model"]
     for name, value in torch.load(whole / "checkpoint_last.pt", weights_only=True)["model"].items():
         assert torch.equal(resumed[name], value), name
 
 
 @pytest.mark.slow
-def test_a_users_mistake_is_a_clear_error(data, tmp_path):
+def test_a_user_error_is_reported_without_a_traceback(data, tmp_path):
     command = [data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *LENGTH, "--save-dir", tmp_path]
     result = fairseq_train(*command, "--restore-file", tmp_path / "missing.pt")
     assert result.returncode == 1
@@ -105,7 +105,7 @@ def test_a_users_mistake_is_a_clear_error(data, tmp_path):
 
 
 @pytest.mark.cuda
-def test_trains_on_a_gpu(data, tmp_path):
+def test_training_on_a_gpu(data, tmp_path):
     assert torch.cuda.is_available()
     steps = [word for word in STEPS if word != "--cpu"]
     result = fairseq_train(
@@ -115,10 +115,10 @@ def test_trains_on_a_gpu(data, tmp_path):
     assert (tmp_path / "checkpoint_best.pt").is_file()
 
 
-class Questions(TorchDispatchMode):
-    """Counts what would make Python wait for a GPU."""
+class SynchronizationCounter(TorchDispatchMode):
+    """Counts the operations that would synchronize with a GPU."""
 
-    ASKED = ("_local_scalar_dense", "nonzero", "bincount")
+    SYNCHRONIZING = ("_local_scalar_dense", "nonzero", "bincount")
 
     def __init__(self):
         super().__init__()
@@ -127,42 +127,43 @@ class Questions(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
         masks = [x for x in args[1] if x is not None and x.dtype == torch.bool] if name == "index" else ()
-        if name in self.ASKED or masks:
+        if name in self.SYNCHRONIZING or masks:
             self.count[name] += 1
         return func(*args, **(kwargs or {}))
 
 
-def test_an_update_asks_the_gpu_little(data, monkeypatch):
-    """Each question waits for all that is queued there; taken the way of a GPU, on the CPU."""
+def test_an_update_synchronizes_with_the_gpu_only_a_few_times(data, monkeypatch):
+    """Counted on the CPU, on the code path of a GPU."""
     monkeypatch.setattr(attention, "one_by_one", lambda x: False)
-    # What torch has for jagged attention on a CPU asks for each length; the kernels of a GPU do not.
+    # On a CPU, torch's jagged attention synchronizes for each length; its GPU kernels do not.
     monkeypatch.setattr(packed, "attend", lambda *args: attention._SentenceAttention.apply(*args, False))
     _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST])
     batches = trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False)
     trainer.begin_epoch(1)
     trainer.train_step([next(batches)])
     tolist, batch = torch.Tensor.tolist, next(batches)
-    with Questions() as questions, monkeypatch.context() as patch:
-        patch.setattr(torch.Tensor, "tolist", lambda x: (questions.count.update(["tolist"]), tolist(x))[1])
+    with SynchronizationCounter() as counter, monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "tolist", lambda x: (counter.count.update(["tolist"]), tolist(x))[1])
         trainer.train_step([batch])
-    # Where the tokens stand and how many, the counts; the number of the update, the loss, and the norm twice.
-    assert questions.count == {"nonzero": 1, "tolist": 2, "_local_scalar_dense": 4}
+    # nonzero: positions of the tokens; tolist: sentence lengths, confusion matrix; scalars: number of the
+    # update, loss, and the gradient norm twice.
+    assert counter.count == {"nonzero": 1, "tolist": 2, "_local_scalar_dense": 4}
 
 
 @pytest.mark.parametrize("kind", ["--encoder packed", "--encoder padded", "--arch causal_roberta_small"])
-def test_embeddings_take_larger_steps(data, kind):
+def test_embedding_lr_factor_scales_the_updates_of_the_embeddings(data, kind):
     common = [data, *OURS, *INPUT, *STEPS, *SIZES, *NO_DROPOUT, *FAST, *shlex.split(kind)]
     _, trainer = build_trainer([*common, "--embedding-lr-factor", "10", "--weight-decay", "0"])
     before = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
-    losses_of(trainer, 2)  # the first is at a learning rate of 0: warm-up
+    losses_of(trainer, 2)  # the first update has a learning rate of 0 (warm-up)
     moved = {name: (p.detach() - before[name]).abs().max() for name, p in trainer.model.named_parameters()}
     embeddings = moved.pop("encoder.sentence_encoder.embed_tokens.weight")
-    # Where gradients agree, Adam's step is the learning rate, whatever their size.
+    # A step of Adam is about the learning rate, whatever the size of the gradients.
     assert embeddings / max(moved.values()) == pytest.approx(10, rel=0.05)
 
 
 def test_masked_lm_losses_equal_stock(data):
-    """fairseq's task, data and masks; our encoder, criterion and optimizer against stock, without dropout."""
+    """Our encoder, criterion and optimizer against stock, with fairseq's task and without dropout."""
     task = shlex.split("--task masked_lm --tokens-per-sample 32 --max-positions 32 --sample-break-mode none")
     common = [data / "input0", *task, *STEPS, *SIZES, *NO_DROPOUT]
     slow = shlex.split("--criterion masked_lm --arch roberta --optimizer adam")

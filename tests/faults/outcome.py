@@ -9,7 +9,7 @@ from analysis import load_runs
 from analysis.__main__ import main as analysis
 from common import manifest
 from fairseq_plugin.checkpoints.loading import load_checkpoint
-from fairseq_plugin.training.curves import OF_THE_CLOCK
+from fairseq_plugin.training.curves import TIMING_METRICS
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 OF_TIME = {"metrics", "previous_training_time"}
@@ -33,7 +33,7 @@ def outcome(folder, work=tiny.SWEEP):
             found[f"{name} model.pt"] = digest(load_checkpoint(run / "model.pt")["model"])
     runs = folder / work.runs[0].split("/")[0]
     table = load_runs(runs)
-    found["metrics"] = table[~table["metric"].isin(OF_THE_CLOCK)].to_csv(index=False)
+    found["metrics"] = table[~table["metric"].isin(TIMING_METRICS)].to_csv(index=False)
     if work.command == tiny.SWEEP.command:
         assert analysis(["tables", str(runs), "--output-dir", str(folder / "report")]) == 0
         for path in sorted((folder / "report").iterdir()):

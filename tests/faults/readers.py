@@ -18,7 +18,7 @@ from analysis.read.events import read_scalars
 from common import manifest, predictions
 from common.data_folder import read_report
 from common.errors import UserError
-from eval.loading.sources import DataFolder, sentencepiece_model_of
+from eval.loading.training_files import DataFolder, find_sentencepiece_model
 from experiments import inputs
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 from fairseq_plugin.tasks.datasets import load_split
@@ -142,7 +142,7 @@ def data_folder():
 
 def model_of_data():
     """The SentencePiece model as a prediction takes it: the one that the data were made with."""
-    sentencepiece_model_of(DataFolder(Path("data"), read_report(Path("data"))))
+    find_sentencepiece_model(DataFolder(Path("data"), read_report(Path("data"))))
 
 
 RECORDED = {

@@ -1,4 +1,4 @@
-"""Tiny trained fairseq runs with all that belongs to them, and independent ways to compute what they say."""
+"""Tiny trained fairseq runs to export, and reference implementations of their logits and token ids."""
 
 import sentencepiece
 import torch
@@ -16,7 +16,7 @@ LENGTH = ["--max-positions", "32", "--tokens-per-sample", "32"]
 
 
 def train_classifier(root, *flags, pairs=False, normalize_apostrophes=False):
-    """(data, run) of a classifier after three epochs."""
+    """(data, run) of a classifier after three updates."""
     data = make_data(root, pairs=pairs, normalize_apostrophes=normalize_apostrophes)
     make_run(data, root / "run", *flags, updates=3)
     return data, root / "run"
@@ -44,7 +44,7 @@ def make_masked_lm(root, *flags):
 
 
 def stock_model(path, dictionary):
-    """fairseq's own `RobertaModel`, without this project's encoder, with the weights of a checkpoint."""
+    """fairseq's own `RobertaModel`, without the plugin's encoder, with the weights of a checkpoint."""
     state = torch.load(path, weights_only=False)
     task = type("Task", (), {"source_dictionary": dictionary, "max_positions": lambda self: 32})()
     model = RobertaModel.build_model(state["cfg"]["model"], task)
@@ -62,7 +62,7 @@ def dictionary_of(path):
 
 
 def padded_ids(vocabulary, lengths=(32, 5, 17, 2)):
-    """(B, L) ids begun with <s> and filled up with padding."""
+    """Random ids (B, L) that start with <s>, padded on the right."""
     ids_BL = torch.full((len(lengths), max(lengths)), PAD)
     for row_L, length in zip(ids_BL, lengths, strict=True):
         row_L[:length] = torch.randint(3, vocabulary, (length,))
@@ -71,7 +71,7 @@ def padded_ids(vocabulary, lengths=(32, 5, 17, 2)):
 
 
 class SpmThenFairseq:
-    """The rows of a text by SentencePiece and fairseq's dictionary alone."""
+    """Reference tokenizer: token ids from SentencePiece and fairseq's dictionary only."""
 
     def __init__(self, spm_model, dictionary, *, longest, keep_eos=False):
         self.spm = sentencepiece.SentencePieceProcessor(model_file=str(spm_model))

@@ -1,4 +1,4 @@
-"""A recipe for tiny models and the words that start the arms on it."""
+"""A recipe for tiny models, and how tests start runs of the Transformers and LoRA methods."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,6 @@ from tiny_recipe import CLASSIFIER
 
 from experiments.__main__ import main as experiments
 from experiments.methods.transformers import train_run
-from export.__main__ import main as export
-from hf import translate
 
 RECIPE = (
     CLASSIFIER
@@ -25,23 +23,22 @@ RECIPE = (
 
 
 def words(changes=()):
-    """The recipe as words; `changes` maps flags to other values, None leaves one out."""
+    """The recipe as words; `changes` maps flags to other values, None removes a flag."""
     flags = {line.split(" ")[0]: line.partition(" ")[2].strip('"') for line in RECIPE.strip().splitlines()}
     flags |= dict(changes)
     return [word for flag, value in flags.items() if value is not None for word in (flag, value) if word]
 
 
 def train_one(data, run, *options, changes=(), seed=1):
-    """One run in this process; its exit code."""
+    """Train one run in this process; returns the exit code."""
     run = Path(run)
     start = [str(data), "--seed", str(seed), "--save-dir", str(run), "--cpu", *map(str, options)]
     return train_run.main([*start, "--recipe", *words(changes)])
 
 
 def command(*arguments):
-    """Run the command that `python -m hf ARGUMENTS` stands for; its exit code."""
-    package, words, _ = translate([str(argument) for argument in arguments])
-    return {"export": export, "experiments": experiments}[package](words)
+    """Run `python -m experiments ARGUMENTS` in this process; returns the exit code."""
+    return experiments([str(argument) for argument in arguments])
 
 
 def measured(run):

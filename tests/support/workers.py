@@ -1,4 +1,4 @@
-"""What the workers of a test do: several trainings in one start, or a failure."""
+"""What the workers of a distributed test run: several trainings, or a failure."""
 
 import os
 import signal
@@ -11,11 +11,11 @@ from fairseq_cli import train
 from training import build_trainer
 
 from common.errors import UserError
-from fairseq_plugin.training.distributed import of_first
+from fairseq_plugin.training.distributed import broadcast
 
 
 def train_and_validate(arguments, updates):
-    """Loss (bits) and counts of each of the first updates, the weights then, and the same on valid."""
+    """Loss (bits) and counts of each of the first updates and on valid, and the weights after them."""
     task, trainer = build_trainer(arguments)
     log, epoch = [], 1
     trainer.begin_epoch(1)
@@ -43,10 +43,10 @@ def summary(meters):
 
 
 def train_all(cfg, trainings, folder):
-    """Each of the trainings, name -> (arguments, updates), for FOLDER/rank<i>.pt; then that of `cfg`."""
+    """Run the trainings, name -> (arguments, updates), save FOLDER/rank<i>.pt, then train `cfg`."""
     results = {name: train_and_validate(*training) for name, training in trainings.items()}
     rank = torch.distributed.get_rank()
-    torch.save({**results, "of_first": of_first(f"seen by {rank}")}, folder / f"rank{rank}.pt")
+    torch.save({**results, "broadcast": broadcast(f"rank {rank}")}, folder / f"rank{rank}.pt")
     train.main(cfg)
 
 
@@ -57,4 +57,4 @@ def fail(cfg, how):
         time.sleep(60)
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-    raise {"mistake": UserError("the disk is full"), "defect": RuntimeError("a defect")}[how]
+    raise {"user error": UserError("the disk is full"), "bug": RuntimeError("a bug")}[how]

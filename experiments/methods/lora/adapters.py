@@ -1,7 +1,7 @@
-"""LoRA adapters (Hu et al. 2021, arXiv 2106.09685) with peft: put on, counted, saved, merged, reloaded.
+"""LoRA adapters (Hu et al. 2021, arXiv 2106.09685) with peft: add, count, save, reload, merge.
 
-A linear map W (out, in) of the base stays as it is and gets a trained addition of rank r,
-W + alpha / r * B A, with B (out, r) zero at first and A (r, in) random: r (in + out) parameters.
+A linear layer of the base with weight W (out, in) is frozen and gets a trained update of rank r,
+W + alpha / r * B A, with B (out, r) initialized to zero and A (r, in) at random: r (in + out) parameters.
 """
 
 from __future__ import annotations
@@ -17,51 +17,35 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, RobertaForSequenceClassification
 
 from common.errors import UserError
+from common.files import atomic_folder
+
+from .settings import LoraSettings
 
 TOLERANCE = {32: 1e-4, 16: 5e-2, 4: 5e-2}
-"""Bits of the weights -> largest difference, relative to the largest logit, that counts as rounding."""
+"""Bits of the weights -> largest difference relative to the largest logit that rounding explains."""
 WEIGHTS = "adapter_model.safetensors"
 BASE, ADAPTER = "base", "adapter"
-"""Folders of a run: what it started from, what was trained."""
-
-
-@dataclass(frozen=True)
-class LoraSettings:
-    """The flags of LoRA, as `LoraConfig` has them (no bias is trained)."""
-
-    rank: int
-    alpha: float
-    dropout: float
-    target_modules: tuple[str, ...]
-
-    def words(self) -> list[str]:
-        """The settings as flags, for a manifest."""
-        return [
-            *("--rank", str(self.rank)),
-            *("--alpha", f"{self.alpha:g}"),
-            *("--dropout", f"{self.dropout:g}"),
-            *("--target-modules", *self.target_modules),
-        ]
+"""Folders of a run: the initial weights, the trained adapter."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """How many there are, and how many of them are trained."""
+    """Numbers of parameters."""
 
     trainable: int
     total: int
 
     def __str__(self) -> str:
-        share = 100 * self.trainable / self.total
-        return f"{self.trainable:,} of {self.total:,} parameters are trained ({share:.4g} %)"
+        percent = 100 * self.trainable / self.total
+        return f"{self.trainable:,} of {self.total:,} parameters are trained ({percent:.4g} %)"
 
 
 def add_adapters(
     base: PreTrainedModel, settings: LoraSettings, task: TaskType, modules_to_save: Sequence[str] = ()
 ) -> PeftModel:
-    """Freeze `base` and put adapters on it; `modules_to_save` (the head) are trained and saved as they are.
+    """Freeze `base` and add adapters to it; the `modules_to_save` (the head) are trained and saved in full.
 
-    Raises `UserError` as `check_targets` does.
+    Raises `UserError` for an unknown target module, as `check_targets` does.
     """
     check_targets(base, settings, modules_to_save)
     config = LoraConfig(
@@ -78,17 +62,17 @@ def add_adapters(
 
 
 def check_targets(base: nn.Module, settings: LoraSettings, without: Sequence[str] = ()) -> None:
-    """Raise `UserError` naming the linear maps there are where a target is none of them."""
+    """Raise `UserError` listing the linear layers of `base` if a target module is not one of them."""
     known = linear_names(base, without)
     if wrong := [name for name in settings.target_modules if name not in known]:
         raise UserError(
-            f"--target-modules {' '.join(wrong)}: {type(base).__name__} has no such linear map; "
-            f"there are {', '.join(known)}"
+            f"--target-modules {' '.join(wrong)}: {type(base).__name__} has no such linear layer; "
+            f"choose from {', '.join(known)}"
         )
 
 
 def linear_names(model: nn.Module, without: Sequence[str] = ()) -> list[str]:
-    """Last names of the linear maps, which LoRA can be put on; not those below modules in `without`."""
+    """Last parts of the names of the linear layers, without those below the modules in `without`."""
     names = [
         name.split(".")
         for name, module in model.named_modules()
@@ -98,10 +82,10 @@ def linear_names(model: nn.Module, without: Sequence[str] = ()) -> list[str]:
 
 
 def count(model: nn.Module) -> Parameters:
-    """Numbers of parameters, those that share their memory counted once.
+    """Count the parameters; those that share memory count once.
 
-    A matrix packed into 4 bits counts as many as it stands for. The head that a trained one replaces does
-    not count.
+    A 4-bit matrix counts its unpacked values. The original of a module that peft copied for training does not
+    count.
     """
     trainable = total = 0
     for name, parameter in model.named_parameters():
@@ -116,14 +100,23 @@ def count(model: nn.Module) -> Parameters:
 
 
 def save(model: PeftModel, folder: Path) -> None:
-    """`adapter_config.json` and `adapter_model.safetensors`: what was trained and nothing else."""
-    # False: the vocabulary is never changed here, and "auto" looks the base up in the network.
+    """Write adapter_config.json and adapter_model.safetensors, which contain only what was trained."""
+    # The vocabulary never changes here, and the default "auto" would look up the base on the hub.
     model.save_pretrained(folder, save_embedding_layers=False)
-    (folder / "README.md").unlink(missing_ok=True)  # an empty form
+    (folder / "README.md").unlink(missing_ok=True)  # an empty template
+
+
+def save_model(model: nn.Module, folder: Path) -> None:
+    """Write a model's from_pretrained folder, or only the adapter of a `PeftModel`; complete or absent."""
+    with atomic_folder(folder) as new:
+        if hasattr(model, "peft_config"):
+            save(model, new)
+        else:
+            model.save_pretrained(new)
 
 
 def reload(base: PreTrainedModel, folder: Path) -> PeftModel:
-    """The saved adapter on a fresh base, for inference; raises `UserError` where it is missing."""
+    """Load a saved adapter onto a fresh base, in evaluation mode; raises `UserError` if it is missing."""
     if not (folder / WEIGHTS).is_file():
         raise UserError(f"{folder}: no {WEIGHTS} in it; train the adapter first")
     with _without_future_warnings():
@@ -131,17 +124,17 @@ def reload(base: PreTrainedModel, folder: Path) -> PeftModel:
 
 
 def merge(model: PeftModel) -> PreTrainedModel:
-    """The base with the additions added to its weights: an ordinary model without adapters."""
+    """Add the updates to the weights of the base and return that model, without adapters."""
     return model.merge_and_unload()
 
 
 def merged_classifier(run: Path) -> RobertaForSequenceClassification:
-    """The model of a run of `lora classify`: its adapter on its base, merged, in evaluation mode."""
+    """The merged model of a run of the method lora, in evaluation mode."""
     return merge(adapted_classifier(run)).eval()
 
 
 def adapted_classifier(run: Path) -> PeftModel:
-    """The same with the adapter beside the base's weights; raises `UserError` where base or adapter lacks."""
+    """Base and adapter of a run, not merged; raises `UserError` if either is missing."""
     base = run / BASE
     if not any(base.glob("*.safetensors")):
         raise UserError(f"{base}: no model.safetensors in it; delete the run's folder and train it again")
@@ -153,14 +146,14 @@ def adapted_classifier(run: Path) -> PeftModel:
 
 @torch.inference_mode()
 def largest_difference(
-    answer: Callable[[nn.Module], Tensor], first: nn.Module, second: nn.Module, what: str, *, bits: int = 32
+    logits: Callable[[nn.Module], Tensor], first: nn.Module, second: nn.Module, what: str, *, bits: int = 32
 ) -> float:
-    """Largest absolute difference of the logits that `answer` gets from the two models.
+    """Largest absolute difference between the `logits` of two models.
 
-    Raises `RuntimeError` where it is more than `TOLERANCE`: then `what` would not give
-    the answers that were measured, which is a defect of ours.
+    `what` describes the second one in the error message. Raises `RuntimeError` if the difference exceeds
+    `TOLERANCE[bits]`, relative to the largest logit.
     """
-    one, other = answer(first).float(), answer(second).float()
+    one, other = logits(first).float(), logits(second).float()
     difference = float((one - other).abs().max())
     if not difference <= TOLERANCE[bits] * max(1.0, float(one.abs().max())):
         raise RuntimeError(f"{what}: logits differ by {difference:.3g} from those of the trained model")
@@ -168,5 +161,5 @@ def largest_difference(
 
 
 def _without_future_warnings() -> warnings.catch_warnings:
-    """peft asks Transformers by old names."""
+    """Silence the warnings of peft, which uses deprecated names of Transformers."""
     return warnings.catch_warnings(action="ignore", category=FutureWarning)

@@ -1,16 +1,17 @@
 """The method `lora`: LoRA of the sentence classifier.
 
-The encoder stays as the checkpoint has it; small matrices beside the attention's query and value maps are
-trained, and the classification head. Data, recipes, seeds and run folders are those of the method
-transformers, with the arm `lora`, so that python -m analysis compares them and python -m eval evaluates them
-(checkpoint_best.pt is the merged model). A run also holds
+The weights of the encoder are frozen. Adapters on the attention's query and value projections are trained,
+and the classification head. Data, recipes, seeds and run folders are those of the method transformers, with
+the arm `lora`, so that python -m analysis compares them and python -m eval evaluates them (checkpoint_best.pt
+is the merged model). A run also contains
 
-    base/       what it started from, as a from_pretrained folder
-    adapter/    adapter_model.safetensors: the trained matrices and the head, at the best epoch
+    base/       the initial weights, as a from_pretrained folder
+    adapter/    adapter_model.safetensors: the adapters and the head of the best epoch
     merged/     with --merge: a from_pretrained folder without adapters
 
-and its manifest trainable_parameters, parameters, peak_memory_bytes (of the process, or of the GPU) and
-reloaded_difference: how far a probability of the adapter, read back, is from that in training. In Python:
+Its manifest also contains trainable_parameters, parameters, peak_memory_bytes (of the process, or of the GPU)
+and reloaded_difference: the largest difference between a class probability of the reloaded adapter and that
+in training. In Python:
 
     base = RobertaForSequenceClassification.from_pretrained("RUN/base")
     model = PeftModel.from_pretrained(base, "RUN/adapter")
@@ -21,17 +22,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from common import manifest
 from common.cli import SettingsParser
 
-from ..transformers.command import add_arguments, settings_of
-from .options import add_lora, lora_settings
+from ..transformers.method import Variant, add_arguments, settings_of, train
+from .settings import CLASSIFIER, add_lora, lora_settings
 
-COMMAND = ("./train.sh", "--method", "lora")
-RANK, ALPHA, DROPOUT = 8, 16, 0.1
-TARGETS = ("query", "value")
-"""Of the attention, as in the paper (section 4.2)."""
 LR = 1e-3
-"""What is trained begins at zero or at random and is small: it takes a hundred times the reference's rate."""
+"""100 times that of the recipe `reference`: the adapters start at zero and are small."""
 MERGED = "merged"
 EXAMPLES = """examples:
   ./train.sh --method lora --data data/books/bin --pretrained pretrained/fr/model.pt
@@ -51,31 +49,27 @@ class Lora:
         """Add the options of the method transformers and those of LoRA."""
         parser.description, parser.epilog = __doc__, EXAMPLES
         add_arguments(parser, arm="lora", inits="pretrained", lr=LR)
-        add_lora(parser, rank=RANK, alpha=ALPHA, dropout=DROPOUT, targets=TARGETS)
+        add_lora(parser, CLASSIFIER)
         parser.add_argument(
             "--merge", action="store_true", help="also write the merged model of each finished run"
         )
 
     def train(self, options: argparse.Namespace) -> int:
-        """Train the runs; the exit code."""
-        from ..transformers.sweep import Arm, train
-
-        arm = Arm(COMMAND, lora_settings(options), defaults=("--lr", f"{LR:g}"))
-        return train(settings_of(options), arm, then=merge if options.merge else None)
+        """Train the runs and return the exit code."""
+        command = ("./train.sh", "--method", "lora")
+        variant = Variant(command, lora_settings(options), defaults=("--lr", f"{LR:g}"))
+        return train(settings_of(options), variant, then=merge if options.merge else None)
 
 
 METHOD = Lora()
 
 
 def merge(folder: Path) -> None:
-    """Write `merged/` of a finished run, where it is not there yet."""
-    from common import manifest
-
-    from ..transformers.finish import save
-    from .adapters import merged_classifier
+    """Write `merged/` of a finished run, unless it exists."""
+    from .adapters import merged_classifier, save_model
 
     content = manifest.read(folder)
     if content is None or content["status"] != "finished" or (folder / MERGED).is_dir():
         return
-    save(merged_classifier(folder), folder / MERGED)
+    save_model(merged_classifier(folder), folder / MERGED)
     print(f"{folder / MERGED}: written")

@@ -1,9 +1,9 @@
 """`python -m experiments lora-sample`: a small BLOOM and questions for `lora-causal`, without a download.
 
-Writes OUT/faq.json, 40 questions and answers of a lending library, and OUT/bloom, a BLOOM of 0.2
-million parameters with a tokenizer of its own, trained for some seconds on the answers as plain sentences: it
-knows the words and not yet the form of questions and answers, which is what LoRA teaches it. The same bytes
-on the same machine.
+Writes OUT/faq.json, 40 questions and answers of a lending library, and OUT/bloom, a BLOOM with 0.2 million
+parameters and its tokenizer. The model is trained for some seconds on the answers as plain sentences; the
+format of questions and answers is left for LoRA to learn. Repeated calls on the same machine write the same
+bytes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def write(destdir: Path, updates: int = UPDATES) -> None:
-    """Write both; raises `UserError` where `bloom` is there already."""
+    """Write faq.json and bloom/ below `destdir`; raises `UserError` if bloom/ exists."""
     from common.files import atomic_folder, atomic_write
 
     if (destdir / "bloom").exists():
@@ -63,7 +63,7 @@ def write(destdir: Path, updates: int = UPDATES) -> None:
 
 
 def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
-    """Byte-level BPE, as BLOOM's."""
+    """A byte-level BPE tokenizer, as for BLOOM."""
     from tokenizers import ByteLevelBPETokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -76,7 +76,7 @@ def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
 
 
 def train_model(tokenizer: PreTrainedTokenizerFast, texts: list[str], updates: int) -> BloomForCausalLM:
-    """A BLOOM with random weights, then `updates` of Adam on the texts, each followed by `</s>`."""
+    """A BLOOM trained from random weights with Adam for `updates` on the texts, each followed by `</s>`."""
     import torch
     from transformers import BloomConfig, BloomForCausalLM
 
@@ -110,7 +110,7 @@ THINGS = {
     "scores": ("five weeks", "eight", "behind the piano"),
     "board games": ("one month", "one", "in the hall"),
 }
-"""What is lent -> for how long, how many at a time, where it stands."""
+"""Things to borrow -> loan period, maximum number, place."""
 
 QUESTIONS = {
     "How long can I keep {thing}?": "You can keep {thing} for {time}. We write to you two days before.",
@@ -122,7 +122,7 @@ QUESTIONS = {
 
 
 def sample_pairs() -> list[dict[str, str]]:
-    """All pairs: `question` and `answer`."""
+    """All pairs, each with the keys `question` and `answer`."""
     return [
         {"question": question.format(thing=thing),
          "answer": answer.format(thing=thing, time=time, number=number, place=place)}

@@ -1,8 +1,8 @@
-"""`python -m experiments lora-table`: what each arm reaches on test, and what its training took.
+"""`python -m experiments lora-table`: accuracy and cost of runs, for example of LoRA and full fine-tuning.
 
 Reads run folders as python -m analysis does: accuracy at the best validation from the logs; parameters,
-seconds and peak memory from the manifests (of the methods transformers and lora). Whether two
-arms differ is answered by python -m analysis compare.
+seconds and peak memory from the manifests of the methods transformers and lora. Use python -m analysis
+compare to test for differences between groups of runs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 
 from common import manifest
 from common.cli import Parser
+from common.tables import FORMATS, Table, render, whole, write_tables
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-    from common.tables import Table
 
 
 FIGURE = "accuracy_and_parameters"
@@ -37,9 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """`python -m experiments lora-table`; the exit code."""
     parser = Parser(prog="python -m experiments lora-table", description=__doc__, examples=EXAMPLES)
     parser.add_argument("runs", type=Path, metavar="RUNS", help="folder with runs below it")
-    parser.add_argument(
-        "--format", choices=("markdown", "csv", "latex", "json"), default="markdown", help="(%(default)s)"
-    )
+    parser.add_argument("--format", choices=FORMATS, default="markdown", help="(%(default)s)")
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"write all formats there, and {FIGURE}.png")
     parser.deprecated("--output-dir", "--out")
     run(parser.parse_args(argv))
@@ -48,9 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> None:
     """The command."""
-    from analysis import render
     from analysis.figures.style import save_figure
-    from common.tables import write_tables
 
     runs = measured_runs(args.runs)
     table = cost_table(runs)
@@ -65,10 +60,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def measured_runs(folder: Path) -> pd.DataFrame:
-    """One row for each finished run with an accuracy: arm, init, seed, valid, test and `MEASURED` (NaN where
-    a manifest says nothing).
+    """A row for each finished run with an accuracy: arm, init, seed, valid, test and `MEASURED`.
 
-    Raises `UserError` as `analysis.load_runs` and `best_checkpoints` do.
+    Values that the manifest does not contain are NaN. Raises `UserError` as `analysis.load_runs` and
+    `best_checkpoints` do.
     """
     import pandas as pd
 
@@ -85,10 +80,8 @@ def measured_runs(folder: Path) -> pd.DataFrame:
 
 
 def cost_table(runs: pd.DataFrame) -> Table:
-    """Mean over the seeds of each arm and init; `data` has one row a run."""
+    """Means over the seeds of each arm and init; `data` has one row per run."""
     import pandas as pd
-
-    from common.tables import Table
 
     shown = []
     for (arm, init), group in runs.groupby(["arm", "init"]):
@@ -101,10 +94,10 @@ def cost_table(runs: pd.DataFrame) -> Table:
                 "test accuracy (%)": f"{mean['test']:.2f} ± {group['test'].std(ddof=1):.2f}"
                 if len(group) > 1
                 else f"{mean['test']:.2f}",
-                "trained parameters": _whole(mean["trainable_parameters"]),
-                "of all (%)": _share(mean["trainable_parameters"], mean["parameters"]),
-                "seconds": _whole(mean["seconds"]),
-                "peak memory (MiB)": _whole(mean["peak_memory_bytes"] / MIB),
+                "trained parameters": whole(mean["trainable_parameters"]),
+                "of all (%)": _percent(mean["trainable_parameters"], mean["parameters"]),
+                "seconds": whole(mean["seconds"]),
+                "peak memory (MiB)": whole(mean["peak_memory_bytes"] / MIB),
             }
         )
     return Table(
@@ -122,7 +115,7 @@ def cost_table(runs: pd.DataFrame) -> Table:
 
 
 def draw(runs: pd.DataFrame) -> Figure:
-    """Test accuracy of each run over its trained parameters, which are on a logarithmic axis."""
+    """Test accuracy of each run against its trained parameters, on a logarithmic axis."""
     from matplotlib.figure import Figure
 
     from analysis.figures.style import finish, legend_below, styles, wrap
@@ -150,9 +143,5 @@ def draw(runs: pd.DataFrame) -> Figure:
     return figure
 
 
-def _whole(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:,.0f}"
-
-
-def _share(part: float, whole: float) -> str:
-    return "–" if math.isnan(part) or math.isnan(whole) else f"{100 * part / whole:.2f}"
+def _percent(part: float, total: float) -> str:
+    return "–" if math.isnan(part) or math.isnan(total) else f"{100 * part / total:.2f}"

@@ -1,4 +1,4 @@
-"""TF-IDF of word n-grams, and logistic regression on them.
+"""TF-IDF features of word n-grams, and logistic regression.
 
 N texts, V n-grams, K classes.
 """
@@ -55,20 +55,19 @@ class Splits:
 
 @dataclass(frozen=True)
 class Features:
-    """Which n-grams are features, and how they are counted."""
+    """Selection and weighting of n-grams."""
 
     ngrams: tuple[int, int] = (1, 2)
-    """Words of the shortest and of the longest n-gram."""
+    """Minimum and maximum number of words of an n-gram."""
     min_df: int = 1
     """N-grams that occur in fewer training texts are ignored."""
     sublinear: bool = False
-    """Whether n occurrences count as 1 + log(n)."""
+    """Whether n occurrences in a text count as 1 + log(n)."""
 
     def vectorizer(self) -> TfidfVectorizer:
-        """Words in lower case, by scikit-learn's token pattern: two word characters or more.
+        """The vectorizer; words are lower-cased and have at least two characters (scikit-learn's pattern).
 
-        Weights are term frequency times ln((1 + N) / (1 + document frequency)) + 1, each text scaled to
-        length 1.
+        Weights are term frequency times ln((1 + N) / (1 + document frequency)) + 1, with L2 normalization.
         """
         return TfidfVectorizer(
             ngram_range=self.ngrams, min_df=self.min_df, sublinear_tf=self.sublinear, dtype=np.float64
@@ -82,21 +81,21 @@ class Features:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A classifier fitted on train, its strength chosen on valid."""
+    """A classifier fitted on train, with C selected on valid."""
 
     vectorizer: TfidfVectorizer
     classifier: LogisticRegression
     classes: list[str]
     strength: float
     valid_accuracy: dict[float, float]
-    """Percent, for each of `STRENGTHS`."""
+    """Accuracy in percent for each of `STRENGTHS`."""
 
     def probabilities(self, texts: Sequence[str]) -> Probabilities:
-        """(N, K), the classes in the order of `classes`."""
+        """Probabilities (N, K), with the classes in the order of `classes`."""
         return _in_order(self.classifier, self.vectorizer.transform(texts), self.classes)
 
     def most_informative(self, most: int) -> dict[str, list[tuple[str, float]]]:
-        """For each class the n-grams with the largest weights above 0, at most `most`, and the weights."""
+        """For each class up to `most` n-grams with the largest positive weights, with these weights."""
         ngrams_V = self.vectorizer.get_feature_names_out()
         weights_KV = self.classifier.coef_
         if len(weights_KV) == 1:  # two classes share one row: positive weights favor the second class
@@ -106,7 +105,7 @@ class Fitted:
 
 
 def fit(splits: Splits, features: Features) -> Fitted:
-    """Fit on train for each of `STRENGTHS`; the best accuracy on valid is chosen, the smallest C on a tie.
+    """Fit on train for each of `STRENGTHS` and select by accuracy on valid; the smallest C on a tie.
 
     Raises `UserError` if no n-gram is left.
     """
@@ -152,15 +151,15 @@ def _largest(ngrams_V: NDArray, weights_V: NDArray[np.float64], most: int) -> li
 
 
 def file_names() -> list[str]:
-    """The files that are read from a folder."""
+    """Names of the files that `read_folder` reads."""
     return [f"{split}.{kind}" for split in SPLITS for kind in ("input0", "label")]
 
 
 def read_folder(folder: Path) -> Splits:
-    """The examples of train, valid and test.
+    """Read train, valid and test.
 
-    Raises `UserError` for a missing file, texts and labels that do not match line by line, sentence pairs, a
-    single class, and a class in valid or test that does not occur in train.
+    Raises `UserError` if a file is missing, if texts and labels differ in their number of lines, if there are
+    sentence pairs or only one class, and if a class of valid or test does not occur in train.
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; create it with python -m preprocess split (or sample)")
@@ -179,7 +178,7 @@ def read_folder(folder: Path) -> Splits:
             f"{folder / 'train.label'}: every label is {classes[0]}; a classifier needs at least two classes"
         )
     for name in ("valid", "test"):
-        _refuse_unknown(folder, name, splits[name].labels, classes)
+        _check_classes(folder, name, splits[name].labels, classes)
     return Splits(**splits, classes=classes)
 
 
@@ -190,7 +189,7 @@ def _read_split(folder: Path, name: str) -> Split:
     return split
 
 
-def _refuse_unknown(folder: Path, name: str, labels: list[str], classes: list[str]) -> None:
+def _check_classes(folder: Path, name: str, labels: list[str], classes: list[str]) -> None:
     for number, label in enumerate(labels, start=1):
         if label not in classes:
             raise UserError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from common import manifest, predictions
-from common.cli import SettingsParser, deprecation, positive
-from common.errors import UserError, report_errors
+from common.cli import SettingsParser, positive
+from common.errors import UserError
 from common.files import atomic_write, shown_path
 from common.predictions import Prediction
 from common.run import TENSORBOARD, Run, State
@@ -24,7 +23,6 @@ from common.run import TENSORBOARD, Run, State
 from ... import inputs, provenance
 from ... import plan as sweep_plan
 from ...recipes import Recipe
-from .. import run_alone
 from .model import (
     STRENGTHS,
     Features,
@@ -48,15 +46,16 @@ MOST_INFORMATIVE = 50
 
 @dataclass(frozen=True)
 class Store:
-    """A planned run; `content` are the manifest keys that are known before the fit."""
+    """A planned run."""
 
     run: Run
     finished: bool
     content: manifest.Manifest
+    """The manifest keys that are known before the fit."""
 
     @property
     def folder(self) -> Path:
-        """The run's folder."""
+        """Folder of the run."""
         return self.run.folder
 
     def write(
@@ -64,7 +63,7 @@ class Store:
     ) -> dict[str, dict[str, float]]:
         """Write scores, predictions and model.json, then the final status; returns the scores by split.
 
-        `started` is when the fit began, which took `seconds`.
+        `started` is the time at which the fit started, `seconds` its duration.
         """
         sweep_plan.clear(self.run)
         content = self.content | provenance.static(provenance.machine("cpu"), PACKAGES)
@@ -84,7 +83,7 @@ class Store:
 
 
 def plan(out: Path, text: Path, features: Features) -> Store:
-    """The run below `out`, and whether it is already finished.
+    """Plan the run below `out`.
 
     Raises `UserError` if its folder contains another experiment or unknown files, or is not writable.
     """
@@ -170,18 +169,18 @@ class Tfidf:
         parser.add_setting("out", "runs", "folder of the runs")
         parser.add_argument(
             "--ngrams", type=positive, nargs=2, default=(1, 2), metavar=("MIN", "MAX"),
-            help="words of the shortest and the longest n-gram (1 2)",
+            help="minimum and maximum number of words of an n-gram (1 2)",
         )  # fmt: skip
         parser.add_argument(
             "--min-df", type=positive, default=1, metavar="N",
-            help="leave out n-grams of fewer than N training texts (%(default)s)",
+            help="ignore n-grams that occur in fewer than N training texts (%(default)s)",
         )  # fmt: skip
         parser.add_argument(
             "--sublinear", action="store_true", help="count n occurrences in a text as 1 + log(n)"
         )
 
     def train(self, options: argparse.Namespace) -> int:
-        """Fit and write the run; raises `UserError` before anything is written."""
+        """Fit, write the run and return the exit code; raises `UserError` before anything is written."""
         if options.text is None:
             raise UserError("--text (or RS_TEXT=) is missing: a folder of python -m preprocess split")
         if options.passthrough:
@@ -214,10 +213,3 @@ def _features(options: argparse.Namespace) -> Features:
     if shortest > longest:
         raise UserError(f"--ngrams {shortest} {longest}: MIN is larger than MAX; write {longest} {shortest}")
     return Features((shortest, longest), options.min_df, options.sublinear)
-
-
-@report_errors
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The deprecated command `python -m baseline`."""
-    deprecation("python -m baseline is deprecated, use ./train.sh --method tfidf")
-    return run_alone("tfidf", "python -m baseline", arguments)

@@ -1,4 +1,4 @@
-"""What a run starts from: random weights or those of a fairseq checkpoint, with adapters for LoRA."""
+"""Initial weights of a run: random or from a fairseq checkpoint, with adapters for LoRA."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from safetensors.torch import load_file
 from transformers import RobertaForSequenceClassification
 
 from common.errors import UserError
-from export.transformers.config import random_classifier, roberta_config, sizes_of
-from export.transformers.weights import Source, read_source, to_transformers
+from export.transformers.roberta import (
+    Source,
+    random_classifier,
+    read_source,
+    roberta_config,
+    sizes_of,
+    to_transformers,
+)
 from fairseq_plugin.checkpoints.initialization import check_dictionary, check_keys
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 from ..lora import adapters
-from ..lora.adapters import BASE, LoraSettings
-from .finish import save
+from ..lora.adapters import BASE
+from ..lora.settings import LoraSettings
 from .recipe import Recipe
 
 logger = logging.getLogger(__name__)
@@ -31,17 +37,19 @@ SIZES = {
     "num_attention_heads": "--encoder-attention-heads",
     "max_position_embeddings": "--max-positions",
 }
-"""What must be the same in a checkpoint and a recipe -> the recipe's flag."""
+"""Sizes that must be equal in a checkpoint and a recipe -> the recipe's flag."""
 
 
 def initial_model(
     recipe: Recipe, task: SentenceClassificationTask, checkpoint: Path | None, seed: int
 ) -> RobertaForSequenceClassification:
-    """The weights that fairseq-train begins with at this seed, weight by weight; drops what the recipe drops.
+    """A classifier with exactly the weights that fairseq-train starts from with this seed.
 
-    Random weights are fairseq's draw; a checkpoint's are put in their place as fairseq does, and a head that
-    it lacks stays as it was drawn. What Transformers has beyond them, the row of token types, is zero.
-    Raises `UserError` for a checkpoint that is of other sizes than the recipe, or of another dictionary.
+    Random weights are drawn by fairseq. Those of a checkpoint replace them as in fairseq, and a head that the
+    checkpoint does not have stays random. The embedding of token types, which only Transformers has, is zero.
+    Dropout is that of the recipe.
+
+    Raises `UserError` if sizes or dictionary of the checkpoint are not those of the recipe and the data.
     """
     vocabulary, classes = len(task.source_dictionary), task.class_names
     source = None
@@ -49,7 +57,7 @@ def initial_model(
         check_dictionary(checkpoint, task.source_dictionary)
         source = read_source(checkpoint)
         _check_sizes(source, recipe, vocabulary)
-    utils.set_torch_seed(seed)  # as fairseq_cli/train.py before it builds the model
+    utils.set_torch_seed(seed)  # as fairseq_cli/train.py does before it builds the model
     ours = task.build_model(recipe.cfg.model)
     if source is not None:
         weights = dict(source.weights)
@@ -66,33 +74,34 @@ def initial_model(
 def _check_sizes(source: Source, recipe: Recipe, vocabulary: int) -> None:
     if vocabulary != source.vocabulary:
         raise UserError(
-            f"{source.path}: {source.vocabulary:,} types, but the dictionary of the data has "
-            f"{vocabulary:,}, <mask> included; binarize the data with the dictionary that it was trained with"
+            f"{source.path}: vocabulary of {source.vocabulary:,}, but the dictionary of the data has "
+            f"{vocabulary:,} entries, <mask> included; binarize the data with the checkpoint's dictionary"
         )
     theirs, ours = roberta_config(sizes_of(source)), roberta_config(recipe.sizes(vocabulary))
     for name, flag in SIZES.items():
         if (there := getattr(theirs, name)) != (here := getattr(ours, name)):
             raise UserError(
-                f"{source.path}: {name} is {there}, in the recipe {here}; give the {flag} of its training"
+                f"{source.path}: {name} is {there}, in the recipe {here}; set {flag} as in pre-training"
             )
 
 
 def with_adapters(base: RobertaForSequenceClassification, lora: LoraSettings, run: Path) -> PeftModel:
-    """The frozen base with adapters and a trained head; the base is stored, to reload the adapters on.
+    """The frozen base with adapters and a trainable head.
 
-    A run that goes on has the base that is stored. Raises `UserError` where a target module is not there.
+    The base is saved in the run folder, to reload the adapters onto; a resumed run uses the saved one. Raises
+    `UserError` if a target module does not exist.
     """
     if (run / BASE).is_dir():
         stored = load_file(run / BASE / "model.safetensors")
         base.load_state_dict(stored)
     else:
-        save(base, run / BASE)
+        adapters.save_model(base, run / BASE)
     base.name_or_path = str(run / BASE)  # for adapter_config.json
     return adapters.add_adapters(base, lora, TaskType.SEQ_CLS, [HEAD])
 
 
 def check(recipe: Recipe, checkpoints: Iterable[Path | None], lora: LoraSettings | None) -> None:
-    """Raise `UserError` for what would stop a run at its beginning."""
+    """Raise `UserError` for mistakes that would otherwise stop a run only after its start."""
     task = recipe.task()
     for checkpoint in checkpoints:
         model = initial_model(recipe, task, checkpoint, seed=1)

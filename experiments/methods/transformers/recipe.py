@@ -1,7 +1,8 @@
-"""A recipe of the sweep, understood by the Transformers Trainer.
+"""Recipes for the Transformers Trainer.
 
-Recipes are flags of fairseq-train (`recipes/`). fairseq's own parser reads them, so that types and
-defaults are fairseq's, and one file describes both trainers. A flag that has no counterpart here is refused.
+Recipes are flags of fairseq-train (`recipes/`). They are read by fairseq's own parser, so that types and
+defaults are the same and one file describes both trainers. Flags without a counterpart in the Transformers
+Trainer are errors.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import fairseq_plugin  # noqa: F401  registers task, criterion, model and optimi
 from common.cli import flags_of
 from common.errors import UserError
 from common.metrics import logged
-from export.transformers.config import ACTIVATIONS, Sizes
+from export.transformers.roberta import ACTIVATIONS, Sizes
 from fairseq_plugin.models.encoders import ENCODERS
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from fairseq_plugin.training.optimizer import parse_betas
@@ -32,11 +33,11 @@ ONLY = {
     "--arch": ("roberta_small",),
     "--lr-scheduler": ("polynomial_decay",),
     "--optimizer": ("adam", "fused_adam"),
-    "--encoder": tuple(ENCODERS),  # of fairseq's engine: the same mathematics
+    "--encoder": tuple(ENCODERS),  # ignored: fairseq's implementations of the same function
     "--best-checkpoint-metric": (*(metric.name for metric in logged()), "loss"),
 }
-"""Flag -> the values that can be followed here."""
-FOLLOWED = frozenset(ONLY) | {
+"""Flag -> the values that are supported."""
+SUPPORTED = frozenset(ONLY) | {
     *("--encoder-layers", "--encoder-embed-dim", "--encoder-ffn-embed-dim", "--encoder-attention-heads"),
     *("--dropout", "--attention-dropout", "--pooler-dropout", "--activation-fn"),
     *("--init-token", "--separator-token", "--max-positions", "--shorten-method", "--keep-eos"),
@@ -56,10 +57,10 @@ FOLLOWED = frozenset(ONLY) | {
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What the trainer is told; names are those of `TrainingArguments` where it has them."""
+    """Hyperparameters of a run."""
 
     cfg: DictConfig
-    """All of it as fairseq keeps it in checkpoints."""
+    """fairseq's full configuration, as it is stored in checkpoints."""
     batch_size: int
     valid_batch_size: int
     accumulation: int
@@ -73,20 +74,20 @@ class Recipe:
     eps: float
     weight_decay: float
     clip_norm: float
-    """Largest norm of the gradients, 0 for any."""
+    """Maximum norm of the gradients, 0 for no clipping."""
     precision: str
     valid_subsets: tuple[str, ...]
     metric: str
     maximize: bool
 
     def updates(self, sentences: int) -> int:
-        """Updates of a run on so many sentences: where the nearer limit ends it."""
+        """Number of updates on a training set of `sentences`: the smaller of both limits."""
         batches = math.ceil(sentences / self.batch_size)
         limits = [self.max_epoch * math.ceil(batches / self.accumulation), self.max_update]
         return min(limit for limit in limits if limit)
 
     def sizes(self, vocabulary: int) -> Sizes:
-        """The model's, for a dictionary with so many types (`<mask>` included)."""
+        """Sizes of the model for a `vocabulary`, `<mask>` included."""
         model = self.cfg.model
         return Sizes(
             vocabulary=vocabulary,
@@ -102,28 +103,30 @@ class Recipe:
         )
 
     def task(self) -> SentenceClassificationTask:
-        """fairseq's task, which reads the data in the order of their files."""
+        """fairseq's task, which reads the data in the order of the files."""
         self.cfg.task.no_shuffle = True
         return SentenceClassificationTask.setup_task(self.cfg.task)
 
 
 def parse(data: str, words: Sequence[str]) -> Recipe:
-    """The recipe that `words` spell.
+    """Parse the flags `words` of a recipe for the data folder `data`.
 
-    Raises `UserError` naming a flag that is unknown, malformed or cannot be followed.
+    Raises `UserError` naming a flag that is unknown, malformed, missing or not supported.
     """
     flags = flags_of(words)
-    if unknown := [flag for flag in flags if flag not in FOLLOWED]:
+    if unknown := [flag for flag in flags if flag not in SUPPORTED]:
         raise UserError(
-            f"recipe: {' '.join(unknown)} cannot be followed by the Transformers Trainer; leave it out"
+            f"recipe: {' '.join(unknown)}: not supported with the Transformers Trainer; remove it"
         )
     for flag, values in ONLY.items():
         if flag in flags and flags[flag][-1] not in values:
-            raise UserError(f"recipe: {' '.join(flags[flag])}: only {', '.join(values)} can be followed here")
+            raise UserError(
+                f"recipe: {' '.join(flags[flag])}: the Transformers Trainer supports only {', '.join(values)}"
+            )
     cfg = _configuration(data, words)
     optimization, betas = cfg.optimization, parse_betas(cfg.optimizer.adam_betas)
     if not (optimization.max_epoch or optimization.max_update):
-        raise UserError("recipe: neither --max-epoch nor --max-update says where the training ends")
+        raise UserError("recipe: neither --max-epoch nor --max-update is given; add one of them")
     if cfg.model.activation_fn not in ACTIVATIONS:
         raise UserError(
             f"recipe: --activation-fn {cfg.model.activation_fn}: not one of {', '.join(ACTIVATIONS)}"
@@ -153,7 +156,7 @@ def parse(data: str, words: Sequence[str]) -> Recipe:
 
 
 def _valid_batch_size(cfg: DictConfig) -> int:
-    """Sentences of a batch in validation; of `--max-tokens-valid`, as many of the longest as it holds."""
+    """Sentences in a validation batch; with `--max-tokens-valid`, so that the longest ones still fit."""
     by_count = cfg.dataset.batch_size_valid or cfg.dataset.batch_size
     tokens = cfg.dataset.max_tokens_valid
     return min(by_count, max(1, tokens // cfg.task.max_positions)) if tokens else by_count
@@ -162,14 +165,14 @@ def _valid_batch_size(cfg: DictConfig) -> int:
 def _configuration(data: str, words: Sequence[str]) -> DictConfig:
     parser = options.get_training_parser()
 
-    def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    def raise_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
         raise UserError(f"recipe: {message}")
 
-    # fairseq builds a second parser once it knows task and model: its errors are the class's too.
+    # Patched on the class, because fairseq builds a second parser for the options of task and model.
     original = argparse.ArgumentParser.error
-    argparse.ArgumentParser.error = refuse
+    argparse.ArgumentParser.error = raise_error
     try:
-        with warnings.catch_warnings(action="ignore"):  # fairseq uses hydra as of some years ago
+        with warnings.catch_warnings(action="ignore"):  # fairseq's use of hydra is deprecated
             return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [data, *words]))
     finally:
         argparse.ArgumentParser.error = original

@@ -1,7 +1,11 @@
-"""A run that is trained in this process, written as `common/manifest.py` says."""
+"""Run folders of the methods that train with the Transformers Trainer: manifest, log, checkpoints.
+
+Importing this module does not import torch.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import resource
 import signal
@@ -12,11 +16,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch.utils.tensorboard import SummaryWriter
-from transformers import TrainingArguments
+from typing import TYPE_CHECKING, Any
 
 from common import manifest
 from common.errors import UserError
@@ -24,19 +24,61 @@ from common.run import LOG, TENSORBOARD
 
 from ...provenance import now
 
+if TYPE_CHECKING:
+    import torch
+    from transformers import TrainingArguments
+
+MODEL = "model"
+"""Folder of the best model, for `from_pretrained`."""
+CHECKPOINTS = "trainer"
+"""Folder of the Trainer's own checkpoints, removed when the run is finished."""
+MEASURED = "measured.json"
+"""What a run measured of itself; copied into its manifest when it is finished."""
 FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
 TIME = "%Y-%m-%d %H:%M:%S"
+"""Format of log lines and of their time, as in fairseq-train."""
 METHODS = "experiments.methods"
-"""The logger above those of all methods."""
+"""Parent of the loggers of all methods."""
 PACKAGES = ("transformers", "accelerate", "peft", "safetensors")
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """The Trainer's newest complete checkpoint below `folder`.
+
+    The Trainer writes trainer_state.json last. A checkpoint is incomplete if that file is missing or
+    truncated.
+    """
+
+    def updates(checkpoint: Path) -> int:
+        return int(checkpoint.name.rpartition("-")[2])
+
+    for checkpoint in sorted(folder.glob("checkpoint-*"), key=updates, reverse=True):
+        try:
+            json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        return checkpoint
+    return None
+
+
+def add_measured(run: Path) -> None:
+    """Copy measured.json of a finished run, if there is one, into its manifest."""
+    content = manifest.read(run)
+    path = run / MEASURED
+    if content is None or content["status"] != "finished" or not path.is_file():
+        return
+    measured = json.loads(path.read_text(encoding="utf-8"))
+    if any(content.get(key) != value for key, value in measured.items()):
+        manifest.write(run, content | measured)
 
 
 @contextmanager
 def recorded(folder: Path, content: manifest.Manifest) -> Iterator[manifest.Manifest]:
-    """Keep the manifest and `train.log` of a run while the block trains it.
+    """Write the manifest and train.log of a run that is trained inside the `with` block.
 
-    `content` says which run it is (`common/manifest.py`); what the block adds to the mapping that it is given
-    stands in the manifest too. An error leaves the status failed, Ctrl-C and SIGTERM leave interrupted.
+    `content` identifies the run (see `common.manifest`). The block gets it as a mapping; keys that it adds
+    are written to the manifest too. The final status is "finished", "interrupted" after Ctrl-C or SIGTERM,
+    and "failed" after any other exception.
     """
     started = time.monotonic()
     content = content | {"status": "running", "started": now(), "ended": None, "seconds": 0}
@@ -61,26 +103,30 @@ def recorded(folder: Path, content: manifest.Manifest) -> Iterator[manifest.Mani
 
 
 def versions() -> dict[str, str]:
-    """What a manifest's `packages` has beside those of fairseq."""
+    """Package versions that a manifest records in addition to those of fairseq runs."""
     found = (*PACKAGES, "bitsandbytes") if find_spec("bitsandbytes") else PACKAGES
     return {name: metadata.version(name) for name in found}
 
 
 def on_one_device(arguments: TrainingArguments) -> None:
-    """Keep Trainer from sharing each batch, times their number, among all GPUs that it sees."""
+    """Use at most one GPU: the Trainer would multiply the batch size by the number of visible GPUs."""
     arguments._n_gpu = min(1, arguments.n_gpu)
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """The most memory that this process has held so far: of the GPU, or resident on a CPU."""
+    """Peak memory of this process so far in bytes: allocated on a GPU, or resident on a CPU."""
     if device.type == "cuda":
+        import torch
+
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
 def write_scalars(folder: Path, subset: str, values: dict[str, float], step: int) -> None:
-    """One event file of a subset with one step in it, tags as fairseq has them."""
+    """Write one event file of a subset with the values of one step, under fairseq's tags."""
+    from torch.utils.tensorboard import SummaryWriter
+
     with SummaryWriter(folder / TENSORBOARD / subset) as writer:
         for tag, value in values.items():
             writer.add_scalar(tag, value, step)
@@ -93,7 +139,7 @@ def _log_file(path: Path) -> Iterator[None]:
     ours, level = logging.getLogger(METHODS), logging.getLogger(METHODS).level
     ours.setLevel(logging.INFO)
     ours.addHandler(handler)
-    ours.propagate = False  # the terminal has a bar, and an error in one line
+    ours.propagate = False  # the terminal shows a progress bar and a single error message
     try:
         yield
     finally:
@@ -105,7 +151,7 @@ def _log_file(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _termination_interrupts() -> Iterator[None]:
-    """SIGTERM raises KeyboardInterrupt, as Ctrl-C does."""
+    """Let SIGTERM raise KeyboardInterrupt, as Ctrl-C does."""
 
     def interrupt(number: int, frame: Any) -> None:
         raise KeyboardInterrupt

@@ -1,14 +1,16 @@
 """One run in its own process: `python -m experiments.methods.transformers.train_run DATA ... --recipe ...`.
 
-`experiments/methods/transformers/sweep.py` starts it, with words like those of fairseq-train. It writes
+The method (method.py) starts it with words like those of fairseq-train. It writes
 
     tensorboard/             as fairseq does
-    trainer/checkpoint-*/    where an interrupted run goes on; removed at the end
+    trainer/checkpoint-*/    to resume an interrupted run; removed at the end
     model/                   the best model as a from_pretrained folder; not for LoRA
-    base/, adapter/          for LoRA: what it started from, and what was trained at the best epoch
+    base/, adapter/          for LoRA: the initial weights, and the adapter of the best epoch
     predictions-*.jsonl      of the best model on every validation subset
-    measured.json            parameters, peak memory, for the manifest
-    checkpoint_best.pt       the best model as fairseq's checkpoint
+    measured.json            parameters and peak memory, for the manifest
+    checkpoint_best.pt       the best model as a fairseq checkpoint
+
+B sentences, K classes.
 """
 
 from __future__ import annotations
@@ -21,29 +23,42 @@ import sys
 from pathlib import Path
 
 import torch
-from transformers import set_seed
+from torch import Tensor, nn
+from transformers import RobertaForSequenceClassification, set_seed
 
+from common import predictions
 from common.errors import report_errors
-from common.files import atomic_write
-from fairseq_plugin.training.precision import chosen, go_on_with, resolve
+from common.files import atomic_open, atomic_write
+from export.transformers.roberta import to_fairseq
+from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
+from fairseq_plugin.training.precision import resolve, resolved, restore
 
 from ..lora import adapters
-from ..lora.adapters import ADAPTER, BASE
-from ..lora.classify import ALPHA, DROPOUT, RANK, TARGETS
-from ..lora.options import add_lora, lora_settings
-from .finish import MODEL, finish, save
+from ..lora.adapters import ADAPTER, BASE, TOLERANCE, Parameters
+from ..lora.settings import CLASSIFIER, add_lora, lora_settings
 from .initial import initial_model, with_adapters
-from .recipe import parse
-from .sweep import CHECKPOINTS, last_checkpoint
-from .trainer import ClassifierTrainer, RunLog, log_to_standard_output, read_sentences, training_arguments
+from .recipe import Recipe, parse
+from .run_folder import CHECKPOINTS, MEASURED, MODEL, last_checkpoint, peak_memory_bytes
+from .trainer import (
+    ClassifierTrainer,
+    Item,
+    Pad,
+    RunLog,
+    log_to_standard_output,
+    read_sentences,
+    training_arguments,
+)
 
 logger = logging.getLogger(__name__)
 PRECISION = "precision.json"
-"""Beside Trainer's checkpoints: what `--precision auto` became, by the kind of device."""
+"""Beside the Trainer's checkpoints: what `--precision auto` resolved to, by device type."""
+RELOADED = 16
+"""Number of sentences on which the reloaded model is compared with the predictions of training."""
+LM_HEAD = "encoder.lm_head."
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Words that are not the recipe's."""
+    """The options of a run; the flags of the recipe follow `--recipe`."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.methods.transformers.train_run", description=__doc__, allow_abbrev=False
     )
@@ -54,14 +69,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--lora", action="store_true")
-    add_lora(parser, rank=RANK, alpha=ALPHA, dropout=DROPOUT, targets=TARGETS)
-    parser.add_argument("--recipe", nargs=argparse.REMAINDER, required=True, help="the rest is the recipe's")
+    add_lora(parser, CLASSIFIER)
+    parser.add_argument("--recipe", nargs=argparse.REMAINDER, required=True, help="all further words")
     return parser
 
 
 @report_errors
 def main(words: list[str] | None = None) -> None:
-    """Train one run, from its words to `checkpoint_best.pt`."""
+    """Train one run, from the initial weights to checkpoint_best.pt."""
     args = build_parser().parse_args(words)
     log_to_standard_output()
     run, checkpoints = args.save_dir, args.save_dir / CHECKPOINTS
@@ -71,7 +86,7 @@ def main(words: list[str] | None = None) -> None:
     recipe = parse(args.data, args.recipe)
     task = recipe.task()
     device = torch.device("cpu" if args.cpu else "cuda")
-    precision = precision_of(checkpoints, recipe.precision, device)
+    precision = resolve_precision(checkpoints, recipe.precision, device)
     train = read_sentences(task, "train")
     valid = {name: read_sentences(task, name) for name in recipe.valid_subsets}
 
@@ -99,7 +114,7 @@ def main(words: list[str] | None = None) -> None:
         pad=task.source_dictionary.pad(),
         run=run,
         log=log,
-        save_best=lambda model: save(model, run / (ADAPTER if args.lora else MODEL)),
+        save_best=lambda model: adapters.save_model(model, run / (ADAPTER if args.lora else MODEL)),
     )
     last = last_checkpoint(checkpoints)
     trainer.train(resume_from_checkpoint=None if last is None else str(last))
@@ -108,15 +123,109 @@ def main(words: list[str] | None = None) -> None:
     shutil.rmtree(checkpoints, ignore_errors=True)
 
 
-def precision_of(checkpoints: Path, asked: str, device: torch.device) -> str:
-    """What `asked` means on the device: what it meant when the run began, where the run goes on."""
+def resolve_precision(checkpoints: Path, requested: str, device: torch.device) -> str:
+    """The precision that `requested` means on the device; a resumed run keeps the one it started with."""
     path = checkpoints / PRECISION
     if path.is_file():
-        go_on_with(json.loads(path.read_text(encoding="utf-8")))
-    precision = resolve(asked, device)
+        restore(json.loads(path.read_text(encoding="utf-8")))
+    precision = resolve(requested, device)
     checkpoints.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, json.dumps(chosen()) + "\n")
+    atomic_write(path, json.dumps(resolved()) + "\n")
     return precision
+
+
+def finish(
+    run: Path,
+    recipe: Recipe,
+    task: SentenceClassificationTask,
+    trainer: ClassifierTrainer,
+    parameters: Parameters,
+    *,
+    lora: bool,
+) -> None:
+    """Reload the best model, check its predictions, and write measured.json and checkpoint_best.pt."""
+    measured: dict[str, float] = {
+        "trainable_parameters": parameters.trainable,
+        "parameters": parameters.total,
+        "peak_memory_bytes": peak_memory_bytes(trainer.args.device),
+    }
+    subset, sentences = next(iter(trainer.subsets.items()))
+    batch = Pad(task.source_dictionary.pad())([sentences[i] for i in range(min(RELOADED, len(sentences)))])
+    if lora:
+        best, measured["merged_difference"] = merged(run, batch)
+    else:
+        best = RobertaForSequenceClassification.from_pretrained(run / MODEL, use_safetensors=True).eval()
+    bits = 16 if trainer.args.bf16 else 32
+    measured["reloaded_difference"] = check_reloaded(best, batch, run / predictions.file_name(subset), bits)
+    atomic_write(run / MEASURED, json.dumps(measured, indent=2) + "\n")
+    write_checkpoint(run / "checkpoint_best.pt", best, recipe, task)
+
+
+def merged(run: Path, batch: Item) -> tuple[RobertaForSequenceClassification, float]:
+    """The best adapter merged into its base, and the largest difference of a logit that merging causes.
+
+    Raises `RuntimeError` if rounding does not explain the difference.
+    """
+    best = adapters.merged_classifier(run)
+    difference = adapters.largest_difference(
+        lambda model: logits(model, batch),
+        adapters.adapted_classifier(run),
+        best,
+        f"{run / ADAPTER} merged",
+    )
+    logger.info("adapter merged: largest difference of a logit %.2g", difference)
+    return best, difference
+
+
+def check_reloaded(model: nn.Module, batch: Item, predicted: Path, bits: int) -> float:
+    """Largest difference between the probabilities of a reloaded model and those in the file `predicted`.
+
+    `bits` is the precision of training. Raises `RuntimeError` if rounding does not explain the difference.
+    """
+    reloaded_BK = torch.softmax(logits(model, batch).double(), dim=-1)
+    written = predictions.read(predicted)[: len(reloaded_BK)]
+    written_BK = torch.tensor([list(prediction.probabilities.values()) for prediction in written])
+    difference = float((reloaded_BK - written_BK).abs().max())
+    if not difference <= TOLERANCE[bits]:
+        raise RuntimeError(
+            f"{predicted}: differs by {difference:.3g} from the predictions of the saved model"
+        )
+    logger.info("best model reloaded: largest difference of a probability %.2g", difference)
+    return difference
+
+
+@torch.inference_mode()
+def logits(model: nn.Module, batch: Item) -> Tensor:
+    """Logits (B, K) of a batch."""
+    return model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+
+
+def write_checkpoint(
+    path: Path, model: RobertaForSequenceClassification, recipe: Recipe, task: SentenceClassificationTask
+) -> None:
+    """Write a model as fairseq-train would after training with the recipe, but without optimizer state.
+
+    fairseq's classifier also has a language-model head, which is not used. It is random here.
+    """
+    head = task.cfg.classification_head_name
+    with torch.random.fork_rng(devices=[]):
+        ours = task.build_model(recipe.cfg.model)
+    weights = to_fairseq(
+        {name: tensor.float().cpu() for name, tensor in model.state_dict().items()}, head=head
+    )
+    missing, unexpected = ours.load_state_dict(weights, strict=False)
+    wrong = [*unexpected, *(name for name in missing if not name.startswith(LM_HEAD))]
+    if wrong:
+        raise RuntimeError(f"{path}: fairseq's classifier and Transformers' differ in {', '.join(wrong)}")
+    state = {
+        "args": None,
+        "cfg": recipe.cfg,
+        "model": ours.state_dict(),
+        "optimizer_history": [],
+        "extra_state": task.get_checkpoint_dict(),
+    }
+    with atomic_open(path, "wb") as stream:
+        torch.save(state, stream)
 
 
 if __name__ == "__main__":

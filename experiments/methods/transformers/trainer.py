@@ -1,11 +1,10 @@
 """The Transformers Trainer for a sentence classifier, with this project's recipe, metrics and run folder.
 
-Trainer does what it does everywhere: batches, updates, checkpoints. What differs, to be comparable with
-fairseq: every parameter decays (Trainer leaves out biases and layer norms), the learning rate follows
-`--total-num-update`, and a validation is on all subsets, with the best checkpoint chosen on the first, the
-later one on a tie.
+Differences from the stock Trainer, so that runs are comparable with fairseq: weight decay applies to every
+parameter (the Trainer excludes biases and layer norms), the learning rate follows `--total-num-update`, and
+every subset is validated. The first subset selects the best checkpoint, the later one on a tie.
 
-B sentences, N of them in a split, K classes.
+B sentences in a batch, N in a split, L tokens, K classes.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ SaveBest = Callable[[nn.Module], None]
 def training_arguments(
     recipe: Recipe, folder: Path, *, sentences: int, seed: int, bf16: bool, cpu: bool
 ) -> TrainingArguments:
-    """The recipe as Trainer takes it, for a training set of so many sentences; checkpoints go to `folder`."""
+    """The recipe as `TrainingArguments`, for a training set of `sentences`; checkpoints go to `folder`."""
     arguments = TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=recipe.batch_size,
@@ -77,7 +76,7 @@ def training_arguments(
 
 
 class ClassifierTrainer(Trainer):
-    """Trains, validates on every subset after each epoch, and keeps the best model with its predictions."""
+    """Trains, validates on every subset after each epoch, and stores the best model with its predictions."""
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class ClassifierTrainer(Trainer):
         log: RunLog,
         save_best: SaveBest,
     ) -> None:
-        """`valid`: the subsets to validate on, the first chooses; `save_best` stores a new best model."""
+        """`valid`: the validation subsets; the first selects the best model, which `save_best` stores."""
         self.recipe = recipe
         self.classes = classes
         self.subsets = valid
@@ -110,13 +109,13 @@ class ClassifierTrainer(Trainer):
         self.add_callback(_Progress(self))
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """All of them, as fairseq's Adam decays."""
+        """All parameters, as in fairseq's Adam."""
         return [name for name, _ in model.named_parameters()]
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
-        """fairseq's `polynomial_decay` of power 1."""
+        """Linear warm-up and decay: fairseq's `polynomial_decay` of power 1."""
         if self.lr_scheduler is None:
             self.lr_scheduler = get_linear_schedule_with_warmup(
                 optimizer or self.optimizer, self.recipe.warmup_updates, self.recipe.total_num_update
@@ -126,7 +125,7 @@ class ClassifierTrainer(Trainer):
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, **kwargs: Any
     ) -> Any:
-        """As Trainer; what is trained on is counted."""
+        """As in `Trainer`; also adds training batches to the counts."""
         loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
         if model.training:
             for counts in (self.interval, self.whole_epoch):
@@ -134,7 +133,7 @@ class ClassifierTrainer(Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Validate on every subset, write the records, keep the model if it is the best so far."""
+        """Validate on every subset, log the metrics, and store the model if it is the best so far."""
         step, epoch = self.state.global_step, max(1, round(self.state.epoch or 0))
         logits = {name: self.logits(subset) for name, subset in self.subsets.items()}
         metrics = {name: self.measure(name, logits_NK) for name, logits_NK in logits.items()}
@@ -152,32 +151,32 @@ class ClassifierTrainer(Trainer):
         return {f"eval_{name}_{tag}": x for name, values in metrics.items() for tag, x in values.items()}
 
     def logits(self, sentences: Sentences) -> NDArray[np.float32]:
-        """(N, K) of a split in the order of its files."""
+        """Logits (N, K) of a split, in the order of its files."""
         order_N = sentences.by_length()
         logits_NK = np.empty((len(sentences), len(self.classes)), dtype=np.float32)
         logits_NK[order_N] = self.predict(Subset(sentences, order_N.tolist())).predictions
         return logits_NK
 
     def measure(self, subset: str, logits_NK: NDArray[np.float32]) -> dict[str, float]:
-        """The metrics of a subset's logits."""
+        """Metrics of a subset from its logits (N, K)."""
         counts = Counts(len(self.classes))
-        counts.add(torch.from_numpy(logits_NK), torch.from_numpy(self.subsets[subset].gold))
+        counts.add(torch.from_numpy(logits_NK), torch.from_numpy(self.subsets[subset].labels))
         return counts.metrics()
 
     def _write_predictions(self, subset: str, logits_NK: NDArray[np.float32]) -> None:
-        answers_NK = torch.softmax(torch.from_numpy(logits_NK).double(), dim=-1).tolist()
-        gold_N = self.subsets[subset].gold
+        probabilities_NK = torch.softmax(torch.from_numpy(logits_NK).double(), dim=-1).tolist()
+        labels_N = self.subsets[subset].labels
         predictions.write(
             self.run_folder / predictions.file_name(subset),
             (
-                Prediction(index, self.classes[gold], dict(zip(self.classes, row_K, strict=True)))
-                for index, (gold, row_K) in enumerate(zip(gold_N, answers_NK, strict=True))
+                Prediction(index, self.classes[label], dict(zip(self.classes, row_K, strict=True)))
+                for index, (label, row_K) in enumerate(zip(labels_N, probabilities_NK, strict=True))
             ),
         )
 
 
 class _Progress(TrainerCallback):
-    """Writes the records of training."""
+    """Logs training loss, learning rate and speed."""
 
     def __init__(self, trainer: ClassifierTrainer) -> None:
         self._trainer = trainer
@@ -213,17 +212,17 @@ class _Progress(TrainerCallback):
 
 
 INTERVAL = 25
-"""Updates between two records of the training loss."""
+"""Updates between two log records of the training loss."""
 
 
 def log_to_standard_output() -> None:
-    """Lines as fairseq-train has them; the sweep puts them into `train.log`."""
+    """Log in the format of fairseq-train; the launcher redirects standard output to train.log."""
     logging.basicConfig(format=FORMAT, datefmt=TIME, level=logging.INFO, force=True)
-    disable_progress_bar()  # of saving and loading, each a line of its own in a file
+    disable_progress_bar()  # bars of saving and loading would fill the log file
 
 
 class RunLog:
-    """Writes records; close it at the end."""
+    """Writes metrics to TensorBoard files and to the log; call `close` at the end."""
 
     def __init__(self, tensorboard: Path) -> None:
         self._folder = tensorboard
@@ -232,13 +231,13 @@ class RunLog:
     def write(
         self, subset: str, values: dict[str, float], *, step: int, epoch: int, done: float = 0.0
     ) -> None:
-        """One record; `done` is how many epochs are done, with the fraction of the current one."""
+        """Write one record; `done` is the number of finished epochs, with the fraction of the current one."""
         if subset not in self._writers:
             self._writers[subset] = SummaryWriter(self._folder / subset)
         for tag, value in values.items():
             self._writers[subset].add_scalar(tag, value, step)
         self._writers[subset].flush()
-        # fairseq names the values of a validation after their subset, those of training not.
+        # As in fairseq, the names of all values but the inner training records start with their subset.
         training = subset.startswith("train")
         prefix = "" if subset == "train_inner" else f"{subset}_"
         named = {f"{prefix}{tag}": f"{value:.6g}" for tag, value in (values | {"num_updates": step}).items()}
@@ -252,30 +251,30 @@ class RunLog:
 
 
 class Counts:
-    """A sum that starts at zero."""
+    """Running sums of loss, confusion matrix and tokens over batches."""
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
         self.clear()
 
     def clear(self) -> None:
-        """Start again."""
+        """Set all sums to zero."""
         self._loss: Tensor | float = 0.0
         self._cells: Tensor | int = 0
         self._tokens: Tensor | int = 0
         self.sentences = 0
 
     @torch.no_grad()
-    def add(self, logits_BK: Tensor, gold_B: Tensor, tokens: Tensor | int = 0) -> None:
-        """A batch; nothing waits for the GPU here."""
-        self._loss = self._loss + F.cross_entropy(logits_BK.float(), gold_B, reduction="sum")
-        self._cells = self._cells + cell_counts(gold_B, logits_BK.argmax(dim=-1), self._classes)
-        self.sentences += len(gold_B)
+    def add(self, logits_BK: Tensor, labels_B: Tensor, tokens: Tensor | int = 0) -> None:
+        """Add a batch, without waiting for the GPU."""
+        self._loss = self._loss + F.cross_entropy(logits_BK.float(), labels_B, reduction="sum")
+        self._cells = self._cells + cell_counts(labels_B, logits_BK.argmax(dim=-1), self._classes)
+        self.sentences += len(labels_B)
         self._tokens = self._tokens + tokens
 
     @property
     def tokens(self) -> int:
-        """Without padding."""
+        """Number of tokens without padding."""
         return int(self._tokens)
 
     @property
@@ -296,34 +295,35 @@ Item = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Sentences(torch.utils.data.Dataset):
-    """One split, in the order of its files: `input_ids` int64 (L,), with `<s>`, cut; `labels` int64 ()."""
+    """One split in the order of its files; an item has `input_ids`, int64 (L,), and `labels`, int64 ()."""
 
     rows: list[Tensor]
-    gold: NDArray[np.int64]
+    """Token ids of each sentence, int64 (L,): with `<s>`, truncated as in fairseq."""
+    labels: NDArray[np.int64]
     """(N,) index of the true class."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> Item:
-        return {"input_ids": self.rows[index], "labels": torch.tensor(self.gold[index])}
+        return {"input_ids": self.rows[index], "labels": torch.tensor(self.labels[index])}
 
     def by_length(self) -> NDArray[np.int64]:
-        """(N,) the positions, longest sentence first: batches in this order hold little padding."""
+        """(N,) indices, longest sentence first: batches in this order contain little padding."""
         return np.argsort([-len(row) for row in self.rows], kind="stable")
 
 
 def read_sentences(task: SentenceClassificationTask, split: str) -> Sentences:
-    """Read a split as the task does in training; raises `UserError` for what is missing or malformed."""
+    """Read a split as fairseq's task does in training; raises `UserError` for missing or malformed data."""
     dataset = task.load_dataset(split)
     items = [dataset[i] for i in range(len(dataset))]
-    gold_N = np.array([int(item["target"]) for item in items], dtype=np.int64)
-    return Sentences([item["net_input.src_tokens"] for item in items], gold_N)
+    labels_N = np.array([int(item["target"]) for item in items], dtype=np.int64)
+    return Sentences([item["net_input.src_tokens"] for item in items], labels_N)
 
 
 @dataclass(frozen=True)
 class Pad:
-    """Collator: pads on the right to the longest sentence of the batch."""
+    """Collator that pads on the right to the longest sentence of the batch."""
 
     pad: int
 

@@ -11,12 +11,12 @@ COMMON = ["le", "livre", "est", "un", "peu", "très"]
 
 
 def write_split(folder, name, labels, seed):
-    """Texts of common words and, mostly, one that tells the class."""
+    """Write texts of common words, most of them with one word that depends on the class."""
     draw = random.Random(seed)
     lines = []
     for label in labels:
-        told = draw.choice(WORDS[label]) if draw.random() < 0.9 else "roman"
-        lines.append(" ".join([*draw.sample(COMMON, 3), told]))
+        word = draw.choice(WORDS[label]) if draw.random() < 0.9 else "roman"
+        lines.append(" ".join([*draw.sample(COMMON, 3), word]))
     (folder / f"{name}.input0").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (folder / f"{name}.label").write_text("".join(f"{label}\n" for label in labels), encoding="utf-8")
 

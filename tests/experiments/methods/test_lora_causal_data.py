@@ -1,7 +1,8 @@
-"""causal_data.py and causal_model.py: pairs in, prompts and losses out."""
+"""Questions and answers for lora-causal, and its model: reading, encoding, perplexity, loading."""
 
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -24,15 +25,14 @@ from experiments.methods.lora.causal.model import (
     load_model,
     load_tokenizer,
 )
-from experiments.methods.lora.sample import sample_pairs as sample_pairs
-from experiments.methods.lora.sample import train_model, train_tokenizer
+from experiments.methods.lora.sample import sample_pairs, train_model, train_tokenizer
 
 PAIRS = [Pair(**pair) for pair in sample_pairs()]
 
 
 @pytest.fixture(scope="module")
 def bloom(tmp_path_factory):
-    """A BLOOM of a few updates with its tokenizer."""
+    """A BLOOM trained for three updates, with its tokenizer."""
     folder = tmp_path_factory.mktemp("bloom")
     tokenizer = train_tokenizer([text for pair in sample_pairs() for text in pair.values()])
     train_model(tokenizer, [pair.answer for pair in PAIRS], updates=3).save_pretrained(folder)
@@ -48,43 +48,43 @@ def test_pairs_are_read_in_order(tmp_path, wrap):
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "fact"),
     [
-        ('{"questions": [{"question": "a?", "answer": "b"},', "line 1: not JSON"),
-        ('{"faq": []}', "no pairs in it"),
-        ("[]", "no pairs in it"),
-        ('["a?"]', "entry 1: not an object"),
-        ('[{"question": "a?", "answer": "b"}, {"question": "c?"}]', "entry 2: 'answer' is missing"),
-        ('[{"question": " ", "answer": "b"}]', "entry 1: 'question' is missing, empty"),
-        ('[{"question": "a?", "answer": 3}]', "entry 1: 'answer' is missing, empty or not a text"),
+        ('{"questions": [{"question": "a?", "answer": "b"},', "line 1"),
+        ('{"faq": []}', "question"),
+        ("[]", "question"),
+        ('["a?"]', "entry 1"),
+        ('[{"question": "a?", "answer": "b"}, {"question": "c?"}]', "entry 2: 'answer'"),
+        ('[{"question": " ", "answer": "b"}]', "entry 1: 'question'"),
+        ('[{"question": "a?", "answer": 3}]', "entry 1: 'answer'"),
     ],
 )
-def test_a_malformed_file_is_named_with_the_entry(tmp_path, text, complaint):
+def test_a_malformed_file_is_an_error_that_names_the_entry(tmp_path, text, fact):
     path = tmp_path / "faq.json"
     path.write_text(text)
-    with pytest.raises(UserError, match=rf"faq\.json.*{complaint}"):
+    with pytest.raises(UserError, match=rf"faq\.json.*{fact}"):
         read_pairs(path)
 
 
-def test_a_missing_file_and_one_that_is_not_utf8(tmp_path):
-    with pytest.raises(UserError, match="no such file"):
+def test_a_missing_file_and_invalid_utf8_are_errors(tmp_path):
+    with pytest.raises(UserError, match=r"faq\.json"):
         read_pairs(tmp_path / "faq.json")
     (tmp_path / "faq.json").write_bytes('["é"]'.encode("latin-1"))
-    with pytest.raises(UserError, match="byte 3 is not UTF-8"):
+    with pytest.raises(UserError, match=r"faq\.json.*byte 3"):
         read_pairs(tmp_path / "faq.json")
 
 
-def test_the_split_is_seeded_whole_and_by_question():
+def test_the_split_is_seeded_and_keeps_equal_questions_together():
     pairs = [*PAIRS, Pair(PAIRS[0].question.upper(), "asked again")]
     train, valid = split(pairs, 0.25, seed=1)
     assert split(pairs, 0.25, seed=1) == (train, valid) != split(pairs, 0.25, seed=2)
     assert len(train) + len(valid) == len(pairs)
     assert not {p.question.casefold() for p in train} & {p.question.casefold() for p in valid}
-    with pytest.raises(UserError, match="leaves 40 to train on and 0"):
+    with pytest.raises(UserError, match=r"--valid-share 0 .*40 .*0 "):
         split(PAIRS, 0.0, seed=1)
 
 
-def test_a_pair_becomes_the_reports_text_with_an_end(bloom):
+def test_a_pair_becomes_a_text_with_an_end_token(bloom):
     tokenizer = load_tokenizer(bloom)
     item = PairDataset(PAIRS[:1], tokenizer, 512, answer_only=False)[0]
     text = f"<human>: {PAIRS[0].question}  \n <assistant>: {PAIRS[0].answer}</s>"
@@ -92,7 +92,7 @@ def test_a_pair_becomes_the_reports_text_with_an_end(bloom):
     assert torch.equal(item["input_ids"], item["labels"])
 
 
-def test_answer_only_leaves_the_prompt_out_of_the_loss(bloom):
+def test_answer_only_excludes_the_prompt_from_the_loss(bloom):
     tokenizer = load_tokenizer(bloom)
     item = PairDataset(PAIRS[:1], tokenizer, 512, answer_only=True)[0]
     counted = item["labels"] != IGNORED
@@ -100,15 +100,15 @@ def test_answer_only_leaves_the_prompt_out_of_the_loss(bloom):
     assert tokenizer.decode(item["input_ids"][~counted]) == prompt(PAIRS[0].question)
 
 
-def test_long_pairs_are_cut_and_long_questions_refused(bloom):
+def test_long_pairs_are_truncated_and_long_questions_are_errors(bloom):
     tokenizer = load_tokenizer(bloom)
     length = len(PairDataset(PAIRS[:1], tokenizer, 512, answer_only=True)[0]["input_ids"])
     assert len(PairDataset(PAIRS[:1], tokenizer, length - 3, answer_only=True)[0]["input_ids"]) == length - 3
-    with pytest.raises(UserError, match="leaves none of --max-length 10"):
+    with pytest.raises(UserError, match="--max-length 10"):
         PairDataset(PAIRS[:1], tokenizer, 10, answer_only=True)
 
 
-def test_bits_per_token_are_transformers_own_loss(bloom):
+def test_bits_per_token_equal_the_loss_of_transformers(bloom):
     tokenizer, model = load_tokenizer(bloom), load_model(bloom, Loading(32, ""), torch.device("cpu"))
     pairs = PairDataset(PAIRS[:5], tokenizer, 512, answer_only=True)
     nats = tokens = 0
@@ -120,7 +120,7 @@ def test_bits_per_token_are_transformers_own_loss(bloom):
     assert found == pytest.approx(nats / tokens / math.log(2), rel=1e-5)
 
 
-def test_padding_is_masked_and_not_counted():
+def test_padding_is_masked_and_has_no_loss():
     short, long = ({"input_ids": torch.arange(n), "labels": torch.arange(n)} for n in (2, 4))
     batch = PadPairs(9)([short, long])
     assert batch["input_ids"].tolist() == [[0, 1, 9, 9], [0, 1, 2, 3]]
@@ -128,33 +128,33 @@ def test_padding_is_masked_and_not_counted():
     assert batch["labels"].tolist() == [[0, 1, IGNORED, IGNORED], [0, 1, 2, 3]]
 
 
-def test_models_are_folders_with_safetensors(tmp_path, monkeypatch):
-    with pytest.raises(UserError, match="no config"):
+def test_a_model_needs_a_folder_with_safetensors(tmp_path):
+    with pytest.raises(UserError, match=r"config\.json"):
         find_folder(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UserError, match="no weights"):
+    with pytest.raises(UserError, match=r"model\.safetensors"):
         find_folder(str(tmp_path))
     (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
-    with pytest.raises(UserError, match=r"only pytorch_model\.bin, which could run any program"):
+    with pytest.raises(UserError, match=r"pytorch_model\.bin"):
         find_folder(str(tmp_path))
-    with pytest.raises(UserError, match="no such folder"):
+    with pytest.raises(UserError, match="no/such/folder/at/all"):
         find_folder("no/such/folder/at/all")
 
 
-def test_damaged_weights_and_other_models_are_clear_errors(tmp_path, bloom):
+def test_corrupt_weights_and_a_missing_tokenizer_are_errors(tmp_path, bloom):
     (tmp_path / "config.json").write_text((bloom / "config.json").read_text())
     (tmp_path / "model.safetensors").write_bytes((bloom / "model.safetensors").read_bytes()[:1000])
-    with pytest.raises(UserError, match="not a causal language model"):
+    with pytest.raises(UserError, match=re.escape(str(tmp_path))):
         load_model(tmp_path, Loading(32, ""), torch.device("cpu"))
-    with pytest.raises(UserError, match="no tokenizer"):
+    with pytest.raises(UserError, match=re.escape(str(tmp_path))):
         load_tokenizer(tmp_path)
 
 
-def test_four_bits_where_they_are_possible(monkeypatch):
+def test_precision_auto_is_4_bits_with_bitsandbytes_and_a_gpu(monkeypatch):
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     assert choose_loading(gpu, "auto").bits == 4
-    assert choose_loading(cpu, "auto") == Loading(32, "4 bits need a GPU")
+    assert choose_loading(cpu, "auto").bits == 32
     assert (choose_loading(gpu, "bf16").bits, choose_loading(gpu, "fp32").bits) == (16, 32)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert choose_loading(gpu, "auto") == Loading(32, "4 bits need bitsandbytes, which is not installed")
+    assert choose_loading(gpu, "auto").bits == 32

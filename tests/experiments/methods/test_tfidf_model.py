@@ -1,3 +1,5 @@
+"""TF-IDF and logistic regression against a fit by hand, and reading the text folder."""
+
 import math
 import re
 from collections import Counter
@@ -9,11 +11,20 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from common.errors import UserError
-from experiments.methods.tfidf.model import STRENGTHS, Features, Split, Splits, fit, read_folder, scores
+from experiments.methods.tfidf.model import (
+    STRENGTHS,
+    Features,
+    Split,
+    Splits,
+    file_names,
+    fit,
+    read_folder,
+    scores,
+)
 
 
 def tfidf(texts, fitted_on, sublinear=False):
-    """By hand: words and pairs of words, weighted, each text scaled to length 1."""
+    """Features by hand: words and pairs of words with TF-IDF weights and L2 normalization."""
 
     def ngrams(text):
         words = re.findall(r"\b\w\w+\b", text.lower())
@@ -36,10 +47,10 @@ def tfidf(texts, fitted_on, sublinear=False):
     return names, np.array(rows)
 
 
-def logistic(x_NV, gold_N, classes, strength):
+def logistic(x_NV, labels_N, classes, strength):
     """Penalized maximum likelihood by scipy: weights (K, V) and intercepts (K,).
 
-    Two classes share one row, whose penalty is half that of two opposite ones.
+    Two classes share one row of weights, whose penalty is half that of two opposite rows.
     """
     n, v = x_NV.shape
     k = 1 if classes == 2 else classes
@@ -51,7 +62,7 @@ def logistic(x_NV, gold_N, classes, strength):
 
     def loss(flat):
         logits = linear(flat)
-        likelihood = (logits[np.arange(n), gold_N] - logsumexp(logits, axis=1)).sum()
+        likelihood = (logits[np.arange(n), labels_N] - logsumexp(logits, axis=1)).sum()
         return -strength * likelihood + 0.5 * (flat[: k * v] ** 2).sum()
 
     found = minimize(loss, np.zeros(k * v + k), method="L-BFGS-B", options={"maxiter": 5000, "maxfun": 10**7})
@@ -66,7 +77,7 @@ def _softmax(x_NV, flat, k, v, classes):
 
 
 @pytest.mark.parametrize("sublinear", [False, True])
-def test_probabilities_agree_with_a_fit_by_hand(texts, monkeypatch, sublinear):
+def test_probabilities_equal_those_of_a_fit_by_hand(texts, monkeypatch, sublinear):
     monkeypatch.setattr("experiments.methods.tfidf.model.STRENGTHS", (1.0,))
     splits = read_folder(texts)
     doubled = Split([f"{text} {text}" for text in splits.train.texts], splits.train.labels)
@@ -74,13 +85,13 @@ def test_probabilities_agree_with_a_fit_by_hand(texts, monkeypatch, sublinear):
     fitted = fit(splits, Features(sublinear=sublinear))
     names, train_NV = tfidf(doubled.texts, doubled.texts, sublinear)
     assert list(fitted.vectorizer.get_feature_names_out()) == names
-    gold_N = np.array([splits.classes.index(label) for label in doubled.labels])
-    predict = logistic(train_NV, gold_N, len(splits.classes), 1.0)
+    labels_N = np.array([splits.classes.index(label) for label in doubled.labels])
+    predict = logistic(train_NV, labels_N, len(splits.classes), 1.0)
     _, test_NV = tfidf(splits.test.texts, doubled.texts, sublinear)
     assert fitted.probabilities(splits.test.texts) == pytest.approx(predict(test_NV), abs=2e-3)
 
 
-def test_the_strength_is_chosen_on_valid_and_the_smallest_of_equal_ones(texts):
+def test_the_strength_is_selected_on_valid_and_is_the_smallest_on_a_tie(texts):
     splits = read_folder(texts)
     fitted = fit(splits, Features())
     assert tuple(fitted.valid_accuracy) == STRENGTHS
@@ -91,7 +102,7 @@ def test_the_strength_is_chosen_on_valid_and_the_smallest_of_equal_ones(texts):
         for row, label in zip(fitted.probabilities(splits.valid.texts), splits.valid.labels, strict=True)
     ]
     assert best == pytest.approx(100 * np.mean(right))
-    # Test takes no part: other labels there change nothing.
+    # Other labels of test change nothing.
     other = Split(splits.test.texts, splits.test.labels[::-1])
     again = fit(Splits(splits.train, splits.valid, other, splits.classes), Features())
     assert (again.strength, again.valid_accuracy) == (fitted.strength, fitted.valid_accuracy)
@@ -113,13 +124,13 @@ def test_most_informative_ngrams_belong_to_their_class(texts):
     assert {"ennuyeux", "plat", "raté"} & {ngram for ngram, _ in informative["bad"]}
 
 
-def test_features_choose_what_is_counted(texts):
+def test_features_select_the_ngrams(texts):
     splits = read_folder(texts)
     words = fit(splits, Features((1, 1), 2)).vectorizer.get_feature_names_out()
     assert not [word for word in words if " " in word]
     counts = Counter(word for text in splits.train.texts for word in set(text.split()))
     assert set(words) == {word for word, count in counts.items() if count >= 2 and len(word) > 1}
-    with pytest.raises(UserError, match="--min-df 1000: no n-gram of the training texts is left"):
+    with pytest.raises(UserError, match="--min-df 1000"):
         fit(splits, Features(min_df=1000))
 
 
@@ -133,3 +144,64 @@ def test_scores_by_hand():
     assert found["loss"] == pytest.approx(-np.mean(np.log2([0.5, 0.75, 0.25, 0.5])))
     # Gorodkin's R_K from the confusion matrix: (c n - sum t p) / sqrt((n2 - p2)(n2 - t2)).
     assert found["mcc"] == pytest.approx((3 * 4 - (1 * 2 + 1 * 1 + 2 * 1)) / math.sqrt((16 - 6) * (16 - 6)))
+
+
+def test_texts_labels_and_classes_are_read_in_order(texts):
+    splits = read_folder(texts)
+    for name, split in splits.items():
+        assert split.texts == (texts / f"{name}.input0").read_text().splitlines()
+        assert split.labels == (texts / f"{name}.label").read_text().split()
+    assert splits.classes == ["good", *sorted(set(splits.train.labels) - {"good"})]
+
+
+@pytest.mark.parametrize("name", file_names())
+def test_a_missing_file_is_an_error(texts, name):
+    (texts / name).unlink()
+    with pytest.raises(UserError, match=f"{re.escape(str(texts))}: .*{re.escape(name)}; "):
+        read_folder(texts)
+
+
+def append(path, line):
+    path.write_text(path.read_text(encoding="utf-8") + line, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("test.label", "good\n"),
+        ("valid.input0", "un livre\n"),
+        ("train.label", "\n"),
+    ],
+)
+def test_texts_and_labels_that_do_not_match_are_errors(texts, name, line):
+    append(texts / name, line)
+    with pytest.raises(UserError, match=re.escape(str(texts / name))):
+        read_folder(texts)
+
+
+@pytest.mark.parametrize("name", ["valid", "test"])
+def test_a_class_that_does_not_occur_in_train_is_an_error(texts, name):
+    number = len((texts / f"{name}.label").read_text().split()) + 1
+    append(texts / f"{name}.label", "strange\n")
+    append(texts / f"{name}.input0", "un livre\n")
+    with pytest.raises(UserError, match=rf"{name}\.label, line {number}: .*'strange'.* good"):
+        read_folder(texts)
+
+
+def test_a_missing_folder_pairs_and_a_single_class_are_errors(texts):
+    with pytest.raises(UserError, match=re.escape(str(texts / "none"))):
+        read_folder(texts / "none")
+    (texts / "train.input1").write_text("second\n")
+    with pytest.raises(UserError, match=r"train\.input1"):
+        read_folder(texts)
+    (texts / "train.input1").unlink()
+    labels = texts / "train.label"
+    labels.write_text("good\n" * len(labels.read_text().split()))
+    with pytest.raises(UserError, match=r"train\.label: .*good"):
+        read_folder(texts)
+
+
+def test_invalid_utf8_is_an_error_that_names_the_line(texts):
+    (texts / "test.input0").write_bytes(b"un\ncaf\xe9\n")
+    with pytest.raises(UserError, match=r"test\.input0, line 2"):
+        read_folder(texts)

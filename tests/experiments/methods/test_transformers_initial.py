@@ -1,4 +1,4 @@
-"""initial.py: a run of Transformers begins with the numbers that fairseq-train begins with."""
+"""Initial weights of the method transformers against those of fairseq-train."""
 
 import subprocess
 import sys
@@ -13,15 +13,15 @@ from common.errors import UserError
 from experiments import ROOT
 from experiments.methods.transformers.initial import initial_model
 from experiments.methods.transformers.recipe import parse
-from export.transformers.weights import TOKEN_TYPES, to_transformers
+from export.transformers.roberta import TOKEN_TYPES, to_transformers
 
 HEAD = "sentence_classification_head"
-STANDING = {"--lr": "1e-30", "--max-update": "1", "--max-epoch": None, "--weight-decay": "0"}
+NO_CHANGE = {"--lr": "1e-30", "--max-update": "1", "--max-epoch": None, "--weight-decay": "0"}
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Data, and a checkpoint with an encoder of random weights and no head."""
+    """Data, and a checkpoint with a randomly initialized encoder and no head."""
     root = tmp_path_factory.mktemp("initial")
     data = write_data(root / "data")
     _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *SLOW])
@@ -33,7 +33,7 @@ def trained(tmp_path_factory):
 
 
 def fairseqs(trained, run, seed, *restore):
-    """What fairseq-train begins with, after an update that moves nothing."""
+    """The initial weights of fairseq-train, after an update with a learning rate of nearly zero."""
     line = [
         sys.executable,
         "-P",
@@ -44,7 +44,7 @@ def fairseqs(trained, run, seed, *restore):
         ROOT / "fairseq_plugin",
     ]
     line += [
-        *words(STANDING),
+        *words(NO_CHANGE),
         "--seed",
         str(seed),
         "--save-dir",
@@ -61,12 +61,12 @@ def fairseqs(trained, run, seed, *restore):
 
 def ours(trained, checkpoint, seed):
     recipe = parse(str(trained / "data"), [*words(), "--num-classes", "2"])
-    torch.rand(3)  # whatever came before
+    torch.rand(3)  # the state of the generator must not matter
     return initial_model(recipe, recipe.task(), checkpoint, seed).state_dict()
 
 
 @pytest.mark.parametrize("kind", ["random", "pretrained"])
-def test_the_weights_are_those_that_fairseq_train_begins_with(trained, tmp_path, kind):
+def test_the_weights_are_those_of_fairseq_train(trained, tmp_path, kind):
     checkpoint = trained / "pre.pt" if kind == "pretrained" else None
     resets = ["--reset-optimizer", "--reset-dataloader", "--reset-meters"]
     restore = ["--restore-file", checkpoint, *resets] if checkpoint else []
@@ -80,10 +80,10 @@ def test_the_weights_are_those_that_fairseq_train_begins_with(trained, tmp_path,
     assert not torch.equal(found[dense], ours(trained, checkpoint, 8)[dense])
 
 
-def test_a_checkpoint_of_another_vocabulary_is_refused(trained, tmp_path):
+def test_a_checkpoint_with_another_vocabulary_is_an_error(trained, tmp_path):
     data = write_data(tmp_path / "data")
     with (data / "input0/dict.txt").open("a") as stream:
         stream.write("another 1\n")
     recipe = parse(str(data), [*words(), "--num-classes", "2"])
-    with pytest.raises(UserError, match=r"types, but the dictionary of the data has .*<mask> included"):
+    with pytest.raises(UserError, match=r"pre\.pt.*<mask>"):
         initial_model(recipe, recipe.task(), trained / "pre.pt", 1)

@@ -1,4 +1,4 @@
-"""recipe.py and what Trainer makes of a recipe, against fairseq."""
+"""Recipes parsed for the Transformers Trainer, and their learning rates against fairseq."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def data(tmp_path_factory):
     return write_data(tmp_path_factory.mktemp("data"))
 
 
-def test_the_reference_is_what_the_reports_ran(data):
+def test_the_recipe_reference_has_the_published_hyperparameters(data):
     recipe = parse(str(data), recipes.load("reference").words)
     assert (recipe.batch_size, recipe.accumulation, recipe.max_epoch, recipe.max_update) == (8, 1, 5, 1125)
     assert (recipe.lr, recipe.warmup_updates, recipe.total_num_update) == (1e-5, 67, 1125)
@@ -31,11 +31,11 @@ def test_the_reference_is_what_the_reports_ran(data):
     assert (sizes.dropout, sizes.attention_dropout, sizes.pooler_dropout) == (0.1, 0.1, 0.0)
 
 
-def test_every_recipe_of_classification_can_be_followed(data):
+def test_the_recipe_sample_is_supported(data):
     assert parse(str(data), recipes.load("sample").words).sizes(PIECES).layers == 2
 
 
-def test_validation_batches_hold_as_many_of_the_longest_as_the_tokens_allow(data):
+def test_validation_batches_respect_the_limit_of_tokens(data):
     changes = {"--batch-size-valid": "64", "--max-tokens-valid": "100"}
     assert parse(str(data), words(changes)).valid_batch_size == 3  # of 32 tokens
     assert parse(str(data), words({"--batch-size-valid": "5"})).valid_batch_size == 5
@@ -51,29 +51,30 @@ def test_validation_batches_hold_as_many_of_the_longest_as_the_tokens_allow(data
         ({"--max-epoch": None, "--max-update": "7"}, 7),
     ],
 )
-def test_updates(data, changes, wanted):
+def test_number_of_updates(data, changes, wanted):
     assert parse(str(data), words(changes)).updates(48) == wanted
 
 
 @pytest.mark.parametrize(
-    ("changes", "complaint"),
+    ("changes", "facts"),
     [
-        ({"--ddp-backend": "no_c10d"}, "--ddp-backend cannot be followed"),
-        ({"--optimizer": "sgd"}, "--optimizer sgd: only adam, fused_adam"),
-        ({"--lr-scheduler": "fixed"}, "--lr-scheduler fixed: only polynomial_decay"),
-        ({"--batch-size": "eight"}, "--max-sentences: invalid int value: 'eight'"),
-        ({"--batch-size": None}, "--batch-size is missing"),
-        ({"--max-epoch": None}, "neither --max-epoch nor --max-update"),
-        ({"--activation-fn": "linear"}, "--activation-fn linear: not one of gelu"),
-        ({"--adam-betas": "0.9"}, "is not a pair"),
+        ({"--ddp-backend": "no_c10d"}, ["--ddp-backend"]),
+        ({"--optimizer": "sgd"}, ["--optimizer sgd", "adam, fused_adam"]),
+        ({"--lr-scheduler": "fixed"}, ["--lr-scheduler fixed", "polynomial_decay"]),
+        ({"--batch-size": "eight"}, ["--max-sentences", "'eight'"]),
+        ({"--batch-size": None}, ["--batch-size"]),
+        ({"--max-epoch": None}, ["--max-epoch", "--max-update"]),
+        ({"--activation-fn": "linear"}, ["--activation-fn linear", "gelu"]),
+        ({"--adam-betas": "0.9"}, ["0.9"]),
     ],
 )
-def test_what_cannot_be_followed_is_named(data, changes, complaint):
-    with pytest.raises(UserError, match=complaint.replace("(", r"\(")):
+def test_an_unsupported_or_missing_flag_is_an_error(data, changes, facts):
+    with pytest.raises(UserError) as caught:
         parse(str(data), words(changes))
+    assert all(fact in str(caught.value) for fact in facts), caught.value
 
 
-def test_the_learning_rate_is_fairseqs_at_every_update(data, tmp_path):
+def test_the_learning_rate_equals_fairseqs_at_every_update(data, tmp_path):
     recipe = parse(str(data), words({"--total-num-update": "30", "--warmup-updates": "7"}))
     theirs = build_lr_scheduler(
         recipe.cfg.lr_scheduler, FairseqFusedAdam(recipe.cfg.optimizer, [torch.nn.Parameter(torch.ones(1))])
@@ -89,9 +90,9 @@ def test_the_learning_rate_is_fairseqs_at_every_update(data, tmp_path):
         ours.step()
 
 
-def test_trainer_is_told_the_recipe(data, tmp_path):
+def test_training_arguments_have_the_hyperparameters_of_the_recipe(data, tmp_path):
     recipe = parse(str(data), words({"--clip-norm": "0.5"}))
-    told = training_arguments(recipe, tmp_path, sentences=48, seed=3, bf16=False, cpu=True)
-    assert (told.max_steps, told.per_device_train_batch_size, told.seed) == (18, 8, 3)
-    assert (told.adam_beta1, told.adam_beta2, told.adam_epsilon) == (0.9, 0.98, 1e-8)
-    assert (told.weight_decay, told.max_grad_norm) == (0.01, 0.5)
+    found = training_arguments(recipe, tmp_path, sentences=48, seed=3, bf16=False, cpu=True)
+    assert (found.max_steps, found.per_device_train_batch_size, found.seed) == (18, 8, 3)
+    assert (found.adam_beta1, found.adam_beta2, found.adam_epsilon) == (0.9, 0.98, 1e-8)
+    assert (found.weight_decay, found.max_grad_norm) == (0.01, 0.5)

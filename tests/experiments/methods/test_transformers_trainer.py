@@ -1,27 +1,32 @@
-"""classifier_trainer.py: the same updates as stock fairseq, the best model, going on."""
+"""The Trainer of the Transformers method: updates against stock fairseq, the best model, resuming."""
 
 import json
+import math
 
+import numpy as np
 import pytest
 import torch
 from data_folders import write_data
+from fairseq import tasks
+from fairseq.data.data_utils import collate_tokens
 from method_runs import measured, train_one, words
 from safetensors.torch import load_file
-from training import SIZES, STOCK, build_trainer, losses_of
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+from training import INPUT, SIZES, STEPS, STOCK, build_trainer, configuration, losses_of
 from transformers import TrainingArguments
 
 from common import predictions
 from experiments.methods.transformers.recipe import parse
-from experiments.methods.transformers.run_folder import on_one_device
-from experiments.methods.transformers.sweep import last_checkpoint
+from experiments.methods.transformers.run_folder import last_checkpoint, on_one_device
 from experiments.methods.transformers.trainer import (
     ClassifierTrainer,
+    Counts,
+    Pad,
     RunLog,
     read_sentences,
     training_arguments,
 )
-from export.transformers.config import random_classifier
-from export.transformers.weights import to_fairseq, to_transformers
+from export.transformers.roberta import random_classifier, to_fairseq, to_transformers
 from fairseq_plugin.training import precision
 
 HEAD = "sentence_classification_head"
@@ -33,8 +38,14 @@ def data(tmp_path_factory):
     return write_data(tmp_path_factory.mktemp("data"), longest=40)
 
 
+@pytest.fixture(scope="module")
+def long_data(tmp_path_factory):
+    """Data with more sentences that are truncated."""
+    return write_data(tmp_path_factory.mktemp("long-data"), longest=60)
+
+
 def build(data, run, changes, seed=1):
-    """A trainer of the recipe with these changes, and the best models' epochs as they come."""
+    """A trainer of the recipe with `changes`, and a list to which it appends each new best model."""
     recipe = parse(str(data), words(changes))
     task = recipe.task()
     model = random_classifier(recipe.sizes(len(task.source_dictionary)), task.class_names)
@@ -56,7 +67,7 @@ def build(data, run, changes, seed=1):
 
 
 def fairseqs_weights_and_losses(data, updates):
-    """Stock fairseq on batches of the whole training set, from random weights; without dropout."""
+    """Initial weights, losses and final weights of stock fairseq, with full batches and no dropout."""
     flags = ["--dropout", "0", "--attention-dropout", "0", "--optimizer", "adam", "--batch-size", "48"]
     flags += ["--lr", "1e-3", "--lr-scheduler", "polynomial_decay", "--total-num-update", "18"]
     flags += ["--warmup-updates", "2", "--adam-betas", "(0.9, 0.98)", "--weight-decay", "0.01", "--cpu"]
@@ -69,12 +80,12 @@ def fairseqs_weights_and_losses(data, updates):
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])
-def test_updates_are_stock_fairseqs(data, tmp_path, accumulation):
+def test_updates_equal_those_of_stock_fairseq(data, tmp_path, accumulation):
     before, losses, after = fairseqs_weights_and_losses(data, 6)
     changes = NO_DROPOUT | {"--max-update": "6", "--batch-size": str(48 // accumulation)}
     trainer, _ = build(data, tmp_path, changes | {"--update-freq": str(accumulation)})
     trainer.model.load_state_dict(to_transformers(before, head=HEAD, lm_head=False))
-    # fairseq has no token types; Transformers' begin at zero here and would be trained.
+    # fairseq has no token types; here their embedding starts at zero and must not be trained.
     trainer.model.roberta.embeddings.token_type_embeddings.weight.requires_grad_(False)
     ours = []
     clear = trainer.whole_epoch.clear
@@ -83,21 +94,21 @@ def test_updates_are_stock_fairseqs(data, tmp_path, accumulation):
     assert ours == pytest.approx(losses, rel=2e-5)
     for key, value in to_fairseq(trainer.model.state_dict(), head=HEAD).items():
         if key.endswith("k_proj.bias"):
-            continue  # its gradient is zero but for rounding, which Adam makes steps of
-        # Not element by element: where a gradient is next to nothing, Adam makes steps of its rounding.
+            continue  # its gradient is only rounding error, which Adam scales to full steps
+        # Norms instead of elements: Adam scales the rounding error of tiny gradients to full steps.
         moved, apart = float((after[key] - before[key]).norm()), float((value - after[key]).norm())
         assert moved > 1e-3, key
-        # The gradients of queries and keys are a thousandth of the others' here.
+        # Gradients of queries and keys are a thousandth of the others here.
         assert apart < (0.15 if "q_proj" in key or "k_proj" in key else 0.02) * moved, key
 
 
-def test_every_parameter_decays(data, tmp_path):
+def test_weight_decay_applies_to_every_parameter(data, tmp_path):
     trainer, _ = build(data, tmp_path, {})
     names = trainer.get_decay_parameter_names(trainer.model)
     assert len(names) == len(list(trainer.model.parameters()))
 
 
-def test_the_later_of_equally_good_epochs_is_kept(data, tmp_path, monkeypatch):
+def test_the_later_of_equally_good_epochs_is_stored(data, tmp_path, monkeypatch):
     trainer, kept = build(data, tmp_path, {})
     values = iter([50.0, 60.0, 60.0])
 
@@ -115,7 +126,7 @@ def test_the_later_of_equally_good_epochs_is_kept(data, tmp_path, monkeypatch):
     assert trainer.state.best_metric == 60
 
 
-def test_a_worse_epoch_is_not_kept(data, tmp_path, monkeypatch):
+def test_a_worse_epoch_is_not_stored(data, tmp_path, monkeypatch):
     trainer, kept = build(data, tmp_path, {"--best-checkpoint-metric": "loss"} | MINIMIZE)
     values = iter([0.5, 0.7, 0.4])
 
@@ -130,7 +141,7 @@ def test_a_worse_epoch_is_not_kept(data, tmp_path, monkeypatch):
 MINIMIZE = {"--maximize-best-checkpoint-metric": None}
 
 
-def test_logits_come_in_the_order_of_the_files(data, tmp_path):
+def test_logits_are_in_the_order_of_the_files(data, tmp_path):
     trainer, _ = build(data, tmp_path, {})
     sentences = trainer.subsets["test"]
     logits_NK = trainer.logits(sentences)
@@ -142,7 +153,7 @@ def test_logits_come_in_the_order_of_the_files(data, tmp_path):
 
 
 def interrupted(monkeypatch, data, run, *options, after, changes=()):
-    """A run that Ctrl-C ends in the validation after so many epochs; the rest of it is to be trained."""
+    """Train a run that Ctrl-C interrupts in the validation after `after` complete epochs."""
     evaluate, calls = ClassifierTrainer.evaluate, []
 
     def validate(trainer, *args, **kwargs):
@@ -157,7 +168,7 @@ def interrupted(monkeypatch, data, run, *options, after, changes=()):
     assert not (run / "checkpoint_best.pt").exists()
 
 
-def test_an_interrupted_run_goes_on_to_the_same_weights(data, tmp_path, monkeypatch):
+def test_a_resumed_run_reaches_the_same_weights(data, tmp_path, monkeypatch):
     assert train_one(data, tmp_path / "whole") == 0
     interrupted(monkeypatch, data, tmp_path / "cut", after=2)
     assert (tmp_path / "cut/trainer/checkpoint-12/trainer_state.json").is_file()
@@ -172,7 +183,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(data, tmp_path, monkeypa
         assert (tmp_path / "whole" / name).read_text() == (tmp_path / "cut" / name).read_text()
 
 
-def test_a_checkpoint_that_a_kill_cut_short_is_passed_over(tmp_path):
+def test_incomplete_checkpoints_are_skipped(tmp_path):
     for updates, text in ((6, "{}"), (12, '{"epoch": 2'), (18, None)):
         (tmp_path / f"checkpoint-{updates}").mkdir()
         if text is not None:
@@ -181,23 +192,23 @@ def test_a_checkpoint_that_a_kill_cut_short_is_passed_over(tmp_path):
     assert last_checkpoint(tmp_path / "absent") is None
 
 
-def test_a_run_that_goes_on_keeps_its_precision(data, tmp_path, monkeypatch, caplog):
-    """However fast bf16 is where it goes on."""
+def test_a_resumed_run_keeps_its_precision(data, tmp_path, monkeypatch, caplog):
+    """Even if bf16 is slow on the machine that resumes it."""
     auto = {"--precision": "auto", "--max-epoch": "2"}
-    monkeypatch.setattr(precision, "_chosen", {})
+    monkeypatch.setattr(precision, "_resolved", {})
     monkeypatch.setattr(precision, "bf16_speedup", lambda: 9.0)
     precision.resolve.cache_clear()
     interrupted(monkeypatch, data, tmp_path / "run", after=1, changes=auto)
-    monkeypatch.setattr(precision, "_chosen", {})
+    monkeypatch.setattr(precision, "_resolved", {})
     monkeypatch.setattr(precision, "bf16_speedup", lambda: 0.1)
     precision.resolve.cache_clear()
     with caplog.at_level("INFO"):
         assert train_one(data, tmp_path / "run", "--resume", changes=auto) == 0
     precision.resolve.cache_clear()
-    assert 1e-6 < measured(tmp_path / "run")["reloaded_difference"] < 0.05  # that of bf16
+    assert 1e-6 < measured(tmp_path / "run")["reloaded_difference"] < 0.05  # bf16, not fp32
 
 
-def test_a_batch_is_not_multiplied_by_the_gpus_that_are_there(data, tmp_path, monkeypatch):
+def test_the_batch_size_does_not_depend_on_the_number_of_gpus(data, tmp_path, monkeypatch):
     monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda arguments: arguments._n_gpu))
     arguments = TrainingArguments(str(tmp_path), per_device_train_batch_size=8, use_cpu=True)
     arguments._n_gpu = 4
@@ -206,15 +217,70 @@ def test_a_batch_is_not_multiplied_by_the_gpus_that_are_there(data, tmp_path, mo
     assert arguments.train_batch_size == 8
 
 
-def test_a_seed_decides_everything_and_seeds_differ(data, tmp_path):
+def test_a_seed_reproduces_a_run_and_other_seeds_differ(data, tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         assert train_one(data, tmp_path / name, seed=seed, changes={"--max-epoch": "1"}) == 0
     texts = [(tmp_path / name / "predictions-valid.jsonl").read_text() for name in "abc"]
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_bf16_trains_too(data, tmp_path):
+def test_training_in_bf16_saves_fp32_weights(data, tmp_path):
     assert train_one(data, tmp_path, changes={"--precision": "bf16", "--max-epoch": "1"}) == 0
     assert 0 < measured(tmp_path)["reloaded_difference"] < 0.05
     config = json.loads((tmp_path / "model/config.json").read_text())
     assert config["dtype"] == "float32"
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_ids_and_labels_equal_those_of_stock_fairseq(long_data, split):
+    task = tasks.setup_task(
+        configuration([long_data, *STOCK, "--no-shuffle", *INPUT, *STEPS, *SIZES, "--optimizer", "adam"]).task
+    )
+    task.load_dataset(split)
+    theirs = task.dataset(split)
+    ours = read_sentences(parse(str(long_data), words()).task(), split)
+    assert len(ours) == len(theirs)
+    for i in range(len(ours)):
+        assert ours[i]["input_ids"].tolist() == theirs[i]["net_input.src_tokens"].tolist()
+        assert int(ours[i]["labels"]) == int(theirs[i]["target"])
+    longest = max(len(row) for row in ours.rows)
+    assert longest == 32
+    assert all(row[0] == 0 for row in ours.rows)
+    assert any(row[-1] != 2 for row in ours.rows), "no sentence was truncated"
+
+
+def test_batches_are_padded_as_in_fairseq(long_data):
+    sentences = read_sentences(parse(str(long_data), words()).task(), "valid")
+    batch = Pad(1)([sentences[i] for i in range(8)])
+    wanted_BL = collate_tokens(sentences.rows[:8], pad_idx=1)
+    assert torch.equal(batch["input_ids"], wanted_BL)
+    assert torch.equal(batch["attention_mask"], wanted_BL.ne(1).long())
+    assert batch["labels"].tolist() == sentences.labels[:8].tolist()
+
+
+def test_by_length_sorts_from_long_to_short(long_data):
+    sentences = read_sentences(parse(str(long_data), words()).task(), "test")
+    order = sentences.by_length()
+    lengths = [len(sentences.rows[i]) for i in order]
+    assert sorted(order) == list(range(len(sentences)))
+    assert lengths == sorted(lengths, reverse=True)
+
+
+def test_metrics_summed_over_batches_equal_scikit_learn():
+    generator = torch.Generator().manual_seed(0)
+    logits_NK = torch.randn(50, 3, generator=generator)
+    labels_N = torch.randint(3, (50,), generator=generator)
+    counts = Counts(3)
+    for start in range(0, 50, 8):
+        counts.add(logits_NK[start : start + 8], labels_N[start : start + 8], tokens=5)
+    predicted_N = logits_NK.argmax(dim=-1)
+    found = counts.metrics()
+    assert found["accuracy"] == pytest.approx(100 * accuracy_score(labels_N, predicted_N))
+    assert found["macro_f1"] == pytest.approx(f1_score(labels_N, predicted_N, average="macro"))
+    assert found["mcc"] == pytest.approx(matthews_corrcoef(labels_N, predicted_N))
+    wanted = float(torch.nn.functional.cross_entropy(logits_NK, labels_N)) / math.log(2)
+    assert found["loss"] == pytest.approx(wanted, rel=1e-6)
+    assert (counts.sentences, counts.tokens) == (50, 35)
+    counts.clear()
+    assert (counts.sentences, counts.tokens, counts.loss) == (0, 0, 0)
+    assert np.isfinite(list(counts.metrics().values())).all()

@@ -1,18 +1,18 @@
-"""`python -m experiments lora-causal`: LoRA on a causal language model that answers questions.
+"""`python -m experiments lora-causal`: LoRA of a causal language model on questions and answers.
 
-The arm of the published reports: BLOOM-560m, rank 16 on `query_key_value`, 80 updates on pairs of a question
-and an answer. Where bitsandbytes and a GPU are there, the base is held in 4 bits (QLoRA), else in full
-precision; the first line says which. Part of the questions is held out, and the perplexity of their answers
-measured before and after, with answers to read. Writes OUT/causal-lora/NAME/seedN:
+The defaults are those of the published reports: BLOOM-560m, rank 16 on `query_key_value`, 80 updates. With
+bitsandbytes and a GPU the base model is loaded in 4 bits (QLoRA), otherwise in full precision; the first line
+of the output shows which. Some questions are held out. The perplexity of their answers is measured before and
+after training, and some answers are generated. Writes OUT/causal-lora/NAME/seedN:
 
-    manifest.json      as every run; also trainable_parameters, parameters, peak_memory_bytes, perplexity
-    adapter/           adapter_model.safetensors and adapter_config.json: what was trained
+    manifest.json      as for every run; also trainable_parameters, parameters, peak_memory_bytes, perplexity
+    adapter/           adapter_model.safetensors and adapter_config.json
     merged/            with --merge: a model folder without adapters
-    results.json       parameters, perplexities, answers before and after
+    results.json       parameters, perplexities, answers before and after training
     tensorboard/, train.log
 
-A finished run is not trained again: --ask and --new-tokens generate answers from its stored adapter.
-An interrupted run starts again.
+A finished run is not trained again: --ask and --new-tokens generate answers with its stored adapter.
+An interrupted run starts from scratch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from common.cli import Parser, fraction, positive, positive_number
 
-from ..options import add_lora, lora_settings
+from ..settings import LoraSettings, add_lora, lora_settings
 
 if TYPE_CHECKING:
     import torch
@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 
 
 ARM = "causal-lora"
+DEFAULTS = LoraSettings(rank=16, alpha=32, dropout=0.05, target_modules=("query_key_value",))
 NEW_TOKENS = 200
-"""Longest answer where --new-tokens is not given."""
-ASKED = 3
-"""Held-out questions that are asked where the user gives none."""
+"""Maximum length of an answer without --new-tokens."""
+QUESTIONS = 3
+"""Number of held-out questions to answer without --ask."""
 EXAMPLES = """examples:
   python -m preprocess download bloom --out bloom
   python -m experiments lora-causal --model bloom --data faq.json --merge --ask "How can I track my order?"
@@ -61,32 +62,42 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="folder with safetensors, or a name on the Hugging Face hub (%(default)s)",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of the runs (%(default)s)")
-    parser.add_argument("--name", help="third folder, the base's name in tables (default: that of --model)")
-    parser.add_argument("--seed", type=int, default=1, help="of split, training and sampling (%(default)s)")
-    add_lora(parser, rank=16, alpha=32, dropout=0.05, targets=["query_key_value"])
-    group = parser.add_argument_group("training (defaults: the published arm's)")
+    parser.add_argument(
+        "--name", help="name of the base model, the init in tables (default: that of --model)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of split, training and sampling (%(default)s)"
+    )
+    add_lora(parser, DEFAULTS)
+    group = parser.add_argument_group("training (defaults: those of the published reports)")
     group.add_argument("--steps", type=positive, default=80, help="updates (%(default)s)")
-    group.add_argument("--batch-size", type=positive, default=1, help="pairs at a time (%(default)s)")
-    group.add_argument("--accumulation", type=positive, default=4, help="batches an update (%(default)s)")
-    group.add_argument("--lr", type=positive_number, default=2e-4, help="cosine to 0 (%(default)s)")
+    group.add_argument("--batch-size", type=positive, default=1, help="pairs in a batch (%(default)s)")
+    group.add_argument("--accumulation", type=positive, default=4, help="batches per update (%(default)s)")
+    group.add_argument(
+        "--lr", type=positive_number, default=2e-4, help="learning rate, cosine decay to 0 (%(default)s)"
+    )
     group.add_argument(
         "--warmup-share",
         type=fraction,
         default=0.05,
-        help="updates with a rising rate (%(default)s)",
+        help="fraction of the updates with warm-up (%(default)s)",
     )
-    group.add_argument("--max-length", type=positive, default=512, help="tokens of a pair (%(default)s)")
-    group.add_argument("--valid-share", type=fraction, default=0.1, help="part held out (%(default)s)")
-    group.add_argument("--answer-only", action="store_true", help="no loss on the question")
+    group.add_argument(
+        "--max-length", type=positive, default=512, help="maximum tokens of a pair (%(default)s)"
+    )
+    group.add_argument(
+        "--valid-share", type=fraction, default=0.1, help="fraction of questions held out (%(default)s)"
+    )
+    group.add_argument("--answer-only", action="store_true", help="compute the loss only on the answers")
     group.add_argument(
         "--precision", choices=("auto", "fp32", "bf16", "4bit"), default="auto",
-        help="of the base (auto: 4 bits with bitsandbytes and a GPU, else fp32; 4bit: on a CPU too)",
+        help="precision of the base (auto: 4 bits with bitsandbytes and a GPU, else fp32; 4bit: CPU too)",
     )  # fmt: skip
     group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(%(default)s)")
-    group = parser.add_argument_group("what comes of it")
+    group = parser.add_argument_group("output")
     group.add_argument("--ask", nargs="+", metavar="Q", help="questions to answer (default: held-out ones)")
     group.add_argument(
-        "--new-tokens", type=positive, metavar="N", help=f"of an answer, at most ({NEW_TOKENS})"
+        "--new-tokens", type=positive, metavar="N", help=f"maximum tokens of an answer ({NEW_TOKENS})"
     )
     group.add_argument("--merge", action="store_true", help="also write the model with the adapter merged")
     run(parser.parse_args(argv))
@@ -108,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
     from .model import find_folder
     from .train import RESULTS
 
-    disable_progress_bar()  # of loading a file; ours tell what takes time
+    disable_progress_bar()  # bars of loading files; ours show the steps that take time
     settings = _settings(args)
     read_pairs(args.data)
     require_writable(args.out)
@@ -132,7 +143,7 @@ def run(args: argparse.Namespace) -> None:
 def _ask_again(
     args: argparse.Namespace, run: Path, base: Path, device: torch.device, settings: CausalSettings
 ) -> None:
-    """Generate answers of a finished run from its stored adapter, if --ask or --new-tokens requests it."""
+    """Generate answers with the stored adapter of a finished run, if --ask or --new-tokens is given."""
     from .train import answer
 
     if args.ask is not None or args.new_tokens is not None:
@@ -158,7 +169,7 @@ def _settings(args: argparse.Namespace) -> CausalSettings:
 
 
 def _identity(args: argparse.Namespace, base: Path, settings: CausalSettings) -> dict[str, Any]:
-    """The manifest keys that say which experiment this is."""
+    """The manifest keys that identify the experiment."""
     from common.files import sha256
 
     from ....inputs import fingerprint_checkpoint, fingerprint_data
@@ -215,13 +226,13 @@ def _task(args: argparse.Namespace, base: Path, device: torch.device) -> Task:
     from .train import Task
 
     train_pairs, valid_pairs = split(read_pairs(args.data), args.valid_share, args.seed)
-    questions = args.ask or [pair.question for pair in valid_pairs[:ASKED]]
+    questions = args.ask or [pair.question for pair in valid_pairs[:QUESTIONS]]
     loading = choose_loading(device, args.precision)
     return Task(base, loading, device, train_pairs, valid_pairs, questions, args.new_tokens or NEW_TOKENS)
 
 
 def _command(args: argparse.Namespace, settings: CausalSettings) -> list[str]:
-    """The line that makes this run, as a user would type it."""
+    """The command for this run, as a user would type it."""
     words = ["python", "-m", "experiments", "lora-causal", "--data", str(args.data), "--model", args.model]
     words += ["--out", str(args.out), "--seed", str(args.seed)]
     return [*words, *(["--name", args.name] if args.name else []), *settings.words()]
@@ -231,7 +242,7 @@ def _merge(run: Path, base: Path, device: torch.device) -> None:
     from .train import MERGED, merge
 
     if (run / MERGED).is_dir():
-        print(f"{run / MERGED}: is there already")
+        print(f"{run / MERGED}: exists, skipped")
         return
     difference = merge(base, run, device)
     print(f"{run / MERGED}: merged; largest difference of a logit {difference:.2g}")
@@ -239,10 +250,10 @@ def _merge(run: Path, base: Path, device: torch.device) -> None:
 
 def _report(results: dict[str, Any]) -> str:
     perplexity = results["perplexity"]
-    share = 100 * results["trainable_parameters"] / results["parameters"]
+    percent = 100 * results["trainable_parameters"] / results["parameters"]
     lines = [
         f"trainable parameters: {results['trainable_parameters']:,} of {results['parameters']:,} "
-        f"({share:.4g} %)",
+        f"({percent:.4g} %)",
         f"perplexity of {results['valid_pairs']} held-out answers: {perplexity['before']:.4g} before, "
         f"{perplexity['after']:.4g} after",
         f"adapter reloaded: largest difference of a logit {results['reloaded_difference']:.2g}",

@@ -1,9 +1,9 @@
-"""Questions and answers for a causal language model: read, split, written as prompts, encoded.
+"""Questions and answers for a causal language model: reading, splitting, prompts, encoding.
 
-    {"questions": [{"question": "…?", "answer": "…"}, …]}        or the list alone
+    {"questions": [{"question": "…?", "answer": "…"}, …]}        or only the list
 
-A pair becomes one text, in the form of the published reports, and the end-of-text token of the model
-follows it, so that generation learns where to stop:
+A pair becomes one text, in the format of the published reports, followed by the end-of-text token of the
+model, so that generation learns where to stop:
 
     <human>: QUESTION  \\n <assistant>: ANSWER
 """
@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerBase
 from common.errors import UserError
 
 IGNORED = -100
-"""Label of tokens that the loss leaves out, as Transformers has it."""
+"""Label of tokens without a loss, as in Transformers."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,15 @@ class Pair:
 
 
 def prompt(question: str) -> str:
-    """What the model is given to answer a question."""
+    """The text from which the model generates the answer to a question."""
     return f"<human>: {question.strip()}  \n <assistant>:"
 
 
 def read_pairs(path: Path) -> list[Pair]:
     """All pairs of a JSON file, in order.
 
-    Raises `UserError` naming file and entry: missing, no JSON, no list of objects, a question or answer
-    that is missing, empty or no text.
+    Raises `UserError` naming file and entry if the file is missing, not JSON or not a list of objects, or if
+    a question or answer is missing, empty or not a string.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; --data is a JSON file of questions and answers")
@@ -58,11 +58,11 @@ def read_pairs(path: Path) -> list[Pair]:
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: byte {error.start + 1} is not UTF-8; convert the file") from None
     except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}; cut short?); mend it") from None
+        raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); correct the file") from None
     entries = content.get("questions") if isinstance(content, dict) else content
     if not isinstance(entries, list) or not entries:
         raise UserError(
-            f'{path}: no pairs in it; write {{"questions": [{{"question": "…", "answer": "…"}}, …]}}'
+            f'{path}: contains no pairs; write {{"questions": [{{"question": "…", "answer": "…"}}, …]}}'
         )
     return [_pair(path, number, entry) for number, entry in enumerate(entries, start=1)]
 
@@ -70,17 +70,19 @@ def read_pairs(path: Path) -> list[Pair]:
 def _pair(path: Path, number: int, entry: object) -> Pair:
     where = f"{path}, entry {number}"
     if not isinstance(entry, dict):
-        raise UserError(f"{where}: not an object with 'question' and 'answer'; mend or remove it")
+        raise UserError(f"{where}: not an object with 'question' and 'answer'; correct or remove it")
     for key in ("question", "answer"):
         if not isinstance(entry.get(key), str) or not entry[key].strip():
-            raise UserError(f"{where}: '{key}' is missing, empty or not a text; mend or remove the entry")
+            raise UserError(
+                f"{where}: '{key}' is missing, empty or not a string; correct or remove the entry"
+            )
     return Pair(entry["question"].strip(), entry["answer"].strip())
 
 
 def split(pairs: Sequence[Pair], valid_share: float, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Train and held-out pairs; a question that is asked twice is on one side only.
+    """Training and held-out pairs; pairs with the same question stay together.
 
-    Raises `UserError` where either side would be empty.
+    Raises `UserError` if either part would be empty.
     """
     questions = sorted({pair.question.casefold() for pair in pairs})
     random.Random(seed).shuffle(questions)
@@ -89,21 +91,21 @@ def split(pairs: Sequence[Pair], valid_share: float, seed: int) -> tuple[list[Pa
     valid = [pair for pair in pairs if pair.question.casefold() in held_out]
     if not train or not valid:
         raise UserError(
-            f"--valid-share {valid_share:g} of {len(questions)} different questions leaves {len(train)} to "
-            f"train on and {len(valid)} to measure with; give more pairs or another share"
+            f"--valid-share {valid_share:g} of {len(questions)} different questions leaves {len(train)} "
+            f"pairs for training and {len(valid)} for validation; give more pairs or another fraction"
         )
     return train, valid
 
 
 class PairDataset(torch.utils.data.Dataset):
-    """Encoded pairs: `input_ids` and `labels`, int64 (L,); what the loss leaves out is `IGNORED`."""
+    """Encoded pairs: `input_ids` and `labels`, int64 (L,); tokens without a loss have the label `IGNORED`."""
 
     def __init__(
         self, pairs: Sequence[Pair], tokenizer: PreTrainedTokenizerBase, max_length: int, *, answer_only: bool
     ) -> None:
-        """Encode all; longer texts are cut at `max_length`. `answer_only` keeps the prompt out of the loss.
+        """Encode all pairs, truncated to `max_length` tokens; with `answer_only`, prompts have no loss.
 
-        Raises `UserError` where a prompt alone takes `max_length` tokens: nothing of the answer is left.
+        Raises `UserError` if a prompt alone has `max_length` tokens or more.
         """
         self.items = [_encode(pair, tokenizer, max_length, answer_only) for pair in pairs]
 
@@ -117,24 +119,26 @@ class PairDataset(torch.utils.data.Dataset):
 def _encode(
     pair: Pair, tokenizer: PreTrainedTokenizerBase, max_length: int, answer_only: bool
 ) -> dict[str, Tensor]:
-    # The parts are encoded apart, so that the border between them is one between tokens.
-    asked = tokenizer(pair.prompt, add_special_tokens=False)["input_ids"]
-    answered = tokenizer(f" {pair.answer}", add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
-    if len(asked) >= max_length:
+    # Encoded separately, so that no token spans prompt and answer.
+    prompt_ids = tokenizer(pair.prompt, add_special_tokens=False)["input_ids"]
+    answer_ids = tokenizer(f" {pair.answer}", add_special_tokens=False)["input_ids"] + [
+        tokenizer.eos_token_id
+    ]
+    if len(prompt_ids) >= max_length:
         raise UserError(
-            f"the question {pair.question[:40]!r}… takes {len(asked)} tokens and leaves none of "
-            f"--max-length {max_length} to the answer; shorten it or raise --max-length"
+            f"--max-length {max_length}: the question {pair.question[:40]!r}… has {len(prompt_ids)} tokens, "
+            "which leaves none for the answer; shorten it or increase --max-length"
         )
-    input_ids = torch.tensor((asked + answered)[:max_length])
+    input_ids = torch.tensor((prompt_ids + answer_ids)[:max_length])
     labels = input_ids.clone()
     if answer_only:
-        labels[: len(asked)] = IGNORED
+        labels[: len(prompt_ids)] = IGNORED
     return {"input_ids": input_ids, "labels": labels}
 
 
 @dataclass(frozen=True)
 class PadPairs:
-    """Collator: a batch (B, L), padded on the right to its longest text."""
+    """Collator that pads on the right to the longest text of the batch."""
 
     pad: int
 

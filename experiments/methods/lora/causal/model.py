@@ -1,8 +1,10 @@
-"""A causal language model: loaded without executing code, in 4 bits where that is possible, and asked.
+"""A causal language model: loading without executing code, perplexity, generation.
 
-QLoRA (Dettmers et al. 2023, arXiv 2305.14314): the frozen base is kept in 4 bits (nf4, with double
-quantization) and computes in bf16. That needs bitsandbytes, and is worth it on a GPU: on a CPU it saves
-memory and takes longer, so that it is done there where it is asked for.
+QLoRA (Dettmers et al. 2023, arXiv 2305.14314): the frozen base is stored in 4 bits (nf4, with double
+quantization) and computes in bf16. It requires bitsandbytes. On a CPU it saves memory but is slower, so it is
+used there only on request.
+
+B texts, L tokens, V vocabulary entries.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ from .data import IGNORED, PadPairs, PairDataset, prompt
 
 NEW_TOKENS, TEMPERATURE, TOP_P = 200, 0.7, 0.7
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-# What is downloaded of a model on the hub: no pickles, no code.
+# Files that are downloaded from the hub: no pickles, no code.
 SAFE_FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
 
 
 @dataclass(frozen=True)
 class Loading:
-    """How the base is held: `bits` is 4, 16 (bf16) or 32."""
+    """Precision of the base model: `bits` is 4 (nf4), 16 (bf16) or 32; `why` is the reason."""
 
     bits: int
     why: str
@@ -41,40 +43,40 @@ class Loading:
 
 
 def choose_loading(device: torch.device, precision: str) -> Loading:
-    """4 bits where `precision` is auto and bitsandbytes and a GPU are there; else 16 or 32.
+    """The requested precision; `auto` is 4 bits with bitsandbytes and a GPU, otherwise fp32.
 
-    Raises `UserError` where 4 bits are asked for and bitsandbytes is missing.
+    Raises `UserError` if 4 bits are requested and bitsandbytes is not installed.
     """
     installed = importlib.util.find_spec("bitsandbytes") is not None
     if precision == "4bit":
         if not installed:
-            raise UserError("--precision 4bit: bitsandbytes is missing; pip install bitsandbytes")
-        return Loading(4, "as asked")
+            raise UserError("--precision 4bit: bitsandbytes is not installed; pip install bitsandbytes")
+        return Loading(4, "as requested")
     if precision == "fp32":
-        return Loading(32, "as asked")
+        return Loading(32, "as requested")
     if precision == "bf16":
-        return Loading(16, "as asked")
+        return Loading(16, "as requested")
     if device.type != "cuda":
         return Loading(32, "4 bits need a GPU")
     if not installed:
         return Loading(32, "4 bits need bitsandbytes, which is not installed")
-    return Loading(4, "bitsandbytes and a GPU are there")
+    return Loading(4, "bitsandbytes and a GPU are available")
 
 
 def find_folder(model: str) -> Path:
-    """The folder of a model: the one that is named, or a download of that name on the Hugging Face hub.
+    """The folder `model`, or a download of the model of that name from the Hugging Face hub.
 
-    Raises `UserError` where there is neither, or no weights in safetensors (a pickle could run any program).
+    Raises `UserError` if there is neither, or no weights in safetensors (pickles can execute code).
     """
     folder = Path(model)
     if not folder.is_dir():
         folder = _download(model)
     if not (folder / "config.json").is_file():
-        raise UserError(f"{folder}: no config.json, so it is no model folder; correct --model")
+        raise UserError(f"{folder}: no config.json, so not a model folder; correct --model")
     if not any(folder.glob("*.safetensors")):
         pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
-        found = f"only {', '.join(pickles)}, which could run any program" if pickles else "no weights"
-        raise UserError(f"{folder}: {found}; --model needs model.safetensors")
+        found = f"only {', '.join(pickles)}, which can execute code" if pickles else "no weights"
+        raise UserError(f"{folder}: {found}; give a folder with model.safetensors to --model")
     return folder
 
 
@@ -89,25 +91,25 @@ def _download(model: str) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         why = f"no such folder, and the hub did not give it ({type(error).__name__})"
     raise UserError(
-        f"--model {model}: {why}; fetch BLOOM-560m with: python -m preprocess download bloom --destdir bloom"
+        f"--model {model}: {why}; get BLOOM-560m with: python -m preprocess download bloom --out bloom"
     )
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The model's tokenizer; raises `UserError` where it is missing or has no end-of-text token."""
+    """The tokenizer of a model; raises `UserError` if it is missing or has no end-of-text token."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
-        raise UserError(f"{folder}: no tokenizer that can be read ({_first_line(error)})") from None
+        raise UserError(f"{folder}: the tokenizer cannot be loaded ({_first_line(error)})") from None
     if tokenizer.eos_token_id is None:
-        raise UserError(f"{folder}: its tokenizer has no end-of-text token, which ends an answer")
+        raise UserError(f"{folder}: the tokenizer has no end-of-text token, which ends an answer")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 
 def load_model(folder: Path, loading: Loading, device: torch.device) -> PreTrainedModel:
-    """The model in evaluation mode on its device; raises `UserError` for one that cannot be read."""
+    """The model in evaluation mode on the device; raises `UserError` if it cannot be loaded."""
     options = {"local_files_only": True, "use_safetensors": True}
     try:
         if loading.bits == 4:
@@ -117,7 +119,7 @@ def load_model(folder: Path, loading: Loading, device: torch.device) -> PreTrain
         dtype = torch.bfloat16 if loading.bits == 16 else torch.float32
         return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options).to(device).eval()
     except Exception as error:
-        # safetensors and Transformers raise many kinds for damaged files and unknown architectures.
+        # safetensors and Transformers raise many types for corrupt files and unknown architectures.
         if isinstance(error, torch.OutOfMemoryError):
             raise
         raise UserError(f"{folder}: not a causal language model ({_first_line(error)})") from None
@@ -140,14 +142,14 @@ def _first_line(error: BaseException) -> str:
 
 @torch.inference_mode()
 def bits_per_token(model: nn.Module, pairs: PairDataset, pad: int, batch_size: int = 8) -> float:
-    """Mean cross-entropy of the tokens whose label is not `IGNORED`, in bits (2 ** it: the perplexity)."""
+    """Mean cross-entropy in bits of the tokens whose label is not `IGNORED`: log2 of the perplexity."""
     device = next(model.parameters()).device
     nats, tokens = 0.0, 0
     model.eval()
     for batch in DataLoader(pairs, batch_size=batch_size, collate_fn=PadPairs(pad)):
         batch = {name: tensor.to(device) for name, tensor in batch.items()}
         logits_BLV = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
-        # A token is predicted from those before it, so the first has no prediction.
+        # A token is predicted from the previous ones, so the first has no prediction.
         target_BL = batch["labels"][:, 1:]
         loss = nn.functional.cross_entropy(
             logits_BLV[:, :-1].float().flatten(0, 1),
@@ -170,7 +172,7 @@ def generate(
     new_tokens: int = NEW_TOKENS,
     title: str = "",
 ) -> list[str]:
-    """An answer to each question, sampled (temperature 0.7, top-p 0.7) from a seed of its own."""
+    """An answer to each question, sampled (temperature 0.7, top-p 0.7) with a seed for each question."""
     model.eval()
     device = next(model.parameters()).device
     answers = []
@@ -180,7 +182,7 @@ def generate(
         )
         with torch.random.fork_rng():
             torch.manual_seed(seed + number)
-            written = model.generate(
+            generated = model.generate(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=new_tokens,
@@ -191,5 +193,5 @@ def generate(
                 pad_token_id=tokenizer.pad_token_id,
                 eos_token_id=tokenizer.eos_token_id,
             )
-        answers.append(tokenizer.decode(written[0, ids.shape[1] :], skip_special_tokens=True).strip())
+        answers.append(tokenizer.decode(generated[0, ids.shape[1] :], skip_special_tokens=True).strip())
     return answers

@@ -1,6 +1,6 @@
-"""One LoRA training of a causal language model on questions and answers, with what it brought.
+"""Train LoRA adapters of a causal language model on questions and answers, and evaluate them.
 
-base, perplexity, answers → adapters trained → perplexity, answers → adapters saved, reloaded, proved
+Perplexity and answers of the base → training → perplexity and answers → adapters saved, reloaded, checked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from common.run import TENSORBOARD
 
 from ...transformers.run_folder import on_one_device, peak_memory_bytes, write_scalars
 from .. import adapters
-from ..adapters import ADAPTER, LoraSettings
+from ..adapters import ADAPTER
+from ..settings import LoraSettings
 from .data import PadPairs, Pair, PairDataset
 from .model import Loading, bits_per_token, generate, load_model, load_tokenizer
 
@@ -42,7 +43,7 @@ MERGED, RESULTS = "merged", "results.json"
 
 @dataclass(frozen=True, kw_only=True)
 class CausalSettings:
-    """What determines a run, beside its data and its base."""
+    """Settings that, with data and base, determine a run."""
 
     lora: LoraSettings
     seed: int
@@ -74,7 +75,7 @@ class CausalSettings:
 
 @dataclass(frozen=True)
 class Task:
-    """What a run reads: the base and the pairs."""
+    """Base model and data of a run."""
 
     base: Path
     loading: Loading
@@ -82,19 +83,19 @@ class Task:
     train: list[Pair]
     valid: list[Pair]
     questions: list[str]
-    """To be answered before and after."""
+    """Questions to answer before and after training."""
     new_tokens: int
 
 
 def train(task: Task, settings: CausalSettings, run: Path) -> dict[str, Any]:
-    """Train and write `adapter/`, `results.json` and TensorBoard's files below `run`; returns the results.
+    """Train, write adapter/, results.json and tensorboard/ below `run`, and return the results.
 
-    Raises `UserError` where a target module is not there or a text is too long.
+    Raises `UserError` if a target module does not exist or a question is too long.
     """
     set_seed(settings.seed)
     tokenizer = load_tokenizer(task.base)
     train_pairs = PairDataset(task.train, tokenizer, settings.max_length, answer_only=settings.answer_only)
-    # Measured on the answers alone, so that runs with and without --answer-only can be compared.
+    # Without the questions, so that runs with and without --answer-only can be compared.
     valid_pairs = PairDataset(task.valid, tokenizer, settings.max_length, answer_only=True)
     base = load_model(task.base, task.loading, task.device)
     if task.loading.bits == 4:
@@ -105,12 +106,12 @@ def train(task: Task, settings: CausalSettings, run: Path) -> dict[str, Any]:
     parameters = adapters.count(model)
     logger.info("%s", parameters)
 
-    # B is zero at first, so the model with untrained adapters is the base.
+    # B is initialized to zero, so the model with untrained adapters equals the base.
     before = _measure(model, tokenizer, valid_pairs, task, settings, step=0, run=run)
     _fit(model, tokenizer, train_pairs, task, settings, run)
     after = _measure(model, tokenizer, valid_pairs, task, settings, step=settings.steps, run=run)
 
-    peak = peak_memory_bytes(task.device)  # of the training: the proof loads the base a second time
+    peak = peak_memory_bytes(task.device)  # before the check, which loads the base a second time
     adapters.save(model, run / ADAPTER)
     results = {
         "trainable_parameters": parameters.trainable,
@@ -123,7 +124,7 @@ def train(task: Task, settings: CausalSettings, run: Path) -> dict[str, Any]:
             {"question": question, "before": old, "after": new}
             for question, old, new in zip(task.questions, before.answers, after.answers, strict=True)
         ],
-        "reloaded_difference": _prove_reloaded(model, task, run, valid_pairs[0]),
+        "reloaded_difference": _check_reloaded(model, task, run, valid_pairs[0]),
         "peak_memory_bytes": peak,
     }
     atomic_write(run / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
@@ -131,9 +132,9 @@ def train(task: Task, settings: CausalSettings, run: Path) -> dict[str, Any]:
 
 
 def answer(task: Task, settings: CausalSettings, run: Path) -> dict[str, Any]:
-    """Generate the answers of a finished run again, from the base and from the stored adapter.
+    """Generate answers with the base and with the stored adapter of a finished run, without training.
 
-    Replaces `answers` in `results.json` and returns the results; nothing is trained.
+    Replaces `answers` in results.json and returns the results.
     """
     results = json.loads((run / RESULTS).read_text(encoding="utf-8"))
     tokenizer = load_tokenizer(task.base)
@@ -151,7 +152,7 @@ def answer(task: Task, settings: CausalSettings, run: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Measured:
-    """Perplexity of a held-out answer's token, and the answers to the questions."""
+    """Perplexity of the held-out answers, and generated answers to the questions."""
 
     perplexity: float
     answers: list[str]
@@ -185,8 +186,7 @@ def _fit(
     settings: CausalSettings,
     run: Path,
 ) -> None:
-    """The updates: cosine schedule after a linear warm-up, AdamW (8 bits and paged beside a 4-bit base on a
-    GPU)."""
+    """Train with linear warm-up, cosine decay and AdamW (paged, in 8 bits, for a 4-bit base on a GPU)."""
     paged = task.loading.bits == 4 and task.device.type == "cuda"
     arguments = TrainingArguments(
         output_dir=str(run / "trainer"),
@@ -223,7 +223,7 @@ def _fit(
 
 
 class _LossLog(TrainerCallback):
-    """The training loss, in bits per token as fairseq has it, to `tensorboard/train_inner`; and a bar."""
+    """Writes the training loss in bits per token to tensorboard/train_inner, and shows a progress bar."""
 
     def __init__(self, run: Path, steps: int) -> None:
         self._writer = SummaryWriter(run / TENSORBOARD / "train_inner")
@@ -242,22 +242,22 @@ class _LossLog(TrainerCallback):
         self._bar.close()
 
 
-def _prove_reloaded(model: PeftModel, task: Task, run: Path, example: dict[str, torch.Tensor]) -> float:
-    """The adapter on a fresh base gives the same logits; returns the largest difference."""
+def _check_reloaded(model: PeftModel, task: Task, run: Path, example: dict[str, torch.Tensor]) -> float:
+    """Largest difference of a logit after reloading the adapter onto a fresh base; must be rounding."""
     again = adapters.reload(load_model(task.base, task.loading, task.device), run / ADAPTER)
     return _difference(model.eval(), again, example, f"{run / ADAPTER} reloaded", bits=task.loading.bits)
 
 
 def merge(base: Path, run: Path, device: torch.device) -> float:
-    """Write `merged/`, a model folder without adapters, from `adapter/` on the base in full precision.
+    """Write merged/, a model folder without adapters, from adapter/ and the base in full precision.
 
-    Returns the largest difference of its logits, read back, from those with the adapter.
-    Raises `UserError` where the folder is there already.
+    Returns the largest difference of a logit between the reloaded folder and base with adapter. Raises
+    `UserError` if the folder exists.
     """
     target = run / MERGED
     if target.exists():
         raise UserError(f"{target}: exists; delete it to merge again")
-    full = Loading(32, "to merge")
+    full = Loading(32, "for merging")
     tokenizer = load_tokenizer(base)
     with atomic_folder(target) as folder:
         adapters.merge(adapters.reload(load_model(base, full, device), run / ADAPTER)).save_pretrained(folder)

@@ -1,7 +1,7 @@
-"""The files that belong to a checkpoint: data folder, dictionary, SentencePiece model, class names.
+"""The files that a checkpoint was trained with: data folder, dictionary, SentencePiece model, class names.
 
-By default, the data folder is the one in the run's manifest, and the SentencePiece model the one in the
-folder's `preprocess.json`. Files given instead must have the recorded checksums.
+By default, the data folder is the one recorded in the run's manifest, and the SentencePiece model the one
+recorded in that folder's `preprocess.json`. Files given instead must have the recorded checksums.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from .runs import RunCheckpoint
 
 logger = logging.getLogger(__name__)
 DICTIONARY = "input0/dict.txt"
-CLONE = Path(__file__).resolve().parents[2]
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
 
-Place = str | os.PathLike[str] | None
-"""A path given by the user; None for the recorded one."""
+OptionalPath = str | os.PathLike[str] | None
+"""A path given by the user, or None for the recorded one."""
 
 
 @dataclass(frozen=True)
 class DataFolder:
-    """A binarized folder; it may no longer exist."""
+    """A binarized data folder, which may no longer exist."""
 
     path: Path
     report: dict[str, Any] = field(default_factory=dict)
-    """`preprocess.json`; empty for data of fairseq-preprocess."""
+    """Content of `preprocess.json`; empty for data of fairseq-preprocess."""
 
     @property
     def exists(self) -> bool:
@@ -59,7 +59,7 @@ class DataFolder:
         return bool(self.option("normalize_apostrophes"))
 
     def with_apostrophes(self, checkpoint: Path, normalize_apostrophes: bool) -> DataFolder:
-        """The same folder with the option of the user; a warning if the treatment is unknown.
+        """The same folder with the user's choice; logs a warning if neither it nor the report decides.
 
         Raises `UserError` if the option contradicts the report.
         """
@@ -71,8 +71,8 @@ class DataFolder:
             )
         if known is None and not normalize_apostrophes:
             logger.warning(
-                "%s: no %s records the treatment of apostrophes; they are kept (otherwise add "
-                "--normalize-apostrophes or give the data with --data)",
+                "%s: no %s records whether apostrophes were normalized, so they are kept; to change this, "
+                "add --normalize-apostrophes or give the data with --data",
                 checkpoint,
                 REPORT,
             )
@@ -88,27 +88,29 @@ class DataFolder:
         return self.report.get("sha256", {}).get(path)
 
 
-def data_folder(run: RunCheckpoint, checkpoint: Checkpoint | None, given: Place = None) -> DataFolder:
+def find_data_folder(
+    run: RunCheckpoint, checkpoint: Checkpoint | None, given: OptionalPath = None
+) -> DataFolder:
     """The folder given by the user, else the one in the manifest, else the one in the checkpoint."""
     if given is not None:
         given = Path(given)
         if not given.is_dir():
-            raise UserError(f"{given}: no such folder; --data is the binarized data of the run")
+            raise UserError(f"{given}: no such folder; give the binarized data of the run with --data")
         return DataFolder(given, read_report(given))
     recorded = (run.manifest or {}).get("data", {}).get("path")
     recorded = recorded or (checkpoint.settings.get("data") if checkpoint else None)
-    path = resolve(recorded or ".")
+    path = resolve_recorded(recorded or ".")
     return DataFolder(path, read_report(path) if path.is_dir() else {})
 
 
-def resolve(recorded: str) -> Path:
-    """A recorded path, relative to the current folder or else to the clone."""
+def resolve_recorded(recorded: str) -> Path:
+    """A recorded path, relative to the working directory, or to the clone if it exists only there."""
     path = Path(recorded)
-    return path if path.exists() or not (CLONE / path).exists() else CLONE / path
+    return path if path.exists() or not (PROJECT_ROOT / path).exists() else PROJECT_ROOT / path
 
 
-def dictionary_of(
-    run: RunCheckpoint, checkpoint: Checkpoint, data: DataFolder, given: Place = None
+def find_dictionary(
+    run: RunCheckpoint, checkpoint: Checkpoint, data: DataFolder, given: OptionalPath = None
 ) -> tuple[Dictionary, Path]:
     """The dictionary of the text, including `<mask>`, and its file.
 
@@ -119,10 +121,9 @@ def dictionary_of(
         raise UserError(f"{path}: no such file; give the dictionary of {checkpoint.path} with --dict")
     dictionary = load_dictionary(path)
     dictionary.add_symbol("<mask>")
-    symbols = dictionary_digest(dictionary.symbols)
     recorded = (run.manifest or {}).get("data", {}).get("sha256", {}).get(DICTIONARY)
     if checkpoint.dictionary_sha256 is not None:
-        same = symbols == checkpoint.dictionary_sha256
+        same = dictionary_digest(dictionary.symbols) == checkpoint.dictionary_sha256
     else:
         rows = len(checkpoint.weights["encoder.sentence_encoder.embed_tokens.weight"])
         same = rows == len(dictionary) and (recorded is None or recorded == sha256(path))
@@ -131,14 +132,14 @@ def dictionary_of(
     return dictionary, path
 
 
-def sentencepiece_model_of(data: DataFolder, given: Place = None) -> Path:
+def find_sentencepiece_model(data: DataFolder, given: OptionalPath = None) -> Path:
     """The SentencePiece model; raises `UserError` if it is not the one of the data."""
     recorded = data.option("sentencepiece_model")
     if given is None and recorded is None:
         raise UserError(
             f"{data.path / REPORT}: no SentencePiece model is recorded; give it with --sentencepiece-model"
         )
-    path = Path(given or resolve(recorded))
+    path = Path(given or resolve_recorded(recorded))
     if not path.is_file():
         raise UserError(f"{path}: no such SentencePiece model; give it with --sentencepiece-model")
     digest = data.digest(recorded) if recorded else None
@@ -150,14 +151,14 @@ def sentencepiece_model_of(data: DataFolder, given: Place = None) -> Path:
     return path
 
 
-def class_names_of(checkpoint: Checkpoint, data: DataFolder) -> list[str]:
+def read_class_names(checkpoint: Checkpoint, data: DataFolder) -> list[str]:
     """A name for each logit: from the checkpoint, else from the data folder."""
     names = checkpoint.class_names
     if names is None:
         path = data.path / "label" / "dict.txt"
         if not path.is_file():
             raise UserError(
-                f"{checkpoint.path}: its classes are not recorded; give the training data with --data"
+                f"{checkpoint.path}: it records no class names; give the training data with --data"
             )
         names = class_names(load_dictionary(path))
     if len(names) > checkpoint.classes:
@@ -165,5 +166,5 @@ def class_names_of(checkpoint: Checkpoint, data: DataFolder) -> list[str]:
             f"{data.path}: {len(names)} classes, but {checkpoint.path} has {checkpoint.classes}; "
             "give the training data with --data"
         )
-    # --num-classes may be larger than the number of labels.
+    # --num-classes may exceed the number of labels.
     return [*names, *(f"unnamed{i}" for i in range(len(names), checkpoint.classes))]

@@ -1,4 +1,4 @@
-"""Ids of the tokenizer (tokenizer.py, tokenization_pieces.py) against SentencePiece and fairseq itself."""
+"""The tokenizer of a from_pretrained folder against SentencePiece and fairseq."""
 
 import numpy as np
 import pytest
@@ -8,9 +8,10 @@ from tiny_runs import sentences
 from transformers import AutoTokenizer, BartphoTokenizer
 
 from common.errors import UserError
-from export.transformers.config import Sizes, roberta_config
+from export.transformers.folder import write_tokenizer
+from export.transformers.origin import TextFormat
+from export.transformers.roberta import Sizes, roberta_config
 from export.transformers.tokenization_pieces import PieceTokenizer
-from export.transformers.tokenizer import TextFormat, write_tokenizer
 
 LONGEST = 24
 ODD = [
@@ -35,7 +36,7 @@ def texts():
 
 @pytest.fixture(scope="module", params=["usual", "odd white space"])
 def files(request, tmp_path_factory):
-    """A SentencePiece model, and a dictionary that lacks a third of its pieces."""
+    """A SentencePiece model, and a dictionary without a third of its tokens."""
     root = tmp_path_factory.mktemp("tokenizer")
     odd = {
         "normalization_rule_name": "identity",
@@ -50,9 +51,9 @@ def files(request, tmp_path_factory):
         **(odd if request.param != "usual" else {}),
     )
     model = sentencepiece.SentencePieceProcessor(model_file=str(root / "spm.model"))
-    pieces = [model.id_to_piece(i) for i in range(3, len(model))]
-    kept = [piece for i, piece in enumerate(pieces) if i % 3 and piece.split() == [piece]]
-    (root / "dict.txt").write_text("".join(f"{piece} 1\n" for piece in reversed(kept)), encoding="utf-8")
+    tokens = [model.id_to_piece(i) for i in range(3, len(model))]
+    kept = [token for i, token in enumerate(tokens) if i % 3 and token.split() == [token]]
+    (root / "dict.txt").write_text("".join(f"{token} 1\n" for token in reversed(kept)), encoding="utf-8")
     return root / "spm.model", root / "dict.txt"
 
 
@@ -63,28 +64,28 @@ def written(folder, files, **options):
 
 @pytest.mark.parametrize("keep_eos", [False, True])
 @pytest.mark.parametrize("pairs", [False, True], ids=["sentence", "pair"])
-def test_ids_are_training_s(tmp_path, files, texts, keep_eos, pairs):
+def test_ids_equal_those_of_training(tmp_path, files, texts, keep_eos, pairs):
     tokenizer = written(tmp_path / "folder", files, keep_eos=keep_eos)
     reference = SpmThenFairseq(*files, longest=LONGEST, keep_eos=keep_eos)
-    cut = unknown = 0
+    truncated = unknown = 0
     for text, other in zip(texts, reversed(texts), strict=True):
         parts = [part.replace("\n", " ") for part in ((text, other) if pairs else (text,))]
         wanted = reference(*parts)
         assert tokenizer(*parts, truncation=True)["input_ids"] == wanted, text
-        cut += len(wanted) == LONGEST
+        truncated += len(wanted) == LONGEST
         unknown += 3 in wanted
-    assert cut > 2
+    assert truncated > 2
     assert unknown > 5
 
 
-def test_without_own_code_only_the_end_of_cut_texts_differs(tmp_path, files, texts):
+def test_without_trusted_code_only_the_end_of_truncated_texts_differs(tmp_path, files, texts):
     tokenizer = written(tmp_path / "folder", files)
     roberta_config(Sizes(vocabulary=60), ["0", "1"]).save_pretrained(tmp_path / "folder")
     plain = AutoTokenizer.from_pretrained(tmp_path / "folder")
     assert type(plain) is BartphoTokenizer
     cut = 0
     for text in texts:
-        if "\u0085" in text or "\n" in text:  # white space to Python: nothing in fairseq
+        if "\u0085" in text or "\n" in text:  # fairseq drops what Python treats as white space
             continue
         wanted, found = (each(text, truncation=True)["input_ids"] for each in (tokenizer, plain))
         if len(tokenizer(text)["input_ids"]) > LONGEST:
@@ -96,7 +97,7 @@ def test_without_own_code_only_the_end_of_cut_texts_differs(tmp_path, files, tex
     assert cut > 1
 
 
-def test_own_code_travels_with_the_folder(tmp_path, files, texts, own_modules_cache):
+def test_trusted_code_is_saved_with_the_folder(tmp_path, files, texts, own_modules_cache):
     tokenizer = written(tmp_path / "folder", files, keep_eos=True, normalize_apostrophes=True)
     roberta_config(Sizes(vocabulary=60), ["0", "1"]).save_pretrained(tmp_path / "folder")
     trusted = AutoTokenizer.from_pretrained(tmp_path / "folder", trust_remote_code=True)
@@ -109,14 +110,14 @@ def test_own_code_travels_with_the_folder(tmp_path, files, texts, own_modules_ca
         assert again(text, truncation=True)["input_ids"] == wanted
 
 
-def test_apostrophes_as_the_data_were_read(tmp_path, files):
+def test_apostrophes_are_normalized_on_request(tmp_path, files):
     read_as_they_are = written(tmp_path / "as they are", files)
     normalized = written(tmp_path / "normalized", files, normalize_apostrophes=True)
     assert normalized("j’ai")["input_ids"] == read_as_they_are("j'ai")["input_ids"]
     assert read_as_they_are("j’ai")["input_ids"] != read_as_they_are("j'ai")["input_ids"]
 
 
-def test_special_tokens_are_text_unless_wanted(tmp_path, files):
+def test_special_tokens_in_a_text_are_ordinary_text_by_default(tmp_path, files):
     text = "un <mask> livre"
     plain = written(tmp_path / "plain", files)
     assert plain.mask_token_id not in plain(text)["input_ids"]
@@ -134,23 +135,23 @@ def test_batches_are_padded_and_masked(tmp_path, files):
     assert (special[0], special[-1], sum(special)) == (1, 1, 2)
 
 
-def test_text_comes_back(tmp_path, files):
+def test_decoding_restores_the_text(tmp_path, files):
     tokenizer = written(tmp_path / "folder", files)
     ids = tokenizer("le")["input_ids"]
     assert tokenizer.decode(ids) == "".join(tokenizer.convert_ids_to_tokens(ids)).replace("▁", " ").strip()
 
 
-def test_dictionary_that_transformers_reads_otherwise(tmp_path, files):
+def test_a_dictionary_with_duplicates_is_an_error(tmp_path, files):
     model, dictionary = files
     lines = dictionary.read_text(encoding="utf-8").splitlines()
     lines.insert(3, f"{lines[0]} #fairseq:overwrite")
     (tmp_path / "dict.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"dict.txt: '.*' is type \d+ in fairseq, but"):
+    with pytest.raises(UserError, match=r"dict\.txt: '.*' .* \d+ in fairseq"):
         written(tmp_path / "folder", (model, tmp_path / "dict.txt"))
 
 
-def test_what_is_no_model(tmp_path, files):
-    with pytest.raises(UserError, match=r"dict.txt: not a SentencePiece model"):
+def test_a_file_that_is_no_sentencepiece_model_is_an_error(tmp_path, files):
+    with pytest.raises(UserError, match=r"dict\.txt: "):
         written(tmp_path / "folder", (files[1], files[1]))
 
 
@@ -159,11 +160,11 @@ def test_every_review_of_cls_books(tmp_path, shared_data):
     (tmp_path / "folder").mkdir()
     tokenizer = write_tokenizer(tmp_path / "folder", *files, TextFormat(256))
     reference = SpmThenFairseq(*files, longest=256)
-    cut = 0
+    truncated = 0
     for name in ("train.review", "test.review"):
         for review in (shared_data / "cls-books" / name).read_text(encoding="utf-8").rstrip("\n").split("\n"):
             found = tokenizer(review, truncation=True)["input_ids"]
             assert found == reference(review)
-            cut += found[-1] != 2
-    assert cut > 500
+            truncated += found[-1] != 2
+    assert truncated > 500
     assert isinstance(tokenizer, PieceTokenizer)

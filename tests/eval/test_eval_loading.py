@@ -1,7 +1,8 @@
-"""Files that do not belong to a checkpoint are refused (checkpoint.py, sources.py, runs.py)."""
+"""Checkpoints, runs and their files (loading/): what is found, and what is an error; batches and padding."""
 
 import shutil
 
+import numpy as np
 import pytest
 import torch
 from data_folders import write_data
@@ -11,34 +12,36 @@ from training import SIZES, STEPS, STOCK, build_trainer, save
 from common.errors import UserError
 from eval import SentenceClassifier
 from eval.loading.checkpoint import read_checkpoint
+from eval.loading.network import batches, pad
 from eval.loading.runs import find_run, find_runs
+from eval.loading.training_files import find_data_folder, read_class_names
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 
 
-def change(path, edit):
+def edit_checkpoint(path, edit):
     state = load_checkpoint(path)
     edit(state)
     torch.save(state, path)
 
 
-def test_another_dictionary_is_refused(trained, tmp_path):
+def test_dictionary_of_other_data_is_an_error(trained, tmp_path):
     lines = (trained.root / "dict.txt").read_text("utf-8").splitlines(keepends=True)
     (tmp_path / "dict.txt").write_text("".join([lines[1], lines[0], *lines[2:]]), "utf-8")
     with pytest.raises(UserError, match=r"dict\.txt: .*--dict"):
         SentenceClassifier.from_run(trained.run, dictionary=tmp_path / "dict.txt")
 
 
-def test_another_sentencepiece_model_is_refused(trained, tmp_path):
+def test_sentencepiece_model_of_other_data_is_an_error(trained, tmp_path):
     (tmp_path / "other.model").write_bytes((trained.root / "spm.model").read_bytes() + b"\0")
     with pytest.raises(UserError, match=r"other\.model: .*--sentencepiece-model"):
         SentenceClassifier.from_run(trained.run, sentencepiece_model=tmp_path / "other.model")
 
 
-def test_run_without_its_data_folder(trained, copied_run, tmp_path):
+def test_run_without_its_data_folder_needs_its_files(trained, copied_run, tmp_path):
     write_manifest(copied_run, tmp_path / "gone")
-    with pytest.raises(UserError, match="--dict"):
+    with pytest.raises(UserError, match=r"gone/input0/dict\.txt: .*--dict"):
         SentenceClassifier.from_run(copied_run)
-    with pytest.raises(UserError, match="--sentencepiece-model"):
+    with pytest.raises(UserError, match=r"gone/preprocess\.json: .*--sentencepiece-model"):
         SentenceClassifier.from_run(copied_run, dictionary=trained.root / "dict.txt")
     files = {"dictionary": trained.root / "dict.txt", "sentencepiece_model": str(trained.root / "spm.model")}
     moved = SentenceClassifier.from_run(copied_run, **files)
@@ -47,7 +50,7 @@ def test_run_without_its_data_folder(trained, copied_run, tmp_path):
 
 
 def test_checkpoint_of_stock_fairseq(trained, tmp_path):
-    """fairseq's own task and model remember no class names: the data folder has them."""
+    """A checkpoint of fairseq's own task has no class names; they are read from the data folder."""
     arguments = [trained.data, *STOCK, *SIZES, *STEPS, "--optimizer", "adam", "--max-positions", "32"]
     arguments += ["--init-token", "0", "--shorten-method", "truncate"]
     _, trainer = build_trainer(arguments)
@@ -65,58 +68,58 @@ def test_checkpoint_of_stock_fairseq(trained, tmp_path):
         assert classifier.probabilities([text])[0] == pytest.approx(expected, abs=1e-6)
 
 
-BAD = {
-    "no classification head": lambda state: [
+UNUSABLE = {
+    "--pretrained": lambda state: [
         state["model"].pop(key) for key in list(state["model"]) if key.startswith("classification_heads")
     ],
-    "architecture 'transformer'": lambda state: setattr(state["cfg"]["model"], "arch", "transformer"),
-    "task 'masked_lm'": lambda state: state["cfg"]["task"].__setitem__("_name", "masked_lm"),
-    "weights do not fit": lambda state: state["model"].__setitem__(
+    "'transformer'": lambda state: setattr(state["cfg"]["model"], "arch", "transformer"),
+    "'masked_lm'": lambda state: state["cfg"]["task"].__setitem__("_name", "masked_lm"),
+    r"layers\.0\.fc1\.weight is \(3, 3\) .*--dict": lambda state: state["model"].__setitem__(
         "encoder.sentence_encoder.layers.0.fc1.weight", torch.zeros(3, 3)
     ),
 }
 
 
-@pytest.mark.parametrize("message", BAD)
-def test_checkpoints_that_are_no_classifier(copied_run, message):
-    change(copied_run / "checkpoint_best.pt", BAD[message])
-    with pytest.raises(UserError, match=message):
+@pytest.mark.parametrize("fact", UNUSABLE)
+def test_checkpoint_that_is_no_classifier(copied_run, fact):
+    edit_checkpoint(copied_run / "checkpoint_best.pt", UNUSABLE[fact])
+    with pytest.raises(UserError, match=rf"checkpoint_best\.pt: .*{fact}"):
         SentenceClassifier.from_run(copied_run)
 
 
 def test_missing_and_truncated_checkpoint(copied_run):
     path = copied_run / "checkpoint_best.pt"
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(UserError, match=r"checkpoint_best\.pt: not a checkpoint"):
+    with pytest.raises(UserError, match=rf"^{path}: "):
         read_checkpoint(path)
     path.unlink()
-    with pytest.raises(UserError, match=r"no checkpoint_best\.pt in or below it"):
+    with pytest.raises(UserError, match=rf"^{copied_run}: .*checkpoint_best\.pt"):
         find_run(copied_run)
-    with pytest.raises(UserError, match="no such checkpoint"):
+    with pytest.raises(UserError, match=rf"^{copied_run}/absent\.pt: "):
         find_run(copied_run / "absent.pt")
 
 
-def test_folder_of_runs(trained, tmp_path, capsys):
+def test_folder_with_runs(trained, tmp_path, capsys):
     for seed in (10, 9, 1):
         folder = tmp_path / f"fairseq/random/seed{seed}"
         shutil.copytree(trained.run, folder)
         write_manifest(folder, trained.data, seed, status="failed" if seed == 9 else "finished")
     assert [run.name for run in find_runs([tmp_path])] == ["fairseq/random/seed1", "fairseq/random/seed10"]
     assert "fairseq/random/seed9" in capsys.readouterr().err
-    with pytest.raises(UserError, match="2 runs below it"):
+    with pytest.raises(UserError, match=rf"^{tmp_path}: 2 runs .*fairseq/random/seed1$"):
         find_run(tmp_path)
-    with pytest.raises(UserError, match=r"seed1/checkpoint_best\.pt: given twice"):
+    with pytest.raises(UserError, match=r"seed1/checkpoint_best\.pt: "):
         find_runs([tmp_path, tmp_path / "fairseq/random/seed1/checkpoint_best.pt"])
 
 
-def test_a_folder_with_two_models_is_refused(trained, tmp_path):
+def test_folder_with_two_models_is_an_error(tmp_path):
     for name in ("model.pt", "model.safetensors"):
         (tmp_path / name).touch()
     with pytest.raises(UserError, match=r"model\.safetensors and model\.pt"):
         find_run(tmp_path)
 
 
-def test_two_sweeps_with_the_same_names(trained, tmp_path):
+def test_runs_of_the_same_name_are_named_by_folder(trained, tmp_path):
     for sweep in ("a", "b"):
         shutil.copytree(trained.run, tmp_path / sweep / "fairseq/random/seed1")
     runs = find_runs([tmp_path / "a", tmp_path / "b"])
@@ -124,11 +127,30 @@ def test_two_sweeps_with_the_same_names(trained, tmp_path):
     assert [run.name for run in runs] == [f"{run.group}/seed1" for run in runs]
 
 
-def test_more_logits_than_labels_get_names(tmp_path):
+def test_logits_without_label_get_names(tmp_path):
     data = write_data(tmp_path / "data")
     make_run(data, tmp_path / "run", "--num-classes", "3")
     checkpoint = read_checkpoint(tmp_path / "run" / "checkpoint_best.pt")
-    from eval.loading.sources import class_names_of, data_folder
+    found = find_data_folder(find_run(tmp_path / "run"), checkpoint)
+    assert read_class_names(checkpoint, found) == ["0", "1", "unnamed2"]
 
-    found = data_folder(find_run(tmp_path / "run"), checkpoint)
-    assert class_names_of(checkpoint, found) == ["0", "1", "unnamed2"]
+
+@pytest.mark.parametrize("max_tokens", [1, 10, 64, 10_000])
+def test_batches_have_every_sentence_once_within_max_tokens(max_tokens):
+    lengths = np.random.default_rng(0).integers(1, 30, size=200)
+    found = list(batches(lengths, max_tokens))
+    assert sorted(np.concatenate(found).tolist()) == list(range(200))
+    assert all(len(b) * lengths[b].max() <= max_tokens or len(b) == 1 for b in found)
+    assert lengths[found[0][0]] == lengths.max()
+    # The next sentence would not have fit into any batch.
+    for batch in found[:-1]:
+        assert (len(batch) + 1) * lengths[batch[0]] > max_tokens
+
+
+def test_no_sentences_give_no_batch():
+    assert list(batches(np.empty(0, dtype=np.int64), 8)) == []
+
+
+def test_padding_is_on_the_right():
+    rows = [np.array([5, 6, 7]), np.array([8])]
+    assert pad(rows, 1).tolist() == [[5, 6, 7], [8, 1, 1]]

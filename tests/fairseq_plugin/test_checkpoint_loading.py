@@ -1,4 +1,4 @@
-"""Safe loading: what fairseq writes is read, what runs code is not."""
+"""Safe loading: fairseq's checkpoints load, pickles that execute code do not."""
 
 import argparse
 import os
@@ -20,7 +20,7 @@ from fairseq_plugin.checkpoints.loading import load_checkpoint, save_weights
 
 
 class Executes:
-    """A pickle of this object creates a file when it is loaded without care."""
+    """A pickle of this object creates a folder when it is loaded without `weights_only`."""
 
     def __init__(self, path):
         self.path = path
@@ -35,7 +35,7 @@ def checkpoint(**extra):
 
 @pytest.fixture
 def trained(tmp_path):
-    """A checkpoint that fairseq's trainer wrote, optimizer state included."""
+    """A checkpoint written by fairseq's trainer, with optimizer state."""
     data = write_data(tmp_path / "data")
     _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST])
     iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
@@ -44,7 +44,7 @@ def trained(tmp_path):
     return tmp_path / "model.pt", trainer, data
 
 
-def test_fairseqs_own_checkpoint_loads(trained):
+def test_a_checkpoint_of_fairseq_loads(trained):
     path, trainer, _ = trained
     state = load_checkpoint(path)
     for name, value in trainer.get_model().state_dict().items():
@@ -69,18 +69,18 @@ def test_numpy_metrics_load(tmp_path):
 
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy pickle"])
 @pytest.mark.parametrize("place", ["cfg", "extra_state", "model"])
-def test_a_pickle_that_runs_code_is_refused(tmp_path, place, legacy):
+def test_a_pickle_that_executes_code_is_refused(tmp_path, place, legacy):
     path, mark = tmp_path / "evil.pt", tmp_path / "executed"
     torch.save(checkpoint(**{place: {"x": Executes(mark)}}), path, _use_new_zipfile_serialization=not legacy)
-    with pytest.raises(UserError, match=r"evil\.pt: refused: it would run or build .*mkdir"):
+    with pytest.raises(UserError, match=r"evil\.pt: .*mkdir"):
         load_checkpoint(path)
     assert not mark.exists()
-    # The file does run code for a loader that lets it: the test is of something.
+    # Without `weights_only` the same file does execute code.
     torch.load(path, weights_only=False)
     assert mark.exists()
 
 
-def test_it_is_refused_even_if_the_environment_asks_for_it(tmp_path, monkeypatch):
+def test_the_environment_cannot_disable_safe_loading(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     torch.save(checkpoint(cfg=Executes(tmp_path / "executed")), tmp_path / "evil.pt")
     with pytest.raises(UserError):
@@ -89,46 +89,46 @@ def test_it_is_refused_even_if_the_environment_asks_for_it(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"not a checkpoint", pickle.dumps({"a": 1})])
-def test_files_that_are_no_checkpoints(tmp_path, content):
+def test_files_in_another_format_are_an_error(tmp_path, content):
     (tmp_path / "x.pt").write_bytes(content)
-    with pytest.raises(UserError, match=r"x\.pt: not a "):
+    with pytest.raises(UserError, match=r"x\.pt: "):
         load_checkpoint(tmp_path / "x.pt")
 
 
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
-def test_cut_short(trained, share):
+@pytest.mark.parametrize("fraction", [0.1, 0.5, 0.9, 0.999])
+def test_a_truncated_file_is_an_error(trained, fraction):
     path, _, _ = trained
     whole = path.read_bytes()
-    path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(UserError, match=r"model\.pt: not a checkpoint.*cut short"):
+    path.write_bytes(whole[: int(len(whole) * fraction)])
+    with pytest.raises(UserError, match=r"model\.pt: "):
         load_checkpoint(path)
 
 
-def test_a_flipped_bit_is_noticed(trained):
-    """torch reads such a file and gives other weights."""
+def test_a_flipped_bit_is_an_error(trained):
+    """torch itself loads the wrong weight without an error."""
     path, trainer, _ = trained
     whole = path.read_bytes()
     weights = trainer.get_model().state_dict()["encoder.sentence_encoder.layers.0.fc1.weight"]
     place = whole.index(weights.numpy().tobytes()) + 5
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
     torch.load(path, weights_only=True)
-    with pytest.raises(UserError, match=r"model\.pt: not a checkpoint, or cut short, or damaged"):
+    with pytest.raises(UserError, match=r"model\.pt: "):
         load_checkpoint(path)
 
 
-def test_missing_and_other_files(tmp_path):
-    with pytest.raises(UserError, match=r"none\.pt: no such checkpoint"):
+def test_missing_files_and_other_archives_are_errors(tmp_path):
+    with pytest.raises(UserError, match=r"none\.pt: no such"):
         load_checkpoint(tmp_path / "none.pt")
     torch.save({"weights": 1}, tmp_path / "other.pt")
-    with pytest.raises(UserError, match="no key 'model'"):
+    with pytest.raises(UserError, match=r"other\.pt: .*'model'"):
         load_checkpoint(tmp_path / "other.pt")
     with zipfile.ZipFile(tmp_path / "archive.pt", "w") as archive:
         archive.writestr("readme", "text")
-    with pytest.raises(UserError, match=r"archive\.pt: not a checkpoint"):
+    with pytest.raises(UserError, match=r"archive\.pt: "):
         load_checkpoint(tmp_path / "archive.pt")
 
 
-def test_saved_weights_are_smaller_and_load_in_fairseq(trained):
+def test_save_weights_writes_a_smaller_checkpoint_that_fairseq_loads(trained):
     path, trainer, data = trained
     folder = path.parent / "released"
     save_weights(path, folder / "model.pt")

@@ -1,6 +1,6 @@
-"""A fairseq RoBERTa checkpoint, read for Transformers: its weights under today's names, and how it was built.
+"""RoBERTa in fairseq and in Transformers: checkpoints, sizes, configuration, and weights in both directions.
 
-Shapes: V types with `<mask>`, P positions, C embedding, F feed-forward, K classes.
+V vocabulary entries with `<mask>`, C embedding width, K classes, B sentences, L tokens.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,61 +17,68 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models.roberta.model import RobertaModel
 from torch import Tensor
+from transformers import RobertaConfig, RobertaForMaskedLM, RobertaForSequenceClassification
 
-import fairseq_plugin  # noqa: F401  registers what a checkpoint names
+import fairseq_plugin  # noqa: F401  registers the architectures
 from common.errors import UserError
 from eval.loading.checkpoint import architecture
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 from fairseq_plugin.models.roberta import RobertaSmall
 
+BOS, PAD, EOS, UNK = range(4)  # the same in fairseq and in RoBERTa of Transformers
+LAYER_NORM_EPS = 1e-5  # fairseq has no flag for it
+ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "tanh": "tanh", "gelu_accurate": "gelu_new"}
+"""fairseq's name -> Transformers' name; `gelu` is exact in both."""
 HEADS = "classification_heads."
 TOKENS = "encoder.sentence_encoder.embed_tokens.weight"
 SPECIALS = 4  # <s> <pad> </s> <unk>
 ARCHITECTURES = ("roberta_small", "roberta", "roberta_base", "roberta_large")
-# What Transformers' RoBERTa has no place for: argument -> the value it must have, and why.
+# Arguments of fairseq that Transformers' RoBERTa does not support -> required value, description of others.
 REQUIRED = {
-    "encoder_normalize_before": (False, "layer norms before the blocks (--encoder-normalize-before)"),
-    "untie_weights_roberta": (False, "an LM head of its own weights (--untie-weights-roberta)"),
-    "pooling": ("first", "the mean of all tokens' vectors as its head's input (--pooling mean)"),
-    "pooler_activation_fn": ("tanh", "another activation than tanh in its head (--pooler-activation-fn)"),
+    "encoder_normalize_before": (False, "pre-layer normalization (--encoder-normalize-before)"),
+    "untie_weights_roberta": (False, "an untied LM head (--untie-weights-roberta)"),
+    "pooling": ("first", "mean pooling in the classification head (--pooling mean)"),
+    "pooler_activation_fn": (
+        "tanh",
+        "a classification head with another activation than tanh (--pooler-activation-fn)",
+    ),
 }
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a file says of the RoBERTa in it."""
+    """A RoBERTa checkpoint of fairseq, in memory."""
 
     path: Path
     arguments: argparse.Namespace
-    """The model's, as fairseq builds it from them."""
+    """Arguments of the model, from which fairseq builds it."""
     weights: dict[str, Tensor]
-    """As a model of today's fairseq names them."""
+    """Weights under the names of the installed fairseq version."""
     head: str | None
     """Name of the classification head; None for a masked language model."""
 
     @property
     def vocabulary(self) -> int:
-        """V."""
+        """V, the size of the vocabulary."""
         return len(self.weights[TOKENS])
 
     @property
     def classes(self) -> int | None:
-        """K; None for a masked language model."""
+        """K, the number of classes; None for a masked language model."""
         return None if self.head is None else len(self.weights[f"{HEADS}{self.head}.out_proj.weight"])
 
     def model(self) -> RobertaModel:
-        """fairseq's own model with these weights, padded, fp32, in evaluation mode: (B, L) ids -> logits."""
+        """fairseq's own model with these weights, in fp32 and evaluation mode: ids (B, L) -> logits."""
         model = model_of(self.arguments, self.vocabulary, self.head, self.classes)
         model.load_state_dict(self.weights)
         return model.eval()
 
 
 def read_source(path: str | os.PathLike[str]) -> Source:
-    """Read a masked language model or a sentence classifier.
+    """Read the checkpoint of a masked language model or a sentence classifier.
 
-    Raises `UserError` for what is no checkpoint (see `load_checkpoint`), for another architecture than
-    RoBERTa, for one that Transformers' RoBERTa cannot express, and for weights that do not fit their own
-    settings.
+    Raises `UserError` if the file is not a checkpoint (see `load_checkpoint`), if the architecture is not a
+    RoBERTa or not supported by Transformers, and if the weights do not match the stored arguments.
     """
     path = Path(path)
     state = load_checkpoint(path)
@@ -79,7 +86,7 @@ def read_source(path: str | os.PathLike[str]) -> Source:
     weights: dict[str, Tensor] = state["model"]
     tokens = next((value for key, value in weights.items() if key.endswith(".embed_tokens.weight")), None)
     if tokens is None:
-        raise UserError(f"{path}: no token embeddings, so not a RoBERTa; give one that fairseq trained")
+        raise UserError(f"{path}: no token embeddings, so not a RoBERTa; give a checkpoint of fairseq")
     head, classes = _head(path, weights)
     try:
         model = model_of(arguments, len(tokens), head, classes)
@@ -88,14 +95,13 @@ def read_source(path: str | os.PathLike[str]) -> Source:
         model.load_state_dict(weights)
     except (RuntimeError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
         raise UserError(
-            f"{path}: its weights do not fit its own settings ({first_lines(error)}); "
+            f"{path}: the weights do not match the stored arguments ({_short(error)}); "
             "give a file that fairseq wrote"
         ) from None
     return Source(path, model.args, weights, head)
 
 
-def first_lines(error: BaseException) -> str:
-    """What torch says, without the list of everything."""
+def _short(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 
@@ -107,7 +113,7 @@ def _arguments(path: Path, state: dict) -> argparse.Namespace:
         raise UserError(f"{path}: a model of architecture '{name}', not one of {', '.join(ARCHITECTURES)}")
     for name, (value, what) in REQUIRED.items():
         if getattr(arguments, name, value) != value:
-            raise UserError(f"{path}: trained with {what}, which Transformers' RoBERTa cannot express")
+            raise UserError(f"{path}: trained with {what}, which Transformers' RoBERTa does not support")
     return arguments
 
 
@@ -121,18 +127,18 @@ def _head(path: Path, weights: dict[str, Tensor]) -> tuple[str | None, int | Non
         return None, None
     out = weights.get(f"{HEADS}{names[0]}.out_proj.weight")
     if out is None:
-        raise UserError(f"{path}: its head '{names[0]}' has no {HEADS}{names[0]}.out_proj.weight; cut short?")
+        raise UserError(f"{path}: {HEADS}{names[0]}.out_proj.weight is missing; copy the file again")
     return names[0], len(out)
 
 
 def model_of(
     arguments: argparse.Namespace, vocabulary: int, head: str | None, classes: int | None
 ) -> RobertaModel:
-    """fairseq's own RoBERTa with random weights, built from a checkpoint's arguments."""
+    """fairseq's own RoBERTa with random weights, built from the arguments of a checkpoint."""
     arguments = argparse.Namespace(**vars(arguments) | {"encoder_kind": "padded", "precision": "fp32"})
     dictionary = Dictionary()
     for number in range(vocabulary - SPECIALS):
-        dictionary.add_symbol(f"piece{number}")
+        dictionary.add_symbol(f"token{number}")
     positions = getattr(arguments, "max_positions", None) or getattr(arguments, "tokens_per_sample", 512)
     arguments.max_positions = positions
     task = SimpleNamespace(source_dictionary=dictionary, max_positions=lambda: positions)
@@ -143,13 +149,110 @@ def model_of(
     return model
 
 
-# Modules, fairseq's name and Transformers'; `weight` and `bias` are called the same in both.
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Sizes, dropout and activation of a RoBERTa; the defaults are those of `roberta_small`."""
+
+    vocabulary: int
+    """Entries of the dictionary, `<mask>` included."""
+    layers: int = 4
+    embed: int = 512
+    ffn: int = 512
+    heads: int = 8
+    positions: int = 256
+    """Maximum input length in tokens."""
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    pooler_dropout: float = 0.0
+    """Dropout in the classification head."""
+    activation: str = "gelu"
+    """Name of the activation in Transformers."""
+
+
+def sizes_of(source: Source) -> Sizes:
+    """Sizes of a fairseq checkpoint, from the shapes of its weights.
+
+    Raises `UserError` for an activation that Transformers does not have.
+    """
+    encoder = TOKENS.removesuffix("embed_tokens.weight")
+    arguments, weights = source.arguments, source.weights
+    if arguments.activation_fn not in ACTIVATIONS:
+        raise UserError(
+            f"{source.path}: --activation-fn {arguments.activation_fn}, but Transformers' RoBERTa has "
+            f"{', '.join(ACTIVATIONS)}"
+        )
+    return Sizes(
+        vocabulary=source.vocabulary,
+        layers=len({key.split(".")[3] for key in weights if key.startswith(f"{encoder}layers.")}),
+        embed=weights[TOKENS].shape[1],
+        ffn=len(weights[f"{encoder}layers.0.fc1.weight"]),
+        heads=arguments.encoder_attention_heads,
+        positions=len(weights[f"{encoder}embed_positions.weight"]) - (PAD + 1),
+        dropout=arguments.dropout,
+        attention_dropout=arguments.attention_dropout,
+        pooler_dropout=arguments.pooler_dropout,
+        activation=ACTIVATIONS[arguments.activation_fn],
+    )
+
+
+def roberta_config(sizes: Sizes, classes: Sequence[str] | None = None) -> RobertaConfig:
+    """Transformers' configuration; `classes` names the logits of a classifier, in their order.
+
+    Positions start at the padding index + 1 in both libraries, so `max_position_embeddings` is two more than
+    the maximum input length. fairseq has no token types; Transformers' single one gets an embedding of zeros.
+    """
+    labels = {} if classes is None else {"id2label": dict(enumerate(classes))}
+    if classes is not None:
+        labels["label2id"] = {name: k for k, name in enumerate(classes)}
+    return RobertaConfig(
+        vocab_size=sizes.vocabulary,
+        hidden_size=sizes.embed,
+        num_hidden_layers=sizes.layers,
+        num_attention_heads=sizes.heads,
+        intermediate_size=sizes.ffn,
+        hidden_act=sizes.activation,
+        hidden_dropout_prob=sizes.dropout,
+        attention_probs_dropout_prob=sizes.attention_dropout,
+        classifier_dropout=sizes.pooler_dropout,
+        max_position_embeddings=sizes.positions + PAD + 1,
+        type_vocab_size=1,
+        layer_norm_eps=LAYER_NORM_EPS,
+        bos_token_id=BOS,
+        pad_token_id=PAD,
+        eos_token_id=EOS,
+        **labels,
+    )
+
+
+def random_classifier(sizes: Sizes, classes: Sequence[str]) -> RobertaForSequenceClassification:
+    """A classifier with Transformers' random weights; `classes` names the K logits."""
+    return RobertaForSequenceClassification(roberta_config(sizes, classes))
+
+
+def converted(
+    source: Source, classes: Sequence[str] | None = None
+) -> RobertaForSequenceClassification | RobertaForMaskedLM:
+    """A checkpoint as a Transformers model in evaluation mode, with the same logits: (B, K) or (B, L, V).
+
+    `classes` names the K logits of a classifier.
+    """
+    with torch.random.fork_rng(devices=[]):
+        if source.head is not None:
+            model = RobertaForSequenceClassification(roberta_config(sizes_of(source), classes))
+        else:
+            model = RobertaForMaskedLM(roberta_config(sizes_of(source)))
+    is_lm = source.head is None
+    model.load_state_dict(to_transformers(source.weights, head=source.head, lm_head=is_lm))
+    return model.eval()
+
+
+# fairseq's name of a module -> Transformers' name. `weight` and `bias` have the same names in both.
 ENCODER = {
     "encoder.sentence_encoder.embed_tokens": "roberta.embeddings.word_embeddings",
     "encoder.sentence_encoder.embed_positions": "roberta.embeddings.position_embeddings",
     "encoder.sentence_encoder.layernorm_embedding": "roberta.embeddings.LayerNorm",
 }
-LAYER = {  # of encoder.sentence_encoder.layers.N and roberta.encoder.layer.N
+LAYER = {  # below encoder.sentence_encoder.layers.N and roberta.encoder.layer.N
     "self_attn.q_proj": "attention.self.query",
     "self_attn.k_proj": "attention.self.key",
     "self_attn.v_proj": "attention.self.value",
@@ -160,7 +263,8 @@ LAYER = {  # of encoder.sentence_encoder.layers.N and roberta.encoder.layer.N
     "final_layer_norm": "output.LayerNorm",
 }
 LM_HEAD = {"encoder.lm_head.dense": "lm_head.dense", "encoder.lm_head.layer_norm": "lm_head.layer_norm"}
-# The LM head's matrix is the token embeddings', in both; Transformers has its bias twice.
+# In both libraries the LM head shares its matrix with the token embeddings. Transformers stores its bias
+# twice.
 TIED = "encoder.lm_head.weight"
 LM_OUTPUT = {TIED: ("lm_head.decoder.weight",)}
 LM_OUTPUT["encoder.lm_head.bias"] = ("lm_head.bias", "lm_head.decoder.bias")
@@ -171,11 +275,11 @@ TRANSFORMERS_LAYER = re.compile(r"roberta\.encoder\.layer\.(\d+)\.(.+)")
 
 
 def to_transformers(weights: Mapping[str, Tensor], *, head: str | None, lm_head: bool) -> dict[str, Tensor]:
-    """The state dict of a Transformers RoBERTa.
+    """Translate a state dict of fairseq to Transformers.
 
-    With `head`, the name of a classification head, that of `RobertaForSequenceClassification`; with `lm_head`
-    that of `RobertaForMaskedLM`; with neither the encoder's part of both. What fairseq has beyond that
-    (`leftover`) is left out.
+    The result is for `RobertaForSequenceClassification` if `head` names a classification head, for
+    `RobertaForMaskedLM` with `lm_head`, and contains only the encoder with neither. Weights without a
+    counterpart (see `leftover`) are dropped.
     """
     names = _fairseq_modules(head, lm_head)
     found: dict[str, Tensor] = {}
@@ -189,10 +293,10 @@ def to_transformers(weights: Mapping[str, Tensor], *, head: str | None, lm_head:
 
 
 def to_fairseq(weights: Mapping[str, Tensor], *, head: str | None) -> dict[str, Tensor]:
-    """The inverse: a Transformers state dict under fairseq's names, without what fairseq has beyond it.
+    """Translate a state dict of Transformers to fairseq; the inverse of `to_transformers`.
 
-    fairseq has no token types. A row (1, C) that is not zero, as training with Transformers makes it, is
-    added to every position, which gives the same sum for every token.
+    fairseq has no token types. A token type embedding (1, C) that is not zero, as after training with
+    Transformers, is added to every position embedding, which gives the same sum for every token.
     """
     names = {theirs: ours for ours, theirs in _fairseq_modules(head, lm_head=True).items()}
     layer = {theirs: ours for ours, theirs in LAYER.items()}
@@ -212,9 +316,9 @@ def to_fairseq(weights: Mapping[str, Tensor], *, head: str | None) -> dict[str, 
 
 
 def leftover(weights: Mapping[str, Tensor], *, head: str | None, lm_head: bool) -> dict[str, Tensor]:
-    """What `to_transformers` has no place for: the LM head of a classifier, and fairseq's version number.
+    """The weights that `to_transformers` drops: the LM head of a classifier, and fairseq's version number.
 
-    Not the LM head's matrix, which is the token embeddings'.
+    The matrix of the LM head is not among them, because it is that of the token embeddings.
     """
     names = _fairseq_modules(head, lm_head)
     placed = {TIED, *(LM_OUTPUT if lm_head else ())}
@@ -240,7 +344,7 @@ def _translated(
     layer: Mapping[str, str],
     layers: str,
 ) -> str | None:
-    """The other side's name of a weight; None where it has none."""
+    """Name of a weight in the other library; None if it has no counterpart."""
     if matched := layer_pattern.fullmatch(key):
         number, rest = matched.groups()
         module, _, kind = rest.rpartition(".")

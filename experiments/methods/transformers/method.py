@@ -1,0 +1,210 @@
+"""The method `transformers`: the runs of train.sh, trained with the Transformers Trainer.
+
+It uses the same binarized data, recipes, seeds and initializations as the method fairseq, so that one table
+compares both: with the same seed, both start from the same weights. Runs are written to OUT/hf/INIT/seedN,
+and those of a grid setting to OUT/hf,FLAG=VALUE/INIT/seedN: manifest.json, tensorboard/, train.log,
+predictions-*.jsonl of the best epoch, that epoch's model as a from_pretrained folder (model/) and as a
+fairseq checkpoint (checkpoint_best.pt), which python -m eval reads. Finished runs are skipped; interrupted
+runs resume from their last epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from common.cli import SettingsParser, flags_of, positive_number, split_words
+from common.errors import UserError
+from common.files import shown_path
+from common.run import Run, State
+
+from ... import ROOT, experiment, plan, provenance, report
+from ...launchers.local import Runner, locked
+from ...plan import Job, Planned
+from ...settings import TrainSettings, add_sweep, sweep_settings
+from ..lora.settings import LoraSettings
+from .run_folder import CHECKPOINTS, add_measured, last_checkpoint, versions
+
+EXAMPLES = """examples:
+  ./train.sh --method transformers --data data/books/bin --pretrained pretrained/fr/model.pt
+  ./train.sh --method transformers --data data/books/bin --inits random --seeds 1 2 3 4 5 --precision auto
+  ./train.sh --method transformers --data demo/reviews --inits random --recipe sample -- --max-epoch 2
+  ./train.sh --method transformers --data data/books/bin --grid lr=1e-5,1e-4
+  python -m analysis compare demo/runs --groups hf/random fairseq/random
+"""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How the runs of a method differ from full fine-tuning with the recipe."""
+
+    command: tuple[str, ...]
+    """The command as a user types it: `./train.sh --method transformers`."""
+    lora: LoraSettings | None = None
+    """Adapters to train; None for full fine-tuning."""
+    defaults: tuple[str, ...] = ()
+    """Flags that replace those of the recipe, unless the user gives others."""
+
+    @property
+    def words(self) -> list[str]:
+        """Command-line options of LoRA, for the user and for the process of a run."""
+        return [] if self.lora is None else self.lora.words()
+
+    @property
+    def flags(self) -> list[str]:
+        """The same for `recipe_flags` of the manifest; prefixed, because recipes have a `--dropout` too."""
+        return [word.replace("--", "--lora-", 1) if word[:2] == "--" else word for word in self.words]
+
+
+class Transformers:
+    """Full fine-tuning with the Transformers Trainer (see `experiments.methods.Method`)."""
+
+    name = "transformers"
+    summary = "the Transformers Trainer, on the same data and recipes"
+
+    def add_arguments(self, parser: SettingsParser) -> None:
+        """Add the options of a sweep, --precision and --lr."""
+        parser.description, parser.epilog = __doc__, EXAMPLES
+        add_arguments(parser, arm="hf")
+
+    def train(self, options: argparse.Namespace) -> int:
+        """Train the runs and return the exit code."""
+        return train(settings_of(options), Variant(("./train.sh", "--method", "transformers")))
+
+
+METHOD = Transformers()
+
+
+def add_arguments(
+    parser: SettingsParser, *, arm: str, inits: str = "random pretrained", lr: float | None = None
+) -> None:
+    """Add the options of a sweep, --precision and --lr, with the defaults of a method."""
+    add_sweep(parser, arm=arm, inits=inits)
+    parser.deprecated("--init", "--inits")
+    parser.add_argument(
+        "--precision",
+        choices=("auto", "fp32", "bf16"),
+        help="of the matrix products (default: the recipe's)",
+    )
+    default = "the recipe's" if lr is None else f"{lr:g}"
+    parser.add_argument("--lr", type=positive_number, help=f"learning rate (default: {default})")
+
+
+def settings_of(options: argparse.Namespace) -> TrainSettings:
+    """The settings of the sweep, with --precision and --lr added to the flags of the recipe.
+
+    Raises `UserError` if one of the two is also given in --grid or after `--`.
+    """
+    after = flags_of(options.passthrough)
+    grid = split_words(options.grid or "")
+    flags = []
+    for name in ("precision", "lr"):
+        value = getattr(options, name)
+        if value is None:
+            continue
+        if f"--{name}" in after:
+            raise UserError(f"--{name} {value} is given after -- as well; keep one of them")
+        if any(word.partition("=")[0] in (name, f"--{name}") for word in grid):
+            raise UserError(f"--{name} {value} is in --grid as well; keep one of them")
+        flags += [f"--{name}", str(value)]
+    settings = sweep_settings(options)
+    return replace(settings, passthrough=(*settings.passthrough, *flags))
+
+
+def train(settings: TrainSettings, variant: Variant, then: Callable[[Path], None] | None = None) -> int:
+    """Train all runs of a sweep and return the exit code.
+
+    Planning, processes, locking, progress and manifests are those of the method fairseq. `then` is called
+    with the folder of each run after the summary. Raises `UserError` before anything is started.
+    """
+    from .initial import check
+    from .recipe import parse
+
+    sweep = experiment.checked(settings, (), variant.defaults)
+    for recipe in sweep.recipes.values():
+        check(parse(str(settings.data), sweep.flags(recipe)), settings.inits.values(), variant.lora)
+    machine = provenance.machine(settings.device, settings.jobs, len(sweep.runs))
+
+    def identity(run: Run) -> dict[str, Any]:
+        known = sweep.identity(run)
+        return known | {"recipe_flags": [*known["recipe_flags"], *variant.flags]}
+
+    def job(run: Run) -> Job:
+        recipe = sweep.recipes[run.arm]
+        planned = resumable(plan.inspect(run, identity(run), recipe))
+        return build(planned, settings, variant, sweep.flags(recipe), cpu=machine.cpu)
+
+    if settings.dry_run:
+        return report.dry_run([job(run) for run in sweep.runs], machine)
+    with locked(settings.out) as lock:
+        jobs = [job(run) for run in sweep.runs]
+        report.plan_table(jobs)
+        static = provenance.static(machine)
+        static["packages"] |= versions()
+        runner = Runner(
+            slots=machine.slots,
+            machine=machine,
+            recipe=sweep.recipe,
+            record=lambda job: provenance.describe(job, sweep.recipe) | identity(job.planned.run) | static,
+            lock=lock,
+        )
+        try:
+            outcomes = runner.run([job for job in jobs if job.planned.state is not State.FINISHED])
+        finally:
+            for job in jobs:
+                add_measured(job.planned.run.folder)
+    code = report.summary(jobs, outcomes, sweep.recipe)
+    for job in jobs if then else ():
+        then(job.planned.run.folder)
+    return code
+
+
+def resumable(planned: Planned) -> Planned:
+    """An unfinished run resumes if the Trainer left a complete checkpoint; else it starts from scratch."""
+    if planned.state is State.FINISHED:
+        return planned
+    complete = last_checkpoint(planned.run.folder / CHECKPOINTS) is not None
+    return replace(planned, state=State.RESUME if complete else State.NEW)
+
+
+def build(
+    planned: Planned, settings: TrainSettings, variant: Variant, words: Sequence[str], *, cpu: bool
+) -> Job:
+    """The process that trains a run (train_run.py), and the command that trains only this run.
+
+    `words` are the flags of the recipe.
+    """
+    run = planned.run
+    path = filter(None, [os.environ.get("PYTHONPATH")])
+    start = () if run.checkpoint is None else ("--restore-file", str(run.checkpoint.absolute()))
+    argv = (
+        # PYTHONPATH and -P: our packages are found from any working directory, and the working directory
+        # itself is not searched.
+        *("env", f"PYTHONPATH={os.pathsep.join([str(ROOT), *path])}"),
+        *(sys.executable, "-P", "-m", "experiments.methods.transformers.train_run"),
+        str(settings.data.absolute()),
+        *("--seed", str(run.seed), "--save-dir", str(run.folder.absolute())),
+        *start,
+        *(("--resume",) if planned.state is State.RESUME else ()),
+        *(("--cpu",) if cpu else ()),
+        *(() if variant.lora is None else ("--lora", *variant.words)),
+        *("--recipe", *words),
+    )
+    init = [run.init] if run.checkpoint is None else [f"{run.init}={shown_path(run.checkpoint)}"]
+    if run.init == "pretrained":
+        init = ["pretrained", "--pretrained", shown_path(run.checkpoint)]
+    setting = run.setting
+    shown = (
+        *variant.command,
+        *("--data", shown_path(settings.data), "--inits", *init, "--seeds", str(run.seed)),
+        *("--out", shown_path(settings.out), "--arm", settings.arm, "--recipe", settings.recipe),
+        *(("--grid", *setting.split(",")) if setting else ()),
+        *variant.words,
+        *(("--", *settings.passthrough) if settings.passthrough else ()),
+    )
+    return Job(planned, argv, shown)

@@ -1,0 +1,168 @@
+"""The fp16 export: rounded weights in safetensors, usable wherever fairseq takes a checkpoint."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from data_folders import write_data
+from fairseq import checkpoint_utils
+from fairseq.models.roberta import RobertaModel
+from safetensors import safe_open
+from safetensors.torch import save_file
+from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
+
+from common.errors import UserError
+from fairseq_plugin.checkpoints import fp16
+from fairseq_plugin.checkpoints.loading import load_checkpoint
+
+
+def trainer_of(data, save_dir, *flags):
+    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", save_dir, *flags])
+    return trainer
+
+
+@pytest.fixture
+def exported(tmp_path):
+    """Data, a checkpoint of fairseq, and its export."""
+    data = write_data(tmp_path / "data")
+    trainer = trainer_of(data, tmp_path / "first")
+    path = tmp_path / "released" / "model.pt"
+    path.parent.mkdir()
+    save(trainer, path)
+    shutil.copy(data / "input0" / "dict.txt", path.parent)
+    export = path.with_suffix(fp16.SUFFIX)
+    assert fp16.main([str(path), str(export)]) == 0
+    return data, path, export
+
+
+def rounded(path):
+    return {name: weight.half().float() for name, weight in load_checkpoint(path)["model"].items()}
+
+
+def equal(found, expected):
+    return found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
+
+
+def test_the_dictionary_is_copied_but_never_overwritten(exported, tmp_path, caplog):
+    data, path, _ = exported
+    fp16.write(path, tmp_path / "new/model.safetensors")
+    dictionary = tmp_path / "new/dict.txt"
+    assert dictionary.read_text() == (data / "input0/dict.txt").read_text()
+    dictionary.write_text("another 1\n")
+    fp16.write(path, tmp_path / "new/model.safetensors")
+    assert dictionary.read_text() == "another 1\n"
+    assert str(dictionary) in caplog.text
+
+
+def test_weights_are_rounded_and_the_configuration_is_kept(exported):
+    _, path, export = exported
+    with safe_open(export, framework="pt") as stored:
+        parts = [stored.get_tensor(name) for name in stored.keys()]  # noqa: SIM118
+    assert {part.dtype for part in parts} == {torch.float16}
+    tied = load_checkpoint(path)["model"]["encoder.lm_head.weight"]  # to the embeddings: stored once
+    numbers = sum(weight.numel() for weight in load_checkpoint(path)["model"].values())
+    assert sum(part.numel() for part in parts) == numbers - tied.numel()
+    state, original = load_checkpoint(export), load_checkpoint(path)
+    assert equal(state["model"], rounded(path))
+    differ = {
+        name
+        for section in ("model", "task", "optimization")
+        for name, value in as_dict(original["cfg"][section]).items()
+        if as_dict(state["cfg"][section])[name] != value
+    }
+    assert differ == {"data", "save_dir", "plasma_path"}  # paths
+
+
+def as_dict(section):
+    return section if isinstance(section, dict) else vars(section)
+
+
+def test_the_export_contains_no_absolute_path(exported, tmp_path):
+    _, path, export = exported
+    assert str(tmp_path).encode() in path.read_bytes()
+    with safe_open(export, framework="pt") as stored:
+        assert '"/' not in stored.metadata()["configuration"]
+
+
+def test_restore_file_accepts_it(exported, tmp_path):
+    data, path, export = exported
+    resets = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
+    trainer = trainer_of(data, tmp_path / "next", "--restore-file", export, *resets)
+    checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
+    assert equal(trainer.get_model().state_dict(), rounded(path))
+
+
+def test_from_pretrained_accepts_it(exported):
+    data, path, export = exported
+    hub = RobertaModel.from_pretrained(str(export.parent), export.name, data_name_or_path=str(data), bpe=None)
+    assert equal(hub.model.state_dict(), rounded(path))
+
+
+@pytest.mark.parametrize("fraction", [0, 0.001, 0.5, 0.999])
+def test_a_truncated_file_is_an_error(exported, fraction):
+    _, _, export = exported
+    whole = export.read_bytes()
+    export.write_bytes(whole[: int(len(whole) * fraction)])
+    with pytest.raises(UserError, match=r"model\.safetensors: "):
+        load_checkpoint(export)
+
+
+def test_other_safetensors_files_and_missing_ones_are_errors(tmp_path):
+    save_file({"a": torch.ones(2)}, tmp_path / "other.safetensors")
+    with pytest.raises(UserError, match=r"other\.safetensors: .*python -m export"):
+        load_checkpoint(tmp_path / "other.safetensors")
+    with pytest.raises(UserError, match=r"none\.safetensors: no such"):
+        load_checkpoint(tmp_path / "none.safetensors")
+
+
+def test_a_flipped_bit_is_an_error(exported):
+    _, _, export = exported
+    whole = export.read_bytes()
+    export.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+    with safe_open(export, framework="pt") as stored:
+        stored.keys()  # the safetensors library does not notice
+    with pytest.raises(UserError, match=r"model\.safetensors: "):
+        load_checkpoint(export)
+
+
+def test_files_without_a_checksum_load(exported):
+    _, path, export = exported
+    with safe_open(export, framework="pt") as stored:
+        metadata = {name: text for name, text in stored.metadata().items() if name != "sha256"}
+        weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    save_file(weights, export, metadata)
+    assert equal(load_checkpoint(export)["model"], rounded(path))
+
+
+@pytest.mark.parametrize("value", [1e6, float("nan")])
+def test_weights_outside_the_range_of_fp16_are_an_error(exported, value, capsys):
+    _, path, export = exported
+    export.unlink()
+    state = load_checkpoint(path)
+    name, weight = next(iter(state["model"].items()))
+    weight.fill_(value)
+    torch.save(state, path)
+    assert fp16.main([str(path), str(export)]) == 1
+    message = capsys.readouterr().err
+    assert str(path) in message
+    assert name in message
+    assert sorted(file.name for file in export.parent.iterdir()) == ["dict.txt", "model.pt"]
+
+
+def test_another_suffix_is_an_error(exported, capsys):
+    _, path, export = exported
+    output = export.with_suffix(".bin")
+    assert fp16.main([str(path), str(output)]) == 1
+    message = capsys.readouterr().err
+    assert str(output) in message
+    assert ".safetensors" in message
+
+
+@pytest.mark.parametrize("module", ["fairseq_plugin.checkpoints.fp16", "fairseq_plugin.half_weights"])
+def test_the_command_starts_without_a_warning_of_python(module):
+    """runpy warns if a package has already imported the module to run."""
+    started = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True)
+    assert started.returncode == 0
+    assert "RuntimeWarning" not in started.stderr

@@ -1,0 +1,221 @@
+"""The initial checkpoint: one that is missing or does not fit stops the run before its first update."""
+
+import copy
+import logging
+import os
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import pytest
+import torch
+from data_folders import write_data, write_dictionary
+from fairseq import checkpoint_utils, file_io
+from training import FAST, INPUT, OURS, SIZES, STEPS, STOCK, build_trainer, save
+
+from common.errors import UserError
+from fairseq_plugin.checkpoints.initialization import checking_initial_checkpoint, initial_checkpoint
+from fairseq_plugin.training import curves
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_data(tmp_path / "data")
+
+
+def start(data, save_dir, *flags):
+    """Build the trainer and load the initial checkpoint, as `fairseq-train` does; returns the trainer."""
+    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", save_dir, *flags])
+    checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
+    return trainer
+
+
+@pytest.fixture
+def checkpoint(data, tmp_path):
+    """A checkpoint without a classification head, as of a masked language model."""
+    trainer = start(data, tmp_path / "first")
+    path = tmp_path / "pretrained" / "model.pt"
+    path.parent.mkdir()
+    save(trainer, path)
+    state = torch.load(path, weights_only=True)
+    state["model"] = {k: v + 1 for k, v in state["model"].items() if not k.startswith("classification_heads")}
+    torch.save(state, path)
+    return path
+
+
+RESET = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
+
+
+def assert_loaded(trainer, checkpoint):
+    loaded = trainer.get_model().state_dict()
+    for name, value in torch.load(checkpoint, weights_only=True)["model"].items():
+        assert torch.equal(loaded[name], value), name
+
+
+def test_random_weights_are_logged(data, tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        start(data, tmp_path / "run")
+    assert "random weights" in caplog.text
+
+
+def test_restore_file_loads_the_weights_and_logs_the_missing_head(data, tmp_path, checkpoint, caplog):
+    with caplog.at_level(logging.INFO):
+        trainer = start(data, tmp_path / "run", "--restore-file", checkpoint, *RESET)
+    assert f"{checkpoint} has no classification head" in caplog.text
+    assert_loaded(trainer, checkpoint)
+
+
+@pytest.mark.parametrize("flag", ["--restore-file", "--continue-once"])
+def test_the_optimizer_of_another_criterion_is_an_error(data, tmp_path, checkpoint, flag):
+    state = torch.load(checkpoint, weights_only=True)
+    state["optimizer_history"][-1]["criterion_name"] = "MaskedLmLoss"
+    torch.save(state, checkpoint)
+    with pytest.raises(UserError, match=rf"{flag} .*model\.pt .*MaskedLmLoss.*--reset-optimizer"):
+        start(data, tmp_path / "run", flag, checkpoint)
+    assert_loaded(start(data, tmp_path / "run", flag, checkpoint, *RESET), checkpoint)
+
+
+def test_finetune_from_model_ignores_the_optimizer_of_another_criterion(data, tmp_path, checkpoint):
+    state = torch.load(checkpoint, weights_only=True)
+    state["optimizer_history"][-1]["criterion_name"] = "MaskedLmLoss"
+    torch.save(state, checkpoint)
+    assert_loaded(start(data, tmp_path / "run", "--finetune-from-model", checkpoint), checkpoint)
+
+
+@pytest.mark.parametrize("flag", ["--restore-file", "--continue-once", "--finetune-from-model"])
+def test_a_missing_checkpoint_is_an_error(data, tmp_path, flag):
+    with pytest.raises(UserError, match=rf"{flag} .*nothing\.pt: no such checkpoint"):
+        start(data, tmp_path / "run", flag, tmp_path / "nothing.pt")
+
+
+def test_the_last_checkpoint_of_the_run_takes_precedence_over_continue_once(data, tmp_path, checkpoint):
+    run = tmp_path / "run"
+    trainer = start(data, run, "--continue-once", checkpoint)
+    assert_loaded(trainer, checkpoint)
+    assert not curves.resumes(trainer.cfg.checkpoint)
+    run.mkdir()
+    (run / "checkpoint_last.pt").write_bytes(b"truncated")
+    with pytest.raises(UserError, match=r"checkpoint_last\.pt"):
+        start(data, run, "--continue-once", checkpoint)
+    assert curves.resumes(trainer.cfg.checkpoint)
+
+
+def test_the_checkpoint_suffix_belongs_to_the_file_name(data, tmp_path, checkpoint):
+    suffix = ("--checkpoint-suffix=-shard0",)
+    with pytest.raises(UserError, match=r"model-shard0\.pt: no such checkpoint"):
+        start(data, tmp_path / "run", "--restore-file", checkpoint, *suffix, *RESET)
+    shard = checkpoint.rename(checkpoint.with_name("model-shard0.pt"))
+    assert_loaded(start(data, tmp_path / "run", "--restore-file", checkpoint, *suffix, *RESET), shard)
+
+    run = tmp_path / "run"
+    run.mkdir()
+    trainer = start(data, run, *suffix)
+    assert initial_checkpoint(trainer.cfg.checkpoint, trainer.checkpoint_suffix)[1] is None
+    last = shard.rename(run / "checkpoint_last-shard0.pt")
+    assert initial_checkpoint(trainer.cfg.checkpoint, "-shard0") == ("--restore-file", str(last))
+    assert curves.resumes(trainer.cfg.checkpoint, "-shard0")
+    assert not curves.resumes(trainer.cfg.checkpoint)
+    assert_loaded(start(data, run, *suffix), last)
+
+
+@pytest.mark.parametrize(
+    ("flags", "difference"),
+    [
+        (["--encoder-embed-dim", "32"], r"embed_tokens\.weight is \(45, 16\) in the file and \(45, 32\)"),
+        (["--encoder-layers", "3"], r"layers\.2\..* is missing.* \d+ more"),
+        (["--encoder-layers", "1"], r"layers\.1\..* is not part of the model"),
+        (["--max-positions", "16"], r"embed_positions\.weight is \(34, 16\)"),
+    ],
+)
+def test_a_checkpoint_of_other_sizes_is_an_error(data, tmp_path, checkpoint, flags, difference):
+    with pytest.raises(UserError, match=difference):
+        start(data, tmp_path / "run", "--restore-file", checkpoint, *RESET, *flags)
+
+
+def test_the_dictionary_next_to_the_checkpoint_is_compared(data, tmp_path, checkpoint):
+    beside = checkpoint.parent / "dict.txt"
+    words = [f"piece{i}" for i in range(40)]
+    write_dictionary(beside, words)
+    start(data, tmp_path / "run", "--restore-file", checkpoint, *RESET)
+    write_dictionary(beside, [*words[:7], "piece8", "piece7", *words[9:]])
+    with pytest.raises(UserError, match=r"dict\.txt.* 11 .*'piece8'.*'piece7'.*--dict"):
+        start(data, tmp_path / "run", "--restore-file", checkpoint, *RESET)
+    beside.write_bytes(b"\xff 1\n")
+    with pytest.raises(UserError, match=r"dict\.txt: "):
+        start(data, tmp_path / "run", "--restore-file", checkpoint, *RESET)
+    write_dictionary(beside, words[:-1])
+    with pytest.raises(UserError, match=r"dict\.txt.*43.*44"):
+        start(data, tmp_path / "run", "--restore-file", checkpoint, *RESET)
+
+
+def test_a_truncated_last_checkpoint_is_an_error(data, tmp_path, checkpoint):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "checkpoint_last.pt").write_bytes(checkpoint.read_bytes()[:1000])
+    with pytest.raises(UserError, match=r"checkpoint_last\.pt: "):
+        start(data, run)
+
+
+def test_a_classification_head_with_other_classes_is_replaced(data, tmp_path, checkpoint):
+    state = torch.load(checkpoint, weights_only=True)
+    head = "classification_heads.sentence_classification_head."
+    state["model"] |= {
+        f"{head}dense.weight": torch.ones(16, 16),
+        f"{head}dense.bias": torch.ones(16),
+        f"{head}out_proj.weight": torch.ones(5, 16),
+        f"{head}out_proj.bias": torch.ones(5),
+    }
+    before = copy.deepcopy(state["model"])
+    torch.save(state, checkpoint)
+    model = start(data, tmp_path / "run", "--restore-file", checkpoint, *RESET).get_model()
+    assert model.state_dict()[f"{head}out_proj.weight"].shape == (2, 16)
+    name = "encoder.sentence_encoder.layers.0.fc1.weight"
+    assert torch.equal(model.state_dict()[name], before[name])
+
+
+def test_a_file_url_is_resolved(data, tmp_path, checkpoint, monkeypatch):
+    """fairseq resolves URLs with iopath, for which `Resolver` is a substitute."""
+
+    class Resolver:
+        _path_handlers: dict = {}  # noqa: RUF012
+
+        @staticmethod
+        def get_local_path(path, **options):
+            return path.removeprefix("file://")
+
+        @classmethod
+        def open(cls, path, mode="r", **options):
+            return open(cls.get_local_path(path), mode)
+
+        @classmethod
+        def exists(cls, path):
+            return os.path.exists(cls.get_local_path(path))
+
+        isfile = exists
+
+    monkeypatch.setattr(file_io, "IOPathManager", Resolver)
+    assert_loaded(start(data, tmp_path / "run", "--restore-file", checkpoint.as_uri(), *RESET), checkpoint)
+
+
+def test_a_run_without_save_dir_starts_from_random_weights(data, tmp_path):
+    """fairseq's own tests of `load_checkpoint` have no save_dir."""
+    cfg = copy.deepcopy(start(data, tmp_path / "run").cfg.checkpoint)
+    cfg.save_dir = None
+    assert initial_checkpoint(cfg)[1] is None
+    assert not curves.resumes(cfg)
+
+
+def test_a_missing_checkpoint_of_a_stock_model_is_not_an_error(data, tmp_path):
+    words = [data, *STOCK, *INPUT, *STEPS, *SIZES, "--optimizer", "adam", "--save-dir", tmp_path / "run"]
+    _, trainer = build_trainer([*words, "--restore-file", "nothing.pt"])
+    extra_state, _ = checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
+    assert extra_state is None
+
+
+def test_a_mocked_trainer_is_not_checked():
+    """fairseq's own tests load checkpoints that do not exist, with mocks."""
+    calls = []
+    load = checking_initial_checkpoint(lambda cfg, trainer: calls.append((cfg, trainer)))
+    cfg, trainer = SimpleNamespace(restore_file="/no/such.pt", finetune_from_model=None), MagicMock()
+    load(cfg, trainer)
+    assert calls == [(cfg, trainer)]
+    trainer.get_model.assert_not_called()

@@ -1,0 +1,226 @@
+"""PPMI-SVD initialization: co-occurrences, PPMI and frequencies by hand, the weights, and the command."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from data_folders import PIECES, write_data, write_dictionary, write_split
+from fairseq.data import Dictionary
+from scipy.sparse import csr_matrix
+
+from fairseq_plugin.checkpoints import ppmi_svd
+from fairseq_plugin.checkpoints.loading import load_checkpoint
+
+ONE_LAYER = "--encoder-layers 1 --encoder-embed-dim 8 --encoder-ffn-embed-dim 8 --encoder-attention-heads 2"
+TWO_LAYERS = (
+    "--encoder-layers 2 --encoder-embed-dim 32 --encoder-ffn-embed-dim 16 --encoder-attention-heads 4"
+)
+LANGUAGE_MODELING = ["--task", "language_modeling"]
+GROUPS = (range(4, 14), range(20, 30))
+"""Token ids of the two topics of `topic_corpus`; the first is twice as frequent."""
+
+
+@pytest.mark.parametrize("pairs", [1, 6, 100])
+@pytest.mark.parametrize("window", [1, 2, 5])
+def test_cooccurrences_are_counted_within_window_and_sentence(monkeypatch, pairs, window):
+    monkeypatch.setattr(ppmi_svd, "PAIRS", pairs)
+    sentences = [[0, 1, 2, 1], [3], [2, 2, 0]]
+    expected = np.zeros((4, 4))
+    for sentence in sentences:
+        for i, a in enumerate(sentence):
+            for j, b in enumerate(sentence):
+                expected[a, b] += 0 < abs(i - j) <= window
+    tokens = np.concatenate([np.array(s) for s in sentences])
+    numbers = np.repeat(np.arange(3), [4, 1, 3])
+    assert np.array_equal(ppmi_svd.cooccurrences(tokens, numbers, 4, window).toarray(), expected)
+
+
+def test_ppmi_equals_its_formula():
+    counts = np.array([[2.0, 3.0, 0.0], [3.0, 0.0, 1.0], [0.0, 1.0, 4.0]])
+    total, each = counts.sum(), counts.sum(axis=1)
+    found = ppmi_svd.ppmi(csr_matrix(counts)).toarray()
+    for a in range(3):
+        for b in range(3):
+            ratio = counts[a, b] * total / (each[a] * each[b])
+            assert found[a, b] == pytest.approx(math.log(ratio) if ratio > 1 else 0)
+
+
+def test_embeddings_factorize_the_ppmi_matrix():
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 9, (6, 6)).astype(float)
+    counts += counts.T
+    counts[5] = counts[:, 5] = 0
+    vectors = ppmi_svd.embeddings(csr_matrix(counts), 9, 0.3, np.random.default_rng(1))
+    assert vectors.shape == (6, 9)
+    assert vectors.dtype == np.float32
+    factors = vectors[:5, :6]
+    assert factors.mean(axis=0) == pytest.approx(np.zeros(6), abs=1e-6)
+    assert factors.std() == pytest.approx(0.3, rel=1e-5)
+    # Distances are the same as with a full SVD; the factors differ in sign, centring and scale.
+    left, values, _ = np.linalg.svd(ppmi_svd.ppmi(csr_matrix(counts)).toarray())
+    exact = (left * np.sqrt(values))[:5]
+    distances = [np.linalg.norm(x[:, None] - x[None], axis=2) for x in (factors, exact)]
+    assert distances[0] / distances[0].max() == pytest.approx(distances[1] / distances[1].max(), abs=1e-5)
+
+
+def test_log_frequencies_are_smoothed():
+    fractions = np.exp(ppmi_svd.log_frequencies(np.array([6, 0, 3])))
+    assert fractions == pytest.approx(np.array([6, 0.1, 3]) / 9.1, rel=1e-6)
+
+
+@pytest.mark.parametrize("offset", [-2, -1, 1, 3])
+def test_shift_maps_positions_to_later_ones(offset):
+    angles = torch.arange(10)[:, None] * ppmi_svd.frequencies(8)
+    positions_TD = torch.cat([angles.sin(), angles.cos()], dim=1)
+    shifted_TD = positions_TD @ ppmi_svd.shift(8, offset).T
+    inner = slice(3, 7)
+    assert torch.allclose(shifted_TD[inner], positions_TD[3 + offset : 7 + offset], atol=1e-6)
+
+
+def test_the_last_two_heads_attend_to_their_neighbours():
+    attention = torch.nn.Module()
+    attention.num_heads, attention.head_dim = 4, 16
+    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+        projection = torch.nn.Linear(64, 64)
+        torch.nn.init.zeros_(projection.weight)
+        setattr(attention, name, projection)
+    with torch.no_grad():
+        ppmi_svd.initialize_attention(attention, 48)
+    angles = torch.arange(20)[:, None] * ppmi_svd.frequencies(16)
+    tokens_TC = torch.zeros(20, 64)
+    tokens_TC[:, 48:] = math.sqrt(2) * torch.cat([angles.sin(), angles.cos()], dim=1)
+    queries_THD = attention.q_proj(tokens_TC).view(20, 4, 16)
+    keys_THD = attention.k_proj(tokens_TC).view(20, 4, 16)
+    scores_HTT = torch.einsum("ihd,jhd->hij", queries_THD, keys_THD)
+    assert not scores_HTT[:2].any()  # equal scores: the mean of all tokens
+    positions = torch.arange(1, 19)
+    assert torch.equal(scores_HTT[2].argmax(-1)[1:-1], positions - 1)
+    assert torch.equal(scores_HTT[3].argmax(-1)[1:-1], positions + 1)
+
+
+def write_corpus(folder, rows):
+    for split in ("train", "valid"):
+        write_split(folder, split, rows)
+    write_dictionary(folder / "dict.txt", [f"token{i}" for i in range(PIECES)])
+    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Tokens 4-9 occur only together, and tokens 20-25."""
+    rng = np.random.default_rng(0)
+    rows = [list(rng.integers(low, low + 6, 12)) for low in (4, 20) for _ in range(60)]
+    return write_corpus(tmp_path / "corpus", rows)
+
+
+@pytest.fixture
+def topic_corpus(tmp_path):
+    """Each sentence contains tokens of one of the two `GROUPS`."""
+    rng = np.random.default_rng(0)
+    rows = [rng.choice(GROUPS[k], 12).tolist() for k in (0, 1, 0) for _ in range(60)]
+    return write_corpus(tmp_path / "corpus", rows)
+
+
+def test_tokens_that_occur_together_have_similar_embeddings(corpus):
+    output = corpus.parent / "start.pt"
+    flags = [str(corpus), "--out", str(output), *ONE_LAYER.split()]
+    assert ppmi_svd.main(flags) == 0
+    weights = load_checkpoint(output)["model"]
+    table = weights["encoder.sentence_encoder.embed_tokens.weight"].numpy()
+    assert table.shape == (4 + PIECES + 1, 8)
+    unit = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+    similarity = unit @ unit.T
+    assert similarity[4:10, 4:10].mean() > 0.5 > 0 > similarity[4:10, 20:26].mean()
+    assert not table[Dictionary().pad()].any()
+
+
+def test_the_checkpoint_is_reproducible(corpus):
+    weights = []
+    for name in ("first.pt", "second.pt"):
+        output = corpus.parent / name
+        assert ppmi_svd.main([str(corpus), "--out", str(output), *ONE_LAYER.split()]) == 0
+        weights.append(load_checkpoint(output)["model"])
+    assert all(torch.equal(weights[1][name], weight) for name, weight in weights[0].items())
+
+
+@pytest.fixture
+def initialized(topic_corpus, monkeypatch):
+    """A function from flags of the command to the model that it initializes."""
+    built = []
+    initialize = ppmi_svd.initialize
+    monkeypatch.setattr(
+        ppmi_svd, "initialize", lambda model, counts: (initialize(model, counts), built.append(model))
+    )
+
+    def build(*flags):
+        output = str(topic_corpus / "start.pt")
+        assert ppmi_svd.main([str(topic_corpus), "--out", output, *TWO_LAYERS.split(), *flags]) == 0
+        return built.pop().eval()
+
+    return build
+
+
+def odds_at(model, sentence, position):
+    """Predicted odds of the first group against the second at a position of a sentence."""
+    with torch.no_grad():
+        probabilities_V = model(torch.tensor([sentence]))[0][0, position].softmax(-1)
+    first, second = (probabilities_V[list(group)].sum() for group in GROUPS)
+    return float(first / second)
+
+
+def test_a_masked_token_is_predicted_from_its_context_before_training(initialized):
+    model = initialized()
+    table_VC = model.encoder.sentence_encoder.embed_tokens.weight
+    mask = len(table_VC) - 1
+    assert not table_VC[mask].any()
+    odds = [odds_at(model, [0, *context[:5], mask, *context[5:9], 2], 6) for context in GROUPS]
+    assert odds[0] > 2 > odds[1]  # 2 is the ratio of the frequencies
+    assert odds[0] / odds[1] > 1.5
+
+
+@pytest.mark.parametrize("arch", ["causal_roberta_small", "causal_lm_small"])
+def test_the_next_token_is_predicted_from_its_context_before_training(initialized, arch):
+    model = initialized(*LANGUAGE_MODELING, "--arch", arch)
+    assert model.encoder.sentence_encoder.embed_tokens.weight[-1].any()  # a token: there is no <mask>
+    odds = [odds_at(model, [2, *context[:9]], 9) for context in GROUPS]
+    assert odds[0] > 2 > odds[1]
+
+
+@pytest.mark.parametrize(
+    ("corrupt", "flags", "facts"),
+    [
+        (lambda d: (d / "dict.txt").unlink(), [], ["dict.txt: no such file"]),
+        (lambda d: (d / "train.bin").unlink(), [], ["train.bin: no such file"]),
+        (lambda d: None, ["--window", "0"], ["--window 0"]),
+        (lambda d: None, ["--encoder-attention-heads", "1"], ["--encoder-attention-heads 1"]),
+        (lambda d: None, ["--arch", "masked_lm"], ["--arch masked_lm", "roberta_small"]),
+        (lambda d: None, [*LANGUAGE_MODELING, "--arch", "transformer_lm"], ["--arch transformer_lm"]),
+        (lambda d: None, LANGUAGE_MODELING, ["--arch roberta_small", "--arch causal_roberta_small"]),
+        (
+            lambda d: None,
+            ["--arch", "causal_roberta_small"],
+            ["--task masked_lm", "--task language_modeling"],
+        ),
+    ],
+)
+def test_invalid_input_is_an_error(corpus, capsys, corrupt, flags, facts):
+    corrupt(corpus)
+    output = corpus.parent / "start.pt"
+    sizes = [] if "transformer_lm" in flags else ONE_LAYER.split()
+    assert ppmi_svd.main([str(corpus), "--out", str(output), *sizes, *flags]) == 1
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert all(fact in message for fact in facts), message
+    assert not output.exists()
+
+
+def test_classification_data_are_rejected(tmp_path, capsys):
+    data = write_data(tmp_path)
+    assert ppmi_svd.main([str(data), "--out", str(tmp_path / "start.pt")]) == 1
+    assert f"{data / 'dict.txt'}: no such file" in capsys.readouterr().err
+
+
+def test_the_deprecated_option_output_works(corpus):
+    output = corpus.parent / "start.pt"
+    assert ppmi_svd.main([str(corpus), "--output", str(output), *ONE_LAYER.split()]) == 0
+    assert output.is_file()

@@ -1,0 +1,88 @@
+"""How training ends: an error if it diverges, and fairseq's loading threads stop before the process does."""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from data_folders import write_data
+from fairseq.data.iterators import BufferedIterator
+from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, losses_of
+
+from common.errors import UserError
+from fairseq_plugin.training import termination
+from fairseq_plugin.training.termination import stop_loading
+
+
+def trainer_of(folder, *flags):
+    words = [write_data(folder / "data"), *OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", folder / "save"]
+    return build_trainer([*words, *flags])[1]
+
+
+def test_gradients_that_are_not_finite_stop_the_training(tmp_path):
+    trainer = trainer_of(tmp_path, "--lr", "1e30", "--warmup-updates", "0")
+    with pytest.raises(UserError, match=r"save: .* update \d+, learning rate \d.*--lr"):
+        losses_of(trainer, 20)
+
+
+def test_a_loss_above_the_maximum_stops_the_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(termination, "MAX_LOSS", 0.01)
+    with pytest.raises(UserError, match=r"save: .*loss .*[01]\.\d+ .*update 1,.*--lr"):
+        losses_of(trainer_of(tmp_path), 1)
+
+
+class Batches:
+    """A million batches, each of which takes some time."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.made = seconds, 0
+
+    def __len__(self) -> int:
+        return 1_000_000
+
+    def __iter__(self):
+        for _ in range(len(self)):
+            time.sleep(self.seconds)
+            self.made += 1
+            yield torch.ones(64, 64) @ torch.ones(64, 64)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.01], ids=["waiting for the queue", "loading"])
+def test_a_loading_thread_stops_after_its_batch(seconds):
+    batches = Batches(seconds)
+    loaded = BufferedIterator(2, batches)
+    next(loaded)
+    stop_loading()
+    assert not loaded._consumer.is_alive()
+    made = batches.made
+    time.sleep(0.05)
+    assert batches.made == made
+
+
+def test_other_threads_keep_running():
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    stop_loading()
+    assert thread.is_alive()
+    ended.set()
+    thread.join()
+
+
+def test_the_plugin_stops_loading_threads_at_exit():
+    script = (
+        "import atexit, sys; sys.path[:0] = sys.argv[1:]\n"
+        "atexit.register(lambda: print('alive:', loaded._consumer.is_alive()))\n"  # first in, last out
+        "from test_termination import Batches\n"  # imports the plugin
+        "from fairseq.data.iterators import BufferedIterator\n"
+        "loaded = BufferedIterator(2, Batches(0.01))\n"
+        "next(loaded)\n"
+    )
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
+    ended = subprocess.run(
+        [sys.executable, "-c", script, *folders], capture_output=True, text=True, timeout=120
+    )
+    assert (ended.returncode, ended.stdout) == (0, "alive: False\n"), ended.stderr
