@@ -85,7 +85,7 @@ def run_transformers(args: argparse.Namespace) -> None:
     out = _out(args)
     from .transformers.to_transformers import convert
 
-    proof = convert(
+    verification = convert(
         args.source,
         out,
         data=args.data,
@@ -93,7 +93,7 @@ def run_transformers(args: argparse.Namespace) -> None:
         sentencepiece_model=args.sentencepiece_model,
         normalize_apostrophes=args.normalize_apostrophes,
     )
-    print(proof)
+    print(verification)
     print(f"{out}: written")
 
 

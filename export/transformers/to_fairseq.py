@@ -24,7 +24,6 @@ from fairseq_plugin.tasks.sentence_classification import SentenceClassificationT
 
 from .folder import Carried, Model, class_names, load_folder, read_carried
 from .origin import MASK
-from .proof import TOLERANCE, largest_difference
 from .roberta import (
     ACTIVATIONS,
     BOS,
@@ -37,6 +36,7 @@ from .roberta import (
     model_of,
     to_fairseq,
 )
+from .verify import TOLERANCE, largest_difference
 
 HEAD = "sentence_classification_head"
 UNUSED = ("encoder.lm_head.", "encoder.sentence_encoder.version")
@@ -55,7 +55,7 @@ ROWS = 24
 
 
 @dataclass(frozen=True)
-class ProofBack:
+class LogitVerification:
     """Result of the comparison of the checkpoint with the folder."""
 
     difference: float
@@ -70,7 +70,7 @@ class ProofBack:
         return text
 
 
-def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None) -> ProofBack:
+def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None) -> LogitVerification:
     """Write a folder of `save_pretrained` as the checkpoint `output`, with dict.txt beside it.
 
     `dictionary` defaults to dict.txt of the folder. Raises `UserError` if a file is missing, malformed or
@@ -97,7 +97,7 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
     atomic_write(beside, content)
     with atomic_open(output, "wb") as stream:
         torch.save(_state(cfg, source, words, classes), stream)
-    return ProofBack(difference, new)
+    return LogitVerification(difference, new)
 
 
 def _dictionary(path: Path, config: RobertaConfig) -> tuple[Dictionary, bytes]:

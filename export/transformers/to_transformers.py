@@ -1,6 +1,6 @@
 """`python -m export transformers`: a fairseq checkpoint to a from_pretrained folder with a model card.
 
-The folder is written only if its token ids and logits equal those of fairseq (proof.py).
+The folder is written only if its token ids and logits equal those of fairseq (verify.py).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from eval.loading.training_files import OptionalPath
 
 from .folder import STANDARD, load_folder, write_carried, write_tokenizer
 from .origin import Origin, find_origin
-from .proof import Proof, prove
 from .roberta import converted
+from .verify import Verification, verify
 
 PROOF = "proof.json"
 """File with the result of the comparison and the SHA-256 of the compared files."""
@@ -34,7 +34,7 @@ def convert(
     dictionary: OptionalPath = None,
     sentencepiece_model: OptionalPath = None,
     normalize_apostrophes: bool = False,
-) -> Proof:
+) -> Verification:
     """Write the run or checkpoint `source` to the folder `output`; other arguments as for `find_origin`.
 
     Raises `UserError` and writes nothing if `output` exists, if `find_origin` or `read_source` fail, and if
@@ -53,7 +53,7 @@ def convert(
         model.save_pretrained(folder)
         write_tokenizer(folder, origin.sentencepiece_model, origin.dictionary, origin.text_format)
         write_carried(folder, origin)
-        proof = prove(origin, folder, load_folder(folder))
+        verification = verify(origin, folder, load_folder(folder))
         parameters = sum(weight.numel() for weight in model.parameters())
         files = {
             "checkpoint": origin.run.checkpoint,
@@ -61,10 +61,10 @@ def convert(
             "sentencepiece_model": origin.sentencepiece_model,
         }
         digests = {name: sha256(path) for name, path in files.items()}
-        proved = {"sha256": digests, **proof.as_json()}
-        atomic_write(folder / PROOF, json.dumps(proved, indent=2) + "\n")
-        atomic_write(folder / "README.md", card(origin, proof, parameters, output.name))
-    return proof
+        content = {"sha256": digests, **verification.as_json()}
+        atomic_write(folder / PROOF, json.dumps(content, indent=2) + "\n")
+        atomic_write(folder / "README.md", card(origin, verification, parameters, output.name))
+    return verification
 
 
 def check_absent(output: Path) -> None:
@@ -73,7 +73,7 @@ def check_absent(output: Path) -> None:
         raise UserError(f"{output}: exists; choose another name, or move it away")
 
 
-def card(origin: Origin, proof: Proof, parameters: int, name: str) -> str:
+def card(origin: Origin, verification: Verification, parameters: int, name: str) -> str:
     """The model card, README.md of the folder `name`: origin, quality and limits."""
     classifier = origin.classes is not None
     task = TASKS[classifier]
@@ -88,7 +88,7 @@ def card(origin: Origin, proof: Proof, parameters: int, name: str) -> str:
         "".join(f"- {line}\n" for line in _quality(origin)),
         "## Conversion\n",
         "Compared with fairseq's own network and with the token ids of training:\n",
-        "".join(f"- {line}\n" for line in str(proof).splitlines()),
+        "".join(f"- {line}\n" for line in str(verification).splitlines()),
         "## Limits\n",
         "".join(f"- {line}\n" for line in _limits(origin)),
     ]

@@ -86,9 +86,9 @@ def test_a_model_from_transformers_is_converted(trained, tmp_path):
     model = random_classifier(sizes, ["neg", "pos"])
     model.save_pretrained(tmp_path / "folder")
     shutil.copy(data / "input0/dict.txt", tmp_path / "folder")
-    proof = convert_back(tmp_path / "folder", tmp_path / "model.pt")
-    assert proof.new
-    assert all(name.startswith("encoder.lm_head.") for name in proof.new)
+    verification = convert_back(tmp_path / "folder", tmp_path / "model.pt")
+    assert verification.new
+    assert all(name.startswith("encoder.lm_head.") for name in verification.new)
     classifier = SentenceClassifier.from_run(
         tmp_path / "model.pt", dictionary=tmp_path / "dict.txt", sentencepiece_model=data.parent / "spm.model"
     )

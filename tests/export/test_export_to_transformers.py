@@ -67,16 +67,16 @@ def test_fill_mask_probabilities_equal_fairseqs(masked_lm, masked_lm_folder, own
 )
 def test_models_trained_with_other_flags_are_equal_after_export(tmp_path, flags, options):
     _, run = train_classifier(tmp_path, *flags, **options)
-    proof = convert(run, tmp_path / "folder")
-    assert proof.where == "train, valid, test"
-    assert proof.texts == 83
-    assert proof.difference < 1e-5
+    verification = convert(run, tmp_path / "folder")
+    assert verification.where == "train, valid, test"
+    assert verification.texts == 83
+    assert verification.difference < 1e-5
     if "normalize_apostrophes" in options:
-        assert proof.standard == 0  # the tokenizer needs its own code
+        assert verification.standard == 0  # the tokenizer needs its own code
     elif flags == ["--keep-eos"] or "none" in flags:
-        assert proof.standard == 83
+        assert verification.standard == 83
     else:
-        assert 0 < proof.standard < 83  # all but truncated texts
+        assert 0 < verification.standard < 83  # all but truncated texts
 
 
 def test_the_comparison_is_printed_and_the_model_card_describes_the_run(trained, tmp_path, capsys):
@@ -98,10 +98,10 @@ def test_the_comparison_is_printed_and_the_model_card_describes_the_run(trained,
         "at most 32",
     ):
         assert fact in card
-    proof = json.loads((tmp_path / "folder/proof.json").read_text())
-    assert (proof["texts"], proof["where"]) == (83, "train, valid, test")
-    assert 0 <= proof["difference"] <= proof["tolerance"] == 1e-4
-    assert proof["sha256"] == {
+    verification = json.loads((tmp_path / "folder/proof.json").read_text())
+    assert (verification["texts"], verification["where"]) == (83, "train, valid, test")
+    assert 0 <= verification["difference"] <= verification["tolerance"] == 1e-4
+    assert verification["sha256"] == {
         "checkpoint": sha256(run / "checkpoint_best.pt"),
         "dictionary": sha256(trained[0] / "input0/dict.txt"),
         "sentencepiece_model": sha256(trained[0].parent / "spm.model"),
@@ -118,9 +118,9 @@ def test_without_raw_text_sample_sentences_are_compared(trained, tmp_path):
     shutil.copytree(data, tmp_path / "data")
     shutil.rmtree(tmp_path / "data/label")
     (tmp_path / "data/preprocess.json").unlink()
-    proof = convert(checkpoint, tmp_path / "folder", data=tmp_path / "data", **files)
-    assert proof.where == "sample sentences"
-    assert proof.texts > 100
+    verification = convert(checkpoint, tmp_path / "folder", data=tmp_path / "data", **files)
+    assert verification.where == "sample sentences"
+    assert verification.texts > 100
 
 
 def test_apostrophes_are_an_option_if_the_data_do_not_record_them(masked_lm, tmp_path, capsys, caplog):

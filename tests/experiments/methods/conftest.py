@@ -2,6 +2,8 @@ import random
 
 import pytest
 
+from experiments.methods.lora.sample import sample_pairs, train_model, train_tokenizer
+
 WORDS = {
     "good": ["captivant", "superbe", "émouvant"],
     "bad": ["ennuyeux", "plat", "raté"],
@@ -29,4 +31,14 @@ def texts(tmp_path, request):
     for seed, (name, copies) in enumerate((("train", 30), ("valid", 10), ("test", 12))):
         labels = [label for label in request.param for _ in range(copies)] + request.param[:1]
         write_split(folder, name, labels, seed)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def bloom(tmp_path_factory):
+    """A BLOOM trained for three updates, with its tokenizer."""
+    folder = tmp_path_factory.mktemp("bloom")
+    tokenizer = train_tokenizer([text for pair in sample_pairs() for text in pair.values()])
+    train_model(tokenizer, [pair["answer"] for pair in sample_pairs()], updates=3).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder

@@ -52,7 +52,7 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class Proof:
+class Verification:
     """Result of a comparison."""
 
     where: str
@@ -76,7 +76,7 @@ class Proof:
         )
 
 
-def prove(origin: Origin, folder: str | os.PathLike[str], model: nn.Module) -> Proof:
+def verify(origin: Origin, folder: str | os.PathLike[str], model: nn.Module) -> Verification:
     """Compare a written folder, and the `model` loaded from it, with the checkpoint.
 
     Ids are compared for every text of the run's data, or for sample sentences if the raw text is not
@@ -98,7 +98,7 @@ def prove(origin: Origin, folder: str | os.PathLike[str], model: nn.Module) -> P
             f"{origin.source.path}: the converted network differs from fairseq's by {difference:.1e}, more "
             f"than {TOLERANCE:.0e}; nothing was written, because Transformers does not support this model"
         )
-    return Proof(examples.where, len(examples.texts), standard, len(chosen), difference)
+    return Verification(examples.where, len(examples.texts), standard, len(chosen), difference)
 
 
 def find_examples(origin: Origin) -> Examples:
