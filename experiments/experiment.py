@@ -9,7 +9,7 @@ from typing import Any
 
 from common.run import Run, runs
 
-from . import grid, inputs, plan, provenance, recipes
+from . import grid, inputs, plan, provenance, recipes, schedule
 from .methods import fairseq
 from .plan import Job
 from .recipes import Recipe
@@ -34,6 +34,8 @@ class Experiment:
     checkpoint_fingerprints: dict[str, dict[str, Any] | None]
     trainer: tuple[str, ...]
     """The command that starts fairseq-train."""
+    examples: int
+    """In the training set."""
 
     @property
     def runs(self) -> list[Run]:
@@ -58,6 +60,18 @@ class Experiment:
             "recipe_flags": self.flags(self.recipes[run.arm]),
         }
 
+    def notes(self) -> list[str]:
+        """The length of the runs, and what is unusual about it; for the plan."""
+        notes: dict[str, list[str]] = {}
+        for arm, recipe in self.recipes.items():
+            length = schedule.length(recipe, self.examples)
+            for note in [] if length is None else [length.describe(), *length.warnings()]:
+                notes.setdefault(note, []).append(arm)
+        return [
+            note if len(arms) == len(self.recipes) else f"{', '.join(arms)}: {note}"
+            for note, arms in notes.items()
+        ]
+
     def flags(self, recipe: Recipe) -> list[str]:
         """The flags of fairseq-train that are the same for all runs with this recipe."""
         return [*recipe.words, "--num-classes", str(self.classes)]
@@ -78,12 +92,13 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
         if checkpoint is not None:
             inputs.require_checkpoint(checkpoint, "--pretrained" if init == "pretrained" else "--inits")
     inputs.require_writable(settings.out)
+    examples = schedule.count_examples(settings.data)
     return Experiment(
         out=settings.out,
         data=settings.data,
         classes=classes,
-        recipe=recipe,
-        recipes={variant.arm: variant.recipe for variant in variants},
+        recipe=schedule.resolve(recipe, examples),
+        recipes={variant.arm: schedule.resolve(variant.recipe, examples) for variant in variants},
         inits=settings.inits,
         seeds=settings.seeds,
         data_fingerprint=inputs.fingerprint_data(settings.data, files),
@@ -91,4 +106,5 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
             init: inputs.fingerprint_checkpoint(path) for init, path in settings.inits.items()
         },
         trainer=tuple(trainer),
+        examples=examples,
     )

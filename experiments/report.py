@@ -23,8 +23,8 @@ FAILURE_WIDTH = 200
 RECIPE_ITSELF = "as the recipe"
 
 
-def plan_table(jobs: Sequence[Job]) -> None:
-    """Print the runs with their state before the start, and their initial checkpoints."""
+def plan_table(jobs: Sequence[Job], notes: Sequence[str] = ()) -> None:
+    """Print the runs with their state before the start, their initial checkpoints, and `notes`."""
     planned = [job.planned for job in jobs]
     runs = [p.run for p in planned]
     rows = [[*names, p.action] for names, p in zip(_names(runs), planned, strict=True)]
@@ -32,14 +32,16 @@ def plan_table(jobs: Sequence[Job]) -> None:
     checkpoints = {run.init: run.checkpoint for run in runs if run.checkpoint is not None}
     for init, checkpoint in checkpoints.items():
         print(f"{init}: {shown_path(checkpoint)}")
+    for note in notes:
+        print(note)
     if all(p.state is State.FINISHED for p in planned):
         print("All runs are finished: nothing to do.")
     print(flush=True)
 
 
-def dry_run(jobs: Sequence[Job], machine: Machine) -> int:
+def dry_run(jobs: Sequence[Job], machine: Machine, notes: Sequence[str] = ()) -> int:
     """Print the plan and the commands without starting a run. Returns the exit code."""
-    plan_table(jobs)
+    plan_table(jobs, notes)
     variables = " ".join(f"{name}={value}" for name, value in environment(machine.threads).items())
     print(f"export {variables}")
     for job in jobs:

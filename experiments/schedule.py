@@ -40,8 +40,8 @@ class Length:
     def describe(self) -> str:
         """For the plan."""
         return (
-            f"{self.examples:,} training examples in batches of {self.batch:,}: {self.per_epoch:,} updates per "
-            f"epoch, {self.updates:,} in total, {self.warmup:,} of warm-up"
+            f"{self.examples:,} training examples in batches of {self.batch:,}: {self.per_epoch:,} updates "
+            f"per epoch, {self.updates:,} in total, {self.warmup:,} of warm-up"
         )
 
     def warnings(self) -> list[str]:
@@ -60,8 +60,8 @@ class Length:
         elif self.decay_end is not None and self.decay_end > self.updates > self.warmup:
             left = (self.decay_end - self.updates) / (self.decay_end - self.warmup)
             found.append(
-                f"the run ends at {left:.0%} of the learning rate: it lasts {self.updates:,} updates, but the "
-                f"schedule {self.decay_end:,} (--total-num-update)"
+                f"the run ends at {left:.0%} of the learning rate: it lasts {self.updates:,} updates, but "
+                f"the schedule {self.decay_end:,} (--total-num-update)"
             )
         return found
 
@@ -134,7 +134,7 @@ def _per_epoch(recipe: Recipe, examples: int) -> tuple[int, int]:
     if "--max-tokens" in recipe.flags or recipe.number("--batch-size") is None:
         raise UserError(
             f"recipe '{recipe.name}': the number of updates does not follow from --max-tokens; give "
-            f"--batch-size instead, or --max-update, --total-num-update and --warmup-updates instead of {RATIO}"
+            f"--batch-size, or --max-update, --total-num-update and --warmup-updates instead of {RATIO}"
         )
     batch = recipe.number("--batch-size") or 1
     workers = recipe.number("--distributed-world-size") or 1
