@@ -52,7 +52,7 @@ def test_groups_without_two_common_seeds_are_unpaired(tmp_path):
     (row,) = compared(tmp_path, at=["best"]).to_dict("records")
     assert (row["design"], row["n_a"], row["n_b"], row["dropped_a"]) == ("unpaired", 3, 3, "")
     assert row["p_t"] == pytest.approx(stats.ttest_ind(*BEST_TESTS, equal_var=False).pvalue)
-    with pytest.raises(UserError, match="have 1 seeds in common at best; pairs need two"):
+    with pytest.raises(UserError, match=r"have 1 common seeds at best.*--pairing"):
         compared(tmp_path, at=["best"], pairing="paired")
 
 
@@ -102,10 +102,10 @@ def test_one_run_each_is_compared_without_a_test(tmp_path):
         (
             ["fairseq/pretrained", "fairseq/none"],
             None,
-            "no finished run of 'fairseq/none' .* only fairseq/pre",
+            "--groups.*'fairseq/none'.*fairseq/pretrained",
         ),
-        (["fairseq/random"] * 2, None, "name two groups or more, of fairseq/pretrained, fairseq/random"),
-        (GROUPS, ["9"], "--at 9: no such epoch, only 1, 2, 3, best"),
+        (["fairseq/random"] * 2, None, "--groups.*fairseq/pretrained, fairseq/random"),
+        (GROUPS, ["9"], "--at 9.*1, 2, 3, best"),
     ],
 )
 def test_unknown_names(runs, groups, at, message):

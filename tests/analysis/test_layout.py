@@ -120,14 +120,14 @@ def test_a_pattern_for_the_names_of_exported_files():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "message"),
+    ("pattern", "facts"),
     [
-        ("{init}/{split}", r"'\{split\}' is none of \{arm\}, \{init\}, \{seed\}, \{subset\}"),
-        ("{init}/{init}", "stands there twice"),
-        ("{init/{seed}", r"'\{' stands alone"),
-        ("runs/*", "names nothing"),
+        ("{init}/{split}", r"'\{split\}'.*\{arm\}, \{init\}, \{seed\}, \{subset\}"),
+        ("{init}/{init}", r"'\{init\}' .*twice"),
+        ("{init/{seed}", r"'\{'"),
+        ("runs/*", r"'runs/\*'.*\{seed\}"),
     ],
 )
-def test_patterns_that_cannot_be_understood(pattern, message):
-    with pytest.raises(UserError, match=message):
+def test_malformed_patterns(pattern, facts):
+    with pytest.raises(UserError, match=facts):
         Pattern(pattern)

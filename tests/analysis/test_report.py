@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from answer_files import write_answers
 from log_trees import write_fairseq
+from prediction_files import write_predictions
 from run_trees import write_manifest, write_run
 
 from analysis.__main__ import main
@@ -165,9 +165,9 @@ def test_runs_without_manifest_say_where_their_logs_are(tmp_path):
     assert group.commands == ()
 
 
-def test_everything_that_there_is(runs, tmp_path):
+def test_the_report_contains_audit_reference_and_predictions(runs, tmp_path):
     for init, seed in (("random", 1), ("random", 2), ("pretrained", 1)):
-        write_answers(runs / "fairseq" / init / f"seed{seed}", "0101", "0111")
+        write_predictions(runs / "fairseq" / init / f"seed{seed}", "0101", "0111")
     write_run(runs, "random", 9, [50.0], [50.0], status="failed")
     audit = tmp_path / "audit.json"
     duplicates = {"train": {"test": [0]}, "test": {"train": [3]}}
@@ -190,7 +190,7 @@ def test_everything_that_there_is(runs, tmp_path):
     assert page.tables["table-audit_duplicates"][1] == ["train", "test", "1", "1"]
     assert page.tables["table-reference"][1][6] == "70.00 ± 1.00 (3)"
     assert {"table-accuracy", "table-examples"} <= set(page.tables)
-    assert "left out: fairseq/random/seed9 (failed)" in text
+    assert "fairseq/random/seed9 (failed)" in text
     assert "<title>&lt;Title&gt;</title>" in text
     again = tmp_path / "again.html"
     main([*words, "--out", str(again)])

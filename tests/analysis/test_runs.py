@@ -1,5 +1,7 @@
 """Finding runs: manifests, paths, and what is refused."""
 
+import re
+
 import pytest
 from log_trees import write_export, write_json_log
 from run_trees import write_events, write_manifest, write_run
@@ -52,25 +54,25 @@ def test_a_run_that_failed_before_its_first_log_is_listed(runs):
     assert find_runs(runs)[-1].status == "failed"
 
 
-def test_unfinished_runs_are_left_out_and_named(runs, caplog):
+def test_warning_for_unfinished_runs(runs, caplog):
     write_run(runs, "random", 4, [50.0], [50.0], status="interrupted")
     found = find_runs(runs)
     assert len(select_finished(found)) == 6
-    assert "1 unfinished run left out" in caplog.text
+    assert "1 unfinished run excluded" in caplog.text
     assert "fairseq/random/seed4 (interrupted)" in caplog.text
     caplog.clear()
     assert len(select_finished(found, include_unfinished=True)) == 7
     assert "1 unfinished run included" in caplog.text
 
 
-def test_seeds_of_unlike_precision_are_named(tmp_path):
+def test_seeds_with_different_precisions_are_listed(tmp_path):
     for init in ("random", "pretrained"):
         for seed in (1, 2, 3):
             precision = "fp32" if (init, seed) == ("random", 2) else "bf16"
             write_run(tmp_path, init, seed, [50.0], [50.0], precision=precision)
-    assert mixed_precision(find_runs(tmp_path)) == [
-        "  fairseq/random: seeds 1, 3 in bf16, seeds 2 in fp32; seeds are compared best with one --precision"
-    ]
+    (line,) = mixed_precision(find_runs(tmp_path))
+    assert "fairseq/random: seeds 1, 3 in bf16, seeds 2 in fp32" in line
+    assert "--precision" in line
     assert mixed_precision(find_runs(tmp_path / "fairseq/pretrained")) == []
 
 
@@ -81,12 +83,12 @@ def test_no_finished_run_is_an_error_that_names_the_option(tmp_path):
 
 
 def test_missing_folder(tmp_path):
-    with pytest.raises(UserError, match="absent: no such folder"):
+    with pytest.raises(UserError, match="absent: "):
         find_runs(tmp_path / "absent")
 
 
 def test_folder_without_event_files(tmp_path):
-    with pytest.raises(UserError, match="no logs below it"):
+    with pytest.raises(UserError, match=f"{re.escape(str(tmp_path))}: .*logs"):
         find_runs(tmp_path)
 
 
@@ -105,16 +107,15 @@ def test_a_run_without_a_seed_in_its_path(tmp_path):
 
 def test_two_runs_of_the_same_name(runs):
     write_manifest(runs / "fairseq" / "random" / "seed2", "fairseq", "random", 1)
-    with pytest.raises(
-        UserError, match=r"seed1 and .*seed2 both say that they are fairseq/random/seed1; move one out$"
-    ):
+    with pytest.raises(UserError, match=r"seed1 and .*seed2 .*fairseq/random/seed1") as error:
         find_runs(runs)
+    assert "--pattern" not in str(error.value)
 
 
-def test_two_paths_of_the_same_name_are_told_apart_by_a_pattern(tmp_path):
+def test_the_error_for_two_paths_of_the_same_name_suggests_a_pattern(tmp_path):
     for lr in ("lr1", "lr2"):
         write_events(tmp_path / lr / "fairseq" / "bert" / "1" / "valid", [(1, "accuracy", 50.0)])
-    with pytest.raises(UserError, match=r"tell them apart \(for example --pattern '\{arm\}/\*"):
+    with pytest.raises(UserError, match=r"--pattern '\{arm\}/\*"):
         find_runs(tmp_path)
     names = [run.name for run in find_runs(tmp_path, "{arm}/*/{init}/{seed}/{subset}")]
     assert names == ["lr1/bert/seed1", "lr2/bert/seed1"]
