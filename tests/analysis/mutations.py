@@ -1,7 +1,7 @@
-"""Event files corrupted at random, and what must be left of them.
+"""Event files corrupted at random, and the records that must be found in them.
 
-What a reader has to find is known without reading: a record whose bytes are still all there, wherever they
-moved, is good; every other byte is corrupt. `python tests/analysis/mutations.py COUNT` tries COUNT files.
+The expected result is known without reading: a record whose bytes are all still there, wherever they
+moved, is valid; every other byte is corrupt. `python tests/analysis/mutations.py COUNT` tries COUNT files.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""The command line, and the promise to run without torch and fairseq."""
+"""The command line, also without torch and fairseq."""
 
 import json
 import subprocess
@@ -64,7 +64,7 @@ def test_figures_writes_each_format(runs, tmp_path):
     assert "<svg" in (output / "accuracy_per_epoch.svg").read_text(encoding="utf-8")
 
 
-def test_figures_draws_what_others_reported(runs, tmp_path):
+def test_figures_draws_published_results(runs, tmp_path):
     published = tmp_path / "published.csv"
     published.write_text("arm,init,epoch,subset,metric,mean\nfairseq,random,1,test,accuracy,55\n", "utf-8")
     line = ["figures", str(runs), "--figure-format", "svg", "--out"]
@@ -128,7 +128,7 @@ def test_old_spellings_still_work(runs, tmp_path, capsys):
     assert "--out" in error
 
 
-def test_an_unknown_option_names_the_nearest(runs, capsys):
+def test_the_error_for_an_unknown_option_suggests_the_nearest(runs, capsys):
     assert main(["seeds", str(runs), "--spilt", "valid"]) == 2
     error = capsys.readouterr().err
     assert "usage: python -m analysis seeds" in error

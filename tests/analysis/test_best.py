@@ -1,4 +1,4 @@
-"""Which checkpoint is best: ties, NaN, losses and missing test values."""
+"""Selection of the best checkpoint: ties, NaN, losses and missing test values."""
 
 import pandas as pd
 import pytest
@@ -116,7 +116,7 @@ def two_metrics(tmp_path):
         ({"by": "loss", "subset": "test"}, 225, 0.8, 50.0),
     ],
 )
-def test_what_chooses_can_be_another_metric_subset_or_direction(two_metrics, options, step, valid, test):
+def test_selection_by_another_metric_subset_or_direction(two_metrics, options, step, valid, test):
     (row,) = best_checkpoints(two_metrics, **options).to_dict("records")
     assert row["step"] == step
     assert (row["valid"], row["test"]) == (pytest.approx(valid), test)

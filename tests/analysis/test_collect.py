@@ -1,4 +1,4 @@
-"""Copies of runs that tell nothing of the machine."""
+"""Copies of runs contain no local paths."""
 
 import pandas as pd
 import pytest
@@ -25,7 +25,7 @@ def runs(tmp_path):
     return tmp_path / "runs"
 
 
-def test_the_copy_says_the_same_without_texts(runs, tmp_path):
+def test_the_copy_has_the_same_scalars_and_no_texts(runs, tmp_path):
     target = tmp_path / "results"
     assert main(["collect", str(runs), "--out", str(target)]) == 0
     pd.testing.assert_frame_equal(load_runs(target), load_runs(runs))

@@ -1,4 +1,4 @@
-"""Epochs told from validations: gaps that the other seeds show, runs that share no steps."""
+"""Epochs derived from validations: missing validations, runs without common steps."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def grid(*runs):
         (([1, 2, 3], [1, 2, 3], [5, 6, 7]), None),
     ],
 )
-def test_a_grid_is_shared_where_most_of_it_is(runs, expected):
+def test_shared_grid(runs, expected):
     assert grid(*runs) == expected
 
 

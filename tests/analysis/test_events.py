@@ -1,4 +1,4 @@
-"""The event-file reader against TensorBoard's own, and on damaged files."""
+"""The event-file reader against TensorBoard's own, and with corrupt files."""
 
 import logging
 import math

@@ -1,4 +1,4 @@
-"""Odd lines in fairseq's JSON logs: said with their place, and no other line is lost."""
+"""Corrupt lines in fairseq's JSON logs."""
 
 import json
 import re

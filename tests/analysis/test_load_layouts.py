@@ -1,4 +1,4 @@
-"""Trees of other trainers, exports and JSON logs: found, named, read."""
+"""Finding, naming and reading logs of other trainers, CSV exports and JSON logs."""
 
 import logging
 import math
@@ -88,7 +88,7 @@ def test_validation_is_valid_in_exports_too(tmp_path, pattern):
     assert series(load_runs(tmp_path, pattern=pattern), "valid", "accuracy") == [(25, 50)]
 
 
-def test_dev_beside_valid_keeps_its_name_with_a_pattern(tmp_path):
+def test_dev_keeps_its_name_if_there_is_valid(tmp_path):
     write_fairseq(tmp_path / "bert" / "1")
     write_fairseq(tmp_path / "x", valid=(1.0, 2.0))
     (tmp_path / "x" / "valid").rename(tmp_path / "bert" / "1" / "dev")

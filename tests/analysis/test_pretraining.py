@@ -65,7 +65,7 @@ def test_a_file_of_tokens_wins_over_the_manifests(tree):
     assert tokens["fairseq", "long"] == 8_192_000
 
 
-def test_a_pretraining_that_goes_on_from_another_adds_its_tokens(tmp_path):
+def test_tokens_of_consecutive_pretrainings_are_added(tmp_path):
     first = pretrain(tmp_path / "first", 100)
     second = pretrain(tmp_path / "second", 50, start=first)
     warm = checkpoint(tmp_path / "warm" / "warm.pt")
@@ -76,7 +76,7 @@ def test_a_pretraining_that_goes_on_from_another_adds_its_tokens(tmp_path):
     assert tokens == {("fairseq", "second"): 150 * 8192, ("fairseq", "third"): 10 * 8192}
 
 
-def test_a_kept_checkpoint_has_the_tokens_and_the_perplexity_of_its_update(tmp_path, capsys):
+def test_tokens_and_perplexity_of_an_intermediate_checkpoint(tmp_path, capsys):
     folder = tmp_path / "general"
     pretrain(folder, 1000, status="interrupted")
     rows = [(250, "ppl", 400.0), (500, "ppl", 150.0), (750, "ppl", 160.0)]
@@ -137,7 +137,7 @@ def test_perplexity_is_drawn_against_tokens():
     assert lines == {"a": [[100, 50.0], [1000, 20.0]], "b": [[100, 70.0]]}
 
 
-def test_what_pretrain_sh_records_is_understood():
+def test_tokens_from_the_manifest_of_pretrain_sh():
     recipe = with_budget(recipes.load("pretrain", ["--batch-size", "16"]), 10**7)
     content = {"arm": "pretrain", "status": "finished", "recipe_flags": list(recipe.words)}
     # 16 x 256 = 4,096 tokens an update, rounded up to whole updates
@@ -154,7 +154,7 @@ def test_what_pretrain_sh_records_is_understood():
         {"recipe_flags": [*FLAGS, "--max-update", "5", "--max-epoch", "1"]},
     ],
 )
-def test_what_the_flags_do_not_say_is_not_guessed(changes):
+def test_missing_flags_give_no_tokens(changes):
     content = {"arm": "pretrain", "status": "finished", "recipe_flags": [*FLAGS, "--max-update", "5"]}
     assert pretrained_tokens(content) == 5 * 8192
     assert pretrained_tokens(content | changes) is None
@@ -269,7 +269,7 @@ def test_of_each_init_only_the_chosen_setting(tree, tmp_path, capsys):
     assert len(rows) == 5
 
 
-def test_several_recipes_are_said(tree, caplog):
+def test_warning_for_several_recipes(tree, caplog):
     path = tree / "fairseq/long/seed1/manifest.json"
     path.write_text(path.read_text().replace('"reference"', '"tuned"'))
     with caplog.at_level(logging.WARNING):

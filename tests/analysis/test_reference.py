@@ -1,4 +1,4 @@
-"""Published results: three formats, what can be wrong in them, and ours beside them."""
+"""Published results: three formats, their errors, and the comparison with runs."""
 
 import itertools
 import json

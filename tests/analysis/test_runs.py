@@ -1,4 +1,4 @@
-"""Finding runs: manifests, paths, and what is refused."""
+"""Finding runs: manifests, paths and errors."""
 
 import re
 
@@ -38,7 +38,7 @@ def test_the_manifest_wins_over_the_path(tmp_path):
     assert run.name == "hf/pretrained/seed7"
 
 
-def test_without_manifest_the_path_names_the_run(runs, caplog, monkeypatch):
+def test_runs_without_manifest_are_named_by_their_path(runs, caplog, monkeypatch):
     for seed in (1, 2):
         (runs / "fairseq" / "random" / f"seed{seed}" / "manifest.json").unlink()
     monkeypatch.chdir(runs / "fairseq" / "random")
@@ -76,7 +76,7 @@ def test_seeds_with_different_precisions_are_listed(tmp_path):
     assert mixed_precision(find_runs(tmp_path / "fairseq/pretrained")) == []
 
 
-def test_no_finished_run_is_an_error_that_names_the_option(tmp_path):
+def test_no_finished_run_is_an_error_with_the_option(tmp_path):
     write_run(tmp_path, "random", 1, [50.0], [50.0], status="running")
     with pytest.raises(UserError, match=r"seed1 \(running\).*--include-unfinished"):
         select_finished(find_runs(tmp_path))
@@ -121,7 +121,7 @@ def test_the_error_for_two_paths_of_the_same_name_suggests_a_pattern(tmp_path):
     assert names == ["lr1/bert/seed1", "lr2/bert/seed1"]
 
 
-def test_runs_in_the_names_of_files_have_the_place_of_the_files(tmp_path):
+def test_the_place_of_runs_named_by_files_is_the_folder_of_the_files(tmp_path):
     write_export(tmp_path / "csv" / "run-bert_2_valid-tag-accuracy.csv", [(1.5, 25, 50.0)])
     write_json_log(tmp_path / "json" / "bert-seed1.log")
     write_run(tmp_path, "random", 1, [50.0], [50.0])

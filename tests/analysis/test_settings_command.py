@@ -80,7 +80,7 @@ def test_notes_on_few_seeds_and_a_small_validation_set(grid, capsys):
     assert "Settings have different numbers of seeds" in capsys.readouterr().out
 
 
-def test_without_a_grid_there_is_nothing_to_choose(runs, tmp_path, capsys):
+def test_without_a_grid(runs, tmp_path, capsys):
     assert main(["best-settings", str(runs), "--out", str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out
     assert "there was nothing to choose" in out
@@ -100,7 +100,7 @@ def lines_of(panel):
     return {line.get_label(): line for line in panel.lines if not line.get_label().startswith("_")}
 
 
-def test_curves_of_the_recipe_beside_those_of_the_best_settings(grid):
+def test_curves_of_the_recipe_and_of_the_best_settings(grid):
     table, _, data = found(grid)
     left, right = draw_best_settings(table, data, "accuracy").axes
     assert left.get_title() == "fairseq: as the recipe"
@@ -113,7 +113,7 @@ def test_curves_of_the_recipe_beside_those_of_the_best_settings(grid):
     assert left.get_ylim() == right.get_ylim()
 
 
-def test_without_the_recipe_one_panel_is_left(grid):
+def test_one_panel_without_runs_of_the_recipe(grid):
     for path in grid.glob("fairseq/*/*/manifest.json"):
         path.write_text(path.read_text().replace('"finished"', '"failed"'))
     table, _, data = found(grid)
@@ -152,7 +152,7 @@ def test_a_line_varies_one_flag_and_keeps_the_chosen_others(tmp_path):
     assert lines_of(panel)["fairseq/random"].get_ydata() == pytest.approx([70, 65])
 
 
-def test_values_that_are_no_numbers_stand_in_the_order_of_their_names(tmp_path):
+def test_values_that_are_not_numbers_are_in_alphabetical_order(tmp_path):
     for name, score in (("b", 60), ("a", 61), ("c", 62)):
         write_run(tmp_path, "random", 1, [score], [score], arm=f"fairseq,optimizer={name}")
     _, best, data = found(tmp_path)

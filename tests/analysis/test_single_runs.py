@@ -1,4 +1,4 @@
-"""A group of one run, such as a baseline without random numbers, beside groups of several seeds."""
+"""A group with a single run, such as a deterministic baseline, and groups with several seeds."""
 
 import numpy as np
 import pytest
@@ -78,7 +78,7 @@ def test_no_test_over_seeds_is_made_with_it(with_baseline, capsys):
     assert "example by example: A against B" in out
 
 
-def test_the_report_names_the_difference_by_example(with_baseline, tmp_path):
+def test_the_report_contains_the_difference_by_example(with_baseline, tmp_path):
     page = tmp_path / "report.html"
     assert main(["report", str(with_baseline), "--out", str(page)]) == 0
     text = page.read_text(encoding="utf-8")
@@ -86,7 +86,7 @@ def test_the_report_names_the_difference_by_example(with_baseline, tmp_path):
     assert "3 seeds are few" in text
 
 
-def test_beside_curves_a_single_validation_is_a_line(with_baseline):
+def test_a_single_validation_is_a_line_in_the_panels_of_curves(with_baseline):
     figure = draw_curves(load_runs(with_baseline))
     assert [panel.get_title() for panel in figure.axes] == ["fairseq: valid", "fairseq: test"]
     for panel in figure.axes:

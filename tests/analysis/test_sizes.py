@@ -1,4 +1,4 @@
-"""Where the size of the test set comes from."""
+"""The size of the test set from prediction files and data folders."""
 
 import pytest
 from data_folders import write_data

@@ -1,4 +1,4 @@
-"""The commands seeds, compare, expected and accuracy: what they print, write and refuse."""
+"""The commands seeds, compare, expected and accuracy: output, files and errors."""
 
 import json
 import math

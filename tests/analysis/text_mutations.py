@@ -1,4 +1,4 @@
-"""JSON logs and exports corrupted at random: no crash, and what was not touched is read as before."""
+"""JSON logs and CSV exports corrupted at random: no crash, and all other lines are read."""
 
 import json
 import random
@@ -11,7 +11,7 @@ PIECES = [
     b"{", b"}", b"[" * 5000, b'{"epoch": ', b'"', b"null", b"{}", b"[1]", b"1e30", b"1" + b"0" * 20, b",",
     b"\\ud800", b"\xed\xa0\x80", b"\xff", b"\x00", b"\r", b"\n", b"-", b"e400", b"NaN", b"1" * 5000, b"",
 ]  # fmt: skip
-"""What readers of text stumble over."""
+"""Byte sequences that text readers often fail on."""
 
 
 def make_json(generator):
