@@ -44,7 +44,8 @@ SMALL = (
 FULL = (
     "(TestLanguageModeling or TestMaskedLanguageModel or TestOptimizers or TestActivationCheckpointing "
     "or TestLoadCheckpoint or TestCheckpointUtils or test_transformer or test_max_positions "
-    "or test_update_freq) and not (legacy or pretrained_masked or transformer_xl or pointer or layerdrop or latent_depth)"
+    "or test_update_freq) "
+    "and not (legacy or pretrained_masked or transformer_xl or pointer or layerdrop or latent_depth)"
 )
 
 
