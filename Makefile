@@ -19,10 +19,10 @@ SAMPLE      := data/sample
 SAMPLE_RUNS := data/sample/runs
 
 .DELETE_ON_ERROR:
-.PHONY: help install sweep test test-cuda test-slurm test-faults lint bench
+.PHONY: help install sweep test test-cuda test-slurm test-faults test-fairseq lint bench
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(VENV)/installed  ## create .venv and install everything (the other targets do so when needed)
 
@@ -44,7 +44,7 @@ sweep: $(VENV)/installed  ## the whole experiment on the embedded sample: six ru
 	experiments/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
 
 test: $(VENV)/installed  ## all tests that need neither a GPU nor a cluster
-	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not faults" $(PARALLEL)
+	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not faults and not fairseq" $(PARALLEL)
 
 test-cuda: $(VENV)/installed  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m cuda
@@ -57,6 +57,9 @@ test-slurm: $(VENV)/installed  ## the SLURM launcher on a real two-node SLURM st
 
 test-faults: $(VENV)/installed  ## fault injection: kill -9, corrupt files, full disks, hostile names (36 minutes; root for the disks)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults tests/faults
+
+test-fairseq: $(VENV)/installed  ## fairseq's own tests, without and with the plugin (5 minutes; a package index)
+	$(BIN)/python -m pytest -m fairseq
 
 lint: $(VENV)/installed  ## ruff: rules and format
 	$(BIN)/ruff check .

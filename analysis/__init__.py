@@ -1,17 +1,17 @@
 """Log files -> one long table -> best checkpoints -> statistics, tables and figures.
 
-Runs without torch and fairseq. `python -m analysis --help` for the commands; in Python:
+Needs neither torch nor fairseq. Commands: `python -m analysis --help`. In Python:
 
     from analysis import best_checkpoints, compare_groups, load_runs, render, scores, table1
 
     table = load_runs("runs")             # arm, init, seed, subset, epoch, step, metric, value
-    best = best_checkpoints(table)        # one row a run
+    best = best_checkpoints(table)        # one row per run
     print(render([table1(table)], "markdown"))
     values = scores(table, best, "accuracy")
     compare_groups(values, ["fairseq/pretrained", "fairseq/random"], at=["best"])
 
-The table and what is made of it are pandas data frames. Modules are imported when one of their names is
-first used: who reads logs does not wait for matplotlib.
+All tables and statistics are pandas data frames. A module is imported when one of its names is first used,
+so that reading logs does not import matplotlib.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .report.page import write_report
     from .stats.best import best_checkpoints
     from .stats.compare import compare_groups
-    from .stats.predictions import accuracies, compare_answers, read_answers
+    from .stats.predictions import accuracies, compare_predictions, read_predictions
     from .stats.reference import compare_reference, read_reference
     from .stats.spread import expected_best_of_seeds, per_epoch, scores, spread_over_seeds, summarize
     from .tables.runs import list_runs, table1, table2
@@ -44,7 +44,7 @@ MODULES = {
     "Table": "common.tables",
     "accuracies": "analysis.stats.predictions",
     "best_checkpoints": "analysis.stats.best",
-    "compare_answers": "analysis.stats.predictions",
+    "compare_predictions": "analysis.stats.predictions",
     "compare_groups": "analysis.stats.compare",
     "compare_reference": "analysis.stats.reference",
     "draw_curves": "analysis.figures.curves",
@@ -56,7 +56,7 @@ MODULES = {
     "list_runs": "analysis.tables.runs",
     "load_runs": "analysis.read.load",
     "per_epoch": "analysis.stats.spread",
-    "read_answers": "analysis.stats.predictions",
+    "read_predictions": "analysis.stats.predictions",
     "read_reference": "analysis.stats.reference",
     "read_runs": "analysis.read.load",
     "read_scalars": "analysis.read.events",
@@ -70,7 +70,7 @@ MODULES = {
     "values_of": "analysis.long_table",
     "write_report": "analysis.report.page",
 }
-"""The public names and where they live."""
+"""The public names and their modules."""
 
 __all__ = [
     "Rule",
@@ -79,8 +79,8 @@ __all__ = [
     "Table",
     "accuracies",
     "best_checkpoints",
-    "compare_answers",
     "compare_groups",
+    "compare_predictions",
     "compare_reference",
     "draw_curves",
     "draw_expected",
@@ -91,7 +91,7 @@ __all__ = [
     "list_runs",
     "load_runs",
     "per_epoch",
-    "read_answers",
+    "read_predictions",
     "read_reference",
     "read_runs",
     "read_scalars",

@@ -41,7 +41,7 @@ EXAMPLES = """examples:
 
 @report_errors
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line; the exit code is 0, or 1 after an error."""
+    """Entry point of `python -m analysis`; exits with 0, or 1 after an error."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.addLevelName(logging.WARNING, "warning")
     logging.addLevelName(logging.INFO, "note")

@@ -1,15 +1,15 @@
-"""The long table: one row for each number that a run logged.
+"""The long table: one row for each logged number.
 
-    arm, init   str     what was trained and what it started from
+    arm, init   str     the method (with its setting) and the initialization
     seed        int
-    subset      str     train, train_inner, valid, test or what the trainer calls it; "unnamed" where neither
-                        a folder nor the tag says it
-    epoch       int     1 + the number of validations of that run before the step
+    subset      str     train, train_inner, valid, test or another name of the trainer; "unnamed" if neither
+                        the path nor the tag contains it
+    epoch       int     1 + the number of validations of the run before the step
     step        int     updates
-    metric      str     the tag that the trainer wrote: loss, accuracy, macro_f1, ...
-    value       float   in the trainer's unit, accuracy in percent; NaN where it logged NaN
+    metric      str     the tag in the log: loss, accuracy, macro_f1, ...
+    value       float   as logged, accuracy in percent; may be NaN
 
-Ordered by arm, init, seed, subset, metric and step; a run logs a metric once a step.
+Ordered by arm, init, seed, subset, metric and step, with one row for each combination of these.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ ORDER = [*RUN, "subset", "metric", "step"]
 
 
 def values_of(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
-    """The rows of one metric on one subset, columns and order as in the table.
+    """The rows of one metric on one subset, with the columns and order of the table.
 
-    Raises `UserError`, naming what exists, where there are none.
+    Raises `UserError`, listing what exists, if there are none.
     """
     on_subset = table[table["subset"] == subset]
     if on_subset.empty:
         known = ", ".join(sorted(table["subset"].unique()))
         raise UserError(
-            f"the logs hold no subset '{subset}', only {known}; --choose-on takes another one, --pattern "
-            "says which folder is which, and fairseq logs those of --valid-subset valid,test"
+            f"no subset '{subset}' in the logs, only {known}; select on another one with --choose-on, name "
+            "the folders with --pattern, or train with --valid-subset valid,test"
         )
     rows = on_subset[on_subset["metric"] == metric]
     if rows.empty:
         known = ", ".join(sorted(on_subset["metric"].unique()))
-        raise UserError(f"no '{metric}' on the subset '{subset}'; --metric can be: {known}")
+        raise UserError(f"no '{metric}' on the subset '{subset}'; available for --metric: {known}")
     return rows

@@ -1,4 +1,4 @@
-"""A live table of a sweep in progress, on a terminal or line by line."""
+"""A live table of runs in progress, on a terminal or line by line."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def watch(
 ) -> None:
     """Show the runs below `root` every `interval` seconds until Ctrl-C, or `once`.
 
-    On a terminal the table is drawn anew in place. Elsewhere a line is written for each run that began, has
-    validated or ended since the last look. Raises `UserError` as `find_runs`, except that a folder without
-    a run is one that waits.
+    On a terminal the table is redrawn in place. Elsewhere a line is written for each run that has started,
+    validated or ended since the last update. Raises `UserError` as `find_runs`, except for an existing folder
+    without runs.
     """
     stream = stream or sys.stdout
     watcher = Watcher(root, metric, pattern=pattern, inits=inits, seeds=seeds)
     logger = logging.getLogger(__package__)
     level = logger.level
-    logger.setLevel(logging.ERROR)  # a log that grows is no news here
+    logger.setLevel(logging.ERROR)  # incomplete records are expected here
     show = _Screen(stream, metric) if stream.isatty() and not once else _Lines(stream, metric)
     try:
         while True:
@@ -67,7 +67,7 @@ def watch(
 
 
 class _Screen:
-    """The whole table, over the one before."""
+    """Redraw the whole table over the previous one."""
 
     def __init__(self, stream: TextIO, metric: str) -> None:
         self._stream, self._metric, self._height = stream, metric, 0
@@ -85,7 +85,7 @@ class _Screen:
 
 
 class _Lines:
-    """A line for each run that has news; all of them at first."""
+    """Write a line for each run that has changed; at first for all."""
 
     def __init__(self, stream: TextIO, metric: str) -> None:
         self._stream, self._metric = stream, metric
@@ -96,8 +96,8 @@ class _Lines:
         if self._before is None:
             lines = [totals(rows), *render(rows, self._metric)]
         else:
-            news = [row for row in rows if self._before.get(row.name) != now[row.name]]
-            lines = render(news, self._metric)[1:]
+            changed = [row for row in rows if self._before.get(row.name) != now[row.name]]
+            lines = render(changed, self._metric)[1:]
         self._before = now
         self._stream.write("".join(f"{line}\n" for line in lines))
         self._stream.flush()
@@ -112,7 +112,7 @@ def totals(rows: Sequence[Row]) -> str:
 
 
 def render(rows: Sequence[Row], metric: str) -> list[str]:
-    """The lines of the table, its heading first; nothing without rows."""
+    """The lines of the table with its heading; empty without rows."""
     if not rows:
         return []
     return text_table([HEADING, *(_cells(row, metric) for row in rows)], "llrrrrrrl")
@@ -134,7 +134,7 @@ def _cells(row: Row, metric: str) -> tuple[str, ...]:
 
 
 def _printable(text: str) -> str:
-    """Without what a terminal would obey."""
+    """Replace control characters by spaces."""
     return re.sub(r"[^\S ]|[\x00-\x1f\x7f-\x9f]", " ", text)
 
 
@@ -145,13 +145,13 @@ def _of(done: int, limit: int | None) -> str:
 TRAINER_LOG = "train.log"
 WAITING = "waiting"
 ORDER = ("running", "failed", "interrupted", WAITING)
-"""Which runs come first: others follow."""
+"""Order of the rows by status; other statuses are last."""
 SILENT_SECONDS = 600
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What the logs of a run say so far; None where they have not said it yet."""
+    """The state of a run according to its logs; None for values that are not logged yet."""
 
     epoch: int = 0
     """Validations so far."""
@@ -177,7 +177,7 @@ class Row:
 
     @property
     def seconds_left(self) -> float | None:
-        """By the speed of the last interval, to the nearer of both limits."""
+        """Estimated from the speed of the last interval, until the first of both limits; None if unknown."""
         done = self.progress
         limits = [self.max_update]
         if self.max_epoch and done.updates_per_epoch:
@@ -189,7 +189,7 @@ class Row:
 
 
 class Watcher:
-    """Looks at a folder again and again; logs that have not changed are not read again."""
+    """Reads the runs of a folder repeatedly; unchanged logs are not read again."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class Watcher:
         self._known: dict[Path, tuple[tuple, Progress]] = {}
 
     def look(self) -> list[Row]:
-        """All runs, those at work first; raises `UserError` where there is no such folder."""
+        """All runs, running ones first. Raises `UserError` if there is no such folder."""
         runs = self._find()
         rows = [self._row(run) for run in runs] + self._waiting(runs)
         rank = {status: place for place, status in enumerate(ORDER)}
@@ -218,7 +218,7 @@ class Watcher:
             pattern = None if self._pattern is None else Pattern(self._pattern)
             if not self._root.is_dir() or discover(self._root, pattern):
                 raise
-            return []  # nothing has begun yet
+            return []  # no run has started yet
 
     def _row(self, run: Run) -> Row:
         content = manifest.read(run.path) or {}
@@ -249,9 +249,9 @@ class Watcher:
         return self._known[run.path][1]
 
     def _waiting(self, runs: Sequence[Run]) -> list[Row]:
-        """The runs that the grid of inits and seeds has and the folder has not.
+        """The runs of the grid of inits and seeds that are not in the folder.
 
-        Where no plan is given and nothing is running, nobody says that there will be any.
+        Empty if neither inits nor seeds are given and no run is in progress.
         """
         planned = self._inits or self._seeds
         if not planned and not any(run.status == "running" for run in runs):
@@ -270,8 +270,8 @@ class Watcher:
 
 
 def read_progress(run: Run, logs: Sequence[Log], metric: str) -> Progress:
-    """What these logs of a run say; raises `UserError` where that is nothing."""
-    # As one that is not finished: its last record may be cut.
+    """The progress of a run from these logs. Raises `UserError` if they contain no scalars."""
+    # The run is read as unfinished, because its last record may be incomplete.
     table = read_runs([replace(run, logs=tuple(logs), status="running")])
 
     def series(subset: str, name: str) -> pd.Series:
@@ -299,7 +299,7 @@ def duration(seconds: float) -> str:
 
 
 def _live_logs(run: Run) -> tuple[Log, ...]:
-    """The trainer's own log where there is one: event files are written minutes later."""
+    """The trainer's own log, if it exists: event files are written minutes later."""
     path = run.path / TRAINER_LOG
     return (Log(path, "json"),) if path.is_file() else run.logs
 
@@ -313,12 +313,12 @@ def _size_and_time(path: Path) -> tuple[int, float]:
 
 
 def _silence(logs: Iterable[Log]) -> float:
-    """Seconds since one of the logs has grown; 0 without logs."""
+    """Seconds since the last change of a log; 0 without logs."""
     return time.time() - max((_size_and_time(log.path)[1] for log in logs), default=time.time())
 
 
 def _last_line(path: Path, length: int = 120) -> str:
-    """The last line that is not empty; "" without a file."""
+    """The last non-empty line of a file; "" if it does not exist."""
     if not path.is_file():
         return ""
     with open(path, "rb") as stream:
@@ -332,7 +332,7 @@ def _last(values: pd.Series) -> float | None:
 
 
 def _number(words: Sequence[str], flag: str) -> int | None:
-    """The last value of a flag that is a whole number above 0."""
+    """The last value of a flag if it is a positive integer."""
     found = None
     for word, following in pairwise([*words, ""]):
         name, _, value = word.partition("=")

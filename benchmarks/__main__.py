@@ -38,9 +38,8 @@ from common.files import shown_path
 from experiments import inputs, provenance
 from experiments.settings import DEVICES
 
-from . import machine, report, sample
-from . import report as figure
-from .comparisons import binarize, causal, classify, finetune, floor, logs, masked_lm, profiler, sweep
+from . import report, sample
+from .comparisons import binarize, causal, classify, finetune, floor, logs, masked_lm, sweep
 from .measure import say
 from .settings import Settings, check_text_options
 
@@ -54,7 +53,7 @@ BENCHMARKS: dict[str, Callable[[Settings], dict[str, Any]]] = {
     "causal": causal.finetune,
     "causal-lm": causal.pretrain,
     "logs": logs.run,
-    "profile": profiler.run,
+    "profile": finetune.profile,
 }
 EXAMPLES = """\
 examples:
@@ -66,7 +65,7 @@ examples:
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
-    """The command line; raises `UserError` for an unknown benchmark or half of what belongs together."""
+    """The command line; raises `UserError` for an unknown benchmark or an incomplete set of text options."""
     parser = Parser(
         prog="python -m benchmarks",
         description=__doc__,
@@ -115,7 +114,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def prepare(args: argparse.Namespace, scratch: Path) -> Settings:
-    """Settings from the command line, with the sample for what is not given."""
+    """Settings from the command line; the generated sample replaces data that are not given."""
     given = {field.name: getattr(args, field.name) for field in fields(Settings) if hasattr(args, field.name)}
     given = {name: value for name, value in given.items() if value is not None}
     if args.data:
@@ -129,8 +128,8 @@ def prepare(args: argparse.Namespace, scratch: Path) -> Settings:
 
 
 def describe(settings: Settings) -> dict[str, Any]:
-    """Where and with what is measured, as benchmarks.json begins."""
-    place = machine.describe(settings.machine)
+    """Machine, device and settings: the first keys of benchmarks.json."""
+    place = report.describe_machine(settings.machine)
     left_out = ("machine", "sizes", "causal_sizes", "scratch", "output")
     kept = {name: value for name, value in vars(settings).items() if name not in left_out}
     shown = {
@@ -146,23 +145,23 @@ def describe(settings: Settings) -> dict[str, Any]:
 
 
 def _place(path: Path, scratch: Path) -> str:
-    """A path as a user would type it; below the folder that is deleted afterwards, from there."""
+    """A path as a user would type it, or relative to the temporary folder."""
     return str(path.relative_to(scratch)) if path.is_relative_to(scratch) else shown_path(path)
 
 
 @report_errors
 def main(argv: list[str] | None = None) -> int:
-    """Measure, write, print; 1 where one of our own contenders failed."""
+    """Measure, write, print; exit code 1 if one of our own contenders failed."""
     args = parse_args(argv)
-    # A polite end (kill, a closing terminal's shell) stops the contenders as Ctrl-C does.
+    # SIGTERM stops the contenders as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
         settings = prepare(args, Path(folder))
         document = describe(settings)
         for name in args.names or BENCHMARKS:
             document["benchmarks"].append(BENCHMARKS[name](settings))
-            text = report.write(document, args.output)  # after each: what is measured stays
-            figure.save(document, args.output)
+            text = report.write(document, args.output)  # after each, so that an interruption loses nothing
+            report.save(document, args.output)
     print(text)
     rows = [row for result in document["benchmarks"] for row in result.get("contenders", ())]
     return int(any(row["ours"] and "problem" in row for row in rows))

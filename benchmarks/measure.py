@@ -1,8 +1,8 @@
-"""Contenders in fresh processes, in rounds that alternate between them, and what their times say.
+"""Run contenders in fresh processes, in rounds that alternate between them, and summarize their times.
 
-A contender is a command. Its time is what it writes about itself to the file that stands for
-`{result}` in the command, a JSON object with `seconds` (a list: of each update, of each pass, ...),
-or, where there is no such file, the wall time of the process.
+A contender is a command. If the command contains `{result}`, the path of a JSON file is inserted there, and
+the contender writes its own times to it: `seconds`, a list with an entry for each update or pass. Otherwise
+the time is the wall time of the process.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ NOT_INSTALLED = "not installed (make bench installs it)"
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to do the work; the first of a benchmark is what the others are compared with."""
+    """One way to do the work; the first of a benchmark is the reference for the others."""
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """On top of the plain environment, see `plain_environment`."""
+    """Added to `plain_environment`."""
     ours: bool = False
     scale: float = 1.0
-    """What to multiply the seconds with, where only a part of the work is done."""
+    """Factor of the seconds where only a part of the work is done."""
     needs: str | None = None
     """A module without which it cannot run."""
     note: str = ""
 
 
-def python(module: str, *words: object) -> tuple[str, ...]:
+def python(module: str, *arguments: object) -> tuple[str, ...]:
     """The command that runs a module of this project in a process of its own."""
-    return (sys.executable, "-m", module, *(str(word) for word in words))
+    return (sys.executable, "-m", module, *(str(word) for word in arguments))
 
 
 def plain_environment() -> dict[str, str]:
-    """The user's environment without the variables that our sweep tunes its trainers with."""
+    """The user's environment without the variables that `train.sh` sets for speed."""
     return {name: value for name, value in os.environ.items() if name not in TUNING}
 
 
@@ -74,7 +74,7 @@ def compare(
 ) -> dict[str, Any]:
     """Run all contenders once a round; the benchmark's result as a plain dict.
 
-    `about` is what else the reader has to know (the work, its limits). A contender that fails has a
+    `about` contains further entries of the result (the work, its limits). A contender that fails has a
     `problem` instead of times.
     """
     count = settings.rounds if rounds is None else rounds
@@ -105,8 +105,8 @@ def compare(
 def execute(contender: Contender, settings: Settings, log: Path) -> dict[str, Any]:
     """Run a contender once: its own result, its wall seconds and its peak memory.
 
-    The peak is the largest resident set among its processes (`ru_maxrss`), or what it says of a GPU. Raises
-    `UserError` where it fails or takes longer than `settings.limit`; its output is in `log`.
+    The peak is the largest resident set among its processes (`ru_maxrss`), or the GPU memory that it
+    reports. Raises `UserError` if it fails or takes longer than `settings.limit`; its output is in `log`.
     """
     if contender.needs is not None and importlib.util.find_spec(contender.needs) is None:
         raise UserError(NOT_INSTALLED)
@@ -137,8 +137,8 @@ def run_bounded(
 ) -> tuple[int | None, float, int]:
     """Exit code (None: stopped at the limit), wall seconds and peak bytes of a process.
 
-    `started` is told its number, which is that of its session too. Whatever ends this call ends the
-    process and its children, Ctrl-C too.
+    `started` is called with its process ID, which is also its session ID. If this call is interrupted, for
+    example by Ctrl-C, the process and its children are stopped.
     """
     start = time.perf_counter()
     process = subprocess.Popen(
@@ -166,9 +166,9 @@ def run_bounded(
 def summarize(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Times of a contender over its rounds.
 
-    `median` is the median over rounds of each round's mean: single times differ with the length of
-    the sentences, and all of them count. The quartiles are of all single times. With `tokens`, so many
-    a second, the median over rounds too: rates are to each other as the medians are.
+    `median` is the median over rounds of each round's mean, because single times depend on the length of the
+    sentences. The quartiles are those of all single times. If the records contain `tokens`, the tokens per
+    second are the median over rounds too.
     """
     seconds = np.concatenate([record["seconds"] for record in records])
     first, third = np.percentile(seconds, (25, 75))
@@ -193,7 +193,7 @@ def with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def say(line: str) -> None:
-    """Progress, where results do not go."""
+    """Print progress to standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -214,7 +214,7 @@ def _row(
 
 
 def _shown(word: str, settings: Settings) -> str:
-    """Without the places of this interpreter, of the temporary files and of this clone."""
+    """Replace the paths of this interpreter, the temporary files and this clone."""
     places = {sys.executable: "python", str(settings.scratch): "SCRATCH", f"{ROOT}{os.sep}": ""}
     for place, name in places.items():
         word = word.replace(place, name)
@@ -237,7 +237,7 @@ def _wait(descriptor: int, seconds: float) -> bool:
 
 
 def _stop(group: int, ended: int) -> None:
-    """End a process group: its leader is asked first, then all that is left is killed."""
+    """Stop a process group: SIGTERM for its leader's group, then SIGKILL for what is left."""
     with suppress(ProcessLookupError):
         os.killpg(group, signal.SIGTERM)
     _wait(ended, GRACE_SECONDS)
@@ -246,7 +246,7 @@ def _stop(group: int, ended: int) -> None:
 
 
 def reason(log: Path) -> str:
-    """The last line that speaks of an error, else the last line."""
+    """The last line that reports an error, else the last line."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").split("\n")]
     said = [line for line in lines if line]
     errors = [line for line in said if re.match(r"[\w.]*[Ee]rror\b", line)]

@@ -1,18 +1,26 @@
-"""Results as one JSON, one Markdown table and the profile."""
+"""The machine and the results: a JSON file, a Markdown table, a figure and the profile."""
 
 from __future__ import annotations
 
 import json
+import os
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.files import atomic_open, atomic_write
 from common.tables import markdown as markdown_table
+from experiments import provenance
+from experiments.provenance import Machine
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+CAPABILITIES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
+VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "ONEDNN_", "DNNL_", "MALLOC_", "GLIBC_", "LD_PRELOAD", "TORCH")
+"""Prefixes of the environment variables that change the speed."""
+PACKAGES = ("transformers", "accelerate", "sentencepiece", "pandas", "tbparse", "tensorboard-reducer")
 
 COLUMNS = ("work", "contender", "median", "quartiles", "times faster", "peak memory", "and")
 
@@ -26,7 +34,7 @@ LEGEND = (
 def write(document: dict[str, Any], folder: Path) -> str:
     """Write benchmarks.json, benchmarks.md and, after a profile, profile.md; the text of the second.
 
-    `document` holds `machine` (of `machine.describe`), `device`, `settings` and `benchmarks`, a list of
+    `document` holds `machine` (of `describe_machine`), `device`, `settings` and `benchmarks`, a list of
     results.
     """
     atomic_write(folder / "benchmarks.json", json.dumps(document, indent=2, ensure_ascii=False) + "\n")
@@ -91,6 +99,31 @@ def duration(seconds: float) -> str:
     """With three significant digits, in ms below a second."""
     value, unit = (seconds * 1000, "ms") if seconds < 1 else (seconds, "s")
     return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def describe_machine(machine: Machine) -> dict[str, Any]:
+    """Commit, packages, CPU with its matrix instructions, cores, memory, GPU, the user's variables."""
+    found = provenance.static(machine)
+    for name in PACKAGES:
+        try:
+            found["packages"][name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    found["hardware"]["capabilities"] = capabilities()
+    found["environment"] = {
+        name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)
+    }
+    return found
+
+
+def capabilities(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
+    """Those of `CAPABILITIES` that the first CPU has; empty if the file cannot be read."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+    return [name for name in CAPABILITIES if name in flags]
 
 
 def machine_line(document: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from common.errors import UserError
 from experiments import ROOT
 
 COPIES = 8
-"""Of the sample's 3 MB for `binarize`, so that start-up time does not decide."""
+"""Of the sample's 3 MB for `binarize`, so that start-up time does not dominate."""
 VOCABULARY = "1300"
 
 
@@ -19,7 +19,7 @@ def make(folder: Path) -> dict[str, Path]:
     """Write all of it below `folder`; fields of `Settings` by name."""
     text = folder / "text"
     model, dictionary = folder / "sample.model", folder / "dict.txt"
-    pieces = ["--sentencepiece-model", str(model), "--dict", str(dictionary)]
+    tokens = ["--sentencepiece-model", str(model), "--dict", str(dictionary)]
     splits = [word for split in ("train", "valid", "test") for word in (f"--{split}pref", str(text / split))]
     corpus = ["--trainpref", str(text / "corpus.train.txt"), "--validpref", str(text / "corpus.valid.txt")]
     _preprocess("sample", "--out", str(text))
@@ -27,8 +27,8 @@ def make(folder: Path) -> dict[str, Path]:
         "vocabulary", "--train", "--size", VOCABULARY, "--text", str(text / "corpus.train.txt"),
         "--sentencepiece-model", str(model), "--out", str(dictionary),
     )  # fmt: skip
-    _preprocess("binarize", *pieces, *splits, "--out", str(folder / "reviews"))
-    _preprocess("binarize", *pieces, "--only-source", *corpus, "--out", str(folder / "corpus"))
+    _preprocess("binarize", *tokens, *splits, "--out", str(folder / "reviews"))
+    _preprocess("binarize", *tokens, "--only-source", *corpus, "--out", str(folder / "corpus"))
     copies = folder / "sample.txt"
     copies.write_bytes((text / "corpus.train.txt").read_bytes() * COPIES)
     return {
@@ -40,9 +40,9 @@ def make(folder: Path) -> dict[str, Path]:
     }
 
 
-def _preprocess(*words: str) -> None:
-    # In a process of its own: the one that measures stays small.
-    command = [sys.executable, "-m", "preprocess", *words]
+def _preprocess(*arguments: str) -> None:
+    # In a separate process, to keep the memory of this one small.
+    command = [sys.executable, "-m", "preprocess", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=600)
     if done.returncode:
-        raise UserError(f"preprocess {words[0]}: {done.stderr.strip().splitlines()[-1]}")
+        raise UserError(f"preprocess {arguments[0]}: {done.stderr.strip().splitlines()[-1]}")

@@ -1,4 +1,4 @@
-"""What all benchmarks share: the work, how often it is done, and where."""
+"""The settings that all benchmarks share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from common.errors import UserError
 from experiments.provenance import Machine
 
 TEXT_OPTIONS = ("text", "sentencepiece_model", "srcdict")
-"""A text, the model of its tokens and their dictionary: given together, or the sample's are taken."""
+"""Text, SentencePiece model and dictionary: all three are given, or those of the sample are used."""
 
 
 def check_text_options(given: Mapping[str, Path | None]) -> None:
-    """Raise `UserError` where only some of `TEXT_OPTIONS` are given, or one is no file."""
+    """Raise `UserError` if only some of `TEXT_OPTIONS` are given, or if a file does not exist."""
     paths = {name: given.get(name) for name in TEXT_OPTIONS}
     if any(paths.values()) and not all(paths.values()):
         raise UserError("--text, --sentencepiece-model and --dict belong together; give all or none")
@@ -35,7 +35,7 @@ class Sizes:
     heads: int = 8
 
     def flags(self) -> dict[str, str]:
-        """As fairseq's RoBERTa takes them."""
+        """The flags of fairseq's RoBERTa."""
         return {
             "--encoder-layers": str(self.layers),
             "--encoder-embed-dim": str(self.embed),
@@ -74,14 +74,14 @@ class Settings:
     """Blocks of `block_tokens` tokens in an update of masked-lm."""
     block_tokens: int = 256
     causal_blocks: int = 16
-    """The same of causal-lm."""
+    """Blocks in an update of causal-lm."""
     lm_updates: int = 12
-    """Of both, of which the first `lm_warm_up` and the last (which nothing follows) are not timed."""
+    """Of masked-lm and causal-lm; the first `lm_warm_up` and the last one are not timed."""
     lm_warm_up: int = 3
     epochs: int = 1
     """Of each run of `sweep`."""
     limit: float = 3600.0
-    """Seconds after which a process is given up."""
+    """Seconds after which a process is stopped."""
 
     @property
     def max_positions(self) -> int:

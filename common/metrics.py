@@ -1,12 +1,12 @@
-"""The metrics of a classifier: one registry with their direction, unit, digits and functions.
+"""The registry of classification metrics, with direction, unit, digits and function of each.
 
-A metric is a function of confusion matrices (accuracy, macro-F1, MCC: logged in training as well as
-evaluated) or of a test set with predicted probabilities (AUROC, Brier score, calibration error: evaluated).
-Training logs, `eval evaluate` and `analysis` use whatever is registered; `register` adds a metric
+A metric is a function of confusion matrices (accuracy, macro-F1, MCC; also logged in training) or of a test
+set with predicted probabilities (AUROC, Brier score, calibration error; only computed by `eval evaluate`).
+Training logs, `eval evaluate` and `analysis` use all registered metrics; `register` adds one
 (docs/extending/metric.md).
 
-Shapes: N examples, K classes, D weightings of the examples. `weights_DN` is how often each example counts:
-one row of ones is the test set itself, a bootstrap sample is a row of counts.
+Shapes: N examples, K classes, D weightings of the examples. `weights_DN` is the weight of each example: one
+row of ones for the test set itself, a row of counts for a bootstrap sample.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Direction = Literal["auto", "highest", "lowest"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 FOREIGN_LOWER_IS_BETTER = re.compile(r"(^|_)(loss|nll|ppl|perplexity|error|mse|rmse|mae|brier|ece|wer|cer)$")
-"""Names of unregistered metrics, as other trainers log them, whose lowest value is best."""
+"""Names of unregistered metrics, as logged by other trainers, for which lower is better."""
 ACCURACIES = frozenset({"accuracy", "best_accuracy"})
-"""Names in logs of the percentage of correct predictions: only these have binomial intervals and tests."""
+"""Names in logs of the percentage of correct predictions, to which binomial intervals and tests apply."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,66 +61,66 @@ class Scored:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric; exactly one of `from_confusion` and `from_predictions` is given."""
+    """A metric, with exactly one of `from_confusion` and `from_predictions`."""
 
     name: str
     """Tag in training logs, key in JSON, `metric` in the long table: `macro_f1`."""
     higher_is_better: bool
     unit: str = ""
-    """"%" or empty; a metric in percent has values from 0 to 100."""
+    """"%" for values from 0 to 100, else empty."""
     digits: int = 4
-    """Decimals shown."""
+    """Decimals in tables and figures."""
     from_confusion: FromConfusion | None = None
     """(..., K, K) counts, rows true classes, columns predicted ones -> (...)."""
     from_predictions: FromPredictions | None = None
-    """A test set (N) and the weights of its examples (D, N) -> (D,); NaN where undefined."""
+    """A test set of N examples and weights (D, N) -> (D,); NaN where undefined."""
     heading: str = ""
-    """In the table of `eval evaluate`; by default the name with spaces."""
+    """Column heading in the table of `eval evaluate`; default: the name with spaces."""
     description: str = ""
-    """Definition and source, written beside the values in JSON."""
+    """Definition and source; written to the JSON of `eval evaluate`."""
 
     def __post_init__(self) -> None:
         if (self.from_confusion is None) == (self.from_predictions is None):
-            raise ValueError(f"metric {self.name!r}: give one of from_confusion and from_predictions")
+            raise ValueError(f"metric {self.name!r}: give exactly one of from_confusion and from_predictions")
 
     def measure(self, scored: Scored, weights_DN: Array) -> Array:
-        """(D,) the metric on a test set, for each weighting of its examples."""
+        """(D,) the metric for each weighting of the examples."""
         if self.from_predictions is not None:
             return self.from_predictions(scored, weights_DN)
         return self.from_confusion(scored.confusion(weights_DN))
 
 
 METRICS: dict[str, Metric] = {}
-"""By name, in the order of registration, which is the order in logs and tables."""
+"""All metrics by name; logs and tables use the order of registration."""
 
 
 def register(metric: Metric) -> Metric:
-    """Add a metric; returns it. Raises `ValueError` if another has its name."""
+    """Register a metric and return it. Raises `ValueError` if its name is taken."""
     if METRICS.setdefault(metric.name, metric) is not metric:
         raise ValueError(f"metric {metric.name!r} is already registered")
     return metric
 
 
 def find(name: str) -> Metric | None:
-    """The metric behind a name or a tag in a log (`best_accuracy` is fairseq's for the best so far)."""
+    """The metric of this name or log tag, or None; fairseq logs the best value so far as `best_accuracy`."""
     return METRICS.get(name) or METRICS.get(name.removeprefix("best_"))
 
 
 def logged() -> list[Metric]:
-    """The metrics that training logs: those computed from a confusion matrix."""
+    """The metrics computed from a confusion matrix, which are logged in training."""
     return [metric for metric in METRICS.values() if metric.from_confusion is not None]
 
 
 def measure_confusion(matrix_KK: NDArray[np.integer]) -> dict[str, float]:
-    """Each of `logged()` for one confusion matrix, rows true classes, columns predicted ones."""
+    """The value of each metric of `logged()`; rows are true classes, columns predicted ones."""
     return {metric.name: float(metric.from_confusion(matrix_KK)) for metric in logged()}
 
 
 def lower_is_better(name: str, direction: Direction = "auto") -> bool:
-    """Whether the lowest value is best.
+    """Whether lower values are better.
 
-    `direction` "auto" uses the registry, or for unregistered metrics the name (`loss`, `ppl`, `ece`, ...);
-    "highest" and "lowest" overrule both.
+    `direction` "auto" uses the registry and, for unregistered metrics, the name (`loss`, `ppl`, `ece`, ...);
+    "highest" and "lowest" override both.
     """
     if direction not in DIRECTIONS:
         raise ValueError(f"direction is {direction!r}, not one of {DIRECTIONS}")
@@ -131,26 +131,26 @@ def lower_is_better(name: str, direction: Direction = "auto") -> bool:
 
 
 def in_percent(name: str) -> bool:
-    """Whether values run from 0 to 100."""
+    """Whether values are percentages, from 0 to 100."""
     metric = find(name)
     return metric is not None and metric.unit == "%"
 
 
 def digits(name: str) -> int:
-    """Decimals shown; 4 for unregistered metrics."""
+    """Decimals in tables and figures; 4 for unregistered metrics."""
     metric = find(name)
     return 4 if metric is None else metric.digits
 
 
 def label(name: str) -> str:
-    """The name for tables and figures, with its unit: `accuracy (%)`."""
+    """The name in tables and figures, with the unit: `accuracy (%)`."""
     metric = find(name)
     unit = f" ({metric.unit})" if metric is not None and metric.unit else ""
     return name.replace("_", " ") + unit
 
 
 def number(value: float, name: str) -> str:
-    """The value with the metric's digits; a dash if it is missing."""
+    """The value with the decimals of the metric, or a dash for NaN."""
     return "–" if value != value else f"{value:.{digits(name)}f}"
 
 
@@ -163,7 +163,7 @@ def accuracy(matrix: Array) -> Array:
 def macro_f1(matrix: Array) -> Array:
     """(..., K, K) -> (...): mean F1, 0 to 1, of the classes that occur or are predicted; 0 without examples.
 
-    Equals scikit-learn's `f1_score(average="macro")`.
+    Same as scikit-learn's `f1_score(average="macro")`.
     """
     correct = np.diagonal(matrix, axis1=-2, axis2=-1).astype(float)
     seen = (matrix.sum(axis=-2) + matrix.sum(axis=-1)).astype(float)
@@ -188,8 +188,8 @@ def mcc(matrix: Array) -> Array:
 def auroc(scored: Scored, weights_DN: Array) -> Array:
     """(D,) area under the ROC curve, 0 to 1.
 
-    With more than two classes, the mean of one class against the rest over the classes that have examples on
-    both sides; NaN if there is none.
+    With more than two classes, the one-vs-rest areas are averaged over the classes for which both sides have
+    examples; NaN if there is no such class.
     """
     columns = [1] if scored.classes == 2 else range(scored.classes)
     areas_DC = np.stack([_area(scored, k, weights_DN) for k in columns], axis=1)
@@ -200,9 +200,9 @@ def auroc(scored: Scored, weights_DN: Array) -> Array:
 
 
 def _area(scored: Scored, k: int, weights_DN: Array) -> Array:
-    """(D,) fraction of the pairs of one example of class k and one of another that are ranked correctly.
+    """(D,) fraction of correctly ranked pairs of an example of class k and one of another class.
 
-    Ties count half; NaN without pairs.
+    Ties count half; NaN without such pairs.
     """
     _, rank_N = np.unique(scored.probabilities[:, k], return_inverse=True)
     ranks = int(rank_N.max()) + 1
@@ -229,7 +229,7 @@ def calibration_error(scored: Scored, weights_DN: Array) -> Array:
 
 
 def _sum_by(group_N: NDArray[np.int64], groups: int, weights_DN: Array) -> Array:
-    """(D, groups): the weights summed over the examples of each group."""
+    """(D, groups) sum of the weights of each group of examples."""
     from scipy import sparse
 
     count = len(group_N)

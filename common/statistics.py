@@ -1,6 +1,6 @@
-"""Statistics with their conventions: mean and standard deviation, intervals, calibration.
+"""Mean and standard deviation, intervals, confusion counts and calibration.
 
-Shape letters: N examples, D weightings of them (bootstrap samples).
+Shapes: N examples, C classes, D weightings of the examples (bootstrap samples).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ DRAWS = 10_000
 SEED = 1
 NONE: Interval = (math.nan, math.nan)
 BINS = 15
-"""Of the expected calibration error, equal in width."""
+"""Number of bins of the expected calibration error; they have equal width."""
 ECE = f"ECE ({BINS} bins)"
-"""How tables and figures name it."""
+"""Name of the expected calibration error in tables and figures."""
 
 
 def mean_std(values: Sequence[float] | Values, ddof: int = 1) -> tuple[float, float]:
-    """(mean, standard deviation) of `values`; the deviation divides by n - ddof.
+    """(mean, standard deviation) of `values`, ignoring NaN; the standard deviation divides by n - ddof.
 
-    `ddof` 1 estimates the spread of all possible values, 0 describes these. NaN values do not count. The
-    mean of no value is NaN, and so is the deviation of `ddof` values or fewer.
+    `ddof` 1 is the sample standard deviation, 0 that of the population. The mean of no values is NaN, and so
+    is the standard deviation of `ddof` or fewer values.
     """
     x = np.asarray(values, dtype=float)
     x = x[~np.isnan(x)]
@@ -45,7 +45,7 @@ def wilson_interval(fraction: float, n: float, level: float = LEVEL) -> Interval
     """(low, high) for the `fraction` (0 to 1) of correct predictions among `n`; NaN for n = 0.
 
     Wilson's score interval (Wilson 1927; Brown, Cai and DasGupta 2001, equation 4). `fraction * n` need not
-    be an integer, so that the mean over several seeds is accepted.
+    be an integer: the mean over several seeds is accepted.
     """
     if not n > 0 or math.isnan(fraction):
         return math.nan, math.nan
@@ -56,9 +56,9 @@ def wilson_interval(fraction: float, n: float, level: float = LEVEL) -> Interval
 
 
 def t_interval(values: Values, level: float = LEVEL) -> Interval:
-    """Student's interval for the mean, which assumes normally distributed values.
+    """Student's t interval for the mean of normally distributed values.
 
-    (NaN, NaN) for fewer than two values and for values that are all equal.
+    (NaN, NaN) for fewer than two values and if all values are equal.
     """
     from scipy.stats import t
 
@@ -72,10 +72,10 @@ def t_interval(values: Values, level: float = LEVEL) -> Interval:
 def bootstrap_interval(
     values: Values, level: float = LEVEL, *, draws: int = DRAWS, seed: int = SEED
 ) -> Interval:
-    """Percentile bootstrap of the mean (Efron and Tibshirani 1993, section 13.3).
+    """Percentile bootstrap interval of the mean (Efron and Tibshirani 1993, section 13.3).
 
-    It never leaves the range of the values and is too narrow for small samples: at level 0.95 it covers the
-    mean of a normal distribution in 76 % of samples of 3 and in 91 % of samples of 10.
+    It stays within the range of the values and is too narrow for small samples: at level 0.95 it covers the
+    mean of a normal distribution in 76 % of samples of size 3 and in 91 % of samples of size 10.
     """
     from scipy.stats import bootstrap
 
@@ -91,10 +91,10 @@ def bootstrap_interval(
 def welch_interval(
     mean_a: float, std_a: float, n_a: float, mean_b: float, std_b: float, n_b: float, level: float = LEVEL
 ) -> tuple[float, float, float]:
-    """(low, high, p) of mean_a - mean_b with unequal variances; `std` with ddof 1.
+    """(low, high, p) of mean_a - mean_b with unequal variances; both `std` with ddof 1.
 
-    Welch's test with the degrees of freedom of Welch and Satterthwaite (Welch 1947). NaN where a group has
-    fewer than two values or no group varies.
+    Welch's t test with the degrees of freedom of Welch and Satterthwaite (Welch 1947). NaN if a group has
+    fewer than two values or if both standard deviations are 0.
     """
     from scipy.stats import t
 
@@ -110,20 +110,20 @@ def welch_interval(
     return difference - half, difference + half, float(2 * t.sf(abs(difference) / error, freedom))
 
 
-def confusion(answers: pd.DataFrame) -> pd.DataFrame:
+def confusion(predictions: pd.DataFrame) -> pd.DataFrame:
     """(C, C) float: mean count per run, a row for each true class and a column for each predicted one.
 
-    `answers` has the columns `gold`, `predicted` (categorical with all C classes) and `seed`.
+    `predictions` has the columns `label`, `predicted` (categorical with all C classes) and `seed`.
     """
     import pandas as pd
 
-    classes = list(answers["gold"].cat.categories)
-    counts = pd.crosstab(answers["gold"].astype(str), answers["predicted"].astype(str))
-    return counts.reindex(index=classes, columns=classes, fill_value=0) / answers["seed"].nunique()
+    classes = list(predictions["label"].cat.categories)
+    counts = pd.crosstab(predictions["label"].astype(str), predictions["predicted"].astype(str))
+    return counts.reindex(index=classes, columns=classes, fill_value=0) / predictions["seed"].nunique()
 
 
 def confidence_bins(confidence_N: Values, bins: int = BINS) -> NDArray[np.int64]:
-    """(N,) the bin of each confidence, counted from 0; bins have equal width and include their upper end."""
+    """(N,) 0-based bin of each confidence; bins have equal width and include their upper end."""
     return np.clip(np.ceil(np.asarray(confidence_N, dtype=float) * bins).astype(int) - 1, 0, bins - 1)
 
 
@@ -131,8 +131,8 @@ def reliability(confidence_N: Values, correct_N: NDArray[np.bool_], bins: int = 
     """Accuracy against confidence in `bins` bins; empty bins are omitted.
 
     `confidence_N` is the probability of the predicted class, `correct_N` whether that class is the label.
-    Index: the bin, counted from 0. Columns: `confidence` and `accuracy` (means, 0 to 1), `share` (the
-    fraction of the examples).
+    Index: the bin, counted from 0. Columns: `confidence` and `accuracy` (means, 0 to 1), `fraction` (of the
+    examples).
     """
     import pandas as pd
 
@@ -140,7 +140,7 @@ def reliability(confidence_N: Values, correct_N: NDArray[np.bool_], bins: int = 
         {"confidence": np.asarray(confidence_N, float), "accuracy": np.asarray(correct_N, float)}
     )
     groups = frame.groupby(confidence_bins(frame["confidence"].to_numpy(), bins))
-    return groups.mean().assign(share=groups.size() / len(frame))
+    return groups.mean().assign(fraction=groups.size() / len(frame))
 
 
 def expected_calibration_error(
@@ -149,15 +149,15 @@ def expected_calibration_error(
     """(D,) mean over the bins of |accuracy - mean confidence|, weighted by their size; 0 to 1.
 
     `confidence_N` is the probability of the predicted class, `correct_N` whether that class is the label,
-    `weights_DN` how often each example counts (default: one row of ones). Guo et al. 2017, "On Calibration
-    of Modern Neural Networks", equation 3.
+    `weights_DN` the weight of each example (default: one row of ones). Guo et al. 2017, "On Calibration of
+    Modern Neural Networks", equation 3.
     """
     from scipy import sparse
 
     confidence_N = np.asarray(confidence_N, dtype=float)
     count = len(confidence_N)
     weights_DN = np.ones((1, count)) if weights_DN is None else weights_DN
-    surplus_DN = weights_DN * (np.asarray(correct_N, dtype=float) - confidence_N)
+    excess_DN = weights_DN * (np.asarray(correct_N, dtype=float) - confidence_N)
     membership = (np.ones(count), confidence_bins(confidence_N, bins), np.arange(count + 1))
-    sums_DB = np.asarray(surplus_DN @ sparse.csr_array(membership, shape=(count, bins)))
+    sums_DB = np.asarray(excess_DN @ sparse.csr_array(membership, shape=(count, bins)))
     return np.abs(sums_DB).sum(axis=1) / weights_DN.sum(axis=1)

@@ -1,4 +1,4 @@
-"""Tables as Markdown, LaTeX, CSV and JSON, and how their cells show numbers, intervals and p-values."""
+"""Tables as Markdown, LaTeX, CSV and JSON, and the format of numbers, intervals and p-values in cells."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SUFFIXES = {"markdown": "md", "csv": "csv", "latex": "tex", "json": "json"}
 FORMATS = tuple(SUFFIXES)
 PERCENT = f"{100 * LEVEL:g} %"
-"""The level of all intervals shown."""
+"""The level of all intervals, as a column heading."""
 LEFT_ALIGNED = frozenset(
     {
         "arm",
@@ -57,23 +57,23 @@ LATEX_ESCAPES = str.maketrans(
 
 @dataclass(frozen=True)
 class Table:
-    """A table ready to be written; its notes state the conventions behind its numbers."""
+    """A table with its caption and notes, which state the conventions of its numbers."""
 
     name: str
-    """File stem, and the label in LaTeX."""
+    """File stem and LaTeX label."""
     caption: str
     notes: tuple[str, ...]
     data: pd.DataFrame
-    """Full precision, one observation a row: for CSV and JSON."""
+    """Full precision, one observation per row; used for CSV and JSON."""
     shown: pd.DataFrame
-    """Strings as a reader sees them: for Markdown and LaTeX."""
+    """Formatted strings; used for Markdown and LaTeX."""
 
 
 def render(tables: Sequence[Table], fmt: str = "markdown") -> str:
     """All tables in one of `FORMATS`, ending with a newline.
 
-    Markdown and LaTeX show rounded numbers, CSV and JSON full precision. JSON is one object with a key a
-    table; CSV tables have an empty line between them.
+    Markdown and LaTeX contain rounded numbers, CSV and JSON full precision. JSON is one object with a key for
+    each table; CSV tables are separated by an empty line.
     """
     if fmt == "json":
         return json.dumps({table.name: _json(table) for table in tables}, indent=2, ensure_ascii=False) + "\n"
@@ -82,7 +82,7 @@ def render(tables: Sequence[Table], fmt: str = "markdown") -> str:
 
 
 def write_tables(tables: Sequence[Table], folder: str | os.PathLike[str]) -> list[Path]:
-    """Each table in each format to `folder/NAME.{md,csv,tex,json}`, atomically; returns the paths."""
+    """Write each table to `folder/NAME.{md,csv,tex,json}`, each file atomically; returns the paths."""
     paths = []
     for table in tables:
         for fmt, suffix in SUFFIXES.items():
@@ -97,8 +97,8 @@ def markdown(
 ) -> str:
     """A Markdown pipe table that ends with a newline.
 
-    `align` has a letter per column, "l" for left or "r" for right; its last letter counts for all further
-    columns (default: "lr", all but the first to the right). `pad`: with spaces, to read well in a terminal.
+    `align` has one letter per column, "l" (left) or "r" (right); the last one also applies to all further
+    columns (default: "lr", all but the first to the right). `pad` aligns the columns with spaces.
     """
     align = (align or "lr").ljust(len(columns), (align or "lr")[-1])
     cells = [[str(cell).replace("|", "\\|") for cell in row] for row in [columns, *rows]]
@@ -113,7 +113,7 @@ def markdown(
 
 
 def text_table(rows: Sequence[Sequence[str]], align: str = "l") -> list[str]:
-    """The lines of a plain table with two spaces between columns; the first of `rows` is the heading.
+    """The lines of a plain text table with two spaces between columns; the first row is the heading.
 
     `align` as in `markdown`.
     """
@@ -143,7 +143,7 @@ def _csv(table: Table) -> str:
 
 
 def _latex(table: Table) -> str:
-    """A float for the package booktabs."""
+    """A LaTeX float that needs the package booktabs."""
 
     def line(cells: Sequence[str]) -> str:
         return "  " + " & ".join(cell.translate(LATEX_ESCAPES) for cell in cells) + r" \\"
@@ -172,44 +172,52 @@ def _latex(table: Table) -> str:
 
 
 def _json(table: Table) -> dict[str, object]:
-    """JSON has no infinity: it becomes null, as a missing value does."""
+    """The table as a JSON object; infinite and missing values become null."""
     known = table.data.notna() & ~table.data.isin([math.inf, -math.inf])
     rows = table.data.astype(object).where(known, None).to_dict("records")
     return {"caption": table.caption, "notes": list(table.notes), "rows": rows}
 
 
+def mean_std_cell(mean: float, std: float, metric: str, n: float | None = None) -> str:
+    """`67.23 ± 1.28`, and with `n` (number of values, NaN if unknown) `67.23 ± 1.28 (3)`."""
+    cell = f"{number(mean, metric)} ± {number(std, metric)}"
+    if n is None:
+        return cell
+    return f"{cell} ({'–' if math.isnan(n) else f'{n:.0f}'})"
+
+
 def interval(low: float, high: float, metric: str) -> str:
-    """`[65.86, 69.10]`, or a dash."""
+    """`[65.86, 69.10]`, or a dash if it is NaN."""
     return "–" if math.isnan(low) else f"[{number(low, metric)}, {number(high, metric)}]"
 
 
 def signed(value: float, metric: str) -> str:
-    """A difference with its sign."""
+    """A difference with its sign: `+1.28`, or a dash for NaN."""
     if math.isnan(value):
         return "–"
     return ("+" if value > 0 else "−" if value < 0 else "") + number(abs(value), metric)
 
 
 def signed_interval(low: float, high: float, metric: str) -> str:
-    """The interval of a difference."""
+    """The interval of a difference: `[−1.00, +2.00]`, or a dash if it is NaN."""
     return "–" if math.isnan(low) else f"[{signed(low, metric)}, {signed(high, metric)}]"
 
 
 def p_value(p: float) -> str:
-    """Three decimals; a p-value is never zero."""
+    """Three decimals, or `<0.001`; a dash if it is missing."""
     if _missing(p):
         return "–"
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def whole(value: float) -> str:
-    """A count, which may be missing or beyond what was looked for."""
+    """A count with thousands separators; `>100,000` for infinity, a dash if it is missing."""
     if _missing(value):
         return "–"
     return ">100,000" if math.isinf(value) else f"{value:,.0f}"
 
 
 def _missing(value: object) -> bool:
-    from pandas import isna  # here, so that printing a plain table does not import pandas
+    from pandas import isna  # imported here: plain tables need no pandas
 
     return bool(isna(value))

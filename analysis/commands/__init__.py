@@ -1,1 +1,1 @@
-"""The commands of `python -m analysis`, one module for each group of them."""
+"""The commands of `python -m analysis`, grouped into modules."""

@@ -1,4 +1,4 @@
-"""Options that several commands of `python -m analysis` share, and the runs that they select."""
+"""Options shared by the commands of `python -m analysis`, and the runs that they select."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add_command(
 ) -> Parser:
     """Add a command that reads the runs below a folder.
 
-    `text` is its help and its description; of `examples`, the lines with this command are shown.
+    `text` is its help and description; --help prints the lines of `examples` with this command.
     """
     own = [line for line in examples.splitlines() if f"python -m analysis {name} " in f"{line} "]
     parser = commands.add_parser(
@@ -43,7 +43,7 @@ def add_command(
 
 
 def add_selection(parser: Parser) -> None:
-    """Which metric, of which runs."""
+    """Add --metric and --include-unfinished."""
     parser.add_argument(
         "--metric", default="accuracy", help="metric to select on valid and report on test (%(default)s)"
     )
@@ -53,7 +53,7 @@ def add_selection(parser: Parser) -> None:
 
 
 def add_ddof(parser: Parser) -> None:
-    """The convention of standard deviations."""
+    """Add --ddof."""
     parser.add_argument(
         "--ddof", type=int, choices=(0, 1), default=1,
         help="standard deviation: 1 sample, 0 population (%(default)s)",
@@ -61,7 +61,7 @@ def add_ddof(parser: Parser) -> None:
 
 
 def add_choice(parser: Parser) -> None:
-    """How the best checkpoint of a run is chosen."""
+    """Add the options for selecting the best checkpoint of a run."""
     parser.add_argument(
         "--ties", choices=TIE_RULES, default="latest",
         help="which of several equally good validations to use; fairseq keeps the latest (%(default)s)",
@@ -79,7 +79,7 @@ def add_choice(parser: Parser) -> None:
 
 
 def choice(options: argparse.Namespace) -> dict[str, str]:
-    """The options of `add_choice` and `add_selection` as `best_checkpoints` takes them."""
+    """The options of `add_choice` and `add_selection` as keyword arguments of `best_checkpoints`."""
     return {
         "by": options.by or options.metric,
         "subset": options.choose_on,
@@ -89,27 +89,27 @@ def choice(options: argparse.Namespace) -> dict[str, str]:
 
 
 def add_out(parser: Parser, text: str, *, metavar: str = "DIR", required: bool = False) -> None:
-    """Where the command writes its files."""
+    """Add --out."""
     parser.add_argument("--out", metavar=metavar, required=required, help=text)
     for old in ("--output-dir", "--output"):
         parser.deprecated(old, "--out")
 
 
 def add_split(parser: Parser) -> None:
-    """The split whose scores are reported."""
+    """Add --split."""
     parser.add_argument("--split", default="test", help="split to report (%(default)s)")
     parser.deprecated("--subset", "--split")
 
 
 def add_format(parser: Parser) -> None:
-    """How tables are printed."""
+    """Add --format."""
     parser.add_argument(
         "--format", choices=FORMATS, default="markdown", help="format of the printed tables (%(default)s)"
     )
 
 
 def found_runs(options: argparse.Namespace) -> list[Run]:
-    """The runs below the given folder; a summary is printed on standard error."""
+    """The runs below the given folder; prints a summary to stderr."""
     runs = find_runs(options.runs, options.pattern)
     print(describe(runs), *inferred(runs), *mixed_precision(runs), sep="\n", file=sys.stderr)
     return runs

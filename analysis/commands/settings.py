@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from itertools import combinations
 
 import pandas as pd
 
@@ -19,10 +18,10 @@ from ..read.load import read_runs
 from ..read.runs import Run
 from ..stats.best import best_checkpoints
 from ..stats.compare import compare_groups
-from ..stats.predictions import compare_answers, find_size, read_answers
-from ..stats.settings import FAMILY, choose_settings, find_settings
+from ..stats.predictions import compare_all_predictions, find_size, read_predictions
+from ..stats.settings import choose_settings, find_settings, number_tried
 from ..stats.spread import BEST, scores, spread_over_seeds
-from ..tables.checks import answers_table
+from ..tables.checks import examples_table
 from ..tables.runs import best_note
 from ..tables.seeds import comparison_table
 from ..tables.settings import chosen_table, settings_table
@@ -56,7 +55,7 @@ def register(commands: argparse._SubParsersAction) -> None:
 
 
 def add_common(parser: Parser) -> None:
-    """The options of a command that shows tables and figures of chosen checkpoints."""
+    """Add the options for tables and figures of selected checkpoints."""
     add_selection(parser)
     add_choice(parser)
     add_ddof(parser)
@@ -80,8 +79,7 @@ def _best_settings(options: argparse.Namespace) -> None:
     lower = lower_is_better(rule["by"], options.direction)
     data = choose_settings(find_settings(runs), best, lower=lower, ddof=options.ddof)
     note = best_note(**rule)
-    alone = data.groupby(FAMILY)["arm"].transform("size") == 1
-    grid = set(data.loc[~alone, GROUP].itertuples(index=False, name=None))
+    grid = set(data.loc[number_tried(data) > 1, GROUP].itertuples(index=False, name=None))
     size = find_size([run for run in runs if (run.arm, run.init) in grid], rule["subset"])
     tables = [
         settings_table(data, options.metric, rule["by"], rule["subset"], note, ddof=options.ddof, size=size),
@@ -95,18 +93,18 @@ def _chosen_tables(
     runs: Sequence[Run], table: pd.DataFrame, best: pd.DataFrame, data: pd.DataFrame, note: str,
     options: argparse.Namespace,
 ) -> list[Table]:  # fmt: skip
-    """The chosen settings beside the recipes, and the chosen ones compared in pairs."""
+    """Tables of the chosen settings and the recipes, and pairwise comparisons of the chosen settings."""
     shown = data[data["chosen"] | (data["setting"] == "")]
-    alone = data.groupby(FAMILY)["arm"].transform("size") == 1
+    tried = number_tried(data)
     names = {
-        (row.arm, row.init): f"chosen: {row.label}" if row.chosen and not alone[row.Index] else row.label
+        (row.arm, row.init): f"chosen: {row.label}" if row.chosen and tried[row.Index] > 1 else row.label
         for row in shown.itertuples()
     }
     values = scores(table, best, options.metric)
     values = values[values["at"] == BEST].merge(shown[GROUP], on=GROUP)
     size = options.test_size or (find_size(runs) if options.metric in ACCURACIES else None)
-    data_spread = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size)
-    tables = [chosen_table(data_spread, names, options.metric, note, ddof=options.ddof, test_size=size)]
+    spread = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size)
+    tables = [chosen_table(spread, names, options.metric, note, ddof=options.ddof, test_size=size)]
     chosen = shown[shown["chosen"]]
     groups = [group for group in (chosen["arm"] + "/" + chosen["init"]) if group in set(values["group"])]
     if len(groups) < 2:
@@ -115,19 +113,17 @@ def _chosen_tables(
     tables.append(
         comparison_table(compare_groups(values, groups, at=[BEST], lower=lower), options.metric, "test", note)
     )
-    answers = read_answers(runs)
-    pairs = [compare_answers(answers, a, b) for a, b in combinations(groups, 2)]
-    pairs = [pair for pair in pairs if len(pair)]
-    return [*tables, answers_table(pd.concat(pairs, ignore_index=True), "test")] if pairs else tables
+    examples = compare_all_predictions(read_predictions(runs), groups)
+    return [*tables, examples_table(examples, "test")] if len(examples) else tables
 
 
 def _settings_figures(
     table: pd.DataFrame, best: pd.DataFrame, data: pd.DataFrame, options: argparse.Namespace
 ) -> list[tuple[str, object]]:
-    """None where no arm and init has more than one setting."""
+    """(name, figure) pairs; empty if no method and init has more than one setting."""
     from ..figures.settings import draw_best_settings, draw_flag, flags_to_draw
 
-    if data.groupby(FAMILY)["arm"].size().max() == 1:
+    if number_tried(data).max() == 1:
         return []
     rule = choice(options)
     curves = draw_best_settings(table, data, options.metric, ddof=options.ddof, chance=options.chance)

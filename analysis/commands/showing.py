@@ -1,4 +1,4 @@
-"""The commands `figures`, `report` and `watch`: figures, one HTML file, and live progress."""
+"""The commands `figures`, `report` and `watch`: figures, an HTML report, and live progress."""
 
 from __future__ import annotations
 
@@ -63,9 +63,7 @@ def _figures(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    audit = (
-        audit_tables(options.audit) if options.audit else []
-    )  # a bad audit file is reported before the logs are read
+    audit = audit_tables(options.audit) if options.audit else []  # before the slow reading of logs
     findings = _gather(options)
     path = write_report(findings, options.out, title=options.title, audit=audit, chance=options.chance)
     print(f"wrote {path}", file=sys.stderr)

@@ -6,7 +6,6 @@ import argparse
 import math
 import sys
 from collections.abc import Callable, Sequence
-from itertools import combinations
 from pathlib import Path
 
 import pandas as pd
@@ -21,10 +20,10 @@ from ..read.load import read_runs
 from ..read.runs import Run
 from ..stats.best import at_best, best_checkpoints
 from ..stats.compare import PAIRINGS, compare_groups
-from ..stats.predictions import accuracies, compare_answers, find_size, read_answers
+from ..stats.predictions import accuracies, compare_all_predictions, find_size, read_predictions
 from ..stats.reference import OPTIONAL, REQUIRED, compare_reference, read_reference
 from ..stats.spread import BEST, diverged, expected_best_of_seeds, scores, spread_over_seeds
-from ..tables.checks import accuracy_table, answers_table, reference_table
+from ..tables.checks import accuracy_table, examples_table, reference_table
 from ..tables.runs import best_note
 from ..tables.seeds import comparison_table, expected_table, plan_table, spread_table
 from .options import (
@@ -128,7 +127,7 @@ def _seeds(options: argparse.Namespace) -> None:
 def _compare(options: argparse.Namespace) -> None:
     if not options.groups and not options.reference:
         raise UserError(
-            "compare: name two groups (--groups A B), a file of published results (--reference), or both"
+            "compare: give two groups (--groups A B), a file of published results (--reference FILE), or both"
         )
     runs, table, best = _read(options)
     tables = []
@@ -144,18 +143,18 @@ def _compare(options: argparse.Namespace) -> None:
 def _group_tables(
     runs: list[Run], table: pd.DataFrame, best: pd.DataFrame, options: argparse.Namespace
 ) -> list[Table]:
-    """Over seeds, the plan, and example by example where there are prediction files."""
+    """Comparison over seeds, seeds needed, and comparison by example if there are prediction files."""
     values = [scores(table, best, options.metric, options.split)]
     left_out = diverged(table, values[0], options.metric, options.split)
-    answers = [read_answers(runs, options.split)]
+    predictions = [read_predictions(runs, options.split)]
     for folder in dict.fromkeys(group.rpartition(":")[0] for group in options.groups if ":" in group):
         others, other_table, other_best = _read(argparse.Namespace(**{**vars(options), "runs": folder}))
         other_values = scores(other_table, other_best, options.metric, options.split)
-        others_out = diverged(other_table, other_values, options.metric, options.split)
-        left_out += [f"{folder}:{name}" for name in others_out]
-        other_answers = read_answers(others, options.split)
+        other_diverged = diverged(other_table, other_values, options.metric, options.split)
+        left_out += [f"{folder}:{name}" for name in other_diverged]
+        other_predictions = read_predictions(others, options.split)
         values.append(other_values.assign(group=f"{folder}:" + other_values["group"]))
-        answers.append(other_answers.assign(group=f"{folder}:" + other_answers["group"]))
+        predictions.append(other_predictions.assign(group=f"{folder}:" + other_predictions["group"]))
     detect = options.detect or (1.0 if in_percent(options.metric) else 0.01)
     data = compare_groups(
         pd.concat(values, ignore_index=True), options.groups,
@@ -166,15 +165,14 @@ def _group_tables(
     left_out = [name for name in left_out if name.rpartition("/")[0] in options.groups]
     compared = comparison_table(data, options.metric, options.split, note, left_out=left_out)
     tables = [compared, plan_table(data, options.metric)]
-    return tables + _answer_tables(pd.concat(answers, ignore_index=True), options)
+    return tables + _example_tables(pd.concat(predictions, ignore_index=True), options)
 
 
-def _answer_tables(answers: pd.DataFrame, options: argparse.Namespace) -> list[Table]:
+def _example_tables(predictions: pd.DataFrame, options: argparse.Namespace) -> list[Table]:
     if options.metric not in ACCURACIES:
         return []
-    pairs = [compare_answers(answers, a, b) for a, b in combinations(dict.fromkeys(options.groups), 2)]
-    pairs = [pair for pair in pairs if len(pair)]
-    return [answers_table(pd.concat(pairs, ignore_index=True), options.split)] if pairs else []
+    examples = compare_all_predictions(predictions, options.groups)
+    return [examples_table(examples, options.split)] if len(examples) else []
 
 
 def _expected(options: argparse.Namespace) -> None:
@@ -191,18 +189,18 @@ def _expected(options: argparse.Namespace) -> None:
 
 def _accuracy(options: argparse.Namespace) -> None:
     runs, table, best = _read(options)
-    answers = read_answers(runs, options.split)
-    if answers.empty:
+    predictions = read_predictions(runs, options.split)
+    if predictions.empty:
         raise UserError(
             f"{options.runs}: no run has a file predictions-{options.split}.jsonl with labels; "
-            "write one with python -m eval predict"
+            "write it with python -m eval predict"
         )
     overlap = None
     if options.audit:
         overlap = read_overlap(options.audit, options.split, notion=options.duplicates)
-    logs_tell = ((table["subset"] == options.split) & (table["metric"] == "accuracy")).any()
-    logged = at_best(table, best, "accuracy", options.split) if logs_tell else None
-    _show([accuracy_table(accuracies(answers, overlap), logged, options.split, overlap)], options)
+    has_accuracy = ((table["subset"] == options.split) & (table["metric"] == "accuracy")).any()
+    logged = at_best(table, best, "accuracy", options.split) if has_accuracy else None
+    _show([accuracy_table(accuracies(predictions, overlap), logged, options.split, overlap)], options)
 
 
 def _read(options: argparse.Namespace) -> tuple[list[Run], pd.DataFrame, pd.DataFrame]:
@@ -236,5 +234,5 @@ def _difference(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a difference; give a number other than 0")
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number other than 0")
     return value

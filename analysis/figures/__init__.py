@@ -1,1 +1,1 @@
-"""Figures; matplotlib is imported when one is drawn."""
+"""Figures; matplotlib is imported only when one is drawn."""

@@ -1,4 +1,4 @@
-"""Learning curves of all runs: validation beside test, one colour for each init."""
+"""Learning curves of all runs on validation and test, with one color for each init."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 SUBSETS = ("valid", "test")
 PANEL_INCHES = (4.4, 3.8)
 LINES = ((0, (6, 2)), (0, (6, 2, 1, 2)), (0, (3, 1)), (0, (12, 3)), (0, (6, 2, 1, 2, 1, 2)))
-"""None that could be taken for the dots of chance."""
-NUMBER_POINTS, NUMBER_SHARE = 34, 0.045
-"""Width of a line's number in points, and its height as a share of the panel's."""
+"""Line styles that differ from the dots of the chance level."""
+NUMBER_POINTS, NUMBER_HEIGHT = 34, 0.045
+"""Size of the number at a line: width in points, height as a fraction of the panel."""
 MOST_BANDS = 3
-"""More groups than this in a panel, and bands hide each other: each mean gets bars instead."""
+"""Maximum number of groups in a panel with bands; with more, bars are used because bands would overlap."""
 
 
 def draw_curves(
@@ -41,13 +41,12 @@ def draw_curves(
 ) -> Figure:
     """`metric` after each epoch: a row of panels for each arm, valid on the left and test on the right.
 
-    Thin lines are seeds, the thick one is their mean, the band (of more than three groups: the bar) one
-    standard deviation (`ddof`) to each side. An arm that validates once is no curve: beside arms that do so
-    more often it is a horizontal line in their panels. `reference`, a frame of
-    `reference.compare_reference`, adds what others reported, see `draw_reference`. All panels have the same
-    scale. Raises `UserError` where no run has `metric` on valid or on test.
+    Thin lines are seeds, thick lines their means, bands (bars with more than three groups) one standard
+    deviation (`ddof`) to each side. An arm with a single validation is a horizontal line in the panels of the
+    others. `reference`, a frame of `compare_reference`, adds published results, see `draw_reference`. All
+    panels have the same scale. Raises `UserError` if no run has `metric` on valid or on test.
     """
-    from matplotlib.figure import Figure  # here, so that `import analysis` stays quick
+    from matplotlib.figure import Figure  # imported here: slow
 
     values = {subset: at_validations(table, subset, metric) for subset in SUBSETS}
     means = {subset: per_epoch(table, metric, subset=subset, ddof=ddof) for subset in SUBSETS}
@@ -85,10 +84,9 @@ def draw_lines(
     named: bool = True,
     color_of: Mapping[str, str] | None = None,
 ) -> None:
-    """A horizontal line for each row of `means` (`arm`, `init`, `mean`): what has no place on the axis.
+    """A horizontal line for each row of `means` (`arm`, `init`, `mean`), which has no value on the axis.
 
-    `named` says whether the legend gets its name from here; `color_of` the colours of arms that are drawn as
-    curves too.
+    `named`: add the names to the legend. `color_of`: the colors of arms that also have a curve.
     """
     rows = list(means[["arm", "init", "mean"]].itertuples(index=False))
     for index, (arm, init, mean) in enumerate(rows):
@@ -104,18 +102,18 @@ def draw_lines(
 
 
 def _places(panel: Axes, heights: Sequence[float]) -> list[int]:
-    """For each line how many places to the left its number stands, so that none hides another."""
+    """For each line, how many widths its number is shifted to the left to avoid overlaps."""
     low, high = panel.get_ylim()
     order = sorted(range(len(heights)), key=lambda index: -heights[index])
     places = [0] * len(heights)
     for above, index in pairwise(order):
-        if heights[above] - heights[index] < NUMBER_SHARE * (high - low):
+        if heights[above] - heights[index] < NUMBER_HEIGHT * (high - low):
             places[index] = places[above] + 1
     return places
 
 
 def _curves_and_lines(pooled: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """The arms to draw as curves, and those with one validation, where not all are such."""
+    """The arms drawn as curves, and those with a single validation, unless all have only one."""
     epochs = pooled.groupby("arm", sort=False)["epoch"].max()
     flat = list(epochs.index[(epochs == 1) & (epochs.max() > 1)])
     return [arm for arm in epochs.index if arm not in flat], flat
@@ -135,7 +133,7 @@ def draw_means(panel: Axes, means: pd.DataFrame, style_of: dict[str, Style], *, 
     groups = list(means.groupby("init"))
     for index, (init, curve) in enumerate(groups):
         seeds = count(curve["n"].max(), "seed")
-        # Bars side by side: a few hundredths of an epoch apart.
+        # Shifted by a few hundredths of an epoch, so that bars do not overlap.
         shift = 0.06 * (index - (len(groups) - 1) / 2) if bars else 0.0
         epochs, color = curve["epoch"] + shift, style_of[init]["color"]
         panel.plot(
@@ -150,9 +148,9 @@ def draw_means(panel: Axes, means: pd.DataFrame, style_of: dict[str, Style], *, 
 
 
 def draw_reference(panel: Axes, rows: pd.DataFrame, style_of: dict[str, Style], *, ddof: int) -> None:
-    """What others reported of an arm: hollow markers after each epoch, with bars where they gave a deviation.
+    """Published results of an arm: hollow markers after each epoch, with a bar for the standard deviation.
 
-    Of an init whose best checkpoint alone they report, a dotted horizontal line.
+    An init with only a result at the best checkpoint is a dotted horizontal line.
     """
     for init, reported in rows.groupby("init"):
         style, curve = style_of[init], reported[reported["epoch"] != BEST]
@@ -163,16 +161,16 @@ def draw_reference(panel: Axes, rows: pd.DataFrame, style_of: dict[str, Style], 
             )  # fmt: skip
             continue
         epochs = curve["epoch"].astype(int)
-        smaller = [math.sqrt((n - 1) / n) if ddof == 0 and n > 1 else 1.0 for n in curve["reference_n"]]
+        factors = [math.sqrt((n - 1) / n) if ddof == 0 and n > 1 else 1.0 for n in curve["reference_n"]]
         panel.errorbar(
-            epochs, curve["reference_mean"], yerr=(curve["reference_std"] * smaller).fillna(0.0),
+            epochs, curve["reference_mean"], yerr=(curve["reference_std"] * factors).fillna(0.0),
             color=style["color"], marker=style["marker"], markerfacecolor="white", markersize=7,
             linewidth=0.8, linestyle=(0, (1, 1)), label=wrap(f"{init}, published"),
         )  # fmt: skip
 
 
 def label_panel(panel: Axes, title: str, quantity: str) -> None:
-    """Title and axes of a panel with epochs."""
+    """Add title and axis labels to a panel with epochs."""
     panel.set_title(title)
     panel.set_xlabel("epoch")
     panel.set_ylabel(literal(quantity))
@@ -182,7 +180,7 @@ def label_panel(panel: Axes, title: str, quantity: str) -> None:
 
 
 def share_scale(figure: Figure) -> None:
-    """The same vertical range for all panels, which lie in different subfigures."""
+    """Set the same vertical range for all panels, which are in different subfigures."""
     limits = [panel.get_ylim() for panel in figure.axes]
     for panel in figure.axes:
         panel.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))

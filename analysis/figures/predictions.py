@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 COLUMNS = 3
 PANEL_INCHES = 2.9
 MOST_WRITTEN = 8
-"""Classes up to which the cells of a confusion matrix are written out."""
+"""Maximum number of classes for which the cells of a confusion matrix contain text."""
 
 
-def draw_confusion(answers: pd.DataFrame) -> Figure:
-    """Which fraction of each true class was predicted as what (the frame of `predictions.read_answers`).
+def draw_confusion(predictions: pd.DataFrame) -> Figure:
+    """Confusion matrices of the frame of `read_predictions`, one for each group.
 
-    The color is the fraction of the true class; the number below it is the mean count per run.
+    Colors and percentages are fractions of the true class, the number below is the mean count per run.
     """
-    figure, panels = _panels(answers, PANEL_INCHES)
+    figure, panels = _panels(predictions, PANEL_INCHES)
     for panel, title, group in panels:
         counts = confusion(group)
         classes = list(counts)
         total = counts.sum(axis=1)
-        shares = counts.div(total.where(total > 0), axis=0)
-        image = panel.imshow(shares, cmap="cividis", vmin=0, vmax=1)
+        fraction_CC = counts.div(total.where(total > 0), axis=0)
+        image = panel.imshow(fraction_CC, cmap="cividis", vmin=0, vmax=1)
         if len(classes) <= MOST_WRITTEN:
-            _write_cells(panel, shares, counts)
+            _write_cells(panel, fraction_CC, counts)
         names = [wrap(name, 12) for name in classes]
         panel.set_xticks(range(len(classes)), names, rotation=90 if len(classes) > 4 else 0)
         panel.set_yticks(range(len(classes)), names)
@@ -49,14 +49,14 @@ def draw_confusion(answers: pd.DataFrame) -> Figure:
     return figure
 
 
-def draw_reliability(answers: pd.DataFrame) -> Figure:
-    """Accuracy against confidence of the predictions of all seeds (the frame of `predictions.read_answers`).
+def draw_reliability(predictions: pd.DataFrame) -> Figure:
+    """Reliability diagrams of the frame of `read_predictions`, with the predictions of all seeds of a group.
 
     Bars at the bottom are the fraction of predictions in each bin. The title contains the mean over runs of
     the expected calibration error, in percentage points.
     """
-    figure, panels = _panels(answers, PANEL_INCHES)
-    least = 1 / BINS * math.floor(BINS * answers["confidence"].min())
+    figure, panels = _panels(predictions, PANEL_INCHES)
+    least = 1 / BINS * math.floor(BINS * predictions["confidence"].min())
     for panel, title, group in panels:
         table = reliability(group["confidence"], group["correct"])
         error = np.mean(
@@ -67,7 +67,7 @@ def draw_reliability(answers: pd.DataFrame) -> Figure:
         )
         panel.bar(
             (table.index + 0.5) / BINS,
-            table["share"],
+            table["fraction"],
             width=0.9 / BINS,
             color="0.8",
             label="fraction of predictions",
@@ -87,11 +87,13 @@ def draw_reliability(answers: pd.DataFrame) -> Figure:
     return figure
 
 
-def _panels(answers: pd.DataFrame, inches: float) -> tuple[Figure, Iterator[tuple[Axes, str, pd.DataFrame]]]:
-    """A figure with a panel for each group, its title and its answers."""
+def _panels(
+    predictions: pd.DataFrame, inches: float
+) -> tuple[Figure, Iterator[tuple[Axes, str, pd.DataFrame]]]:
+    """A figure, and (panel, title, predictions) for each group."""
     from matplotlib.figure import Figure
 
-    groups = list(answers.groupby("group"))
+    groups = list(predictions.groupby("group"))
     columns = min(COLUMNS, len(groups))
     rows = math.ceil(len(groups) / columns)
     figure = Figure(
@@ -106,14 +108,14 @@ def _panels(answers: pd.DataFrame, inches: float) -> tuple[Figure, Iterator[tupl
     )
 
 
-def _write_cells(panel: Axes, shares: pd.DataFrame, counts: pd.DataFrame) -> None:
-    size = 10 if len(shares) <= 3 else 7
-    for row in range(len(shares)):
-        for column in range(len(shares)):
-            share = shares.iat[row, column]
-            if share == share:
-                text = f"{100 * share:.0f} %\n{counts.iat[row, column]:.4g}"
+def _write_cells(panel: Axes, fraction_CC: pd.DataFrame, counts: pd.DataFrame) -> None:
+    size = 10 if len(fraction_CC) <= 3 else 7
+    for row in range(len(fraction_CC)):
+        for column in range(len(fraction_CC)):
+            fraction = fraction_CC.iat[row, column]
+            if fraction == fraction:
+                text = f"{100 * fraction:.0f} %\n{counts.iat[row, column]:.4g}"
                 panel.text(
                     column, row, text, ha="center", va="center", fontsize=size,
-                    color="black" if share > 0.5 else "white",
+                    color="black" if fraction > 0.5 else "white",
                 )  # fmt: skip

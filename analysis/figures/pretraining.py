@@ -1,4 +1,4 @@
-"""What pre-training buys: the score after fine-tuning against the tokens seen before."""
+"""Figures of scores after fine-tuning and of perplexity against tokens of pre-training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 INCHES = (6.4, 4.4)
 DECADE = 10
 ASIDE = 1.03
-"""How far to the right of the arm before it each arm is drawn, so that no interval hides another."""
+"""Factor by which each arm is shifted to the right of the previous one, so that intervals do not overlap."""
 
 
 def draw_pretraining(
@@ -31,10 +31,10 @@ def draw_pretraining(
 ) -> Figure:
     """`metric` on test at the best checkpoint against tokens of pre-training, on a logarithmic axis.
 
-    `values` is the frame of `spread.scores`, `spread` that of `spread_over_seeds` with a column `tokens`,
-    both at one point. A line for each arm through the means over seeds, with t intervals; arms and inits
-    without pre-training (a random init, a bag of words) are horizontal lines, of their arm's colour if it
-    has a curve, with their interval as a band: over seeds, or of the examples for a single run.
+    `values` is the frame of `scores`, `spread` that of `spread_over_seeds` with a column `tokens`, both for
+    one point. Each arm is a line through the means over seeds, with t intervals. Arms and inits without
+    pre-training (random init, bag of words) are horizontal lines, in the color of their arm if it has a
+    curve, with a band for the interval over seeds or, for a single run, over test examples.
     """
     from matplotlib.figure import Figure
 
@@ -68,10 +68,10 @@ def draw_pretraining(
 
 
 def draw_perplexity(spread: pd.DataFrame) -> Figure:
-    """Perplexity of the text held out of pre-training against its tokens, both on logarithmic axes.
+    """Perplexity on held-out text against tokens of pre-training, both on logarithmic axes.
 
-    `spread` has the columns arm, init, tokens and perplexity; a line for each arm. What is not known is left
-    out.
+    `spread` has the columns arm, init, tokens and perplexity; each arm is a line. Rows without perplexity are
+    excluded.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import ScalarFormatter
@@ -98,14 +98,14 @@ def _tokens_axis(panel: Axes, tokens: pd.Series) -> None:
 
     panel.set_xscale("log")
     low, high = tokens.min(), tokens.max()
-    margin = 1.5 if high >= DECADE * low else DECADE**0.5  # a decade at least has a tick
+    margin = 1.5 if high >= DECADE * low else DECADE**0.5  # at least a decade, so that there is a tick
     panel.set_xlim(low / margin, high * margin)
     _ticks(panel.xaxis, EngFormatter(sep=""))
     panel.set_xlabel("tokens of pre-training")
 
 
 def _ticks(axis: Axis, formatter: Formatter) -> None:
-    """Of a logarithmic axis: 1, 2 and 5 of each decade have numbers, the rest none."""
+    """Label 1, 2 and 5 of each decade of a logarithmic axis."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

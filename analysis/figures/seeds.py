@@ -1,4 +1,4 @@
-"""The seeds at their best checkpoints, and how surely their mean is known; the best of n seeds."""
+"""Figures of seeds at their best checkpoints with intervals, and of the best of n seeds."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 WIDTH_INCHES = 6.4
-# From the line of a group up to its seeds and down to its intervals; groups are 1 apart.
+# Vertical offsets of seeds and intervals from the line of their group; the distance of groups is 1.
 SEEDS_LANE, T_LANE, EXAMPLES_LANE = -0.2, 0.12, 0.32
 CLOSE = 0.03
-"""Seeds nearer to each other than this part of the axis are drawn in two lanes."""
+"""Fraction of the axis below which neighbouring seeds are drawn in separate lanes."""
 
 
 def draw_seeds(
     values: pd.DataFrame, spread: pd.DataFrame, metric: str, *, subset: str = "test", at: str = BEST
 ) -> Figure:
-    """A dot for each run at its best checkpoint; below, the intervals for the mean of each group.
+    """A dot for each run at `at` (default: best checkpoint), with the intervals of the mean of each group.
 
-    `values` is the frame of `spread.scores`, `spread` that of `spread_over_seeds`; both at `at`. The
-    interval of the test set is drawn where `spread` has it.
+    `values` is the frame of `scores`, `spread` that of `spread_over_seeds`. The interval due to the test set
+    is drawn if `spread` contains it.
     """
     from matplotlib.figure import Figure
 
@@ -67,9 +67,7 @@ def draw_seeds(
 
 
 def draw_expected(expected: pd.DataFrame, metric: str, by: str, *, subset: str = "valid") -> Figure:
-    """The frame of `expected.expected_best_of_seeds`: what the best of n seeds scores where it was chosen,
-    and on test.
-    """
+    """Expected score of the best of n seeds on `subset` and on test (`expected_best_of_seeds`)."""
     from matplotlib.figure import Figure
 
     names = _names(expected.drop_duplicates(GROUP))
@@ -99,7 +97,7 @@ def _names(frame: pd.DataFrame) -> list[str]:
 
 
 def _range(values: pd.DataFrame, spread: pd.DataFrame) -> float:
-    """What the axis will show, roughly."""
+    """The approximate range of the axis."""
     ends = pd.concat(
         [values["value"], *(spread[f"{key}_{end}"] for key in ("t", "examples") for end in ("low", "high"))]
     )
@@ -107,7 +105,7 @@ def _range(values: pd.DataFrame, spread: pd.DataFrame) -> float:
 
 
 def _lanes(x: np.ndarray, apart: float) -> np.ndarray:
-    """0, 1 or 2 for each of the ordered values, so that neighbours closer than `apart` do not share one."""
+    """0, 1 or 2 for each of the sorted values; neighbours closer than `apart` have different lanes."""
     lanes = np.zeros(len(x), int)
     for index in range(1, len(x)):
         if x[index] - x[index - 1] < apart:
@@ -116,7 +114,7 @@ def _lanes(x: np.ndarray, apart: float) -> np.ndarray:
 
 
 def _explain(panel: Axes, *, has_t: bool, has_examples: bool) -> None:
-    """Entries of the legend, in grey: they hold for every colour."""
+    """Add grey legend entries that apply to all colors."""
     panel.plot([], [], linestyle="none", marker="o", color="0.3", label="one seed")
     panel.plot([], [], color="0.15", linewidth=1.2, label="mean")
     if has_t:

@@ -1,4 +1,4 @@
-"""What a setting changes: learning curves at each arm's best one, and the score against a flag's value."""
+"""Figures of settings: learning curves at the chosen settings, and the score against the value of a flag."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from common.statistics import t_interval
 from common.tables import PERCENT
 
 from ..long_table import GROUP
-from ..stats.settings import AS_RECIPE, FAMILY, number_of, varied_flags
+from ..stats.settings import AS_RECIPE, FAMILY, number_of, number_tried, varied_flags
 from ..stats.spread import at_validations, per_epoch
 from .curves import MOST_BANDS, draw_lines, draw_means, draw_runs, label_panel
 from .style import Style, finish, legend_below, literal, styles, wrap
@@ -24,25 +24,24 @@ if TYPE_CHECKING:
 
 PANEL_INCHES = (4.4, 3.8)
 DECADE = 10
-"""Values that span more than this are drawn on a logarithmic axis."""
+"""Ratio of the largest to the smallest value from which the axis is logarithmic."""
 APART = 0.012
-"""Inits side by side, by this part of the axis, so that their bars do not hide each other."""
+"""Horizontal distance between inits, as a fraction of the axis, so that their bars do not overlap."""
 
 
 def draw_best_settings(
     table: pd.DataFrame, chosen: pd.DataFrame, metric: str, *, ddof: int = 1, chance: float | None = None
 ) -> Figure:
-    """`metric` on test after each epoch: left the recipe as it is, right each init at its chosen setting.
+    """`metric` on test after each epoch; left the unchanged recipe, right the chosen setting of each init.
 
-    A row of panels for each family with more than one setting (without runs of the recipe itself, the right
-    one alone); `chosen` is the frame of
-    `settings.choose_settings`. Arms that validate once are horizontal lines. Raises `UserError` as
-    `at_validations`.
+    One row of panels for each family with more than one setting (only the right panel if there are no runs of
+    the recipe). `chosen` is the frame of `choose_settings`. Methods with a single validation are horizontal
+    lines. Raises `UserError` as `at_validations`.
     """
     from matplotlib.figure import Figure
 
     values, means = at_validations(table, "test", metric), per_epoch(table, metric, ddof=ddof)
-    tried = chosen[_tried(chosen) > 1]
+    tried = chosen[number_tried(chosen) > 1]
     flat = _flat(chosen, values)
     style_of = styles(sorted(set(tried["init"])))
     families = list(dict.fromkeys(tried["family"]))
@@ -58,7 +57,7 @@ def draw_best_settings(
         shown = {title: settings for title, settings in shown.items() if len(settings)}
         panels = row.subplots(1, len(shown), sharey=True, squeeze=False)[0]
         for panel, (title, settings) in zip(panels, shown.items(), strict=True):
-            last = panel is panels[-1]  # so that the curves of all panels come first in the legend
+            last = panel is panels[-1]  # the curves of all panels come first in the legend
             _draw_curves(panel, settings, values, means, style_of)
             draw_lines(panel, means.merge(flat, on=GROUP), metric, named=last)
             if chance is not None:
@@ -72,18 +71,18 @@ def draw_best_settings(
 def draw_flag(
     best: pd.DataFrame, chosen: pd.DataFrame, flag: str, metric: str, by: str, *, subset: str = "valid"
 ) -> Figure:
-    """The score at the best checkpoint against the value of a flag: left where it is chosen, right on test.
+    """The score at the best checkpoint against the value of a flag: left on `subset`, right on test.
 
-    Each line is an arm and init, with all other flags as in its chosen setting, which a ring marks. Bars are
-    t intervals for the mean over seeds, faint dots the seeds. Arms and inits with a single setting are points
-    at its value, or horizontal lines where it has none. Settings whose value of the flag is not known
-    (no manifest) are left out. Values that are no numbers stand in the order of their names.
+    Each line is a family and init with all other flags as in its chosen setting, which has a ring. Bars are t
+    intervals of the mean over seeds, faint dots are seeds. A family and init with a single setting is a point
+    at its value of the flag, or a horizontal line without a value. Settings with an unknown value (no
+    manifest) are excluded. Values that are not numbers are in alphabetical order.
     """
     from matplotlib.figure import Figure
 
-    alone = chosen[_tried(chosen) == 1]
-    said = np.array([flag in values for values in alone["values"]], dtype=bool)
-    groups = [*_lines(chosen, flag), *_points(alone[said], flag)]
+    alone = chosen[number_tried(chosen) == 1]
+    has_value = np.array([flag in values for values in alone["values"]], dtype=bool)
+    groups = [*_lines(chosen, flag), *_points(alone[has_value], flag)]
     places, names = _places(pd.concat([line["value"] for _, line in groups]))
     style_of = styles([name for name, _ in groups])
     figure = Figure(figsize=(2 * PANEL_INCHES[0], PANEL_INCHES[1]), layout="constrained")
@@ -93,7 +92,7 @@ def draw_flag(
         for index, (name, line) in enumerate(groups):
             shift = APART * (index - (len(groups) - 1) / 2)
             _draw_line(panel, line, best, column, (places, shift), name, style_of[name])
-        means = alone[~said].assign(mean=alone[f"{column}_mean"])
+        means = alone[~has_value].assign(mean=alone[f"{column}_mean"])
         draw_lines(panel, means, by if column == "valid" else metric)
         _label_values(panel, flag, names)
         panel.set_title(literal(title), fontsize="medium")
@@ -108,12 +107,12 @@ def draw_flag(
 
 
 def flags_to_draw(chosen: pd.DataFrame) -> list[str]:
-    """The flags of which `draw_flag` has a line to draw: some settings differ in them alone."""
+    """The flags for `draw_flag`: those in which some settings differ alone."""
     return [flag for flag in varied_flags(chosen) if _lines(chosen, flag)]
 
 
 def _lines(chosen: pd.DataFrame, flag: str) -> list[tuple[str, pd.DataFrame]]:
-    """Each family and init with two values of the flag or more, beside all else that its best setting has."""
+    """(name, settings) of each family and init with at least two values of the flag, see `_slice`."""
     return [
         (f"{family}/{init}", line)
         for (family, init), settings in chosen.groupby(FAMILY, sort=False)
@@ -122,7 +121,7 @@ def _lines(chosen: pd.DataFrame, flag: str) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _points(alone: pd.DataFrame, flag: str) -> list[tuple[str, pd.DataFrame]]:
-    """Each of some single settings, at its value of the flag; none of them was chosen."""
+    """(name, setting) of each single setting with its value of the flag; none is marked as chosen."""
     return [
         (f"{row['family']}/{row['init']}", alone.loc[[index]].assign(value=row["values"][flag], chosen=False))
         for index, row in alone.iterrows()
@@ -132,7 +131,7 @@ def _points(alone: pd.DataFrame, flag: str) -> list[tuple[str, pd.DataFrame]]:
 def _draw_curves(
     panel: Axes, settings: pd.DataFrame, values: pd.DataFrame, means: pd.DataFrame, style_of: dict[str, Style]
 ) -> None:
-    """The curves of some settings; what each is stands beside its init."""
+    """The curves of some settings; the legend contains init and setting."""
     names = settings.assign(
         name=[
             f"{row.init}, {row.setting}" if row.setting else row.init
@@ -147,21 +146,16 @@ def _draw_curves(
     draw_means(panel, curves, style, bars=len(names) > MOST_BANDS)
 
 
-def _tried(chosen: pd.DataFrame) -> pd.Series:
-    """How many settings the family and init of each row has."""
-    return chosen.groupby(FAMILY)["arm"].transform("size")
-
-
 def _flat(chosen: pd.DataFrame, values: pd.DataFrame) -> pd.DataFrame:
-    """Arms and inits with a single setting whose runs validate once: a baseline."""
-    alone = chosen[_tried(chosen) == 1]
+    """The arms and inits with a single setting and a single validation, such as baselines."""
+    alone = chosen[number_tried(chosen) == 1]
     epochs = values.groupby(GROUP)["epoch"].max().reset_index()
     once = epochs.loc[epochs["epoch"] == 1, GROUP]
     return alone[GROUP].merge(once, on=GROUP)
 
 
 def _slice(settings: pd.DataFrame, flag: str) -> pd.DataFrame:
-    """The settings that differ from the chosen one in this flag alone; their `value` of it."""
+    """The settings that differ from the chosen one in this flag alone, with its `value`."""
     best = settings.loc[settings["chosen"], "values"].item()
     others = {name: value for name, value in best.items() if name != flag}
     rows = [
@@ -173,7 +167,7 @@ def _slice(settings: pd.DataFrame, flag: str) -> pd.DataFrame:
 
 
 def _places(values: pd.Series) -> tuple[dict[str, float], dict[float, str]]:
-    """Where each value stands on an axis from 0 to 1, and the value at each place."""
+    """Value -> position on an axis from 0 to 1, and the inverse."""
     texts = sorted(set(values))
     numbers = {text: number_of(text) for text in texts}
     if any(number is None for number in numbers.values()):
@@ -190,7 +184,7 @@ def _draw_line(
     panel: Axes, line: pd.DataFrame, best: pd.DataFrame, column: str, where: tuple[dict[str, float], float],
     name: str, style: Style,
 ) -> None:  # fmt: skip
-    """One arm and init against the values of the flag."""
+    """One family and init against the values of the flag."""
     places, shift = where
     line = line.assign(x=[places[value] + shift for value in line["value"]]).sort_values("x")
     runs = best.merge(line[[*GROUP, "x"]], on=GROUP).dropna(subset=column)
@@ -208,7 +202,7 @@ def _draw_line(
 
 
 def _label_values(panel: Axes, flag: str, names: dict[float, str]) -> None:
-    """The values themselves as ticks."""
+    """Label the horizontal axis with the values of the flag."""
     panel.set_xticks(sorted(names), [names[place] for place in sorted(names)])
     panel.set_xlim(-0.08, 1.08)
     panel.set_xlabel(literal(flag))

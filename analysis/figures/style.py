@@ -1,4 +1,4 @@
-"""What all figures share: styles of groups, legends below the panels, the same bytes each time."""
+"""Shared by all figures: styles of groups, legends below the panels, reproducible files."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 FORMATS = ("png", "svg", "pdf")
-# Okabe and Ito's colours, told apart by colour-blind readers (https://jfly.uni-koeln.de/color/); line
-# styles and markers differ as well, for print without colour. Yellow is left out: too faint on white.
-# The two blues and the two oranges stand as far apart as they can: few figures have more than five groups.
+# The colors of Okabe and Ito, which color-blind readers can distinguish (https://jfly.uni-koeln.de/color/),
+# without yellow, which is too faint on white. Line styles and markers differ too, for print without color.
+# The two blues and the two oranges are far apart in this order: few figures have more than five groups.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 DASHES = ((), (6, 2), (6, 2, 1, 2), (1, 1.5), (9, 2, 3, 2), (3, 1.5), (6, 2, 1, 2, 1, 2))
-"""Of lines: on, off, ... in line widths; none for a solid one."""
+"""Dash patterns: on, off, ... in line widths; empty for a solid line."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LEGEND_CHARACTERS = 96
-"""What fits below two panels: entries of a row, with their keys."""
+"""Width of a legend row below two panels, in characters, including the keys."""
 KEY_CHARACTERS = 9
 NAME_CHARACTERS = 60
 
@@ -32,52 +32,52 @@ Style = dict[str, Any]
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:
-    """Colour, line style and marker for each name, in their order."""
+    """Color, line style and marker for each name, in the order of the names."""
     return {name: _style(index) for index, name in enumerate(names)}
 
 
 def _style(index: int) -> Style:
-    again = index // len(COLORS)  # where colours come again, they have other lines and markers
-    dashes = DASHES[(index + again) % len(DASHES)]
+    cycle = index // len(COLORS)  # repeated colors have other line styles and markers
+    dashes = DASHES[(index + cycle) % len(DASHES)]
     return {
         "color": COLORS[index % len(COLORS)],
         "linestyle": (0, dashes) if dashes else "-",
-        "marker": MARKERS[(index + again) % len(MARKERS)],
+        "marker": MARKERS[(index + cycle) % len(MARKERS)],
     }
 
 
 def literal(text: str) -> str:
-    """Text for matplotlib, which would read two dollar signs as mathematics."""
+    """Escape text for matplotlib, which parses text between dollar signs as mathematics."""
     return text.replace("$", r"\$")
 
 
 def wrap(name: str, width: int = NAME_CHARACTERS) -> str:
-    """A name in lines of at most `width` characters, broken after -, _, /, . and spaces where it can be."""
+    """Break a name into lines of at most `width` characters, if possible after -, _, /, . and spaces."""
     lines = [""]
-    pieces = rf"[^-_/. ]{{0,{width - 1}}}[-_/. ]|[^-_/. ]{{1,{width}}}"
-    for piece in re.findall(pieces, name):
-        if len(lines[-1]) + len(piece) > width:
+    words = rf"[^-_/. ]{{0,{width - 1}}}[-_/. ]|[^-_/. ]{{1,{width}}}"
+    for word in re.findall(words, name):
+        if len(lines[-1]) + len(word) > width:
             lines.append("")
-        lines[-1] += piece
+        lines[-1] += word
     return literal("\n".join(line for line in lines if line))
 
 
 def finish(panel: Axes, grid: str = "y") -> None:
-    """Only the lines that help to read a value."""
+    """Add a light grid and remove the top and right spines."""
     panel.grid(axis=grid, color="0.9")
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)
 
 
 def whole_numbers(panel: Axes) -> None:
-    """Ticks of the horizontal axis at whole numbers."""
+    """Place the ticks of the horizontal axis at integers."""
     from matplotlib.ticker import MaxNLocator
 
     panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def legend_below(figure: Figure | SubFigure, title: str = "", characters: int = LEGEND_CHARACTERS) -> None:
-    """Below the panels, so that it never covers a curve; each entry once, as many columns as fit."""
+    """Add a legend below the panels, with each label once and as many columns as fit."""
     entries: Mapping[str, Any] = {
         text: line
         for panel in figure.axes
@@ -94,7 +94,7 @@ def legend_below(figure: Figure | SubFigure, title: str = "", characters: int = 
 
 
 def save_figure(figure: Figure, folder: str | os.PathLike[str], name: str, fmt: str = "png") -> Path:
-    """Write `folder/name.fmt` atomically; the same figure gives the same bytes each time."""
+    """Write `folder/name.fmt` atomically; the bytes are reproducible."""
     from matplotlib import rc_context
 
     path = Path(folder) / f"{name}.{fmt}"

@@ -1,1 +1,1 @@
-"""Log files below a folder: found, assigned to runs, and read into the long table."""
+"""Find the log files below a folder, assign them to runs and read them into the long table."""

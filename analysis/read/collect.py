@@ -1,7 +1,7 @@
-"""What of the runs fits into a repository and tells nothing of the machine: manifests, scalars, answers.
+"""Copy the small files of runs to a folder that can be published: manifests, scalars and predictions.
 
-Trainers also write their command line into the event files, with the folders of whoever started them; the
-manifest has it without. Checkpoints and the trainer's own log stay where they are.
+Text records of event files are removed, because trainers write their command line with local paths into them.
+Checkpoints and the trainer's log are not copied.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ logger = logging.getLogger(__name__)
 
 
 def collect(runs: Sequence[Run], root: str | os.PathLike[str], target: str | os.PathLike[str]) -> list[Path]:
-    """Copy manifest, predictions and the scalars of each run to the same place below `target`.
+    """Copy manifest, predictions and scalars of each run to the same relative path below `target`.
 
-    Returns the new folders. Raises `UserError`, before anything is written, where a run has no manifest or
-    one of its folders is there already.
+    Returns the new folders. Raises `UserError`, before anything is written, if a run has no manifest or if
+    one of the folders exists.
     """
     folders = {run.path: Path(target) / run.path.relative_to(root) for run in runs}
-    bare = [str(path) for path in folders if not (path / manifest.NAME).is_file()]
-    if bare:
-        raise UserError(f"{enumerate_some(bare)}: no {manifest.NAME}; only runs that have one are collected")
-    taken = [str(folder) for folder in folders.values() if folder.exists()]
-    if taken:
-        raise UserError(f"{enumerate_some(taken)}: exists; move it away, or collect elsewhere")
+    without = [str(path) for path in folders if not (path / manifest.NAME).is_file()]
+    if without:
+        raise UserError(f"{enumerate_some(without)}: no {manifest.NAME}; collect needs one for every run")
+    existing = [str(folder) for folder in folders.values() if folder.exists()]
+    if existing:
+        raise UserError(f"{enumerate_some(existing)}: already exists; move it or give another --out")
     for run in runs:
         folder = folders[run.path]
         for path in [run.path / manifest.NAME, *sorted(run.path.glob("predictions-*.jsonl"))]:
@@ -50,17 +50,17 @@ def collect(runs: Sequence[Run], root: str | os.PathLike[str], target: str | os.
 
 
 def scalars_only(path: Path) -> bytes:
-    """An event file's good records without texts; those that are damaged are left out, and said."""
+    """The valid records of an event file, without texts; warns if there are corrupt records."""
     content = path.read_bytes()
     records = read_records(content)
-    if records.damaged or records.cut is not None:
-        logger.warning("%s: damaged records are left out", path)
+    if records.corrupt or records.truncated is not None:
+        logger.warning("%s: corrupt records are not copied", path)
     kept = []
     for begin, end in zip(records.begins, records.ends, strict=True):
         try:
             event = Event.FromString(content[begin:end])
         except DecodeError:
-            continue  # a good checksum around what is no event: readers pass over it too
+            continue  # valid checksum, but not an event; readers skip it too
         if not any(map(_is_text, event.summary.value)):
             kept.append(content[begin - HEADER_BYTES : end + FOOTER_BYTES])
     return b"".join(kept)

@@ -1,12 +1,12 @@
-"""The log files below a folder, sorted into runs.
+"""Find the log files below a folder and group them into runs.
 
-Three kinds of logs are known:
+There are three kinds of logs:
 
-    events   TensorBoard event files; torch, fairseq, Transformers and TensorFlow write them
-    csv      what TensorBoard exports: run-<run>-tag-<tag>.csv
+    events   TensorBoard event files, as written by torch, fairseq, Transformers and TensorFlow
+    csv      TensorBoard's CSV exports: run-<run>-tag-<tag>.csv
     json     logs of `fairseq-train --log-format json`: *.log
 
-The last two are what is left of a run whose event files are gone, and not read beside event files.
+The last two are only read for runs without event files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Log:
-    """One log file; its subset is None where only its content can tell."""
+    """A log file; `subset` is None if it depends on the content (tags or lines)."""
 
     path: Path
     kind: Kind
@@ -47,7 +47,7 @@ class Log:
 
 @dataclass(frozen=True)
 class Found:
-    """The logs of one run; `name` is None where `folder` has a manifest."""
+    """The logs of a run; `name` is None if `folder` has a manifest."""
 
     folder: Path
     name: Name | None
@@ -56,7 +56,7 @@ class Found:
 
 @dataclass(frozen=True)
 class _File:
-    """A log file and the parts of the absolute path that describes it."""
+    """A log file, and the parts of the absolute path from which it is named, see `_describe`."""
 
     path: str
     kind: Kind
@@ -64,16 +64,16 @@ class _File:
 
 
 def discover(root: Path, pattern: Pattern | None) -> list[Found]:
-    """All runs below `root`, in the order of their folders; one without logs is there if it has a manifest.
+    """All runs below `root`, ordered by folder, including those with a manifest but no logs.
 
-    Raises `UserError` where there are logs, but the pattern describes none.
+    Raises `UserError` if there are logs but none matches the pattern.
     """
     files, manifests = _walk(root)
     siblings: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for file in files:
         siblings[file.parts[:-1]].add(file.parts[-1])
     logs: dict[tuple[str, Name | None], list[Log]] = {(folder, None): [] for folder in manifests}
-    left_out = []
+    unmatched = []
     for file in files:
         subset, parts = split_subset(file.parts, siblings[file.parts[:-1]])
         if file.kind == "json":
@@ -85,13 +85,13 @@ def discover(root: Path, pattern: Pattern | None) -> list[Found]:
             elif (named := _apply(pattern, file, parts)) is not None:
                 name, subset = named[0], named[1] or subset
             else:
-                left_out.append(file)
+                unmatched.append(file)
                 continue
             folder = name.folder
         elif subset is not None and len("/".join(parts)) < len(folder):
-            subset = None  # the folder of the run itself is called like a subset
+            subset = None  # the run's own folder has the name of a subset
         logs.setdefault((folder, name), []).append(Log(Path(file.path), file.kind, subset))
-    _say_left_out(left_out, pattern, anything=bool(logs))
+    _warn_of_unmatched(unmatched, pattern, any_matched=bool(logs))
     absolute = str(root.resolve())
     found = [
         Found(_as_given(folder, root, absolute), name, _plain_subsets(logs[folder, name]))
@@ -117,10 +117,10 @@ def _walk(root: Path) -> tuple[list[_File], set[str]]:
 
 
 def _folders(root: Path) -> Iterator[tuple[str, list[str]]]:
-    """Each folder below `root` once, with the names of what is not a folder in it; links are followed.
+    """Each folder below `root` once, with the names of the files in it; follows symbolic links.
 
-    A folder goes by its own path where it has one below `root`, else by that of the first link to it: links
-    come after everything that is reached without them. So a link to a folder around it ends there, too.
+    Links are followed after everything that is reached without them: a folder below `root` has its own path,
+    another folder that of the first link to it. Visiting each folder once also ends cycles of links.
     """
     seen: set[tuple[int, int]] = set()
     starts = [str(root)]
@@ -139,7 +139,7 @@ def _folders(root: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _identity(folder: str) -> tuple[int, int] | None:
-    """The same for every path to a folder; None where it has gone meanwhile."""
+    """Device and inode of a folder, the same for all its paths; None if it was deleted meanwhile."""
     try:
         state = os.stat(folder)
     except FileNotFoundError:
@@ -168,9 +168,9 @@ def _has_json_lines(path: str) -> bool:
 
 
 def _describe(folder: str, name: str, kind: Kind) -> str:
-    """The path that describes a log: its folder, and for some kinds what the name of the file adds.
+    """The path from which a log is named: its folder, extended by the file name for some kinds.
 
-    A browser saves the run `random/seed1/valid` as `run-random_seed1_valid-tag-loss.csv`.
+    TensorBoard exports the run `random/seed1/valid` as `run-random_seed1_valid-tag-loss.csv`.
     """
     if kind == "csv":
         run = EXPORT.fullmatch(name)["run"]
@@ -183,7 +183,7 @@ def _describe(folder: str, name: str, kind: Kind) -> str:
 
 
 def _with_manifest(file: _File, manifests: set[str]) -> str | None:
-    """The nearest folder around the log that has a manifest."""
+    """The nearest parent folder with a manifest, or None."""
     for end in range(len(file.parts), 0, -1):
         if (folder := "/".join(file.parts[:end])) in manifests:
             return folder
@@ -199,35 +199,35 @@ def _apply(pattern: Pattern, file: _File, parts: Sequence[str]) -> tuple[Name, s
 
 
 def _plain_subsets(logs: Sequence[Log]) -> tuple[Log, ...]:
-    """The logs of a run; a pattern has found their subsets under the names that the folders have."""
+    """The logs of a run with the usual names of their subsets, see `plain_subset`."""
     siblings = {log.subset for log in logs if log.subset}
     return tuple(
         replace(log, subset=plain_subset(log.subset, siblings)) if log.subset else log for log in logs
     )
 
 
-def _say_left_out(left_out: Sequence[_File], pattern: Pattern | None, anything: bool) -> None:
-    if not left_out:
+def _warn_of_unmatched(unmatched: Sequence[_File], pattern: Pattern | None, any_matched: bool) -> None:
+    if not unmatched:
         return
-    if not anything:
+    if not any_matched:
         raise UserError(
-            f"pattern '{pattern.text}': it describes no log; the first is {left_out[0].path} "
-            f"({'/'.join(left_out[0].parts)})"
+            f"--pattern '{pattern.text}': matches no log; the first log is {unmatched[0].path} "
+            f"({'/'.join(unmatched[0].parts)})"
         )
     logger.warning(
-        "%d logs left out, not described by the pattern '%s'; the first: %s",
-        len(left_out), pattern.text, left_out[0].path,
+        "%d logs excluded because they do not match the pattern '%s'; the first: %s",
+        len(unmatched), pattern.text, unmatched[0].path,
     )  # fmt: skip
 
 
 def _as_given(folder: str, root: Path, absolute: str) -> Path:
-    """The folder as the user would write it: relative if `root` is."""
+    """The folder as a path below `root`: relative if `root` is relative."""
     inside = folder == absolute or folder.startswith(absolute + "/")
     return root / os.path.relpath(folder, absolute) if inside else Path(folder)
 
 
 def _prefer_events(found: Iterable[Found]) -> list[Found]:
-    """Leave out exports and JSON logs of runs that have event files: in it, below it, or of the same name."""
+    """Exclude exports and JSON logs of runs with event files: in or below the folder, or of the same name."""
     found = list(found)
     with_events = [run for run in found if any(log.kind == "events" for log in run.logs)]
     names = {(run.name.arm, run.name.init, run.name.seed) for run in with_events if run.name}
@@ -236,10 +236,10 @@ def _prefer_events(found: Iterable[Found]) -> list[Found]:
     for run in found:
         covered = run.folder in around or (run.name and (run.name.arm, run.name.init, run.name.seed) in names)
         logs = tuple(log for log in run.logs if log.kind == "events" or not covered)
-        if run.name is not None:  # the trainer's log in a run folder is no export
+        if run.name is not None:  # in a run folder it is the trainer's own log
             dropped += len(run.logs) - len(logs)
         if logs or run.name is None:
             kept.append(Found(run.folder, run.name, logs))
     if dropped:
-        logger.info("%d exports or JSON logs beside event files are not read", dropped)
+        logger.info("%d exports or JSON logs not read, because their runs have event files", dropped)
     return kept

@@ -1,8 +1,8 @@
-"""Which epoch a step belongs to, told from the validations.
+"""The epoch of each step, derived from the validations.
 
-fairseq's event files know steps only. A run validates after each epoch, so that the n-th validation ends
-epoch n; the runs of an arm and init, which differ by their seed alone, validate at the same steps. Where a
-log lacks a validation that others of its group have, the others tell its epochs, and this is said.
+fairseq's event files contain steps but no epochs. A run validates after each epoch: its n-th validation ends
+epoch n. The runs of an arm and init differ only in their seed and validate at the same steps. If a log
+lacks a validation that others of its group have, its epochs are taken from the others, with a warning.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ logger = logging.getLogger(__name__)
 def number_epochs(
     runs: Sequence[Run], run_N: np.ndarray, step_N: np.ndarray, valid_N: np.ndarray
 ) -> np.ndarray:
-    """int64 (N,): 1 + the validations of the run before each step; 1 throughout where there was none.
+    """(N,) int64: 1 + the number of validations of the run before each step.
 
-    `run_N` int64, in order, positions in `runs`; `step_N` int64; `valid_N` bool, rows of a validation.
+    `run_N` int64, sorted positions in `runs`; `step_N` int64; `valid_N` bool, rows of validations.
     """
     epoch_N = np.ones(len(step_N), np.int64)
     starts_R, stops_R = (np.searchsorted(run_N, np.arange(len(runs)), side) for side in ("left", "right"))
     rows_R = [slice(start, stop) for start, stop in zip(starts_R, stops_R, strict=True)]
     own_R = [np.unique(step_N[rows][valid_N[rows]]) for rows in rows_R]
     gaps: list[str] = []
-    apart: list[str] = []
+    unrelated: list[str] = []
     for group in _groups(runs):
         grids = [own_R[run] for run in group if len(own_R[run])]
         shared = shared_grid(grids)
         if shared is None and len({steps.tobytes() for steps in grids}) > 1:
-            apart.append(f"{runs[group[0]].arm}/{runs[group[0]].init}")
+            unrelated.append(f"{runs[group[0]].arm}/{runs[group[0]].init}")
         for run in group:
             steps = own_R[run] if shared is None else shared
             epoch_N[rows_R[run]] += np.searchsorted(steps, step_N[rows_R[run]], side="left")
@@ -44,22 +44,22 @@ def number_epochs(
                 gaps.append(f"{runs[run].name} at step {enumerate_some(map(str, missing))}")
     if gaps:
         logger.warning(
-            "%s without a validation that others of the group have (epochs are counted as in these): %s",
+            "%s without a validation that other runs of the group have; epochs are counted as in those: %s",
             count(len(gaps), "run"), enumerate_some(gaps),
         )  # fmt: skip
-    if apart:
+    if unrelated:
         logger.warning(
-            "%s of runs that validated at different steps, so that an epoch is not the same step for all: %s",
-            count(len(apart), "group"), enumerate_some(apart),
+            "%s with runs that validated at different steps, so their epochs are not comparable: %s",
+            count(len(unrelated), "group"), enumerate_some(unrelated),
         )  # fmt: skip
     return epoch_N
 
 
 def shared_grid(own_R: Sequence[np.ndarray]) -> np.ndarray | None:
-    """All steps at which runs of a group validated; None where they are the same, or each run has its own.
+    """All steps at which runs of a group validated; None if all have the same steps, or unrelated ones.
 
-    `own_R`: the steps of each run, int64, ascending, not empty. Shared, where one run has all of them, or
-    each more than half of those up to its last one.
+    `own_R`: the steps of each run, int64, ascending, not empty. They are related if one run has all steps, or
+    if each run has more than half of those up to its last one.
     """
     if len({steps.tobytes() for steps in own_R}) < 2:
         return None
@@ -79,5 +79,5 @@ def _groups(runs: Sequence[Run]) -> list[list[int]]:
 
 
 def _missing(own: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """Steps of the grid that a run passed without a validation."""
+    """Steps of the grid before the last validation of a run at which it has no validation."""
     return np.setdiff1d(grid[grid < own[-1]], own) if len(own) else grid[:0]

@@ -1,7 +1,7 @@
 """TensorBoard event files -> scalars, without TensorFlow or torch.
 
-An event file holds one `Event` protocol buffer a record (`tfrecord`). Nearly all are scalars written the
-same way (`plain_scalars`); every other record goes through protobuf.
+Each record of an event file (`tfrecord`) is an `Event` protocol buffer. Nearly all are scalars in the same
+encoding, which `plain_scalars` decodes; the others are decoded by protobuf.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tensorboard.compat.proto.types_pb2 import DataType
 from tqdm import tqdm
 
 from . import plain_scalars
-from .scalars import Damage, Scalars, Tags, concatenate, report, scalars
+from .scalars import LogCheck, Scalars, Tags, concatenate, report, scalars
 from .tfrecord import HEADER_BYTES, Records, read_records
 
 BATCH_BYTES = 1 << 21
-"""So much of the files is held at once, or one record if that is longer."""
+"""Size of the chunks in memory, unless a single record is longer."""
 
 
 class Scalar(NamedTuple):
@@ -37,14 +37,14 @@ class Scalar(NamedTuple):
 
 
 def read_scalars(path: str | os.PathLike[str]) -> list[Scalar]:
-    """All scalars of one event file, in the order of the file; other summaries are passed over.
+    """All scalars of an event file, in the order of the file; other summaries are skipped.
 
-    Damaged or cut records are left out with one warning that gives the offset of the first.
-    Raises `UserError` where not one record is good, `OSError` where the file cannot be read.
+    Corrupt or truncated records are skipped with a warning that contains the offset of the first. Raises
+    `UserError` if no record is valid, `OSError` if the file cannot be read.
     """
-    tags, damage = Tags(), Damage(Path(path))
-    columns = concatenate(list(read_event_files([Path(path)], tags, [damage])))
-    report([damage])
+    tags, check = Tags(), LogCheck(Path(path))
+    columns = concatenate(list(read_event_files([Path(path)], tags, [check])))
+    report([check])
     names = [tag for _, tag in tags]
     _, *rows = (column.tolist() for column in columns)
     return [
@@ -52,34 +52,34 @@ def read_scalars(path: str | os.PathLike[str]) -> list[Scalar]:
     ]
 
 
-def read_event_files(paths: Sequence[Path], tags: Tags, damage: Sequence[Damage]) -> Iterator[Scalars]:
-    """The scalars of these files in batches; a file and its damage have the same position.
+def read_event_files(paths: Sequence[Path], tags: Tags, checks: Sequence[LogCheck]) -> Iterator[Scalars]:
+    """The scalars of these files in batches; `checks` has one entry per file, which is updated.
 
-    New tags get a number in `tags`, under no subset: `(None, tag)`.
+    Tags are numbered in `tags` without a subset: `(None, tag)`.
     """
     numbers = _TagNumbers(tags)
     batch = _Batch()
     for file, path in enumerate(tqdm(paths, desc="reading", unit="file", delay=1, leave=False)):
         with open(path, "rb", buffering=0) as stream:
             left = os.fstat(stream.fileno()).st_size
-            damage[file].empty = left == 0
+            checks[file].empty = left == 0
             offset, content = 0, b""
             while left:
-                piece = stream.read(min(left, BATCH_BYTES))
-                left = left - len(piece) if piece else 0  # a file may shrink meanwhile
-                content += piece
+                chunk = stream.read(min(left, BATCH_BYTES))
+                left = left - len(chunk) if chunk else 0  # a file may shrink meanwhile
+                content += chunk
                 records = read_records(content, left)
-                damage[file].add(records, offset)
+                checks[file].add(records, offset)
                 batch.add(file, offset, content, records)
                 offset, content = offset + records.done, content[records.done :]
                 if batch.size >= BATCH_BYTES:
-                    yield batch.decode(numbers, damage)
+                    yield batch.decode(numbers, checks)
                     batch = _Batch()
-    yield batch.decode(numbers, damage)
+    yield batch.decode(numbers, checks)
 
 
 class _TagNumbers(dict[bytes, int]):
-    """The number of a tag by its bytes, -1 where they are not UTF-8."""
+    """Bytes of a tag -> its number, -1 if they are not UTF-8."""
 
     def __init__(self, tags: Tags) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class _TagNumbers(dict[bytes, int]):
 
 
 class _Batch:
-    """Records of several files, or of a chunk of one, to be decoded together."""
+    """Records of several files, or of a chunk of one, which are decoded together."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -102,12 +102,12 @@ class _Batch:
         self.files: list[int] = []
         self.counts: list[int] = []
         self.shifts: list[int] = []
-        """What to add to a place in the joined contents for its offset in the file."""
+        """File offset minus position in the concatenated contents."""
         self.begins: list[np.ndarray] = []
         self.ends: list[np.ndarray] = []
 
     def add(self, file: int, offset: int, content: bytes, records: Records) -> None:
-        """The records of a chunk that begins at `offset` of the file."""
+        """Add the records of a chunk that begins at `offset` of the file."""
         if not records.begins:
             return
         self.contents.append(content)
@@ -118,8 +118,8 @@ class _Batch:
         self.ends.append(np.array(records.ends) + self.size)
         self.size += len(content)
 
-    def decode(self, numbers: _TagNumbers, damage: Sequence[Damage]) -> Scalars:
-        """All scalars, in the order of the records; records that are no events are damage."""
+    def decode(self, numbers: _TagNumbers, checks: Sequence[LogCheck]) -> Scalars:
+        """All scalars, in the order of the records; records that are not events count as corrupt."""
         if not self.begins:
             return concatenate([])
         content = b"".join(self.contents)
@@ -136,7 +136,7 @@ class _Batch:
                 rows.extend((record, *row) for row in _event_scalars(event, numbers.tags))
             except (DecodeError, ValueError):
                 offset = int(begins_N[record] + shift_N[record]) - HEADER_BYTES
-                damage[file_N[record]].refuse(offset)
+                checks[file_N[record]].reject(offset)
         if not rows:
             return scalars(file_N[plain.which], *plain[1:])
         columns = [np.concatenate(pair) for pair in zip(plain, zip(*rows, strict=True), strict=True)]
@@ -146,7 +146,7 @@ class _Batch:
 
 
 def _event_scalars(event: Event, tags: Tags) -> list[tuple[float, int, int, float]]:
-    """(wall time, step, tag number, value) of each scalar."""
+    """(wall time, step, tag number, value) of each scalar of an event."""
     numbers = [(value.tag, _number(value)) for value in event.summary.value]
     return [
         (event.wall_time, event.step, tags[None, tag], number)
@@ -156,14 +156,14 @@ def _event_scalars(event: Event, tags: Tags) -> list[tuple[float, int, int, floa
 
 
 def _number(value: Summary.Value) -> float | None:
-    """The scalar in a summary value, written as a float or as a tensor, or None."""
+    """The scalar in a summary value, a float or a tensor; None for other values."""
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return value.simple_value
     return tensor_number(value.tensor) if kind == "tensor" else None
 
 
-# The field that holds the numbers of a type, and how they are stored in `tensor_content`.
+# Data type -> the field with its numbers, and their dtype in `tensor_content`.
 TENSOR_TYPES = {
     DataType.DT_FLOAT: ("float_val", "<f4"),
     DataType.DT_DOUBLE: ("double_val", "<f8"),
@@ -182,9 +182,9 @@ TENSOR_TYPES = {
 
 
 def tensor_number(tensor: TensorProto) -> float | None:
-    """The number in a tensor of one element, None for other tensors (texts, vectors, complex numbers).
+    """The number in a tensor with one element; None for other tensors (strings, vectors, complex numbers).
 
-    Raises `ValueError` where the tensor does not hold the one element that its shape promises.
+    Raises `ValueError` if the number of elements differs from the shape.
     """
     if tensor.dtype not in TENSOR_TYPES or tensor.tensor_shape.unknown_rank:
         return None

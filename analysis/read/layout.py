@@ -1,8 +1,8 @@
-"""What the path of a log says about its run: arm, init, seed and subset.
+"""Arm, init, seed and subset from the path of a log.
 
-A path is read from its end: the folder of a subset (train, train_inner, valid, test, what lies beside one of
-these or in `tensorboard/`), folders that say nothing (tensorboard, runs, logs, a date and a host), the
-seed (3, seed3, s3, random-seed3), the init, the arm. So fairseq, Transformers and this project write.
+A path is parsed from its end: the folder of a subset (train, train_inner, valid, test, a sibling of these, or
+a folder in `tensorboard/`), folders with generic names (tensorboard, runs, logs, a date and a host), the seed
+(3, seed3, s3, random-seed3), the init, the arm. This is the layout of fairseq, Transformers and this project.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TAG = re.compile(r"(train_inner|train|valid|test|eval|val|validation|dev)[/_](.+
 EVAL_TAG = re.compile(r"eval[/_](train|valid|test|val|validation|dev)_(.+)", re.DOTALL)
 NO_SUBSET = "unnamed"
 # Transformers logs into runs/Nov21_07-43-53_host.
-SAYS_NOTHING = re.compile(
+GENERIC = re.compile(
     r"(tensorboard|tb)(_logs)?|runs|logs?|events|checkpoints?|ckpt|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*",
     re.DOTALL,
 )
@@ -31,7 +31,7 @@ ASSUMED_SEED = 0
 
 @dataclass(frozen=True)
 class Name:
-    """What a path says about the run that lies in `folder`; `named_by` tells how that was found out."""
+    """The name of the run in `folder`; `named_by` is its source, path or pattern."""
 
     folder: str
     arm: str
@@ -41,22 +41,22 @@ class Name:
 
 
 def split_subset(path: Sequence[str], siblings: Collection[str]) -> tuple[str | None, list[str]]:
-    """The subset that the folder of a log is called after, and the parts of the path before it.
+    """The subset after which the folder of a log is named (or None), and the parts of the path before it.
 
-    `siblings` are the names of the folders with logs that lie in the same folder, its own too. Beside train
-    or valid every name is that of a subset, as fairseq's users choose them.
+    `siblings` are the names of all folders with logs in the same parent folder. Beside train or valid every
+    name is that of a subset, because fairseq's users choose the names.
     """
     *parts, name = path
     known = SUBSET.fullmatch(name) or not FAIRSEQ_SUBSETS.isdisjoint(siblings)
-    if not known and (parts[-1:] != ["tensorboard"] or SAYS_NOTHING.fullmatch(name)):
+    if not known and (parts[-1:] != ["tensorboard"] or GENERIC.fullmatch(name)):
         return None, [*parts, name]
     return plain_subset(name, siblings), parts
 
 
 def plain_subset(name: str, siblings: Collection[str]) -> str:
-    """The name that tables know a subset by: valid for validation, dev, ...
+    """The usual name of a subset: valid for validation, dev, ...
 
-    Its own where a sibling has that name, or would have it too: two subsets are never one.
+    Unchanged if a sibling has or would get the same name, so that subsets are never mixed.
     """
     plain = SUBSET_NAMES.get(name, name)
     others = {SUBSET_NAMES.get(sibling, sibling) for sibling in siblings if sibling != name}
@@ -64,7 +64,7 @@ def plain_subset(name: str, siblings: Collection[str]) -> str:
 
 
 def name_run(path: Sequence[str]) -> Name:
-    """Seed, init and arm from the end of a path without its subset."""
+    """Seed, init and arm from the end of a path without its subset; a missing seed is assumed to be 0."""
     parts = strip(path)
     folder = "/".join(parts)
     named_by, init = "path", None
@@ -81,21 +81,21 @@ def name_run(path: Sequence[str]) -> Name:
 
 
 def strip(path: Sequence[str]) -> list[str]:
-    """The path without the folders at its end that say nothing about the run."""
+    """The path without folders with generic names at its end."""
     parts = list(path)
-    while len(parts) > 1 and SAYS_NOTHING.fullmatch(parts[-1]):
+    while len(parts) > 1 and GENERIC.fullmatch(parts[-1]):
         parts.pop()
     return parts
 
 
 def last_name(parts: list[str]) -> str:
-    """Take the last part that says something off; "-" at the root of the file system."""
+    """Remove and return the last part that is not generic; "-" at the root of the file system."""
     parts[:] = strip(parts)
     return (parts.pop() if parts else "") or "-"
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Subset and metric of a tag in a log that has one folder for all.
+    """(subset, metric) of a tag in a log with all subsets.
 
     eval/loss is the loss on valid, eval/test_loss that on test.
     """
@@ -113,26 +113,26 @@ EXAMPLE = "for example '{init}/{seed}/{subset}'"
 
 
 class Pattern:
-    """A pattern that has been read; raises `UserError` for one that cannot be understood."""
+    """A parsed --pattern; raises `UserError` if it is malformed."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.fields: list[str] = []
         self._path = self._compile(r"(?P<before>(?:.*/)?)", "/")
-        # In exports, a run's slashes may have become underscores, and its name begins in the file's name.
+        # In the file names of exports, slashes may have become underscores.
         self._export = self._compile(r"(?P<before>(?:.*?[/_])??)", "[/_]")
 
     @property
     def has_subset(self) -> bool:
-        """Whether the pattern says where the subset is."""
+        """Whether the pattern contains {subset}."""
         return "subset" in self.fields
 
     def name(self, path: str) -> tuple[Name, str | None] | None:
-        """The run and the subset of the path of a log's folder, None where they are not described."""
+        """Run and subset from the path of a log's folder; None if it does not match."""
         return self._name(self._path.fullmatch(path), "")
 
     def name_export(self, run: str, folder: str) -> tuple[Name, str | None] | None:
-        """The same from the name of a run in the name of a file that TensorBoard exported."""
+        """Run and subset from the run's name in the name of an exported file; None without a match."""
         return self._name(self._export.fullmatch(run), folder + "/")
 
     def _name(self, match: re.Match[str] | None, folder: str) -> tuple[Name, str | None] | None:
@@ -151,27 +151,28 @@ class Pattern:
         return Name(folder + match.string[:end].rstrip("/_"), arm, init, seed, named_by), found.get("subset")
 
     def _compile(self, before: str, slash: str) -> re.Pattern[str]:
-        self.fields, pieces = [], [before]
+        self.fields, parts = [], [before]
         for word in WORD.finditer(self.text.strip("/")):
             kind = word.lastgroup
             if kind == "field":
-                pieces.append(self._field(word["field"]))
+                parts.append(self._field(word["field"]))
             elif kind == "wild":
-                pieces.append(WILD[word["wild"]])
+                parts.append(WILD[word["wild"]])
             elif kind == "slash":
-                pieces.append(slash)
+                parts.append(slash)
             elif kind == "text":
-                pieces.append(re.escape(word["text"]))
+                parts.append(re.escape(word["text"]))
             else:
-                raise UserError(f"pattern '{self.text}': '{word['bad']}' stands alone; {EXAMPLE}")
+                raise UserError(f"--pattern '{self.text}': unexpected '{word['bad']}'; {EXAMPLE}")
         if not self.fields:
-            raise UserError(f"pattern '{self.text}': it names nothing; {EXAMPLE}")
-        return re.compile("".join(pieces), re.DOTALL)
+            raise UserError(f"--pattern '{self.text}': no field such as {{seed}}; {EXAMPLE}")
+        return re.compile("".join(parts), re.DOTALL)
 
     def _field(self, name: str) -> str:
         if name not in FIELDS:
-            raise UserError(f"pattern '{self.text}': '{{{name}}}' is none of {{{'}, {'.join(FIELDS)}}}")
+            known = ", ".join(f"{{{field}}}" for field in FIELDS)
+            raise UserError(f"--pattern '{self.text}': unknown field '{{{name}}}'; use {known}")
         if name in self.fields:
-            raise UserError(f"pattern '{self.text}': '{{{name}}}' stands there twice; use * for the other")
+            raise UserError(f"--pattern '{self.text}': '{{{name}}}' occurs twice; replace one by *")
         self.fields.append(name)
         return f"(?P<{name}>{FIELDS[name]})"

@@ -1,4 +1,4 @@
-"""Run folders -> the long table, the one thing that every table, statistic and figure is made of."""
+"""Read run folders into the long table, from which all tables, statistics and figures are computed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .epochs import number_epochs
 from .events import read_event_files
 from .layout import split_tag
 from .runs import NO_MANIFEST, Run, find_runs, select_finished
-from .scalars import Damage, Scalars, Tags, concatenate, report
+from .scalars import LogCheck, Scalars, Tags, concatenate, report
 from .text_logs import read_csv_files, read_json_files
 
 logger = logging.getLogger(__name__)
@@ -34,24 +34,22 @@ def load_runs(
 
 
 def read_runs(runs: Iterable[Run]) -> pd.DataFrame:
-    """The long table of these runs (its columns: see `long_table`).
+    """The long table of these runs (columns: see `long_table`).
 
-    Of values logged for the same step (a resumed run) the last one by the clock is kept, NaN too; that others
-    were replaced is said where they differ.
-    Damaged records are left out and reported, see `damage.report`. Accuracy that a run without manifest
-    logged as a share is given in percent, which is said.
+    If a step was logged more than once (a resumed run), the value with the latest wall time is kept, even if
+    it is NaN, with a warning if the values differ. Corrupt records are skipped with a warning, see
+    `scalars.report`. Accuracies that a run without manifest logged as fractions are converted to percent.
 
-    Raises `UserError` where a finished run, or all of them, hold no scalar, and for a file without one
-    good record.
+    Raises `UserError` if a finished run or all runs have no scalars, and for a file without valid records.
     """
     runs = sorted(runs, key=lambda run: (run.arm, run.init, run.seed))
     tags = Tags()
     rows, repeated_R = _rows(runs, _read_logs(runs, tags), tags)
-    _refuse_without_scalars(runs, rows)
+    _check_scalars(runs, rows)
     rows = _in_percent(runs, rows)
     if repeated_R.any():
         logger.warning(
-            "%s logged again for the same step, the later one is kept, in %s",
+            "%s logged more than once for the same step, only the latest is kept: %s",
             count(int(repeated_R.sum()), "value"),
             enumerate_some(runs[run].name for run in np.flatnonzero(repeated_R)),
         )
@@ -59,10 +57,10 @@ def read_runs(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 class Rows(NamedTuple):
-    """The long table in numbers: N rows in its order, one for each run, subset, metric and step."""
+    """The long table with integer codes: N rows, one for each run, subset, metric and step."""
 
     run: np.ndarray
-    """int64 (N,): position in the list of runs; `subset` and `metric` are positions in the lists below."""
+    """(N,) int64: position in the list of runs; `subset` and `metric` are positions in the lists below."""
     subset: np.ndarray
     metric: np.ndarray
     step: np.ndarray
@@ -72,23 +70,23 @@ class Rows(NamedTuple):
 
 
 def _read_logs(runs: Sequence[Run], tags: Tags) -> Scalars:
-    """The scalars of all runs; files are numbered as they come, run after run."""
+    """The scalars of all runs; files are numbered in the order of the runs."""
     logs = [(run, log) for run in runs for log in run.logs]
-    damage = [Damage(log.path, may_grow=not run.finished) for run, log in logs]
+    checks = [LogCheck(log.path, may_grow=not run.finished) for run, log in logs]
     parts = []
     for kind, read in READERS.items():
         numbers = [number for number, (_, log) in enumerate(logs) if log.kind == kind]
         paths = [logs[number][1].path for number in numbers]
-        for part in read(paths, tags, [damage[number] for number in numbers]):
+        for part in read(paths, tags, [checks[number] for number in numbers]):
             parts.append(part._replace(file=np.array(numbers, np.int32)[part.file]))
-    report(damage)
+    report(checks)
     return concatenate(parts)
 
 
 def _rows(runs: Sequence[Run], scalars: Scalars, tags: Tags) -> tuple[Rows, np.ndarray]:
-    """The rows, and for each run how many values another one replaced.
+    """The rows, and for each run the number of values replaced by a later one.
 
-    The subset is that of the file, else of the tag.
+    The subset is that of the file, or else of the tag.
     """
     logs = [(number, log) for number, run in enumerate(runs) for log in run.logs]
     tag_names = [name if name[0] is not None else split_tag(name[1]) for name in tags]
@@ -111,7 +109,7 @@ def _rows(runs: Sequence[Run], scalars: Scalars, tags: Tags) -> tuple[Rows, np.n
 
     order = np.lexsort((step_N, group_N))
     last = _last_of_equal(group_N[order], step_N[order])
-    if not last.all():  # the clock decides, whatever the files are called
+    if not last.all():  # by wall time, independent of file names
         order = np.lexsort((wall_time_N, step_N, group_N))
     replaced = np.flatnonzero(~last)
     replaced = replaced[_differ(value_N[order[replaced]], value_N[order[replaced + 1]])]
@@ -128,51 +126,50 @@ def _positions(names: Sequence[str]) -> dict[str, int]:
 
 
 def _last_of_equal(*columns: np.ndarray) -> np.ndarray:
-    """Which rows differ from the next one; bool, of the columns' length."""
+    """(N,) bool: whether each row differs from the next one in any column of shape (N,)."""
     differs = np.ones(len(columns[0]), bool)
     differs[:-1] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
     return differs
 
 
 def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Where the values differ; NaN is equal to NaN."""
+    """(N,) bool: whether the values differ; NaN is equal to NaN."""
     return (one != other) & ~(np.isnan(one) & np.isnan(other))
 
 
-def _refuse_without_scalars(runs: Sequence[Run], rows: Rows) -> None:
+def _check_scalars(runs: Sequence[Run], rows: Rows) -> None:
     if not len(rows.run):
-        raise UserError("the runs hold no scalar at all; was TensorBoard logging on (--tensorboard-logdir)?")
+        raise UserError("no scalars in the logs of any run; train with --tensorboard-logdir")
     for run, scalars in zip(runs, np.bincount(rows.run, minlength=len(runs)), strict=True):
         if run.finished and not scalars:
-            raise UserError(
-                f"{run.path}: a finished run without one scalar; delete the folder and run it again"
-            )
+            raise UserError(f"{run.path}: a finished run without scalars; delete the folder and run it again")
 
 
 def _in_percent(runs: Sequence[Run], rows: Rows) -> Rows:
-    """Shares of right answers as percentages: Transformers' metrics give 0.59 where fairseq logs 59.
+    """Convert accuracies that were logged as fractions to percent: Transformers logs 0.59, fairseq 59.
 
-    A run logged shares where none of its accuracies is above 1. Runs with a manifest log percent.
+    A run logged fractions if none of its accuracies is above 1. Runs with a manifest log percent.
     """
     accuracies = np.flatnonzero(np.isin(rows.metrics, list(ACCURACIES))[rows.metric])
     highest_R = np.zeros(len(runs))
     np.fmax.at(highest_R, rows.run[accuracies], rows.value[accuracies])
-    foreign_R = np.array([run.status == NO_MANIFEST for run in runs])
-    shares_R = foreign_R & (highest_R > 0) & (highest_R <= 1)
-    if not shares_R.any():
+    no_manifest_R = np.array([run.status == NO_MANIFEST for run in runs])
+    fractions_R = no_manifest_R & (highest_R > 0) & (highest_R <= 1)
+    if not fractions_R.any():
         return rows
     logger.info(
-        "%s logged accuracy as a share (0 to 1), given in percent: %s",
-        count(int(shares_R.sum()), "run"), enumerate_some(runs[run].name for run in np.flatnonzero(shares_R)),
+        "%s logged accuracy as a fraction (0 to 1), converted to percent: %s",
+        count(int(fractions_R.sum()), "run"),
+        enumerate_some(runs[run].name for run in np.flatnonzero(fractions_R)),
     )  # fmt: skip
-    accuracies = accuracies[shares_R[rows.run[accuracies]]]
+    accuracies = accuracies[fractions_R[rows.run[accuracies]]]
     value_N = rows.value.copy()
     value_N[accuracies] *= 100
     return rows._replace(value=value_N)
 
 
 def _frame(runs: Sequence[Run], rows: Rows) -> pd.DataFrame:
-    """The long table, as `long_table` describes it."""
+    """The long table as a data frame."""
     valid = _positions(rows.subsets).get("valid", -1)
     columns = {
         "arm": _texts([run.arm for run in runs], rows.run),
@@ -188,5 +185,5 @@ def _frame(runs: Sequence[Run], rows: Rows) -> pd.DataFrame:
 
 
 def _texts(names: Sequence[str], position_N: np.ndarray) -> pd.api.extensions.ExtensionArray:
-    """A column of names; taking them by position shares the strings."""
+    """A column of names by position, which shares the strings."""
     return pd.array(names, dtype="str").take(position_N)

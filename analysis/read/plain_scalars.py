@@ -1,4 +1,4 @@
-"""The usual scalar events, decoded together: columns of bytes instead of one message after the other.
+"""Vectorized decoding of scalar events in their usual encoding.
 
 The protocol buffer of a scalar (https://protobuf.dev/programming-guides/encoding/) is, in this order,
 
@@ -8,8 +8,7 @@ The protocol buffer of a scalar (https://protobuf.dev/programming-guides/encodin
         0a  length  tag                   Summary.Value.tag
         the number                        as one of `LAYOUTS`
 
-Lengths are one byte here, as they are below 128. What deviates in a single byte is not decoded at all and
-left to protobuf.
+Lengths are below 128 and so one byte long. An event with any other byte is left to protobuf.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SCALARS_PLUGIN = b"J\x0b\n\t\n\x07scalars"  # Summary.Value.metadata
 
 
 class Layout(NamedTuple):
-    """How the number is written after the tag: constant bytes, its own, constant bytes."""
+    """The encoding of the number after the tag, between constant bytes."""
 
     before: bytes
     dtype: str
@@ -46,7 +45,7 @@ LAYOUTS = (
 
 
 class PlainScalars(NamedTuple):
-    """Those M of the events that are plain, arrays of shape (M,); `which` are their positions, ascending."""
+    """The M decoded events, arrays of shape (M,); `which` are their ascending positions."""
 
     which: np.ndarray
     wall_time: np.ndarray
@@ -58,9 +57,9 @@ class PlainScalars(NamedTuple):
 def decode(
     content: bytes, begins_N: np.ndarray, ends_N: np.ndarray, tag_number: Callable[[bytes], int]
 ) -> PlainScalars:
-    """The plain scalars among the events `content[begin:end]`, all of them well-formed.
+    """Decode the events `content[begin:end]` that are scalars in the usual encoding.
 
-    `tag_number` gives the number of a tag, below zero for one that is not UTF-8 (that event is not plain).
+    `tag_number` returns the number of a tag, negative if it is not UTF-8; such events are skipped.
     """
     bytes_B = np.frombuffer(content, np.uint8)
     which_M = np.flatnonzero(ends_N - begins_N >= SHORTEST)
@@ -96,23 +95,23 @@ def decode(
 
 
 def _steps(byte: Callable[[np.ndarray], np.ndarray], begin_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Steps, and the places of what follows them; a step that is too long leads to no summary."""
+    """The steps, and the positions after them; after a step that is too long there is no valid summary."""
     place_M = begin_M + 9
     has_step_M = byte(place_M) == 0x10
     place_M = place_M + has_step_M
-    going_on_M, step_M = has_step_M, np.zeros_like(begin_M)
+    continues_M, step_M = has_step_M, np.zeros_like(begin_M)
     for shift in range(0, 7 * STEP_BYTES, 7):
         byte_M = byte(place_M)
-        step_M |= np.where(going_on_M, (byte_M & 0x7F) << shift, 0)
-        place_M = place_M + going_on_M
-        going_on_M = going_on_M & (byte_M >= 0x80)
-        if not going_on_M.any():
+        step_M |= np.where(continues_M, (byte_M & 0x7F) << shift, 0)
+        place_M = place_M + continues_M
+        continues_M = continues_M & (byte_M >= 0x80)
+        if not continues_M.any():
             break
-    return step_M, np.where(going_on_M, begin_M, place_M)
+    return step_M, np.where(continues_M, begin_M, place_M)
 
 
 def _values(bytes_B: np.ndarray, begin_M: np.ndarray, end_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers in bytes `begin` to `end`, and which of them have a known layout."""
+    """The numbers in bytes `begin` to `end`, and whether each has a known layout."""
     value_M, good_M = np.zeros(len(begin_M)), np.zeros(len(begin_M), bool)
     sizes_M = end_M - begin_M
     for layout in LAYOUTS:
@@ -123,12 +122,12 @@ def _values(bytes_B: np.ndarray, begin_M: np.ndarray, end_M: np.ndarray) -> tupl
         ):
             for offset, expected in enumerate(constant):
                 rows = rows[bytes_B[place_M[rows] + offset] == expected]
-        with np.errstate(invalid="ignore"):  # there are NaNs that complain about being copied
+        with np.errstate(invalid="ignore"):  # signaling NaNs
             value_M[rows] = _numbers(bytes_B, begin_M[rows] + len(layout.before), layout.dtype)
         good_M[rows] = True
     return value_M, good_M
 
 
 def _numbers(bytes_B: np.ndarray, place_M: np.ndarray, dtype: str) -> np.ndarray:
-    """The numbers of `dtype` that begin at these places."""
+    """The numbers of `dtype` at these positions."""
     return bytes_B[place_M[:, None] + np.arange(np.dtype(dtype).itemsize)].view(dtype)[:, 0]

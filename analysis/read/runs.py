@@ -1,4 +1,4 @@
-"""Which runs lie below a folder, who they are and whether they are finished."""
+"""Find the runs below a folder, with their names and states."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ EXAMPLE = "--pattern '{arm}/*/{init}/{seed}/{subset}'"
 
 @dataclass(frozen=True, kw_only=True)
 class Run(common.run.Run):
-    """A run with its logs; `status` is "no manifest" where its folder has none (see `common.manifest`)."""
+    """A run with its logs; `status` is that of the manifest, or "no manifest"."""
 
     status: str
     recipe: str | None = None
     seconds: float | None = None
     precision: str | None = None
-    """Of the matrix products."""
+    """Precision of the matrix products."""
     named_by: str = manifest.NAME
-    """Where arm, init and seed come from: the manifest, a pattern or the path."""
+    """Source of arm, init and seed: the manifest, a pattern or the path."""
     logs: tuple[Log, ...] = ()
 
     @property
     def finished(self) -> bool:
-        """Only the manifest says so, never the mere existence of a folder."""
+        """Whether the manifest records that the run is finished."""
         return self.status == "finished"
 
     @property
@@ -47,89 +47,88 @@ class Run(common.run.Run):
 
     @property
     def place(self) -> Path:
-        """A folder that exists: `path`, else that of the logs, where the names of files tell runs apart."""
+        """An existing folder: `path`, or that of the logs if runs differ only in the names of files."""
         return self.path if self.path.is_dir() or not self.logs else self.logs[0].path.parent
 
 
 def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[Run]:
     """Every run below `root` (or `root` itself), ordered by arm, init and seed.
 
-    A run is named by its manifest, else by `pattern` (see `pattern.Pattern`), else by its path (see
-    `layout`). Exports and JSON logs count only where there are no event files of the run.
+    A run is named by its manifest, or by `pattern` (see `layout.Pattern`), or by its path (see `layout`).
+    Exports and JSON logs are used only for runs without event files.
 
-    Raises `UserError` for a missing folder, a folder without logs, a malformed manifest or pattern, a
-    pattern that describes no log, and two runs of the same name.
+    Raises `UserError` for a missing folder, a folder without logs, a malformed manifest or pattern, a pattern
+    that matches no log, and two runs with the same name.
     """
     root = Path(root)
     if not root.is_dir():
-        raise UserError(f"{root}: no such folder; give the folder that holds the runs")
+        raise UserError(f"{root}: no such folder; give the folder of the runs")
     runs = [_run(found) for found in discover(root, None if pattern is None else Pattern(pattern))]
     if not runs:
-        raise UserError(f"{root}: no logs below it (event files of TensorBoard, ...); train first")
+        raise UserError(f"{root}: no logs in this folder (TensorBoard event files, ...); train first")
     runs.sort(key=lambda run: (run.arm, run.init, run.seed))
-    _refuse_duplicates(runs)
-    bare = [run for run in runs if run.status == NO_MANIFEST]
-    if bare and len(bare) < len(runs):
+    _check_unique(runs)
+    without = [run for run in runs if run.status == NO_MANIFEST]
+    if without and len(without) < len(runs):
         logger.warning(
-            "%s without %s (first: %s): named by their path, taken for unfinished",
-            count(len(bare), "run"), manifest.NAME, bare[0].path,
+            "%s without %s (first: %s): named by their path, assumed to be unfinished",
+            count(len(without), "run"), manifest.NAME, without[0].path,
         )  # fmt: skip
     return runs
 
 
 def run_at(folder: Path) -> Run | None:
-    """The run of this very folder, whatever lies below it; None where there is none with logs."""
+    """The run of exactly this folder, not of those below it; None if there is none."""
     return next((_run(found) for found in discover(folder, None) if found.folder == folder), None)
 
 
 def select_finished(runs: Iterable[Run], include_unfinished: bool = False) -> list[Run]:
-    """The runs that tables and figures may use; what is left out or let in is said in one line.
+    """The finished runs, or all with `include_unfinished`; warns about unfinished ones.
 
-    Logs of other trainers have no manifest at all: where no run has one, all are used.
-    Raises `UserError` where no run is left.
+    If no run has a manifest (logs of other trainers), all are used. Raises `UserError` if no run is left.
     """
     runs = list(runs)
     unfinished = [run for run in runs if not run.finished]
     if not unfinished:
         return runs
     if all(run.status == NO_MANIFEST for run in runs):
-        logger.warning("no run has a %s: all are used, finished or not", manifest.NAME)
+        logger.warning("no run has a %s: using all, finished or not", manifest.NAME)
         return runs
     names = enumerate_some(f"{run.name} ({run.status})" for run in unfinished)
     if include_unfinished:
         logger.warning("%s included: %s", count(len(unfinished), "unfinished run"), names)
         return runs
     if len(unfinished) == len(runs):
-        raise UserError(f"no run is finished: {names}; finish them or add --include-unfinished")
+        raise UserError(f"no run is finished: {names}; finish them or give --include-unfinished")
     logger.warning(
-        "%s left out (--include-unfinished keeps them): %s", count(len(unfinished), "unfinished run"), names
+        "%s excluded (see --include-unfinished): %s", count(len(unfinished), "unfinished run"), names
     )
     return [run for run in runs if run.finished]
 
 
 def describe(runs: Sequence[Run]) -> str:
-    """One line: how many runs of each arm and init, and what named those without manifest."""
+    """The number of runs of each arm and init, and the source of their names if it is not the manifest."""
     groups = Counter(f"{run.arm}/{run.init}" for run in runs)
-    line = f"{count(len(runs), 'run')}: " + ", ".join(f"{number} {name}" for name, number in groups.items())
+    text = f"{count(len(runs), 'run')}: " + ", ".join(f"{number} {name}" for name, number in groups.items())
     named_by = sorted({run.named_by for run in runs} - {manifest.NAME})
-    return line + (f" (arm/init named by the {' or the '.join(named_by)})" if named_by else "")
+    return text + (f" (arm/init named by the {' or the '.join(named_by)})" if named_by else "")
 
 
 def inferred(runs: Sequence[Run], limit: int = 20) -> list[str]:
-    """A line for each run without manifest: what its path was taken for."""
-    guessed = [run for run in runs if run.status == NO_MANIFEST]
+    """A line for each run without manifest: arm, init, seed and subsets inferred from its path."""
+    inferred_runs = [run for run in runs if run.status == NO_MANIFEST]
     lines = [
         f"  {run.place} -> arm {run.arm}, init {run.init}, seed {run.seed}, "
         f"subsets {' '.join(sorted({log.subset or 'in tags' for log in run.logs}))}"
-        for run in guessed[:limit]
+        for run in inferred_runs[:limit]
     ]
-    if len(guessed) > limit:
-        lines.append(f"  and {len(guessed) - limit} more: python -m analysis runs")
+    if len(inferred_runs) > limit:
+        lines.append(f"  and {len(inferred_runs) - limit} more: python -m analysis runs")
     return lines
 
 
 def mixed_precision(runs: Iterable[Run]) -> list[str]:
-    """A line for each arm and init whose seeds differ in more than the seed."""
+    """A line for each arm and init whose seeds were trained with different precisions."""
     groups: dict[str, dict[str, list[str]]] = {}
     for run in runs:
         if run.precision is not None:
@@ -141,7 +140,7 @@ def mixed_precision(runs: Iterable[Run]) -> list[str]:
             parts = (
                 f"seeds {enumerate_some(seeds[precision])} in {precision}" for precision in sorted(seeds)
             )
-            lines.append(f"  {name}: {', '.join(parts)}; seeds are compared best with one --precision")
+            lines.append(f"  {name}: {', '.join(parts)}; train all seeds with the same --precision")
     return lines
 
 
@@ -171,14 +170,12 @@ def _run(found: Found) -> Run:
     )
 
 
-def _refuse_duplicates(runs: Sequence[Run]) -> None:
+def _check_unique(runs: Sequence[Run]) -> None:
     seen: dict[str, Run] = {}
     for run in runs:
         if run.name in seen:
-            one = seen[run.name]
-            by_manifest = one.named_by == run.named_by == manifest.NAME
-            remedy = "" if by_manifest else f", or tell them apart (for example {EXAMPLE})"
-            raise UserError(
-                f"{one.path} and {run.path} both say that they are {run.name}; move one out{remedy}"
-            )
+            other = seen[run.name]
+            by_manifest = other.named_by == run.named_by == manifest.NAME
+            remedy = "" if by_manifest else f" or distinguish them, for example with {EXAMPLE}"
+            raise UserError(f"{other.path} and {run.path} are both named {run.name}; move one away{remedy}")
         seen[run.name] = run

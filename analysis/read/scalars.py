@@ -1,4 +1,4 @@
-"""What every kind of log file becomes before the runs are put together: columns of numbers."""
+"""The common result of all log readers: scalars as columns of numbers, and the corrupt records of a file."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from common.errors import UserError, count, enumerate_some
 
 from .tfrecord import Records
 
+logger = logging.getLogger(__name__)
+
 
 class Scalars(NamedTuple):
-    """N logged numbers, those of a file together and in its order; arrays of shape (N,)."""
+    """N logged numbers, grouped by file and in the order of the file; arrays of shape (N,)."""
 
     file: np.ndarray
-    """int32: the position of the file in the list that was read."""
+    """int32: position in the list of files."""
     wall_time: np.ndarray
-    """float64: seconds since 1970; NaN where the log has no times."""
+    """float64: seconds since 1970; NaN if the log has no times."""
     step: np.ndarray
     """int64: updates."""
     tag: np.ndarray
-    """int32: the number of the tag in `Tags`."""
+    """int32: number of the tag in `Tags`."""
     value: np.ndarray
     """float64"""
 
@@ -35,118 +37,115 @@ DTYPES = Scalars(np.int32, np.float64, np.int64, np.int32, np.float64)
 
 
 def read_step(value: object) -> int:
-    """A step from what a text file says: a whole number, or a text of one such as "50" or "1.5e+06".
+    """A step in a text log: an integer, or a string of one such as "50" or "1.5e+06".
 
-    Raises `ValueError` for anything else, and for what int64 cannot hold.
+    Raises `ValueError` for other values and outside the range of int64.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{value!r} is no step")
+        raise ValueError(f"{value!r} is not a step")
     try:
-        step = value if isinstance(value, int) else int(str(value))  # not by way of float: 2^53 + 1 has none
+        step = value if isinstance(value, int) else int(str(value))  # float has no 2^53 + 1
     except ValueError:  # fairseq writes six significant digits: 1.23457e+06
         if not float(value).is_integer():
-            raise ValueError(f"{value!r} is no step") from None
+            raise ValueError(f"{value!r} is not a step") from None
         step = int(float(value))
     if not STEP_RANGE.min <= step <= STEP_RANGE.max:
-        raise ValueError(f"{value!r} is no step")
+        raise ValueError(f"{value!r} is not a step")
     return step
 
 
 def scalars(*columns: object) -> Scalars:
-    """Columns from anything that numpy takes, in the order and with the types of `Scalars`."""
+    """`Scalars` from array-likes in the order of its fields."""
     return Scalars(*(np.asarray(column, dtype) for column, dtype in zip(columns, DTYPES, strict=True)))
 
 
 def concatenate(parts: list[Scalars]) -> Scalars:
-    """All of them, one after the other."""
+    """The concatenation of `parts`."""
     if not parts:
         return scalars([], [], [], [], [])
     return Scalars(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 class Tags(dict[tuple[str | None, str], int]):
-    """Numbers for (subset, tag), given out as they appear; the subset is None where a log names none."""
+    """(subset, tag) -> consecutive number, assigned on first use; the subset is None if the log has none."""
 
     def __missing__(self, key: tuple[str | None, str]) -> int:
         self[key] = number = len(self)
         return number
 
 
-logger = logging.getLogger(__name__)
-
-
 @dataclass
-class Damage:
-    """What was found in one log file."""
+class LogCheck:
+    """The numbers of valid and corrupt records in a log file."""
 
     path: Path
-    good: int = 0
-    """Records without fault."""
-    damaged: int = 0
+    valid: int = 0
+    """Number of valid records."""
+    corrupt: int = 0
     first: int | None = None
-    """Where the first damaged record is, an offset or a line number as `unit` has it."""
-    cut: int | None = None
-    """Where a last record begins that the end of the file cuts."""
+    """Position of the first corrupt record: byte offset or line number, see `unit`."""
+    truncated: int | None = None
+    """Position of a last record that is truncated by the end of the file."""
     unit: str = "byte"
     may_grow: bool = False
-    """The run is not known to be finished, and a cut record no surprise."""
+    """Whether the run may still be writing, so that a truncated record is expected."""
     empty: bool = False
 
     def add(self, records: Records, offset: int) -> None:
-        """Count the records of a chunk that begins at `offset`."""
-        self.good += len(records.begins)
-        for place in records.damaged:
-            self.spoil(offset + place)
-        if records.cut is not None:
-            self.cut = offset + records.cut
+        """Add the records of a chunk that begins at `offset`."""
+        self.valid += len(records.begins)
+        for place in records.corrupt:
+            self.add_corrupt(offset + place)
+        if records.truncated is not None:
+            self.truncated = offset + records.truncated
 
-    def spoil(self, place: int) -> None:
-        """Count a damaged record."""
-        self.damaged += 1
+    def add_corrupt(self, place: int) -> None:
+        """Add a corrupt record."""
+        self.corrupt += 1
         self.first = place if self.first is None else min(self.first, place)
 
-    def refuse(self, offset: int) -> None:
-        """Count a record as damaged after all: its checksums are right, its content is not."""
-        self.good -= 1
-        self.spoil(offset)
+    def reject(self, offset: int) -> None:
+        """Count a valid record as corrupt: its checksums are correct, but its content is not."""
+        self.valid -= 1
+        self.add_corrupt(offset)
 
-    def spoil_line(self, number: int, *, whole: bool) -> None:
-        """Count a damaged line, or one that the end of the file cuts."""
+    def add_corrupt_line(self, number: int, *, whole: bool) -> None:
+        """Add a corrupt line, or one that is truncated by the end of the file."""
         self.unit = "line"
         if whole:
-            self.spoil(number)
+            self.add_corrupt(number)
         else:
-            self.cut = number
+            self.truncated = number
 
     def __str__(self) -> str:
-        """One line: what is damaged and what is kept."""
+        """A message with the corrupt positions and the number of valid records."""
         places = []
-        if self.damaged:
-            places.append(f"damaged at {self.unit} {self.first:,} ({self.damaged:,} in all)")
-        if self.cut is not None:
-            places.append(f"cut at {self.unit} {self.cut:,}")
-        return f"{self.path}: {' and '.join(places)}; the {self.good:,} good records are kept"
+        if self.corrupt:
+            places.append(f"corrupt at {self.unit} {self.first:,} ({self.corrupt:,} in all)")
+        if self.truncated is not None:
+            places.append(f"truncated at {self.unit} {self.truncated:,}")
+        return f"{self.path}: {' and '.join(places)}; using the {self.valid:,} valid records"
 
 
-def report(found: Sequence[Damage]) -> None:
-    """Say in one line for each damaged file where it breaks, and in one for all that are still written.
+def report(found: Sequence[LogCheck]) -> None:
+    """Warn about each file with corrupt records, and log all files that are still being written.
 
-    Raises `UserError` for a file that holds records, but not a good one.
+    Raises `UserError` for a file whose records are all corrupt.
     """
-    for damage in found:
-        if damage.damaged and not damage.good:
+    for check in found:
+        if check.corrupt and not check.valid:
             raise UserError(
-                f"{damage.path}: not one good record (damaged from {damage.unit} {damage.first:,} on); "
+                f"{check.path}: no valid record (corrupt from {check.unit} {check.first:,}); "
                 "move it out of the run"
             )
-        if damage.empty:
-            logger.warning("%s: empty log (the run stopped before its first record)", damage.path)
-        elif damage.damaged or (damage.cut is not None and not damage.may_grow):
-            logger.warning("%s", damage)
-    growing = [damage for damage in found if damage.cut is not None and damage.may_grow]
+        if check.empty:
+            logger.warning("%s: empty log (the run stopped before its first record)", check.path)
+        elif check.corrupt or (check.truncated is not None and not check.may_grow):
+            logger.warning("%s", check)
+    growing = [check for check in found if check.truncated is not None and check.may_grow]
     if growing:
-        names = enumerate_some(f"{damage.path} at {damage.unit} {damage.cut:,}" for damage in growing)
+        names = enumerate_some(f"{check.path} at {check.unit} {check.truncated:,}" for check in growing)
         logger.info(
-            "%s with a last record that is not whole, as while it is being written: %s",
+            "%s with an incomplete last record, probably still being written: %s",
             count(len(growing), "log"), names,
         )  # fmt: skip

@@ -1,12 +1,15 @@
-"""Logs of `fairseq-train --log-format json` -> scalars.
+"""Read scalars from text logs: JSON logs of fairseq and CSV exports of TensorBoard.
 
-Such a log has lines of JSON among others, with or without the prefix of Python's logging:
+A log of `fairseq-train --log-format json` contains lines of JSON, with or without the prefix of Python's
+logging, among other lines:
 
     2026-11-21 07:43:53 | INFO | train_inner | {"epoch": 1, "update": 0.5, "loss": "0.7", "num_updates": "50"}
     {"epoch": 1, "valid_loss": "0.66", "valid_accuracy": "61", "valid_num_updates": "225"}
 
 (`fairseq/logging/progress_bar.py`, `JsonProgressBar`.) At the end of an epoch all names begin with the
-subset. Numbers are strings of six significant digits; there are no times.
+subset. Numbers are strings of six significant digits; there are no wall times.
+
+A CSV export has the tag in its file name and the columns wall time, step and value.
 """
 
 from __future__ import annotations
@@ -20,18 +23,25 @@ from pathlib import Path
 from common.errors import UserError, count, enumerate_some
 
 from .discovery import EXPORT, JSON_LINE
-from .scalars import Damage, Scalars, Tags, read_step, scalars
+from .scalars import LogCheck, Scalars, Tags, read_step, scalars
+
+logger = logging.getLogger(__name__)
 
 UPDATES = "num_updates"
 UPDATES_KEY = b'num_updates": '
-"""Lines of statistics hold it and others do not; in the source that a traceback shows, no colon follows."""
+"""Only in lines of statistics; in the source code of a traceback no colon follows."""
 NOT_METRICS = {"epoch", "update", UPDATES}
+HEADER = "Wall time,Step,Value"
+ENDS = (b"\n", b"\r")
+NUMBER_ENDS = re.compile(rb"(\d|nan|inf|infinity)\s*$", re.IGNORECASE)
+Row = tuple[float, int, float]
+"""Wall time, step, value."""
 
 
-def read_json_files(paths: Sequence[Path], tags: Tags, damage: Sequence[Damage]) -> Iterator[Scalars]:
-    """The scalars of these files, one after the other; a file and its damage have the same position.
+def read_json_files(paths: Sequence[Path], tags: Tags, checks: Sequence[LogCheck]) -> Iterator[Scalars]:
+    """The scalars of these JSON logs; `checks` has one entry per file, which is updated.
 
-    New tags get a number in `tags`, under the subset that the lines name; wall times are NaN.
+    Tags are numbered in `tags` with the subset in the lines; wall times are NaN.
     """
     for file, path in enumerate(paths):
         rows: list[tuple[int, int, float]] = []
@@ -39,22 +49,22 @@ def read_json_files(paths: Sequence[Path], tags: Tags, damage: Sequence[Damage])
             for number, line in enumerate(stream, start=1):
                 begin = line.find(JSON_LINE)
                 if begin < 0:
-                    if UPDATES_KEY in line:  # the damage is where the statistics begin
-                        damage[file].spoil_line(number, whole=line.endswith(b"\n"))
+                    if UPDATES_KEY in line:  # the beginning of the statistics is corrupt
+                        checks[file].add_corrupt_line(number, whole=line.endswith(b"\n"))
                     continue
                 try:
                     rows.extend(_line_scalars(json.loads(line[begin:].decode("utf-8")), tags))
-                    damage[file].good += 1
+                    checks[file].valid += 1
                 except (ValueError, TypeError, OverflowError, RecursionError):
-                    damage[file].spoil_line(number, whole=line.endswith(b"\n"))
+                    checks[file].add_corrupt_line(number, whole=line.endswith(b"\n"))
         step, tag, value = zip(*rows, strict=True) if rows else ((), (), ())
         yield scalars([file] * len(rows), [float("nan")] * len(rows), step, tag, value)
 
 
 def _line_scalars(stats: dict[str, object], tags: Tags) -> list[tuple[int, int, float]]:
-    """(step, tag number, value) of a line; none where it has no step.
+    """(step, tag number, value) of each metric of a line; empty if it has no step.
 
-    Raises `ValueError`, `TypeError` or `OverflowError` for what is no number, and for names that are no text.
+    Raises `ValueError`, `TypeError` or `OverflowError` for invalid numbers and names.
     """
     name = next((key for key in stats if key.endswith(UPDATES)), None)
     if name is None:
@@ -66,57 +76,46 @@ def _line_scalars(stats: dict[str, object], tags: Tags) -> list[tuple[int, int, 
         for key, value in stats.items()
         if key.removeprefix(prefix) not in NOT_METRICS and value is not None
     }
-    "".join([subset, *values]).encode("utf-8")  # JSON can spell half of a character, which cannot be printed
+    "".join([subset, *values]).encode("utf-8")  # JSON may contain lone surrogates
     return [(step, tags[subset, metric], value) for metric, value in values.items()]
 
 
-logger = logging.getLogger(__name__)
+def read_csv_files(paths: Sequence[Path], tags: Tags, checks: Sequence[LogCheck]) -> Iterator[Scalars]:
+    """The scalars of these CSV exports; `checks` has one entry per file, which is updated.
 
-HEADER = "Wall time,Step,Value"
-ENDS = (b"\n", b"\r")
-NUMBER_ENDS = re.compile(rb"(\d|nan|inf|infinity)\s*$", re.IGNORECASE)
-Row = tuple[float, int, float]
-"""Wall time, step, value."""
-
-
-def read_csv_files(paths: Sequence[Path], tags: Tags, damage: Sequence[Damage]) -> Iterator[Scalars]:
-    """The scalars of these files, one after the other; a file and its damage have the same position.
-
-    The tag is that of the file's name, a new one gets a number in `tags`. Raises `UserError` for a file
-    with other columns.
+    The tag in the file name is numbered in `tags`. Raises `UserError` for a file with other columns.
     """
     unended = []
     for file, path in enumerate(paths):
         tag = tags[None, EXPORT.fullmatch(path.name)["tag"]]
         lines = path.read_bytes().splitlines(keepends=True)
-        damage[file].empty = not lines
+        checks[file].empty = not lines
         if lines and lines[0].decode("utf-8", errors="replace").strip().lstrip("\ufeff") != HEADER:
-            raise UserError(f"{path}, line 1: the columns are not {HEADER}; export it again from TensorBoard")
+            raise UserError(f"{path}, line 1: columns other than {HEADER}; export it again from TensorBoard")
         rows: list[Row] = []
         for number, line in enumerate(lines[1:], start=2):
             if (row := _read_row(line)) is None:
-                damage[file].spoil_line(number, whole=line.endswith(ENDS))
+                checks[file].add_corrupt_line(number, whole=line.endswith(ENDS))
                 continue
             rows.append(row)
-            damage[file].good += 1
+            checks[file].valid += 1
             if not line.endswith(ENDS):
                 unended.append(path)
         wall_time, step, value = zip(*rows, strict=True) if rows else ((), (), ())
         yield scalars([file] * len(rows), wall_time, step, [tag] * len(rows), value)
     if unended:
         logger.warning(
-            "%s without a newline at the end; the last value is kept, but a cut copy may lack digits: %s",
+            "%s without a final newline; the last value may lack digits if the file is truncated: %s",
             count(len(unended), "export"), enumerate_some(map(str, unended)),
         )  # fmt: skip
 
 
 def _read_row(line: bytes) -> Row | None:
-    """The numbers of a line, None where they are not whole.
+    """(wall time, step, value) of a line; None if it is corrupt or incomplete.
 
-    A last line without newline counts where its value ends as a number does: editors and scripts leave that
-    newline out of whole files, and TensorBoard writes an export in one piece. In a copy that was cut, or is
-    still at work, such a number may lack digits (61.2 of 61.25). The bytes cannot tell the two apart, which
-    is why the caller says that it kept one.
+    A last line without newline is accepted if its value is a complete number: editors and scripts omit the
+    final newline. In a truncated copy, such a number may lack digits (61.2 instead of 61.25). The two cases
+    cannot be distinguished, so the caller warns.
     """
     try:
         wall_time, step, value = line.decode("utf-8").split(",")

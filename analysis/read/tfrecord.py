@@ -1,15 +1,15 @@
-"""TFRecord files -> where their good records are, and where they are damaged.
+"""Find the valid and the corrupt records of TFRecord files.
 
-One record after the other, all numbers little endian:
+A file is a sequence of records; numbers are little endian:
 
     uint64  length of the data
     uint32  masked CRC-32C of the length
     bytes   data
     uint32  masked CRC-32C of the data
 
-(TensorFlow, `tensorflow/core/lib/io/record_writer.h`.) TensorBoard's own reader stops at the first
-damaged record. Here the whole of a file that is in order is walked in one tight loop; only a file that
-is not goes through `salvage`, which steps over the damage and keeps every good record.
+(TensorFlow, `tensorflow/core/lib/io/record_writer.h`.) TensorBoard's own reader stops at the first corrupt
+record. Here, intact files are read in one tight loop; files with errors are read by `salvage`, which skips
+corrupt bytes and keeps every valid record.
 """
 
 from __future__ import annotations
@@ -33,37 +33,37 @@ crc32c = google_crc32c.value
 
 @dataclass
 class Records:
-    """Where the data of each good record begins and ends in a buffer, and where there is none."""
+    """Positions of the data of valid records in a buffer, and of corrupt bytes."""
 
     begins: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    damaged: list[int] = field(default_factory=list)
-    """Offsets of what is no record; a stretch of damaged bytes counts once."""
-    cut: int | None = None
-    """Offset of a last record that the end of the file cuts, as while it is being written."""
+    corrupt: list[int] = field(default_factory=list)
+    """Offsets of corrupt bytes; consecutive ones count once."""
+    truncated: int | None = None
+    """Offset of a last record that is truncated by the end of the file, for example while it is written."""
     done: int = 0
-    """Everything before this offset is accounted for."""
+    """Everything before this offset has been processed."""
 
 
 def read_records(content: bytes, more: int = 0) -> Records:
-    """The records of a file, or of a chunk of it that `more` bytes follow.
+    """The records of a file, or of a chunk that is followed by `more` bytes.
 
-    A record that the following bytes may complete is left to the next chunk: `done` is its offset.
+    A record that may be completed by the following bytes is left to the next chunk: `done` is its offset.
     """
     records = _walk(content)
-    half = len(content) < records.done <= len(content) + more
-    if half:  # the following bytes complete the last record
+    incomplete = len(content) < records.done <= len(content) + more
+    if incomplete:  # the following bytes complete the last record
         records.ends.pop()
         records.done = records.begins.pop() - HEADER_BYTES
     rest = len(content) - records.done
-    in_order = rest == 0 or (more > 0 and (half or 0 < rest < FRAME_BYTES))
-    if in_order and _all_data_good(content, records):
+    in_order = rest == 0 or (more > 0 and (incomplete or 0 < rest < FRAME_BYTES))
+    if in_order and _all_data_valid(content, records):
         return records
     return salvage(content, more)
 
 
 def _walk(content: bytes) -> Records:
-    """From header to header, as far as their checksums are right; of the data nothing is checked."""
+    """Follow the headers while their checksums are correct; the data are not checked."""
     records = Records()
     add_begin, add_end = records.begins.append, records.ends.append
     offset, last = 0, len(content) - FRAME_BYTES
@@ -79,7 +79,7 @@ def _walk(content: bytes) -> Records:
     return records
 
 
-def _all_data_good(content: bytes, records: Records) -> bool:
+def _all_data_valid(content: bytes, records: Records) -> bool:
     if not records.ends:
         return True
     crcs = [crc32c(content[begin:end]) for begin, end in zip(records.begins, records.ends, strict=True)]
@@ -88,10 +88,10 @@ def _all_data_good(content: bytes, records: Records) -> bool:
 
 
 def salvage(content: bytes, more: int = 0) -> Records:
-    """As `read_records`, for a file that may be damaged anywhere or cut at its end.
+    """Same as `read_records`, for a file that may be corrupt anywhere or truncated.
 
-    From what is no good record on, the next good header is looked for. The length of a record with wrong
-    data is not trusted: where bytes were lost, the next record begins before its end.
+    After a corrupt record, searches for the next valid header. The length of a record with corrupt data is
+    ignored: if bytes were lost, the next record begins before its end.
     """
     records, offset, size = Records(), 0, len(content)
     while offset < size:
@@ -100,34 +100,34 @@ def salvage(content: bytes, more: int = 0) -> Records:
         after = begin if length is None else begin + length + FOOTER_BYTES
         if after > size and more and (begin > size or after <= size + more):
             break
-        if length is not None and after <= size and _is_good(content, begin, after - FOOTER_BYTES):
+        if length is not None and after <= size and _is_valid(content, begin, after - FOOTER_BYTES):
             records.begins.append(begin)
             records.ends.append(after - FOOTER_BYTES)
             offset = after
             continue
         following = _next_header(content, offset + 1)
         if following is None and not more and after > size:
-            records.cut = offset
+            records.truncated = offset
         else:
-            records.damaged.append(offset)
+            records.corrupt.append(offset)
         if following is None:
-            # The last bytes of a chunk may be the first of a header.
+            # The last bytes of a chunk may be the beginning of a header.
             following = max(offset + 1, size - HEADER_BYTES + 1) if more else size
         offset = following
     records.done = offset
     return records
 
 
-def _is_good(content: bytes, begin: int, end: int) -> bool:
+def _is_valid(content: bytes, begin: int, end: int) -> bool:
     (stored,) = struct.unpack_from("<I", content, end)
     return mask(crc32c(content[begin:end])) == stored
 
 
 def _next_header(content: bytes, offset: int) -> int | None:
-    """The next place from `offset` on with a good record header, None where there is none.
+    """The position of the next valid record header from `offset`, or None.
 
-    Records are shorter than 4 GiB, so that four zeros stand before the checksum of a header. Of a long
-    run of zeros only the end can be that: the checksum is not zero.
+    Records are shorter than 4 GiB, so the checksum of a header follows four zero bytes. In a long run of
+    zeros only the end is possible, because the checksum is not zero.
     """
     for zeros in ZEROS.finditer(content, offset + 4):
         first = max(zeros.start(), zeros.end() - 7) - 4
@@ -137,13 +137,13 @@ def _next_header(content: bytes, offset: int) -> int | None:
     return None
 
 
-# A file has few different headers. Only good ones are kept, so that damage cannot fill the memory.
+# Cache: a file has few different headers. Only valid ones are kept, so that corrupt files cannot fill it.
 _LENGTHS: dict[bytes, int] = {}
 _MOST_LENGTHS = 1 << 16
 
 
 def _length(header: bytes) -> int | None:
-    """The data length that a record header states, or None where the header is cut or damaged."""
+    """The data length in a record header; None if the header is truncated or corrupt."""
     if len(header) < HEADER_BYTES:
         return None
     length, stored = struct.unpack("<QI", header)
@@ -155,5 +155,5 @@ def _length(header: bytes) -> int | None:
 
 
 def mask(crc: int | np.ndarray) -> int | np.ndarray:
-    """A CRC-32C (int or uint64 array) rotated and shifted as TFRecord stores it."""
+    """A CRC-32C (int or uint64 array), masked as in TFRecord files."""
     return (((crc >> MASK_SHIFT) | (crc << (32 - MASK_SHIFT))) + MASK_DELTA) & 0xFFFFFFFF

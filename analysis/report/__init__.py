@@ -1,1 +1,1 @@
-"""One HTML file about a set of runs: sentences, figures, tables and provenance."""
+"""The report, a single HTML file: summary, figures, tables and provenance of a set of runs."""

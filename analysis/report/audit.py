@@ -1,4 +1,4 @@
-"""What `python -m preprocess audit` found in the data, as tables of the report."""
+"""The result of `python -m preprocess audit` as tables of the report."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from common.tables import Table, whole
 
 
 def audit_tables(path: str | os.PathLike[str]) -> list[Table]:
-    """The size of each split, and how many lines of each stand in another one.
+    """The size of each split, and the number of lines that also occur in another split.
 
-    Raises `UserError` where the file is no audit.
+    Raises `UserError` if the file is not an audit.
     """
     content = read_json(path, REMEDY)
     try:
         return [_splits(content), _duplicates(content)]
     except (KeyError, TypeError, AttributeError, ValueError):
-        raise UserError(f"{path}: not an audit; {REMEDY}") from None
+        raise UserError(f"{path}: not an audit file; {REMEDY}") from None
 
 
 def _splits(content: dict[str, Any]) -> Table:
@@ -45,12 +45,18 @@ def _splits(content: dict[str, Any]) -> Table:
             "lines": data["lines"].map(whole),
             "labels": data["labels"].replace("", "–"),
             "tokens": data["tokens"].map(whole),
-            "unknown (%)": [_two(value) for value in data["unknown_percent"]],
-            "mean length": [_two(value) for value in data["mean_length"]],
+            "unknown (%)": [_two_decimals(value) for value in data["unknown_percent"]],
+            "mean length": [_two_decimals(value) for value in data["mean_length"]],
             "truncated": data["truncated"].map(whole),
         }
     )
-    return Table("audit_splits", "Splits", ("Lengths in tokens; truncated: lines cut.",), data, shown)
+    return Table(
+        "audit_splits",
+        "Splits",
+        ("Lengths in tokens; truncated: number of lines that are cut off.",),
+        data,
+        shown,
+    )
 
 
 def _duplicates(content: dict[str, Any]) -> Table:
@@ -64,17 +70,17 @@ def _duplicates(content: dict[str, Any]) -> Table:
     shown = pd.DataFrame(
         {
             "lines of": data["split"],
-            "that stand in": data["other"],
+            "also in": data["other"],
             **{notion: data[notion].map(whole) for notion in NOTIONS},
         }
     )
     conflicts = len(content.get("conflicts") or ())
     notes = (
-        "exact: the same text; normalized: the same words, whatever their case, punctuation and spacing.",
+        "exact: the same text; normalized: the same words, ignoring case, punctuation and spacing.",
         f"Texts with more than one label: {conflicts:,}.",
     )
     return Table("audit_duplicates", "Duplicates", notes, data, shown)
 
 
-def _two(value: float | None) -> str:
+def _two_decimals(value: float | None) -> str:
     return "–" if pd.isna(value) else f"{value:.2f}"

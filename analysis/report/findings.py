@@ -1,4 +1,4 @@
-"""Everything that figures and the report show, worked out once from the runs."""
+"""All statistics for the figures and the report, computed once from the runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from ..read.load import read_runs
 from ..read.runs import Run
 from ..stats.best import TieRule, at_best, best_checkpoints
 from ..stats.compare import compare_groups
-from ..stats.predictions import accuracies, compare_answers, find_size, read_answers
+from ..stats.predictions import accuracies, compare_all_predictions, find_size, read_predictions
 from ..stats.reference import compare_reference, read_reference
 from ..stats.spread import BEST, expected_best_of_seeds, scores, spread_over_seeds
 
@@ -33,7 +32,7 @@ TEST = "test"
 
 @dataclass(frozen=True)
 class Rule:
-    """The conventions behind the numbers: the options of `python -m analysis tables`."""
+    """The conventions of the statistics: the options of `python -m analysis tables`."""
 
     metric: str = "accuracy"
     by: str = "accuracy"
@@ -44,13 +43,13 @@ class Rule:
 
     @property
     def choice(self) -> dict[str, str]:
-        """How the best checkpoint is chosen, as `best_checkpoints` takes it."""
+        """The keyword arguments of `best_checkpoints`."""
         return {"by": self.by, "subset": self.subset, "ties": self.ties, "direction": self.direction}
 
 
 @dataclass(frozen=True)
 class Findings:
-    """Frames of the modules named; None or empty where there is nothing to say."""
+    """The frames of the functions named here; None or empty if there are no data for them."""
 
     rule: Rule
     runs: Sequence[Run]
@@ -58,17 +57,17 @@ class Findings:
     """The long table."""
     best: pd.DataFrame
     values: pd.DataFrame
-    """`spread.scores` on test."""
+    """`scores` on test."""
     spread: pd.DataFrame
     expected: pd.DataFrame
-    answers: pd.DataFrame
-    """`answers.read_answers` on test."""
+    predictions: pd.DataFrame
+    """`read_predictions` on test."""
     test_size: int | None
     overlap: Overlap | None
     reference: pd.DataFrame | None
     reference_name: str = ""
     left_out: Sequence[Run] = ()
-    """Runs of the folder that are not finished, of which nothing else here speaks."""
+    """Runs of the folder that are not finished; all other fields exclude them."""
 
     @property
     def groups(self) -> list[str]:
@@ -77,7 +76,7 @@ class Findings:
 
     @cached_property
     def comparison(self) -> pd.DataFrame | None:
-        """`compare.compare_groups` of each two groups at their best checkpoints; None for a single group."""
+        """`compare_groups` of each pair of groups at the best checkpoints; None for a single group."""
         rule = self.rule
         groups = _groups(self.values[self.values["at"] == BEST])
         if len(groups) < 2:
@@ -89,23 +88,23 @@ class Findings:
 
     @cached_property
     def accuracies(self) -> pd.DataFrame | None:
-        """`answers.accuracies` where accuracy is the metric and there are prediction files."""
-        return accuracies(self.answers, self.overlap) if self._has_accuracy else None
+        """`accuracies`; None if accuracy is not the metric or there are no prediction files."""
+        return accuracies(self.predictions, self.overlap) if self._has_accuracy else None
 
     @cached_property
     def examples(self) -> pd.DataFrame | None:
-        """`answers.compare_answers` of each two groups with pairs of runs, where there are prediction files.
+        """`compare_all_predictions`; None if accuracy is not the metric or there are no pairs of runs.
 
-        Raises `UserError` where two runs answered other examples.
+        Raises `UserError` if paired runs have predictions for different examples.
         """
-        pairs = combinations(_groups(self.answers), 2) if self._has_accuracy else ()
-        frames = [compare_answers(self.answers, a, b) for a, b in pairs]
-        frames = [frame for frame in frames if len(frame)]
-        return pd.concat(frames, ignore_index=True) if frames else None
+        if not self._has_accuracy:
+            return None
+        frame = compare_all_predictions(self.predictions, _groups(self.predictions))
+        return frame if len(frame) else None
 
     @property
     def _has_accuracy(self) -> bool:
-        return self.rule.metric in ACCURACIES and len(self.answers) > 0
+        return self.rule.metric in ACCURACIES and len(self.predictions) > 0
 
 
 def gather(
@@ -117,12 +116,12 @@ def gather(
     reference: str | os.PathLike[str] | None = None,
     left_out: Sequence[Run] = (),
 ) -> Findings:
-    """Read the logs of these runs, their prediction files, the audit and the published results.
+    """Read the logs and prediction files of these runs, the audit and the published results.
 
-    The size of the test set is `test_size`, else the audit's, else what `sizes.find_size` knows. Raises
-    `UserError` as the readers do.
+    The size of the test set is `test_size`, or that of the audit, or `find_size`. Raises `UserError` as the
+    readers.
     """
-    # The small files first: what is wrong with them is then said before the logs are read.
+    # Small files first: errors in them are reported before the slow reading of logs.
     overlap = read_overlap(audit) if audit else None
     published = read_reference(reference) if reference else None
     table = read_runs(runs)
@@ -137,7 +136,7 @@ def gather(
         values=values,
         spread=spread_over_seeds(values, rule.metric, ddof=rule.ddof, test_size=size),
         expected=expected_best_of_seeds(best, lower=lower_is_better(rule.by, rule.direction)),
-        answers=read_answers(runs, TEST),
+        predictions=read_predictions(runs, TEST),
         test_size=size,
         overlap=overlap,
         reference=None if published is None else compare_reference(table, best, published),
@@ -147,14 +146,14 @@ def gather(
 
 
 def logged_accuracy(findings: Findings) -> pd.DataFrame | None:
-    """Accuracy on test at the best checkpoints in the logs; None where no log has it."""
+    """The logged accuracy on test at the best checkpoints; None if no log has it."""
     table = findings.table
-    known = ((table["subset"] == TEST) & (table["metric"] == "accuracy")).any()
-    return at_best(table, findings.best, "accuracy", TEST) if known else None
+    has_accuracy = ((table["subset"] == TEST) & (table["metric"] == "accuracy")).any()
+    return at_best(table, findings.best, "accuracy", TEST) if has_accuracy else None
 
 
 def figures(findings: Findings, chance: float | None = None) -> Iterator[tuple[str, Figure]]:
-    """The name and the drawing of each figure that the findings allow."""
+    """(name, figure) for each figure that has data."""
     from ..figures.curves import draw_curves
     from ..figures.predictions import draw_confusion, draw_reliability
     from ..figures.seeds import draw_expected, draw_seeds
@@ -171,9 +170,9 @@ def figures(findings: Findings, chance: float | None = None) -> Iterator[tuple[s
             f"{rule.metric}_expected",
             draw_expected(findings.expected, rule.metric, rule.by, subset=rule.subset),
         )
-    if len(findings.answers):
-        yield "confusion", draw_confusion(findings.answers)
-        yield "reliability", draw_reliability(findings.answers)
+    if len(findings.predictions):
+        yield "confusion", draw_confusion(findings.predictions)
+        yield "reliability", draw_reliability(findings.predictions)
 
 
 def _groups(frame: pd.DataFrame) -> list[str]:

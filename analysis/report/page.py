@@ -1,4 +1,4 @@
-"""One HTML file about a set of runs: it loads nothing, and whatever comes from files is escaped."""
+"""The report as a single HTML file; it loads no other files, and all text from files is escaped."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ import base64
 import hashlib
 import html
 import io
+import json
+import math
 import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
 
 from common.files import atomic_write
+from common.metrics import digits, label
 from common.tables import LEFT_ALIGNED, Table
 
+from ..long_table import RUN
 from ..read.runs import describe
 from ..stats.spread import diverged
-from ..tables.checks import accuracy_table, answers_table, reference_table
+from ..tables.checks import accuracy_table, examples_table, reference_table
 from ..tables.runs import best_note, table1, table2
 from ..tables.seeds import comparison_table, expected_table, plan_table, spread_table
 from .findings import Findings, figures, logged_accuracy
@@ -29,25 +35,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-import json
-import math
-from typing import Any
-
-import pandas as pd
-
-from common.metrics import digits, label
-
-from ..long_table import RUN
-
 ASSETS = Path(__file__).parent / "assets"
-LEFT = LEFT_ALIGNED | {"lines of", "that stand in", "split", "labels"}
+LEFT = LEFT_ALIGNED | {"lines of", "also in", "split", "labels"}
 CAPTIONS = {
     "per_epoch": "Every run and the mean of each group, after each epoch.",
     "seeds": "Each run at its best checkpoint, with intervals for the mean.",
-    "expected": "What trying more seeds buys by itself: the expected best of n.",
-    "confusion": "What each true class was taken for, mean over seeds.",
-    "reliability": "Accuracy against confidence; below the dotted line, the model is too sure of itself.",
+    "expected": "The gain from trying more seeds alone: expected score of the best of n seeds.",
+    "confusion": "Predicted classes for each true class, mean over seeds.",
+    "reliability": "Accuracy against confidence; below the dotted line, the model is overconfident.",
 }
+SUBSETS = ("train", "valid", "test")
+MORE_METRICS = ("accuracy", "macro_f1", "f1", "mcc", "loss", "ppl")
+"""Selectable in the chart in addition to the metric of the report, if valid or test has them."""
 
 
 def write_report(
@@ -58,9 +57,9 @@ def write_report(
     audit: Sequence[Table] = (),
     chance: float | None = None,
 ) -> Path:
-    """Write the report of `findings` to `path`, atomically; the same findings give the same bytes.
+    """Write the report of `findings` to `path`, atomically; the bytes are reproducible.
 
-    `audit` are the tables of `report_audit.audit_tables`. Raises `UserError` where `path` cannot be written.
+    `audit` are the tables of `audit_tables`. Raises `UserError` if `path` cannot be written.
     """
     path = Path(path)
     atomic_write(path, render_report(findings, title=title, audit=audit, chance=chance))
@@ -74,7 +73,7 @@ def render_report(
     audit: Sequence[Table] = (),
     chance: float | None = None,
 ) -> str:
-    """The page as text, see `write_report`."""
+    """The HTML of the report, see `write_report`."""
     drawings = [(name, inline_svg(figure, name)) for name, figure in figures(findings, chance)]
     (_, curves), *others = drawings
     sections = [
@@ -106,9 +105,9 @@ def render_report(
 
 
 def _lede(findings: Findings) -> str:
-    """Which runs this is about, and which it leaves out."""
+    """The runs of the report, and those that it excludes."""
     left_out = ", ".join(f"{run.name} ({run.status})" for run in findings.left_out)
-    return describe(findings.runs) + (f". Not finished and left out: {left_out}" if left_out else "") + "."
+    return describe(findings.runs) + (f". Not finished and excluded: {left_out}" if left_out else "") + "."
 
 
 def _result_tables(findings: Findings) -> list[Table]:
@@ -135,7 +134,7 @@ def _result_tables(findings: Findings) -> list[Table]:
             accuracy_table(findings.accuracies, logged_accuracy(findings), "test", findings.overlap)
         )
     if findings.examples is not None:
-        tables.append(answers_table(findings.examples, "test"))
+        tables.append(examples_table(findings.examples, "test"))
     if len(findings.expected):
         tables.append(
             expected_table(findings.expected, rule.metric, rule.by, rule.subset, note, left_out=left_out)
@@ -149,7 +148,7 @@ def _section(heading: str, parts: Iterable[str]) -> str:
 
 
 def _table(table: Table) -> str:
-    """A table as its Markdown shows it: caption, cells, notes."""
+    """A table with caption, formatted cells and notes, as in Markdown."""
     columns = list(table.shown)
     body = "\n".join(_row(columns, row, "td") for row in table.shown.to_numpy().tolist())
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes)
@@ -161,13 +160,13 @@ def _table(table: Table) -> str:
 
 
 def _row(columns: Sequence[str], cells: Sequence[str], tag: str) -> str:
-    """A row; those that sum up seeds stand out."""
-    sums = ' class="sum"' if any(str(cell).startswith("mean ±") for cell in cells) and tag == "td" else ""
+    """A table row; rows with the mean over seeds have a class of their own."""
+    is_mean = tag == "td" and any(str(cell).startswith("mean ±") for cell in cells)
     written = "".join(
         f'<{tag} class="{"left" if column in LEFT else "right"}">{html.escape(str(cell))}</{tag}>'
         for column, cell in zip(columns, cells, strict=True)
     )
-    return f"<tr{sums}>{written}</tr>"
+    return f'<tr class="sum">{written}</tr>' if is_mean else f"<tr>{written}</tr>"
 
 
 def _figure(name: str, drawing: str) -> str:
@@ -185,9 +184,9 @@ def _group(group: GroupFacts) -> str:
 
 
 def inline_svg(figure: Figure, name: str) -> str:
-    """The `<svg>` element, its ids unique to `name` (letters, digits, _), its text drawn as outlines.
+    """The figure as an `<svg>` element, with text as outlines and ids prefixed by `name`.
 
-    Comments, metadata and namespaces go: they hold the text once more and addresses that nobody asks for.
+    Comments, metadata and namespaces are removed: they repeat the text and contain unnecessary URLs.
     """
     from matplotlib import rc_context
 
@@ -204,24 +203,19 @@ def inline_svg(figure: Figure, name: str) -> str:
     return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()
 
 
-SUBSETS = ("train", "valid", "test")
-ALSO = ("accuracy", "macro_f1", "f1", "mcc", "loss", "ppl")
-"""Offered beside the metric of the report, where valid or test has them."""
-
-
 def curves_json(findings: Findings) -> str:
-    """JSON that holds no `<`, so that nothing in it can end a `<script>` element.
+    """The data of the interactive chart as JSON without `<`, so that it cannot end a `<script>` element.
 
     {"metrics": [{"name", "label", "digits"}], "subsets": [...], "groups": [...],
      "runs": [{"name", "group", "seed", "curves": {metric: {subset: [[epoch, value], ...]}}}]}
 
-    The values are those logged at validations; null is NaN or infinite. The report's metric comes first.
+    Values are those logged at validations; NaN and infinity become null. The metric of the report is first.
     """
     table = findings.table
     validations = table.loc[table["subset"] == "valid", [*RUN, "step"]].drop_duplicates()
     rows = table[table["subset"].isin(SUBSETS)].merge(validations, on=[*RUN, "step"])
     known = set(rows.loc[rows["subset"] != "train", "metric"])
-    metrics = [metric for metric in dict.fromkeys([findings.rule.metric, *ALSO]) if metric in known]
+    metrics = [metric for metric in dict.fromkeys([findings.rule.metric, *MORE_METRICS]) if metric in known]
     rows = rows[rows["metric"].isin(metrics)]
     content = {
         "metrics": [{"name": metric, "label": label(metric), "digits": digits(metric)} for metric in metrics],

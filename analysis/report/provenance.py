@@ -1,4 +1,4 @@
-"""What was run, from the manifests: recipe, data, versions, hardware, times and the very commands."""
+"""Provenance of runs from their manifests: recipe, data, versions, hardware, times and commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Manifest = manifest.Manifest
 
 @dataclass(frozen=True)
 class GroupFacts:
-    """An arm and init: facts as (name, value), and the command of each of its runs."""
+    """Facts of an arm and init as (name, value), and its commands as (run, command)."""
 
     name: str
     facts: tuple[tuple[str, str], ...]
@@ -27,7 +27,7 @@ class GroupFacts:
 
 
 def group_facts(runs: Sequence[Run]) -> list[GroupFacts]:
-    """One for each arm and init. Runs without manifest have a status, their logs, and nothing else."""
+    """The facts of each arm and init; runs without a manifest have only a status and their logs."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(f"{run.arm}/{run.init}", []).append(run)
@@ -56,7 +56,7 @@ def _facts(name: str, runs: Sequence[Run]) -> GroupFacts:
 
 
 def _distinct(values: Sequence[str]) -> str:
-    """The value that all share; else each, with how many runs have it. Empty ones are left out."""
+    """The common value, or all values with their numbers of runs. Empty values are excluded."""
     counts = Counter(value for value in values if value)
     if len(counts) <= 1 and sum(counts.values()) == len(values):
         return next(iter(counts), "")
@@ -64,7 +64,7 @@ def _distinct(values: Sequence[str]) -> str:
 
 
 def _logs(runs: Sequence[Run]) -> str:
-    """The folder that holds the logs of these runs, and what named them."""
+    """The common folder of the logs of these runs, and the source of their names."""
     if not runs:
         return ""
     folder = os.path.commonpath([run.place for run in runs])
@@ -117,14 +117,14 @@ def _minute(moment: str) -> str:
 
 
 def _times(manifests: Sequence[Manifest]) -> str:
-    """The time of each run."""
+    """The duration of each run."""
     seconds = [content.get("seconds") for content in manifests]
     known = [f"{value / 60:.1f}" for value in seconds if isinstance(value, int | float)]
     return f"{', '.join(known)} min" if known else ""
 
 
 def _object(content: Manifest, key: str) -> dict[str, Any]:
-    """Optional keys are nobody's promise: what is no object is an empty one."""
+    """The object under an optional key; empty if it is missing or not an object."""
     value = content.get(key)
     return value if isinstance(value, dict) else {}
 

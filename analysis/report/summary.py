@@ -1,4 +1,4 @@
-"""The text of the report: sentences derived from the statistics."""
+"""The summary of the report: sentences derived from the statistics."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ WIDER = {
     "examples": "test-set variance dominates seed variance; more seeds would hardly narrow the interval",
 }
 MOST_PAIRS = 6
-"""More pairs of groups than this are summed up rather than told one by one."""
+"""Maximum number of pairs of groups with a paragraph each; more are summarized in one."""
 
 
 def summary(findings: Findings) -> list[str]:
-    """Paragraphs, each a few sentences; plain text that still needs escaping."""
+    """Paragraphs of plain text, not escaped for HTML."""
     at_best = findings.spread[findings.spread["at"] == BEST]
     paragraphs = [
         _groups(at_best, findings),
@@ -39,7 +39,7 @@ def summary(findings: Findings) -> list[str]:
 
 
 def _groups(at_best: pd.DataFrame, findings: Findings) -> str:
-    """The mean of each group and the range of its seeds."""
+    """Mean and range of the seeds of each group."""
     metric = findings.rule.metric
     if at_best.empty:
         return f"No run has a {label(metric)} on test at its best checkpoint."
@@ -55,7 +55,7 @@ def _groups(at_best: pd.DataFrame, findings: Findings) -> str:
 
 
 def _sources(at_best: pd.DataFrame, findings: Findings) -> str:
-    """The intervals of each group, and which is wider: over seeds or due to the test size."""
+    """The intervals of each group over seeds and due to the test size, and which is wider."""
     metric, size = findings.rule.metric, findings.test_size
     known = at_best[at_best["t_low"].notna() | at_best["examples_low"].notna()]
     parts = []
@@ -82,8 +82,7 @@ def _few_seeds(at_best: pd.DataFrame) -> str:
     sentences = []
     if (at_best["n"] == 1).any():
         sentences.append(
-            "A single seed does not show how far away another one would be; "
-            "no interval over seeds can be given for it."
+            "A single seed does not show the variation between seeds: there is no interval over seeds."
         )
     if len(several) and several.min() < FEW_SEEDS:
         sentences.append(_few(int(several.min())))
@@ -92,8 +91,8 @@ def _few_seeds(at_best: pd.DataFrame) -> str:
 
 def _few(fewest: int) -> str:
     return (
-        f"{fewest} seeds are few: their standard deviation is itself uncertain, and the intervals rest "
-        "on the assumption that scores are normally distributed, which so few values cannot show."
+        f"{fewest} seeds are few: their standard deviation is uncertain, and the intervals assume "
+        "normally distributed scores, which cannot be verified with so few values."
     )
 
 
@@ -108,14 +107,14 @@ def _comparisons(findings: Findings) -> list[str]:
 
 
 def _pair(row: dict, findings: Findings, family: int) -> str:
-    """One pair: what the seeds say, what a test without assumptions could say, what it would take."""
+    """A pair of groups: difference with its interval, significance, and the number of seeds needed."""
     metric = findings.rule.metric
     a, b, low, high = row["a"], row["b"], row["low"], row["high"]
     difference = f"{a} minus {b}: {signed(row['difference'], metric)}"
     if min(row["n_a"], row["n_b"]) == 1:
-        return f"{difference}. No test over seeds can be made with a single run; {_by_example(row, findings)}"
+        return f"{difference}. A test over seeds needs more than one run; {_by_example(row, findings)}"
     if math.isnan(low):
-        return f"{difference}. With so few seeds, or none that differ, no interval can be given: undecided."
+        return f"{difference}. There is no interval, because the seeds are too few or all equal: undecided."
     n = (
         f"{row['n_a']} pairs of seeds"
         if row["design"] == "paired"
@@ -123,20 +122,21 @@ def _pair(row: dict, findings: Findings, family: int) -> str:
     )
     sentences = [f"{difference}, {PERCENT} interval {signed_interval(low, high, metric)} from {n}."]
     if low <= 0 <= high:
-        sentences.append("The interval holds 0: these runs do not show which of the two is higher.")
+        sentences.append("The interval contains 0: these runs do not show which of the two is higher.")
     elif row["p_t_holm"] > ALPHA:
         sentences.append(
-            f"The interval leaves 0 out, but not after correcting for {family} comparisons "
-            f"(p = {p_value(row['p_t_holm'])}): not shown."
+            f"The interval excludes 0, but the difference is not significant after correction for {family} "
+            f"comparisons (p = {p_value(row['p_t_holm'])})."
         )
     else:
         higher = a if row["difference"] > 0 else b
         sentences.append(
-            f"The interval leaves 0 out: over other seeds {higher} can be expected to be higher."
+            f"The interval excludes 0: with other seeds, too, {higher} can be expected to be higher."
         )
         if row["p_floor"] > ALPHA:
             sentences.append(
-                "That rests on normally distributed scores: so few runs cannot show it without assuming them."
+                "This assumes normally distributed scores: no test without this assumption can be "
+                "significant with so few runs."
             )
     if low <= 0 <= high and not math.isnan(row["seeds_needed"]):
         sentences.append(_plan(row, metric))
@@ -144,36 +144,38 @@ def _pair(row: dict, findings: Findings, family: int) -> str:
 
 
 def _by_example(row: dict, findings: Findings) -> str:
-    """What the same test set's examples say of a pair, as far as there are prediction files."""
+    """The comparison of a pair by example, if there are prediction files."""
     examples = findings.examples
     if examples is not None:
         pair = examples[(examples["a"] == row["a"]) & (examples["b"] == row["b"])]
         if len(pair):
             last = pair.iloc[-1]  # the mean, where there are several seeds
             ends = signed_interval(last["low"], last["high"], "accuracy")
-            return f"example by example these very runs differ by {ends} ({PERCENT} interval over test sets)."
-    return "prediction files would compare the runs example by example."
+            return f"by example, these runs differ by {ends} ({PERCENT} interval over test sets)."
+    return "with prediction files, the runs can be compared by example."
 
 
 def _plan(row: dict, metric: str) -> str:
     each = "pairs of seeds" if row["design"] == "paired" else "seeds in each group"
     return (
-        f"To find a difference of {number(row['detect'], metric)} with power {POWER:g} would take about "
+        f"Detecting a difference of {number(row['detect'], metric)} with power {POWER:g} needs about "
         f"{whole(row['seeds_needed'])} {each} (between {whole(row['seeds_needed_low'])} and "
-        f"{whole(row['seeds_needed_high'])}, as uncertain as the spread that it rests on)."
+        f"{whole(row['seeds_needed_high'])}, because the standard deviation is uncertain)."
     )
 
 
 def _many_pairs(data: pd.DataFrame) -> str:
-    shown = int((data["p_t_holm"] <= ALPHA).sum())
-    undecided = len(data) - shown
+    significant = int((data["p_t_holm"] <= ALPHA).sum())
+    undecided = len(data) - significant
     text = (
-        f"Of the {len(data)} pairs of groups, {shown} differ over seeds beyond what chance explains "
+        f"Of the {len(data)} pairs of groups, {significant} differ significantly over seeds "
         f"(t test, Holm's correction, p ≤ {ALPHA:g})"
     )
     if undecided:
         text += f"; for {undecided} these runs do not show which is higher"
-    return f"{text}. The table of comparisons has each pair. These statements hold for this test set only."
+    return (
+        f"{text}. The table of comparisons contains all pairs. These statements hold for this test set only."
+    )
 
 
 def _reference(findings: Findings) -> str:
@@ -183,11 +185,11 @@ def _reference(findings: Findings) -> str:
     sentences = []
     for (arm, init), rows in data.groupby(GROUP, sort=False):
         known = rows[rows["within_noise"].notna()]
-        inside = int(known["within_noise"].astype(bool).sum())
+        within = int(known["within_noise"].astype(bool).sum())
         outside = known[~known["within_noise"].astype(bool)]
         below = int((outside["difference"] < 0).sum())
         above = len(outside) - below
-        verdicts = [f"{inside} do not differ significantly from ours"] if inside else []
+        verdicts = [f"{within} do not differ significantly from ours"] if within else []
         verdicts += [f"ours is lower in {below}"] if below else []
         verdicts += [f"ours is higher in {above}"] if above else []
         if verdicts:
@@ -195,12 +197,12 @@ def _reference(findings: Findings) -> str:
             sentences.append(f"Of {numbers} for {arm}/{init}, {', '.join(verdicts)}.")
     if not sentences:
         return (
-            f"Beside {findings.reference_name}: no interval can be computed for any difference "
+            f"Comparison with {findings.reference_name}: no interval can be computed for any difference "
             "(std, n or seeds are missing): undecided."
         )
     return (
-        f"Beside {findings.reference_name}. {' '.join(sentences)} Not significantly different does not "
-        "mean equal: with few seeds the intervals are wide."
+        f"Comparison with {findings.reference_name}. {' '.join(sentences)} Not significantly different does "
+        "not mean equal: with few seeds the intervals are wide."
     )
 
 
@@ -210,15 +212,15 @@ def _overlap(findings: Findings) -> str:
         return ""
     if not overlap.lines:
         return "The audit found no test example that occurs verbatim in train."
-    share = 100 * len(overlap.lines) / overlap.size
+    percentage = 100 * len(overlap.lines) / overlap.size
     text = (
-        f"{len(overlap.lines):,} of the {overlap.size:,} test examples ({share:.1f} %) occur verbatim in "
-        f"{overlap.other}; the scores include them."
+        f"{len(overlap.lines):,} of the {overlap.size:,} test examples ({percentage:.1f} %) occur verbatim "
+        f"in {overlap.other}; the scores include them."
     )
     if findings.accuracies is None:
         known = findings.rule.metric in ACCURACIES
         return text + (
-            f" Without prediction files it cannot be said what they contribute: {share:.1f} points at most."
+            f" Their effect on accuracy is at most {percentage:.1f} points; prediction files determine it."
             if known
             else ""
         )

@@ -1,4 +1,4 @@
-"""The best checkpoint of each run: chosen on validation, reported on test."""
+"""The best checkpoint of each run: selected on validation, reported on test."""
 
 from __future__ import annotations
 
@@ -28,41 +28,42 @@ def best_checkpoints(
     subset: str = "valid",
     direction: Direction = "auto",
 ) -> pd.DataFrame:
-    """One row for each run that logged what chooses, ordered by arm, init and seed.
+    """The best validation of each run that logged `by` on `subset`, ordered by arm, init and seed.
 
-    The metric `by` (default: `metric`) on `subset` chooses, the highest or the lowest value as
-    `lower_is_better` has it; `metric` on the subset test is reported. A choice made on test itself is
-    optimistic.
+    The checkpoint is selected by the metric `by` (default: `metric`) on `subset`; its `metric` on test is
+    reported. Whether the highest or the lowest value is best: see `lower_is_better`. Selection on test itself
+    is optimistic.
 
-    Columns: `arm`, `init`, `seed`, `valid` (float, the best value of what chooses), `test` (float, `metric`
-    on test at the same step), `epoch`, `step`, `ties` (nullable int; `ties` is how many validations
-    share the best value: 1 without a tie) and `tied_steps` (str, their steps with a space between).
+    Columns: `arm`, `init`, `seed`, `valid` (float, the best value of `by`), `test` (float, `metric` on test
+    at the same step), `epoch`, `step`, `ties` (nullable int; `ties` is the number of validations with the
+    best value: 1 without a tie) and `tied_steps` (str, their steps separated by spaces).
 
-    `ties` says which of equally good validations counts: the latest, as in fairseq
+    `ties` selects among equally good validations: the latest, as fairseq does
     (`checkpoint_utils.save_checkpoint` compares with >=, so `checkpoint_best.pt` is the last of them), the
-    earliest, or the mean of their test values (`epoch` and `step` are then missing where several tie).
-    Values are compared as logged: in single precision, and rounded if the trainer rounds.
+    earliest, or the mean of their test values (`epoch` and `step` are then missing if there are several).
+    Values are compared as logged, in single precision or as rounded by the trainer.
 
-    NaN is never best: a run that logged nothing else has `ties` 0, no step and NaN values. A test value
-    missing at the best step is NaN, with a warning.
+    NaN is never best: a run with nothing else has `ties` 0, no step and NaN values. A missing test value at
+    the best step is NaN, with a warning.
 
-    Raises `UserError`, naming the metrics that exist, where no run has `by` on `subset` or `metric` on test.
+    Raises `UserError`, listing the existing metrics, if no run has `by` on `subset` or `metric` on test.
     """
     if ties not in TIE_RULES:
         raise ValueError(f"ties is {ties!r}, not one of {TIE_RULES}")
     by = by or metric
-    choosing, test = values_of(table, subset, by), values_of(table, "test", metric)
-    best_of_run = choosing.groupby(RUN)["value"].transform("min" if lower_is_better(by, direction) else "max")
-    tied = choosing[choosing["value"] == best_of_run].rename(columns={"value": "valid"})
+    selecting, test = values_of(table, subset, by), values_of(table, "test", metric)
+    extreme = "min" if lower_is_better(by, direction) else "max"
+    best_of_run = selecting.groupby(RUN)["value"].transform(extreme)
+    tied = selecting[selecting["value"] == best_of_run].rename(columns={"value": "valid"})
     tied = tied.merge(
         test[[*RUN, "step", "value"]].rename(columns={"value": "test"}), on=[*RUN, "step"], how="left"
     )
-    best = choosing[RUN].drop_duplicates().merge(_settle_ties(tied, ties), on=RUN, how="left")
+    best = selecting[RUN].drop_duplicates().merge(_settle_ties(tied, ties), on=RUN, how="left")
     best = best.fillna({"ties": 0, "tied_steps": ""}).astype(
         {"ties": "Int64", "step": "Int64", "epoch": "Int64"}
     )
-    _warn(f"left out, no {by} on {subset}", _without(table, best))
-    _warn(f"without best checkpoint, {by} on {subset} is always NaN", best[best["ties"] == 0])
+    _warn(f"excluded, no {by} on {subset}", _without(table, best))
+    _warn(f"without a best checkpoint because {by} on {subset} is always NaN", best[best["ties"] == 0])
     _warn(f"without {metric} on test at the best step", best[best["valid"].notna() & best["test"].isna()])
     return best
 
@@ -70,8 +71,8 @@ def best_checkpoints(
 def at_best(table: pd.DataFrame, best: pd.DataFrame, metric: str, subset: str) -> pd.DataFrame:
     """`metric` on `subset` at the best checkpoint of each run of `best_checkpoints`.
 
-    Columns: `arm`, `init`, `seed`, `value`: the mean over the tied steps where the tie rule chose none of
-    them. Runs without a value are left out. Raises `UserError` as `values_of`.
+    Columns: `arm`, `init`, `seed`, `value`, which is the mean over the tied steps with the tie rule "mean".
+    Runs without a value are excluded. Raises `UserError` as `values_of`.
     """
     steps = best["step"].astype("string").fillna(best["tied_steps"].astype("string"))
     chosen = best[RUN].assign(step=steps.str.split(" ")).explode("step")
@@ -81,7 +82,7 @@ def at_best(table: pd.DataFrame, best: pd.DataFrame, metric: str, subset: str) -
 
 
 def _settle_ties(tied: pd.DataFrame, rule: TieRule) -> pd.DataFrame:
-    """One row a run from its equally good validations, which come in the order of their steps."""
+    """One row per run from its equally good validations, which are in the order of their steps."""
     runs = tied.groupby(RUN)
     ties = runs.agg(
         ties=("step", "size"),
@@ -97,7 +98,7 @@ def _settle_ties(tied: pd.DataFrame, rule: TieRule) -> pd.DataFrame:
 
 
 def _without(table: pd.DataFrame, best: pd.DataFrame) -> pd.DataFrame:
-    """The runs of the table that are not among the best."""
+    """The runs of the table that are not in `best`."""
     runs = table[RUN].drop_duplicates().merge(best[RUN], on=RUN, how="left", indicator=True)
     return runs[runs["_merge"] == "left_only"]
 

@@ -1,4 +1,4 @@
-"""Two groups of runs against each other: by how much they differ, and whether the seeds can tell."""
+"""Comparison of two groups of runs: difference, interval, tests, and the number of seeds needed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from common.errors import UserError
-from common.statistics import LEVEL, SEED, Interval, Values, t_interval, welch_interval
+from common.statistics import LEVEL, SEED, Interval, Values, mean_std, t_interval, welch_interval
 
 from .power import ALPHA, POWER, seeds_needed, std_factors
 
 Pairing = Literal["auto", "paired", "unpaired"]
 PAIRINGS: tuple[Pairing, ...] = get_args(Pairing)
 TESTS = ("p_t", "p_rank", "p_permutation")
+EXACT_UP_TO = 200_000
+"""Maximum number of permutations that a test enumerates: 17 pairs, two groups of 10."""
+PERMUTATIONS = 20_000
+"""Number of permutations drawn if there are more."""
 
 
 def compare_groups(
@@ -35,21 +39,21 @@ def compare_groups(
     alpha: float = ALPHA,
     power: float = POWER,
 ) -> pd.DataFrame:
-    """Each two of `groups` compared on `scores` at each of `at` (epochs and "best"; None: all there are).
+    """Pairwise comparisons of `groups` at each point in `at` (epochs and "best"; None: all points).
 
-    Runs are paired by seed where at least two seeds are in both groups (`pairing` "auto" or "paired"); then
-    only these runs count, and `dropped_a`, `dropped_b` (str) name the other seeds. Else all runs count,
-    unpaired.
+    `values` is the frame of `spread.scores`. With `pairing` "auto" or "paired", runs are paired by seed if at
+    least two seeds are common; only these runs are used, and `dropped_a`, `dropped_b` (str) list the other
+    seeds. Otherwise the comparison is unpaired and uses all runs.
 
     Columns: `a`, `b`, `at`, `design` ("paired", "unpaired"), `n_a`, `n_b`, `mean_a`, `mean_b`, `dropped_a`,
-    `dropped_b`; the fields of `significance.Difference` (`difference` is mean_a - mean_b, `low` and `high`
-    its interval); `p_t_holm`, `p_rank_holm`, `p_permutation_holm` (each test is one family over all rows);
-    `correlation` of the pairs; `p_a_beats_b`; `detect`, `seeds_needed` to find a difference of `detect` with
-    this `power`, `seeds_more` (beyond those there are); `std_low`, `std_high` (factors for the ends of the
-    95 % interval of `std`), `seeds_needed_low`, `seeds_needed_high` (with these ends).
+    `dropped_b`; the fields of `Difference` (`difference` is mean_a - mean_b, `low` and `high` its interval);
+    `p_t_holm`, `p_rank_holm`, `p_permutation_holm` (Holm's correction of each test over all rows);
+    `correlation` of the pairs; `p_a_beats_b`; `detect`, `seeds_needed` to detect a difference of `detect`
+    with this `power`, `seeds_more` (in addition to the present ones); `std_low`, `std_high` (factors for the
+    ends of the 95 % interval of `std`), `seeds_needed_low`, `seeds_needed_high` (for these ends).
 
-    Raises `UserError` for an unknown group or point, fewer than two groups, and with "paired" where fewer
-    than two seeds match.
+    Raises `UserError` for an unknown group or point, fewer than two groups, and with "paired" if fewer than
+    two seeds are common.
     """
     _check(values, groups, at)
     points = list(dict.fromkeys(values["at"])) if at is None else list(dict.fromkeys(at))
@@ -71,12 +75,12 @@ def compare_groups(
 def _compare_two(
     a: pd.Series, b: pd.Series, names: tuple[str, str, str], pairing: Pairing, level: float, lower: bool
 ) -> dict[str, object]:
-    """One row: the scores of both groups have their seeds as index."""
+    """One row of `compare_groups`; `a` and `b` are scores with the seed as index."""
     matched = sorted(set(a.index) & set(b.index))
     if pairing == "paired" and len(matched) < 2:
         raise UserError(
-            f"{names[0]} and {names[1]} have {len(matched)} seeds in common at {names[2]}; pairs need two: "
-            "leave out --pairing paired"
+            f"{names[0]} and {names[1]} have {len(matched)} common seeds at {names[2]}, and a paired "
+            "comparison needs two; omit --pairing paired"
         )
     pairs = pairing != "unpaired" and len(matched) >= 2
     dropped = [sorted(set(group.index) - set(matched)) if pairs else [] for group in (a, b)]
@@ -101,7 +105,7 @@ def _compare_two(
 
 
 def _plan(row: dict, detect: float, alpha: float, power: float) -> dict[str, float]:
-    """How many seeds, and how far the standard deviation that they rest on can be trusted."""
+    """The seeds needed, also for both ends of the interval of the standard deviation."""
     is_paired, smaller = row["design"] == "paired", min(row["n_a"], row["n_b"])
     freedom = row["n_a"] - 1 if is_paired else row["n_a"] + row["n_b"] - 2
     known = row["std"] > 0
@@ -124,22 +128,17 @@ def _plan(row: dict, detect: float, alpha: float, power: float) -> dict[str, flo
 def _check(values: pd.DataFrame, groups: Sequence[str], at: Sequence[str] | None) -> None:
     known = list(dict.fromkeys(values["group"]))
     if len(set(groups)) < 2:
-        raise UserError(f"--groups: name two groups or more, of {', '.join(known)}")
+        raise UserError(f"--groups: give at least two of {', '.join(known)}")
     for group in groups:
         if group not in known:
             raise UserError(
-                f"--groups: no finished run of '{group}' has the metric, only {', '.join(known) or 'none'}"
+                f"--groups: no selected run of '{group}' has the metric; available: "
+                f"{', '.join(known) or 'none'}"
             )
     points = list(dict.fromkeys(values["at"]))
     for point in at or ():
         if point not in points:
-            raise UserError(f"--at {point}: no such epoch, only {', '.join(points)}")
-
-
-EXACT_UP_TO = 200_000
-"""Permutations that a test enumerates: 17 pairs, two groups of 10."""
-PERMUTATIONS = 20_000
-"""How many it draws where there are more."""
+            raise UserError(f"--at {point}: no such epoch; available: {', '.join(points)}")
 
 
 @dataclass(frozen=True)
@@ -150,19 +149,19 @@ class Difference:
     low: float
     high: float
     std: float
-    """ddof 1: of the differences where paired, else the root of the mean of both variances."""
+    """With ddof 1. Paired: of the differences; unpaired: the root of the mean of both variances."""
     p_t: float
     p_rank: float
     p_permutation: float
     p_floor: float
-    """The smallest p that the permutation test can give with so many runs."""
+    """The smallest p-value that the permutation test can have with this number of runs."""
 
 
 def paired(a: Values, b: Values, level: float = LEVEL) -> Difference:
-    """Paired t, Wilcoxon's signed-rank test and the sign-flip test; a[i] and b[i] belong together.
+    """Paired t test, Wilcoxon's signed-rank test and sign-flip test; a[i] and b[i] are a pair.
 
-    The sign-flip test (Fisher 1935, section 21) asks how many of the 2^n ways to swap the members of
-    the pairs give a difference as large as the one found.
+    The p-value of the sign-flip test (Fisher 1935, section 21) is the fraction of the 2^n ways to swap the
+    members of the pairs with a difference at least as large as the observed one.
     """
     from scipy.stats import permutation_test, ttest_1samp, wilcoxon
 
@@ -181,8 +180,8 @@ def paired(a: Values, b: Values, level: float = LEVEL) -> Difference:
         difference=float(differences.mean() * unit),
         low=low,
         high=high,
-        std=float(differences.std(ddof=1) * unit),
-        # Differences that do not vary at all are described by no t distribution.
+        std=mean_std(differences)[1] * unit,
+        # The t statistic is undefined if all differences are equal.
         p_t=float(ttest_1samp(differences, 0).pvalue) if np.ptp(differences) else math.nan,
         p_rank=float(wilcoxon(differences, method=_ranking(np.abs(differences), 2**n)).pvalue),
         p_permutation=float(flips.pvalue),
@@ -191,13 +190,13 @@ def paired(a: Values, b: Values, level: float = LEVEL) -> Difference:
 
 
 def unpaired(a: Values, b: Values, level: float = LEVEL) -> Difference:
-    """Welch's t, the rank-sum test of Mann and Whitney and the permutation of all runs between the groups."""
+    """Welch's t test, the Mann-Whitney rank-sum test and the permutation test of the group labels."""
     from scipy.stats import mannwhitneyu, permutation_test
 
     (a, b), unit = _in_whole_units(a, b)
     if min(len(a), len(b)) < 2:
         return _untested(a * unit, b * unit)
-    low, high, p_t = welch_interval(a.mean(), a.std(ddof=1), len(a), b.mean(), b.std(ddof=1), len(b), level)
+    low, high, p_t = welch_interval(*mean_std(a), len(a), *mean_std(b), len(b), level)
     relabellings = math.comb(len(a) + len(b), len(a))
     labels = permutation_test(
         (a, b),
@@ -218,10 +217,10 @@ def unpaired(a: Values, b: Values, level: float = LEVEL) -> Difference:
 
 
 def beats(a: Values, b: Values, *, lower: bool = False) -> float:
-    """P(a run of A beats a run of B), a tie counting half: the share of all pairs of runs.
+    """P(a run of A beats a run of B): the fraction of all pairs of runs, with ties counted half.
 
-    The common language effect size of McGraw and Wong 1992, as the A of Vargha and Delaney 2000. `lower`: the
-    smaller value wins.
+    The common language effect size (McGraw and Wong 1992), generalized as A by Vargha and Delaney 2000.
+    `lower`: the smaller value is better. NaN if a group is empty.
     """
     if not (len(a) and len(b)):
         return math.nan
@@ -231,7 +230,7 @@ def beats(a: Values, b: Values, *, lower: bool = False) -> float:
 
 
 def holm(p_values: Sequence[float]) -> Values:
-    """Adjusted p-values (Holm 1979) of one family; NaN is no test and does not count."""
+    """Adjusted p-values (Holm 1979) of one family of tests; NaN values are ignored and stay NaN."""
     p = np.asarray(p_values, dtype=float)
     adjusted = np.full(len(p), np.nan)
     order = [index for index in np.argsort(p) if not math.isnan(p[index])]
@@ -240,14 +239,15 @@ def holm(p_values: Sequence[float]) -> Values:
     return adjusted
 
 
-def mcnemar(right_a: NDArray[np.bool_], right_b: NDArray[np.bool_]) -> tuple[int, int, float]:
-    """(only A right, only B right, p) over the same (examples,): McNemar's test in its exact form.
+def mcnemar(correct_a: NDArray[np.bool_], correct_b: NDArray[np.bool_]) -> tuple[int, int, float]:
+    """(examples only A gets right, only B gets right, p) of McNemar's exact test (McNemar 1947).
 
-    Under the null hypothesis each example that exactly one gets right is a fair coin (McNemar 1947).
+    Both arrays are (N,), whether each example is predicted correctly. Under the null hypothesis, either
+    classifier is equally likely to be the one that is right.
     """
     from scipy.stats import binomtest
 
-    only_a, only_b = int((right_a & ~right_b).sum()), int((~right_a & right_b).sum())
+    only_a, only_b = int((correct_a & ~correct_b).sum()), int((~correct_a & correct_b).sum())
     p = binomtest(only_a, only_a + only_b).pvalue if only_a + only_b else 1.0
     return only_a, only_b, float(p)
 
@@ -255,12 +255,12 @@ def mcnemar(right_a: NDArray[np.bool_], right_b: NDArray[np.bool_]) -> tuple[int
 def bootstrap_examples(
     differences: Values, level: float = LEVEL, *, draws: int, seed: int = SEED
 ) -> Interval:
-    """Paired bootstrap of a mean difference over (examples,): percentiles over `draws` test sets.
+    """Paired bootstrap of the mean of `differences` (N,): percentiles over `draws` resampled test sets.
 
-    Both systems answer the same resampled examples (Koehn 2004; Berg-Kirkpatrick et al. 2012).
+    Each resampled test set is the same for both systems (Koehn 2004; Berg-Kirkpatrick et al. 2012).
     """
     random = np.random.default_rng(seed)
-    # Only how often each distinct difference is drawn matters: a few counts instead of every example.
+    # Drawing counts of the few distinct differences is equivalent to drawing every example.
     levels, counts = np.unique(differences, return_counts=True)
     drawn = random.multinomial(len(differences), counts / len(differences), size=draws)
     low, high = np.quantile(drawn @ levels / len(differences), [(1 - level) / 2, (1 + level) / 2])
@@ -268,14 +268,16 @@ def bootstrap_examples(
 
 
 def _permutations(total: int) -> dict[str, object]:
-    """scipy's options for all `total` permutations, or for some drawn of them."""
+    """scipy's options: enumerate all `total` permutations, or draw some of them."""
     resamples = total if total <= EXACT_UP_TO else PERMUTATIONS
     return {"n_resamples": resamples, "batch": 10_000, "rng": np.random.default_rng(SEED)}
 
 
 def _ranking(ranked: Values, total: int) -> object:
-    """scipy's method for a test of these ranks: its tables know no ties (nor differences of zero), and the
-    normal approximation is no good for a handful of runs.
+    """scipy's method for a rank test.
+
+    Its exact distributions exclude ties and zero differences, and the normal approximation is poor for a few
+    runs: such cases use permutations.
     """
     from scipy.stats import PermutationMethod
 
@@ -290,10 +292,10 @@ def _untested(a: Values, b: Values) -> Difference:
 
 
 def _in_whole_units(*groups: Values) -> tuple[list[Values], float]:
-    """The values as whole numbers of a unit, the sixth significant digit of the largest, and that unit.
+    """The values as integer multiples of a unit, the sixth significant digit of the largest, and that unit.
 
-    Logs hold single precision, and 54.45 comes back from them as 54.450000763. Ranks and permutations depend
-    on ties: in whole numbers, equal differences are equal.
+    Logs are in single precision: 54.45 is read as 54.450000763. Ranks and permutations depend on ties, and
+    equal differences are exactly equal as integers.
     """
     largest = max((float(np.abs(group).max()) for group in groups if len(group)), default=0.0)
     digits = 5 - math.floor(math.log10(largest)) if largest > 0 else 0

@@ -1,4 +1,4 @@
-"""How many seeds a difference of a given size needs to be found."""
+"""Power of the t test, and the number of seeds needed to detect a difference."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MOST_SEEDS = 100_000
 def power_of_t(n: int, difference: float, std: float, *, paired: bool = True, alpha: float = ALPHA) -> float:
     """Power of the two-sided t test with `n` pairs, or `n` runs in each group.
 
-    The test statistic has a noncentral t distribution (Cohen 1988, chapter 2). Pairs: noncentrality
-    difference / std * sqrt(n), n - 1 degrees of freedom, `std` that of the differences. Two groups of this
-    `std` each: difference / std * sqrt(n / 2), 2n - 2 degrees of freedom.
+    The test statistic has a noncentral t distribution (Cohen 1988, chapter 2). Paired: noncentrality
+    difference / std * sqrt(n) and n - 1 degrees of freedom, with the `std` of the differences. Unpaired:
+    difference / std * sqrt(n / 2) and 2n - 2 degrees of freedom, with the `std` of each group.
     """
     from scipy.stats import nct, t
 
@@ -24,16 +24,16 @@ def power_of_t(n: int, difference: float, std: float, *, paired: bool = True, al
     shift = abs(difference) / std * math.sqrt(n if paired else n / 2)
     critical = t.ppf(1 - alpha / 2, freedom)
     wrong_sign = nct.cdf(-critical, freedom, shift)
-    # scipy's cdf is NaN far out, where the wrong sign has no probability that counts.
+    # scipy's cdf is NaN far in the tail, where the probability of the wrong sign is negligible.
     return float(nct.sf(critical, freedom, shift) + (0.0 if math.isnan(wrong_sign) else wrong_sign))
 
 
 def seeds_needed(
     difference: float, std: float, *, paired: bool = True, alpha: float = ALPHA, power: float = POWER
 ) -> float:
-    """The smallest number of pairs (of runs in each group) with at least `power`; two at least.
+    """The smallest number of pairs (unpaired: of runs in each group), at least 2, with this `power`.
 
-    NaN where `std` is zero or missing, infinite beyond 100,000.
+    NaN if `std` is zero or NaN, infinite beyond 100,000.
     """
     if not std > 0 or difference == 0:
         return math.nan if not std > 0 else math.inf
@@ -53,9 +53,9 @@ def seeds_needed(
 
 
 def std_factors(freedom: int, level: float = 0.95) -> Interval:
-    """What to multiply an estimated standard deviation with for the ends of the interval of the true one.
+    """Factors of an estimated standard deviation for the ends of the interval of the true one.
 
-    sqrt(freedom / chi2) for normal values and so many degrees of freedom.
+    sqrt(freedom / chi2) for normally distributed values and `freedom` degrees of freedom.
     """
     from scipy.stats import chi2
 

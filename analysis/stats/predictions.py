@@ -1,21 +1,27 @@
-"""What each run answered to each example: accuracy on a part of them, and two groups example by example.
+"""Statistics of prediction files: accuracy with intervals, paired comparisons, the size of the test set.
 
-answers     group, arm, init, seed, index, gold, predicted, confidence, correct
-            one row for each run and example with a known class; index is the 0-based line of the split, gold
-            and predicted are categorical, confidence is the probability of the predicted class
+Frame of predictions, one row for each run and labelled example:
+
+    group, arm, init, seed      group is arm/init
+    index                       0-based line of the split
+    label, predicted            true and predicted class, categorical
+    confidence                  probability of the predicted class
+    correct                     bool
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from common import manifest, predictions
+from common import manifest
+from common import predictions as prediction_files
 from common.binary_index import read_header
 from common.data_folder import Overlap
 from common.errors import UserError
@@ -29,84 +35,96 @@ from .compare import bootstrap_examples, holm, mcnemar
 
 logger = logging.getLogger(__name__)
 
-COLUMNS = ["group", *RUN, "index", "gold", "predicted", "confidence", "correct"]
+COLUMNS = ["group", *RUN, "index", "label", "predicted", "confidence", "correct"]
 
 
-def read_answers(runs: Iterable[Run], split: str = "test") -> pd.DataFrame:
-    """The answers of the runs that have a prediction file for `split`; empty where none has.
+def read_predictions(runs: Iterable[Run], split: str = "test") -> pd.DataFrame:
+    """The frame of predictions of all runs with a prediction file for `split`; empty if there is none.
 
-    The categories of `gold` and `predicted` are all classes, in the order of the label dictionary.
-    A file without one known class is left out with a warning. Raises `UserError` as `predictions.read`.
+    The categories of `label` and `predicted` are all classes in the order of the label dictionary. Files
+    without labels are skipped with a warning. Raises `UserError` as `common.predictions.read`.
     """
     frames, classes = [], {}
     for run in runs:
-        path = run.path / predictions.file_name(split)
+        path = run.path / prediction_files.file_name(split)
         if not path.exists():
             continue
-        known = [answer for answer in predictions.read(path) if answer.true_class is not None]
-        if not known:
-            logger.warning("%s: the true class is null on every line, not used", path)
+        labelled = [
+            prediction for prediction in prediction_files.read(path) if prediction.true_class is not None
+        ]
+        if not labelled:
+            logger.warning("%s: skipped, the true class is null on every line", path)
             continue
-        classes |= dict.fromkeys(known[0].probabilities)
-        frames.append(_frame(run, known))
+        classes |= dict.fromkeys(labelled[0].probabilities)
+        frames.append(_frame(run, labelled))
     if not frames:
         return pd.DataFrame(columns=COLUMNS)
-    kind = pd.CategoricalDtype(list(classes))
-    return pd.concat(frames, ignore_index=True).astype({"gold": kind, "predicted": kind})
+    categories = pd.CategoricalDtype(list(classes))
+    return pd.concat(frames, ignore_index=True).astype({"label": categories, "predicted": categories})
 
 
 def accuracies(
-    answers: pd.DataFrame, overlap: Overlap | None = None, *, level: float = LEVEL
+    predictions: pd.DataFrame, overlap: Overlap | None = None, *, level: float = LEVEL
 ) -> pd.DataFrame:
-    """Accuracy in percent of each run, on all examples and on those outside `overlap`.
+    """Accuracy in percent of each run, on all examples and with and without those in `overlap`.
 
-    Columns: `arm`, `init`, `seed`, `n`, `accuracy`, `low`, `high` (Wilson's interval), and with `overlap` the
-    same four for the examples that are not in it (`unseen_n`, ...) and for those that are (`seen_n`,
-    `seen_accuracy`).
+    Columns: `arm`, `init`, `seed`, `n`, `accuracy`, `low`, `high` (Wilson's interval). With `overlap` also
+    `unseen_n`, `unseen_accuracy`, `unseen_low`, `unseen_high` (examples outside it), `seen_n` and
+    `seen_accuracy` (examples in it).
 
-    Raises `UserError` where a run answered a line beyond the end of the audited split.
+    Raises `UserError` if a prediction is for a line beyond the end of the audited split.
     """
     rows = []
-    for names, run in answers.groupby(RUN):
+    for names, run in predictions.groupby(RUN):
         row = {**dict(zip(RUN, names, strict=True)), **_accuracy(run["correct"], "", level)}
         if overlap is not None:
             if (last := run["index"].max()) >= overlap.size:
                 raise UserError(
-                    f"{'/'.join(map(str, names[:2]))}/seed{names[2]} answered line {last} (from 0) of "
-                    f"{overlap.split}, but the audit knows {overlap.size:,} lines; audit the same text"
+                    f"{'/'.join(map(str, names[:2]))}/seed{names[2]} has a prediction for line {last} "
+                    f"(0-based) of {overlap.split}, but the audited split has {overlap.size:,} lines; "
+                    "audit the text of these predictions"
                 )
             seen = run["index"].isin(overlap.lines)
             row |= _accuracy(run.loc[~seen, "correct"], "unseen_", level)
-            in_it = _accuracy(run.loc[seen, "correct"], "seen_", level)
-            row |= {name: in_it[name] for name in ("seen_n", "seen_accuracy")}
+            seen_row = _accuracy(run.loc[seen, "correct"], "seen_", level)
+            row |= {name: seen_row[name] for name in ("seen_n", "seen_accuracy")}
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def compare_answers(
-    answers: pd.DataFrame, a: str, b: str, *, level: float = LEVEL, draws: int = DRAWS, seed: int = SEED
+def compare_predictions(
+    predictions: pd.DataFrame,
+    a: str,
+    b: str,
+    *,
+    level: float = LEVEL,
+    draws: int = DRAWS,
+    seed: int = SEED,
 ) -> pd.DataFrame:
-    """Two groups example by example, for each seed that both have; a last row for their mean.
+    """Two groups compared example by example, for each common seed, and in the last row for their mean.
 
-    Where none is in both and a group is a single run (a baseline without random numbers), that run is set
-    against each of the other group, whose seed is named.
+    If no seed is common and one group is a single run (a baseline without random numbers), this run is
+    compared with each run of the other group; `seed` is then that of the other group.
 
-    Columns: `a`, `b`, `seed` (int, or "mean"), `n` (examples), `only_a`, `only_b` (right where the other is
-    wrong), `p_mcnemar` (exact; empty for the mean), `p_mcnemar_holm` (over the seeds), `difference` of
-    accuracy in points, `low`, `high` (paired bootstrap over the examples, `draws` test sets).
+    Columns: `a`, `b`, `seed` (int, or "mean"), `n` (examples), `only_a`, `only_b` (examples that only one of
+    them gets right), `p_mcnemar` (exact; empty for the mean), `p_mcnemar_holm` (over the seeds), `difference`
+    of accuracy in points, `low`, `high` (paired bootstrap over the examples, `draws` test sets).
 
-    Empty where nothing can be paired. Raises `UserError` where two runs answered other examples.
+    Empty if nothing can be paired. Raises `UserError` if paired runs have different examples or labels.
     """
     rows, differences = [], []
-    for run_seed, seeds in _partners(answers, (a, b)).items():
-        right_a, right_b = _aligned(answers, (a, b), seeds)
-        only_a, only_b, p = mcnemar(right_a, right_b)
-        differences.append(right_a.astype(float) - right_b)
+    for run_seed, seeds in _pair_seeds(predictions, (a, b)).items():
+        correct_a, correct_b = _aligned(predictions, (a, b), seeds)
+        only_a, only_b, p = mcnemar(correct_a, correct_b)
+        differences.append(correct_a.astype(float) - correct_b)
         rows.append({"seed": run_seed, "only_a": only_a, "only_b": only_b, "p_mcnemar": p})
     if not rows:
         return pd.DataFrame()
     if len({len(difference) for difference in differences}) > 1:
-        raise UserError(f"the seeds of {a} and {b} answered different examples; predict one test set")
+        raise UserError(
+            f"{a} and {b}: the predictions of their seeds are for different numbers of examples; predict one "
+            "test set with all"
+        )
     adjusted = holm([row["p_mcnemar"] for row in rows])
     rows = [{**row, "p_mcnemar_holm": p} for row, p in zip(rows, adjusted, strict=True)]
     if len(rows) > 1:
@@ -122,33 +140,43 @@ def compare_answers(
     return frame
 
 
-def _frame(run: Run, answers: list[Prediction]) -> pd.DataFrame:
+def compare_all_predictions(predictions: pd.DataFrame, groups: Iterable[str]) -> pd.DataFrame:
+    """The concatenated `compare_predictions` of each pair of `groups`; empty if nothing can be paired."""
+    pairs = combinations(dict.fromkeys(groups), 2)
+    frames = [compare_predictions(predictions, a, b) for a, b in pairs]
+    frames = [frame for frame in frames if len(frame)]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def _frame(run: Run, labelled: list[Prediction]) -> pd.DataFrame:
     names = {"group": f"{run.arm}/{run.init}", "arm": run.arm, "init": run.init, "seed": run.seed}
-    predicted = [answer.predicted for answer in answers]
+    predicted = [prediction.predicted for prediction in labelled]
     columns = {
-        "index": [answer.index for answer in answers],
-        "gold": [answer.true_class for answer in answers],
+        "index": [prediction.index for prediction in labelled],
+        "label": [prediction.true_class for prediction in labelled],
         "predicted": predicted,
-        "confidence": [answer.probabilities[name] for answer, name in zip(answers, predicted, strict=True)],
+        "confidence": [
+            prediction.probabilities[name] for prediction, name in zip(labelled, predicted, strict=True)
+        ],
     }
     frame = pd.DataFrame(columns)
-    return frame.assign(correct=frame["gold"] == frame["predicted"], **names)[COLUMNS]
+    return frame.assign(correct=frame["label"] == frame["predicted"], **names)[COLUMNS]
 
 
 def _accuracy(correct: pd.Series, prefix: str, level: float) -> dict[str, float]:
-    share = correct.mean() if len(correct) else np.nan
-    low, high = wilson_interval(share, len(correct), level)
+    fraction = correct.mean() if len(correct) else np.nan
+    low, high = wilson_interval(fraction, len(correct), level)
     return {
         f"{prefix}n": len(correct),
-        f"{prefix}accuracy": 100 * share,
+        f"{prefix}accuracy": 100 * fraction,
         f"{prefix}low": 100 * low,
         f"{prefix}high": 100 * high,
     }
 
 
-def _partners(answers: pd.DataFrame, groups: tuple[str, str]) -> dict[int, tuple[int, int]]:
-    """The seed that names a pair -> the seed of its run in each group."""
-    one, other = (sorted(set(answers.loc[answers["group"] == group, "seed"])) for group in groups)
+def _pair_seeds(predictions: pd.DataFrame, groups: tuple[str, str]) -> dict[int, tuple[int, int]]:
+    """The seed shown for each pair of runs -> the seeds of both runs."""
+    one, other = (sorted(set(predictions.loc[predictions["group"] == group, "seed"])) for group in groups)
     if common := [seed for seed in one if seed in other]:
         return {seed: (seed, seed) for seed in common}
     if len(other) == 1:
@@ -159,29 +187,29 @@ def _partners(answers: pd.DataFrame, groups: tuple[str, str]) -> dict[int, tuple
 
 
 def _aligned(
-    answers: pd.DataFrame, groups: tuple[str, str], seeds: tuple[int, int]
+    predictions: pd.DataFrame, groups: tuple[str, str], seeds: tuple[int, int]
 ) -> list[NDArray[np.bool_]]:
-    """(examples,) right or wrong, for the run of its seed in each group, in the same order."""
+    """(N,) whether each example is predicted correctly, in the same order for both runs."""
     one, other = (
-        answers[(answers["group"] == group) & (answers["seed"] == seed)].sort_values("index")
+        predictions[(predictions["group"] == group) & (predictions["seed"] == seed)].sort_values("index")
         for group, seed in zip(groups, seeds, strict=True)
     )
     same = len(one) == len(other) and bool(
-        (one[["index", "gold"]].to_numpy() == other[["index", "gold"]].to_numpy()).all()
+        (one[["index", "label"]].to_numpy() == other[["index", "label"]].to_numpy()).all()
     )
     if not same:
         raise UserError(
-            f"{groups[0]} and {groups[1]}, seed {seeds[0]}: their predictions are for other examples or "
-            "classes; predict the same split with both"
+            f"{groups[0]} and {groups[1]}, seed {seeds[0]}: the examples or labels of their predictions "
+            "differ; predict the same split with both"
         )
     return [run["correct"].to_numpy(dtype=bool) for run in (one, other)]
 
 
 def find_size(runs: Iterable[Run], subset: str = "test") -> int | None:
-    """The examples of `subset`: as many as the runs' prediction files have, else as their data folder has.
+    """Number of examples of `subset`, from the prediction files or else the data folders of the runs.
 
-    The data folder is the one that a run's manifest names, and counts only where its `label/<subset>.idx` is
-    the file that the manifest recorded. None where no run has either. Raises `UserError` where runs differ.
+    The data folder in the manifest is used only if its `label/<subset>.idx` still has the recorded SHA-256.
+    None if no run has either. Raises `UserError` if runs differ.
     """
     sizes: dict[int, Run] = {}
     for run in runs:
@@ -197,8 +225,8 @@ def find_size(runs: Iterable[Run], subset: str = "test") -> int | None:
 
 
 def _from_predictions(run: Run, subset: str) -> int | None:
-    path = run.path / predictions.file_name(subset)
-    return len(predictions.read(path)) if path.exists() else None
+    path = run.path / prediction_files.file_name(subset)
+    return len(prediction_files.read(path)) if path.exists() else None
 
 
 def _from_data(run: Run, subset: str) -> int | None:

@@ -1,4 +1,4 @@
-"""How many tokens of pre-training are behind each arm and init."""
+"""Tokens and perplexity of the pre-training from which each method and init started."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ logger = logging.getLogger(__name__)
 
 PRETRAIN_ARM = "pretrain"
 KEPT = re.compile(r"checkpoint_\d+_(\d+)\.pt")
-"""fairseq's name of a checkpoint in the middle of a training (--keep-interval-updates): epoch and update."""
+"""fairseq's name of an intermediate checkpoint (--keep-interval-updates): epoch and update."""
 COLUMNS = ("init", "tokens")
 FACTORS = ("max-update", "batch-size", "tokens-per-sample")
 REMEDY = "give --tokens FILE, a CSV file with the columns init and tokens"
+SUBSET, METRIC = "valid", "ppl"
 
 
 def find_tokens(runs: Iterable[Run], known: Mapping[str, int] | None = None) -> dict[tuple[str, str], int]:
-    """Tokens seen in pre-training by the arms and inits of which that can be told.
+    """(arm, init) -> tokens seen in pre-training.
 
-    The number is that of the init in `known`; else 0 where the manifest of the run says that it started from
-    no checkpoint; else what the manifest beside the checkpoint says (`pretrained_tokens`). The others are
-    left out with a warning. Raises `UserError` where none has been pre-trained.
+    Taken from `known` (init -> tokens); else 0 if the run's manifest records no checkpoint; else from the
+    manifest beside the checkpoint (`pretrained_tokens`). Groups for which none of these is available are
+    excluded with a warning. Raises `UserError` if no group was pre-trained.
     """
     found: dict[tuple[str, str], int] = {}
     unknown: dict[tuple[str, str], str] = {}
@@ -51,7 +52,7 @@ def find_tokens(runs: Iterable[Run], known: Mapping[str, int] | None = None) -> 
             continue
         content = manifest.read(run.path)
         if content is None or "checkpoint" not in content:
-            unknown[group] = "its manifest names no checkpoint"
+            unknown[group] = "no checkpoint in its manifest"
         elif content["checkpoint"] is None:
             found[group] = 0
         else:
@@ -62,24 +63,24 @@ def find_tokens(runs: Iterable[Run], known: Mapping[str, int] | None = None) -> 
                 found[group] = tokens
     if unknown:
         names = enumerate_some(f"{'/'.join(group)} ({why})" for group, why in unknown.items())
-        logger.warning("left out, tokens of pre-training unknown: %s; %s", names, REMEDY)
+        logger.warning("excluded, pre-training tokens unknown: %s; %s", names, REMEDY)
     if not any(found.values()):
-        raise UserError(f"no run has a known number of tokens of pre-training above 0; {REMEDY}")
+        raise UserError(f"no run has a known number of pre-training tokens above 0; {REMEDY}")
     return found
 
 
 def kept_update(checkpoint: Path) -> int | None:
-    """After which update a checkpoint was kept, as its name says it; None for any other name."""
+    """The update in the name of an intermediate checkpoint; None for other names."""
     matched = KEPT.fullmatch(checkpoint.name)
     return None if matched is None else int(matched[1])
 
 
 def pretrained_tokens(content: manifest.Manifest, updates: int | None = None) -> int | None:
-    """Tokens of a pre-training, from its flags: updates times the tokens of a full batch.
+    """Tokens of a pre-training run, from its flags: updates times the tokens of a full batch.
 
-    After `updates` updates, or at the end of a finished run. With the tokens of the checkpoint that it
-    started from, where that was pre-trained itself. None where the manifest is of no such run, or its flags
-    do not say: `--batch-size`, `--tokens-per-sample`, and for the end `--max-update` and no other limit.
+    After `updates` updates, or at the end of a finished run. Includes the tokens of the pre-training of the
+    checkpoint from which it started. None if the manifest is not of a pre-training run or lacks a flag:
+    `--batch-size`, `--tokens-per-sample`, and for the end `--max-update` without another limit.
     """
     if content["arm"] != PRETRAIN_ARM:
         return None
@@ -89,25 +90,26 @@ def pretrained_tokens(content: manifest.Manifest, updates: int | None = None) ->
     elif content["status"] != "finished" or "max-epoch" in values:
         return None
     factors = [_whole(values.get(flag, "")) for flag in FACTORS]
-    often = _whole(values.get("update-freq", "1"))
-    if None in factors or often is None:
+    update_freq = _whole(values.get("update-freq", "1"))
+    if None in factors or update_freq is None:
         return None
     before = 0
     if start := content.get("checkpoint"):
-        # A PPMI-SVD initialization has no manifest: no token was trained on.
+        # A PPMI-SVD initialization has no manifest: it was not trained on any tokens.
         before = _tokens_of(start)[0] or 0
-    return before + math.prod(factors) * often
+    return before + math.prod(factors) * update_freq
 
 
 def read_tokens(path: str | os.PathLike[str]) -> dict[str, int]:
-    """Tokens by init from a CSV file with the columns `init` and `tokens`: 10000000 or 1e7.
+    """init -> tokens, from a CSV file with the columns `init` and `tokens` (10000000 or 1e7).
 
-    Raises `UserError` naming file and line for a missing column, an init twice, or what is no whole number.
+    Raises `UserError` with file and line for a missing column, a repeated init, or tokens that are not a
+    whole number.
     """
     rows = csv.reader(io.StringIO("\n".join(read_lines(path))))
     header = [name.strip() for name in next(rows, [])]
     if missing := [name for name in COLUMNS if name not in header]:
-        raise UserError(f"{path}, line 1: no column {' and '.join(missing)}; write init,tokens")
+        raise UserError(f"{path}, line 1: missing column {' and '.join(missing)}; the heading is init,tokens")
     found: dict[str, int] = {}
     for row in rows:
         if not row:
@@ -118,29 +120,32 @@ def read_tokens(path: str | os.PathLike[str]) -> dict[str, int]:
         cells = {name: cell.strip() for name, cell in zip(header, row, strict=True)}
         init, tokens = cells["init"], _whole(cells["tokens"])
         if tokens is None:
-            raise UserError(f"{where}: tokens {cells['tokens']!r} is no whole number; write 10000000 or 1e7")
+            raise UserError(f"{where}: tokens {cells['tokens']!r} is not a whole number (10000000 or 1e7)")
         if init in found:
-            raise UserError(f"{where}: '{init}' stands there twice; keep one")
+            raise UserError(f"{where}: repeated init '{init}'; keep one of the lines")
         found[init] = tokens
     return found
 
 
 def training_of(checkpoint: Mapping[str, Any]) -> tuple[manifest.Manifest | None, str]:
-    """The manifest of the training that wrote a checkpoint, as another manifest records it; or why there is
-    none."""
+    """The manifest of the training run that wrote a checkpoint, and a reason for missing values.
+
+    `checkpoint` is the entry in the manifest of a run that started from it. The manifest is None if the
+    checkpoint or its manifest is missing, or if the checkpoint has another SHA-256 by now.
+    """
     path = Path(checkpoint["path"])
     if not path.is_file():
-        return None, f"{path} is not there"
+        return None, f"{path} does not exist"
     content = manifest.read(path.parent)
     if content is None:
         return None, f"no {manifest.NAME} beside {path}"
     if sha256(path) != checkpoint["sha256"]:
-        return None, f"{path} is not the file that it started from"
-    return content, f"{path.parent / manifest.NAME} does not tell"
+        return None, f"{path} has changed since (SHA-256)"
+    return content, f"{path.parent / manifest.NAME} has no number of tokens"
 
 
 def _tokens_of(checkpoint: Mapping[str, Any]) -> tuple[int | None, str]:
-    """Tokens behind a checkpoint, or why they are not known."""
+    """Pre-training tokens of a checkpoint (None if unknown), and why they are unknown."""
     content, why = training_of(checkpoint)
     updates = kept_update(Path(checkpoint["path"]))
     return (None if content is None else pretrained_tokens(content, updates)), why
@@ -154,14 +159,11 @@ def _whole(text: str) -> int | None:
     return int(number) if 0 <= number < math.inf and number == int(number) else None
 
 
-SUBSET, METRIC = "valid", "ppl"
-
-
 def find_perplexities(runs: Iterable[Run]) -> dict[tuple[str, str], float]:
-    """Perplexity behind the arms and inits that started from a checkpoint of a pre-training with logs.
+    """(arm, init) -> perplexity of the pre-trained checkpoint on held-out text, where its logs exist.
 
-    Of a checkpoint that is kept under the number of its update, the perplexity at that update; of any other
-    (`model.pt`) the lowest, which chose it.
+    For an intermediate checkpoint, the perplexity at its update; for others (`model.pt`) the lowest, because
+    they are selected by it.
     """
     found: dict[tuple[str, str], float] = {}
     logged = cache(_logged)  # many runs start from the checkpoints of one pre-training
@@ -176,7 +178,7 @@ def find_perplexities(runs: Iterable[Run]) -> dict[tuple[str, str], float]:
 
 
 def _perplexity(checkpoint: Mapping[str, Any], logged: Callable[[Path], pd.DataFrame | None]) -> float:
-    """NaN where nothing is known, or the file is another by now."""
+    """NaN if there are no logs, or if the checkpoint has changed since."""
     path = Path(checkpoint["path"])
     try:
         content, _ = training_of(checkpoint)
@@ -195,7 +197,7 @@ def _perplexity(checkpoint: Mapping[str, Any], logged: Callable[[Path], pd.DataF
 
 
 def _logged(folder: Path) -> pd.DataFrame | None:
-    """The perplexities of held-out text that a pre-training logged; None where it has no logs to read."""
+    """The logged perplexities on held-out text of a pre-training run; None without readable logs."""
     try:
         run = run_at(folder)
         table = None if run is None else read_runs([run])

@@ -1,17 +1,17 @@
-"""Results that others reported, and ours beside them.
+"""Published results, compared with the runs.
 
-A reference file is CSV, a Markdown table or JSON (a list of objects), by its suffix `.csv`, `.md` or
-`.json`. One row for each number reported:
+A reference file is CSV, a Markdown table or JSON (a list of objects), according to its suffix `.csv`, `.md`
+or `.json`. It has one row for each published number:
 
-    arm, init   as the run folders are called: fairseq, pretrained
+    arm, init   names as in the run folders: fairseq, pretrained
     epoch       1, 2, ... or "best" (the best checkpoint)
     subset      valid, test, ...
-    metric      accuracy, macro_f1, ... in the unit of our logs
+    metric      accuracy, macro_f1, ... in the unit of the logs
     mean        over seeds
     std         over seeds, or empty
-    n           seeds, or empty
-    ddof        convention of std: 0 population, 1 sample; may be left out: 1
-    source      where the number stands; may be left out
+    n           number of seeds, or empty
+    ddof        convention of std, optional: 0 population, 1 sample (default)
+    source      where the number was published, optional
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import pandas as pd
 
 from common.errors import UserError, count, enumerate_some
 from common.files import read_json, read_lines
-from common.statistics import LEVEL, welch_interval
+from common.statistics import LEVEL, mean_std, welch_interval
 
 from ..long_table import GROUP
 from .spread import BEST, scores
@@ -39,15 +39,14 @@ KEY = [*GROUP, "epoch", "subset", "metric"]
 REQUIRED = [*KEY, "mean"]
 OPTIONAL = {"std": math.nan, "n": math.nan, "ddof": 1, "source": ""}
 Row = tuple[str, dict[str, str]]
-"""Where it stands, and its cells by column."""
+"""Place in the file, and the cells by column."""
 
 
 def read_reference(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """The rows of a reference file, columns as above: `mean`, `std`, `n` float (NaN where empty), `ddof` int,
-    the others str.
+    """The rows of a reference file, with the columns above.
 
-    Raises `UserError` naming file and line: another suffix, a column missing or unknown, a value that is no
-    number of its kind, a result given twice.
+    `mean`, `std` and `n` are float (NaN if empty), `ddof` is int, the others are str. Raises `UserError` with
+    file and line for another suffix, a missing or unknown column, an invalid value or a repeated result.
     """
     path = Path(path)
     readers: dict[str, Callable[[Path], Iterator[Row]]] = {
@@ -56,34 +55,31 @@ def read_reference(path: str | os.PathLike[str]) -> pd.DataFrame:
         ".json": _rows_of_json,
     }
     if path.suffix not in readers:
-        raise UserError(f"{path}: a reference file ends with {', '.join(readers)}")
+        raise UserError(f"{path}: not a reference file; its suffix must be one of {', '.join(readers)}")
     rows, places = [], {}
     for place, cells in readers[path.suffix](path):
         row = _check(f"{path}, {place}", cells)
         key = tuple(row[column] for column in KEY)
         if key in places:
-            raise UserError(
-                f"{path}, {place}: {' '.join(key)} is given at {places[key]} already; keep one of them"
-            )
+            raise UserError(f"{path}, {place}: {' '.join(key)} is already on {places[key]}; keep one of them")
         places[key] = place
         rows.append(row)
     if not rows:
-        raise UserError(f"{path}: no result in it; write a row for each, with {', '.join(REQUIRED)}")
+        raise UserError(f"{path}: no results; write one row for each, with {', '.join(REQUIRED)}")
     return pd.DataFrame(rows)
 
 
 def compare_reference(
     table: pd.DataFrame, best: pd.DataFrame, reference: pd.DataFrame, *, level: float = LEVEL
 ) -> pd.DataFrame:
-    """Our scores beside each row of the reference that we have runs for.
+    """Each row of the reference compared with the runs of the same arm, init, epoch, subset and metric.
 
-    Columns: `arm`, `init`, `epoch`, `subset`, `metric`, `n`, `mean`, `std` (ours), `reference_n`,
-    `reference_mean`, `reference_std`, `source`, `difference` (ours - reference), `low`, `high`, `p` (Welch;
-    NaN where a std or n is missing) and `within_noise`: whether the interval holds 0, None without one. Both
-    std have ddof 1: a reference's population std is multiplied with sqrt(n / (n - 1)).
+    Columns: `arm`, `init`, `epoch`, `subset`, `metric`, `n`, `mean`, `std` (of the runs), `reference_n`,
+    `reference_mean`, `reference_std`, `source`, `difference` (runs - reference), `low`, `high`, `p` (Welch;
+    NaN if a std or n is missing) and `within_noise`: whether the interval contains 0, None without an
+    interval. Both std have ddof 1: a population std of the reference is multiplied by sqrt(n / (n - 1)).
 
-    Rows that no run of ours answers are left out and named in a warning; raises `UserError` where none is
-    left.
+    Rows without matching runs are excluded with a warning; raises `UserError` if no row matches.
     """
     ours = [
         scores(table, best, metric, subset).assign(subset=subset, metric=metric)
@@ -92,37 +88,39 @@ def compare_reference(
     ]
     values = pd.concat(ours) if ours else pd.DataFrame(columns=[*GROUP, "at", "subset", "metric", "value"])
     by_key = {key: group["value"] for key, group in values.groupby([*GROUP, "at", "subset", "metric"])}
-    rows, unanswered = [], []
+    rows, unmatched = [], []
     for row in reference.to_dict("records"):
         key = tuple(row[column] for column in KEY)
         if key in by_key:
-            rows.append(_beside(row, by_key[key], level))
+            rows.append(_compare(row, by_key[key], level))
         else:
-            unanswered.append(" ".join(key))
+            unmatched.append(" ".join(key))
     if not rows:
-        raise UserError(f"no run of ours has what the reference reports: {enumerate_some(unanswered)}")
-    if unanswered:
+        raise UserError(
+            f"no run matches a row of the reference ({' '.join(KEY)}): {enumerate_some(unmatched)}"
+        )
+    if unmatched:
         logger.warning(
-            "%s of the reference without a run of ours: %s",
-            count(len(unanswered), "row"), enumerate_some(unanswered),
+            "%s of the reference excluded, no run matches: %s",
+            count(len(unmatched), "row"), enumerate_some(unmatched),
         )  # fmt: skip
     return pd.DataFrame(rows)
 
 
-def _beside(row: dict, values: pd.Series, level: float) -> dict[str, object]:
-    n, mean, std = len(values), values.mean(), values.std(ddof=1)
-    other_n, other_std = row["n"], row["std"]
+def _compare(row: dict, values: pd.Series, level: float) -> dict[str, object]:
+    n, (mean, std) = len(values), mean_std(values)
+    reference_n, reference_std = row["n"], row["std"]
     if row["ddof"] == 0:
-        other_std = other_std * math.sqrt(other_n / (other_n - 1)) if other_n > 1 else math.nan
-    low, high, p = welch_interval(mean, std, n, row["mean"], other_std, other_n, level)
+        reference_std *= math.sqrt(reference_n / (reference_n - 1)) if reference_n > 1 else math.nan
+    low, high, p = welch_interval(mean, std, n, row["mean"], reference_std, reference_n, level)
     return {
         **{column: row[column] for column in KEY},
         "n": n,
         "mean": mean,
         "std": std,
-        "reference_n": other_n,
+        "reference_n": reference_n,
         "reference_mean": row["mean"],
-        "reference_std": other_std,
+        "reference_std": reference_std,
         "source": row["source"],
         "difference": mean - row["mean"],
         "low": low,
@@ -133,15 +131,15 @@ def _beside(row: dict, values: pd.Series, level: float) -> dict[str, object]:
 
 
 def _check(where: str, cells: dict[str, str]) -> dict[str, object]:
-    """The cells of one row, with their types."""
+    """The cells of one row, converted to their types; raises `UserError` for invalid ones."""
     for column in REQUIRED:
         if not cells.get(column):
-            raise UserError(f"{where}: no {column}; each row needs {', '.join(REQUIRED)}")
+            raise UserError(f"{where}: missing {column}; each row needs {', '.join(REQUIRED)}")
     for column in cells:
         if column not in REQUIRED and column not in OPTIONAL:
             raise UserError(f"{where}: unknown column '{column}'; known: {', '.join([*REQUIRED, *OPTIONAL])}")
     if cells["epoch"] != BEST and not re.fullmatch("[1-9][0-9]*", cells["epoch"]):
-        raise UserError(f"{where}: epoch '{cells['epoch']}' is neither 1, 2, ... nor best")
+        raise UserError(f"{where}: epoch is '{cells['epoch']}', not 1, 2, ... or best")
     row = {column: cells[column] for column in KEY}
     row["mean"] = _number(where, "mean", cells["mean"], -math.inf)
     for column, least in (("std", 0), ("n", 1)):
@@ -169,12 +167,12 @@ def _rows_of_csv(path: Path) -> Iterator[Row]:
     reader = csv.reader(read_lines(path))
     try:
         yield from _rows_of_table(path, ((f"line {reader.line_num}", cells) for cells in reader if cells))
-    except csv.Error as error:  # a quote that is never closed makes one cell of the rest
-        raise UserError(f"{path}, line {reader.line_num}: not CSV ({error}); mend the row") from None
+    except csv.Error as error:  # such as an unclosed quote
+        raise UserError(f"{path}, line {reader.line_num}: not CSV ({error}); correct the row") from None
 
 
 def _rows_of_markdown(path: Path) -> Iterator[Row]:
-    """The rows of the only table; text around it is skipped, and so is the rule below the heading."""
+    """The rows of the only table in the file, without the rule below the heading; other text is skipped."""
     lines = ((number, line.strip()) for number, line in enumerate(read_lines(path), start=1))
     rows = (
         (f"line {number}", [cell.strip() for cell in line.strip("|").split("|")])
@@ -186,22 +184,24 @@ def _rows_of_markdown(path: Path) -> Iterator[Row]:
 
 def _rows_of_table(path: Path, rows: Iterator[tuple[str, list[str]]]) -> Iterator[Row]:
     _, heading = next(rows, ("", []))
-    heading = [cell.strip().removeprefix("\ufeff") for cell in heading]  # spreadsheets write a mark first
+    heading = [cell.strip().removeprefix("\ufeff") for cell in heading]  # byte order mark of spreadsheets
     for column in REQUIRED:
         if column not in heading:
-            raise UserError(f"{path}: no column '{column}' in the heading; it needs {', '.join(REQUIRED)}")
+            raise UserError(f"{path}: missing column '{column}'; the heading needs {', '.join(REQUIRED)}")
     for place, cells in rows:
         if len(cells) != len(heading):
-            raise UserError(f"{path}, {place}: {len(cells)} cells, but {len(heading)} columns; mend the row")
+            raise UserError(
+                f"{path}, {place}: {len(cells)} cells for {len(heading)} columns; correct the row"
+            )
         yield place, dict(zip(heading, (cell.strip() for cell in cells), strict=True))
 
 
 def _rows_of_json(path: Path) -> Iterator[Row]:
-    content = read_json(path, "mend it")
+    content = read_json(path, "correct it")
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise UserError(f"{path}: not a list of objects with {', '.join(REQUIRED)}")
     for number, row in enumerate(content, start=1):
         for key, cell in row.items():
             if isinstance(cell, dict | list):
-                raise UserError(f"{path}, entry {number}: {key} is neither a number nor a text; mend it")
+                raise UserError(f"{path}, entry {number}: {key} is not a number or a string; correct it")
         yield f"entry {number}", {key: "" if cell is None else str(cell) for key, cell in row.items()}

@@ -1,7 +1,7 @@
-"""The scores of every run, and how they spread over the seeds of an arm and init.
+"""Scores of runs and their statistics over seeds: mean, standard deviation, intervals, best of n seeds.
 
-scores   group, arm, init, seed, at, value
-         group is arm/init; at is an epoch ("1", "2", ...) or "best"; value is finite
+Frame of scores: group, arm, init, seed, at, value. `group` is arm/init, `at` is an epoch ("1", "2", ...) or
+"best" (the best checkpoint), `value` is finite.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ COLUMNS = ["group", *RUN, "at", "value"]
 
 
 def scores(table: pd.DataFrame, best: pd.DataFrame, metric: str, subset: str = "test") -> pd.DataFrame:
-    """`metric` on `subset` of each run after each epoch and at its best checkpoint (of `best_checkpoints`).
+    """`metric` on `subset` of each run after each epoch and at its best checkpoint.
 
-    Columns as above, epochs in order and "best" last. Values that are not finite (a diverged run) are left
-    out, see `diverged`. Raises `UserError` as `at_validations`, and where no value is finite.
+    `best` is the frame of `best_checkpoints`. Columns as above, epochs in order and "best" last. Values that
+    are not finite (diverged runs) are excluded, see `diverged`. Raises `UserError` as `at_validations`, and
+    if no value is finite.
     """
     epochs = at_validations(table, subset, metric).sort_values([*GROUP, "epoch", "seed"])
     epochs = epochs.assign(at=epochs["epoch"].astype(str))[[*RUN, "at", "value"]]
@@ -44,21 +45,21 @@ def scores(table: pd.DataFrame, best: pd.DataFrame, metric: str, subset: str = "
     rows = rows[np.isfinite(rows["value"])]
     if rows.empty:
         raise UserError(
-            f"'{metric}' on the subset '{subset}' is NaN or infinite in every run; did all diverge?"
+            f"'{metric}' on the subset '{subset}' is NaN or infinite in every run; check their train.log"
         )
     return rows.assign(group=rows["arm"] + "/" + rows["init"])[COLUMNS].reset_index(drop=True)
 
 
 def diverged(table: pd.DataFrame, values: pd.DataFrame, metric: str, subset: str = "test") -> list[str]:
-    """Runs that logged `metric` on `subset`, but have no best value among the `scores`: `arm/init/seed1`, ...
+    """Names of the runs that logged `metric` on `subset` without a best value in the frame of scores.
 
-    What is said of the others is said of seeds that went well, so that they have to be named beside it.
+    Statistics exclude these runs, so tables list them.
     """
     runs = table.loc[(table["metric"] == metric) & (table["subset"] == subset), RUN].drop_duplicates()
     scored = values.loc[values["at"] == BEST, RUN]
     found = runs.merge(scored, on=RUN, how="left", indicator=True)
-    left = found.loc[found["_merge"] == "left_only", RUN]
-    return [f"{arm}/{init}/seed{seed}" for arm, init, seed in left.itertuples(index=False, name=None)]
+    without = found.loc[found["_merge"] == "left_only", RUN]
+    return [f"{arm}/{init}/seed{seed}" for arm, init, seed in without.itertuples(index=False, name=None)]
 
 
 def spread_over_seeds(
@@ -71,30 +72,31 @@ def spread_over_seeds(
     seed: int = SEED,
     test_size: int | None = None,
 ) -> pd.DataFrame:
-    """How `scores` spread over seeds: one row for each arm, init and epoch, and for the best checkpoint.
+    """Statistics of scores over seeds, one row for each arm, init and point (epoch or "best").
 
     Columns: `arm`, `init`, `at`, `n` (seeds), `mean`, `std` (with `ddof`), `median`, `min`, `max`; intervals
-    for the mean over seeds, `t_low`, `t_high` (Student; always with ddof 1) and `bootstrap_low`,
-    `bootstrap_high` (percentiles of `draws` resamples); with `test_size` examples and accuracy as the metric
-    `examples_low`, `examples_high`, Wilson's interval for one run of that mean, and `wider`: which of t and
-    Wilson is ("seeds" or "examples").
+    of the mean over seeds, `t_low`, `t_high` (Student; always with ddof 1) and `bootstrap_low`,
+    `bootstrap_high` (percentiles of `draws` resamples); with accuracy as metric and a `test_size`,
+    `examples_low`, `examples_high` (Wilson's interval for a run with this mean) and `wider`, the wider one of
+    t and Wilson ("seeds" or "examples").
     """
     counts = test_size if metric in ACCURACIES and test_size else 0
     rows = []
     groups = values.groupby([*GROUP, "at"], sort=False)
     for (arm, init, at), group in tqdm(groups, desc="intervals", delay=1, leave=False):
         x = group["value"].to_numpy(dtype=float)
+        mean, std = mean_std(x, ddof)
         t = t_interval(x, level)
         bootstrap = bootstrap_interval(x, level, draws=draws, seed=seed)
-        examples = [100 * end for end in wilson_interval(x.mean() / 100, counts, level)]
+        examples = [100 * end for end in wilson_interval(mean / 100, counts, level)]
         rows.append(
             {
                 "arm": arm,
                 "init": init,
                 "at": at,
                 "n": len(x),
-                "mean": mean_std(x, ddof)[0],
-                "std": mean_std(x, ddof)[1],
+                "mean": mean,
+                "std": std,
                 "median": np.median(x),
                 "min": x.min(),
                 "max": x.max(),
@@ -118,10 +120,10 @@ def _wider(seeds: tuple[float, float], examples: list[float]) -> str | None:
 
 
 def summarize(values: pd.DataFrame, by: list[str], column: str, *, ddof: int = 1) -> pd.DataFrame:
-    """n, mean and standard deviation of `column` for each group of `by`, in the groups' order.
+    """n, mean and standard deviation of `column` for each group of `by`, in the order of the groups.
 
-    Columns: those of `by`, then `n` (int, values that are not NaN), `mean` and `std` (float). `std` divides
-    by n - ddof: 1 estimates the spread of all possible seeds, 0 describes these seeds; NaN where n <= ddof.
+    Columns: those of `by`, then `n` (int, values that are not NaN), `mean` and `std` (float), as defined by
+    `common.statistics.mean_std`; computed by pandas for all groups at once.
     """
     groups = values.groupby(by)[column]
     return pd.DataFrame(
@@ -130,10 +132,10 @@ def summarize(values: pd.DataFrame, by: list[str], column: str, *, ddof: int = 1
 
 
 def at_validations(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
-    """The rows of `metric` on `subset` that were logged at a validation: one a run and epoch.
+    """The rows of `metric` on `subset` that were logged at a validation: one per run and epoch.
 
-    Values at other steps are not the end of an epoch (after a damaged log of `valid`, say).
-    Raises `UserError` as `values_of` does, and where no value was logged at a validation.
+    Values at other steps are excluded: they are not known to be at the end of an epoch (for example if the
+    log of `valid` is corrupt). Raises `UserError` as `values_of`, and if no row is left.
     """
     validations = table.loc[table["subset"] == "valid", [*RUN, "step"]].drop_duplicates()
     rows = values_of(table, subset, metric).merge(validations, on=[*RUN, "step"])
@@ -145,23 +147,23 @@ def at_validations(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFram
 def per_epoch(
     table: pd.DataFrame, metric: str = "accuracy", *, subset: str = "test", ddof: int = 1
 ) -> pd.DataFrame:
-    """`summarize` over the seeds of each arm, init and epoch; raises `UserError` as `at_validations`."""
+    """`summarize` over the seeds of each arm, init and epoch. Raises `UserError` as `at_validations`."""
     return summarize(at_validations(table, subset, metric), [*GROUP, "epoch"], "value", ddof=ddof)
 
 
 def expected_best(chosen_by: Values, reported: Values, *, lower: bool = False) -> Values:
-    """(N,): the expected `reported` value of the run with the best `chosen_by` among n of these N, n = 1..N.
+    """(N,) expected `reported` value of the run with the best `chosen_by` among n of N runs, for n = 1..N.
 
-    Both are (N,) and hold no NaN. With the same array twice, the expected best value itself.
+    Both arrays are (N,) without NaN. With the same array twice, the expected best value.
 
     The mean over all subsets of n runs, without replacement, which is unbiased (Tang et al. 2020, "Showing
     Your Work Doesn't Always Work"): the i-th worst run is best in C(i-1, n-1) of the C(N, n) subsets.
-    Drawing with replacement, as in Dodge et al. 2019, is biased downwards. Runs with equal `chosen_by` win
+    Drawing with replacement (Dodge et al. 2019) is biased downwards. Runs with equal `chosen_by` are best
     equally often.
     """
     total = len(chosen_by)
     order = np.argsort(-chosen_by if lower else chosen_by, kind="stable")
-    # pandas: the mean of `reported` among runs of equal `chosen_by`, in place of each.
+    # Runs with equal `chosen_by` share the mean of their `reported` values.
     shared = pd.Series(reported).groupby(np.asarray(chosen_by)).transform("mean").to_numpy()[order]
     return np.array(
         [
@@ -172,10 +174,10 @@ def expected_best(chosen_by: Values, reported: Values, *, lower: bool = False) -
 
 
 def expected_best_of_seeds(best: pd.DataFrame, *, lower: bool = False) -> pd.DataFrame:
-    """`expected_best` for each arm and init of `best_checkpoints`: one row for each number of seeds tried.
+    """`expected_best` for each arm and init of `best_checkpoints`, one row for each number of seeds tried.
 
-    Columns: `arm`, `init`, `seeds_tried`, `seeds` (how many there are), `valid` (the expected best of them),
-    `test` (the expected test score of the run with the best valid). Runs without either are left out.
+    Columns: `arm`, `init`, `seeds_tried`, `seeds` (their total number), `valid` (expected best), `test`
+    (expected test score of the run with the best `valid`). Runs that lack one of them are excluded.
     """
     frames = []
     for group, runs in best.dropna(subset=["valid", "test"]).groupby(GROUP):

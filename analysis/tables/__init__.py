@@ -1,1 +1,1 @@
-"""Statistics as `common.tables.Table`: rounded cells for readers, full precision for files."""
+"""Statistics as `common.tables.Table`, with rounded cells and full precision."""

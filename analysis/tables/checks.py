@@ -1,4 +1,4 @@
-"""Tables beside other sources: published results, and the answers to each example."""
+"""Tables of comparisons with published results, and of prediction files."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import pandas as pd
 
 from common.data_folder import Overlap
 from common.metrics import number
-from common.statistics import DRAWS, LEVEL, SEED
-from common.tables import PERCENT, Table, interval, p_value, signed, signed_interval, whole
+from common.statistics import DRAWS, LEVEL, SEED, mean_std
+from common.tables import PERCENT, Table, interval, mean_std_cell, p_value, signed, signed_interval, whole
 
 from ..long_table import GROUP, RUN
 
 ACCURACY = "accuracy"
-SUMMED = {
+AVERAGED = {
     "logged": "logged",
     "accuracy": "accuracy",
     "unseen accuracy": "unseen_accuracy",
     "seen accuracy": "seen_accuracy",
 }
 LOGGED_TOLERANCE = 0.1
-"""Points of accuracy that a checkpoint's predictions may be away from its log before it is said: precision of
-the forward pass moves single answers."""
+"""Difference in points between the accuracies of prediction file and log above which a note is added; the
+precision of the forward pass changes single predictions."""
 LOG_PRECISION = 1e-4
-"""Points: logs are in single precision, which makes 0.1 a little more at times."""
+"""Points; logs are in single precision."""
 
 
 def reference_table(data: pd.DataFrame, source: str, best_note: str) -> Table:
-    """The frame of `reference.compare_reference` as a table; `source` is the file's name."""
+    """The frame of `compare_reference` as a table; `source` is the name of the reference file."""
     rows = data.to_dict("records")
     verdicts = {None: "–", True: "yes", False: "no"}
     shown = pd.DataFrame(
@@ -38,9 +38,9 @@ def reference_table(data: pd.DataFrame, source: str, best_note: str) -> Table:
             "at": data["epoch"],
             "subset": data["subset"],
             "metric": data["metric"],
-            "ours": [_mean_std(row["mean"], row["std"], row["n"], row["metric"]) for row in rows],
+            "ours": [mean_std_cell(row["mean"], row["std"], row["metric"], row["n"]) for row in rows],
             "reference": [
-                _mean_std(row["reference_mean"], row["reference_std"], row["reference_n"], row["metric"])
+                mean_std_cell(row["reference_mean"], row["reference_std"], row["metric"], row["reference_n"])
                 for row in rows
             ],
             "difference": [signed(row["difference"], row["metric"]) for row in rows],
@@ -50,16 +50,15 @@ def reference_table(data: pd.DataFrame, source: str, best_note: str) -> Table:
     )
     return Table(
         name="reference",
-        caption=f"Ours beside {source}",
+        caption=f"Comparison with {source}",
         notes=(
             best_note,
-            "mean ± std (n seeds); both std with ddof 1, a reference's population std is converted. "
+            "mean ± std (n seeds); both std with ddof 1, a population std of the reference is converted. "
             "difference: ours − reference.",
-            f"within noise: whether Welch's {PERCENT} interval of the difference, from means, std and n, "
-            "holds 0. With few seeds it is wide: yes says that these runs cannot tell the two apart, not "
-            "that they agree.",
-            f"Not corrected for {len(data)} rows: where all agree, about {(1 - LEVEL) * len(data):.1f} of "
-            "them say no.",
+            f"within noise: whether Welch's {PERCENT} interval of the difference contains 0. With few seeds "
+            "it is wide: not significantly different does not mean equal.",
+            f"Not corrected for {len(data)} comparisons: if there were no differences, about "
+            f"{(1 - LEVEL) * len(data):.1f} of them would be outside the noise.",
         ),
         data=data.assign(level=LEVEL),
         shown=shown,
@@ -69,8 +68,9 @@ def reference_table(data: pd.DataFrame, source: str, best_note: str) -> Table:
 def accuracy_table(
     data: pd.DataFrame, logged: pd.DataFrame | None, split: str, overlap: Overlap | None
 ) -> Table:
-    """The frame of `answers.accuracies`, beside what the logs say of each run's best checkpoint (the frame of
-    `best.at_best`, None where they do not know).
+    """The frame of `accuracies` as a table, with the logged accuracy of each run's best checkpoint.
+
+    `logged` is the frame of `at_best`, or None if the logs have no accuracy.
     """
     if logged is None:
         data = data.assign(logged=math.nan)
@@ -101,26 +101,27 @@ def accuracy_table(
     ]
     if overlap is not None:
         notes.append(
-            f"unseen: without the {len(overlap.lines):,} examples of {overlap.split} whose text stands in "
-            f"{overlap.other} ({overlap.notion} duplicates of the audit); seen: those alone."
+            f"seen: the {len(overlap.lines):,} examples of {overlap.split} whose text also occurs in "
+            f"{overlap.other} ({overlap.notion} duplicates in the audit); unseen: all others."
         )
-    away = data[(data["accuracy"] - data["logged"]).abs() > LOGGED_TOLERANCE + LOG_PRECISION]
-    if len(away):
-        names = ", ".join(f"{row.arm}/{row.init}/seed{row.seed}" for row in away.itertuples())
+    different = data[(data["accuracy"] - data["logged"]).abs() > LOGGED_TOLERANCE + LOG_PRECISION]
+    if len(different):
+        names = ", ".join(f"{row.arm}/{row.init}/seed{row.seed}" for row in different.itertuples())
         notes.append(
-            f"More than {LOGGED_TOLERANCE} points from the log (another checkpoint or other data?): {names}."
+            f"More than {LOGGED_TOLERANCE} points from the log, perhaps another checkpoint or other data: "
+            f"{names}."
         )
     return Table(
         name="accuracy",
         caption=f"Accuracy (%) on {split}, counted from the predictions",
         notes=tuple(notes),
         data=data.assign(split=split, level=LEVEL),
-        shown=_with_sums(shown, data),
+        shown=_with_means(shown, data),
     )
 
 
-def answers_table(data: pd.DataFrame, split: str) -> Table:
-    """The frames of `answers.compare_answers`, one below the other."""
+def examples_table(data: pd.DataFrame, split: str) -> Table:
+    """The concatenated frames of `compare_predictions` as a table."""
     rows = data.to_dict("records")
     shown = pd.DataFrame(
         {
@@ -151,20 +152,15 @@ def answers_table(data: pd.DataFrame, split: str) -> Table:
     )
 
 
-def _with_sums(shown: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:
-    """Below the rows of each arm and init, mean and std over its seeds."""
+def _with_means(shown: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:
+    """Add a row with mean and standard deviation over seeds below the runs of each arm and init."""
     parts = []
     for group, runs in data.groupby(GROUP):
-        sums = {
-            heading: _mean_std(runs[column].mean(), runs[column].std(ddof=1), runs[column].count(), ACCURACY)
-            for heading, column in SUMMED.items()
+        means = {
+            heading: mean_std_cell(*mean_std(runs[column]), ACCURACY, runs[column].count())
+            for heading, column in AVERAGED.items()
             if heading in shown
         }
-        last = dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **sums)
+        last = dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **means)
         parts += [shown.loc[runs.index], pd.DataFrame([last])]
     return pd.concat(parts, ignore_index=True).fillna("")
-
-
-def _mean_std(mean: float, std: float, n: float, metric: str) -> str:
-    seeds = "–" if math.isnan(n) else f"{n:.0f}"
-    return f"{number(mean, metric)} ± {number(std, metric)} ({seeds})"

@@ -1,4 +1,4 @@
-"""The tables: what a reader sees, beside the same numbers at full precision."""
+"""Tables of runs: table 1 (best checkpoints), table 2 (after each epoch) and the list of runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from common.metrics import Direction, label, lower_is_better, number
-from common.tables import Table
+from common.tables import Table, mean_std_cell
 
 from ..long_table import GROUP, RUN
 from ..read.runs import Run
@@ -32,23 +32,25 @@ def table1(
     subset: str = "valid",
     direction: Direction = "auto",
 ) -> Table:
-    """Each run at its best validation, then mean and deviation over the seeds of each arm and init.
+    """Each run at its best validation, with mean and standard deviation over the seeds of each arm and init.
 
-    `data` has the columns of `best_checkpoints`, with `seed` "mean" or "std" in the rows that sum up, and
-    `metric`, `by`, `subset`, `tie_rule` and `ddof`. Raises `UserError` as `best_checkpoints` does.
+    `data` has the columns of `best_checkpoints` and `metric`, `by`, `subset`, `tie_rule` and `ddof`; in the
+    rows of statistics, `seed` is "mean" or "std". Raises `UserError` as `best_checkpoints`.
     """
     by = by or metric
     best = best_checkpoints(table, metric, ties=ties, by=by, subset=subset, direction=direction)
     metric_of = {"valid": by, "test": metric}
-    sums = {column: summarize(best, GROUP, column, ddof=ddof) for column in ("valid", "test")}
+    summaries = {column: summarize(best, GROUP, column, ddof=ddof) for column in ("valid", "test")}
     data, shown = [], []
     for index, (group, runs) in enumerate(best.groupby(GROUP)):
         data.append(runs.astype({"seed": object}))
         shown.extend(_best_cells(run, metric_of) for run in runs.to_dict("records"))
         for statistic in ("mean", "std"):
-            values = {column: sums[column].at[index, statistic] for column in sums}
+            values = {column: summary.at[index, statistic] for column, summary in summaries.items()}
             data.append(pd.DataFrame([dict(zip(GROUP, group, strict=True), seed=statistic, **values)]))
-        cells = {column: _mean_std(sums[column].loc[index], metric_of[column]) for column in sums}
+        cells = {
+            column: _mean_std(summary.loc[index], metric_of[column]) for column, summary in summaries.items()
+        }
         shown.append(dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **cells))
     headings = (
         {}
@@ -71,17 +73,16 @@ def table1(
 
 
 def best_note(by: str, *, subset: str, ties: TieRule, direction: Direction = "auto") -> str:
-    """How best checkpoints were chosen, in one sentence."""
+    """A note on how best checkpoints were selected."""
     extreme = "lowest" if lower_is_better(by, direction) else "highest"
     warning = " A choice on test is optimistic." if subset == "test" else ""
     return f"Best: {extreme} {label(by)} on {subset}; {TIE_NOTES[ties]} (tie rule {ties}).{warning}"
 
 
 def table2(table: pd.DataFrame, metric: str = "accuracy", *, subset: str = "test", ddof: int = 1) -> Table:
-    """Mean and deviation over seeds after each epoch, a column for each arm and init.
+    """Mean and standard deviation over seeds after each epoch, with a column for each arm and init.
 
-    `data` has the columns of `per_epoch`, then `metric`, `subset` and `ddof`.
-    Raises `UserError` as `per_epoch` does.
+    `data` has the columns of `per_epoch`, `metric`, `subset` and `ddof`. Raises `UserError` as `per_epoch`.
     """
     data = per_epoch(table, metric, subset=subset, ddof=ddof)
     cells = data.assign(
@@ -98,8 +99,9 @@ def table2(table: pd.DataFrame, metric: str = "accuracy", *, subset: str = "test
 
 
 def list_runs(runs: Sequence[Run], table: pd.DataFrame) -> Table:
-    """What was found: each run with its status, validations, last step, time spent training and subsets, and
-    the folder and how arm, init and seed were found out.
+    """Each run with its status, number of validations, last step, training time and subsets.
+
+    `named_by` is the source of arm, init and seed: the manifest, a pattern or the path.
     """
     last_steps = table.groupby(RUN)["step"].max()
     validations = table[table["subset"] == "valid"].groupby(RUN)["step"].nunique()
@@ -140,7 +142,7 @@ def list_runs(runs: Sequence[Run], table: pd.DataFrame) -> Table:
 
 
 def _best_cells(run: dict, metric_of: dict[str, str]) -> dict[str, str]:
-    """A run of table 1 as strings; where no single step was chosen, all the tied ones are named."""
+    """The cells of a run in table 1; without a single selected step, all tied steps are listed."""
     tied = run["tied_steps"].replace(" ", ", ")
     return {
         **{key: str(run[key]) for key in RUN},
@@ -153,7 +155,7 @@ def _best_cells(run: dict, metric_of: dict[str, str]) -> dict[str, str]:
 
 
 def _mean_std(row: pd.Series, metric: str) -> str:
-    return f"{number(row['mean'], metric)} ± {number(row['std'], metric)} ({row['n']})"
+    return mean_std_cell(row["mean"], row["std"], metric, row["n"])
 
 
 def _std_note(ddof: int) -> str:

@@ -1,4 +1,4 @@
-"""Tables of what the seeds say: their spread, two groups compared, the best of n."""
+"""Tables of statistics over seeds: intervals, comparisons, number of seeds needed, best of n seeds."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from ..stats.power import ALPHA, POWER
 from .runs import STD_NOTES
 
 FEW = 20
-"""Below so many seeds the percentile bootstrap is visibly too narrow."""
+"""With fewer seeds the percentile bootstrap is noticeably too narrow."""
 SINGLE = "A single run shows nothing of other seeds: only the interval of its examples can be given."
 BEYOND = (
-    "t below 0 or above 100: so few and so different seeds say next to nothing; the formula knows no bounds."
+    "t below 0 or above 100: the t interval ignores the bounds of percentages, and the seeds are too few and "
+    "too different to be informative."
 )
 DESIGNS = {
     "paired": "paired: n pairs of runs of equal seed; t interval and t test of their differences, rank: "
@@ -41,7 +42,7 @@ def spread_table(
     test_size: int | None,
     left_out: Sequence[str] = (),
 ) -> Table:
-    """The frame of `spread_over_seeds` as a table; `left_out` are the runs of `spread.diverged`."""
+    """The frame of `spread_over_seeds` as a table; `left_out` are the runs of `diverged`."""
     shown = pd.DataFrame(
         {
             "arm": data["arm"],
@@ -110,7 +111,7 @@ def spread_table(
 def comparison_table(
     data: pd.DataFrame, metric: str, subset: str, best_note: str, *, left_out: Sequence[str] = ()
 ) -> Table:
-    """The frame of `compare.compare_groups`: differences, intervals and tests; `left_out` as above."""
+    """Differences, intervals and tests of the frame of `compare_groups`; `left_out` as in `spread_table`."""
     family = len(data)
     p_columns = {}
     for name, key in TESTS.items():
@@ -157,7 +158,7 @@ def comparison_table(
 
 
 def plan_table(data: pd.DataFrame, metric: str) -> Table:
-    """The frame of `compare.compare_groups`: how many seeds a difference would need."""
+    """The number of seeds needed, from the frame of `compare_groups`."""
     detect = number(data["detect"].iloc[0], metric)
     columns = ["a", "b", "at", "design", "n_a", "n_b", "std", "std_low", "std_high", "detect"]
     columns += ["seeds_needed", "seeds_needed_low", "seeds_needed_high", "seeds_more"]
@@ -190,7 +191,7 @@ def plan_table(data: pd.DataFrame, metric: str) -> Table:
 def expected_table(
     data: pd.DataFrame, metric: str, by: str, subset: str, best_note: str, *, left_out: Sequence[str] = ()
 ) -> Table:
-    """The frame of `expected.expected_best_of_seeds` as a table; `left_out` as above."""
+    """The frame of `expected_best_of_seeds` as a table; `left_out` as in `spread_table`."""
     shown = pd.DataFrame(
         {
             "arm": data["arm"],
@@ -207,8 +208,8 @@ def expected_table(
             best_note,
             "Mean over all subsets of n of these runs, without replacement (Tang et al. 2020): "
             "unbiased, unlike drawing with replacement (Dodge et al. 2019).",
-            "Near the number of runs it rests on few subsets; "
-            "the last row is the best run alone (of equally good ones their mean).",
+            "If n is near the number of runs, there are few subsets; "
+            "the last row is the best run alone (the mean of equally good ones).",
             *_left_out(left_out),
         ),
         data=data.assign(
@@ -219,22 +220,22 @@ def expected_table(
 
 
 def _beyond(data: pd.DataFrame) -> bool:
-    """Whether a t interval holds percentages that do not exist."""
+    """Whether a t interval extends below 0 or above 100."""
     return bool(((data["t_low"] < 0) | (data["t_high"] > 100)).any())
 
 
 def _left_out(names: Sequence[str]) -> list[str]:
-    """Who is not counted: seeds that were tried as well."""
+    """A note that lists the diverged runs."""
     if not names:
         return []
     return [
-        f"Left out, without a finite value at a best checkpoint: {enumerate_some(names, 10)}. "
+        f"Without a finite value at a best checkpoint: {enumerate_some(names, 10)}. "
         "The statistics exclude these diverged runs."
     ]
 
 
 def _holm_notes(data: pd.DataFrame) -> list[str]:
-    """Over how many rows each test is adjusted: those where it could be made."""
+    """The number of rows in Holm's correction of each test: those with a p-value."""
     if len(data) < 2:
         return []
     made = {name: int(data[f"p_{key}"].notna().sum()) for name, key in TESTS.items()}
@@ -247,17 +248,17 @@ def _holm_notes(data: pd.DataFrame) -> list[str]:
 
 
 def _dropped_notes(rows: list[dict]) -> list[str]:
-    """Which runs have no partner, once for each group."""
+    """The unpaired runs that a paired comparison excludes, once for each group."""
     notes = {}
     for row in rows:
         for side in ("a", "b"):
             if seeds := row[f"dropped_{side}"]:
-                notes[row[side], seeds] = f"Without a partner and left out: {row[side]}, seeds {seeds}."
+                notes[row[side], seeds] = f"Excluded, without a pair: {row[side]}, seeds {seeds}."
     return list(notes.values())
 
 
 def _floor_notes(data: pd.DataFrame) -> list[str]:
-    """A plain warning where a permutation test cannot reach the usual level, alone or after Holm."""
+    """Notes on permutation tests that cannot be significant, without or with Holm's correction."""
     notes, family = [], int(data["p_permutation"].notna().sum())
     for (design, n_a, n_b), rows in data.groupby(["design", "n_a", "n_b"]):
         if min(n_a, n_b) < 2:

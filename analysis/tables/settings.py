@@ -1,4 +1,4 @@
-"""Tables of what was tried with each arm, and of its best setting."""
+"""Tables of hyperparameter settings, and of scores by tokens of pre-training."""
 
 from __future__ import annotations
 
@@ -6,33 +6,37 @@ from dataclasses import replace
 
 import pandas as pd
 
-from common.metrics import label, number
+from common.metrics import label
 from common.statistics import LEVEL
-from common.tables import PERCENT, Table, signed, signed_interval
+from common.tables import PERCENT, Table, mean_std_cell, signed, signed_interval
 
-from ..stats.settings import FAMILY
+from ..stats.settings import FAMILY, number_tried
 from .runs import STD_NOTES
 from .seeds import spread_table
 
 FEW_SEEDS = 5
+PERPLEXITY = (
+    "perplexity: of the text that the pre-training held out, as it logged it; of masked pieces, given both "
+    "sides, or of each next piece, so that the two kinds are not to be compared."
+)
 
 
 def settings_table(
     data: pd.DataFrame, metric: str, by: str, subset: str, best_note: str, *, ddof: int, size: int | None
 ) -> Table:
-    """The frame of `settings.choose_settings`; `size` is how many examples chose, where that is known."""
+    """The frame of `choose_settings` as a table; `size` is the number of examples of `subset`, if known."""
     rows = data.to_dict("records")
-    tried = data.groupby(FAMILY)["arm"].transform("size")
+    tried = number_tried(data)
     shown = pd.DataFrame(
         {
             "arm": data["family"],
             "init": data["init"],
             "setting": data["label"],
             "n": data["n"].astype(str),
-            f"{label(by)} on {subset}": [_mean_std(row, "valid", by) for row in rows],
+            f"{label(by)} on {subset}": [_cell(row, "valid", by) for row in rows],
             "behind": ["–" if row["chosen"] else signed(row["behind"], by).removeprefix("+") for row in rows],
             PERCENT: ["–" if row["chosen"] else signed_interval(row["low"], row["high"], by) for row in rows],
-            f"{label(metric)} on test": [_mean_std(row, "test", metric) for row in rows],
+            f"{label(metric)} on test": [_cell(row, "test", metric) for row in rows],
             "best": [
                 "" if not row["chosen"] else "chosen" if n > 1 else "the only one"
                 for row, n in zip(rows, tried, strict=True)
@@ -51,7 +55,7 @@ def settings_table(
             f"{PERCENT}: t interval of that.",
             f"The mean of the chosen setting on {subset} is a winner's, so optimistic"
             f"{'' if subset == 'test' else '; that on test is not'}.",
-            *_doubts(data, subset, size),
+            *_uncertainty_notes(data, subset, size),
         ),
         data=data.drop(columns="values").assign(metric=metric, by=by, subset=subset, ddof=ddof, level=LEVEL),
         shown=shown,
@@ -62,29 +66,55 @@ def chosen_table(
     spread: pd.DataFrame, names: dict[tuple[str, str], str], metric: str, best_note: str, *,
     ddof: int, test_size: int | None,
 ) -> Table:  # fmt: skip
-    """The frame of `spread_over_seeds` for the chosen settings and the recipes themselves, side by side.
+    """The frame of `spread_over_seeds` for the chosen settings and the unchanged recipes.
 
-    `names` tells what each arm and init is, in the order of the rows.
+    `names` maps (arm, init) to the name of the setting, in the order of the rows.
     """
     place = {group: index for index, group in enumerate(names)}
     order = [place[arm, init] for arm, init in zip(spread["arm"], spread["init"], strict=True)]
     spread = spread.assign(order=order).sort_values("order", ignore_index=True).drop(columns="order")
     table = spread_table(spread, metric, "test", best_note, ddof=ddof, test_size=test_size)
-    what = [names[arm, init] for arm, init in zip(spread["arm"], spread["init"], strict=True)]
+    roles = [names[arm, init] for arm, init in zip(spread["arm"], spread["init"], strict=True)]
     shown = table.shown.copy()
-    shown.insert(2, "setting", what)
+    shown.insert(2, "setting", roles)
     return replace(
         table,
         name="best_settings",
         caption=f"Test {label(metric)} over seeds at the chosen settings, beside the recipe's own",
-        data=table.data.assign(role=what),
+        data=table.data.assign(role=roles),
         shown=shown,
     )
 
 
-def _doubts(data: pd.DataFrame, subset: str, size: int | None) -> list[str]:
-    """What the choice rests on, where that is little."""
-    grid = data[data.groupby(FAMILY)["arm"].transform("size") > 1]
+def pretraining_table(
+    spread: pd.DataFrame, metric: str, best_note: str, *, ddof: int, test_size: int | None
+) -> Table:
+    """The frame of `spread_over_seeds` with `tokens` and `perplexity` (NaN if unknown), by arm and tokens."""
+    spread = spread.sort_values(["arm", "tokens", "init"], ignore_index=True)
+    table = spread_table(spread, metric, "test", best_note, ddof=ddof, test_size=test_size)
+    shown = table.shown.copy()
+    shown.insert(2, "tokens", [f"{tokens:,}" for tokens in spread["tokens"]])
+    known = spread["perplexity"].notna()
+    if known.any():
+        shown.insert(3, "perplexity", spread["perplexity"].map("{:.4g}".format).where(known, "–"))
+    return replace(
+        table,
+        name="pretraining",
+        caption=f"Test {label(metric)} over seeds, by tokens of pre-training",
+        notes=(
+            "tokens: as --tokens has them, else updates times a full batch, up to the update that the "
+            "checkpoint is named after, or of the whole pre-training, of which it is the one with the lowest "
+            "validation loss; 0: no pre-training.",
+            *([PERPLEXITY] if known.any() else []),
+            *table.notes,
+        ),
+        shown=shown,
+    )
+
+
+def _uncertainty_notes(data: pd.DataFrame, subset: str, size: int | None) -> list[str]:
+    """Notes on the uncertainty of the selection."""
+    grid = data[number_tried(data) > 1]
     if grid.empty:
         return ["No arm and init has more than one setting: there was nothing to choose."]
     notes = []
@@ -114,37 +144,5 @@ def _test_note(subset: str) -> str:
     return "" if subset == "test" else "; test takes no part in it"
 
 
-def _mean_std(row: dict, column: str, metric: str) -> str:
-    return f"{number(row[f'{column}_mean'], metric)} ± {number(row[f'{column}_std'], metric)}"
-
-
-PERPLEXITY = (
-    "perplexity: of the text that the pre-training held out, as it logged it; of masked pieces, given both "
-    "sides, or of each next piece, so that the two kinds are not to be compared."
-)
-
-
-def pretraining_table(
-    spread: pd.DataFrame, metric: str, best_note: str, *, ddof: int, test_size: int | None
-) -> Table:
-    """The frame of `spread_over_seeds` with `tokens` and `perplexity` (NaN: not known), by arm and tokens."""
-    spread = spread.sort_values(["arm", "tokens", "init"], ignore_index=True)
-    table = spread_table(spread, metric, "test", best_note, ddof=ddof, test_size=test_size)
-    shown = table.shown.copy()
-    shown.insert(2, "tokens", [f"{tokens:,}" for tokens in spread["tokens"]])
-    known = spread["perplexity"].notna()
-    if known.any():
-        shown.insert(3, "perplexity", spread["perplexity"].map("{:.4g}".format).where(known, "–"))
-    return replace(
-        table,
-        name="pretraining",
-        caption=f"Test {label(metric)} over seeds, by tokens of pre-training",
-        notes=(
-            "tokens: as --tokens has them, else updates times a full batch, up to the update that the "
-            "checkpoint is named after, or of the whole pre-training, of which it is the one with the lowest "
-            "validation loss; 0: no pre-training.",
-            *([PERPLEXITY] if known.any() else []),
-            *table.notes,
-        ),
-        shown=shown,
-    )
+def _cell(row: dict, column: str, metric: str) -> str:
+    return mean_std_cell(row[f"{column}_mean"], row[f"{column}_std"], metric)

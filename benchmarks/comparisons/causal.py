@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .. import words
+from .. import command_line
 from ..measure import RESULT, Contender, compare, python
 from ..settings import Settings
 
@@ -40,7 +40,7 @@ def finetune(settings: Settings) -> dict[str, Any]:
 
 def pretrain_contenders(settings: Settings) -> list[Contender]:
     """The loop in both precisions, and ours."""
-    changes = words.NOTHING_BUT_UPDATES | {
+    changes = command_line.NOTHING_BUT_UPDATES | {
         "--batch-size": str(settings.causal_blocks),
         "--tokens-per-sample": str(settings.block_tokens),
         "--max-positions": str(settings.block_tokens),
@@ -49,7 +49,9 @@ def pretrain_contenders(settings: Settings) -> list[Contender]:
         "--max-update": str(settings.lm_updates),
         "--save-dir": str(settings.scratch / "causal-lm"),
     }
-    flags = words.ours(settings, "causal-pretrain", settings.corpus, changes | settings.causal_sizes.flags())
+    flags = command_line.ours(
+        settings, "causal-pretrain", settings.corpus, changes | settings.causal_sizes.flags()
+    )
     dictionary = settings.corpus / "dict.txt"
     plain = {
         "max-positions": settings.block_tokens,
@@ -64,14 +66,16 @@ def pretrain_contenders(settings: Settings) -> list[Contender]:
 
 def finetune_contenders(settings: Settings) -> list[Contender]:
     """The loop in both precisions, and ours."""
-    changes = words.NOTHING_BUT_UPDATES | {
-        "--num-classes": str(words.classes(settings)),
+    changes = command_line.NOTHING_BUT_UPDATES | {
+        "--num-classes": str(command_line.classes(settings)),
         "--batch-size": str(settings.batch_size),
         "--max-update": str(settings.updates),
         "--max-epoch": str(settings.updates),
         "--save-dir": str(settings.scratch / "causal"),
     }
-    flags = words.ours(settings, "causal-reference", settings.data, changes | settings.causal_sizes.flags())
+    flags = command_line.ours(
+        settings, "causal-reference", settings.data, changes | settings.causal_sizes.flags()
+    )
     plain = {
         "max-positions": settings.max_positions,
         "batch-size": settings.batch_size,
@@ -79,29 +83,29 @@ def finetune_contenders(settings: Settings) -> list[Contender]:
         "warm-up": settings.warm_up,
         "lr": 1e-4,
     }
-    loop = [settings.data, *_plain(settings, words.dictionary(settings), plain)]
+    loop = [settings.data, *_plain(settings, command_line.dictionary(settings), plain)]
     return _contenders(settings, loop, settings.warm_up, flags)
 
 
 def _plain(settings: Settings, dictionary: Path, more: dict[str, Any]) -> list[str]:
     """Words of `timed.plain_causal`; left-to-right models have no row for `<mask>`."""
     sizes = vars(settings.causal_sizes) | {
-        "vocabulary": words.vocabulary(dictionary) - 1,
-        "classes": words.classes(settings),
+        "vocabulary": command_line.vocabulary(dictionary) - 1,
+        "classes": command_line.classes(settings),
     }
     return [f"--{name}={value}" for name, value in (sizes | more).items()]
 
 
 def _contenders(settings: Settings, loop: list[Any], warm_up: int, flags: list[str]) -> list[Contender]:
-    tuned = words.tuned(settings)
-    commands = {
+    tuned = command_line.tuned(settings)
+    loops = {
         f"{PLAIN}, {precision}": python(
             "benchmarks.timed.plain_causal", RESULT, *loop, f"--precision={precision}"
         )
         for precision in PRECISIONS
     }
-    found = [Contender(name, command) for name, command in commands.items()]
-    last, command = list(commands.items())[-1]
-    found.append(Contender(f"{last}{words.SAME_VARIABLES}", command, tuned))
+    found = [Contender(name, command) for name, command in loops.items()]
+    last, command = list(loops.items())[-1]
+    found.append(Contender(f"{last}{command_line.SAME_VARIABLES}", command, tuned))
     own = python("benchmarks.timed.fairseq_train", RESULT, warm_up, *flags)
     return [*found, Contender("ours", own, tuned, ours=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .. import checkpoints, words
+from .. import command_line
 from ..measure import RESULT, Contender, compare, python
 from ..sentences import read_sizes
 from ..settings import Settings
@@ -39,13 +39,15 @@ def run(settings: Settings) -> dict[str, Any]:
 
 def contenders(settings: Settings) -> list[Contender]:
     """fairseq-validate, our eval and Transformers, each with its own batch sizes."""
-    tuned = words.tuned(settings)
-    path = checkpoints.stock(settings)
+    tuned = command_line.tuned(settings)
+    path = command_line.stock_checkpoint(settings)
     found = [
-        Contender(f"stock fairseq, fp32, batches of {size}", _validate(settings, path, size), words.TRUST)
+        Contender(
+            f"stock fairseq, fp32, batches of {size}", _validate(settings, path, size), command_line.TRUST
+        )
         for size in STOCK_BATCH_SIZES
     ]
-    own = checkpoints.ours(settings)
+    own = command_line.our_checkpoint(settings)
     for name, precision in OURS.items():
         command = python("benchmarks.timed.eval_classify", RESULT, own, settings.data, precision)
         found.append(Contender(name, command, tuned, ours=True))
@@ -53,7 +55,7 @@ def contenders(settings: Settings) -> list[Contender]:
     for name, flags in TRANSFORMERS.items():
         command = python("benchmarks.timed.transformers_classify", RESULT, *arguments, *flags)
         found.append(Contender(name, command, needs="transformers"))
-    return [*found, Contender(f"{name}{words.SAME_VARIABLES}", command, tuned, needs="transformers")]
+    return [*found, Contender(f"{name}{command_line.SAME_VARIABLES}", command, tuned, needs="transformers")]
 
 
 def _validate(settings: Settings, path: Path, batch_size: int) -> tuple[str, ...]:

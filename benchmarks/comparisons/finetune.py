@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import words
-from ..measure import RESULT, Contender, compare, python
+from .. import command_line
+from ..measure import RESULT, Contender, compare, execute, python, say
 from ..settings import Settings
 
 ENGINES = {
@@ -19,6 +19,11 @@ TRANSFORMERS = {
     "Transformers, bf16": ("--precision", "bf16"),
     "Transformers, bf16, by length": ("--precision", "bf16", "--group"),
 }
+
+PROFILE_WARM_UP, PROFILED = 5, 5
+"""Updates before the profile, and updates in it."""
+OPERATORS = 25
+"""Rows of the profile."""
 
 
 def run(settings: Settings) -> dict[str, Any]:
@@ -38,36 +43,55 @@ def run(settings: Settings) -> dict[str, Any]:
 
 def contenders(settings: Settings) -> list[Contender]:
     """Stock fairseq, with and without our environment; our engines; Transformers."""
-    tuned = words.tuned(settings)
-    stock = _fairseq(settings, words.stock(settings, "reference", settings.data, changes(settings, "stock")))
+    tuned = command_line.tuned(settings)
+    stock = _fairseq(
+        settings, command_line.stock(settings, "reference", settings.data, changes(settings, "stock"))
+    )
     found = [
         Contender("stock fairseq, fp32", stock),
-        Contender(f"stock fairseq, fp32{words.SAME_VARIABLES}", stock, tuned),
+        Contender(f"stock fairseq, fp32{command_line.SAME_VARIABLES}", stock, tuned),
     ]
     for name, engine in ENGINES.items():
-        flags = words.ours(settings, "reference", settings.data, changes(settings, "ours") | engine)
+        flags = command_line.ours(settings, "reference", settings.data, changes(settings, "ours") | engine)
         found.append(Contender(name, _fairseq(settings, flags), tuned, ours=True))
     for name, flags in TRANSFORMERS.items():
         found.append(Contender(name, _transformers(settings, flags), needs="accelerate"))
     best, flags = list(TRANSFORMERS.items())[-1]
     command = _transformers(settings, flags)
-    return [*found, Contender(f"{best}{words.SAME_VARIABLES}", command, tuned, needs="accelerate")]
+    return [*found, Contender(f"{best}{command_line.SAME_VARIABLES}", command, tuned, needs="accelerate")]
+
+
+def profile(settings: Settings) -> dict[str, Any]:
+    """Own time of each operator over the profiled updates (`torch.profiler`); `report` writes profile.md."""
+    engine = ENGINES["ours"] | {"--max-update": str(PROFILE_WARM_UP + PROFILED)}
+    flags = command_line.ours(settings, "reference", settings.data, changes(settings, "ours") | engine)
+    command = python("benchmarks.timed.fairseq_profile", RESULT, PROFILE_WARM_UP, PROFILED, *flags)
+    say(f"profile: {PROFILED} updates of fine-tuning, ours")
+    contender = Contender("ours", command, command_line.tuned(settings))
+    record = execute(contender, settings, settings.output / "logs" / "profile.txt")
+    return {
+        "name": "profile",
+        "title": f"Operators in {PROFILED} updates of fine-tuning, ours, by their own "
+        f"{record['device']} time",
+        "total_ms": sum(row["ms"] for row in record["operators"]),
+        "operators": record["operators"][:OPERATORS],
+    }
 
 
 def transformers_arguments(settings: Settings) -> list[str]:
     """Data and sizes, as `timed.transformers_model` takes them."""
     sizes = vars(settings.sizes) | {
         "max-positions": settings.max_positions,
-        "vocabulary": words.vocabulary(words.dictionary(settings)),
-        "classes": words.classes(settings),
+        "vocabulary": command_line.vocabulary(command_line.dictionary(settings)),
+        "classes": command_line.classes(settings),
     }
     return [str(settings.data), *(f"--{name}={value}" for name, value in sizes.items())]
 
 
 def changes(settings: Settings, who: str) -> dict[str, str]:
     """What differs from the recipe: classes, length, and neither validation nor saving."""
-    return words.NOTHING_BUT_UPDATES | {
-        "--num-classes": str(words.classes(settings)),
+    return command_line.NOTHING_BUT_UPDATES | {
+        "--num-classes": str(command_line.classes(settings)),
         "--batch-size": str(settings.batch_size),
         "--max-update": str(settings.updates),
         "--max-epoch": str(settings.updates),  # small data: as many as the updates need

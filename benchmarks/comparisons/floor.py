@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import flops, words
+from .. import command_line, flops
 from ..measure import RESULT, Contender, execute, python, say
 from ..sentences import read_sizes
 from ..settings import Settings
@@ -24,10 +24,13 @@ ADAM_BYTES = 7 * 4
 def run(settings: Settings) -> dict[str, Any]:
     """Rates, FLOPs of an update at the mean batch, and the floor in seconds."""
     rates = machine_rates(settings)
-    lengths, classes = sentence_lengths(settings), words.classes(settings)
+    lengths, classes = sentence_lengths(settings), command_line.classes(settings)
     batch = flops.classifier(settings.sizes, lengths, classes) * settings.batch_size / len(lengths)
     parameters = flops.parameters(
-        settings.sizes, words.vocabulary(words.dictionary(settings)), settings.max_positions, classes
+        settings.sizes,
+        command_line.vocabulary(command_line.dictionary(settings)),
+        settings.max_positions,
+        classes,
     )
     bandwidth = max(rates["memory"].values())
     products, traffic = batch / best_rate(rates), ADAM_BYTES * parameters / bandwidth
@@ -62,11 +65,14 @@ def machine_rates(settings: Settings) -> dict[str, Any]:
     """
     embed = settings.sizes.embed
     tokens = round(sentence_lengths(settings).mean() * settings.batch_size)
-    masked = round(words.masked_share() * settings.blocks * settings.block_tokens)
-    shapes = [f"{tokens}x{embed}x{embed}", f"{masked}x{embed}x{words.vocabulary(words.dictionary(settings))}"]
+    masked = round(command_line.masked_share() * settings.blocks * settings.block_tokens)
+    shapes = [
+        f"{tokens}x{embed}x{embed}",
+        f"{masked}x{embed}x{command_line.vocabulary(command_line.dictionary(settings))}",
+    ]
     command = python("benchmarks.timed.machine_rates", RESULT, *shapes)
     say("floor: matrix products and memory")
-    contender = Contender("rates", command, words.tuned(settings))
+    contender = Contender("rates", command, command_line.tuned(settings))
     record = execute(contender, settings, settings.output / "logs" / "floor.txt")
     return {"matrix": record["matrix"], "memory": record["memory"]}
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from .. import flops, words
+from .. import command_line, flops
 from ..measure import RESULT, Contender, compare, python
 from ..settings import Settings
 from .floor import best_rate, machine_rates
 
 
 def run(settings: Settings) -> dict[str, Any]:
-    """Seconds of an update, tokens a second, model FLOP/s and their share of the fastest matrix rate."""
-    types = words.vocabulary(settings.corpus / "dict.txt")
+    """Seconds of an update, tokens a second, model FLOP/s and their fraction of the fastest matrix rate."""
+    vocabulary = command_line.vocabulary(settings.corpus / "dict.txt")
     lengths = np.full(settings.blocks, settings.block_tokens)
-    work = flops.masked_lm(settings.sizes, lengths, types, words.masked_share())
+    work = flops.masked_lm(settings.sizes, lengths, vocabulary, command_line.masked_share())
     rate = best_rate(machine_rates(settings))
     result = compare(
         "masked-lm",
@@ -36,9 +36,9 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def contenders(settings: Settings) -> list[Contender]:
-    """Stock fairseq in fp32, with and without our environment; ours with its defaults."""
-    tuned = words.tuned(settings)
-    changes = words.NOTHING_BUT_UPDATES | {
+    """Stock fairseq in fp32, with and without our environment variables; ours with its defaults."""
+    tuned = command_line.tuned(settings)
+    changes = command_line.NOTHING_BUT_UPDATES | {
         "--batch-size": str(settings.blocks),
         "--tokens-per-sample": str(settings.block_tokens),
         "--total-num-update": "1000",
@@ -51,10 +51,10 @@ def contenders(settings: Settings) -> list[Contender]:
     def command(flags: list[str]) -> tuple[str, ...]:
         return python("benchmarks.timed.fairseq_train", RESULT, settings.lm_warm_up, *flags)
 
-    stock = command(words.stock(settings, "pretrain", settings.corpus, changes))
-    own = command(words.ours(settings, "pretrain", settings.corpus, changes | ours_alone))
+    stock = command(command_line.stock(settings, "pretrain", settings.corpus, changes))
+    own = command(command_line.ours(settings, "pretrain", settings.corpus, changes | ours_alone))
     return [
         Contender("stock fairseq, fp32", stock),
-        Contender(f"stock fairseq, fp32{words.SAME_VARIABLES}", stock, tuned),
+        Contender(f"stock fairseq, fp32{command_line.SAME_VARIABLES}", stock, tuned),
         Contender("ours", own, tuned, ours=True),
     ]

@@ -10,7 +10,7 @@ from typing import Any
 from experiments import ROOT
 from experiments.methods.fairseq import RESETS
 
-from .. import checkpoints, words
+from .. import command_line
 from ..measure import Contender, compare, python
 from ..settings import Settings
 
@@ -44,11 +44,11 @@ def contenders(settings: Settings) -> list[Contender]:
     loop = Contender(
         "stock fairseq, fp32, one run after another",
         ("sh", "-ec", "\n".join(commands)),
-        words.TRUST,
+        command_line.TRUST,
         scale=len(SEEDS),
         note="2 of 6 runs, times 3",
     )
-    pretrained = checkpoints.ours(settings)
+    pretrained = command_line.our_checkpoint(settings)
     own = [str(ROOT / "train.sh"), "--data", str(settings.data), "--pretrained", str(pretrained)]
     own += ["--seeds", *(str(seed) for seed in SEEDS), "--device", "cpu" if settings.machine.cpu else "cuda"]
     sizes = [word for pair in settings.sizes.flags().items() for word in pair]
@@ -66,12 +66,14 @@ def contenders(settings: Settings) -> list[Contender]:
 def _stock(settings: Settings, init: str) -> list[str]:
     folder = settings.scratch / "sweep" / "stock" / init
     changes = {
-        "--num-classes": str(words.classes(settings)),
+        "--num-classes": str(command_line.classes(settings)),
         "--max-epoch": str(settings.epochs),
         "--save-dir": str(folder),
         "--tensorboard-logdir": str(folder / "tensorboard"),
     }
-    flags = words.stock(settings, "reference", settings.data, changes)
+    flags = command_line.stock(settings, "reference", settings.data, changes)
     return (
-        flags if init == "random" else [*flags, "--restore-file", str(checkpoints.stock(settings)), *RESETS]
+        flags
+        if init == "random"
+        else [*flags, "--restore-file", str(command_line.stock_checkpoint(settings)), *RESETS]
     )

@@ -1,9 +1,8 @@
 """How time and memory grow with the text and with the number of runs.
 
-  text   text of so many gigabytes is written (the documents of --text, again and again in another order),
-         binarized into shards, and a pre-training of 20 updates started on them; memory is that of all
-         processes together
-  runs   so many finished runs are written, then planned anew, skipped, resumed and made a table of
+  text   writes text of each size (the documents of --text, repeatedly, in random order), binarizes it into
+         shards and starts a pre-training of 20 updates; memory is the sum over all processes
+  runs   writes each number of finished runs, then times planning, skipping, resuming and the tables
 
 Written to --out: text.json or runs.json, and the table that is printed.
 """
@@ -23,7 +22,7 @@ from common.files import atomic_write, shown_path
 from common.tables import markdown
 from experiments import inputs, provenance
 
-from .. import machine, report, sample
+from .. import report, sample
 from ..measure import say
 from ..settings import TEXT_OPTIONS, check_text_options
 from . import runs
@@ -73,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
         inputs.classification_files(args.data, ["train", "valid", "test"])
     with tempfile.TemporaryDirectory(prefix="scale-", dir=args.scratch) as name:
         rows = measure(args, Path(name))
-    hardware = machine.describe(provenance.machine("cpu"))
+    hardware = report.describe_machine(provenance.machine("cpu"))
     document = {"machine": hardware, "settings": shown(args), "rows": rows}
     atomic_write(args.output / f"{args.what}.json", json.dumps(document, indent=2) + "\n")
     text = report.machine_line({"machine": hardware, "device": "CPU"}) + "\n\n" + table(args.what, rows)

@@ -1,4 +1,4 @@
-"""Memory of a process and all that it starts, while it runs."""
+"""Memory of a process and its children while it runs."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ DAY = 86_400.0
 
 @dataclass(frozen=True)
 class Watched:
-    """What a process took."""
+    """Time and memory of a process."""
 
     seconds: float
     peak_bytes: int
-    """Proportional set size of all its processes together: what they share counts once, mapped files too."""
+    """Proportional set size of all its processes together: shared pages count once, mapped files too."""
 
 
 @dataclass
 class Sampler:
-    """Looks at the memory of a session again and again, in a thread of its own."""
+    """Polls the memory of a session in a thread."""
 
     peak_bytes: int = 0
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def start(self, session: int) -> None:
-        """Begin to look."""
-        threading.Thread(target=self._look, args=(session,), daemon=True).start()
+        """Start polling."""
+        threading.Thread(target=self._poll, args=(session,), daemon=True).start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self._ended.set()
 
-    def _look(self, session: int) -> None:
+    def _poll(self, session: int) -> None:
         while not self._ended.wait(POLL_SECONDS):
             self.peak_bytes = max(self.peak_bytes, sum(map(proportional_bytes, processes(session))))
 
 
 def watch(command: Sequence[str], log: Path, limit: float = DAY) -> Watched:
-    """Run a command to its end; raises `UserError` with the line that speaks of an error where it fails."""
+    """Run a command to its end; raises `UserError` with the error line of its log if it fails."""
     sampler = Sampler()
     log.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -21,16 +21,16 @@ from .memory import watch
 
 EPOCHS, UPDATES = 5, 225
 RESUMED = 10
-"""Each so many runs was interrupted in the sweep that is resumed."""
+"""In the resumed sweep, one run of this many was interrupted."""
 
 
 def measure(runs: int, data: Path, folder: Path) -> dict[str, Any]:
-    """Write finished runs, then time what the sweep and the analysis do with so many."""
+    """Write finished runs, then time the sweep and the analysis on them."""
     out = folder / "runs"
-    words = ["--data", str(data), "--inits", "random", "--device", "cpu", "--out", str(out)]
-    words += ["--seeds", *map(str, range(1, runs + 1))]
-    sweep = experiment.checked(train_settings(words, {}), fairseq.TRAINER)
-    train = [sys.executable, "-m", "experiments", "train", *words]
+    arguments = ["--data", str(data), "--inits", "random", "--device", "cpu", "--out", str(out)]
+    arguments += ["--seeds", *map(str, range(1, runs + 1))]
+    sweep = experiment.checked(train_settings(arguments, {}), fairseq.TRAINER)
+    train = [sys.executable, "-m", "experiments", "train", *arguments]
     tables = [sys.executable, "-m", "analysis", "tables", str(out)]
 
     def seconds(name: str, line: list[str]) -> dict[str, float]:
@@ -60,7 +60,7 @@ def write_runs(sweep: Experiment, status: Callable[[Run], str]) -> None:
 
 
 def log_lines() -> list[str]:
-    """What the trainer prints, as far as the sweep reads it."""
+    """The lines of the trainer's log that the sweep reads."""
     lines = []
 
     def say(subset: str, **values: Any) -> None:

@@ -18,14 +18,14 @@ from .memory import Watched, watch
 
 UPDATES = 20
 VALID_EVERY = 5000
-"""Documents, for each gigabyte: however much text there is, about as much of it is for validation."""
+"""Documents per gigabyte: the size of the validation set is about the same for every size of text."""
 BEGIN = re.compile(r"^(\S+ \S+) \| INFO \| fairseq_cli\.train \| Start iterating over samples", re.MULTILINE)
 
 
 def measure(
     gigabytes: float, text: Path, model: Path, srcdict: Path, shard_gigabytes: float, folder: Path
 ) -> dict[str, Any]:
-    """Write so much text, binarize it, train some updates; seconds and bytes of each."""
+    """Write that many gigabytes of text, binarize them and train some updates; seconds and bytes of each."""
     corpus, data = folder / "corpus.txt", folder / "data"
     grow(text, corpus, int(gigabytes * 1e9))
     shards = math.ceil(gigabytes / shard_gigabytes)

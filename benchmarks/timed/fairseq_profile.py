@@ -1,6 +1,6 @@
 """fairseq-train under torch.profiler for some updates.
 
-python -m benchmarks.timed.fairseq_profile OUT.json WARM_UP UPDATES words of fairseq-train ...
+python -m benchmarks.timed.fairseq_profile OUT.json WARM_UP UPDATES arguments of fairseq-train ...
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from torch.profiler import ProfilerActivity, profile
 from common.files import atomic_write
 
 
-def main(output: str, warm_up: str, updates: str, *words: str) -> None:
-    """Train as the words say, then write each operator's own time in the profiled updates."""
+def main(output: str, warm_up: str, updates: str, *arguments: str) -> None:
+    """Train with these arguments, then write each operator's own time in the profiled updates."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
     profiler = profile(activities=activities)
@@ -38,7 +38,7 @@ def main(output: str, warm_up: str, updates: str, *words: str) -> None:
         return logged
 
     Trainer.train_step = watched
-    sys.argv = ["fairseq-train", *words]
+    sys.argv = ["fairseq-train", *arguments]
     cli_main()
     atomic_write(output, json.dumps({"device": device, "operators": operators(profiler, device)}))
     sys.stdout.flush()

@@ -1,6 +1,6 @@
 """fairseq-train with a clock at each update.
 
-python -m benchmarks.timed.fairseq_train OUT.json WARM_UP words of fairseq-train ...
+python -m benchmarks.timed.fairseq_train OUT.json WARM_UP arguments of fairseq-train ...
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from common.files import atomic_write
 from .clock import Clock
 
 
-def main(output: str, warm_up: str, *words: str) -> None:
-    """Train as the words say, then write the times of the updates after the first `warm_up`."""
+def main(output: str, warm_up: str, *arguments: str) -> None:
+    """Train with these arguments, then write the times of the updates after the first `warm_up`."""
     clock = Clock()
     train_step = Trainer.train_step
 
@@ -38,7 +38,7 @@ def main(output: str, warm_up: str, *words: str) -> None:
 
     Trainer.train_step = timed
     torch.cuda.reset_peak_memory_stats = noted  # fairseq calls it at the end of each update
-    sys.argv = ["fairseq-train", *words]
+    sys.argv = ["fairseq-train", *arguments]
     cli_main()
     atomic_write(output, json.dumps(clock.result(int(warm_up))))
     # Stock fairseq's loading thread, still at work in the middle of an epoch, may abort an ordinary end.

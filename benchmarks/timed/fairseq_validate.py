@@ -1,6 +1,6 @@
 """fairseq-validate with a clock from the end of loading the model to the end.
 
-python -m benchmarks.timed.fairseq_validate OUT.json words of fairseq-validate ...
+python -m benchmarks.timed.fairseq_validate OUT.json arguments of fairseq-validate ...
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from fairseq_cli.validate import cli_main
 from common.files import atomic_write
 
 
-def main(output: str, *words: str) -> None:
-    """Validate as the words say, then write the seconds since the model was loaded.
+def main(output: str, *arguments: str) -> None:
+    """Validate with these arguments, then write the seconds since the model was loaded.
 
     The first batch goes through the model once more, before, and does not count: what is done at the first
     time alone is no contender's.
@@ -43,7 +43,7 @@ def main(output: str, *words: str) -> None:
 
     checkpoint_utils.load_model_ensemble_and_task = timed
     FairseqTask.valid_step = warmed
-    sys.argv = ["fairseq-validate", *words]
+    sys.argv = ["fairseq-validate", *arguments]
     cli_main()
     atomic_write(output, json.dumps({"seconds": [time.perf_counter() - loaded[0] - warm_up[0]]}))
 

@@ -22,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("output", help="JSON file to write")
     parser.add_argument("data", type=Path, help="binarized folder with input0/ and label/")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
-    parser.add_argument("--vocabulary", type=int, required=True, help="types with specials and <mask>")
+    parser.add_argument(
+        "--vocabulary", type=int, required=True, help="vocabulary size with special symbols and <mask>"
+    )
     parser.add_argument("--classes", type=int, required=True)
     for name in ("layers", "embed", "ffn", "heads", "max-positions"):
         parser.add_argument(f"--{name}", type=int, required=True)

@@ -1,4 +1,4 @@
-"""The run tree that most tests read."""
+"""The run tree of most tests."""
 
 import pytest
 from run_trees import write_run

@@ -1,7 +1,7 @@
-"""Event files damaged at random, and what must be left of them.
+"""Event files corrupted at random, and the records that must be found in them.
 
-What a reader has to find is known without reading: a record whose bytes are still all there, wherever they
-moved, is good; every other byte is damage. `python tests/analysis/mutations.py COUNT` tries COUNT files.
+The expected result is known without reading: a record whose bytes are all still there, wherever they
+moved, is valid; every other byte is corrupt. `python tests/analysis/mutations.py COUNT` tries COUNT files.
 """
 
 import random
@@ -21,7 +21,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from analysis.read import events
-from analysis.read.scalars import Damage, Tags
+from analysis.read.scalars import LogCheck, Tags
 
 TAGS = ("loss", "accuracy", "f", "a tag with ümlauts")
 BATCHES = (1 << 21, 300, 61)
@@ -70,7 +70,7 @@ def stock_scalars(event):
 
 
 def mutate(content, random):
-    """One to three damages: cut, flipped, lost, inserted, doubled or zeroed bytes, a foreign header."""
+    """One to three corruptions: cut, flipped, lost, inserted, doubled or zeroed bytes, a foreign header."""
     for _ in range(random.randint(1, 3)):
         start = random.randrange(len(content) + 1)
         size = random.choice([1, 2, 4, 12, 60, 400])
@@ -119,21 +119,21 @@ def first_gap(content, found):
 
 
 def read(path, batch):
-    """Our scalars as `stock_scalars` gives them, and the damage."""
-    tags, damage = Tags(), Damage(path)
+    """Our scalars as `stock_scalars` gives them, and the check."""
+    tags, check = Tags(), LogCheck(path)
     usual, events.BATCH_BYTES = events.BATCH_BYTES, batch
     try:
-        parts = list(events.read_event_files([path], tags, [damage]))
+        parts = list(events.read_event_files([path], tags, [check]))
     finally:
         events.BATCH_BYTES = usual
     names = [tag for _, tag in tags]
     columns = [[item for part in parts for item in part[column].tolist()] for column in range(1, 5)]
     rows = [(wall, step, names[tag], repr(value)) for wall, step, tag, value in zip(*columns, strict=True)]
-    return rows, damage
+    return rows, check
 
 
 def check_damaged_file(path, seed):
-    """Read one file that is damaged at random; an AssertionError names the seed."""
+    """Read one file that is corrupted at random; an AssertionError names the seed."""
     generator = random.Random(seed)
     all_events = list(make_events(generator))
     records = {frame(event.SerializeToString()): event for event in all_events}
@@ -141,11 +141,11 @@ def check_damaged_file(path, seed):
     path.write_bytes(content)
     found = surviving(content, records)
     expected = [row for _, record in found for row in stock_scalars(records[record])]
-    rows, damage = read(path, generator.choice(BATCHES))
+    rows, check = read(path, generator.choice(BATCHES))
     assert rows == expected, f"seed {seed}: scalars lost or made up"
-    assert damage.good == len(found), f"seed {seed}: records lost or made up"
-    places = [place for place in (damage.first, damage.cut) if place is not None]
-    assert (min(places) if places else None) == first_gap(content, found), f"seed {seed}: damage not reported"
+    assert check.valid == len(found), f"seed {seed}: records lost or made up"
+    places = [place for place in (check.first, check.truncated) if place is not None]
+    assert (min(places) if places else None) == first_gap(content, found), f"seed {seed}: check not reported"
     return len(found), bool(places)
 
 
@@ -155,35 +155,35 @@ def check_foreign_event(path, seed):
     event = generator.choice(list(make_events(generator))).SerializeToString()
     data = mutate(event, generator)
     path.write_bytes(frame(Event(file_version="brain.Event:2").SerializeToString()) + frame(data))
-    rows, damage = read(path, BATCHES[0])
+    rows, check = read(path, BATCHES[0])
     try:
         expected = list(stock_scalars(Event.FromString(data)))
     except DecodeError:
-        assert (rows, damage.damaged) == ([], 1), f"seed {seed}: not an event"
+        assert (rows, check.corrupt) == ([], 1), f"seed {seed}: not an event"
     except (ValueError, TypeError):  # a tensor that is not what it says
         assert rows == [], f"seed {seed}: not a number"
     else:
-        assert (rows, damage.damaged) == (expected, 0), f"seed {seed}: not what protobuf says"
+        assert (rows, check.corrupt) == (expected, 0), f"seed {seed}: not what protobuf says"
 
 
 def check_many(folder, count, first_seed=0):
-    """Both checks with `count` files, three of four damaged; the good records and the damaged files."""
+    """Both checks with `count` files, three of four corrupted; the valid records and the corrupted files."""
     path = Path(folder) / "events.out.tfevents.1"
-    kept = damaged = 0
+    kept = corrupted = 0
     for seed in range(first_seed, first_seed + count):
         if seed % 4 == 3:
             check_foreign_event(path, seed)
             continue
-        records, is_damaged = check_damaged_file(path, seed)
-        kept, damaged = kept + records, damaged + is_damaged
-    return kept, damaged
+        records, is_corrupt = check_damaged_file(path, seed)
+        kept, corrupted = kept + records, corrupted + is_corrupt
+    return kept, corrupted
 
 
 if __name__ == "__main__":
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as name:
-        kept, damaged = check_many(name, int(sys.argv[1]))
+        kept, corrupted = check_many(name, int(sys.argv[1]))
     print(
-        f"{int(sys.argv[1]):,} files, {damaged:,} with reported damage, {kept:,} good records all kept, "
+        f"{int(sys.argv[1]):,} files, {corrupted:,} with reported corruption, {kept:,} valid records kept, "
         f"{time.perf_counter() - start:.0f} s"
     )

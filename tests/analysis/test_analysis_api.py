@@ -1,4 +1,4 @@
-"""`from analysis import ...`: public names, and what they do not drag in."""
+"""`from analysis import ...`: public names, and the modules that they import."""
 
 import json
 import subprocess
@@ -26,14 +26,14 @@ def test_an_unknown_name_is_the_usual_error():
         from analysis import load_rums  # noqa: F401
 
 
-def test_names_stay_functions_when_their_modules_are_imported():
+def test_importing_modules_does_not_shadow_public_functions():
     """`from analysis import NAME` would otherwise give a module of that name."""
     modules = {path.stem for path in Path(analysis.__file__).parent.glob("*.py")}
     assert not modules & set(analysis.__all__)
 
 
 @pytest.mark.parametrize("names", ["load_runs", ", ".join(analysis.__all__)])
-def test_reading_imports_neither_trainers_nor_drawing(names):
+def test_reading_imports_no_trainer_and_no_matplotlib(names):
     output = subprocess.run(
         [sys.executable, "-c", IMPORTED.format(names)], check=True, capture_output=True, text=True
     ).stdout

@@ -1,4 +1,4 @@
-"""Which checkpoint is best: ties, NaN, losses and missing test values."""
+"""Selection of the best checkpoint: ties, NaN, losses and missing test values."""
 
 import pandas as pd
 import pytest
@@ -59,7 +59,8 @@ def test_a_run_of_nan_only_has_no_best(runs, caplog):
     row = best_checkpoints(load_runs(runs)).iloc[-1]
     assert (row["seed"], row["ties"]) == (4, 0)
     assert row[["valid", "test", "epoch", "step"]].isna().all()
-    assert "1 run without best checkpoint, accuracy on valid is always NaN" in caplog.text
+    assert "accuracy on valid" in caplog.text
+    assert "fairseq/random/seed4" in caplog.text
 
 
 def test_the_lowest_loss_is_best(tmp_path):
@@ -69,26 +70,28 @@ def test_the_lowest_loss_is_best(tmp_path):
     assert row["test"] == pytest.approx(0.8)
 
 
-def test_test_missing_at_the_best_step_is_said(tmp_path, caplog):
+def test_warning_for_a_missing_test_value_at_the_best_step(tmp_path, caplog):
     row = best_of(tmp_path, [60.0, 61.0], [50.0])
     assert row["valid"] == 61.0
     assert pd.isna(row["test"])
-    assert "1 run without accuracy on test at the best step: fairseq/random/seed1" in caplog.text
+    assert "accuracy on test" in caplog.text
+    assert "fairseq/random/seed1" in caplog.text
 
 
-def test_a_run_without_the_metric_is_left_out_and_named(runs, caplog):
+def test_warning_for_a_run_without_the_metric(runs, caplog):
     write_run(runs, "scratch", 1, [6.5], [6.6], arm="pretrain", metric="loss")
     assert len(best_checkpoints(load_runs(runs))) == 6
-    assert "1 run left out, no accuracy on valid: pretrain/scratch/seed1" in caplog.text
+    assert "accuracy on valid" in caplog.text
+    assert "pretrain/scratch/seed1" in caplog.text
 
 
 def test_no_run_with_the_metric(runs):
-    with pytest.raises(UserError, match="no 'macro_f1' on the subset 'valid'; --metric can be: accuracy"):
+    with pytest.raises(UserError, match=r"'macro_f1'.*'valid'.*--metric.* accuracy"):
         best_checkpoints(load_runs(runs), "macro_f1")
 
 
-def test_an_unknown_tie_rule_is_refused(runs):
-    with pytest.raises(ValueError, match="'last', not one of"):
+def test_unknown_tie_rule(runs):
+    with pytest.raises(ValueError, match="'last'"):
         best_checkpoints(load_runs(runs), ties="last")
 
 
@@ -113,7 +116,7 @@ def two_metrics(tmp_path):
         ({"by": "loss", "subset": "test"}, 225, 0.8, 50.0),
     ],
 )
-def test_what_chooses_can_be_another_metric_subset_or_direction(two_metrics, options, step, valid, test):
+def test_selection_by_another_metric_subset_or_direction(two_metrics, options, step, valid, test):
     (row,) = best_checkpoints(two_metrics, **options).to_dict("records")
     assert row["step"] == step
     assert (row["valid"], row["test"]) == (pytest.approx(valid), test)

@@ -1,11 +1,11 @@
-"""How numbers are shown."""
+"""Formats of table cells."""
 
 import math
 
 import pandas as pd
 import pytest
 
-from common.tables import interval, p_value, signed, signed_interval, whole
+from common.tables import interval, mean_std_cell, p_value, signed, signed_interval, whole
 
 NAN = math.nan
 
@@ -26,6 +26,9 @@ NAN = math.nan
         (signed(0.0, "accuracy"), "0.00"),
         (signed(0.01234, "mcc"), "+0.0123"),
         (signed(NAN, "mcc"), "–"),
+        (mean_std_cell(67.233, 1.281, "accuracy"), "67.23 ± 1.28"),
+        (mean_std_cell(67.233, NAN, "accuracy", 1), "67.23 ± – (1)"),
+        (mean_std_cell(0.5, 0.01, "mcc", NAN), "0.5000 ± 0.0100 (–)"),
         (interval(65.86, 69.1, "accuracy"), "[65.86, 69.10]"),
         (interval(NAN, NAN, "accuracy"), "–"),
         (signed_interval(-1.0, 2.0, "accuracy"), "[−1.00, +2.00]"),

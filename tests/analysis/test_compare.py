@@ -35,7 +35,7 @@ def test_paired_by_seed(runs):
     assert row["p_a_beats_b"] == 1.0
 
 
-def test_seeds_without_a_partner_are_dropped_and_named(runs):
+def test_unpaired_seeds_are_dropped_and_listed(runs):
     write_run(runs, "random", 7, [99.0], [99.0])
     write_run(runs, "pretrained", 12, [10.0], [10.0])
     write_run(runs, "pretrained", 5, [10.0], [10.0])
@@ -52,11 +52,11 @@ def test_groups_without_two_common_seeds_are_unpaired(tmp_path):
     (row,) = compared(tmp_path, at=["best"]).to_dict("records")
     assert (row["design"], row["n_a"], row["n_b"], row["dropped_a"]) == ("unpaired", 3, 3, "")
     assert row["p_t"] == pytest.approx(stats.ttest_ind(*BEST_TESTS, equal_var=False).pvalue)
-    with pytest.raises(UserError, match="have 1 seeds in common at best; pairs need two"):
+    with pytest.raises(UserError, match=r"have 1 common seeds at best.*--pairing"):
         compared(tmp_path, at=["best"], pairing="paired")
 
 
-def test_unpaired_can_be_asked_for(runs):
+def test_unpaired_on_request(runs):
     (row,) = compared(runs, at=["best"], pairing="unpaired").to_dict("records")
     assert row["p_t"] == pytest.approx(stats.ttest_ind(*BEST_TESTS, equal_var=False).pvalue)
     assert math.isnan(row["correlation"])
@@ -102,12 +102,12 @@ def test_one_run_each_is_compared_without_a_test(tmp_path):
         (
             ["fairseq/pretrained", "fairseq/none"],
             None,
-            "no finished run of 'fairseq/none' .* only fairseq/pre",
+            "--groups.*'fairseq/none'.*fairseq/pretrained",
         ),
-        (["fairseq/random"] * 2, None, "name two groups or more, of fairseq/pretrained, fairseq/random"),
-        (GROUPS, ["9"], "--at 9: no such epoch, only 1, 2, 3, best"),
+        (["fairseq/random"] * 2, None, "--groups.*fairseq/pretrained, fairseq/random"),
+        (GROUPS, ["9"], "--at 9.*1, 2, 3, best"),
     ],
 )
-def test_unknown_names(runs, groups, at, message):
+def test_unknown_groups_and_epochs(runs, groups, at, message):
     with pytest.raises(UserError, match=message):
         compared(runs, groups, at=at)

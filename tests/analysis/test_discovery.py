@@ -1,4 +1,4 @@
-"""Links among the run folders: followed once, never in a circle."""
+"""Symbolic links below the run folders."""
 
 import pytest
 from run_trees import write_run

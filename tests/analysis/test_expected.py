@@ -66,7 +66,7 @@ def test_frame_of_a_tree(runs):
     assert random["test"].tolist() == pytest.approx([200.5 / 3, (2 * 66.75 + 68.25) / 3, 66.75])
 
 
-def test_diverged_runs_are_left_out(runs):
+def test_diverged_runs_are_excluded(runs):
     write_run(runs, "random", 4, [float("nan")], [50.0])
     frame = expected_best_of_seeds(best_checkpoints(load_runs(runs)))
     assert frame.groupby("init")["seeds"].first().tolist() == [3, 3]

@@ -1,4 +1,4 @@
-"""Learning curves: what is drawn, with which numbers, and the same bytes twice."""
+"""Learning curves: elements, numbers and reproducible bytes."""
 
 import numpy as np
 import pandas as pd
@@ -61,7 +61,7 @@ fairseq,pretrained,best,test,accuracy,79.3,0.6,3,0
 
 
 @pytest.mark.parametrize(("ddof", "deviation"), [(0, 2.0), (1, 2.0 * np.sqrt(3 / 2))])
-def test_what_others_reported_stands_beside(runs, tmp_path, ddof, deviation):
+def test_published_results_are_drawn(runs, tmp_path, ddof, deviation):
     write_run(runs, "random", 1, [10.0, 20.0], [11.0, 21.0], arm="hf")
     (tmp_path / "published.csv").write_text(PUBLISHED)
     table = load_runs(runs)

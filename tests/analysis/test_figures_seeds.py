@@ -1,4 +1,4 @@
-"""The strip of seeds and the best of n: what is drawn, and where."""
+"""Figures of seeds and of the best of n: elements and positions."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_seeds_means_and_both_intervals(runs):
     assert [label.get_text() for label in panel.get_yticklabels()] == ["fairseq/pretrained", "fairseq/random"]
 
 
-def test_what_is_not_drawn_is_not_in_the_legend(tmp_path):
+def test_the_legend_contains_only_what_is_drawn(tmp_path):
     write_run(tmp_path, "random", 1, [50.0, 60.0], [51.0, 61.0])
     findings = findings_of(tmp_path)
     figure = draw_seeds(findings.values, findings.spread, "accuracy")
@@ -62,13 +62,13 @@ def test_which_figures_there_are(runs, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a-very-long-name_of.an/init", "x" * 70, "a b", "-", "no$dollars$here"])
-def test_wrapped_names_lose_nothing(name):
+def test_wrapped_names_are_complete(name):
     lines = wrap(name, 12).replace(r"\$", "$").split("\n")
     assert "".join(lines) == name
     assert max(map(len, lines)) <= 12
 
 
-def test_no_two_of_seven_groups_share_a_colour_or_a_line():
+def test_seven_groups_have_distinct_colors_and_lines():
     seven = styles(map(str, range(7))).values()
     assert len({style["color"] for style in seven}) == len({style["linestyle"] for style in seven}) == 7
 

@@ -1,4 +1,4 @@
-"""Some damaged files; `FUZZ_FILES=100000 python -m pytest tests/analysis/test_fuzz_logs.py` tries more."""
+"""Some corrupted files; `FUZZ_FILES=100000 python -m pytest tests/analysis/test_fuzz_logs.py` tries more."""
 
 import os
 import random
@@ -14,9 +14,9 @@ TEXT_FILES = int(os.environ.get("FUZZ_FILES", "500"))
 
 
 def test_damaged_files_keep_their_good_records_and_say_where_they_break(tmp_path):
-    kept, damaged = check_many(tmp_path, FILES)
+    kept, corrupted = check_many(tmp_path, FILES)
     assert kept > FILES
-    assert damaged > FILES / 2
+    assert corrupted > FILES / 2
 
 
 def test_damaged_lines_of_text_logs_cost_no_other_line(tmp_path):
@@ -30,11 +30,11 @@ def test_the_check_of_text_logs_notices_what_is_missing():
 
 
 def test_the_check_notices_a_reader_that_loses_records(tmp_path, monkeypatch):
-    """TensorBoard's own habit: to stop at the first damaged record."""
+    """TensorBoard's own habit: to stop at the first corrupted record."""
 
     def stop_at_damage(content, more=0):
         records = salvage(content, more)
-        good = [begin for begin in records.begins if not records.damaged or begin < records.damaged[0]]
+        good = [begin for begin in records.begins if not records.corrupt or begin < records.corrupt[0]]
         records.begins, records.ends = good, records.ends[: len(good)]
         return records
 
@@ -52,10 +52,10 @@ def test_the_oracle_finds_whole_records_only():
 
 
 def test_long_stretches_of_zeros_and_noise_take_no_long_time(tmp_path):
-    """A megabyte of each between good records; a search byte by byte would take minutes."""
+    """A megabyte of each between valid records; a search byte by byte would take minutes."""
     record = frame(b"\t" + bytes(8) + b"\x10\x07")  # an event with a step and nothing else
     noise = random.Random(0).randbytes(1 << 20)
     content = record + bytes(1 << 20) + record + noise + record + frame(bytes(1 << 20))[:-2] + record
     records = salvage(content)
     assert len(records.begins) == 4
-    assert records.cut is None
+    assert records.truncated is None

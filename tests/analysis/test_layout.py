@@ -1,4 +1,4 @@
-"""What paths say about runs, by default and by a pattern."""
+"""Names of runs from paths, by default and by a pattern."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_names_from_paths(path, expected):
     assert name(path) == expected
 
 
-def test_an_assumed_seed_is_said():
+def test_an_assumed_seed_is_recorded():
     assert name_run(["", "exp", "bert"]).named_by == "path, seed assumed"
     assert name_run(["", "exp", "bert", "1"]).named_by == "path"
 
@@ -107,7 +107,7 @@ def test_patterns(pattern, path, expected):
     assert (found.arm, found.init, found.seed, subset, found.folder) == expected
 
 
-def test_a_pattern_describes_whole_names_at_the_end_of_the_path():
+def test_a_pattern_matches_complete_names_at_the_end_of_the_path():
     assert Pattern("{init}/{seed}").name("/exp/bert/3/valid") is None
     assert Pattern("rt/{seed}").name("/exp/bert/3") is None
     assert Pattern("a.b/{seed}").name("/exp/axb/3") is None
@@ -120,14 +120,14 @@ def test_a_pattern_for_the_names_of_exported_files():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "message"),
+    ("pattern", "facts"),
     [
-        ("{init}/{split}", r"'\{split\}' is none of \{arm\}, \{init\}, \{seed\}, \{subset\}"),
-        ("{init}/{init}", "stands there twice"),
-        ("{init/{seed}", r"'\{' stands alone"),
-        ("runs/*", "names nothing"),
+        ("{init}/{split}", r"'\{split\}'.*\{arm\}, \{init\}, \{seed\}, \{subset\}"),
+        ("{init}/{init}", r"'\{init\}' .*twice"),
+        ("{init/{seed}", r"'\{'"),
+        ("runs/*", r"'runs/\*'.*\{seed\}"),
     ],
 )
-def test_patterns_that_cannot_be_understood(pattern, message):
-    with pytest.raises(UserError, match=message):
+def test_malformed_patterns(pattern, facts):
+    with pytest.raises(UserError, match=facts):
         Pattern(pattern)

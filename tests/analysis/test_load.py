@@ -29,7 +29,7 @@ def test_epoch_is_the_rank_among_the_validations(tmp_path):
 
 
 def test_a_resumed_run_keeps_the_later_value(tmp_path, caplog):
-    """The later event file is the later one by its clock, whatever it is called."""
+    """The later event file is the one with the later wall time, whatever its name."""
     run = write_run(tmp_path, "random", 1, [50.0], [51.0])
     rows = [(225, "accuracy", 55.0), (450, "accuracy", 60.0)]
     later = write_events(run / "tensorboard" / "valid", rows, wall_time=1_800_000_000.0, suffix=".resumed")
@@ -38,7 +38,7 @@ def test_a_resumed_run_keeps_the_later_value(tmp_path, caplog):
     assert values_of(table, "valid", "accuracy")["value"].tolist() == [55.0, 60.0]
     assert values_of(table, "valid", "accuracy")["step"].tolist() == [225, 450]
     (message,) = caplog.messages
-    assert message.startswith("1 value logged again for the same step")
+    assert message.startswith("1 value ")
     assert "fairseq/random/seed1" in message
 
 
@@ -48,9 +48,9 @@ def test_nan_is_kept(tmp_path):
     np.testing.assert_array_equal(values, [np.nan, 60.0])
 
 
-def test_a_finished_run_without_scalars_is_refused(runs):
+def test_a_finished_run_without_scalars_is_an_error(runs):
     write_manifest(runs / "fairseq" / "random" / "seed4", "fairseq", "random", 4)
-    with pytest.raises(UserError, match="seed4: a finished run without one scalar"):
+    with pytest.raises(UserError, match=r"seed4: .*scalar"):
         load_runs(runs)
 
 
@@ -63,13 +63,13 @@ def test_no_scalar_in_any_run(tmp_path):
     run = tmp_path / "fairseq" / "random" / "seed1"
     write_manifest(run, "fairseq", "random", 1, status="running")
     write_events(run / "tensorboard" / "valid", [])
-    with pytest.raises(UserError, match="hold no scalar"):
+    with pytest.raises(UserError, match="--tensorboard-logdir"):
         load_runs(tmp_path, include_unfinished=True)
 
 
-def test_a_subset_or_metric_that_is_not_there_is_named_with_those_that_are(runs):
+def test_an_unknown_subset_or_metric_is_an_error_that_lists_the_existing_ones(runs):
     table = load_runs(runs)
-    with pytest.raises(UserError, match=r"no subset 'dev', only test, valid; --choose-on .*--pattern"):
+    with pytest.raises(UserError, match=r"'dev'.* test, valid.*--choose-on.*--pattern"):
         values_of(table, "dev", "accuracy")
-    with pytest.raises(UserError, match="no 'mcc' on the subset 'valid'; --metric can be: accuracy"):
+    with pytest.raises(UserError, match=r"'mcc'.*'valid'.*--metric.* accuracy"):
         values_of(table, "valid", "mcc")

@@ -139,7 +139,8 @@ def test_all_commands_on_a_mixture(mixture, tmp_path, capsys):
     }  # fmt: skip
 
 
-def test_a_mixture_without_asking_uses_what_is_finished(mixture, capsys, caplog):
+def test_a_mixture_uses_finished_runs_by_default(mixture, capsys, caplog):
     assert main(["tables", str(mixture)]) == 0
     assert "transformers" not in capsys.readouterr().out
-    assert "9 unfinished runs left out (--include-unfinished keeps them)" in caplog.text
+    assert "9 unfinished runs" in caplog.text
+    assert "--include-unfinished" in caplog.text

@@ -41,7 +41,7 @@ def test_power_is_how_often_the_test_finds_it():
     assert found.mean() == pytest.approx(power_of_t(8, 1.0, 1.2), abs=0.025)
 
 
-def test_what_cannot_be_planned():
+def test_no_plan_without_spread_or_difference():
     assert math.isnan(seeds_needed(1.0, 0.0))
     assert math.isnan(seeds_needed(1.0, math.nan))
     assert seeds_needed(0.001, 10.0) == math.inf

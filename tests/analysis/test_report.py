@@ -1,4 +1,4 @@
-"""The report: its numbers are those of the frames, it loads nothing, and data stays data."""
+"""The report: numbers of the frames, no external files, escaping."""
 
 import base64
 import hashlib
@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from answer_files import write_answers
 from log_trees import write_fairseq
+from prediction_files import write_predictions
 from run_trees import write_manifest, write_run
 
 from analysis.__main__ import main
@@ -99,7 +99,7 @@ def test_tables_have_the_cells_of_the_markdown(runs):
     )
 
 
-def test_nothing_is_loaded_and_only_our_script_may_run(runs):
+def test_the_page_loads_nothing_and_allows_only_its_own_script(runs):
     page, _ = page_of(runs)
     for _, attributes in page.elements:
         for name, value in attributes.items():
@@ -113,7 +113,7 @@ def test_nothing_is_loaded_and_only_our_script_may_run(runs):
     assert f"script-src 'sha256-{digest}'" in policy
 
 
-def test_names_from_files_stay_text(tmp_path):
+def test_names_from_files_are_escaped(tmp_path):
     for seed in (1, 2):
         write_run(
             tmp_path, "random", seed, [50.0, 60.0 + seed], [51.0, 61.0], recipe=EVIL, command=["train", EVIL],
@@ -137,7 +137,7 @@ def test_missing_values_are_null(tmp_path):
     assert curves == {"test": [[1, 51.0], [2, None]], "valid": [[1, 50.0], [2, None]]}
 
 
-def test_manifests_are_told_once_for_a_group(tmp_path):
+def test_facts_of_manifests_are_listed_once_per_group(tmp_path):
     for seed, cpu in ((1, "A"), (2, "A"), (3, "B")):
         write_run(
             tmp_path, "random", seed, [50.0], [50.0], seconds=60.0 * seed, hardware={"cpu": cpu},
@@ -165,9 +165,9 @@ def test_runs_without_manifest_say_where_their_logs_are(tmp_path):
     assert group.commands == ()
 
 
-def test_everything_that_there_is(runs, tmp_path):
+def test_the_report_contains_audit_reference_and_predictions(runs, tmp_path):
     for init, seed in (("random", 1), ("random", 2), ("pretrained", 1)):
-        write_answers(runs / "fairseq" / init / f"seed{seed}", "0101", "0111")
+        write_predictions(runs / "fairseq" / init / f"seed{seed}", "0101", "0111")
     write_run(runs, "random", 9, [50.0], [50.0], status="failed")
     audit = tmp_path / "audit.json"
     duplicates = {"train": {"test": [0]}, "test": {"train": [3]}}
@@ -190,7 +190,7 @@ def test_everything_that_there_is(runs, tmp_path):
     assert page.tables["table-audit_duplicates"][1] == ["train", "test", "1", "1"]
     assert page.tables["table-reference"][1][6] == "70.00 ± 1.00 (3)"
     assert {"table-accuracy", "table-examples"} <= set(page.tables)
-    assert "left out: fairseq/random/seed9 (failed)" in text
+    assert "fairseq/random/seed9 (failed)" in text
     assert "<title>&lt;Title&gt;</title>" in text
     again = tmp_path / "again.html"
     main([*words, "--out", str(again)])
@@ -206,7 +206,7 @@ def test_a_file_that_is_no_audit_is_a_clear_error(runs, tmp_path, content):
         gather(find_runs(runs), Rule(), audit=path)
 
 
-def test_a_partial_audit_is_told_before_the_work(runs, tmp_path, monkeypatch):
+def test_a_partial_audit_is_an_error_before_logs_are_read(runs, tmp_path, monkeypatch):
     """It says enough of test and train for the scores, and not what the tables of the report need."""
     monkeypatch.setattr("analysis.report.findings.read_runs", lambda runs: pytest.fail("the logs were read"))
     path = tmp_path / "audit.json"

@@ -1,4 +1,4 @@
-"""The interactive curves in a browser, where there is one."""
+"""The interactive curves in a browser, if one is installed."""
 
 import re
 import shutil

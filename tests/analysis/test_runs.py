@@ -1,4 +1,6 @@
-"""Finding runs: manifests, paths, and what is refused."""
+"""Finding runs: manifests, paths and errors."""
+
+import re
 
 import pytest
 from log_trees import write_export, write_json_log
@@ -36,7 +38,7 @@ def test_the_manifest_wins_over_the_path(tmp_path):
     assert run.name == "hf/pretrained/seed7"
 
 
-def test_without_manifest_the_path_names_the_run(runs, caplog, monkeypatch):
+def test_runs_without_manifest_are_named_by_their_path(runs, caplog, monkeypatch):
     for seed in (1, 2):
         (runs / "fairseq" / "random" / f"seed{seed}" / "manifest.json").unlink()
     monkeypatch.chdir(runs / "fairseq" / "random")
@@ -52,41 +54,41 @@ def test_a_run_that_failed_before_its_first_log_is_listed(runs):
     assert find_runs(runs)[-1].status == "failed"
 
 
-def test_unfinished_runs_are_left_out_and_named(runs, caplog):
+def test_warning_for_unfinished_runs(runs, caplog):
     write_run(runs, "random", 4, [50.0], [50.0], status="interrupted")
     found = find_runs(runs)
     assert len(select_finished(found)) == 6
-    assert "1 unfinished run left out" in caplog.text
+    assert "1 unfinished run excluded" in caplog.text
     assert "fairseq/random/seed4 (interrupted)" in caplog.text
     caplog.clear()
     assert len(select_finished(found, include_unfinished=True)) == 7
     assert "1 unfinished run included" in caplog.text
 
 
-def test_seeds_of_unlike_precision_are_named(tmp_path):
+def test_seeds_with_different_precisions_are_listed(tmp_path):
     for init in ("random", "pretrained"):
         for seed in (1, 2, 3):
             precision = "fp32" if (init, seed) == ("random", 2) else "bf16"
             write_run(tmp_path, init, seed, [50.0], [50.0], precision=precision)
-    assert mixed_precision(find_runs(tmp_path)) == [
-        "  fairseq/random: seeds 1, 3 in bf16, seeds 2 in fp32; seeds are compared best with one --precision"
-    ]
+    (line,) = mixed_precision(find_runs(tmp_path))
+    assert "fairseq/random: seeds 1, 3 in bf16, seeds 2 in fp32" in line
+    assert "--precision" in line
     assert mixed_precision(find_runs(tmp_path / "fairseq/pretrained")) == []
 
 
-def test_no_finished_run_is_an_error_that_names_the_option(tmp_path):
+def test_no_finished_run_is_an_error_with_the_option(tmp_path):
     write_run(tmp_path, "random", 1, [50.0], [50.0], status="running")
     with pytest.raises(UserError, match=r"seed1 \(running\).*--include-unfinished"):
         select_finished(find_runs(tmp_path))
 
 
 def test_missing_folder(tmp_path):
-    with pytest.raises(UserError, match="absent: no such folder"):
+    with pytest.raises(UserError, match="absent: "):
         find_runs(tmp_path / "absent")
 
 
 def test_folder_without_event_files(tmp_path):
-    with pytest.raises(UserError, match="no logs below it"):
+    with pytest.raises(UserError, match=f"{re.escape(str(tmp_path))}: .*logs"):
         find_runs(tmp_path)
 
 
@@ -105,22 +107,21 @@ def test_a_run_without_a_seed_in_its_path(tmp_path):
 
 def test_two_runs_of_the_same_name(runs):
     write_manifest(runs / "fairseq" / "random" / "seed2", "fairseq", "random", 1)
-    with pytest.raises(
-        UserError, match=r"seed1 and .*seed2 both say that they are fairseq/random/seed1; move one out$"
-    ):
+    with pytest.raises(UserError, match=r"seed1 and .*seed2 .*fairseq/random/seed1") as error:
         find_runs(runs)
+    assert "--pattern" not in str(error.value)
 
 
-def test_two_paths_of_the_same_name_are_told_apart_by_a_pattern(tmp_path):
+def test_the_error_for_two_paths_of_the_same_name_suggests_a_pattern(tmp_path):
     for lr in ("lr1", "lr2"):
         write_events(tmp_path / lr / "fairseq" / "bert" / "1" / "valid", [(1, "accuracy", 50.0)])
-    with pytest.raises(UserError, match=r"tell them apart \(for example --pattern '\{arm\}/\*"):
+    with pytest.raises(UserError, match=r"--pattern '\{arm\}/\*"):
         find_runs(tmp_path)
     names = [run.name for run in find_runs(tmp_path, "{arm}/*/{init}/{seed}/{subset}")]
     assert names == ["lr1/bert/seed1", "lr2/bert/seed1"]
 
 
-def test_runs_in_the_names_of_files_have_the_place_of_the_files(tmp_path):
+def test_the_place_of_runs_named_by_files_is_the_folder_of_the_files(tmp_path):
     write_export(tmp_path / "csv" / "run-bert_2_valid-tag-accuracy.csv", [(1.5, 25, 50.0)])
     write_json_log(tmp_path / "json" / "bert-seed1.log")
     write_run(tmp_path, "random", 1, [50.0], [50.0])

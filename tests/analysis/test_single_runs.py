@@ -1,8 +1,8 @@
-"""A group of one run, such as a baseline without random numbers, beside groups of several seeds."""
+"""A group with a single run, such as a deterministic baseline, and groups with several seeds."""
 
 import numpy as np
 import pytest
-from answer_files import write_answers
+from prediction_files import write_predictions
 from run_trees import write_run
 from scipy.stats import binomtest
 
@@ -10,7 +10,7 @@ from analysis.__main__ import main
 from analysis.figures.curves import draw_curves
 from analysis.read.load import load_runs
 from analysis.read.runs import find_runs
-from analysis.stats.predictions import compare_answers, read_answers
+from analysis.stats.predictions import compare_predictions, read_predictions
 
 GOLD = list("0101010101")
 ANSWERS = {1: list("0101010110"), 2: list("0101011010"), 3: list("0101010101")}
@@ -23,14 +23,14 @@ def with_baseline(tmp_path):
     root = tmp_path / "runs"
     for seed, answers in ANSWERS.items():
         test = 10.0 * sum(a == b for a, b in zip(answers, GOLD, strict=True))
-        write_answers(write_run(root, "random", seed, [50.0, 60.0 + seed], [50.0, test]), GOLD, answers)
-    write_answers(write_run(root, "tfidf", 0, [80.0], [80.0], arm="bow"), GOLD, BASELINE)
+        write_predictions(write_run(root, "random", seed, [50.0, 60.0 + seed], [50.0, test]), GOLD, answers)
+    write_predictions(write_run(root, "tfidf", 0, [80.0], [80.0], arm="bow"), GOLD, BASELINE)
     return root
 
 
 def test_a_single_run_is_set_against_each_run_of_the_other_group(with_baseline):
-    answers = read_answers(find_runs(with_baseline))
-    frame = compare_answers(answers, "fairseq/random", "bow/tfidf")
+    answers = read_predictions(find_runs(with_baseline))
+    frame = compare_predictions(answers, "fairseq/random", "bow/tfidf")
     assert frame["seed"].tolist() == [1, 2, 3, "mean"]
     right_of_baseline = np.array(BASELINE) == np.array(GOLD)
     for row in frame.iloc[:3].itertuples():
@@ -40,15 +40,15 @@ def test_a_single_run_is_set_against_each_run_of_the_other_group(with_baseline):
         assert row.p_mcnemar == pytest.approx(binomtest(only[0], sum(only)).pvalue if sum(only) else 1)
         assert row.difference == pytest.approx(100 * (right.mean() - right_of_baseline.mean()))
     assert frame["difference"].iloc[-1] == pytest.approx(frame["difference"].iloc[:3].mean())
-    turned = compare_answers(answers, "bow/tfidf", "fairseq/random")
+    turned = compare_predictions(answers, "bow/tfidf", "fairseq/random")
     assert turned["difference"].tolist() == pytest.approx((-frame["difference"]).tolist())
 
 
 def test_groups_of_several_seeds_without_a_common_one_are_still_not_paired(with_baseline):
-    write_answers(write_run(with_baseline, "other", 8, [1.0], [1.0]), GOLD, BASELINE)
-    write_answers(write_run(with_baseline, "other", 9, [1.0], [1.0]), GOLD, BASELINE)
-    answers = read_answers(find_runs(with_baseline))
-    assert compare_answers(answers, "fairseq/random", "fairseq/other").empty
+    write_predictions(write_run(with_baseline, "other", 8, [1.0], [1.0]), GOLD, BASELINE)
+    write_predictions(write_run(with_baseline, "other", 9, [1.0], [1.0]), GOLD, BASELINE)
+    answers = read_predictions(find_runs(with_baseline))
+    assert compare_predictions(answers, "fairseq/random", "fairseq/other").empty
 
 
 def test_its_interval_is_that_of_the_examples(with_baseline, capsys):
@@ -78,15 +78,15 @@ def test_no_test_over_seeds_is_made_with_it(with_baseline, capsys):
     assert "example by example: A against B" in out
 
 
-def test_the_report_names_the_difference_by_example(with_baseline, tmp_path):
+def test_the_report_contains_the_difference_by_example(with_baseline, tmp_path):
     page = tmp_path / "report.html"
     assert main(["report", str(with_baseline), "--out", str(page)]) == 0
     text = page.read_text(encoding="utf-8")
-    assert "No test over seeds can be made with a single run; example by example" in text
+    assert "by example, these runs differ by [" in text
     assert "3 seeds are few" in text
 
 
-def test_beside_curves_a_single_validation_is_a_line(with_baseline):
+def test_a_single_validation_is_a_line_in_the_panels_of_curves(with_baseline):
     figure = draw_curves(load_runs(with_baseline))
     assert [panel.get_title() for panel in figure.axes] == ["fairseq: valid", "fairseq: test"]
     for panel in figure.axes:

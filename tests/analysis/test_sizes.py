@@ -1,8 +1,8 @@
-"""Where the size of the test set comes from."""
+"""The size of the test set from prediction files and data folders."""
 
 import pytest
-from answer_files import write_answers
 from data_folders import write_data
+from prediction_files import write_predictions
 from run_trees import write_run
 
 from analysis.read.runs import find_runs
@@ -12,7 +12,7 @@ from common.files import sha256
 
 
 def test_from_prediction_files(runs):
-    write_answers(runs / "fairseq/random/seed2", ["0", "1", "1"], ["0", "0", "0"])
+    write_predictions(runs / "fairseq/random/seed2", ["0", "1", "1"], ["0", "0", "0"])
     assert find_size(find_runs(runs)) == 3
     assert find_size(find_runs(runs), "valid") is None
 
@@ -46,10 +46,8 @@ def test_not_from_another_format(tmp_path, content):
     assert find_size(find_runs(tmp_path / "runs")) is None
 
 
-def test_runs_that_differ_are_named(runs):
-    write_answers(runs / "fairseq/random/seed2", ["0", "1", "1"], ["0", "0", "0"])
-    write_answers(runs / "fairseq/random/seed3", ["0", "1"], ["0", "0"])
-    with pytest.raises(
-        UserError, match="fairseq/random/seed2 has 3 test examples and fairseq/random/seed3 2"
-    ):
+def test_runs_with_different_sizes_are_an_error(runs):
+    write_predictions(runs / "fairseq/random/seed2", ["0", "1", "1"], ["0", "0", "0"])
+    write_predictions(runs / "fairseq/random/seed3", ["0", "1"], ["0", "0"])
+    with pytest.raises(UserError, match=r"random/seed2 .*3 .*random/seed3 .*2; .*--test-size"):
         find_size(find_runs(runs))

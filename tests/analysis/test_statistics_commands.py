@@ -1,4 +1,4 @@
-"""The commands seeds, compare, expected and accuracy: what they print, write and refuse."""
+"""The commands seeds, compare, expected and accuracy: output, files and errors."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from answer_files import write_answers
+from prediction_files import write_predictions
 from run_trees import write_events, write_run
 
 from analysis.__main__ import main
@@ -37,12 +37,12 @@ def parsed(capsys, *arguments):
 
 
 @pytest.fixture
-def answered(runs):
+def run_tree(runs):
     """Every run has answers to twenty sentences: the pretrained ones are right, the others on 14."""
     for init in ("pretrained", "random"):
         for seed in (1, 2, 3):
             wrong = ["10"[int(g)] for g in GOLD[:6]] if init == "random" else GOLD[:6]
-            write_answers(runs / f"fairseq/{init}/seed{seed}", GOLD, wrong + GOLD[6:])
+            write_predictions(runs / f"fairseq/{init}/seed{seed}", GOLD, wrong + GOLD[6:])
     return runs
 
 
@@ -59,21 +59,21 @@ def test_seeds(runs, capsys):
     assert "With 3 seeds the bootstrap cannot leave [min, max] and is too narrow" in out
 
 
-def test_seeds_finds_the_size_in_prediction_files_or_an_audit(answered, tmp_path, capsys):
-    assert parsed(capsys, "seeds", answered)["seeds"]["rows"][0]["test_size"] == 20
+def test_seeds_finds_the_size_in_prediction_files_or_an_audit(run_tree, tmp_path, capsys):
+    assert parsed(capsys, "seeds", run_tree)["seeds"]["rows"][0]["test_size"] == 20
     (tmp_path / "audit.json").write_text(json.dumps({**AUDIT, "splits": {"test": {"lines": 500}}}))
-    audited = parsed(capsys, "seeds", answered, "--audit", tmp_path / "audit.json")
+    audited = parsed(capsys, "seeds", run_tree, "--audit", tmp_path / "audit.json")
     assert audited["seeds"]["rows"][0]["test_size"] == 500
 
 
-def test_seeds_says_what_an_interval_beyond_100_means(runs, tmp_path, capsys):
+def test_note_on_an_interval_beyond_100(runs, tmp_path, capsys):
     for seed, test in ((1, 60.0), (2, 80.0)):
         write_run(tmp_path / "two", "random", seed, [50.0], [test])
     assert "below 0 or above 100" in printed(capsys, "seeds", tmp_path / "two")
     assert "below 0 or above 100" not in printed(capsys, "seeds", runs)
 
 
-def test_seeds_says_that_the_size_is_missing(runs, capsys):
+def test_note_on_a_missing_test_size(runs, capsys):
     out = printed(capsys, "seeds", runs)
     assert "The interval that the size of the test set imposes is missing" in out
     assert "wider" not in out
@@ -87,27 +87,27 @@ def test_compare_over_seeds_warns_of_three(runs, capsys):
     assert "example by example" not in out
 
 
-def test_compare_names_the_family_and_the_dropped(runs, capsys):
+def test_compare_notes_the_correction_and_unpaired_runs(runs, capsys):
     write_run(runs, "random", 8, [50.0] * 3, [50.0] * 3)
     out = printed(capsys, "compare", runs, *GROUPS, "--at", "all")
     assert "Holm: adjusted over the 4 rows" in out
-    assert "Without a partner and left out: fairseq/random, seeds 8." in out
-    assert "Without a partner and left out: fairseq/pretrained" not in out
+    assert "without a pair: fairseq/random, seeds 8." in out
+    assert "without a pair: fairseq/pretrained" not in out
 
 
-def test_runs_that_diverged_are_named_beside_what_the_others_show(runs, capsys):
+def test_diverged_runs_are_listed(runs, capsys):
     write_run(runs, "random", 9, [50.0, 51.0], [math.nan] * 2)
     for command in (["seeds"], ["compare", *GROUPS], ["expected"]):
         out = printed(capsys, command[0], runs, *command[1:])
-        assert "Left out, without a finite value at a best checkpoint: fairseq/random/seed9." in out
+        assert "best checkpoint: fairseq/random/seed9." in out
     out = printed(capsys, "compare", runs, "--groups", "fairseq/pretrained", f"{runs}:fairseq/random")
     assert f"checkpoint: {runs}:fairseq/random/seed9." in out
 
 
-def test_a_metric_that_is_never_a_number_is_a_clear_error(tmp_path, capsys):
+def test_a_metric_that_is_always_nan_is_an_error(tmp_path, capsys):
     write_run(tmp_path, "random", 1, [math.nan], [math.nan])
     assert main(["seeds", str(tmp_path)]) == 1
-    assert "NaN or infinite in every run" in capsys.readouterr().err.splitlines()[-1]
+    assert "NaN" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_holm_counts_the_tests_that_could_be_made(tmp_path, capsys):
@@ -124,7 +124,7 @@ def test_holm_over_one_row_is_none(runs, capsys):
     assert "Holm: no test was made in more than one row" in out
 
 
-def test_what_paths_were_taken_for_is_shown_first(tmp_path, capsys):
+def test_names_inferred_from_paths_are_printed(tmp_path, capsys):
     write_events(tmp_path / "mine" / "2" / "valid", [(10, "accuracy", 60.0)])
     write_events(tmp_path / "mine" / "2" / "test", [(10, "accuracy", 61.0)])
     assert main(["seeds", str(tmp_path)]) == 0
@@ -133,7 +133,7 @@ def test_what_paths_were_taken_for_is_shown_first(tmp_path, capsys):
     assert "init mine, seed 2, subsets test valid" in err
 
 
-def test_a_floor_that_only_holm_raises_is_said(tmp_path, capsys):
+def test_note_on_a_smallest_p_value_after_holm(tmp_path, capsys):
     for seed in range(1, 8):
         write_run(tmp_path, "pretrained", seed, [50.0] * 5, [60.0 + seed * e for e in range(5)])
         write_run(tmp_path, "random", seed, [50.0] * 5, [50.0 + seed] * 5)
@@ -154,15 +154,15 @@ def test_compare_with_runs_of_another_folder(runs, tmp_path, capsys):
     assert row["difference"] == pytest.approx((65.5 + 66.75 + 68.25) / 3 - 72)
 
 
-def test_compare_example_by_example_where_there_are_predictions(answered, capsys):
-    rows = parsed(capsys, "compare", answered, *GROUPS)["examples"]["rows"]
+def test_compare_example_by_example_where_there_are_predictions(run_tree, capsys):
+    rows = parsed(capsys, "compare", run_tree, *GROUPS)["examples"]["rows"]
     assert [row["seed"] for row in rows] == [1, 2, 3, "mean"]
     assert (rows[0]["only_a"], rows[0]["only_b"]) == (6, 0)
     assert rows[0]["p_mcnemar"] == pytest.approx(2 * 0.5**6)
     assert rows[-1]["difference"] == pytest.approx(30.0)
 
 
-def test_direction_belongs_to_what_chooses(runs, capsys):
+def test_direction_applies_to_the_selecting_metric(runs, capsys):
     rows = parsed(capsys, "compare", runs, *GROUPS, "--direction", "lowest")["comparison"]["rows"]
     assert rows[0]["p_a_beats_b"] < 0.5
     rows = parsed(capsys, "compare", runs, *GROUPS, "--by", "accuracy", "--direction", "lowest")
@@ -190,10 +190,9 @@ def test_compare_with_published_results(runs, tmp_path, capsys):
         "arm,init,epoch,subset,metric,mean,std,n,ddof\nfairseq,random,best,test,accuracy,66.77,1.14,3,0\n"
     )
     out = printed(capsys, "compare", runs, "--reference", path)
-    assert "**Ours beside paper.csv**" in out
+    assert "paper.csv**" in out
     assert "66.83 ± 1.38 (3) | 66.77 ± 1.40 (3) |" in out
     assert "| yes " in out
-    assert "cannot tell the two apart, not that they agree" in out
     assert set(parsed(capsys, "compare", runs, *GROUPS, "--reference", path)) == {
         "comparison",
         "plan",
@@ -209,28 +208,29 @@ def test_expected(runs, capsys):
     assert rows[-1]["test"] == 66.75
 
 
-def test_accuracy_beside_the_deduplicated_one(answered, tmp_path, capsys):
+def test_accuracy_with_and_without_duplicates(run_tree, tmp_path, capsys):
     (tmp_path / "audit.json").write_text(json.dumps(AUDIT))
-    out = printed(capsys, "accuracy", answered, "--audit", tmp_path / "audit.json")
-    assert "without the 2 examples of test whose text stands in train (exact duplicates of the audit)" in out
-    rows = parsed(capsys, "accuracy", answered, "--audit", tmp_path / "audit.json")["accuracy"]["rows"]
+    out = printed(capsys, "accuracy", run_tree, "--audit", tmp_path / "audit.json")
+    assert "2 examples of test" in out
+    assert "train (exact duplicates" in out
+    rows = parsed(capsys, "accuracy", run_tree, "--audit", tmp_path / "audit.json")["accuracy"]["rows"]
     assert (rows[-1]["accuracy"], rows[-1]["unseen_n"]) == (70.0, 18)
     assert rows[-1]["unseen_accuracy"] == pytest.approx(100 * 14 / 18)
     assert "70.00 ± 0.00 (3)" in out
     assert "77.78 ± 0.00 (3)" in out
 
 
-def test_accuracy_says_where_it_is_away_from_the_log(answered, capsys):
-    """The logs say 79.25, 78.5 and 80, the answers 100 %."""
-    assert "More than 0.1 points from the log" in printed(capsys, "accuracy", answered)
+def test_note_on_an_accuracy_that_differs_from_the_log(run_tree, capsys):
+    """79.25, 78.5 and 80 in the logs, 100 % in the prediction files."""
+    assert "More than 0.1 points from the log" in printed(capsys, "accuracy", run_tree)
 
 
 @pytest.mark.parametrize("command", [["seeds"], ["expected"], ["compare", *GROUPS], ["accuracy"]])
 @pytest.mark.parametrize("fmt", ["markdown", "latex", "csv", "json"])
-def test_every_command_in_every_format_and_as_files(answered, tmp_path, capsys, command, fmt):
+def test_every_command_in_every_format_and_as_files(run_tree, tmp_path, capsys, command, fmt):
     name, *more = command
     output = tmp_path / "report"
-    out = printed(capsys, name, answered, *more, "--format", fmt, "--out", output)
+    out = printed(capsys, name, run_tree, *more, "--format", fmt, "--out", output)
     assert out.endswith("\n")
     assert not out.endswith("\n\n")
     assert {path.suffix for path in output.iterdir()} == {".md", ".tex", ".csv", ".json"}
@@ -243,33 +243,33 @@ def test_every_command_in_every_format_and_as_files(answered, tmp_path, capsys, 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "facts"),
     [
-        (["compare", "RUNS"], "compare: name two groups (--groups A B), a file of published results"),
-        (["compare", "RUNS", "--groups", "fairseq/random"], "--groups: name two groups or more"),
-        (["compare", "RUNS", "--groups", "random", "pretrained"], "no finished run of 'random'"),
-        (["compare", "RUNS", "--groups", "a/b", "nowhere:a/b"], "nowhere: no such folder"),
-        (["compare", "RUNS", "--reference", "absent.csv"], "absent.csv: No such file or directory"),
-        (["compare", "RUNS", *GROUPS, "--at", "7"], "--at 7: no such epoch, only 1, 2, 3, best"),
-        (["compare", "RUNS", *GROUPS, "--by", "mcc"], "--metric can be: accuracy"),
-        (["seeds", "RUNS", "--audit", "absent.json"], "absent.json: No such file or directory"),
-        (["seeds", "RUNS", "--split", "dev"], "no subset 'dev'"),
-        (["accuracy", "RUNS"], "no run has a file predictions-test.jsonl"),
+        (["compare", "RUNS"], ("compare", "--groups", "--reference")),
+        (["compare", "RUNS", "--groups", "fairseq/random"], ("--groups", "fairseq/pretrained")),
+        (["compare", "RUNS", "--groups", "random", "pretrained"], ("--groups", "'random'")),
+        (["compare", "RUNS", "--groups", "a/b", "nowhere:a/b"], ("nowhere",)),
+        (["compare", "RUNS", "--reference", "absent.csv"], ("absent.csv",)),
+        (["compare", "RUNS", *GROUPS, "--at", "7"], ("--at 7", "1, 2, 3, best")),
+        (["compare", "RUNS", *GROUPS, "--by", "mcc"], ("'mcc'", "--metric", "accuracy")),
+        (["seeds", "RUNS", "--audit", "absent.json"], ("absent.json",)),
+        (["seeds", "RUNS", "--split", "dev"], ("'dev'", "test, valid")),
+        (["accuracy", "RUNS"], ("predictions-test.jsonl", "python -m eval predict")),
     ],
 )
-def test_mistakes_are_clear_errors(runs, capsys, arguments, message):
+def test_a_user_error_is_one_message_with_the_facts(runs, capsys, arguments, facts):
     assert main([str(runs) if word == "RUNS" else word for word in arguments]) == 1
     out, err = capsys.readouterr()
     errors = [line for line in err.splitlines() if line.startswith("error")]
     assert len(errors) == 1
-    assert message in errors[0]
+    assert all(fact in errors[0] for fact in facts)
     assert out == ""
 
 
 @pytest.mark.parametrize(
     "arguments", [["seeds", "--test-size", "0"], ["compare", "--detect", "nan"], ["compare", "--detect", "x"]]
 )
-def test_numbers_that_make_no_sense_are_refused(runs, capsys, arguments):
+def test_invalid_numbers_are_usage_errors(runs, capsys, arguments):
     assert main([arguments[0], str(runs), *arguments[1:]]) == 2
     message = capsys.readouterr().err
     assert arguments[1] in message
@@ -289,7 +289,7 @@ def test_importing_the_commands_does_not_import_scipy():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-def test_the_real_runs_beside_the_published_ones(capsys):
+def test_committed_runs_against_the_published_results(capsys):
     """After the last epoch random initialisation lands where the published runs did, within noise."""
     runs, published = (ROOT / "results/cls-books" / name for name in ("runs", "published.csv"))
     rows = parsed(capsys, "compare", runs, "--reference", published)["reference"]["rows"]
@@ -299,10 +299,10 @@ def test_the_real_runs_beside_the_published_ones(capsys):
     assert math.isclose(last["mean"], 68.55, abs_tol=1e-3)
 
 
-def test_accuracy_on_another_split_is_beside_the_log_of_that_split(runs, capsys):
-    write_answers(runs / "fairseq/random/seed1", GOLD, GOLD, split="valid")
+def test_accuracy_on_another_split_uses_the_log_of_that_split(runs, capsys):
+    write_predictions(runs / "fairseq/random/seed1", GOLD, GOLD, split="valid")
     (row,) = parsed(capsys, "accuracy", runs, "--split", "valid")["accuracy"]["rows"]
     assert (row["logged"], row["accuracy"]) == (62.0, 100.0)
-    write_answers(runs / "fairseq/random/seed1", GOLD, GOLD, split="other")
+    write_predictions(runs / "fairseq/random/seed1", GOLD, GOLD, split="other")
     (row,) = parsed(capsys, "accuracy", runs, "--split", "other")["accuracy"]["rows"]
     assert row["logged"] is None

@@ -45,7 +45,7 @@ def test_table1_sums_are_numpys_at_full_precision(runs, ddof):
     assert set(data["tie_rule"]) == {"latest"}
 
 
-def test_table1_with_mean_rule_names_the_tied_steps(runs):
+def test_table1_lists_tied_steps_with_the_mean_rule(runs):
     rows = markdown_rows(render([table1(load_runs(runs), ties="mean")]))
     assert ["fairseq", "pretrained", "2", "80.00", "78.25", "–", "225, 675", "2"] in rows
 
@@ -154,13 +154,13 @@ def test_listing(runs):
     assert rows[-1][:9] == ["fairseq", "random", "4", "reference", "running", "1", "225", "–", "–"]
 
 
-def test_the_listing_names_folders_that_exist(tmp_path):
+def test_listed_folders_exist(tmp_path):
     write_export(tmp_path / "run-bert_2_valid-tag-accuracy.csv", [(1.5, 25, 50.0)])
     found = find_runs(tmp_path)
     assert list_runs(found, read_runs(found)).data["folder"].tolist() == [str(tmp_path)]
 
 
-def test_table1_says_what_chose_where(tmp_path):
+def test_table1_notes_the_selecting_metric_and_subset(tmp_path):
     run = write_run(tmp_path, "random", 1, [60.0, 61.0], [50.0, 52.0])
     for subset, losses in (("valid", [0.5, 0.7]), ("test", [0.8, 0.9])):
         rows = [(225 * epoch, "loss", loss) for epoch, loss in enumerate(losses, start=1)]

@@ -1,4 +1,4 @@
-"""When accuracy counted from the predictions is said to be away from the log."""
+"""The note on an accuracy that differs from the log."""
 
 import numpy as np
 import pandas as pd
@@ -10,9 +10,9 @@ RUN = {"arm": ["fairseq"], "init": ["random"], "seed": [1]}
 
 
 @pytest.mark.parametrize("counted", [60.05, 61.4, 62.75, 64.1])
-@pytest.mark.parametrize(("away", "said"), [(0.1, False), (-0.1, False), (0.15, True), (-0.15, True)])
-def test_a_tenth_of_a_point_in_single_precision_is_no_more_than_that(counted, away, said):
+@pytest.mark.parametrize(("difference", "noted"), [(0.1, False), (-0.1, False), (0.15, True), (-0.15, True)])
+def test_note_on_more_than_a_tenth_of_a_point_in_single_precision(counted, difference, noted):
     data = pd.DataFrame({**RUN, "n": 2000, "accuracy": counted, "low": 50.0, "high": 70.0})
-    logged = pd.DataFrame({**RUN, "value": float(np.float32(counted + away))})
+    logged = pd.DataFrame({**RUN, "value": float(np.float32(counted + difference))})
     notes = " ".join(accuracy_table(data, logged, "test", None).notes)
-    assert ("More than 0.1 points from the log" in notes) is said
+    assert ("More than 0.1 points from the log" in notes) is noted

@@ -1,4 +1,4 @@
-"""Runs in every state, as the table shows them; live, line by line and interrupted."""
+"""The live table: runs in every state, on a terminal, line by line and interrupted."""
 
 import io
 import os
@@ -54,7 +54,7 @@ def test_every_state(sweep):
     assert totals(list(rows.values())) == "4 runs: 1 running, 1 failed, 1 waiting, 1 finished"
 
 
-def test_time_left_is_to_the_nearer_limit():
+def test_time_left_until_the_first_limit():
     done = Progress(epoch=2, update=50, updates_per_second=2.0, updates_per_epoch=25)
     assert Row("a", "running", done, max_epoch=4, max_update=1000).seconds_left == 25
     assert Row("a", "running", done, max_epoch=4).seconds_left == 25
@@ -81,14 +81,14 @@ def test_once_prints_the_table(sweep, capsys):
     assert "\x1b" not in out
 
 
-def test_what_is_planned_waits(tmp_path, capsys):
+def test_planned_runs_are_waiting(tmp_path, capsys):
     main(["watch", str(tmp_path), "--once"])
     assert capsys.readouterr().out == "no run yet\n"
     main(["watch", str(tmp_path), "--once", "--inits", "random", "b", "--seeds", "1", "2"])
     assert "4 runs: 4 waiting" in capsys.readouterr().out
 
 
-def test_where_nothing_runs_only_a_plan_makes_runs_wait(tmp_path):
+def test_missing_runs_are_waiting_only_with_a_plan_or_a_running_one(tmp_path):
     write_run(tmp_path, "random", 1, [50.0], [50.0])
     write_run(tmp_path, "pretrained", 1, [50.0], [50.0])
     write_run(tmp_path, "pretrained", 2, [50.0], [50.0])

@@ -1,9 +1,9 @@
-"""JSON logs and exports damaged at random: no crash, and what was not touched is read as before."""
+"""JSON logs and CSV exports corrupted at random: no crash, and all other lines are read."""
 
 import json
 import random
 
-from analysis.read.scalars import Damage, Tags
+from analysis.read.scalars import LogCheck, Tags
 from analysis.read.text_logs import HEADER, read_csv_files, read_json_files
 from common.errors import UserError
 
@@ -11,7 +11,7 @@ PIECES = [
     b"{", b"}", b"[" * 5000, b'{"epoch": ', b'"', b"null", b"{}", b"[1]", b"1e30", b"1" + b"0" * 20, b",",
     b"\\ud800", b"\xed\xa0\x80", b"\xff", b"\x00", b"\r", b"\n", b"-", b"e400", b"NaN", b"1" * 5000, b"",
 ]  # fmt: skip
-"""What readers of text stumble over."""
+"""Byte sequences that text readers often fail on."""
 
 
 def make_json(generator):
@@ -34,8 +34,8 @@ def make_csv(generator):
         yield f"{1.7e9 + step},{step},{value}\r\n".encode(), rows
 
 
-def damage_line(line, generator):
-    """One damage: a cut, flipped bits, a piece that should not be there, bytes that are lost."""
+def corrupt_line(line, generator):
+    """One corruption: a cut, flipped bits, a piece that should not be there, bytes that are lost."""
     start = generator.randrange(len(line) + 1)
     stop = min(start + generator.choice([1, 2, 8, 30]), len(line))
     flipped = bytes(byte ^ (1 << generator.randrange(8)) for byte in line[start:stop])
@@ -51,20 +51,20 @@ def damage_line(line, generator):
 
 
 def read(reader, path):
-    """The (step, tag, value) of a file and its damage."""
-    tags, damage = Tags(), Damage(path)
-    parts = list(reader([path], tags, [damage]))
+    """The (step, tag, value) of a file and its check."""
+    tags, check = Tags(), LogCheck(path)
+    parts = list(reader([path], tags, [check]))
     names = list(tags)
     rows = [
         (step, names[tag], repr(value))
         for part in parts
         for step, tag, value in zip(*(column.tolist() for column in part[2:]), strict=True)
     ]
-    return rows, damage
+    return rows, check
 
 
 def check_text_file(folder, seed):
-    """Read one file with one to three damaged lines; whether that was reported. Errors name the seed."""
+    """Read one file with one to three corrupted lines; whether that was reported. Errors name the seed."""
     generator = random.Random(seed)
     make, reader, name = generator.choice(
         [
@@ -74,19 +74,19 @@ def check_text_file(folder, seed):
     )
     lines = list(make(generator))
     touched = set(generator.sample(range(len(lines)), min(len(lines), generator.randint(1, 3))))
-    damaged = [damage_line(line, generator) if n in touched else line for n, (line, _) in enumerate(lines)]
-    touched |= {n + 1 for n in touched if not damaged[n].endswith(b"\n")}  # two lines have become one
+    corrupted = [corrupt_line(line, generator) if n in touched else line for n, (line, _) in enumerate(lines)]
+    touched |= {n + 1 for n in touched if not corrupted[n].endswith(b"\n")}  # two lines have become one
     path = folder / name
-    path.write_bytes(b"".join(damaged))
+    path.write_bytes(b"".join(corrupted))
     try:
-        rows, damage = read(reader, path)
+        rows, check = read(reader, path)
     except UserError:
         assert make is make_csv, f"seed {seed}: not read"
         assert 0 in touched, f"seed {seed}: the heading is whole"
         return True
     expected = [row for n, (_, good) in enumerate(lines) if n not in touched for row in good]
     assert not missing(expected, rows), f"seed {seed}: lines lost that nobody touched"
-    return damage.damaged > 0 or damage.cut is not None
+    return check.corrupt > 0 or check.truncated is not None
 
 
 def missing(expected, rows):

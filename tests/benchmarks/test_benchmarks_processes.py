@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import flops, sample
 from benchmarks import report as reports
-from benchmarks.comparisons import binarize, causal, classify, finetune, floor, masked_lm, profiler, sweep
+from benchmarks.comparisons import binarize, causal, classify, finetune, floor, masked_lm, sweep
 from benchmarks.measure import compare, execute
 from benchmarks.sentences import fairseq_batches, read_sentences, read_sizes
 from benchmarks.timed import transformers_train
@@ -108,10 +108,10 @@ def test_the_test_split_is_classified_by_all(settings, tmp_path):
 
 
 def test_the_profile_counts_the_operators_of_its_updates(settings, monkeypatch):
-    monkeypatch.setattr(profiler, "SHOWN", 1000)
-    result = profiler.run(settings)
+    monkeypatch.setattr(finetune, "OPERATORS", 1000)
+    result = finetune.profile(settings)
     rows = {row["operator"]: row for row in result["operators"]}
-    assert rows["aten::_fused_adamw_"]["calls"] == profiler.UPDATES
+    assert rows["aten::_fused_adamw_"]["calls"] == finetune.PROFILED
     times = [row["ms"] for row in result["operators"]]
     assert times == sorted(times, reverse=True)
     assert sum(times) <= result["total_ms"] * 1.0001

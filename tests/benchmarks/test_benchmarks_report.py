@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from benchmarks import machine, report
-from benchmarks import report as figure
+from benchmarks import report
 from benchmarks.__main__ import BENCHMARKS, main, parse_args
 from common.errors import UserError
 
@@ -76,47 +75,48 @@ def test_durations_have_three_digits(seconds, shown):
 
 
 def test_bars_are_the_medians(document, tmp_path):
-    drawn = figure.draw(document["benchmarks"][:1])
+    drawn = report.draw(document["benchmarks"][:1])
     (panel,) = drawn.axes
     bars = [patch.get_width() for patch in panel.patches]
     assert bars == [0.6, 0.15, 0.3]
     assert [label.get_text() for label in panel.get_yticklabels()] == ["stock", "ours", "other"]
     colors = [patch.get_facecolor() for patch in panel.patches]
     assert colors[0] == colors[2] != colors[1]
-    path = figure.save(document, tmp_path)
+    path = report.save(document, tmp_path)
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_without_times_there_is_no_figure(document, tmp_path):
     document["benchmarks"] = document["benchmarks"][1:]
-    assert figure.save(document, tmp_path) is None
+    assert report.save(document, tmp_path) is None
     assert not list(tmp_path.iterdir())
 
 
 def test_capabilities_are_the_first_cpus(tmp_path):
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text("model name\t: X\nflags\t\t: sse avx2 amx_bf16 amx_tile\n\nflags\t: avx512f\n")
-    assert machine.capabilities(cpuinfo) == ["avx2", "amx_tile", "amx_bf16"]
-    assert machine.capabilities(tmp_path / "none") == []
+    assert report.capabilities(cpuinfo) == ["avx2", "amx_tile", "amx_bf16"]
+    assert report.capabilities(tmp_path / "none") == []
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "facts"),
     [
-        (["finetone"], "finetone: no such benchmark; there are floor, finetune"),
-        (["--text", "a.txt"], "belong together"),
-        (["--rounds", "0"], "at least 1"),
-        (["--updates", "11"], "--updates 12"),
+        (["finetone"], ["finetone", "floor", "finetune"]),
+        (["--text", "a.txt"], ["--text", "--sentencepiece-model", "--dict"]),
+        (["--rounds", "0"], ["--rounds", "1"]),
+        (["--updates", "11"], ["--updates", "12"]),
     ],
 )
-def test_mistakes_on_the_command_line_are_clear_errors(words, message):
-    with pytest.raises(UserError, match=message):
-        parse_args(words)
+def test_errors_of_the_command_line_name_flag_and_value(arguments, facts):
+    with pytest.raises(UserError) as error:
+        parse_args(arguments)
+    assert all(fact in str(error.value) for fact in facts)
 
 
-def test_missing_data_is_said_before_anything_runs(tmp_path, capsys):
+def test_missing_data_is_an_error_before_anything_runs(tmp_path, capsys):
     assert main(["floor", "--data", str(tmp_path / "none"), "--output", str(tmp_path / "out")]) == 1
-    assert "no such folder" in capsys.readouterr().err
+    assert str(tmp_path / "none") in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -10,7 +10,7 @@ from sklearn import metrics as sk
 from tiny_runs import make_data, make_run, write_manifest
 
 from analysis.read.runs import Run as AnalysedRun
-from analysis.stats.predictions import read_answers
+from analysis.stats.predictions import read_predictions
 from common import predictions
 from eval.__main__ import main
 
@@ -70,7 +70,7 @@ def test_metrics_of_a_sweep_equal_scikit_learn(sweep, tmp_path, capsys, trained)
     assert "fairseq/random mean ± std (2)" in shown
     assert "fairseq/random ensemble" in shown
     run = AnalysedRun(sweep / "fairseq/random/seed1", "fairseq", "random", 1, status="finished")
-    assert len(read_answers([run])) == 31
+    assert len(read_predictions([run])) == 31
 
 
 def test_accuracy_and_mcc_equal_the_trainers(trained, tmp_path):

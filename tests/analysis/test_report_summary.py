@@ -1,9 +1,10 @@
-"""What the report claims, and what it must not claim."""
+"""Numbers and verdicts in the summary of the report."""
 
 import json
+import re
 
 import pytest
-from answer_files import write_answers
+from prediction_files import write_predictions
 from run_trees import write_run
 
 from analysis.read.runs import find_runs
@@ -11,7 +12,7 @@ from analysis.report.findings import Rule, gather
 from analysis.report.summary import summary
 
 
-def words(root, **more):
+def summary_of(root, **more):
     return "\n".join(summary(gather(find_runs(root), Rule(), **more)))
 
 
@@ -21,43 +22,45 @@ def two_groups(root, one, other):
             write_run(root, init, seed, [value], [value])
 
 
-def test_one_run_claims_no_spread(tmp_path):
+def test_one_run_has_no_interval_over_seeds(tmp_path):
     write_run(tmp_path, "random", 1, [60.0], [61.0])
-    text = words(tmp_path, test_size=400)
-    assert "reaches 61.00 (one seed)" in text
-    assert "A single seed" in text
+    text = summary_of(tmp_path, test_size=400)
+    assert "fairseq/random reaches 61.00 (one seed)" in text
     assert "over seeds," not in text
-    assert "[56.14, 65.65] by the 400 test examples" in text
+    assert "[56.14, 65.65]" in text
+    assert "400 test examples" in text
     assert "minus" not in text
 
 
-def test_an_interval_with_zero_shows_nothing(tmp_path):
+def test_an_interval_with_zero_is_not_significant(tmp_path):
     two_groups(tmp_path, [60.0, 70.0, 65.0], [64.0, 63.0, 69.0])
-    text = words(tmp_path)
-    assert "these runs do not show which of the two is higher" in text
-    assert "expected to be higher" not in text
-    assert "pairs of seeds (between" in text
-    assert "3 seeds are few" in text
+    text = summary_of(tmp_path)
+    assert "interval contains 0" in text
+    assert "interval excludes 0" not in text
+    assert "from 3 pairs of seeds" in text
+    assert "with power 0.8" in text
 
 
-def test_a_clear_difference_of_three_seeds_says_what_it_rests_on(tmp_path):
+def test_a_clear_difference_of_three_seeds_assumes_normal_scores(tmp_path):
     two_groups(tmp_path, [80.0, 80.5, 81.0], [60.1, 60.4, 61.2])
-    text = words(tmp_path)
-    assert "over other seeds fairseq/one can be expected to be higher" in text
-    assert "rests on normally distributed scores" in text
+    text = summary_of(tmp_path)
+    assert re.search("interval excludes 0: .*fairseq/one .*higher", text)
+    assert "assumes normally distributed" in text
     assert "this test set" in text
 
 
-def test_eight_seeds_need_no_such_assumption(tmp_path):
+def test_a_clear_difference_of_eight_seeds_needs_no_assumption(tmp_path):
     two_groups(tmp_path, [80.0 + 0.1 * k for k in range(8)], [60.0 + 0.17 * k for k in range(8)])
-    text = words(tmp_path)
-    assert "expected to be higher" in text
+    text = summary_of(tmp_path)
+    assert "interval excludes 0" in text
     assert "normally distributed" not in text
 
 
 def test_equal_runs_are_undecided(tmp_path):
     two_groups(tmp_path, [60.0, 60.0], [60.0, 60.0])
-    assert "no interval can be given: undecided" in words(tmp_path)
+    text = summary_of(tmp_path)
+    assert "undecided" in text
+    assert "interval contains" not in text
 
 
 @pytest.mark.parametrize(
@@ -69,16 +72,16 @@ def test_equal_runs_are_undecided(tmp_path):
 )
 def test_which_uncertainty_dominates(tmp_path, values, size, verdict):
     two_groups(tmp_path, values, [])
-    assert f"For fairseq/one {verdict}" in words(tmp_path, test_size=size)
+    assert f"For fairseq/one {verdict}" in summary_of(tmp_path, test_size=size)
 
 
-def test_many_groups_are_summed_up_after_correction(tmp_path):
+def test_many_groups_are_summarized_after_correction(tmp_path):
     for group in range(5):
         for seed in range(1, 4):
             write_run(tmp_path, f"g{group}", seed, [60.0 + seed], [60.0 + (seed * 7 + group * 5) % 9])
-    text = words(tmp_path)
+    text = summary_of(tmp_path)
     assert "Of the 10 pairs of groups, 0 differ" in text
-    assert "for 10 these runs do not show which is higher" in text
+    assert "for 10 " in text
     assert "minus" not in text
 
 
@@ -89,7 +92,7 @@ def test_published_results(tmp_path):
     path.write_text(
         "arm,init,epoch,subset,metric,mean,std,n\n" + "".join(f"fairseq,one,{row}\n" for row in rows), "utf-8"
     )
-    text = words(tmp_path, reference=path)
+    text = summary_of(tmp_path, reference=path)
     assert "Of 2 published numbers for fairseq/one, 1 " in text
     assert "higher in" not in text
 
@@ -98,9 +101,9 @@ def test_published_results_without_std_are_undecided(tmp_path):
     two_groups(tmp_path, [60.0, 61.0, 62.0], [])
     path = tmp_path / "published.csv"
     path.write_text("arm,init,epoch,subset,metric,mean\nfairseq,one,best,test,accuracy,90\n", "utf-8")
-    text = words(tmp_path, reference=path)
-    assert "Beside published.csv: no interval" in text
-    assert "Not to be told apart" not in text
+    text = summary_of(tmp_path, reference=path)
+    assert "published.csv" in text
+    assert "undecided" in text
 
 
 def test_duplicates_of_train(tmp_path):
@@ -109,6 +112,6 @@ def test_duplicates_of_train(tmp_path):
     audit = tmp_path / "audit.json"
     audit.write_text(json.dumps(content), encoding="utf-8")
     run = write_run(tmp_path / "runs", "random", 1, [50.0], [75.0])
-    assert "25.0 points at most" in words(tmp_path / "runs", audit=audit)
-    write_answers(run, "0101", "0111")  # wrong on an unseen one
-    assert "accuracy changes by −8.33 to −8.33 points" in words(tmp_path / "runs", audit=audit)
+    assert "at most 25.0 points" in summary_of(tmp_path / "runs", audit=audit)
+    write_predictions(run, "0101", "0111")  # wrong on an unseen one
+    assert "accuracy changes by −8.33 to −8.33 points" in summary_of(tmp_path / "runs", audit=audit)

@@ -1,7 +1,8 @@
-"""The words of fairseq-train for the same recipe: with our plugin, and for stock fairseq."""
+"""Command lines of fairseq-train for the same recipe, with the plugin and without it, and checkpoints."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -9,28 +10,29 @@ from experiments import recipes
 from experiments.inputs import count_classes
 from experiments.methods.fairseq import PLUGIN, environment
 
+from .measure import Contender, execute, python, say
 from .settings import Settings
 
 OURS_ONLY = (
     "--precision", "--encoder", "--keep-eos", "--bag-of-words", "--batch-size-valid", "--max-tokens-valid",
 )  # fmt: skip
-"""Flags of our recipes that stock fairseq does not have, or could only lose by: it validates unsorted."""
+"""Flags of our recipes that stock fairseq lacks or that make it slower (it validates unsorted)."""
 STOCK = {
     "sentence_classification": {"--task": "sentence_prediction", "--criterion": "sentence_prediction"},
     "masked_lm": {"--criterion": "masked_lm"},
 }
-"""Our task -> what stock fairseq calls it."""
+"""Our task -> the flags of stock fairseq for the same task."""
 NOTHING_BUT_UPDATES = {"--disable-validation": "", "--no-save": ""}
 Builder = Callable[[Settings, str, Path, Mapping[str, str]], list[str]]
 """`ours` or `stock`."""
 SAME_VARIABLES = ", our variables"
-"""The control, in a contender's name: how much of the difference our environment variables make."""
+"""Suffix of the control contender, which measures the effect of our environment variables alone."""
 TRUST = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
 """Without it, stock fairseq cannot read its own checkpoints with torch 2.6 or later."""
 
 
 def ours(settings: Settings, recipe: str, data: Path, changes: Mapping[str, str]) -> list[str]:
-    """A recipe with some flags changed (an empty value: a flag that takes none)."""
+    """A recipe with some flags changed; an empty value stands for a flag without value."""
     flags = _flags(recipe) | settings.sizes.flags() | _common(settings) | dict(changes)
     return [str(data), "--user-dir", str(PLUGIN), *_flatten(flags)]
 
@@ -44,30 +46,61 @@ def stock(settings: Settings, recipe: str, data: Path, changes: Mapping[str, str
 
 
 def classes(settings: Settings) -> int:
-    """Of the classification folder."""
+    """Number of classes of the classification folder."""
     return count_classes(settings.data / "label" / "dict.txt")
 
 
 def dictionary(settings: Settings) -> Path:
-    """Of the classification folder's sentences."""
+    """Dictionary of the sentences in the classification folder."""
     return settings.data / "input0" / "dict.txt"
 
 
 def masked_share() -> float:
-    """Of the tokens in pre-training."""
+    """Fraction of tokens that are masked in pre-training."""
     return float(recipes.load("pretrain").value("--mask-prob"))
 
 
 def vocabulary(dictionary: Path) -> int:
-    """Types of a dictionary with fairseq's four special symbols and `<mask>`."""
+    """Number of vocabulary entries, with fairseq's four special symbols and `<mask>`."""
     with open(dictionary, encoding="utf-8") as lines:
-        pieces = [line.rsplit(" ", 1)[0] for line in lines]
-    return 4 + len(pieces) + ("<mask>" not in pieces)
+        tokens = [line.rsplit(" ", 1)[0] for line in lines]
+    return 4 + len(tokens) + ("<mask>" not in tokens)
 
 
 def tuned(settings: Settings) -> dict[str, str]:
-    """The environment that our sweep gives its trainers."""
+    """The environment variables that `train.sh` sets for its trainers."""
     return environment(settings.machine.threads)
+
+
+@functools.cache
+def stock_checkpoint(settings: Settings) -> Path:
+    """A checkpoint of stock fairseq after one update, which is as fast as a trained one; cached."""
+    return _train_one_update(settings, "stock", stock)
+
+
+@functools.cache
+def our_checkpoint(settings: Settings) -> Path:
+    """The same of fairseq with the plugin."""
+    return _train_one_update(settings, "ours", ours)
+
+
+def _train_one_update(settings: Settings, who: str, build: Builder) -> Path:
+    folder = settings.scratch / "checkpoints" / who
+    flags = build(
+        settings,
+        "reference",
+        settings.data,
+        {
+            "--num-classes": str(classes(settings)),
+            "--max-update": "1",
+            "--disable-validation": "",
+            "--save-dir": str(folder),
+        },
+    )
+    say(f"preparing: a checkpoint ({who})")
+    contender = Contender(f"checkpoint, {who}", python("fairseq_cli.train", *flags), tuned(settings))
+    execute(contender, settings, settings.output / "logs" / f"checkpoint-{who}.txt")
+    return folder / "checkpoint_last.pt"
 
 
 def _flags(recipe: str) -> dict[str, str]:
@@ -76,7 +109,7 @@ def _flags(recipe: str) -> dict[str, str]:
 
 
 def _common(settings: Settings) -> dict[str, str]:
-    """What is the same for all: seed, log, device."""
+    """Seed, log and device, the same for all contenders."""
     log = {"--seed": "1", "--log-format": "json", "--log-interval": "25"}
     return log | ({"--cpu": ""} if settings.machine.cpu else {})
 

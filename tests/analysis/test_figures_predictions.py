@@ -8,7 +8,7 @@ from sklearn.metrics import confusion_matrix
 
 from analysis.figures.predictions import draw_confusion, draw_reliability
 from analysis.read.runs import find_runs
-from analysis.stats.predictions import read_answers
+from analysis.stats.predictions import read_predictions
 from common.predictions import Prediction, file_name, write
 from common.statistics import BINS, confusion, expected_calibration_error, reliability
 
@@ -16,53 +16,53 @@ CLASSES = ["bad", "good", "so so"]
 
 
 @pytest.fixture
-def answers(tmp_path):
-    """Two seeds of 200 answers each, of which some have no known class."""
+def predictions(tmp_path):
+    """Two seeds with 200 predictions each, some of them unlabelled."""
     random = np.random.default_rng(1)
     for seed in (1, 2):
         run = write_run(tmp_path, "random", seed, [50.0], [50.0])
         probabilities_NC = random.dirichlet([0.7] * 3, 200).round(6)
-        gold = random.choice(CLASSES, 200)
+        labels = random.choice(CLASSES, 200)
         write(
             run / file_name("test"),
             [
                 Prediction(
                     index,
-                    None if index % 50 == 0 else str(gold[index]),
+                    None if index % 50 == 0 else str(labels[index]),
                     dict(zip(CLASSES, map(float, row / row.sum()), strict=True)),
                 )
                 for index, row in enumerate(probabilities_NC)
             ],
         )
-    return read_answers(find_runs(tmp_path))
+    return read_predictions(find_runs(tmp_path))
 
 
-def test_confusion_agrees_with_sklearn(answers):
-    assert len(answers) == 2 * 196
-    expected = confusion_matrix(answers["gold"], answers["predicted"], labels=CLASSES) / 2
-    counts = confusion(answers)
+def test_confusion_agrees_with_sklearn(predictions):
+    assert len(predictions) == 2 * 196
+    expected = confusion_matrix(predictions["label"], predictions["predicted"], labels=CLASSES) / 2
+    counts = confusion(predictions)
     assert list(counts) == list(counts.index) == CLASSES
     np.testing.assert_array_equal(counts, expected)
 
 
-def test_a_class_that_nobody_answers_has_its_row_and_column(answers):
-    some = answers[(answers["gold"] != "good") & (answers["predicted"] != "good")]
-    expected = confusion_matrix(some["gold"], some["predicted"], labels=CLASSES) / 2
+def test_a_class_that_never_occurs_has_its_row_and_column(predictions):
+    some = predictions[(predictions["label"] != "good") & (predictions["predicted"] != "good")]
+    expected = confusion_matrix(some["label"], some["predicted"], labels=CLASSES) / 2
     np.testing.assert_array_equal(confusion(some), expected)
 
 
-def test_reliability_agrees_with_sklearn(answers):
-    accuracy, confidence = calibration_curve(answers["correct"], answers["confidence"], n_bins=BINS)
-    table = reliability(answers["confidence"], answers["correct"])
+def test_reliability_agrees_with_sklearn(predictions):
+    accuracy, confidence = calibration_curve(predictions["correct"], predictions["confidence"], n_bins=BINS)
+    table = reliability(predictions["confidence"], predictions["correct"])
     np.testing.assert_allclose(table["accuracy"], accuracy)
     np.testing.assert_allclose(table["confidence"], confidence)
-    assert table["share"].sum() == pytest.approx(1)
+    assert table["fraction"].sum() == pytest.approx(1)
 
 
 def test_a_bin_includes_its_upper_end_only():
     table = reliability([0.5, 0.55, 0.6, 0.7], [True, False, True, True])
     assert table.index.tolist() == [7, 8, 10]
-    assert table["share"].tolist() == [0.25, 0.5, 0.25]
+    assert table["fraction"].tolist() == [0.25, 0.5, 0.25]
 
 
 def test_calibration_error_by_hand():
@@ -75,33 +75,34 @@ def test_calibration_error_by_hand():
     assert found == pytest.approx([0.05, 0.075])
 
 
-def test_cells_show_shares_of_the_true_class(answers):
-    panel = draw_confusion(answers).axes[0]
-    counts = confusion(answers)
+def test_cells_contain_fractions_of_the_true_class(predictions):
+    panel = draw_confusion(predictions).axes[0]
+    counts = confusion(predictions)
     first = panel.texts[0].get_text().split("\n")
     assert first[0] == f"{100 * counts.iat[0, 0] / counts.iloc[0].sum():.0f} %"
     assert float(first[1]) == pytest.approx(counts.iat[0, 0], abs=0.05)
     assert len(panel.texts) == 9
 
 
-def test_many_classes_are_not_written_out(answers):
+def test_many_classes_have_no_text_in_cells(predictions):
     more = {
-        name: answers[name].cat.add_categories(list(map(str, range(10)))) for name in ("gold", "predicted")
+        name: predictions[name].cat.add_categories(list(map(str, range(10))))
+        for name in ("label", "predicted")
     }
-    figure = draw_confusion(answers.assign(**more))
+    figure = draw_confusion(predictions.assign(**more))
     assert not figure.axes[0].texts
     figure.canvas.draw()
 
 
-def test_the_diagram_draws_the_table(answers):
-    (panel,) = draw_reliability(answers).axes
+def test_the_reliability_diagram_draws_the_table(predictions):
+    (panel,) = draw_reliability(predictions).axes
     accuracy = next(line for line in panel.get_lines() if line.get_label() == "accuracy")
     np.testing.assert_allclose(
-        accuracy.get_ydata(), reliability(answers["confidence"], answers["correct"])["accuracy"]
+        accuracy.get_ydata(), reliability(predictions["confidence"], predictions["correct"])["accuracy"]
     )
     errors = [
         expected_calibration_error(group["confidence"], group["correct"])
-        for _, group in answers.groupby("seed")
+        for _, group in predictions.groupby("seed")
     ]
     assert not accuracy.get_clip_on()  # a marker at 1 would be cut in half
     assert f"ECE ({BINS} bins) {100 * np.mean(errors):.1f} points" in panel.get_title()
