@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from experiments import recipes
+from experiments import recipes, schedule
 from experiments.inputs import count_classes
 from experiments.methods.fairseq import PLUGIN, environment
 
@@ -33,13 +33,13 @@ TRUST = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
 
 def ours(settings: Settings, recipe: str, data: Path, changes: Mapping[str, str]) -> list[str]:
     """A recipe with some flags changed; an empty value stands for a flag without value."""
-    flags = _flags(recipe) | settings.sizes.flags() | _common(settings) | dict(changes)
+    flags = _flags(recipe, data) | settings.sizes.flags() | _common(settings) | dict(changes)
     return [str(data), "--user-dir", str(PLUGIN), *_flatten(flags)]
 
 
 def stock(settings: Settings, recipe: str, data: Path, changes: Mapping[str, str]) -> list[str]:
     """The same for fairseq without our plugin: its task, RoBERTa in the same sizes, its Adam."""
-    flags = {flag: value for flag, value in _flags(recipe).items() if flag not in OURS_ONLY}
+    flags = {flag: value for flag, value in _flags(recipe, data).items() if flag not in OURS_ONLY}
     flags |= STOCK[flags["--task"]] | {"--arch": "roberta", "--optimizer": "adam"}
     flags |= settings.sizes.flags() | _common(settings) | dict(changes)
     return [str(data), *_flatten(flags)]
@@ -103,8 +103,11 @@ def _train_one_update(settings: Settings, who: str, build: Builder) -> Path:
     return folder / "checkpoint_last.pt"
 
 
-def _flags(recipe: str) -> dict[str, str]:
-    groups = recipes.load(recipe).flags
+def _flags(recipe: str, data: Path) -> dict[str, str]:
+    loaded = recipes.load(recipe)
+    if schedule.RATIO in loaded.flags:
+        loaded = schedule.resolve(loaded, schedule.count_examples(data))
+    groups = loaded.flags
     return {flag: " ".join(values) for flag, (_, *values) in groups.items()}
 
 

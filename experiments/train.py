@@ -30,10 +30,11 @@ def train(settings: TrainSettings, trainer: Sequence[str] = fairseq.TRAINER) -> 
 def _train_here(sweep: Experiment, settings: TrainSettings) -> int:
     machine = provenance.machine(settings.device, settings.jobs, len(sweep.runs))
     if settings.dry_run:
-        return report.dry_run([sweep.job(run, cpu=machine.cpu) for run in sweep.runs], machine)
+        jobs = [sweep.job(run, cpu=machine.cpu) for run in sweep.runs]
+        return report.dry_run(jobs, machine, sweep.notes())
     with locked(settings.out) as lock:
         jobs = [sweep.job(run, cpu=machine.cpu) for run in sweep.runs]
-        report.plan_table(jobs)
+        report.plan_table(jobs, sweep.notes())
         static = provenance.static(machine)
         runner = Runner(
             slots=machine.slots,

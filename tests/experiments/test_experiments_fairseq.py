@@ -5,7 +5,7 @@ import pytest
 from common.errors import UserError
 from common.files import shown_path
 from common.run import Run, State
-from experiments import recipes
+from experiments import recipes, schedule
 from experiments.methods import fairseq, fairseq_flags
 from experiments.plan import Planned
 from experiments.progress import Progress
@@ -77,7 +77,7 @@ def test_the_environment_keeps_the_users_allocator_settings(monkeypatch):
 
 
 def test_flags_of_a_recipe_are_accepted():
-    fairseq_flags.check(recipes.load("tuned").words)
+    fairseq_flags.check(schedule.resolve(recipes.load("tuned"), 1800).words)
 
 
 @pytest.mark.parametrize(
@@ -89,5 +89,5 @@ def test_flags_of_a_recipe_are_accepted():
 )
 def test_a_wrong_flag_raises_with_the_nearest(words, facts):
     with pytest.raises(UserError) as caught:
-        fairseq_flags.check(recipes.load("tuned", words).words)
+        fairseq_flags.check([*schedule.resolve(recipes.load("tuned"), 1800).words, *words])
     assert all(fact in str(caught.value) for fact in facts)

@@ -58,7 +58,7 @@ def train(sweep: Experiment, slurm: Slurm, device: str, *, dry_run: bool) -> int
     folder, name = sweep.out.absolute() / FOLDER, _new_name()
     if dry_run:
         jobs = _plan(sweep, _in_queue(folder), cpu=device == "cpu")
-        report.dry_run(jobs, Machine(gpus, slurm.cpus))
+        report.dry_run(jobs, Machine(gpus, slurm.cpus), sweep.notes())
         if count := sum(job.planned.to_train for job in jobs):
             words = ["sbatch", *_options(slurm, name, folder, count)]
             print(f"\n# each as a task of\n{shlex.join(words)} <<'END'\n{_script(folder / name)}END")
@@ -67,7 +67,7 @@ def train(sweep: Experiment, slurm: Slurm, device: str, *, dry_run: bool) -> int
         with locked(folder):
             queued = _in_queue(folder)
             jobs = _plan(sweep, queued, cpu=device == "cpu")
-            report.plan_table(jobs)
+            report.plan_table(jobs, sweep.notes())
             new = [job for job in jobs if job.planned.to_train]
             if new:
                 assignment = Assignment(

@@ -140,10 +140,10 @@ def train(settings: TrainSettings, variant: Variant, then: Callable[[Path], None
         return build(planned, settings, variant, sweep.flags(recipe), cpu=machine.cpu)
 
     if settings.dry_run:
-        return report.dry_run([job(run) for run in sweep.runs], machine)
+        return report.dry_run([job(run) for run in sweep.runs], machine, sweep.notes())
     with locked(settings.out) as lock:
         jobs = [job(run) for run in sweep.runs]
-        report.plan_table(jobs)
+        report.plan_table(jobs, sweep.notes())
         static = provenance.static(machine)
         static["packages"] |= versions()
         runner = Runner(

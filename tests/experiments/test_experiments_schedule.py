@@ -1,0 +1,94 @@
+"""The length of a run follows from the number of training examples."""
+
+import pytest
+from fairseq.data import iterators
+
+from common.errors import UserError
+from experiments import recipes, schedule
+from experiments.recipes import Recipe
+
+RATIO = ("--warmup-ratio", "0.06")
+DECAY = ("--lr-scheduler", "polynomial_decay")
+
+
+def resolved(*words, examples=1800):
+    recipe = Recipe("r", (*DECAY, *words))
+    return schedule.resolve(recipe, examples).flags
+
+
+def numbers(flags):
+    return [int(flags[f"--{name}"][1]) for name in ("max-update", "total-num-update", "warmup-updates")]
+
+
+def test_reference_on_cls_books_is_the_published_schedule():
+    flags = schedule.resolve(recipes.load("reference"), 1800).flags
+    assert numbers(flags) == [1125, 1125, 67]
+    assert "--warmup-ratio" not in flags
+
+
+def test_sample_keeps_its_schedule():
+    assert numbers(schedule.resolve(recipes.load("sample"), 400).flags) == [600, 600, 36]
+
+
+@pytest.mark.parametrize("examples", [300, 1801, 20_000])
+def test_other_data_are_trained_on_for_whole_epochs(examples):
+    recipe = schedule.resolve(recipes.load("reference"), examples)
+    length = schedule.length(recipe, examples)
+    assert length.updates == 5 * -(-examples // 8)
+    assert length.warnings() == []
+
+
+@pytest.mark.parametrize(("workers", "accumulated"), [(1, 1), (2, 1), (1, 4), (3, 2)])
+def test_updates_are_those_of_fairseqs_iterators(workers, accumulated):
+    batches = [[0] * 8] * (1801 // 8) + [[0]]
+    shard = iterators.ShardedIterator(batches, workers, 0, fill_value=[])
+    expected = len(iterators.GroupedIterator(iterators.CountingIterator(shard), accumulated))
+    words = ["--distributed-world-size", str(workers), "--update-freq", str(accumulated)]
+    flags = resolved(*RATIO, "--batch-size", "8", "--max-epoch", "1", *words, examples=1801)
+    assert numbers(flags)[0] == expected
+
+
+def test_flags_that_are_given_are_kept():
+    flags = resolved(*RATIO, "--batch-size", "8", "--max-epoch", "5", "--max-update", "100")
+    assert numbers(flags) == [100, 100, 6]
+    flags = resolved(*RATIO, "--batch-size", "8", "--max-epoch", "5", "--warmup-updates", "9")
+    assert numbers(flags) == [1125, 1125, 9]
+
+
+def test_without_ratio_nothing_changes():
+    recipe = Recipe("r", ("--lr", "1e-4", "--max-epoch", "5"))
+    assert schedule.resolve(recipe, 1800) == recipe
+
+
+def test_a_schedule_without_end_gets_none():
+    recipe = Recipe("r", ("--lr-scheduler", "fixed", *RATIO, "--batch-size", "8", "--max-epoch", "1"))
+    assert "--total-num-update" not in schedule.resolve(recipe, 1800).flags
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--warmup-ratio", "6", "--batch-size", "8", "--max-epoch", "1"), "--warmup-ratio 6"),
+        (("--warmup-ratio", "--batch-size", "8", "--max-epoch", "1"), "--warmup-ratio"),
+        ((*RATIO, "--batch-size", "8"), "--max-epoch"),
+        ((*RATIO, "--max-tokens", "4096", "--max-epoch", "1"), "--max-tokens"),
+    ],
+)
+def test_what_gives_no_length_is_refused(words, named):
+    with pytest.raises(UserError) as error:
+        resolved(*words)
+    assert named in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--max-update", "100"), "within an epoch"),
+        (("--total-num-update", "500"), "500"),
+        (("--total-num-update", "5000"), "5,000"),
+        (("--warmup-updates", "2000"), "2,000"),
+    ],
+)
+def test_an_unusual_schedule_is_said(words, named):
+    recipe = schedule.resolve(recipes.load("reference", words), 1800)
+    assert any(named in warning for warning in schedule.length(recipe, 1800).warnings())
