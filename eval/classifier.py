@@ -15,7 +15,7 @@ import fairseq_plugin  # noqa: F401  registers models and tasks
 from common.errors import UserError
 from common.predictions import Prediction
 from preprocess.readers.lines import Block
-from preprocess.tokenizer import Encoder
+from preprocess.tokenizer import TextEncoder
 
 from .loading.checkpoint import read_checkpoint
 from .loading.inputs import Ids, InputFormat
@@ -25,7 +25,7 @@ from .loading.training_files import (
     OptionalPath,
     find_data_folder,
     find_dictionary,
-    find_sentencepiece_model,
+    find_encoder,
     read_class_names,
 )
 
@@ -40,14 +40,14 @@ class SentenceClassifier:
         classes: names of the classes, in the order of the probabilities.
         pairs: whether an example is two sentences.
         network: computes logits from token ids.
-        encoder: SentencePiece model and dictionary; computes token ids from text.
+        encoder: tokenizer and dictionary; computes token ids from text.
         input_format: how token ids become the input of the network.
     """
 
     def __init__(
         self,
         network: Network,
-        encoder: Encoder,
+        encoder: TextEncoder,
         input_format: InputFormat,
         classes: list[str],
         *,
@@ -81,11 +81,9 @@ class SentenceClassifier:
         checkpoint = read_checkpoint(run.checkpoint)
         folder = find_data_folder(run, checkpoint, data)
         symbols, dictionary_path = find_dictionary(run, checkpoint, folder, dictionary)
-        model_path = find_sentencepiece_model(folder, sentencepiece_model)
-        apostrophes = folder.normalize_apostrophes
         return cls(
             Network(checkpoint, symbols, device=device, precision=precision, max_tokens=max_tokens),
-            Encoder(str(model_path), str(dictionary_path), normalize_apostrophes=apostrophes),
+            find_encoder(folder, dictionary_path, sentencepiece_model),
             InputFormat.from_checkpoint(checkpoint),
             read_class_names(checkpoint, folder),
             pairs=folder.pairs,

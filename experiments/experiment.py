@@ -84,6 +84,7 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
     `UserError` if fairseq, the recipe, the data, a checkpoint or the output folder cannot be used.
     """
     inputs.require_fairseq()
+    defaults = (*defaults, *inputs.special_token_flags(settings.data))
     recipe = recipes.load(settings.recipe, (*defaults, *settings.passthrough))
     variants = grid.variants(settings.arm, settings.recipe, settings.passthrough, settings.grid, defaults)
     files = inputs.classification_files(settings.data, ["train", *recipe.valid_subsets])

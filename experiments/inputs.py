@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common.data_folder import recorded_checksums, require_recorded, shards_of
+from common.data_folder import read_report, recorded_checksums, require_recorded, shards_of
 from common.errors import UserError
 from common.files import read_lines, sha256, shown_path
 from common.run import find_checkpoint
@@ -43,6 +43,18 @@ def masked_lm_files(data: Path, subsets: Sequence[str]) -> list[str]:
         names += [(shard / name).relative_to(data).as_posix() for name in here]
     layout = "dict.txt and binarized text as `python -m preprocess` writes them"
     return _require_files(data, _with_extensions(names), layout)
+
+
+def special_token_flags(data: Path) -> list[str]:
+    """The flags for data whose tokenizer begins and separates texts with other ids than `<s>` and `</s>`."""
+    tokenizer = read_report(data).get("tokenizer") or {}
+    ids = {
+        "--init-token": tokenizer.get("init_token", 0),
+        "--separator-token": tokenizer.get("separator_token", 2),
+    }
+    if ids == {"--init-token": 0, "--separator-token": 2}:
+        return []
+    return [word for flag, number in ids.items() for word in (flag, str(number))]
 
 
 def count_classes(dictionary: Path) -> int:

@@ -113,9 +113,7 @@ def length(recipe: Recipe, examples: int) -> Length | None:
         per_epoch=per_epoch,
         updates=updates,
         warmup=recipe.number("--warmup-updates") or 0,
-        decay_end=recipe.number("--total-num-update")
-        if recipe.value("--lr-scheduler") == DECAYING
-        else None,
+        decay_end=recipe.number("--total-num-update") if recipe.value("--lr-scheduler") == DECAYING else None,
     )
 
 

@@ -25,6 +25,8 @@ from .readers.lines import Block, read_text_lines
 from .tokenizer import Encoded, Encoder, TextEncoder, all_tokens, append_eos, load_model
 from .vocabulary import OUTSIDE_FILE, build_vocabulary, fits_dictionary, train_model
 
+SENTENCEPIECE, TRANSFORMERS = "sentencepiece", "transformers"
+"""The kinds of tokenizers."""
 TRAIN = "train"
 """The name that stands for a new tokenizer."""
 FOLDER = "tokenizer"
@@ -43,7 +45,7 @@ class Tokenizer:
     """A tokenizer with its dictionary."""
 
     kind: str
-    """"sentencepiece" or "transformers"."""
+    """`SENTENCEPIECE` or `TRANSFORMERS`."""
     encoder: TextEncoder
     files: tuple[Path, ...] = ()
     """Of a SentencePiece model: the file. Otherwise none: the encoder saves itself."""
@@ -137,7 +139,7 @@ def choose(
     encoder = TransformersEncoder(found.transformers, **how)
     special = encoder.tokenizer
     return Tokenizer(
-        "transformers", encoder, init_token=special.cls_token_id, separator_token=special.sep_token_id
+        TRANSFORMERS, encoder, init_token=special.cls_token_id, separator_token=special.sep_token_id
     )
 
 
@@ -192,7 +194,7 @@ def locate(name: str, dictionary: str | None = None) -> Located:
 def _of_data_folder(path: Path, given: Path | None) -> Located:
     """The tokenizer beside the data, else the SentencePiece model that the report names."""
     report = read_report(path)
-    if report.get("tokenizer", {}).get("kind") == "transformers":
+    if report.get("tokenizer", {}).get("kind") == TRANSFORMERS:
         return Located(transformers=str(path / FOLDER))
     recorded = report.get("options", {}).get("sentencepiece_model")
     for model in (path / FOLDER / MODEL, Path(recorded) if recorded else None):
@@ -232,7 +234,7 @@ def _sentencepiece(
         dictionary = scratch / "dict.txt"
         atomic_write(dictionary, words.text())
     encoder = Encoder(str(path), str(dictionary), normalize_apostrophes=normalize_apostrophes)
-    return Tokenizer("sentencepiece", encoder, (path,))
+    return Tokenizer(SENTENCEPIECE, encoder, (path,))
 
 
 def _load_transformers(name: str) -> Any:

@@ -18,6 +18,9 @@ from common.data_folder import REPORT, dictionary_digest, read_report
 from common.errors import UserError
 from common.files import sha256
 from fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
+from preprocess.tokenizer import Encoder, TextEncoder
+from preprocess.tokenizer_choice import FOLDER as TOKENIZER
+from preprocess.tokenizer_choice import TRANSFORMERS, TransformersEncoder
 
 from .checkpoint import Checkpoint
 from .runs import RunCheckpoint
@@ -132,6 +135,17 @@ def find_dictionary(
     return dictionary, path
 
 
+def find_encoder(data: DataFolder, dictionary: Path, sentencepiece_model: OptionalPath = None) -> TextEncoder:
+    """The encoder that the data were binarized with: SentencePiece, or a Transformers tokenizer beside them.
+
+    Raises `UserError` as `find_sentencepiece_model`, and where the tokenizer cannot be loaded.
+    """
+    how = {"normalize_apostrophes": data.normalize_apostrophes}
+    if sentencepiece_model is None and data.report.get("tokenizer", {}).get("kind") == TRANSFORMERS:
+        return TransformersEncoder(str(data.path / TOKENIZER), **how)
+    return Encoder(str(find_sentencepiece_model(data, sentencepiece_model)), str(dictionary), **how)
+
+
 def find_sentencepiece_model(data: DataFolder, given: OptionalPath = None) -> Path:
     """The SentencePiece model; raises `UserError` if it is not the one of the data."""
     recorded = data.option("sentencepiece_model")
@@ -139,10 +153,11 @@ def find_sentencepiece_model(data: DataFolder, given: OptionalPath = None) -> Pa
         raise UserError(
             f"{data.path / REPORT}: no SentencePiece model is recorded; give it with --sentencepiece-model"
         )
-    path = Path(given or resolve_recorded(recorded))
+    beside = data.path / (recorded or "")  # in a folder of `preprocess dataset`
+    path = Path(given or (beside if recorded and beside.is_file() else resolve_recorded(recorded)))
     if not path.is_file():
         raise UserError(f"{path}: no such SentencePiece model; give it with --sentencepiece-model")
-    digest = data.digest(recorded) if recorded else None
+    digest = (data.digest(recorded) or data.report.get("files", {}).get(recorded)) if recorded else None
     if digest is not None and digest != sha256(path):
         raise UserError(
             f"{path}: not the SentencePiece model of {data.path} (SHA-256 {digest[:12]}...); "
