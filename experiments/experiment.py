@@ -34,8 +34,8 @@ class Experiment:
     checkpoint_fingerprints: dict[str, dict[str, Any] | None]
     trainer: tuple[str, ...]
     """The command that starts fairseq-train."""
-    examples: int
-    """In the training set."""
+    examples: int | None
+    """Number in the training set, if known."""
 
     @property
     def runs(self) -> list[Run]:

@@ -66,16 +66,13 @@ class Length:
         return found
 
 
-def count_examples(data: Path) -> int:
-    """Training examples of a data folder; raises `UserError` where they cannot be counted."""
-    path = data / "label" / "train.idx"
-    header = read_header(path)
-    if header is None:
-        raise UserError(f"{path}: not an index of fairseq data; binarize again")
-    return header.sentences
+def count_examples(data: Path) -> int | None:
+    """Training examples of a data folder; None for an index in another of fairseq's formats."""
+    header = read_header(data / "label" / "train.idx")
+    return None if header is None else header.sentences
 
 
-def resolve(recipe: Recipe, examples: int) -> Recipe:
+def resolve(recipe: Recipe, examples: int | None) -> Recipe:
     """The recipe with updates instead of a warm-up ratio; a recipe without ratio stays as it is.
 
     Warm-up is the ratio of all updates, rounded down. Raises `UserError` for a ratio that is not from 0 to 1,
@@ -85,6 +82,11 @@ def resolve(recipe: Recipe, examples: int) -> Recipe:
     if RATIO not in recipe.flags:
         return recipe
     ratio = _ratio(text, recipe)
+    if examples is None:
+        raise UserError(
+            f"recipe '{recipe.name}': {RATIO} needs the number of training examples, but label/train.idx is "
+            "not an index as `python -m preprocess binarize` writes it; binarize again"
+        )
     total = _updates(recipe, examples)
     words = {
         "--max-update": total,
@@ -100,8 +102,10 @@ def resolve(recipe: Recipe, examples: int) -> Recipe:
     )
 
 
-def length(recipe: Recipe, examples: int) -> Length | None:
+def length(recipe: Recipe, examples: int | None) -> Length | None:
     """The length of a run of a resolved recipe; None where only the trainer can tell."""
+    if examples is None:
+        return None
     try:
         per_epoch, batch = _per_epoch(recipe, examples)
         updates = _updates(recipe, examples)

@@ -20,7 +20,7 @@ ALLOWED = {
 NEVER = {
     "common": {"torch", "fairseq", "transformers", "matplotlib"},
     "analysis": {"torch", "fairseq", "transformers"},
-    "preprocess": {"torch", "fairseq", "transformers"},
+    "preprocess": {"torch", "fairseq"},
 }
 """Libraries that a package must not import anywhere, not even inside a function."""
 

@@ -11,6 +11,7 @@ import pytest
 from fairseq import options
 from fairseq_cli.preprocess import main as fairseq_preprocess
 
+from common.binary_index import Header
 from experiments import ROOT
 
 SIZES = ["--encoder-layers", "1", "--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "32"]
@@ -72,6 +73,7 @@ def test_a_wrong_flag_after_the_dashes_ends_before_a_run_starts(shell, word):
             (shell.here / "bin" / part / name).write_text(name)
     (shell.here / "bin/input0/dict.txt").write_text("livre 3\n")
     (shell.here / "bin/label/dict.txt").write_text("1 9\n0 9\n")
+    (shell.here / "bin/label/train.idx").write_bytes(Header(code=8, sentences=18).pack())
     words = ["--data", "bin", "--inits", "random", "--seeds", "1", "--device", "cpu"]
     done = shell("train.sh", *words, "--", word, "1")
     assert (done.returncode, done.stdout) == (1, "")
