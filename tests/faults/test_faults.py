@@ -1,9 +1,9 @@
 """What goes wrong around a sweep: disks, folders, other sweeps, clocks, leftovers.
 
-Shown elsewhere: a manifest cut anywhere (tests/common/test_common_manifest.py); a full disk under a download,
-under binarized data (tests/preprocess/test_fetch.py, test_indexed.py) and under any file of ours
-(tests/common/test_common_files.py); signals, and a lock that is held
-(tests/experiments/test_experiments_train.py).
+Shown elsewhere: a manifest cut anywhere (tests/common/test_manifest.py); a full disk under a download,
+under binarized data (tests/preprocess/download/test_fetch.py, binarize/test_indexed.py) and under
+any file of ours (tests/common/test_files.py); signals, and a lock that is held
+(tests/experiments/test_train.py).
 """
 
 import json

@@ -8,7 +8,7 @@ FAULTS_FILES is how many, FAULTS_SEED the first seed. The outcomes:
     said         the good records of an event file are kept, and one line says where the damage is
     unseen       a difference that the format cannot show; `reading.unseen` says which
 
-Event files have more of this in tests/analysis/test_fuzz_logs.py.
+Event files have more of this in tests/analysis/read/test_fuzz_logs.py.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Hostile names and files: nothing of them is ever executed.
 
-Shown elsewhere: archives with members that lead out of their folder (tests/preprocess/test_download.py),
-digests of downloads (test_fetch.py beside it), names in the HTML report (tests/analysis/test_report.py),
-pickles in each part of a checkpoint (tests/fairseq_plugin/test_checkpoints.py).
+Shown elsewhere: archives with members that lead out of their folder and digests of downloads
+(tests/preprocess/download/), names in the HTML report (tests/analysis/report/test_page.py),
+pickles in each part of a checkpoint (tests/fairseq_plugin/checkpoints/test_loading.py).
 """
 
 import json

@@ -1,6 +1,6 @@
 """What a real SLURM trains is, to the last bit, what one machine trains, whatever happens to its tasks.
 
-Run by `make test-slurm`; `tests/experiments/test_experiments_slurm_cluster.py` has what needs no training.
+Run by `make test-slurm`; `tests/experiments/launchers/slurm/test_cluster.py` has what needs no training.
 """
 
 import shutil

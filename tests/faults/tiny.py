@@ -14,7 +14,7 @@ from experiments.methods.fairseq import TRAINER
 
 ROOT = Path(__file__).parents[2]
 VICTIM = (sys.executable, str(Path(__file__).with_name("victim.py")))
-FAKE = (sys.executable, str(ROOT / "tests/experiments/fake_trainer.py"))
+FAKE = (sys.executable, str(ROOT / "tests/support/fake_trainer.py"))
 """Writes what fairseq-train writes, in milliseconds."""
 
 

@@ -16,7 +16,7 @@ from real_slurm import (
     text,
     until,
 )
-from test_experiments_slurm import RUN1, RUN2, VARYING, constant, table
+from slurm_runs import RUN1, RUN2, VARYING, constant, table
 
 from common import manifest
 from experiments.launchers.slurm import queue

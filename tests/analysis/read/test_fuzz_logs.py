@@ -1,4 +1,6 @@
-"""Some corrupted files; `FUZZ_FILES=100000 python -m pytest tests/analysis/test_fuzz_logs.py` tries more."""
+"""Some corrupted files. For more:
+`FUZZ_FILES=100000 python -m pytest tests/analysis/read/test_fuzz_logs.py`.
+"""
 
 import os
 import random

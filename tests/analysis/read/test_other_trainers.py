@@ -14,7 +14,7 @@ from analysis.read.load import load_runs
 from analysis.read.runs import find_runs
 from analysis.stats.best import best_checkpoints
 
-ROOT = Path(__file__).parents[2] / "results" / "other-trainers"
+ROOT = Path(__file__).parents[3] / "results" / "other-trainers"
 RUNS, JSON_LOGS = ROOT / "runs", ROOT / "fairseq-json"
 INITS = ("tiny-lr1e-3", "tiny-lr3e-3")
 STEPS = [113, 226, 339]

@@ -13,7 +13,7 @@ from run_trees import write_events, write_run
 
 from analysis.__main__ import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GROUPS = ["--groups", "fairseq/pretrained", "fairseq/random"]
 GOLD = ["0", "1"] * 10
 AUDIT = {"splits": {"test": {"lines": 20}}, "duplicates": {"exact": {"test": {"train": [3, 4]}}}}

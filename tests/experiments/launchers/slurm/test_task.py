@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from test_experiments_slurm import RANDOM, RUN1, RUN2, calls
+from slurm_runs import RANDOM, RUN1, RUN2, calls
 
 from common import manifest
 from experiments import provenance

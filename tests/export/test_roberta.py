@@ -159,7 +159,7 @@ def test_the_configuration_has_special_ids_and_class_names():
 
 
 def test_a_masked_lm_with_another_activation_has_other_scores_in_transformers(tmp_path):
-    """Transformers' LM head always uses gelu; verify.py detects it (test_export_to_transformers.py)."""
+    """Transformers' LM head always uses gelu; verify.py detects it (test_to_transformers.py)."""
     _, checkpoint = make_masked_lm(tmp_path, "--activation-fn", "relu")
     source = read_source(checkpoint)
     ids_BL = padded_ids(source.vocabulary)

@@ -1,7 +1,6 @@
 """train.sh --launcher slurm with fake SLURM commands, which start the tasks on this machine."""
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -13,22 +12,13 @@ import fake_slurm
 import fake_trainer
 import pytest
 from signals import restore_defaults
+from slurm_runs import RANDOM, RUN1, RUN2, calls, constant, table
 
 from common import manifest
 from common.errors import UserError
 from experiments import ROOT
 from experiments.launchers import local
 from experiments.launchers.slurm import queue
-
-RANDOM = ["--inits", "random", "--seeds", "1", "2"]
-RUN1, RUN2 = Path("runs/fairseq/random/seed1"), Path("runs/fairseq/random/seed2")
-VARYING = ("started", "ended", "seconds", "command", "hardware")
-"""Manifest keys that depend on time and machine."""
-
-
-def calls(cluster):
-    """The options of each call of sbatch."""
-    return [json.loads(line) for line in (cluster / "sbatch-calls").read_text().splitlines()]
 
 
 def until(condition, seconds=60):
@@ -56,17 +46,6 @@ def while_waiting(cluster, action):
     helper.start()
     yield
     helper.join()
-
-
-def constant(content):
-    """A manifest without the keys that depend on time and machine."""
-    return {key: value for key, value in content.items() if key not in VARYING}
-
-
-def table(out):
-    """The words of the final table without its last column, the times."""
-    lines = out[out.rindex("init ") :].splitlines()
-    return [line.split()[:-1] for line in lines if line]
 
 
 def test_runs_and_table_equal_those_of_the_local_launcher(sweep, submit, starts):

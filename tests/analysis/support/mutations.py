@@ -1,7 +1,8 @@
 """Event files corrupted at random, and the records that must be found in them.
 
 The expected result is known without reading: a record whose bytes are all still there, wherever they
-moved, is valid; every other byte is corrupt. `python tests/analysis/mutations.py COUNT` tries COUNT files.
+moved, is valid; every other byte is corrupt. `python tests/analysis/support/mutations.py COUNT`
+tries COUNT files.
 """
 
 import random
@@ -18,7 +19,7 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c
 from tensorboard.util import tensor_util
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))
+    sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from analysis.read import events
 from analysis.read.scalars import LogCheck, Tags

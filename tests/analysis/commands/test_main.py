@@ -10,7 +10,7 @@ from run_trees import write_run
 
 from analysis.__main__ import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WITHOUT_TORCH = """
 import sys
 class Absent:

@@ -14,7 +14,7 @@ from analysis.stats.best import best_checkpoints
 from analysis.stats.reference import compare_reference, read_reference
 from common.errors import UserError
 
-PUBLISHED = Path(__file__).parents[2] / "results" / "cls-books" / "published.csv"
+PUBLISHED = Path(__file__).parents[3] / "results" / "cls-books" / "published.csv"
 HEADING = "arm,init,epoch,subset,metric,mean,std,n,ddof"
 GOOD = "fairseq,random,best,test,accuracy,66.77,1.14,3,0"
 MARKDOWN = """# A paper

@@ -81,7 +81,7 @@ def test_the_plugin_stops_loading_threads_at_exit():
         "loaded = BufferedIterator(2, Batches(0.01))\n"
         "next(loaded)\n"
     )
-    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support")]
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "support")]
     ended = subprocess.run(
         [sys.executable, "-c", script, *folders], capture_output=True, text=True, timeout=120
     )

@@ -1,0 +1,25 @@
+"""Runs of the SLURM tests, and how two of them are compared."""
+
+import json
+from pathlib import Path
+
+RANDOM = ["--inits", "random", "--seeds", "1", "2"]
+RUN1, RUN2 = Path("runs/fairseq/random/seed1"), Path("runs/fairseq/random/seed2")
+VARYING = ("started", "ended", "seconds", "command", "hardware")
+"""Manifest keys that depend on time and machine."""
+
+
+def calls(cluster):
+    """The options of each call of sbatch."""
+    return [json.loads(line) for line in (cluster / "sbatch-calls").read_text().splitlines()]
+
+
+def constant(content):
+    """A manifest without the keys that depend on time and machine."""
+    return {key: value for key, value in content.items() if key not in VARYING}
+
+
+def table(out):
+    """The words of the final table without its last column, the times."""
+    lines = out[out.rindex("init ") :].splitlines()
+    return [line.split()[:-1] for line in lines if line]
