@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sentencepiece
+from binarized_files import assert_same_files, binarize, write, write_dictionary
 from fairseq import options
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq_cli import preprocess as stock
-
-from preprocess.__main__ import main
 
 ODD_LINES = [
     "un  livre   très long",
@@ -32,17 +31,6 @@ ODD_LINES = [
 ]
 
 
-def write(path, lines, end="\n"):
-    path.write_bytes("".join(f"{line}{end}" for line in lines).encode())
-
-
-def write_dictionary(model, path="dict.txt", extra=(), left_out=3):
-    """The model's tokens but each third, so that some are outside the dictionary, and `extra` symbols."""
-    processor = sentencepiece.SentencePieceProcessor(model_file=model)
-    tokens = [processor.id_to_piece(i) for i in range(3, len(processor)) if i % left_out]
-    write(Path(path), [f"{token} 1" for token in [*tokens, *extra] if token.split() == [token]])
-
-
 def write_split(name, lines, labels):
     write(Path(f"{name}.input0"), lines)
     write(Path(f"{name}.label"), labels)
@@ -57,17 +45,6 @@ def write_tokens(model, text, tokens):
     processor = sentencepiece.SentencePieceProcessor(model_file=model)
     lines = Path(text).read_bytes().decode().removesuffix("\n").split("\n")
     write(Path(tokens), [" ".join(processor.encode(line, out_type=str)) for line in lines])
-
-
-def assert_same_files(ours, stocks, splits=("train", "valid")):
-    for name in ["dict.txt"] + [f"{split}.{kind}" for split in splits for kind in ("bin", "idx")]:
-        assert (Path(ours) / name).read_bytes() == (Path(stocks) / name).read_bytes(), name
-
-
-def binarize(model, *arguments):
-    return main(
-        ["binarize", "--sentencepiece-model", model, "--srcdict", "dict.txt", "--destdir", "bin", *arguments]
-    )
 
 
 @pytest.fixture(params=["model", "identity_model"])
