@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "command-line.md"
 MARK = "<!-- everything below is written by docs/make_command_line.py -->\n"
 COMMANDS = {
-    "preprocess": ("sample", "download", "split", "vocabulary", "corpus", "binarize", "audit"),
+    "preprocess": ("dataset", "sample", "download", "split", "vocabulary", "corpus", "binarize", "audit"),
     "experiments": (
         "train",
         "train --method transformers",

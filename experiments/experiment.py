@@ -36,6 +36,8 @@ class Experiment:
     """The command that starts fairseq-train."""
     examples: int | None
     """Number in the training set, if known."""
+    remarks: tuple[str, ...] = ()
+    """About the settings, for the plan."""
 
     @property
     def runs(self) -> list[Run]:
@@ -61,13 +63,13 @@ class Experiment:
         }
 
     def notes(self) -> list[str]:
-        """The length of the runs, and what is unusual about it; for the plan."""
+        """The remarks, the length of the runs, and what is unusual about it; for the plan."""
         notes: dict[str, list[str]] = {}
         for arm, recipe in self.recipes.items():
             length = schedule.length(recipe, self.examples)
             for note in [] if length is None else [length.describe(), *length.warnings()]:
                 notes.setdefault(note, []).append(arm)
-        return [
+        return [*self.remarks] + [
             note if len(arms) == len(self.recipes) else f"{', '.join(arms)}: {note}"
             for note, arms in notes.items()
         ]
@@ -108,4 +110,5 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
         },
         trainer=tuple(trainer),
         examples=examples,
+        remarks=settings.notes,
     )

@@ -26,7 +26,7 @@ def shell(tmp_path):
     here.mkdir()
     for name in ("train.sh", "pretrain.sh"):
         shutil.copy(ROOT / name, clone / name)
-    for name in ("common", "experiments", "recipes", "fairseq_plugin"):
+    for name in ("common", "experiments", "preprocess", "recipes", "fairseq_plugin"):
         (clone / name).symlink_to(ROOT / name)
 
     def run(script, *words, **environ):

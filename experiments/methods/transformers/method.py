@@ -81,7 +81,7 @@ METHOD = Transformers()
 
 
 def add_arguments(
-    parser: SettingsParser, *, arm: str, inits: str = "random pretrained", lr: float | None = None
+    parser: SettingsParser, *, arm: str, inits: str | None = None, lr: float | None = None
 ) -> None:
     """Add the options of a sweep, --precision and --lr, with the defaults of a method."""
     add_sweep(parser, arm=arm, inits=inits)
@@ -158,7 +158,7 @@ def train(settings: TrainSettings, variant: Variant, then: Callable[[Path], None
         finally:
             for job in jobs:
                 add_measured(job.planned.run.folder)
-    code = report.summary(jobs, outcomes, sweep.recipe)
+    code = report.summary(jobs, outcomes, sweep.recipe, out=settings.out)
     for job in jobs if then else ():
         then(job.planned.run.folder)
     return code
