@@ -72,6 +72,7 @@ def summary(
     rows = []
     for names, run in zip(_names(runs), runs, strict=True):
         outcome, progress = ended.get(run), reached[run]
+        tests = [progress.at_best.get(subset) for subset in others]
         rows.append(
             [
                 *names,
@@ -79,7 +80,7 @@ def summary(
                 str(progress.epoch),
                 "-" if progress.best is None else f"{progress.best:.4g}",
                 "-" if progress.best_epoch is None else str(progress.best_epoch),
-                *(number(progress.at_best.get(subset, math.nan), recipe.metric) for subset in others),
+                *("-" if value is None else number(value, recipe.metric) for value in tests),
                 duration(outcome.seconds) if outcome else "skipped",
             ]
         )
