@@ -113,7 +113,11 @@ def _request(options: argparse.Namespace, checkpoints: Mapping[str, Path]) -> Op
         source = shown_path(Path(source))
     request = options_of(options, (source,), options.data_seed)
     parts = {"valid": request.valid, "test": request.test}
-    files = {name: shown_path(Path(part)) for name, part in parts.items() if not is_size(part)}
+    files = {name: part for name, part in parts.items() if not (is_size(part) or _is_dataset(part))}
+    for name, part in files.items():
+        if not Path(part).is_file():
+            raise UserError(f"--{name} {part}: no such file; give a file, a number of examples or a fraction")
+    files = {name: shown_path(Path(part)) for name, part in files.items()}
     tokenizer, dictionary = _tokenizer(options.tokenizer, options.dict, checkpoints)
     return replace(request, **files, tokenizer=tokenizer, dictionary=dictionary)
 
@@ -203,14 +207,23 @@ def _tokenizer(
         return name, dictionary
     if not checkpoints:
         return TRAIN, dictionary
-    from preprocess.tokenizer_choice import locate
-
-    folders = {init: shown_path(path.parent) for init, path in checkpoints.items()}
-    contents = {init: _content(locate(folder, dictionary)) for init, folder in folders.items()}
+    contents = {init: _content(_beside(path, dictionary)) for init, path in checkpoints.items()}
     _require_equal(contents, "tokenizers", checkpoints)
-    folder = next(iter(folders.values()))
+    folder = shown_path(next(iter(checkpoints.values())).parent)
     print(f"tokenizer: of {folder} (choose with --tokenizer)", flush=True)
     return folder, dictionary
+
+
+def _beside(checkpoint: Path, dictionary: str | None) -> Located:
+    """The tokenizer in the folder of a checkpoint; raises `UserError` if there is none."""
+    from preprocess.tokenizer_choice import locate
+
+    try:
+        return locate(shown_path(checkpoint.parent), dictionary)
+    except UserError as error:
+        raise UserError(
+            f"{shown_path(checkpoint)}: its tokenizer is not known, and --tokenizer is missing ({error})"
+        ) from None
 
 
 def _dictionary_of(checkpoints: Mapping[str, Path]) -> str | None:
