@@ -155,7 +155,9 @@ def add_sweep(parser: SettingsParser, *, arm: str, inits: str | None = None) -> 
     add("out", "runs", "folder of the runs")
     add("jobs", "auto", "runs trained at the same time, which share the cores; auto: one per GPU or core")
     add("device", "auto", "auto, cpu or cuda; auto uses a GPU if there is one")
-    parser.add_argument("--dry-run", action="store_true", help="print the plan and the commands only")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the plan and the commands only (a file is prepared)"
+    )
     prepare.add_options(parser)
 
 
