@@ -193,7 +193,7 @@ def _accuracy(options: argparse.Namespace) -> None:
     if predictions.empty:
         raise UserError(
             f"{options.runs}: no run has a file predictions-{options.split}.jsonl with labels; "
-            "write it with python -m eval predict"
+            "write it with python -m eval evaluate --write-predictions"
         )
     overlap = None
     if options.audit:
