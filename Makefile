@@ -40,10 +40,10 @@ $(VENV)/installed: setup.py constraints.txt
 	$(BIN)/python -c "import transformers, fairseq"
 	touch $@
 
-sweep: $(VENV)/installed  ## the whole experiment on the embedded sample: six runs, two tables, a figure
+sweep: $(VENV)/installed  ## pre-train, fine-tune and compare on generated data: six runs, two tables, a figure
 	experiments/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
 
-test: $(VENV)/installed  ## all tests that need neither a GPU nor a cluster
+test: $(VENV)/installed  ## all tests except those of test-cuda, test-slurm, test-faults and test-fairseq
 	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not faults and not fairseq" $(PARALLEL)
 
 test-cuda: $(VENV)/installed  ## the tests that need a GPU

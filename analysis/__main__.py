@@ -92,19 +92,23 @@ def _parser() -> Parser:
     )
 
     tables = add_command(
-        commands, "tables", _tables, "best checkpoint of each run; mean and std per epoch", EXAMPLES
+        commands,
+        "tables",
+        _tables,
+        "table 1: best checkpoint of each run; table 2: mean and standard deviation per epoch",
+        EXAMPLES,
     )
     add_selection(tables)
     add_ddof(tables)
     add_choice(tables)
     add_format(tables)
-    add_out(tables, "folder to also write both tables to, in every format")
+    add_out(tables, "folder for both tables (all formats)")
 
     collected = add_command(
         commands, "collect", _collect, "copy manifests, scalars and predictions to a small folder",
         EXAMPLES,
     )  # fmt: skip
-    add_out(collected, "folder to copy to; the folders below it stay the same")
+    add_out(collected, "target folder; run folders keep their relative paths")
     collected.add_argument("target", nargs="?", metavar="DIR", help=argparse.SUPPRESS)
 
     showing.register(commands)

@@ -1,5 +1,5 @@
-"""What all packages share: errors, files, the command line, runs and manifests, data folders, tables.
+"""Definitions that several packages use: errors, files, the command line, runs, data folders, tables.
 
-The package imports the standard library, NumPy and pandas. It never imports torch, so that `analysis` runs
-without it.
+The package imports the standard library, NumPy, pandas and SciPy. It never imports torch, so that `analysis`
+runs without it.
 """

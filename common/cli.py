@@ -2,7 +2,8 @@
 
 `Parser` adds three things to argparse: the error for an unknown option shows the usage of its subcommand and
 suggests the nearest option; usage errors are raised as `UsageError`; and `deprecated` keeps an old spelling
-working for a release. `SettingsParser` also reads options from environment variables.
+working for a release. `SettingsParser` also reads options from environment variables. A parser first imports
+the modules named in RS_PLUGINS (`extensions`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from . import extensions
 from .errors import UsageError, UserError
 
 PREFIX = "RS_"
@@ -35,6 +37,8 @@ class Parser(argparse.ArgumentParser):
         kwargs.setdefault("allow_abbrev", False)
         if examples is not None:
             kwargs["epilog"] = examples
+        # Before any option is added: the choices of some come from registries.
+        extensions.load()
         super().__init__(*args, **kwargs)
         self._renamed: dict[str, str] = {}
         self._unknown: list[str] = []

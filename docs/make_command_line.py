@@ -16,44 +16,27 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "command-line.md"
 MARK = "<!-- everything below is written by docs/make_command_line.py -->\n"
-COMMANDS = {
-    "preprocess": ("dataset", "sample", "download", "split", "vocabulary", "corpus", "binarize", "audit"),
-    "experiments": (
-        "train",
-        "train --method transformers",
-        "train --method lora",
-        "train --method tfidf",
-        "pretrain",
-        "lora-causal",
-        "lora-sample",
-        "lora-table",
-    ),
-    "eval": ("predict", "evaluate", "errors", "generate"),
-    "analysis": (
-        "runs",
-        "tables",
-        "figures",
-        "report",
-        "watch",
-        "seeds",
-        "compare",
-        "expected",
-        "accuracy",
-        "best-settings",
-        "pretraining",
-        "collect",
-    ),
-    "export": ("transformers", "fairseq", "onnx", "fp16"),
-    "fairseq_plugin": ("ppmi-svd", "parameters"),
-    "fairseq_plugin.compat": ("",),
-    "benchmarks": ("",),
-    "benchmarks.scale": ("",),
-}
-"""Every command, in the order of the page."""
+MODULES = (
+    "preprocess",
+    "experiments",
+    "eval",
+    "analysis",
+    "export",
+    "fairseq_plugin",
+    "fairseq_plugin.compat",
+    "benchmarks",
+    "benchmarks.scale",
+)
+"""Every program `python -m MODULE`, in the order of the page."""
+HIDDEN = {"task"}
+"""Commands that the project starts itself."""
 SCRIPTS = {"python -m experiments train": "./train.sh", "python -m experiments pretrain": "./pretrain.sh"}
 
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 import command_lines  # noqa: E402
+
+import experiments.__main__ as experiments  # noqa: E402
+from experiments import methods  # noqa: E402
 
 
 def title_of(module: str, command: str) -> str:
@@ -62,6 +45,21 @@ def title_of(module: str, command: str) -> str:
     for program, script in SCRIPTS.items():
         title = title.replace(program, script)
     return title
+
+
+def commands_of(module: str) -> list[str]:
+    """The commands of a program, read from its parser; one empty name for a program without commands."""
+    if module == "experiments":
+        return [word for name in experiments.COMMANDS if name not in HIDDEN for word in _with_methods(name)]
+    for action in command_lines.parser_of(module, [])._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return list(action.choices)
+    return [""]
+
+
+def _with_methods(command: str) -> list[str]:
+    others = [name for name in methods.REGISTERED if name != methods.DEFAULT]
+    return [command, *(f"train --method {name}" for name in others)] if command == "train" else [command]
 
 
 def parser_of(module: str, command: str) -> argparse.ArgumentParser:
@@ -114,12 +112,8 @@ def main() -> None:
     os.environ["COLUMNS"] = "110"
     kept = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
     parts = []
-    for module, commands in COMMANDS.items():
-        for command in commands:
-            try:
-                parts.append(section(module, command))
-            except Exception as error:
-                print(f"left out: python -m {module} {command} ({error})", file=sys.stderr)
+    for module in MODULES:
+        parts += [section(module, command) for command in commands_of(module)]
     PAGE.write_text(kept + MARK + "\n" + "\n".join(parts), encoding="utf-8")
 
 

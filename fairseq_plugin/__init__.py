@@ -10,6 +10,7 @@ as clear messages without a traceback.
 import logging
 import warnings
 
+from common import extensions
 from common.errors import install_excepthook
 
 # On import, fairseq's speech modules log that an optional package is missing, and set the root logger's level
@@ -32,3 +33,4 @@ warnings.filterwarnings("ignore", r"'fairseq_plugin\.", RuntimeWarning, "runpy")
 loading.allow_fairseq_objects()
 termination.stop_at_exit()
 compat.install()
+extensions.load()

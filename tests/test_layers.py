@@ -1,4 +1,4 @@
-"""Each package imports only from the packages below it (ARCHITECTURE.md, "Layers")."""
+"""A package imports only from the packages in the rows above it (ARCHITECTURE.md, "Layers")."""
 
 import ast
 from pathlib import Path

@@ -136,16 +136,26 @@ def test_no_documented_command_is_deprecated(parsed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", make_command_line.COMMANDS)
+@pytest.mark.parametrize("module", make_command_line.MODULES)
 def test_every_option_is_in_the_command_reference(module):
     page = text_of(make_command_line.PAGE)
-    for command in make_command_line.COMMANDS[module]:
+    for command in make_command_line.commands_of(module):
         title = make_command_line.title_of(module, command)
         section = page.partition(f"### {title}\n")[2].partition("\n### ")[0]
         for action in make_command_line.parser_of(module, command)._actions:
             if action.help != "==SUPPRESS==" and "--help" not in action.option_strings:
                 for option in action.option_strings:
                     assert option in section, f"{title} {option}: run docs/make_command_line.py"
+
+
+def test_the_command_reference_has_a_section_for_every_command():
+    expected = [
+        make_command_line.title_of(module, command)
+        for module in make_command_line.MODULES
+        for command in make_command_line.commands_of(module)
+    ]
+    generated = text_of(make_command_line.PAGE).partition(make_command_line.MARK)[2]
+    assert re.findall(r"^### (.*)$", generated, flags=re.MULTILINE) == expected
 
 
 def anchors(path):

@@ -32,11 +32,13 @@ def add_command(
         description=text[0].upper() + text[1:] + ".",
         examples="\n".join(["examples:", *own]),
     )
-    parser.add_argument("runs", metavar="RUNS", help="folder with <arm>/<init>/seed<N>/ or any logs below it")
+    parser.add_argument(
+        "runs", metavar="RUNS", help="folder of runs (<method>/<init>/seed<N>/) or of other logs"
+    )
     parser.add_argument(
         "--pattern", metavar="PATH",
-        help="layout of folders without manifest.json, such as '{init}/{seed}/{subset}'; {arm}, * and ** "
-        "are allowed too (default: inferred from the paths, see `runs`)",
+        help="path layout of runs without manifest.json, for example '{init}/{seed}/{subset}'; also {arm}, * "
+        "and ** (default: inferred from the paths, see `runs`)",
     )  # fmt: skip
     parser.set_defaults(command=run)
     return parser
@@ -64,17 +66,20 @@ def add_choice(parser: Parser) -> None:
     """Add the options for selecting the best checkpoint of a run."""
     parser.add_argument(
         "--ties", choices=TIE_RULES, default="latest",
-        help="which of several equally good validations to use; fairseq keeps the latest (%(default)s)",
+        help="how to break ties between checkpoints; fairseq keeps the latest (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--by", metavar="METRIC", help="metric that selects the best checkpoint (default: --metric)"
     )
     parser.add_argument(
-        "--choose-on", metavar="SPLIT", default="valid", help="split that selects it (%(default)s)"
+        "--choose-on",
+        metavar="SPLIT",
+        default="valid",
+        help="split on which the best checkpoint is selected (%(default)s)",
     )
     parser.add_argument(
         "--direction", choices=DIRECTIONS, default="auto",
-        help="which value is best; auto: as the metric is defined, lowest for errors (%(default)s)",
+        help="whether high or low values are better; auto: defined by the metric (%(default)s)",
     )  # fmt: skip
 
 

@@ -65,7 +65,9 @@ def _pretraining(options: argparse.Namespace) -> None:
         counts, on=GROUP
     )
     if not (data["tokens"] > 0).any():
-        raise UserError(f"no pre-trained run has a finite {options.metric} on test; look at its train.log")
+        raise UserError(
+            f"no pre-trained run has a finite {options.metric} on test; check the train.log of the runs"
+        )
     if options.best_settings:
         values, data = (
             frame.assign(arm=[split_arm(arm)[0] for arm in frame["arm"]]) for frame in (values, data)

@@ -48,7 +48,7 @@ def register(commands: argparse._SubParsersAction) -> None:
         commands,
         "best-settings",
         _best_settings,
-        "the setting of each method that validation selects",
+        "select the best setting of each method on validation",
         EXAMPLES,
     )
     add_common(parser)
@@ -60,7 +60,7 @@ def add_common(parser: Parser) -> None:
     add_choice(parser)
     add_ddof(parser)
     add_format(parser)
-    add_out(parser, "folder to also write the tables (in every format) and the figures to")
+    add_out(parser, "folder for the tables (all formats) and figures")
     parser.add_argument(
         "--figure-format", nargs="+", choices=FORMATS, default=["png"], help="formats of the figures (png)"
     )
@@ -68,7 +68,7 @@ def add_common(parser: Parser) -> None:
         "--test-size", type=positive, metavar="N",
         help="examples in test (default: counted in the prediction files or the runs' data folder)",
     )  # fmt: skip
-    parser.add_argument("--chance", type=float, help="draw a line at this score of guessing")
+    parser.add_argument("--chance", type=float, help="draw a horizontal line at chance level, for example 50")
 
 
 def _best_settings(options: argparse.Namespace) -> None:

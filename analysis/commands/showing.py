@@ -28,7 +28,10 @@ EXAMPLES = """examples:
 def register(commands: argparse._SubParsersAction) -> None:
     """Add the three commands."""
     drawn = _add_findings(
-        commands, "figures", _figures, "learning curves, seeds with intervals, best of n, predictions"
+        commands,
+        "figures",
+        _figures,
+        "draw learning curves, seeds with intervals, the expected best of n seeds, and predictions",
     )
     add_out(drawn, "folder for the figures", required=True)
     drawn.add_argument(
@@ -36,11 +39,13 @@ def register(commands: argparse._SubParsersAction) -> None:
     )
     drawn.deprecated("--format", "--figure-format")
 
-    report = _add_findings(commands, "report", _report, "everything about the runs in one HTML file")
+    report = _add_findings(commands, "report", _report, "write everything about the runs to one HTML file")
     add_out(report, "HTML file to write", metavar="FILE", required=True)
     report.add_argument("--title", default="Results", help="heading of the report (%(default)s)")
 
-    watched = add_command(commands, "watch", _watch, "a live table of the runs, finished or not", EXAMPLES)
+    watched = add_command(
+        commands, "watch", _watch, "show a live table of the runs, finished or not", EXAMPLES
+    )
     watched.add_argument("--metric", default="accuracy", help="validation metric to show (%(default)s)")
     watched.add_argument(
         "--interval", type=positive, default=5, metavar="S", help="seconds between updates (%(default)s)"
@@ -48,11 +53,11 @@ def register(commands: argparse._SubParsersAction) -> None:
     watched.add_argument("--once", action="store_true", help="print the table once and exit")
     watched.add_argument(
         "--inits", nargs="+", default=[], metavar="INIT",
-        help="expected in the table (default: those found, while a run is in progress)",
+        help="initializations to list even before their runs start (default: those found)",
     )  # fmt: skip
     watched.add_argument(
         "--seeds", nargs="+", type=int, default=[], metavar="N",
-        help="expected in the table (default: those found, while a run is in progress)",
+        help="seeds to list even before their runs start (default: those found)",
     )  # fmt: skip
 
 
@@ -99,5 +104,5 @@ def _add_findings(commands: argparse._SubParsersAction, name: str, run: object, 
     parser.add_argument(
         "--reference", metavar="FILE", help="published results to compare with, as for `compare`"
     )
-    parser.add_argument("--chance", type=float, help="draw a line at this score of guessing")
+    parser.add_argument("--chance", type=float, help="draw a horizontal line at chance level, for example 50")
     return parser

@@ -64,15 +64,15 @@ def register(commands: argparse._SubParsersAction) -> None:
         help="examples in the split (default: counted in the prediction files or the runs' data folder)",
     )  # fmt: skip
     size.add_argument(
-        "--audit", metavar="JSON", help="take it from the file written by: python -m preprocess audit --out"
+        "--audit", metavar="JSON", help="take the test size from an audit report (preprocess audit --out)"
     )
 
     compared = _add(
         commands, "compare", _compare, "compare groups of runs with each other or with published results"
     )
     compared.add_argument(
-        "--groups", nargs="+", metavar="ARM/INIT",
-        help="two or more groups, compared pairwise; in another folder: FOLDER:ARM/INIT",
+        "--groups", nargs="+", metavar="METHOD/INIT",
+        help="two or more groups to compare pairwise; FOLDER:METHOD/INIT for runs in another folder",
     )  # fmt: skip
     compared.add_argument(
         "--reference", metavar="FILE",
@@ -81,7 +81,11 @@ def register(commands: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     add_split(compared)
     compared.add_argument(
-        "--at", nargs="+", default=[BEST], metavar="EPOCH", help="epochs, best, or all (%(default)s)"
+        "--at",
+        nargs="+",
+        default=[BEST],
+        metavar="EPOCH",
+        help="epochs to compare, best or all (default: best)",
     )
     compared.add_argument(
         "--pairing", choices=PAIRINGS, default="auto",
@@ -89,7 +93,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     compared.add_argument(
         "--detect", type=_difference, metavar="D",
-        help="difference to plan the number of seeds for (1 for percentages, else 0.01)",
+        help="smallest difference to detect, for the number of seeds needed (default: 1 point, or 0.01)",
     )  # fmt: skip
 
     _add(commands, "expected", _expected, "expected result of the best of n seeds")
@@ -193,7 +197,7 @@ def _accuracy(options: argparse.Namespace) -> None:
     if predictions.empty:
         raise UserError(
             f"{options.runs}: no run has a file predictions-{options.split}.jsonl with labels; "
-            "write it with python -m eval predict"
+            "write it with python -m eval evaluate --write-predictions"
         )
     overlap = None
     if options.audit:

@@ -89,7 +89,7 @@ def draw_perplexity(spread: pd.DataFrame) -> Figure:
     _ticks(panel.yaxis, ScalarFormatter())
     panel.set_ylabel("perplexity of held-out text")
     finish(panel)
-    legend_below(figure, "of masked pieces or of each next one: two kinds, not to be compared")
+    legend_below(figure, "perplexity of masked and of left-to-right models is not comparable")
     return figure
 
 

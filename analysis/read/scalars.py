@@ -136,7 +136,7 @@ def report(found: Sequence[LogCheck]) -> None:
         if check.corrupt and not check.valid:
             raise UserError(
                 f"{check.path}: no valid record (corrupt from {check.unit} {check.first:,}); "
-                "move it out of the run"
+                "remove it from the run folder"
             )
         if check.empty:
             logger.warning("%s: empty log (the run stopped before its first record)", check.path)

@@ -145,7 +145,7 @@ def examples_table(data: pd.DataFrame, split: str) -> Table:
             "Holm: over the seeds of each two groups.",
             f"bootstrap: percentiles of {DRAWS:,} test sets drawn from the examples, the same for A and B, "
             f"seed {SEED}; mean: of the accuracies of all seeds.",
-            "This speaks of other test sets with these very runs; the comparison over seeds, of other runs.",
+            "The inference is over test examples for these runs; the comparison over seeds is over runs.",
         ),
         data=data.assign(split=split, level=LEVEL, draws=DRAWS),
         shown=shown,

@@ -19,6 +19,7 @@ TIE_NOTES = {
     "earliest": "the earliest of equal ones",
     "mean": "of equal ones, the mean of their test values",
 }
+CHOSEN_ON_TEST = "A score selected on the test set is biased upwards."
 STD_NOTES = {0: "population standard deviation (ddof 0)", 1: "sample standard deviation (ddof 1)"}
 
 
@@ -75,7 +76,7 @@ def table1(
 def best_note(by: str, *, subset: str, ties: TieRule, direction: Direction = "auto") -> str:
     """A note on how best checkpoints were selected."""
     extreme = "lowest" if lower_is_better(by, direction) else "highest"
-    warning = " A choice on test is optimistic." if subset == "test" else ""
+    warning = f" {CHOSEN_ON_TEST}" if subset == "test" else ""
     return f"Best: {extreme} {label(by)} on {subset}; {TIE_NOTES[ties]} (tie rule {ties}).{warning}"
 
 
@@ -92,7 +93,7 @@ def table2(table: pd.DataFrame, metric: str = "accuracy", *, subset: str = "test
     return Table(
         name="table2",
         caption=f"{subset.capitalize()} {label(metric)} after each epoch, mean ± std over seeds (n)",
-        notes=(_std_note(ddof), "An epoch is what ends with a validation."),
+        notes=(_std_note(ddof), "Epochs are counted by validations."),
         data=data.assign(metric=metric, subset=subset, ddof=ddof),
         shown=shown.rename_axis(columns=None).astype({"epoch": str}),
     )

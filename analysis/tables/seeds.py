@@ -18,7 +18,7 @@ from .runs import STD_NOTES
 
 FEW = 20
 """With fewer seeds the percentile bootstrap is noticeably too narrow."""
-SINGLE = "A single run shows nothing of other seeds: only the interval of its examples can be given."
+SINGLE = "With a single run, there is no interval over seeds, only that over test examples."
 BEYOND = (
     "t below 0 or above 100: the t interval ignores the bounds of percentages, and the seeds are too few and "
     "too different to be informative."
@@ -66,20 +66,20 @@ def spread_table(
     if data["examples_low"].isna().all():
         shown = shown.drop(columns=[f"examples {PERCENT}", "wider"])
         examples = (
-            "The interval that the size of the test set imposes is missing: it needs a metric in percent "
-            "and --test-size, --audit, prediction files or the data folder that the manifests name."
+            "The interval due to the size of the test set is omitted: it requires an accuracy and "
+            "--test-size, --audit, prediction files or the data folder that the manifests record."
         )
     else:
         examples = (
             f"examples: Wilson's {PERCENT} interval for one run of that mean on {test_size:,} examples of "
-            f"{subset}; all seeds share them, so more seeds cannot take it away. "
-            "wider: which of t and examples is."
+            f"{subset}. All seeds are evaluated on the same examples, so more seeds do not narrow this "
+            "interval. wider: whether the t or the examples interval is wider."
         )
     several = data.loc[data["n"] > 1, "n"]
     fewest = int(several.min()) if len(several) else FEW
     few = (
-        f"With {fewest} seeds the bootstrap cannot leave [min, max] and is too narrow: "
-        "of normal values it holds the mean in 76 % of cases with 3 seeds, in 91 % with 10."
+        f"With {fewest} seeds the bootstrap interval is too narrow, because it lies within [min, max]: for "
+        "normally distributed values, it covers the mean in 76 % of cases with 3 seeds and in 91 % with 10."
     )
     return Table(
         name="seeds",
@@ -150,7 +150,7 @@ def comparison_table(
             *_left_out(left_out),
             *_floor_notes(data),
             "P(A beats B): over all pairs of runs, a tie counts half.",
-            "This speaks of other seeds on the same test set, not of other test sets.",
+            "The inference is over seeds on this test set, not over test sets.",
         ),
         data=data.assign(metric=metric, subset=subset, level=LEVEL, best_checkpoint=best_note),
         shown=shown,
@@ -240,11 +240,11 @@ def _holm_notes(data: pd.DataFrame) -> list[str]:
         return []
     made = {name: int(data[f"p_{key}"].notna().sum()) for name, key in TESTS.items()}
     if max(made.values()) < 2:
-        return ["Holm: no test was made in more than one row, so that nothing is adjusted."]
+        return ["Holm: no adjustment, because no test applies to more than one row."]
     if len(set(made.values())) == 1:
         return [f"Holm: adjusted over the {made['t']} rows, for each test."]
     each = ", ".join(f"{name} {number}" for name, number in made.items())
-    return [f"Holm: adjusted, for each test, over the rows where it could be made ({each})."]
+    return [f"Holm: adjusted, for each test, over the rows to which it applies ({each})."]
 
 
 def _dropped_notes(rows: list[dict]) -> list[str]:
@@ -263,20 +263,20 @@ def _floor_notes(data: pd.DataFrame) -> list[str]:
     for (design, n_a, n_b), rows in data.groupby(["design", "n_a", "n_b"]):
         if min(n_a, n_b) < 2:
             notes.append(
-                "A single run has no spread over seeds, so no test over seeds can be made with it; "
-                "prediction files compare it example by example."
+                "A single run has no variance over seeds, so no test over seeds applies to it; "
+                "prediction files allow a comparison over examples."
             )
             continue
         floor, adjusted = rows["p_floor"].min(), min(1.0, rows["p_floor"].min() * family)
         runs = f"{n_a} pairs" if design == "paired" else f"{n_a} and {n_b} runs"
         if floor > ALPHA:
             notes.append(
-                f"With {runs} perm. and rank cannot give a p below {floor:.2g}, whatever the runs score; "
-                "t gets lower only by assuming normal values, which so few runs cannot show."
+                f"With {runs}, the permutation and rank tests cannot give p < {floor:.2g}. The t test "
+                "can, but it assumes normality, which cannot be checked with so few runs."
             )
         elif adjusted > ALPHA:
             notes.append(
-                f"With {runs} perm. and rank cannot give a p below {floor:.2g}, "
-                f"nor below {adjusted:.2g} after Holm over {family} rows; compare fewer."
+                f"With {runs}, the permutation and rank tests cannot give p < {floor:.2g}, "
+                f"or p < {adjusted:.2g} after Holm's correction over {family} rows; compare fewer groups."
             )
     return list(dict.fromkeys(notes))

@@ -16,8 +16,8 @@ from .seeds import spread_table
 
 FEW_SEEDS = 5
 PERPLEXITY = (
-    "perplexity: of the text that the pre-training held out, as it logged it; of masked pieces, given both "
-    "sides, or of each next piece, so that the two kinds are not to be compared."
+    "perplexity: on the held-out text of pre-training, as logged. That of masked tokens and that of "
+    "next tokens are not comparable."
 )
 
 
@@ -51,10 +51,10 @@ def settings_table(
             f"chosen: the best mean over seeds of {label(by)} on {subset}{_test_note(subset)}. "
             "Of equal means the recipe itself counts, then the smallest values.",
             f"Cells are mean ± std over n seeds; std: {STD_NOTES[ddof]}.",
-            f"behind: by how much the chosen one is better on {subset}, over the seeds that both have; "
-            f"{PERCENT}: t interval of that.",
-            f"The mean of the chosen setting on {subset} is a winner's, so optimistic"
-            f"{'' if subset == 'test' else '; that on test is not'}.",
+            f"behind: difference to the chosen setting on {subset}, over the seeds of both; "
+            f"{PERCENT}: its t interval.",
+            f"The mean of the chosen setting on {subset} is biased upwards by the selection"
+            f"{'' if subset == 'test' else '; the mean on test is not'}.",
             *_uncertainty_notes(data, subset, size),
         ),
         data=data.drop(columns="values").assign(metric=metric, by=by, subset=subset, ddof=ddof, level=LEVEL),
@@ -102,9 +102,9 @@ def pretraining_table(
         name="pretraining",
         caption=f"Test {label(metric)} over seeds, by tokens of pre-training",
         notes=(
-            "tokens: as --tokens has them, else updates times a full batch, up to the update that the "
-            "checkpoint is named after, or of the whole pre-training, of which it is the one with the lowest "
-            "validation loss; 0: no pre-training.",
+            "tokens: from --tokens, otherwise updates times batch size, up to the update of the "
+            "checkpoint (for the checkpoint with the lowest validation loss: of the whole "
+            "pre-training); 0: no pre-training.",
             *([PERPLEXITY] if known.any() else []),
             *table.notes,
         ),
@@ -116,13 +116,13 @@ def _uncertainty_notes(data: pd.DataFrame, subset: str, size: int | None) -> lis
     """Notes on the uncertainty of the selection."""
     grid = data[number_tried(data) > 1]
     if grid.empty:
-        return ["No arm and init has more than one setting: there was nothing to choose."]
+        return ["No method and initialization has more than one setting, so nothing was chosen."]
     notes = []
     fewest = int(grid["n"].min())
     if fewest < FEW_SEEDS:
         notes.append(
-            f"Only {fewest} seed{'s' * (fewest > 1)} of some settings: their means are uncertain, "
-            "and another choice is possible with others."
+            f"Some settings have only {fewest} seed{'s' * (fewest > 1)}: their means are uncertain, and "
+            "other seeds could lead to another choice."
         )
     if grid.groupby(FAMILY)["n"].nunique().max() > 1:
         notes.append("Settings have different numbers of seeds: run the same seeds for a fair choice.")
@@ -130,18 +130,19 @@ def _uncertainty_notes(data: pd.DataFrame, subset: str, size: int | None) -> lis
     near = others[~(others["low"] > 0)]
     if len(near):
         notes.append(
-            f"{len(near)} of {len(others)} other settings cannot be told from the chosen one on {subset} "
-            "(the interval holds 0, or there is none)."
+            f"{len(near)} of {len(others)} other settings do not differ significantly from the chosen one on "
+            f"{subset} (the interval contains 0 or is undefined)."
         )
     if size:
         notes.append(
-            f"All seeds are judged by the same {size:,} examples of {subset}, which more seeds do not change."
+            f"All seeds are evaluated on the same {size:,} examples of {subset}; more seeds do not "
+            "reduce the uncertainty due to their number."
         )
     return notes
 
 
 def _test_note(subset: str) -> str:
-    return "" if subset == "test" else "; test takes no part in it"
+    return "" if subset == "test" else "; the test set is not used"
 
 
 def _cell(row: dict, column: str, metric: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from prediction_files import write_predictions
+from printed_tables import notes_with
 from run_trees import write_events, write_run
 
 from analysis.__main__ import main
@@ -56,7 +58,7 @@ def test_seeds(runs, capsys):
     assert "sample standard deviation (ddof 1)" in out
     assert "10,000 resampled means, seed 1" in out
     assert "on 2,000 examples of test" in out
-    assert "With 3 seeds the bootstrap cannot leave [min, max] and is too narrow" in out
+    assert notes_with(out, "3 seeds", "76 %", "91 %")
 
 
 def test_seeds_finds_the_size_in_prediction_files_or_an_audit(run_tree, tmp_path, capsys):
@@ -75,33 +77,33 @@ def test_note_on_an_interval_beyond_100(runs, tmp_path, capsys):
 
 def test_note_on_a_missing_test_size(runs, capsys):
     out = printed(capsys, "seeds", runs)
-    assert "The interval that the size of the test set imposes is missing" in out
+    assert notes_with(out, "--test-size", "--audit")
     assert "wider" not in out
 
 
 def test_compare_over_seeds_warns_of_three(runs, capsys):
     out = printed(capsys, "compare", runs, *GROUPS)
-    assert "With 3 pairs perm. and rank cannot give a p below 0.25" in out
+    assert notes_with(out, "3 pairs", "permutation", "0.25")
     assert "Holm" not in out  # one comparison
-    assert "**Seeds needed to find a difference of 1.00 in accuracy (%)**" in out
-    assert "example by example" not in out
+    assert re.search(r"^\*\*.*\b1\.00\b.*accuracy", out, flags=re.MULTILINE)  # the table of seeds needed
+    assert "McNemar" not in out
 
 
 def test_compare_notes_the_correction_and_unpaired_runs(runs, capsys):
     write_run(runs, "random", 8, [50.0] * 3, [50.0] * 3)
     out = printed(capsys, "compare", runs, *GROUPS, "--at", "all")
-    assert "Holm: adjusted over the 4 rows" in out
-    assert "without a pair: fairseq/random, seeds 8." in out
-    assert "without a pair: fairseq/pretrained" not in out
+    assert notes_with(out, "Holm", "4 rows")
+    assert notes_with(out, "Excluded", "fairseq/random", "seeds 8")
+    assert not notes_with(out, "Excluded", "fairseq/pretrained")
 
 
 def test_diverged_runs_are_listed(runs, capsys):
     write_run(runs, "random", 9, [50.0, 51.0], [math.nan] * 2)
     for command in (["seeds"], ["compare", *GROUPS], ["expected"]):
         out = printed(capsys, command[0], runs, *command[1:])
-        assert "best checkpoint: fairseq/random/seed9." in out
+        assert notes_with(out, "fairseq/random/seed9")
     out = printed(capsys, "compare", runs, "--groups", "fairseq/pretrained", f"{runs}:fairseq/random")
-    assert f"checkpoint: {runs}:fairseq/random/seed9." in out
+    assert notes_with(out, f"{runs}:fairseq/random/seed9")
 
 
 def test_a_metric_that_is_always_nan_is_an_error(tmp_path, capsys):
@@ -115,13 +117,14 @@ def test_holm_counts_the_tests_that_could_be_made(tmp_path, capsys):
         write_run(tmp_path, "pretrained", seed, [50.0, 60.0], [80.0, 80.0 + seed])
         write_run(tmp_path, "random", seed, [50.0, 60.0], [60.0, 60.0])
     out = printed(capsys, "compare", tmp_path, *GROUPS, "--at", "1", "2")
-    assert "over the rows where it could be made (t 1, rank 2, perm. 2)" in out
+    assert notes_with(out, "Holm", "t 1, rank 2, perm. 2")
 
 
 def test_holm_over_one_row_is_none(runs, capsys):
     write_run(runs, "alone", 1, [50.0], [70.0])
     out = printed(capsys, "compare", runs, *GROUPS, "fairseq/alone")
-    assert "Holm: no test was made in more than one row" in out
+    assert notes_with(out, "Holm")
+    assert not notes_with(out, "Holm", "rows")
 
 
 def test_names_inferred_from_paths_are_printed(tmp_path, capsys):
@@ -138,11 +141,8 @@ def test_note_on_a_smallest_p_value_after_holm(tmp_path, capsys):
         write_run(tmp_path, "pretrained", seed, [50.0] * 5, [60.0 + seed * e for e in range(5)])
         write_run(tmp_path, "random", seed, [50.0] * 5, [50.0 + seed] * 5)
     out = printed(capsys, "compare", tmp_path, *GROUPS, "--at", "all")
-    assert (
-        "With 7 pairs perm. and rank cannot give a p below 0.016, nor below 0.094 after Holm over 6 rows"
-        in out
-    )
-    assert "cannot give a p" not in printed(capsys, "compare", tmp_path, *GROUPS)
+    assert notes_with(out, "7 pairs", "0.016", "0.094", "Holm", "6 rows")
+    assert not notes_with(printed(capsys, "compare", tmp_path, *GROUPS), "7 pairs")
 
 
 def test_compare_with_runs_of_another_folder(runs, tmp_path, capsys):
@@ -254,7 +254,7 @@ def test_every_command_in_every_format_and_as_files(run_tree, tmp_path, capsys, 
         (["compare", "RUNS", *GROUPS, "--by", "mcc"], ("'mcc'", "--metric", "accuracy")),
         (["seeds", "RUNS", "--audit", "absent.json"], ("absent.json",)),
         (["seeds", "RUNS", "--split", "dev"], ("'dev'", "test, valid")),
-        (["accuracy", "RUNS"], ("predictions-test.jsonl", "python -m eval predict")),
+        (["accuracy", "RUNS"], ("predictions-test.jsonl", "eval evaluate --write-predictions")),
     ],
 )
 def test_a_user_error_is_one_message_with_the_facts(runs, capsys, arguments, facts):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from prediction_files import write_predictions
+from printed_tables import notes_with
 from run_trees import write_run
 from scipy.stats import binomtest
 
@@ -11,6 +12,7 @@ from analysis.figures.curves import draw_curves
 from analysis.read.load import load_runs
 from analysis.read.runs import find_runs
 from analysis.stats.predictions import compare_predictions, read_predictions
+from analysis.tables.seeds import SINGLE
 
 GOLD = list("0101010101")
 ANSWERS = {1: list("0101010110"), 2: list("0101011010"), 3: list("0101010101")}
@@ -57,8 +59,8 @@ def test_its_interval_is_that_of_the_examples(with_baseline, capsys):
     # statsmodels: proportion_confint(8, 10, method="wilson") = (0.490162, 0.943318)
     (row,) = [line for line in out.splitlines() if "tfidf" in line and "best" in line]
     assert "[49.02, 94.33]" in row
-    assert "A single run shows nothing of other seeds" in out
-    assert "With 3 seeds the bootstrap" in out
+    assert SINGLE in out
+    assert notes_with(out, "3 seeds", "bootstrap")
     assert "1 seeds" not in out
 
 
@@ -67,15 +69,15 @@ def test_alone_it_keeps_its_interval(tmp_path, capsys):
     assert main(["seeds", str(tmp_path), "--test-size", "10"]) == 0
     out = capsys.readouterr().out
     assert "[49.02, 94.33]" in out
-    assert "bootstrap cannot leave" not in out
+    assert not notes_with(out, "seeds", "bootstrap", "too narrow")
 
 
 def test_no_test_over_seeds_is_made_with_it(with_baseline, capsys):
     assert main(["compare", str(with_baseline), "--groups", "fairseq/random", "bow/tfidf"]) == 0
     out = capsys.readouterr().out
-    assert "no test over seeds can be made with it" in out
+    assert notes_with(out, "single run", "prediction files")
     assert "nan" not in out
-    assert "example by example: A against B" in out
+    assert "McNemar" in out
 
 
 def test_the_report_contains_the_difference_by_example(with_baseline, tmp_path):

@@ -12,7 +12,7 @@ from run_trees import write_events, write_run
 
 from analysis.read.load import load_runs, read_runs
 from analysis.read.runs import find_runs
-from analysis.tables.runs import list_runs, table1, table2
+from analysis.tables.runs import CHOSEN_ON_TEST, list_runs, table1, table2
 from common.tables import FORMATS, Table, render, write_tables
 
 BEST_TESTS = {"pretrained": [79.25, 78.5, 80.0], "random": [65.5, 66.75, 68.25]}
@@ -173,7 +173,7 @@ def test_table1_notes_the_selecting_metric_and_subset(tmp_path):
     assert "Best: lowest loss on valid" in text
     text = render([table1(table, subset="test")])
     assert "Best: highest accuracy (%) on test" in text
-    assert "A choice on test is optimistic." in text
+    assert CHOSEN_ON_TEST in text
     assert "Best: lowest accuracy (%) on valid" in render([table1(table, direction="lowest")])
 
 
