@@ -111,7 +111,8 @@ def run(args: argparse.Namespace) -> None:
     model = _load(args)
     texts.check(pairs=model.pairs)
     layout = Layout(model.classes, table=texts.columns, with_text=args.with_text, with_std=args.ensemble)
-    layout = replace(layout, renamed=_rename(layout, kind, args.input))
+    if kind != "text":
+        layout = replace(layout, renamed=_rename(layout, kind, args.input))
     notes: Counter[str] = Counter()
     with contextlib.ExitStack() as stack:
         mode = "wb" if kind == "parquet" else "w"
@@ -227,6 +228,8 @@ def _check_options(args: argparse.Namespace) -> str:
         raise UserError("--html: only with --explain")
     if args.explain and args.ensemble:
         raise UserError("--explain: not with --ensemble; explain the prediction of one checkpoint")
+    if args.out and args.input and os.path.exists(args.out) and os.path.samefile(args.out, args.input):
+        raise UserError(f"--out {args.out}: the same file as --input; give another name")
     kind = choose_format(args.format, args.out, default="text" if args.explain else "jsonl")
     if args.explain and kind not in ("jsonl", "text"):
         given = f"--format {kind}" if args.format else f"--out {args.out}"

@@ -99,6 +99,7 @@ def test_error_names_option_or_file(trained, predict, tmp_path):
     assert re.search("--html: .*--explain", predict("a", "--html", "x.html")[2])
     assert re.search("--explain: .*--format csv", predict("a", "--explain", "--format", "csv")[2])
     assert "absent.txt: " in predict("--input", "absent.txt")[2]
+    assert f"--out {path}: " in predict("--input", path, "--out", path)[2]
     assert f"{tmp_path / 'absent'}: " in predict("a", run=tmp_path / "absent")[2]
 
 
