@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .classifier import SentenceClassifier
     from .ensemble import Ensemble
-    from .loading.runs import find_runs
 
-__all__ = ["Ensemble", "SentenceClassifier", "find_runs"]
-MODULES = {"Ensemble": ".ensemble", "SentenceClassifier": ".classifier", "find_runs": ".loading.runs"}
+__all__ = ["Ensemble", "SentenceClassifier"]
+MODULES = {"Ensemble": ".ensemble", "SentenceClassifier": ".classifier"}
 
 
 def __getattr__(name: str) -> object:

@@ -5,6 +5,7 @@ Shapes: M members, N examples, K classes.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,11 +17,14 @@ from numpy.typing import NDArray
 from common.errors import UserError, count
 from common.predictions import Prediction, from_probabilities
 
-from .loading.runs import RunCheckpoint
+from .loading.runs import find_runs
 
 if TYPE_CHECKING:
     from .classifier import Classified, SentenceClassifier, Text
     from .loading.inputs import InputFormat
+
+
+Path = str | os.PathLike[str]
 
 
 def mean_probabilities(p_MNK: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -61,10 +65,15 @@ class Ensemble:
         self.pairs = first.pairs
 
     @classmethod
-    def from_runs(cls, runs: Sequence[RunCheckpoint], **options: Any) -> Ensemble:
-        """The ensemble of the checkpoints of `find_runs`; `options` as for `SentenceClassifier.from_run`."""
+    def from_runs(cls, paths: Path | Iterable[Path], **options: Any) -> Ensemble:
+        """The ensemble of several checkpoints, or of the finished runs of folders (`find_runs`).
+
+        `options` as for `SentenceClassifier.from_run`. Raises `UserError` for fewer than two checkpoints, for
+        checkpoints that differ in classes, dictionary or data, and as `SentenceClassifier.from_run`.
+        """
         from .classifier import SentenceClassifier
 
+        runs = find_runs([paths] if isinstance(paths, str | os.PathLike) else paths)
         return cls([SentenceClassifier.from_run(run, **options) for run in runs])
 
     def predict(self, texts: Iterable[Text]) -> list[Prediction]:
@@ -100,8 +109,9 @@ class Ensemble:
         return Classified(mean_NK, encoded[self.members[0].input_format], std_N)
 
 
-def describe(runs: Sequence[RunCheckpoint]) -> None:
+def describe(ensemble: Ensemble) -> None:
     """Print the members on standard error, with a warning if they differ in more than their seed."""
+    runs = [member.run for member in ensemble.members if member.run is not None]
     groups = Counter(run.group or run.name for run in runs)
     print(
         f"ensemble of {count(len(runs), 'checkpoint')}: "

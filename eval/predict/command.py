@@ -155,8 +155,8 @@ def _load(args: argparse.Namespace) -> SentenceClassifier | Ensemble:
         "max_tokens": args.max_tokens,
     }
     messages = PrecisionMessages()
-    runs = find_runs(args.checkpoint)
     if not args.ensemble:
+        runs = find_runs(args.checkpoint)
         if len(runs) > 1:
             raise UserError(
                 f"{args.checkpoint[0]}: {len(runs)} runs in it; give one of them, such as {runs[0].folder}, "
@@ -165,8 +165,8 @@ def _load(args: argparse.Namespace) -> SentenceClassifier | Ensemble:
         classifier = SentenceClassifier.from_run(runs[0], **options)
         messages.show(classifier.precision)
         return classifier
-    ensemble = Ensemble.from_runs(runs, **options)
-    describe(runs)
+    ensemble = Ensemble.from_runs(args.checkpoint, **options)
+    describe(ensemble)
     messages.show(*(member.precision for member in ensemble.members))
     return ensemble
 

@@ -10,7 +10,6 @@ from tiny_runs import make_data, make_run
 from common import manifest
 from common.errors import UserError
 from eval.ensemble import Ensemble, describe, in_order_of, mean_probabilities
-from eval.loading.runs import find_runs
 
 
 def test_classes_are_matched_by_name():
@@ -39,11 +38,11 @@ def test_members_of_other_data_are_an_error(trained, tmp_path):
     first = copy_run(trained.run, tmp_path / "a/seed1", data=data | {"sha256": {"train": "1", "test": "2"}})
     other = copy_run(trained.run, tmp_path / "b/seed2", data=data | {"sha256": {"train": "3"}}, seed=2)
     with pytest.raises(UserError, match=r"fairseq/random/seed2 and fairseq/random/seed1: .*\bdata\b"):
-        Ensemble.from_runs(find_runs([first, other]))
+        Ensemble.from_runs([first, other])
     same = copy_run(
         trained.run, tmp_path / "c/seed2", data=data | {"sha256": {"train": "1", "valid": "4"}}, seed=2
     )
-    assert len(Ensemble.from_runs(find_runs([first, same])).members) == 2
+    assert len(Ensemble.from_runs([first, same]).members) == 2
 
 
 def test_members_with_another_dictionary_are_an_error(trained, tmp_path):
@@ -52,19 +51,19 @@ def test_members_with_another_dictionary_are_an_error(trained, tmp_path):
     data = make_data(root, pairs=True)
     make_run(data, tmp_path / "run", seed=2)
     with pytest.raises(UserError, match="fairseq/random/seed2 and fairseq/random/seed1: "):
-        Ensemble.from_runs(find_runs([trained.run, tmp_path / "run"]))
+        Ensemble.from_runs([trained.run, tmp_path / "run"])
 
 
 def test_several_initializations_are_a_warning(trained, tmp_path, capsys):
     for init in ("random", "pretrained"):
         copy_run(trained.run, tmp_path / f"fairseq/{init}/seed1", init=init)
-    describe(find_runs([tmp_path]))
+    describe(Ensemble.from_runs(tmp_path))
     assert "warning: " in capsys.readouterr().err
 
 
 def test_python_interface(trained, tmp_path):
     copy_run(trained.run, tmp_path / "seed2", seed=2)
-    ensemble = Ensemble.from_runs(find_runs([trained.run, tmp_path / "seed2"]), precision="fp32")
+    ensemble = Ensemble.from_runs([trained.run, tmp_path / "seed2"], precision="fp32")
     (prediction,) = ensemble.predict(["un livre"])
     assert prediction.probabilities == ensemble.members[0].predict(["un livre"])[0].probabilities
     assert json.loads(json.dumps(prediction.probabilities)).keys() == {"neg", "pos"}
