@@ -43,7 +43,7 @@ Lines are processed in blocks, so memory stays bounded; a table is read whole.
 EXAMPLES = """examples:
   python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 "Un livre captivant."
   python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 --input reviews.csv --out predicted.csv
-  python -m eval predict --checkpoint runs/fairseq/pretrained --ensemble --input reviews.jsonl --out a.jsonl
+  python -m eval predict --checkpoint runs/fairseq/pretrained --ensemble "Un livre captivant."
   zcat reviews.gz | python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 --format csv > a.csv
   python -m eval predict --checkpoint checkpoint_best.pt --dict dict.txt --sentencepiece-model s.model < a.txt
   python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 --explain --html why.html "Un livre raté."
@@ -75,7 +75,8 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "--ensemble",
         action="store_true",
         help="predict with the mean of the probabilities of several checkpoints; adds their standard "
-        "deviation as std. All words after --checkpoint are then paths; write TEXT before it",
+        "deviation as std. All words directly after --checkpoint are then paths; write TEXT before it or "
+        "after another option",
     )
     add_texts(parser, "text", tables="; or a table: .csv, .tsv, .json, .jsonl, .parquet")
     parser.add_argument(

@@ -345,7 +345,7 @@ def test_ensemble_is_the_mean_of_its_members(trained, seeds, capsys):
             assert list(row["probabilities"].values()) == pytest.approx(each[:, n].mean(axis=0), abs=1e-6)
             k = ["neg", "pos"].index(row["label"])
             assert row["std"] == pytest.approx(each[:, n, k].std(ddof=1), abs=1e-6)
-    _, out, _ = call(capsys, *texts, "--checkpoint", seeds, "--ensemble", "--format", "csv")
+    _, out, _ = call(capsys, "--checkpoint", seeds, "--format", "csv", "--ensemble", *texts)
     assert [float(row["std"]) for row in csv.DictReader(io.StringIO(out))] == [row["std"] for row in rows]
 
 
