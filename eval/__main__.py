@@ -8,7 +8,8 @@ import sys
 from common.cli import Parser, deprecation
 from common.errors import report_errors
 
-from . import errors, evaluate, generate, predict
+from . import errors, evaluate, generate
+from .predict import command as predict
 
 COMMANDS = (predict, evaluate, errors, generate)
 EXAMPLES = """examples:

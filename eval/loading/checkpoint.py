@@ -23,6 +23,8 @@ from fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationTask,
 )
 
+from .precision import recorded_precision
+
 TASKS = ("sentence_classification", "sentence_prediction")
 MODELS: dict[str, type[RobertaSmall]] = {
     **dict.fromkeys(
@@ -48,6 +50,8 @@ class Checkpoint:
     """SHA-256 of the symbols including `<mask>` (`dictionary_digest`); None for stock fairseq."""
     class_names: list[str] | None
     """In the order of the logits; None for stock fairseq."""
+    precision: str | None = None
+    """`fp32` or `bf16`, of training; None if it is not recorded."""
 
     @property
     def model(self) -> type[RobertaSmall]:
@@ -94,6 +98,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         weights=state["model"],
         dictionary_sha256=recorded.get("dictionary_sha256"),
         class_names=recorded.get("class_names"),
+        precision=recorded_precision(arguments, state),
     )
 
 

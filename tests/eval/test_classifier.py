@@ -8,6 +8,7 @@ from tiny_runs import make_causal_run, make_data, make_run
 from common.errors import UserError
 from eval import SentenceClassifier
 from eval.loading.inputs import InputFormat
+from eval.predict.explain import explain_texts
 
 
 def rows_of(trainer, split="test"):
@@ -103,6 +104,37 @@ def test_lone_surrogate_and_wrong_type_are_errors(trained):
         classifier.predict(["\ud800"])
     with pytest.raises(UserError, match=r"^text 2: tuple "):
         classifier.predict(["a", ("a", "b")])
+
+
+def test_one_string_is_no_list_of_texts(trained):
+    classifier = SentenceClassifier.from_run(trained.run)
+    for function in (classifier.predict, classifier.probabilities, classifier.encode, classifier.classify):
+        with pytest.raises(TypeError):
+            function("un livre")
+    with pytest.raises(TypeError):
+        explain_texts(classifier, "un livre", [])
+
+
+def test_notes(trained):
+    classifier = SentenceClassifier.from_run(trained.run)
+    texts = ["un livre", "", "  ", "漢字 Ω", "un livre 漢字", "漢字 Ω un"]
+    notes = classifier.classify(texts).encoded.notes
+    assert notes[:5] == ["", "empty", "empty", "unknown tokens: 100 %", ""]
+    # Of the three words, "un" is one token, and so is each unknown word.
+    tokens = [symbol for symbol in classifier.encoder.model.encode(texts[5], out_type=str) if symbol != "▁"]
+    unknown = [symbol for symbol in tokens if symbol not in classifier.encoder.dictionary.index]
+    assert notes[5] == f"unknown tokens: {100 * len(unknown) / len(tokens):.0f} %"
+
+
+def test_a_pair_with_an_empty_sentence_is_noted(tmp_path):
+    make_run(make_data(tmp_path, pairs=True), tmp_path / "run")
+    classifier = SentenceClassifier.from_run(tmp_path / "run")
+    pairs = [("un livre", "une histoire"), ("un livre", ""), ("un", "漢字 Ω 漢字"), ("", "")]
+    notes = classifier.classify(pairs).encoded.notes
+    assert [notes[0], notes[1], notes[3]] == ["", "empty", "empty"]
+    assert notes[2].startswith("unknown tokens: ")
+    with pytest.raises(UserError, match=r"^text 1: int "):
+        classifier.predict([("a", 1)])
 
 
 def test_apostrophes_are_normalized_as_in_the_data(tmp_path):
