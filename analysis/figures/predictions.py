@@ -64,7 +64,8 @@ def draw_confusion(predictions: pd.DataFrame) -> Figure:
         panel.set_title(title, fontsize="medium")
         panel.set_xlabel("predicted")
         panel.set_ylabel("true")
-    figure.colorbar(image, ax=figure.axes, label="fraction of the true class", shrink=0.8)
+    shape = {"shrink": 0.5, "aspect": 40} if many else {"shrink": 0.8}
+    figure.colorbar(image, ax=figure.axes, label="fraction of the true class", **shape)
     return figure
 
 
@@ -176,13 +177,18 @@ def _merged(counts: pd.DataFrame, shown: list[str]) -> pd.DataFrame:
     """The frame of `confusion` with the classes that are not in `shown` added to one row and column."""
     if len(shown) == len(counts):
         return counts
-    names = [name if name in shown else OTHERS for name in counts]
-    merged = counts.groupby(names, sort=False).sum().T.groupby(names, sort=False).sum().T
-    return merged.reindex(index=[*shown, OTHERS], columns=[*shown, OTHERS])
+    # An array, because pandas takes a list of names for names of columns.
+    names = np.array([name if name in shown else OTHERS for name in counts])
+    merged = counts.groupby(names).sum().T.groupby(names).sum().T
+    return merged.loc[[*shown, OTHERS], [*shown, OTHERS]]
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= NAME_CHARACTERS else f"{name[: NAME_CHARACTERS - 1]}…"
+    """The beginning and the end of a long name: names of many classes often differ at the end only."""
+    if len(name) <= NAME_CHARACTERS:
+        return name
+    half = NAME_CHARACTERS // 2
+    return f"{name[:half]}…{name[-(NAME_CHARACTERS - half - 1) :]}"
 
 
 def _write_percentages(panel: Axes, fraction_CC: pd.DataFrame) -> None:
