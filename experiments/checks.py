@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common import class_weights
-from common.errors import UserError
+from common.errors import UserError, count
 from common.metrics import check_selectable, find, lower_is_better
 
 from .recipes import Recipe
@@ -60,13 +60,13 @@ def notes(recipe: Recipe, length: Length | None) -> list[str]:
     if recipe.patience is not None:
         extreme = "lower" if lower_is_better(recipe.metric) else "higher"
         found.append(
-            f"the runs may end early, after {recipe.patience} validations without a {extreme} "
+            f"the runs may end early, after {count(recipe.patience, 'validation')} without a {extreme} "
             f"{recipe.metric} ({PATIENCE}); the learning rate follows the schedule of all epochs"
         )
         validations = _validations(recipe, length)
         if validations is not None and recipe.patience >= validations - 1:
             found.append(
-                f"warning: {PATIENCE} {recipe.patience} has no effect: a run has {validations} validations"
+                f"warning: {PATIENCE} {recipe.patience} has no effect: a run has {count(validations, 'validation')}"
             )
     return found
 
