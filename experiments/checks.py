@@ -65,9 +65,8 @@ def notes(recipe: Recipe, length: Length | None) -> list[str]:
         )
         validations = _validations(recipe, length)
         if validations is not None and recipe.patience >= validations - 1:
-            found.append(
-                f"warning: {PATIENCE} {recipe.patience} has no effect: a run has {count(validations, 'validation')}"
-            )
+            number = count(validations, "validation")
+            found.append(f"warning: {PATIENCE} {recipe.patience} has no effect: a run has {number}")
     return found
 
 

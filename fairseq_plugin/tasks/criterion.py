@@ -152,7 +152,7 @@ class SentenceClassificationCriterion(FairseqCriterion):
         # In bits, as in all criteria of fairseq.
         metrics.log_scalar("loss", loss / size / math.log(2), size)
         cells = sum(log[CONFUSION] for log in logging_outputs)
-        metrics.log_scalar_sum(CONFUSION, cells.to("cpu", torch.int64))
+        metrics.log_scalar_sum(CONFUSION, cells.long().cpu())
         for metric in logged():
             metrics.log_derived(
                 metric.name,
