@@ -146,8 +146,8 @@ def test_an_update_synchronizes_with_the_gpu_only_a_few_times(data, monkeypatch)
         patch.setattr(torch.Tensor, "tolist", lambda x: (counter.count.update(["tolist"]), tolist(x))[1])
         patch.setattr(torch.Tensor, "cpu", lambda x: (counter.count.update(["cpu"]), cpu(x))[1])
         trainer.train_step([batch])
-    # nonzero: positions of the tokens; tolist: sentence lengths; cpu: confusion matrix; scalars: number of the
-    # update, loss, and the gradient norm twice.
+    # nonzero: positions of the tokens; tolist: sentence lengths; cpu: confusion matrix; scalars: number of
+    # the update, loss, and the gradient norm twice.
     assert counter.count == {"nonzero": 1, "tolist": 1, "cpu": 1, "_local_scalar_dense": 4}
 
 
