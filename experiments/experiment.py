@@ -9,7 +9,7 @@ from typing import Any
 
 from common.run import Run, runs
 
-from . import grid, inputs, plan, provenance, recipes, schedule
+from . import checks, grid, inputs, plan, provenance, recipes, schedule
 from .methods import fairseq
 from .plan import Job
 from .recipes import Recipe
@@ -63,11 +63,12 @@ class Experiment:
         }
 
     def notes(self) -> list[str]:
-        """The remarks, the length of the runs, and what is unusual about it; for the plan."""
+        """Remarks, the length of the runs, class weights, and what is unusual; for the plan."""
         notes: dict[str, list[str]] = {}
         for arm, recipe in self.recipes.items():
             length = schedule.length(recipe, self.examples)
-            for note in [] if length is None else [length.describe(), *length.warnings()]:
+            found = [] if length is None else [length.describe(), *length.warnings()]
+            for note in [*found, *checks.notes(recipe, length)]:
                 notes.setdefault(note, []).append(arm)
         return [*self.remarks] + [
             note if len(arms) == len(self.recipes) else f"{', '.join(arms)}: {note}"
@@ -90,18 +91,22 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
     recipe = recipes.load(settings.recipe, (*defaults, *settings.passthrough))
     variants = grid.variants(settings.arm, settings.recipe, settings.passthrough, settings.grid, defaults)
     files = inputs.classification_files(settings.data, ["train", *recipe.valid_subsets])
-    classes = inputs.count_classes(settings.data / "label/dict.txt")
+    classes = inputs.class_names(settings.data / "label/dict.txt")
     for init, checkpoint in settings.inits.items():
         if checkpoint is not None:
             inputs.require_checkpoint(checkpoint, "--pretrained" if init == "pretrained" else "--inits")
     inputs.require_writable(settings.out)
     examples = schedule.count_examples(settings.data)
+
+    def complete(recipe: Recipe) -> Recipe:
+        return checks.complete(schedule.resolve(recipe, examples), settings.data, classes)
+
     return Experiment(
         out=settings.out,
         data=settings.data,
-        classes=classes,
-        recipe=schedule.resolve(recipe, examples),
-        recipes={variant.arm: schedule.resolve(variant.recipe, examples) for variant in variants},
+        classes=len(classes),
+        recipe=complete(recipe),
+        recipes={variant.arm: complete(variant.recipe) for variant in variants},
         inits=settings.inits,
         seeds=settings.seeds,
         data_fingerprint=inputs.fingerprint_data(settings.data, files),

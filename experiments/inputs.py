@@ -59,22 +59,28 @@ def special_token_flags(data: Path) -> list[str]:
     return [word for flag, number in ids.items() for word in (flag, str(number))]
 
 
-def count_classes(dictionary: Path) -> int:
-    """Number of classes in a label dictionary (`<label> <count>` a line), without fairseq's padding entries.
+def class_names(dictionary: Path) -> list[str]:
+    """The classes in a label dictionary (`<label> <count>` a line), without fairseq's padding entries.
 
     Raises `UserError` for a malformed line and for fewer than two classes.
     """
-    classes = 0
+    names = []
     for number, line in enumerate(read_lines(dictionary), start=1):
         label, _, count = line.rpartition(" ")
         if not label or not count.isdigit():
             raise UserError(f"{dictionary}, line {number}: {line!r} is not '<label> <count>'; binarize again")
-        classes += not label.startswith(PADDING_PREFIX)
-    if classes < 2:
+        if not label.startswith(PADDING_PREFIX):
+            names.append(label)
+    if len(names) < 2:
         raise UserError(
-            f"{dictionary}: {classes} class(es), but a classifier needs at least 2; check the labels"
+            f"{dictionary}: {len(names)} class(es), but a classifier needs at least 2; check the labels"
         )
-    return classes
+    return names
+
+
+def count_classes(dictionary: Path) -> int:
+    """Number of `class_names`."""
+    return len(class_names(dictionary))
 
 
 def require_checkpoint(path: Path, flag: str) -> None:

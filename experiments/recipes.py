@@ -58,6 +58,11 @@ class Recipe:
         groups = {**self.flags, **flags_of(words)}
         return Recipe(self.name, tuple(word for group in groups.values() for word in group))
 
+    def without(self, flag: str) -> Recipe:
+        """The recipe without a flag and its values."""
+        groups = (group for name, group in self.flags.items() if name != flag)
+        return Recipe(self.name, tuple(word for group in groups for word in group))
+
     def value(self, flag: str) -> str | None:
         """The value of a flag; None without the flag or for a flag without a value."""
         group = self.flags.get(flag, ())
@@ -91,6 +96,11 @@ class Recipe:
     def max_update(self) -> int | None:
         """Maximum number of updates; None for no limit."""
         return self.number("--max-update")
+
+    @property
+    def patience(self) -> int | None:
+        """Validations without a better score after which a run stops; None for no early stopping."""
+        return None if self.value("--patience") in (None, "-1", "0") else self.number("--patience")
 
     @property
     def hours(self) -> float | None:

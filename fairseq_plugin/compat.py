@@ -72,6 +72,11 @@ PATCHES = (
         "a clear error for --fp16 and --bf16 on devices where they crash",
     ),
     Patch(
+        "fairseq.trainer.Trainer.__init__",
+        "training.checks:checking_settings",
+        "a clear error for a wrong --best-checkpoint-metric or --class-weights before the first update",
+    ),
+    Patch(
         "fairseq.data.data_utils.load_indexed_dataset",
         "tasks.datasets:verifying_checksums",
         "compare data files with their recorded checksums",

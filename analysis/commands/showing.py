@@ -13,7 +13,16 @@ from ..report.audit import audit_tables
 from ..report.findings import Findings, Rule, figures, gather
 from ..report.page import write_report
 from ..watch import watch
-from .options import add_choice, add_command, add_ddof, add_out, add_selection, choice, found_runs
+from .options import (
+    add_choice,
+    add_command,
+    add_ddof,
+    add_out,
+    add_selection,
+    choice,
+    choose_metrics,
+    found_runs,
+)
 
 EXAMPLES = """examples:
   python -m analysis figures runs --out results --figure-format png svg --chance 50
@@ -82,9 +91,10 @@ def _watch(options: argparse.Namespace) -> None:
 
 
 def _gather(options: argparse.Namespace) -> Findings:
-    rule = Rule(metric=options.metric, ddof=options.ddof, **choice(options))
     found = found_runs(options)
     chosen = select_finished(found, options.include_unfinished)
+    choose_metrics(options, chosen)
+    rule = Rule(metric=options.metric, ddof=options.ddof, **choice(options))
     return gather(
         chosen, rule, test_size=options.test_size, audit=options.audit, reference=options.reference,
         left_out=[run for run in found if run not in chosen],

@@ -42,12 +42,14 @@ from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING, OmegaConf, open_dict
 
 from common.data_folder import dictionary_digest
-from common.errors import UserError
+from common.errors import UserError, enumerate_some
 from preprocess.dictionary import PADDING_PREFIX
 
 from .datasets import KeepEosDataset, check_labels, check_lengths, check_same_length, load_split
 
 logger = logging.getLogger(__name__)
+SHOWN_CLASSES = 20
+"""Maximum number of class names in the log."""
 MAX_REASON_LENGTH = 200
 """Characters of fairseq's own error message that an error message quotes."""
 
@@ -118,7 +120,8 @@ class SentenceClassificationTask(FairseqTask):
                 f"--num-classes {cfg.num_classes}, but {data / 'label' / 'dict.txt'} contains "
                 f"{len(names)} labels: {', '.join(names[:10])}; omit the flag"
             )
-        logger.info("dictionary: %d entries; classes: %s", len(dictionary), ", ".join(names))
+        shown = enumerate_some(names, SHOWN_CLASSES)
+        logger.info("dictionary: %d entries; %d classes: %s", len(dictionary), len(names), shown)
         return cls(cfg, dictionary, labels)
 
     @property

@@ -12,6 +12,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 from fairseq import options
@@ -19,11 +20,13 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import DictConfig
 
 import fairseq_plugin  # noqa: F401  registers task, criterion, model and optimizer
+from common import class_weights
 from common.cli import flags_of
 from common.errors import UserError
-from common.metrics import logged
+from common.metrics import LOSS, logged
 from export.transformers.roberta import ACTIVATIONS, Sizes
 from fairseq_plugin.models.encoders import ENCODERS
+from fairseq_plugin.tasks.criterion import checked_smoothing
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from fairseq_plugin.training.optimizer import parse_betas
 
@@ -34,7 +37,7 @@ ONLY = {
     "--lr-scheduler": ("polynomial_decay",),
     "--optimizer": ("adam", "fused_adam"),
     "--encoder": tuple(ENCODERS),  # ignored: fairseq's implementations of the same function
-    "--best-checkpoint-metric": (*(metric.name for metric in logged()), "loss"),
+    "--best-checkpoint-metric": (*(metric.name for metric in logged()), LOSS),
 }
 """Flag -> the values that are supported."""
 SUPPORTED = frozenset(ONLY) | {
@@ -51,6 +54,7 @@ SUPPORTED = frozenset(ONLY) | {
     ),
     *("--lr", "--total-num-update", "--warmup-updates", "--adam-betas", "--adam-eps"),
     *("--weight-decay", "--clip-norm", "--precision", "--valid-subset"),
+    *("--label-smoothing", "--class-weights", "--patience"),
     *("--maximize-best-checkpoint-metric", "--no-epoch-checkpoints", "--num-classes"),
 }
 
@@ -79,6 +83,15 @@ class Recipe:
     valid_subsets: tuple[str, ...]
     metric: str
     maximize: bool
+    patience: int
+    """Validations without a better score after which training stops, 0 for no early stopping."""
+    label_smoothing: float
+    class_weights: str
+    """A value of --class-weights."""
+
+    def weights(self, data: str, classes: Sequence[str]) -> list[float] | None:
+        """The weight of each class in the training loss, or None; raises `UserError` if they are wrong."""
+        return list(class_weights.resolve(self.class_weights, Path(data), classes).values()) or None
 
     def updates(self, sentences: int) -> int:
         """Number of updates on a training set of `sentences`: the smaller of both limits."""
@@ -152,6 +165,9 @@ def parse(data: str, words: Sequence[str]) -> Recipe:
         valid_subsets=tuple(cfg.dataset.valid_subset.split(",")),
         metric=cfg.checkpoint.best_checkpoint_metric,
         maximize=cfg.checkpoint.maximize_best_checkpoint_metric,
+        patience=max(0, cfg.checkpoint.patience),
+        label_smoothing=checked_smoothing(cfg.criterion.label_smoothing),
+        class_weights=cfg.criterion.class_weights,
     )
 
 
