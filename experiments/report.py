@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from common.cpu import environment
 from common.files import shown_path
 from common.run import LOG, Run, State
 from common.tables import text_table
 
 from .launchers.local import Outcome
-from .methods.fairseq import environment
 from .plan import Job
 from .progress import duration, read_log
 from .provenance import Machine

@@ -47,6 +47,16 @@ class Patch:
 # If a function has two replacements, the later one is called first.
 PATCHES = (
     Patch(
+        "fairseq.dataclass.utils.initialize",
+        "library_warnings:initializing",
+        "Hydra's name of this function without a deprecation warning",
+    ),
+    Patch(
+        "fairseq.dataclass.utils.compose",
+        "library_warnings:composing",
+        "Hydra's name of this function without a deprecation warning",
+    ),
+    Patch(
         "fairseq.checkpoint_utils.load_checkpoint_to_cpu",
         "checkpoints.loading:reading_safetensors",
         "load checkpoints in safetensors format",

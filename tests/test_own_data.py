@@ -3,9 +3,9 @@
 import csv
 import json
 import subprocess
-import sys
 from pathlib import Path
 
+import preloaded
 import pytest
 import tiny_tokenizers
 
@@ -18,7 +18,7 @@ SIZES = "--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --
 
 
 def train(*words):
-    command = [sys.executable, "-m", "experiments", "train", *map(str, words)]
+    command = [preloaded.python(), "-m", "experiments", "train", *map(str, words)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout

@@ -67,15 +67,6 @@ def test_shown_paths(monkeypatch, tmp_path, path, shown):
     assert shown_path(tmp_path / "sub") == "sub"
 
 
-def test_the_environment_keeps_the_users_allocator_settings(monkeypatch):
-    monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
-    variables = fairseq.environment(3)
-    assert variables["OMP_NUM_THREADS"] == variables["MKL_NUM_THREADS"] == "3"
-    assert variables["MALLOC_MMAP_THRESHOLD_"] == str(32 * 1024 * 1024)
-    assert variables["MALLOC_TRIM_THRESHOLD_"] == "1"
-
-
 def test_flags_of_a_recipe_are_accepted():
     fairseq_flags.check(schedule.resolve(recipes.load("tuned"), 1800).words)
 
