@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
+STATISTICS = Path("/proc/stat")
 
 # malloc: a training step frees and allocates the same hundreds of MB. By default glibc returns large blocks
 # to the kernel at once, and faulting their pages in again takes a third of a step. 32 MiB is the largest
@@ -43,6 +45,32 @@ def usable_cores() -> int:
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min([cores, *(max(1, math.ceil(quota)) for quota in _quotas())])
+
+
+def idle_cores(seconds: float = 0.2) -> float | None:
+    """How many of this process's cores are idle while it sleeps for `seconds`; None if that is unknown."""
+    try:
+        before = _idle_ticks()
+        time.sleep(seconds)
+        after = _idle_ticks()
+    except (OSError, ValueError):
+        return None
+    idle = 0.0
+    for core, (ticks, all_ticks) in after.items():
+        passed = all_ticks - before[core][1]
+        idle += (ticks - before[core][0]) / passed if passed else 0.0
+    return idle
+
+
+def _idle_ticks() -> dict[int, tuple[int, int]]:
+    """Core of this process -> its idle ticks, and all its ticks, since the machine started (proc_stat(5))."""
+    found = {}
+    for line in STATISTICS.read_text(encoding="ascii").splitlines():
+        name, *values = line.split()
+        if name.startswith("cpu") and name != "cpu" and int(name[3:]) in os.sched_getaffinity(0):
+            ticks = [int(value) for value in values[:8]]  # guest time, after them, is part of user time
+            found[int(name[3:])] = ticks[3] + ticks[4], sum(ticks)  # idle, iowait
+    return found
 
 
 def _quotas() -> Iterator[float]:

@@ -114,7 +114,7 @@ PATCHES = (
     Patch(
         "fairseq.distributed.utils.call_main",
         "training.distributed:starting_workers",
-        "multi-process training on CPU, and one error for all workers",
+        "multi-process training on CPU, one error for all workers, and the number of threads",
     ),
     Patch(
         "fairseq.tasks.masked_lm.get_whole_word_mask",
