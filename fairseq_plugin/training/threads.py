@@ -30,4 +30,4 @@ def set_threads() -> None:
     torch.set_num_threads(threads)
     unset = {name: value for name, value in cpu.environment(cores).items() if name not in os.environ}
     words = shlex.join(f"{name}={value}" for name, value in unset.items())
-    logger.info("CPU threads: %d (idle cores, of %d); faster, as in train.sh: env %s", threads, cores, words)
+    logger.info("CPU threads: %d of %d cores. train.sh starts fairseq-train with: env %s", threads, cores, words)

@@ -78,3 +78,30 @@ def test_usable_cores_are_limited_by_the_affinity(cgroups, monkeypatch):
     cgroups("0::/\n", {"cpu.max": "800000 100000\n"})
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 5})
     assert cpu.usable_cores() == 2
+
+
+STATISTICS = """\
+cpu  90 0 0 90 0 0 0 0 0 0
+cpu0 {} 0 10 {} 0 0 0 0 7 0
+cpu1 {} 0 20 {} 5 0 0 0 7 0
+cpu2 0 0 0 {} 0 0 0 0 0 0
+intr 1 2 3
+"""
+
+
+def test_idle_cores_of_the_affinity(monkeypatch, tmp_path):
+    file = tmp_path / "stat"
+    monkeypatch.setattr(cpu, "STATISTICS", file)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    file.write_text(STATISTICS.format(100, 1000, 100, 1000, 1000))
+
+    def later(seconds):
+        file.write_text(STATISTICS.format(115, 1005, 100, 1020, 1020))
+
+    monkeypatch.setattr(cpu.time, "sleep", later)
+    assert cpu.idle_cores() == pytest.approx(0.25 + 1)
+
+
+def test_idle_cores_without_statistics(monkeypatch, tmp_path):
+    monkeypatch.setattr(cpu, "STATISTICS", tmp_path / "missing")
+    assert cpu.idle_cores(0) is None
