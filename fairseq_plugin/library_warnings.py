@@ -8,6 +8,7 @@ their warnings and no others.
 from __future__ import annotations
 
 import functools
+import logging
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -55,10 +56,12 @@ def composing(original: Callable[..., DictConfig]) -> Callable[..., DictConfig]:
 
 
 def filter_warnings() -> None:
-    """Ignore the warnings about single calls inside fairseq; each filter gives its reason."""
+    """Ignore messages about single calls inside fairseq; each filter gives its reason."""
     # FairseqTask.train_step uses torch.cuda.amp.autocast, disabled unless --amp is given, in each update.
     warnings.filterwarnings("ignore", r"`torch\.cuda\.amp\.", FutureWarning, r"fairseq\.")
     # fairseq's data loaders request pinned memory on machines without a GPU, too.
     warnings.filterwarnings("ignore", r"'pin_memory' argument", UserWarning, r"torch\.utils\.data\.")
+    # fairseq-validate sets the root logger's level to DEBUG when it imports fairseq's speech models.
+    logging.getLogger("hydra").setLevel(logging.INFO)
     # runpy, if `python -m fairseq_plugin.compat` runs a module that this package has already imported.
     warnings.filterwarnings("ignore", r"'fairseq_plugin\.", RuntimeWarning, "runpy")

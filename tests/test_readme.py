@@ -39,8 +39,9 @@ FENCE = re.compile(
     r"(?:<!-- (run|dry run): (\w+) -->\n)?^```([a-z]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE
 )
 WARNING = re.compile(r"\w+Warning\b")
-# The documentation shows runs of a minute; a few updates are enough here.
+# The documentation shows a larger sample and runs of a minute; a few reviews and updates are enough here.
 SHORTER = {
+    "preprocess sample ": "preprocess sample --reviews 120 --paragraphs 4000 ",
     "--recipe sample-pretrain": "--recipe {short}/pretrain.txt",
     "--recipe sample ": "--recipe {short}/sample.txt ",
 }
@@ -74,7 +75,7 @@ def clone(tmp_path_factory):
             "sample-pretrain",
             {"--max-update": "4", "--total-num-update": "4", "--warmup-updates": "1"},
         ),
-        ("sample", "sample", {"--max-epoch": "2", "--max-update": "110"}),
+        ("sample", "sample", {"--max-epoch": "2"}),
     ):
         lines = [f"--base {recipe}", *(f"{flag} {value}" for flag, value in limits.items())]
         (short / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")

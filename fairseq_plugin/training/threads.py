@@ -29,5 +29,5 @@ def set_threads() -> None:
     threads = cores if idle is None else max(1, min(cores, round(idle)))
     torch.set_num_threads(threads)
     unset = {name: value for name, value in cpu.environment(cores).items() if name not in os.environ}
-    words = shlex.join(f"{name}={value}" for name, value in unset.items())
-    logger.info("CPU threads: %d of %d cores. train.sh starts fairseq-train with: env %s", threads, cores, words)
+    start = shlex.join(["env", *(f"{name}={value}" for name, value in unset.items()), "fairseq-train"])
+    logger.info("CPU threads: %d (%d cores). train.sh uses: %s ...", threads, cores, start)

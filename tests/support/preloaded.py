@@ -51,14 +51,14 @@ def python(*more: str) -> str:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     server = subprocess.Popen(
         [sys.executable, "-P", __file__, "serve", place, *more],
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=environment,
     )
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(server.wait)
-    atexit.register(server.terminate)  # first, as the last one registered
+    atexit.register(server.stdin.close)  # first, as the last one registered
     if server.stdout.readline() != b"ready\n":
         raise RuntimeError(f"the server ended: {sys.executable} -P {__file__} serve {place}")
     return program
@@ -112,6 +112,8 @@ def serve(place: str, *more: str) -> dict[str, Any]:
         listener.listen()
         print("ready", flush=True)
         while True:
+            if sys.stdin.fileno() in select.select([listener, sys.stdin], [], [])[0]:
+                os._exit(0)  # the process that started this one has ended
             connection, _ = listener.accept()
             if os.fork() == 0:
                 break
