@@ -1,5 +1,7 @@
+import sys
 from pathlib import Path
 
+import preloaded
 import pytest
 
 from common.errors import UserError
@@ -67,6 +69,13 @@ def test_shown_paths(monkeypatch, tmp_path, path, shown):
     assert shown_path(tmp_path / "sub") == "sub"
 
 
+@pytest.fixture
+def forked_check(monkeypatch):
+    """Check flags with the preloaded interpreter."""
+    monkeypatch.setattr(sys, "executable", preloaded.python())
+
+
+@pytest.mark.usefixtures("forked_check")
 def test_flags_of_a_recipe_are_accepted():
     fairseq_flags.check(schedule.resolve(recipes.load("tuned"), 1800).words)
 
@@ -78,6 +87,7 @@ def test_flags_of_a_recipe_are_accepted():
         (["--max-epoch", "x"], ["--max-epoch"]),
     ],
 )
+@pytest.mark.usefixtures("forked_check")
 def test_a_wrong_flag_raises_with_the_nearest(words, facts):
     with pytest.raises(UserError) as caught:
         fairseq_flags.check([*schedule.resolve(recipes.load("tuned"), 1800).words, *words])
