@@ -6,9 +6,10 @@ import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from common.cpu import environment
 from experiments import recipes, schedule
 from experiments.inputs import count_classes
-from experiments.methods.fairseq import PLUGIN, environment
+from experiments.methods.fairseq import PLUGIN
 
 from .measure import Contender, execute, python, say
 from .settings import Settings

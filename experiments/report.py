@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from common.cpu import environment
 from common.files import shown_path
 from common.metrics import lower_is_better, number
 from common.run import LOG, Run, State
@@ -14,7 +15,6 @@ from common.statistics import mean_std
 from common.tables import mean_std_cell, text_table
 
 from .launchers.local import Outcome
-from .methods.fairseq import environment
 from .plan import Job
 from .progress import Progress, duration, read_log
 from .provenance import Machine

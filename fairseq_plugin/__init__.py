@@ -8,7 +8,6 @@ as clear messages without a traceback.
 """
 
 import logging
-import warnings
 
 from common import extensions
 from common.errors import install_excepthook
@@ -19,7 +18,7 @@ logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.ERROR)
 _root = logging.getLogger()
 _level, _handlers = _root.level, list(_root.handlers)
 
-from . import compat  # noqa: E402
+from . import compat, library_warnings  # noqa: E402
 from .checkpoints import loading  # noqa: E402
 from .models import causal, roberta  # noqa: E402, F401
 from .tasks import criterion, language_modeling, sentence_classification  # noqa: E402, F401
@@ -28,8 +27,7 @@ from .training import optimizer, schedule, termination  # noqa: E402, F401
 _root.setLevel(_level)
 _root.handlers[:] = _handlers
 install_excepthook()
-# runpy warns if `python -m fairseq_plugin.compat` runs a module that this package has already imported.
-warnings.filterwarnings("ignore", r"'fairseq_plugin\.", RuntimeWarning, "runpy")
+library_warnings.filter_warnings()
 loading.allow_fairseq_objects()
 termination.stop_at_exit()
 compat.install()

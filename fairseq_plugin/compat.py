@@ -47,6 +47,16 @@ class Patch:
 # If a function has two replacements, the later one is called first.
 PATCHES = (
     Patch(
+        "fairseq.dataclass.utils.initialize",
+        "library_warnings:initializing",
+        "Hydra's name of this function without a deprecation warning",
+    ),
+    Patch(
+        "fairseq.dataclass.utils.compose",
+        "library_warnings:composing",
+        "Hydra's name of this function without a deprecation warning",
+    ),
+    Patch(
         "fairseq.checkpoint_utils.load_checkpoint_to_cpu",
         "checkpoints.loading:reading_safetensors",
         "load checkpoints in safetensors format",
@@ -109,7 +119,7 @@ PATCHES = (
     Patch(
         "fairseq.distributed.utils.call_main",
         "training.distributed:starting_workers",
-        "multi-process training on CPU, and one error for all workers",
+        "multi-process training on CPU, one error for all workers, and the number of threads",
     ),
     Patch(
         "fairseq.tasks.masked_lm.get_whole_word_mask",

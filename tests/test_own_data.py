@@ -6,9 +6,9 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
+import preloaded
 import pytest
 import tiny_tokenizers
 
@@ -29,7 +29,7 @@ def reviews(tmp_path):
 
 def run(here, *words):
     """Run a command of this project in the folder `here`; returns what it prints."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHON": preloaded.python(), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, cwd=here, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
@@ -56,9 +56,9 @@ def test_a_csv_file_becomes_scores_tables_and_predictions(reviews, family):
     # The two commands at the end of the output.
     tables, predict = [shlex.split(line) for line in printed.splitlines()[-2:]]
     (test,) = re.findall(r"^random +1 +finished +1 +[\d.]+ +1 +([\d.]+)", printed, flags=re.MULTILINE)
-    shown = json.loads(run(reviews, sys.executable, *tables[1:], "--format", "json"))
+    shown = json.loads(run(reviews, preloaded.python(), *tables[1:], "--format", "json"))
     found = {(row["arm"], row["seed"]): row["test"] for row in shown["table1"]["rows"]}
     assert found["fairseq", 1] == pytest.approx(float(test), abs=0.01)
     assert ("bow", 0) in found
-    out = run(reviews, sys.executable, *predict[1:-1], "--format", "jsonl", "un livre captivant")
+    out = run(reviews, preloaded.python(), *predict[1:-1], "--format", "jsonl", "un livre captivant")
     assert set(json.loads(out)["probabilities"]) == {"very bad", "good"}

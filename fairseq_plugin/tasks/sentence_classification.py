@@ -89,7 +89,11 @@ class SentenceClassificationConfig(FairseqDataclass):
         },
     )
     max_positions: int = field(default=256, metadata={"help": "max tokens per example"})
-    classification_head_name: str = II("criterion.classification_head_name")
+    # Also a flag of the criterion, which gets the same value. A reference to the criterion's
+    # (II("criterion...")) would not resolve in commands that have another one: fairseq-validate.
+    classification_head_name: str = field(
+        default="sentence_classification_head", metadata={"help": "name of the classification head to use"}
+    )
     seed: int = II("common.seed")
     train_subset: str = II("dataset.train_subset")
 

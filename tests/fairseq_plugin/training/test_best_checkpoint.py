@@ -2,9 +2,12 @@
 
 import json
 import shlex
+import subprocess
 
+import preloaded
 import pytest
 from data_folders import write_data
+from training import ROOT
 
 from analysis import best_checkpoints, load_runs
 from analysis.__main__ import main as analysis
@@ -22,18 +25,11 @@ TINY = shlex.split(
 @pytest.mark.parametrize("lr", ["3e-3", "1e-9"], ids=["learning", "all epochs tie"])
 def test_the_best_checkpoint_of_the_tables_is_checkpoint_best(tmp_path, lr):
     data = write_data(tmp_path / "data", longest=28)
-    words = [
-        "train",
-        "--data",
-        str(data),
-        "--inits",
-        "random",
-        "--seeds",
-        "1",
-        "--out",
-        str(tmp_path / "runs"),
-    ]
-    assert experiments([*words, "--device", "cpu", "--", *TINY, "--lr", lr]) == 0
+    words = ["--data", data, "--out", tmp_path / "runs", "--inits", "random", "--seeds", "1"]
+    words += ["--device", "cpu", "--", *TINY, "--lr", lr]
+    command = [preloaded.python(), "-m", "experiments", "train", *map(str, words)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout
     best = best_checkpoints(load_runs(tmp_path / "runs")).iloc[0]
     file = load_checkpoint(tmp_path / "runs/fairseq/random/seed1/checkpoint_best.pt")
     assert best["step"] == file["optimizer_history"][-1]["num_updates"]
