@@ -25,6 +25,7 @@ def rows_of(trainer, split="test"):
         [],
         ["--max-positions", "9"],
         ["--max-positions", "9", "--keep-eos"],
+        ["--max-positions", "9", "--keep-eos", "--separator-token", "6"],
         ["--max-positions", "256", "--shorten-method", "none"],
     ],
     ids=" ".join,
