@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common.cli import flags_of
 from common.run import Run, runs
 
 from . import grid, inputs, plan, provenance, recipes, schedule
@@ -136,7 +135,5 @@ def _fit(settings: TrainSettings, resolved: dict[str, Recipe], trainer: Sequence
     """
     if tuple(trainer) not in ((), fairseq.TRAINER):
         return architecture.Fit()
-    places = recipes.places(settings.recipe)
-    places |= dict.fromkeys(flags_of(settings.passthrough), architecture.AFTER)
-    places |= {f"--{flag}": architecture.GRID for flag in settings.grid}
+    places = architecture.places_of(settings.recipe, settings.passthrough, settings.grid)
     return architecture.fit(resolved, places, settings.inits, separate=bool(trainer))

@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from common.cli import flags_of
 from common.errors import UserError
 from common.files import shown_path
 
+from .. import recipes
 from ..recipes import Recipe
 from . import fairseq_flags
 
@@ -57,22 +58,22 @@ class Fit:
 
 
 def fit(
-    recipes: Mapping[str, Recipe],
+    by_arm: Mapping[str, Recipe],
     places: Mapping[str, str],
     inits: Mapping[str, Path | None],
     *,
     separate: bool = True,
 ) -> Fit:
-    """Compare the recipes (by arm) with the checkpoints of the inits.
+    """Compare the recipe of each arm with the checkpoints of the inits.
 
-    `places` contains for each flag that the user gives where: a recipe file, `AFTER` or `GRID`. `separate`
-    says whether to use a separate process. Raises `UserError` for an unreadable checkpoint, a contradicting
-    flag, a table of positions that is too short, and an architecture that no flags can express.
+    `places` is that of `places_of`; `separate` is whether to use a separate process. Raises `UserError` for
+    an unreadable checkpoint, a contradicting flag, a table of positions that is too short, and an
+    architecture that no flags can express.
     """
     if not any(inits.values()):
         return Fit()
     request = {
-        "recipes": {arm: list(recipe.words) for arm, recipe in recipes.items()},
+        "recipes": {arm: list(recipe.words) for arm, recipe in by_arm.items()},
         "places": dict(places),
         "inits": {init: path and str(path) for init, path in inits.items()},
     }
@@ -82,6 +83,12 @@ def fit(
     if "error" in answer:
         raise UserError(answer["error"])
     return Fit(**answer)
+
+
+def places_of(recipe: str, passthrough: Sequence[str], grid: Iterable[str] = ()) -> dict[str, str]:
+    """Where each flag that the user gives comes from; `grid` contains flags without dashes."""
+    places = recipes.places(recipe) | dict.fromkeys(flags_of(passthrough), AFTER)
+    return places | {f"--{flag}": GRID for flag in grid}
 
 
 def main() -> None:
@@ -144,8 +151,8 @@ class _Comparison:
         if theirs.causal != ours.causal:
             raise UserError(
                 f"{path}: a {'left-to-right' if theirs.causal else 'masked'} model (--arch {theirs.arch}), "
-                f"but the recipe has --arch {ours.arch}; use --recipe "
-                f"{'causal-reference' if theirs.causal else 'reference'} or another recipe of such models"
+                f"but the recipe has --arch {ours.arch}; use a recipe of such models (for fine-tuning: "
+                f"--recipe {'causal-reference' if theirs.causal else 'reference'})"
             )
         names = theirs.differences(ours)
         wrong = [text for name in names if (text := self._contradiction(name, theirs, ours))]

@@ -185,3 +185,17 @@ def test_the_transformers_method_trains_the_architecture_of_the_checkpoint(root,
     assert train(root, *words, "--dry-run", "--", *flags.split(), *metric) == 0
     commands = [line for line in capfd.readouterr().out.splitlines() if line.startswith("./train.sh")]
     assert ["--encoder-attention-heads 12" in command for command in commands] == [True, False]
+
+
+def test_pretraining_resumes_with_the_architecture_of_its_start(root, capfd):
+    (root / "lm.txt").write_text(
+        "--task masked_lm\n--criterion masked_lm\n--arch roberta_small\n--max-positions 16\n"
+        "--tokens-per-sample 16\n--batch-size 4\n--lr 1e-3\n--max-update 2\n"
+    )
+    common = ["--data", root / "data/input0", "--recipe", root / "lm.txt", "--device", "cpu"]
+    words = ["pretrain", *common, "--out", root / "lm", "--start", root / "base.pt", "--dry-run"]
+    assert main([str(word) for word in words]) == 0
+    out = capfd.readouterr().out
+    command = next(line for line in out.splitlines() if line.startswith("fairseq-train"))
+    assert "--encoder-attention-heads 12" in command
+    assert "--start: architecture of " in out
