@@ -10,7 +10,6 @@ that build the same network.
 from __future__ import annotations
 
 import argparse
-import copy
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -117,14 +116,8 @@ class Architecture:
 
 
 def of_arguments(arguments: argparse.Namespace) -> Architecture:
-    """The architecture that fairseq builds from the arguments of a model; missing ones have their defaults.
-
-    Raises `UserError` if `--arch` is not a RoBERTa.
-    """
-    name = arch_name(arguments)
-    if not is_roberta(name):
-        raise UserError(f"architecture '{name}' is not a RoBERTa")
-    arguments = copy.copy(arguments)
+    """The architecture that fairseq builds from the arguments of a RoBERTa; missing ones have their defaults."""
+    name, arguments = arch_name(arguments), _namespace(arguments)
     (ARCH_CONFIG_REGISTRY.get(name) or base_architecture)(arguments)
     base_architecture(arguments)
     learned = bool(arguments.encoder_learned_pos)
@@ -159,10 +152,10 @@ def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
             f"{path}: records no configuration ('cfg' or 'args'), so the number of heads and other settings "
             "without a shape are unknown; give a checkpoint that fairseq or python -m export fairseq wrote"
         )
-    try:
-        found = of_arguments(model_arguments(state))
-    except UserError as error:
-        raise UserError(f"{path}: {error}; give a checkpoint of a RoBERTa") from None
+    arguments = model_arguments(state)
+    if not is_roberta(name := arch_name(arguments)):
+        raise UserError(f"{path}: architecture '{name}' is not a RoBERTa; give a checkpoint of a RoBERTa")
+    found = of_arguments(arguments)
     shapes = {name: tuple(weight.shape) for name, weight in state["model"].items()}
     tokens, positions = (_shape(shapes, f".embed_{what}.weight") for what in ("tokens", "positions"))
     layers = sorted({int(name.split(".layers.")[1].split(".")[0]) for name in shapes if ".layers." in name})
@@ -202,8 +195,7 @@ def read_architecture(path: Path) -> Architecture:
 def model_arguments(state: Mapping[str, Any]) -> argparse.Namespace:
     """The arguments from which fairseq builds the model of a checkpoint, from `cfg` or the older `args`."""
     cfg = state.get("cfg")
-    found = cfg["model"] if cfg is not None else state.get("args")
-    return argparse.Namespace(**(vars(found) if isinstance(found, argparse.Namespace) else dict(found or {})))
+    return _namespace(cfg["model"] if cfg is not None else state.get("args"))
 
 
 def arch_name(arguments: argparse.Namespace) -> str | None:
@@ -214,6 +206,12 @@ def arch_name(arguments: argparse.Namespace) -> str | None:
 def is_roberta(name: str | None) -> bool:
     """Whether an architecture is a RoBERTa of fairseq or of a plugin."""
     return name in ARCH_MODEL_REGISTRY and issubclass(ARCH_MODEL_REGISTRY[name], RobertaModel)
+
+
+def _namespace(arguments: argparse.Namespace | Mapping[str, Any] | None) -> argparse.Namespace:
+    """A copy, as a namespace."""
+    known = vars(arguments) if isinstance(arguments, argparse.Namespace) else dict(arguments or {})
+    return argparse.Namespace(**known)
 
 
 def _shape(shapes: Mapping[str, tuple[int, ...]], ending: str) -> tuple[int, ...] | None:
