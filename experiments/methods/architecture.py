@@ -134,7 +134,7 @@ def _distribute(
             notes.append(f"{init}: architecture of the recipe, because those of the checkpoints differ")
         elif path is None and any(added.values()):
             source, flags[init] = next((source, words) for source, words in added.items() if words)
-            notes.append(f"{init}: architecture of {shown_path(source)} too")
+            notes.append(f"{init}: the same architecture, that of {shown_path(source)}")
     return flags, notes
 
 

@@ -116,7 +116,7 @@ class Architecture:
 
 
 def of_arguments(arguments: argparse.Namespace) -> Architecture:
-    """The architecture that fairseq builds from the arguments of a RoBERTa; missing ones have their defaults."""
+    """The architecture that fairseq builds from a RoBERTa's arguments; missing ones have their defaults."""
     name, arguments = arch_name(arguments), _namespace(arguments)
     (ARCH_CONFIG_REGISTRY.get(name) or base_architecture)(arguments)
     base_architecture(arguments)
