@@ -23,6 +23,7 @@ from torch import Tensor
 from common.errors import UserError
 from common.run import LAST_CHECKPOINT
 
+from ..models.roberta import RobertaSmall
 from ..tasks.sentence_classification import load_dictionary
 from . import architecture
 from .loading import load_checkpoint
@@ -170,9 +171,13 @@ def check_architecture(
             f"{source} has {theirs.positions} positions, this run has --max-positions {ours.positions}; use "
             f"--max-positions {theirs.positions}"
         )
-    logger.info(
-        "%s has %d positions: the first %d are used (--max-positions)", path, theirs.positions, ours.positions
-    )
+    if isinstance(model, RobertaSmall):  # fairseq's own model cannot load them: `check_keys`
+        logger.info(
+            "%s has %d positions: the first %d are used (--max-positions)",
+            path,
+            theirs.positions,
+            ours.positions,
+        )
 
 
 def check_keys(path: Path, weights: dict[str, Tensor], model: BaseFairseqModel) -> None:
