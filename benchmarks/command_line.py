@@ -113,9 +113,10 @@ def _flags(recipe: str, data: Path) -> dict[str, str]:
 
 
 def _common(settings: Settings) -> dict[str, str]:
-    """Seed, log and device, the same for all contenders."""
-    log = {"--seed": "1", "--log-format": "json", "--log-interval": "25"}
-    return log | ({"--cpu": ""} if settings.machine.cpu else {})
+    """Seed, log, longest sentence and device, the same for all contenders."""
+    common = {"--seed": "1", "--log-format": "json", "--log-interval": "25"}
+    common["--max-positions"] = str(settings.max_positions)
+    return common | ({"--cpu": ""} if settings.machine.cpu else {})
 
 
 def _flatten(flags: Mapping[str, str]) -> list[str]:

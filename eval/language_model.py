@@ -24,6 +24,7 @@ from torch import Tensor
 import fairseq_plugin  # noqa: F401  registers models and tasks
 from common.errors import UserError
 from common.files import sha256
+from fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 from fairseq_plugin.models.causal import CausalRobertaSmall, without_mask
 from fairseq_plugin.models.causal_cache import Cache, next_scores
@@ -32,7 +33,6 @@ from fairseq_plugin.tasks.sentence_classification import load_dictionary
 from preprocess.readers.lines import Block
 from preprocess.tokenizer import Encoder
 
-from .loading.checkpoint import architecture, model_arguments
 from .loading.inputs import check_texts
 from .loading.network import find_device, load_weights, pad
 from .loading.precision import DEFAULT, Precision, choose_precision, recorded_precision
@@ -235,7 +235,7 @@ def _find_dictionary(run: RunCheckpoint, data: Path, given: OptionalPath = None)
 
 def find_model_class(path: Path, state: dict[str, Any]) -> type[CausalRobertaSmall]:
     """The model class of a checkpoint; raises `UserError` unless it is a left-to-right language model."""
-    name = architecture(model_arguments(state))
+    name = arch_name(model_arguments(state))
     model_class = ARCH_MODEL_REGISTRY.get(name)
     if model_class is None or not issubclass(model_class, CausalRobertaSmall):
         raise UserError(f"{path}: architecture '{name}'; only left-to-right models generate text")

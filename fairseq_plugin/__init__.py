@@ -3,8 +3,8 @@
 Importing the package registers the task `sentence_classification`, the criteria `sentence_classification`,
 `fast_masked_lm` and `fast_lm`, the models `roberta_small`, `causal_roberta_small` and `causal_lm_small`, the
 optimizer `fused_adam` and the schedule `time_budget`. It also adds fairseq's configuration classes to torch's
-allow-list for safe loading, replaces the functions of fairseq that `compat.py` lists, and reports user errors
-as clear messages without a traceback.
+allow-list for safe loading, replaces the functions and registry entries of fairseq that `compat.py` lists,
+and reports user errors as clear messages without a traceback.
 """
 
 import logging

@@ -74,7 +74,7 @@ class InputFormat:
             )
         row = row[: self.max_positions]
         if self.keep_eos:
-            row[-1] = EOS
+            row[-1] = EOS if self.separator_token is None else self.separator_token
         return row
 
 

@@ -79,7 +79,8 @@ class SentenceClassificationConfig(FairseqDataclass):
     keep_eos: bool = field(
         default=False,
         metadata={
-            "help": "keep </s> at the end of sentences that --shorten-method truncates (stock removes it)"
+            "help": "end sentences that --shorten-method truncates in --separator-token (default: </s>), "
+            "as complete ones do (stock removes it)"
         },
     )
     word_dropout: float = field(
@@ -209,12 +210,18 @@ class SentenceClassificationTask(FairseqTask):
         )
 
     def _shorten(self, tokens: FairseqDataset, split: str) -> FairseqDataset:
-        """Shorten sentences to --max-positions; with --keep-eos they still end in `</s>`."""
+        """Shorten sentences to --max-positions; with --keep-eos they still end in `</s>`.
+
+        Tokenizers of other libraries give `</s>` another id (CamemBERT: 6), which is their separator too.
+        """
         cfg = self.cfg
         arguments = (split, cfg.shorten_data_split_list, cfg.shorten_method, cfg.max_positions, cfg.seed)
         shortened = maybe_shorten_dataset(tokens, *arguments)
         if cfg.keep_eos and shortened is not tokens:
-            return KeepEosDataset(shortened, tokens, self.source_dictionary.eos())
+            separator = cfg.separator_token
+            return KeepEosDataset(
+                shortened, tokens, self.source_dictionary.eos() if separator is None else separator
+            )
         return shortened
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:

@@ -26,6 +26,7 @@ def rows_of(trainer, split="test"):
         [],
         ["--max-positions", "9"],
         ["--max-positions", "9", "--keep-eos"],
+        ["--max-positions", "9", "--keep-eos", "--separator-token", "6"],
         ["--max-positions", "256", "--shorten-method", "none"],
     ],
     ids=" ".join,
@@ -55,6 +56,20 @@ def test_probabilities_equal_the_trainers_validation(trained):
     ours = SentenceClassifier.from_run(trained.run, max_tokens=50).probabilities(trained.texts)
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
     assert ours.std(axis=0).min() > 1e-4  # the probabilities differ, so their order is tested
+
+
+def test_probabilities_of_another_architecture_equal_the_trainers(tmp_path):
+    flags = ["--arch", "roberta_base", "--encoder-attention-heads", "4", "--layer-norm-eps", "0.5"]
+    trainer = make_run(make_data(tmp_path), tmp_path / "run", *flags)
+    _, batch = rows_of(trainer)
+    with torch.no_grad():
+        logits, _ = trainer.model.eval()(
+            **batch["net_input"], features_only=True, classification_head_name="sentence_classification_head"
+        )
+    theirs = torch.softmax(logits, -1)[np.argsort(batch["id"].numpy())].numpy()
+    texts = (tmp_path / "test.input0").read_text("utf-8").splitlines()
+    ours = SentenceClassifier.from_run(tmp_path / "run").probabilities(texts)
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
 @pytest.mark.parametrize("pooling", ["last", "mean"])

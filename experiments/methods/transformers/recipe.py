@@ -7,13 +7,11 @@ Trainer are errors.
 
 from __future__ import annotations
 
-import argparse
 import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -30,10 +28,12 @@ from fairseq_plugin.tasks.criterion import checked_smoothing
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from fairseq_plugin.training.optimizer import parse_betas
 
+from ..fairseq_flags import parser_errors
+
 ONLY = {
     "--task": ("sentence_classification",),
     "--criterion": ("sentence_classification",),
-    "--arch": ("roberta_small",),
+    "--arch": ("roberta_small", "roberta", "roberta_base", "roberta_large"),
     "--lr-scheduler": ("polynomial_decay",),
     "--optimizer": ("adam", "fused_adam"),
     "--encoder": tuple(ENCODERS),  # ignored: fairseq's implementations of the same function
@@ -42,7 +42,7 @@ ONLY = {
 """Flag -> the values that are supported."""
 SUPPORTED = frozenset(ONLY) | {
     *("--encoder-layers", "--encoder-embed-dim", "--encoder-ffn-embed-dim", "--encoder-attention-heads"),
-    *("--dropout", "--attention-dropout", "--pooler-dropout", "--activation-fn"),
+    *("--dropout", "--attention-dropout", "--pooler-dropout", "--activation-fn", "--layer-norm-eps"),
     *("--init-token", "--separator-token", "--max-positions", "--shorten-method", "--keep-eos"),
     *(
         "--batch-size",
@@ -113,6 +113,7 @@ class Recipe:
             attention_dropout=model.attention_dropout,
             pooler_dropout=model.pooler_dropout,
             activation=ACTIVATIONS[model.activation_fn],
+            layer_norm_eps=model.layer_norm_eps,
         )
 
     def task(self) -> SentenceClassificationTask:
@@ -179,16 +180,9 @@ def _valid_batch_size(cfg: DictConfig) -> int:
 
 
 def _configuration(data: str, words: Sequence[str]) -> DictConfig:
-    parser = options.get_training_parser()
-
-    def raise_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-        raise UserError(f"recipe: {message}")
-
-    # Patched on the class, because fairseq builds a second parser for the options of task and model.
-    original = argparse.ArgumentParser.error
-    argparse.ArgumentParser.error = raise_error
-    try:
-        with warnings.catch_warnings(action="ignore"):  # fairseq's use of hydra is deprecated
-            return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [data, *words]))
-    finally:
-        argparse.ArgumentParser.error = original
+    with (
+        parser_errors(lambda message: UserError(f"recipe: {message}")),
+        warnings.catch_warnings(action="ignore"),  # fairseq's use of hydra is deprecated
+    ):
+        parser = options.get_training_parser()
+        return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [data, *words]))

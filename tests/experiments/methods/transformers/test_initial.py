@@ -58,6 +58,21 @@ def test_the_weights_are_those_of_fairseq_train(trained, tmp_path, kind):
     assert not torch.equal(found[dense], ours(trained, checkpoint, 8)[dense])
 
 
+def test_of_more_positions_the_first_are_used(trained):
+    recipe = parse(str(trained / "data"), [*words({"--max-positions": "20"}), "--num-classes", "2"])
+    weights = initial_model(recipe, recipe.task(), trained / "pre.pt", 1).state_dict()
+    stored = torch.load(trained / "pre.pt", weights_only=False)["model"]
+    positions = "encoder.sentence_encoder.embed_positions.weight"
+    assert torch.equal(weights["roberta.embeddings.position_embeddings.weight"], stored[positions][:22])
+
+
+def test_another_number_of_heads_is_an_error(trained):
+    changes = {"--encoder-attention-heads": "4"}
+    recipe = parse(str(trained / "data"), [*words(changes), "--num-classes", "2"])
+    with pytest.raises(UserError, match=r"pre\.pt.*--encoder-attention-heads 2"):
+        initial_model(recipe, recipe.task(), trained / "pre.pt", 1)
+
+
 def test_a_checkpoint_with_another_vocabulary_is_an_error(trained, tmp_path):
     data = write_data(tmp_path / "data")
     with (data / "input0/dict.txt").open("a") as stream:
