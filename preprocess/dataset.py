@@ -18,11 +18,14 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from common.data_folder import REPORT, Report, check_replaceable, finished, request, write_report
 from common.errors import UserError, count, enumerate_some
@@ -197,13 +200,13 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
     """The rows of a file or data set, and its columns; a table's columns are then those of the next one."""
     if hub.is_dataset(source):
         table = tables.cleaned(hub.read_dataset(source), source)
-        columns = tables.choose_columns(table.columns, columns, source, label_required=True)
+        columns = _labelled_columns(table, columns, source)
         if columns.split is None:
             columns = Columns(columns.text, columns.pair, columns.label, hub.SPLIT)
         return [Row(source, record) for record in tables.records(table, columns, source)], columns
     if reader_name(source, options.reader) == "table":
         table = tables.read_table(source)
-        columns = tables.choose_columns(table.columns, columns, source, label_required=True)
+        columns = _labelled_columns(table, columns, source)
         return [Row(source, record) for record in tables.records(table, columns, source)], columns
     if columns.named():
         role = next(iter(columns.named()))
@@ -217,6 +220,15 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
             "with a column of labels (.csv, .tsv, .json, .jsonl, .parquet)"
         )
     return rows, columns
+
+
+def _labelled_columns(table: pd.DataFrame, given: Columns, source: str) -> Columns:
+    """The columns of a table; raises `UserError` where one is ambiguous or there is no label."""
+    columns = tables.choose_columns(table.columns, given, source)
+    if columns.label is None:
+        names = enumerate_some([f"'{name}'" for name in table.columns], 12)
+        raise UserError(f"{source}: which column is the label? It has {names}; name it with --label-column")
+    return columns
 
 
 def _split_of(row: Row, columns: Columns) -> str:
@@ -526,4 +538,8 @@ def summary(report: Report, folder: Path) -> list[str]:
     )
     if content["unknown_rate"] > UNKNOWN_FRACTION:
         lines.append("warning: many unknown tokens; is this the tokenizer of another language?")
-    return [*lines, f"written to {folder}", f"next: ./train.sh --data {folder} --inits random --out runs"]
+    return [
+        *lines,
+        f"written to {folder}",
+        f"next: ./train.sh --data {shlex.quote(str(folder))} --inits random --out runs",
+    ]

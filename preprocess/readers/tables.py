@@ -122,7 +122,7 @@ def read_table(path: str) -> pd.DataFrame:
         table = _read_json(_decoded(path), path, lines=suffix != ".json")
     table = cleaned(table, path)
     if table.empty:
-        raise UserError(f"{path}: no rows; give a file with a header and at least one row")
+        raise UserError(f"{path}: no rows; give a file with at least one example")
     return table
 
 
@@ -153,14 +153,12 @@ def table_suffix(path: str) -> str:
     return (Path(file.stem).suffix if file.suffix in COMPRESSED else file.suffix).lower()
 
 
-def choose_columns(
-    names: Sequence[str], given: Columns, path: str, *, label_required: bool = False
-) -> Columns:
+def choose_columns(names: Sequence[str], given: Columns, path: str) -> Columns:
     """The columns of a table: those given, else those with a usual name.
 
     Two usual names of a pair (premise, hypothesis) are both texts. In a table of two columns, one of them the
     label, the other is the text. Raises `UserError` for a column that does not exist or has two roles, and
-    where the text, or a label that is required or ambiguous, cannot be guessed.
+    where text or label cannot be guessed.
     """
     names = list(names)
     roles: dict[str, str] = {}
@@ -171,36 +169,32 @@ def choose_columns(
         if (other := roles.setdefault(column, role)) != role:
             raise UserError(f"--{other}-column and --{role}-column: both are '{column}'; name two columns")
     taken = set(given.named().values())
-    left = [name for name in names if name not in taken]
-    free = {name.casefold(): name for name in left}
-    label = given.label or _only(left, LABEL_NAMES, "label", path, names)
+    free = {name.casefold(): name for name in names if name not in taken}
+    label = given.label or _only(free, LABEL_NAMES, "label", path, names)
     text, pair = given.text, given.pair
     if text is None and pair is None:
         text, pair = next(
             ((free[a], free[b]) for a, b in PAIR_NAMES if a in free and b in free), (None, None)
         )
     if text is None:
-        candidates = [name for name in left if name != label]
-        if len(candidates) == 1 and label is not None:
-            text = candidates[0]
+        candidates = {key: name for key, name in free.items() if name != label}
+        others = [name for name in names if name not in taken and name != label]
+        if len(others) == 1 and label is not None:
+            text = others[0]
         else:
             text = _only(candidates, TEXT_NAMES, "text", path, names)
     if text is None:
         raise UserError(
             f"{path}: which column is the text? It has {_listed(names)}; name it with --text-column"
         )
-    if label is None and label_required:
-        raise UserError(
-            f"{path}: which column is the label? It has {_listed(names)}; name it with --label-column"
-        )
     return Columns(text, pair, label, given.split)
 
 
 def _only(
-    left: Sequence[str], usual: Sequence[str], role: str, path: str, names: Sequence[str]
+    free: dict[str, str], usual: Sequence[str], role: str, path: str, names: Sequence[str]
 ) -> str | None:
     """The column with a usual name of a role, or None; raises `UserError` where there are several."""
-    found = [name for name in left if name.casefold() in usual]
+    found = [name for name in names if name.casefold() in usual and name.casefold() in free]
     if len(found) > 1:
         raise UserError(
             f"{path}: {_listed(found)} may each be the {role} (columns: {_listed(names)}); "
@@ -251,7 +245,9 @@ def _read_delimited(text: str, path: str, suffix: str) -> pd.DataFrame:
 
 def _rows(text: str, path: str, delimiter: str, quoting: int) -> list[tuple[int, list[str]]]:
     """The rows of a delimited file that are not blank, each with the line where it begins."""
-    lines = io.StringIO(text.replace("\r", " "), newline="\n")  # a bare \r is part of a text
+    # A bare \r is part of a text; the csv module would take it for a line end.
+    mark = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in text)
+    lines = io.StringIO(text.replace("\r", mark), newline="\n")
     reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
     rows: list[tuple[int, list[str]]] = []
     first_line = 1
@@ -264,7 +260,7 @@ def _rows(text: str, path: str, delimiter: str, quoting: int) -> list[tuple[int,
                     "enclose fields that contain the delimiter in double quotes"
                 )
             if row:
-                rows.append((first_line, row))
+                rows.append((first_line, [cell.replace(mark, "\r") for cell in row]))
             first_line = reader.line_num + 1
     except csv.Error as error:
         unclosed = "end of data" in str(error)

@@ -222,6 +222,7 @@ def test_many_numbers_are_suspicious():
         (("reviews.csv", "--valid", "10%"), "--valid 10%"),
         (("folder",), "folder: is a folder"),
         (("lines.txt",), "lines.txt"),
+        (("no-label.csv",), "--label-column"),
         (("reviews.csv", "--label-column", "text"), "--label-column"),
         (("reviews.csv", "--valid", "0"), "--valid 0"),
         (("reviews.csv", "--valid", "60", "--test", "60"), "--test"),
@@ -232,6 +233,7 @@ def test_many_numbers_are_suspicious():
 )
 def test_wrong_options_are_refused(reviews, workdir, capsys, words, named):
     (workdir / "folder").mkdir()
+    write_csv("no-label.csv", zip(texts(20), "ab" * 10, strict=True), ("text", "verdict"))
     (workdir / "lines.txt").write_text("a\nb\n")
     prepare(*words, expect=1)
     assert named in capsys.readouterr().err

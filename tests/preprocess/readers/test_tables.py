@@ -172,13 +172,6 @@ def test_a_text_that_is_no_string_is_refused(write, cell):
     assert "--text-column" in str(error.value)
 
 
-def test_a_label_may_be_required():
-    with pytest.raises(UserError) as error:
-        choose_columns(["text", "note"], Columns(), "a.csv", label_required=True)
-    for fact in ("a.csv", "--label-column", "'note'"):
-        assert fact in str(error.value)
-
-
 def test_records(write):
     path = write("a.jsonl", '{"sentence1": "a", "sentence2": "b", "label": 0, "part": "dev"}\n')
     (record,) = read_records(path, split_column="part")
