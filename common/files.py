@@ -165,18 +165,20 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     In the message of a `UserError` from the block, paths in the temporary folder become paths in `folder`.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))
+    # Without "..": a/../a has no parent while a is renamed.
+    target = folder.resolve() if folder.name in ("", "..") else folder.parent.resolve() / folder.name
+    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"))
     try:
         new, old = temporary / "new", temporary / "old"
         new.mkdir()
         yield new
-        if folder.exists():
-            os.replace(folder, old)
+        if target.exists():
+            os.replace(target, old)
         try:
-            os.replace(new, folder)
+            os.replace(new, target)
         except OSError:
             if old.exists():
-                os.replace(old, folder)
+                os.replace(old, target)
             raise
     except UserError as error:
         raise UserError(str(error).replace(str(temporary / "new"), str(folder))) from None

@@ -91,10 +91,22 @@ def read_predictions(run: RunCheckpoint, split: str) -> list[Prediction]:
 
 
 def find_texts(run: RunCheckpoint, split: str) -> list[Path]:
-    """The text files recorded by the run's data; raises `UserError` if one is missing or has changed."""
+    """The text files in the run's data folder, else those that it records.
+
+    Raises `UserError` if one is missing or has changed.
+    """
+    from preprocess.dataset import TEXT
+
     from .loading.training_files import find_data_folder, resolve_recorded
 
     data = find_data_folder(run, None)
+    inside = {f"{TEXT}/{split}.input{i}": data.path / TEXT / f"{split}.input{i}" for i in (0, 1)}
+    inside = {name: path for name, path in inside.items() if name in data.report.get("files", {})}
+    for name, path in inside.items():
+        if not path.is_file() or sha256(path) != data.report["files"][name]:
+            raise UserError(f"{path}: missing or changed since it was written; give the text with --text")
+    if inside:
+        return list(inside.values())
     recorded = ((data.option("splits") or {}).get(split) or {}).get("texts") or {}
     paths = [name for names in recorded.values() for name in names]
     if not paths:

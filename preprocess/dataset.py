@@ -18,11 +18,14 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from common.data_folder import REPORT, Report, check_replaceable, finished, request, write_report
 from common.errors import UserError, count, enumerate_some
@@ -140,9 +143,7 @@ def prepare(options: Options, destdir: str, *, workers: int = 1, overwrite: bool
     A folder that contains the same result is left unchanged, and its description is printed again. Raises
     `UserError` for input that is malformed, missing or no classification task, and then writes nothing.
     """
-    for path in options.files():
-        if not Path(path).is_file():
-            raise UserError(f"{path}: no such file")
+    _check_files(options)
     wanted = options.request()
     destination = Path(destdir)
     if (report := finished(destination, REPORT, wanted)) is not None:
@@ -157,14 +158,31 @@ def prepare(options: Options, destdir: str, *, workers: int = 1, overwrite: bool
         return _write_rest(examples, options, folder, wanted | {"description": description}, workers)
 
 
+def _check_files(options: Options) -> None:
+    """Raise `UserError` unless every source is a file."""
+    parts = [(f"--{name} ", getattr(options, name)) for name in ("valid", "test")]
+    for flag, path in [*(("", source) for source in options.train), *parts]:
+        if Path(path).is_file() or hub.is_dataset(path) or (flag and is_size(path)):
+            continue
+        if Path(path).is_dir():
+            raise UserError(f"{flag}{path}: is a folder; give a file")
+        remedy = "give a file, a number of examples or a fraction such as 0.1" if flag else "check the path"
+        raise UserError(f"{flag}{path}: no such file; {remedy}")
+
+
 def read_examples(options: Options) -> Examples:
     """Read, check and split the examples; raises `UserError` as `prepare` does."""
     columns = options.columns
     rows: dict[str, list[Row]] = {name: [] for name in SPLITS}
+    left_out = []
     for source in options.train:
         found, columns = _read(source, options, columns)
         for row in found:
-            rows[_split_of(row)].append(row)
+            name = _split_of(row, columns)
+            if name in rows:
+                rows[name].append(row)
+            else:
+                left_out.append((row, name))
     for name, part in (("valid", options.valid), ("test", options.test)):
         if not is_size(part):
             if rows[name]:
@@ -173,13 +191,15 @@ def read_examples(options: Options) -> Examples:
                 )
             found, columns = _read(part, options, columns)
             rows[name] = found
-    examples = Examples(rows, columns)
+    examples = Examples(rows, columns, left_out)
     _leave_out_incomplete(examples)
     labels = [label_of(row) for part in rows.values() for row in part]
+    where = ", ".join(options.train)
     if not labels:
-        raise UserError(f"{', '.join(options.train)}: no row with text and label")
+        named = "".join(f", {role} '{column}'" for role, column in columns.named().items())
+        raise UserError(f"{where}{named}: no row with text and label; choose other columns or another file")
     column = f", column '{columns.label}'" if columns.label else ""
-    examples.warnings += check_classes(labels, ", ".join(options.train) + column)
+    examples.warnings += check_classes(labels, where + column)
     _set_aside(examples, options)
     _check_splits(examples, options)
     return examples
@@ -189,27 +209,49 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
     """The rows of a file or data set, and its columns; a table's columns are then those of the next one."""
     if hub.is_dataset(source):
         table = tables.cleaned(hub.read_dataset(source), source)
-        columns = tables.choose_columns(table.columns, columns, source)
+        columns = _labelled_columns(table, columns, source)
         if columns.split is None:
             columns = Columns(columns.text, columns.pair, columns.label, hub.SPLIT)
-        return [Row(source, record) for record in tables.records(table, columns)], columns
+        return [Row(source, record) for record in tables.records(table, columns, source)], columns
     if reader_name(source, options.reader) == "table":
         table = tables.read_table(source)
-        columns = tables.choose_columns(table.columns, columns, source)
-        return [Row(source, record) for record in tables.records(table, columns)], columns
+        columns = _labelled_columns(table, columns, source)
+        return [Row(source, record) for record in tables.records(table, columns, source)], columns
     if columns.named():
         role = next(iter(columns.named()))
         raise UserError(
             f"--{role}-column: {source} has no columns; omit the option or give a table (.csv, .jsonl)"
         )
-    return [Row(source, record) for record in read_records(source, options.reader)], columns
+    rows = [Row(source, record) for record in read_records(source, options.reader)]
+    if rows and all(row.record.label is None for row in rows):
+        raise UserError(
+            f"{source}: read as {reader_name(source, options.reader)}, a format without labels; give a table "
+            "with a column of labels (.csv, .tsv, .json, .jsonl, .parquet)"
+        )
+    return rows, columns
 
 
-def _split_of(row: Row) -> str:
-    """The split that the file assigns a row to; all rows of a file without splits are for training."""
-    if row.record.split is None:
+def _labelled_columns(table: pd.DataFrame, given: Columns, source: str) -> Columns:
+    """The columns of a table; raises `UserError` where one is ambiguous or there is no label."""
+    columns = tables.choose_columns(table.columns, given, source)
+    if columns.label is None:
+        names = enumerate_some([f"'{name}'" for name in table.columns], 12)
+        raise UserError(f"{source}: which column is the label? It has {names}; name it with --label-column")
+    return columns
+
+
+def _split_of(row: Row, columns: Columns) -> str:
+    """The split that the file assigns a row to, else the reason to leave it out.
+
+    All rows of a file without splits are for training. Data sets of the hub may have further splits.
+    """
+    if columns.split is None:
         return "train"
+    if row.record.split is None:
+        return "no split"
     name = SPLIT_NAMES.get(row.record.split.casefold())
+    if name is None and hub.is_dataset(row.source):
+        return f"split '{row.record.split}'"
     if name is None:
         raise UserError(
             f"{row.source}, line {row.record.line}: split '{row.record.split}' is none of "
@@ -264,7 +306,8 @@ def _check_splits(examples: Examples, options: Options) -> None:
     for name, rows in examples.splits.items():
         if not rows:
             raise UserError(
-                f"{', '.join(options.train)}: too few rows for a {name} split; give more, or --{name} FILE"
+                f"{', '.join(options.train)}: too few different texts for a {name} split; give more, or "
+                f"--{name} FILE"
             )
         for row in rows:
             if label_of(row) not in known:
@@ -453,7 +496,8 @@ def run(args: argparse.Namespace) -> None:
         args, sources, args.seed, reader=args.reader, normalize_apostrophes=args.normalize_apostrophes
     )
     report = prepare(options, args.out, workers=args.workers, overwrite=args.overwrite)
-    _print_lines([*summary(report, Path(args.out)), f"next: ./train.sh --data {args.out} --out runs"])
+    command = shlex.join(["./train.sh", "--data", args.out, "--out", "runs"])
+    _print_lines([*summary(report, Path(args.out)), f"next: {command}"])
 
 
 def options_of(args: argparse.Namespace, train: Sequence[str], seed: int | None, **others: Any) -> Options:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 import unicodedata
 from collections import Counter
@@ -68,6 +70,10 @@ def check_classes(labels: Sequence[str], where: str) -> list[str]:
             "classes with --label-column"
         )
     warnings = []
+    if len(counts) > MANY_NUMBERS and all(map(_is_number, counts)):
+        warnings.append(
+            f"{len(counts)} classes, all of them numbers: their order is not used; consider fewer classes"
+        )
     if single := sorted(label for label, number in counts.items() if number == 1):
         what = count(len(single), "class") if len(single) == 1 else f"{len(single)} classes"
         warnings.append(f"{what} with a single example: {quoted(single)}")
@@ -84,24 +90,27 @@ def check_classes(labels: Sequence[str], where: str) -> list[str]:
 
 def _are_measurements(counts: Counter[str]) -> bool:
     """Whether the labels are numbers, and too many for classes."""
-    try:
-        numbers = [float(label) for label in counts]
-    except ValueError:
+    if not all(map(_is_number, counts)):
         return False
+    numbers = [float(label) for label in counts]
     if all(number.is_integer() for number in numbers):
         return len(counts) > MANY_NUMBERS and counts.total() < 3 * len(counts)
     return len(counts) > FEW_NUMBERS
 
 
+def _is_number(label: str) -> bool:
+    try:
+        float(label)
+    except ValueError:
+        return False
+    return True
+
+
 def _several_labels(counts: Counter[str]) -> str | None:
     """A cell with several labels, if there is one: a list, or parts that are labels of other rows too."""
     for label in counts:
-        if label.startswith("["):
-            try:
-                if isinstance(json.loads(label), list):
-                    return label
-            except ValueError:
-                pass
+        if label.startswith("[") and _is_list(label):
+            return label
     for separator in SEPARATORS:
         compound = {
             label: parts
@@ -113,6 +122,15 @@ def _several_labels(counts: Counter[str]) -> str | None:
             if all(part in counts or uses[part] > 1 for part in parts):
                 return label
     return None
+
+
+def _is_list(label: str) -> bool:
+    """Whether a label is a list as JSON or Python writes it."""
+    for parse in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            if isinstance(parse(label), list):
+                return True
+    return False
 
 
 def _visible(label: str) -> str:

@@ -177,9 +177,11 @@ def part_of(size: str, lines: int, flag: str) -> int:
     try:
         number = round(Fraction(size) * lines) if "." in size else int(size)
     except ValueError:
-        number = 0
+        raise UserError(f"{flag} {size}: give a number, or a fraction such as 0.1") from None
     if not 0 < number < lines:
-        raise UserError(f"{flag} {size}: give 1 to {lines - 1} lines, or a fraction such as 0.1")
+        raise UserError(
+            f"{flag} {size}: {number} of {lines} examples; give 1 to {lines - 1}, as a number or a fraction"
+        )
     return number
 
 

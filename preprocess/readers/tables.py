@@ -12,12 +12,12 @@ marks go.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
 import math
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -42,10 +42,14 @@ PAIR_NAMES = (
     ("text_a", "text_b"),
 )
 LABEL_NAMES = ("label", "labels", "class", "category", "stars", "rating", "sentiment", "polarity", "target")
-DELIMITERS = {".csv": ",;", ".tsv": "\t"}
-"""The first one is the default; a header without it is read with the other."""
+DELIMITERS = {".csv": ",;\t", ".tsv": "\t"}
+"""The one that the header has most often; the first one on a tie."""
 BYTE_ORDER_MARK = "\ufeff"
 LINE_BREAKS = re.compile(r"\r\n|[\n\r\t\x00]")
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a character outside the 16-bit range, which JSON can contain (\\ud83d) and UTF-8 cannot."""
+MOST_NUL = 0.25
+"""Of the characters of a file: with more it is UTF-16."""
 QUOTED = re.compile(r'"([^"]|"")*"')
 
 
@@ -64,6 +68,10 @@ class Columns:
         return {role: column for role, column in pairs if column is not None}
 
 
+class Nested(str):
+    """The JSON text of a cell that is an object or an array of several values."""
+
+
 def read(
     path: str,
     *,
@@ -74,20 +82,29 @@ def read(
 ) -> Iterator[Record]:
     """The rows of a table in file order; columns that are not named are guessed (`choose_columns`).
 
-    An empty cell gives an empty text, or None for pair, label and split. Errors as for `read_table` and
-    `choose_columns`.
+    An empty cell gives an empty text, or None for pair, label and split. Errors as for `read_table`,
+    `choose_columns` and `records`.
     """
     table = read_table(path)
     given = Columns(text_column, pair_column, label_column, split_column)
     columns = choose_columns(table.columns, given, path)
-    yield from records(table, columns)
+    yield from records(table, columns, path)
 
 
-def records(table: pd.DataFrame, columns: Columns) -> Iterator[Record]:
-    """The rows of `read_table` as records."""
+def records(table: pd.DataFrame, columns: Columns, path: str) -> Iterator[Record]:
+    """The rows of `read_table` as records.
+
+    Raises `UserError` for a cell that is an object or an array; a label may be an array (`check_classes`).
+    """
     cells = {role: table[column].tolist() for role, column in columns.named().items()}
     for row, line in enumerate(table.index):
         values = {role: column[row] for role, column in cells.items()}
+        for role, value in values.items():
+            if isinstance(value, Nested) and not (role == "label" and value.startswith("[")):
+                raise UserError(
+                    f"{path}, line {line}: the {role} is not a string but {value[:60]}; write one string or "
+                    f"number for each example, or choose another column with --{role}-column"
+                )
         yield Record(**{"text": values.pop("text") or "", **values}, line=int(line))
 
 
@@ -113,10 +130,17 @@ def read_cells(path: str) -> pd.DataFrame:
 def cleaned(table: pd.DataFrame, path: str) -> pd.DataFrame:
     """The cells of any table as text, and None where empty; rows that are all empty are left out.
 
-    Raises `UserError` where two columns have the same name.
+    Raises `UserError` where two columns have the same name, and for characters that UTF-8 cannot represent.
     """
     table = _named(table, path)
     cells = {name: [cell_text(value) for value in table[name]] for name in table.columns}
+    for name, column in cells.items():
+        for line, cell in zip(table.index, column, strict=True):
+            if SURROGATE.search(name) or (cell is not None and SURROGATE.search(cell)):
+                raise UserError(
+                    f"{path}, line {line}, column {name!a}: half of a surrogate pair (such as \\ud83d), "
+                    "which is no character; remove it"
+                )
     table = pd.DataFrame(cells, index=table.index, dtype=object)
     return table[[any(row) for row in zip(*cells.values(), strict=True)]]
 
@@ -140,7 +164,7 @@ def _named(table: pd.DataFrame, path: str) -> pd.DataFrame:
 
 def _not_empty(table: pd.DataFrame, path: str) -> pd.DataFrame:
     if table.empty:
-        raise UserError(f"{path}: no rows; give a file with a header and at least one row")
+        raise UserError(f"{path}: no rows; give a file with at least one example")
     return table
 
 
@@ -153,16 +177,19 @@ def table_suffix(path: str) -> str:
 def choose_columns(names: Sequence[str], given: Columns, path: str, *, needs_label: bool = True) -> Columns:
     """The columns of a table: those given, else those with a usual name.
 
-    Two usual names of a pair (premise, hypothesis) are both texts. If a single column is left beside the
-    label, it is the text. Without `needs_label`, no label is guessed, and a column with a usual name of a
-    label is not the text. Raises `UserError` for a column that does not exist, and where text or label cannot
-    be guessed.
+    Two usual names of a pair (premise, hypothesis) are both texts. In a table of two columns, one of them the
+    label, the other is the text. Without `needs_label`, no label is guessed, and a column with a usual name
+    of a label is not the text. Raises `UserError` for a column that does not exist or has two roles, and
+    where text or label cannot be guessed.
     """
     names = list(names)
+    roles: dict[str, str] = {}
     for role, column in given.named().items():
         if column not in names:
             hint = nearest(column, names)
             raise UserError(f"{path}: no column '{column}' (--{role}-column); it has {_listed(names)}{hint}")
+        if (other := roles.setdefault(column, role)) != role:
+            raise UserError(f"--{other}-column and --{role}-column: both are '{column}'; name two columns")
     taken = set(given.named().values())
     free = {name.casefold(): name for name in names if name not in taken}
     label = given.label
@@ -174,10 +201,11 @@ def choose_columns(names: Sequence[str], given: Columns, path: str, *, needs_lab
             ((free[a], free[b]) for a, b in PAIR_NAMES if a in free and b in free), (None, None)
         )
     if text is None:
-        excluded = (label,) if needs_label else [free[name] for name in LABEL_NAMES if name in free]
+        excluded = [label] if needs_label else [name for name in names if name.casefold() in LABEL_NAMES]
         candidates = {key: name for key, name in free.items() if name not in excluded}
-        if len(candidates) == 1 and (label is not None or not needs_label):
-            text = next(iter(candidates.values()))
+        others = [name for name in names if name not in taken and name not in excluded]
+        if len(others) == 1 and (label is not None or not needs_label):
+            text = others[0]
         else:
             text = _only(candidates, TEXT_NAMES, "text", path, names)
     if text is None:
@@ -191,7 +219,7 @@ def _only(
     free: dict[str, str], usual: Sequence[str], role: str, path: str, names: Sequence[str]
 ) -> str | None:
     """The column with a usual name of a role, or None; raises `UserError` where there are several."""
-    found = [free[name] for name in usual if name in free]
+    found = [name for name in names if name.casefold() in usual and name.casefold() in free]
     if len(found) > 1:
         raise UserError(
             f"{path}: {_listed(found)} may each be the {role} (columns: {_listed(names)}); "
@@ -217,37 +245,58 @@ def _decoded(path: str) -> str:
             f"{path}, line {line}: not {encoding.upper()}; convert the file, for example: "
             "iconv -f latin1 -t utf-8"
         ) from None
+    if text.count("\0") > MOST_NUL * len(text):
+        raise UserError(
+            f"{path}: UTF-16 without byte order mark, or no text file; convert it, for example: "
+            "iconv -f utf-16le -t utf-8"
+        )
     return text.replace(BYTE_ORDER_MARK, "").replace("\r\n", "\n")
 
 
 def _read_delimited(text: str, path: str, suffix: str) -> pd.DataFrame:
     """A table with a header line. Quotes as in CSV, unless a TSV file uses them as ordinary characters."""
-    header = text.partition("\n")[0]
+    if "\r" in text.strip() and "\n" not in text.strip():
+        raise UserError(f"{path}: lines end with a carriage return only; convert them: tr '\\r' '\\n'")
+    header = text.lstrip("\n").partition("\n")[0]
     delimiter = max(DELIMITERS[suffix], key=header.count)
-    quoted = suffix == ".csv" or _is_quoted(text, delimiter)
-    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    quoted = suffix != ".tsv" or _is_quoted(text, delimiter)
+    rows = _rows(text, path, delimiter, csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+    if not rows:
+        raise UserError(f"{path}: empty; give a file with a header and at least one row")
+    (_, names), *rows = rows
+    cells = [row + [None] * (len(names) - len(row)) for _, row in rows]
+    return pd.DataFrame(cells, columns=names, index=[line for line, _ in rows], dtype=object)
+
+
+def _rows(text: str, path: str, delimiter: str, quoting: int) -> list[tuple[int, list[str]]]:
+    """The rows of a delimited file that are not blank, each with the line where it begins."""
+    # A bare \r is part of a text; the csv module would take it for a line end.
+    mark = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in text)
+    lines = io.StringIO(text.replace("\r", mark), newline="\n")
+    reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
+    rows: list[tuple[int, list[str]]] = []
+    first_line = 1
+    limit = csv.field_size_limit(sys.maxsize)
     try:
-        rows = pd.read_csv(
-            io.StringIO(text),
-            header=None,  # so that the header decides how many fields a row may have
-            sep=delimiter,
-            dtype=str,
-            keep_default_na=False,
-            quoting=quoting,
-            lineterminator="\n",  # a bare \r is part of a text
-            skip_blank_lines=False,  # they count as lines
-            low_memory=False,
-        )
-    except pd.errors.EmptyDataError:
-        raise UserError(f"{path}: empty; give a file with a header and at least one row") from None
-    except (pd.errors.ParserError, ValueError) as error:
-        raise UserError(f"{path}{_malformed(text, delimiter, quoting, error)}") from None
-    breaks = rows.map(lambda cell: cell.count("\n") if isinstance(cell, str) else 0).sum(axis=1)
-    rows.index = 1 + (breaks + 1).cumsum().shift(fill_value=0).astype(int)
-    header = rows.iloc[0].fillna("").tolist()
-    lines = text.split("\n")
-    rows = rows.iloc[1:].set_axis(header, axis=1)
-    return rows[[lines[line - 1] != "" for line in rows.index]]
+        for row in reader:
+            if rows and len(row) > len(rows[0][1]):
+                raise UserError(
+                    f"{path}, line {first_line}: {len(row)} fields, but the header has {len(rows[0][1])}; "
+                    "enclose fields that contain the delimiter in double quotes"
+                )
+            if row:
+                rows.append((first_line, [cell.replace(mark, "\r") for cell in row]))
+            first_line = reader.line_num + 1
+    except csv.Error as error:
+        unclosed = "end of data" in str(error)
+        fault = "a quoted field is not closed" if unclosed else "text after a closing quote"
+        raise UserError(
+            f"{path}, line {first_line}: {fault}; enclose a field that contains quotes in double quotes, and "
+            'write each of its own quotes twice: ""'
+        ) from None
+    finally:
+        csv.field_size_limit(limit)
+    return rows
 
 
 def _is_quoted(text: str, delimiter: str) -> bool:
@@ -259,25 +308,6 @@ def _is_quoted(text: str, delimiter: str) -> bool:
     lines = [line for line in text.split("\n") if line]
     begun = (field for line in lines for field in line.split(delimiter) if field.startswith('"'))
     return all(map(QUOTED.fullmatch, begun)) or len({line.count(delimiter) for line in lines}) > 1
-
-
-def _malformed(text: str, delimiter: str, quoting: int, error: Exception) -> str:
-    """Where a delimited file is malformed, and how."""
-    width, line, row = None, 1, []
-    reader = csv.reader(io.StringIO(text.rstrip("\n"), newline="\n"), delimiter=delimiter, quoting=quoting)
-    with contextlib.suppress(csv.Error):
-        for row in reader:
-            line = reader.line_num - sum(cell.count("\n") for cell in row)
-            width = width or len(row)
-            if len(row) > width:
-                return (
-                    f", line {line}: {len(row)} fields, but the header has {width}; enclose fields that "
-                    "contain the delimiter in double quotes"
-                )
-    if "EOF inside string" in str(error):
-        return f", line {line}: a quoted field is not closed; add the missing double quote"
-    reason = " ".join(str(error).split())[:200]
-    return f", near line {line}: not a table ({reason}); check quotes and delimiter"
 
 
 def _read_json(text: str, path: str, *, lines: bool) -> pd.DataFrame:
@@ -314,6 +344,11 @@ def _table_of(content: Any, path: str, remedy: str) -> pd.DataFrame:
         arrays = [value for value in content.values() if isinstance(value, list)]
         if len(arrays) == 1 and all(isinstance(row, dict) for row in arrays[0]):
             content = arrays[0]
+        elif len(arrays) > 1 and all(isinstance(row, dict) for array in arrays for row in array):
+            raise UserError(
+                f"{path}: an array of examples under each of {_listed(list(content))}; write a file for each "
+                "split and give them with --train, --valid and --test"
+            )
         elif arrays and len(arrays) == len(content) and len({len(array) for array in arrays}) == 1:
             return _from_one(pd.DataFrame(content, dtype=object))
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
@@ -349,10 +384,10 @@ def cell_text(value: Any) -> str | None:
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         return str(int(value))  # whole numbers beside empty cells are stored as floating-point numbers
-    if isinstance(value, list):
-        if len(value) == 1:
-            return cell_text(value[0])
-        return json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, list) and len(value) == 1:
+        return cell_text(value[0])
+    if isinstance(value, list | dict):
+        return Nested(json.dumps(value, ensure_ascii=False, default=str))
     return _clean(value if isinstance(value, str) else str(value)) or None
 
 

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from common.data_folder import check_replaceable, finished, request, write_report
@@ -27,6 +29,17 @@ def test_a_mistake_is_told_of_the_folder_to_be(tmp_path):
     said = f"{tmp_path / 'out' / 'dict.txt'}: cannot be written; the text is {tmp_path / 'train'}"
     assert str(caught.value) == said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["out/../out", ".", "sub/.."])
+def test_a_path_with_dots(tmp_path, monkeypatch, name):
+    out = tmp_path / "deep" / "out"
+    (out / "sub").mkdir(parents=True)
+    monkeypatch.chdir(out if name != "out/../out" else out.parent)
+    with atomic_folder(Path(name)) as folder:
+        (folder / "new").write_text("new")
+    assert [path.name for path in out.iterdir()] == ["new"]
+    assert list(out.parent.iterdir()) == [out]
 
 
 def test_new_folder_takes_the_place_of_the_old(tmp_path):

@@ -11,9 +11,11 @@ from sklearn.metrics import confusion_matrix
 
 from common import predictions
 from common.errors import UserError
+from common.files import sha256
 from common.predictions import Prediction
 from eval.__main__ import main
-from eval.errors import accuracy_by_length, page_data, render
+from eval.errors import accuracy_by_length, find_texts, page_data, render
+from eval.loading.runs import RunCheckpoint
 
 TEXTS = ["un livre", "</script><b>gras</b> & beau", "trois mots ici", "quatre mots sont ici"]
 
@@ -112,6 +114,21 @@ def test_command_writes_the_page(trained, copied_run, tmp_path, capsys):
     short.write_text("un\n")
     assert main(["errors", "--checkpoint", str(copied_run), "--text", str(short), "--out", str(page)]) == 1
     assert "--text" in capsys.readouterr().err
+
+
+def test_the_text_in_the_data_folder_is_found(tmp_path):
+    texts = tmp_path / "data" / "text" / "test.input0"
+    texts.parent.mkdir(parents=True)
+    texts.write_text("un\ndeux\n")
+    report = {"files": {"text/test.input0": sha256(texts)}}
+    (tmp_path / "data" / "preprocess.json").write_text(json.dumps(report))
+    run = RunCheckpoint(tmp_path / "a.pt", None, {"data": {"path": str(tmp_path / "data")}})
+    assert find_texts(run, "test") == [texts]
+    with pytest.raises(UserError, match="--text"):
+        find_texts(run, "valid")
+    texts.write_text("un\ntrois\n")
+    with pytest.raises(UserError, match=r"test\.input0"):
+        find_texts(run, "test")
 
 
 def in_browser(path, changes=None):

@@ -15,6 +15,16 @@ from preprocess.audit import normalized
 from preprocess.labels import check_classes
 from preprocess.split import grouped_split, stratified_split
 
+IMDB = """---
+configs:
+- config_name: default
+  data_files:
+  - {split: train, path: train.csv}
+  - {split: test, path: test.csv}
+  - {split: unsupervised, path: unsupervised.csv}
+---
+"""
+
 
 def texts(count, seed=2):
     return [f"{line} {i}" for i, line in enumerate(tiny_tokenizers.lines(count, seed))]
@@ -106,13 +116,32 @@ def test_a_column_of_splits(workdir):
     assert [len(examples(name)) for name in ("train", "valid", "test")] == [40, 10, 10]
 
 
+def test_rows_without_a_split_are_left_out(workdir):
+    rows = zip(texts(60), ["a", "b"] * 30, ["train"] * 40 + ["dev"] * 10 + ["test"] * 9 + [""], strict=True)
+    prepare(write_csv("a.csv", rows, ("text", "label", "part")), "--split-column", "part")
+    assert [len(examples(name)) for name in ("train", "valid", "test")] == [40, 10, 9]
+    assert json.loads((workdir / "data/split.json").read_text())["left_out"] == [["a.csv", 61, "no split"]]
+
+
+def test_an_unknown_split_is_refused(workdir, capsys):
+    rows = zip(texts(60), ["a", "b"] * 30, ["train"] * 59 + ["fold 2"], strict=True)
+    prepare(write_csv("a.csv", rows, ("text", "label", "part")), "--split-column", "part", expect=1)
+    error = capsys.readouterr().err
+    for fact in ("a.csv, line 61", "fold 2"):
+        assert fact in error
+
+
 def test_a_hugging_face_data_set(workdir):
     pytest.importorskip("datasets")
     (workdir / "imdb").mkdir()
     write_csv("imdb/train.csv", zip(texts(40), ["neg", "pos"] * 20, strict=True))
     write_csv("imdb/test.csv", zip(texts(10, 5), ["neg", "pos"] * 5, strict=True))
+    write_csv("imdb/unsupervised.csv", zip(texts(10, 6), [""] * 10, strict=True))
+    (workdir / "imdb/README.md").write_text(IMDB)
     prepare("datasets:imdb")
     assert [len(examples(name)) for name in ("train", "valid", "test")] == [36, 4, 10]
+    left_out = json.loads((workdir / "data/split.json").read_text())["left_out"]
+    assert {reason for _, _, reason in left_out} == {"split 'unsupervised'"}
 
 
 def test_duplicates_stay_on_one_side(workdir):
@@ -161,6 +190,7 @@ def test_what_is_suspicious_is_said(workdir, capsys):
         (["a", "b", "a|b"] * 20, "a|b"),
         (["a, b", "b, c", "c, a"] * 20, "a, b"),
         (['["a", "b"]', '["b"]'] * 30, "multi-label"),
+        (["['a', 'b']", "['b']"] * 30, "multi-label"),
         ([f"word {i}" for i in range(60)], "--label-column"),
         (["a"] * 60, "'a'"),
     ],
@@ -174,10 +204,15 @@ def test_what_is_no_classification_is_refused(workdir, capsys, labels, named):
 
 
 @pytest.mark.parametrize(
-    "labels", [["1", "2", "3", "4", "5"], [str(i) for i in range(200)], ["yes, but", "no"]]
+    "labels", [["1", "2", "3", "4", "5"], [str(i) for i in range(20)], ["yes, but", "no"]]
 )
 def test_numbers_and_punctuation_may_be_classes(labels):
     assert check_classes(labels * 5, "a.csv") == []
+
+
+def test_many_numbers_are_suspicious():
+    (warning,) = check_classes([str(i) for i in range(200)] * 5, "a.csv")
+    assert "200" in warning
 
 
 @pytest.mark.parametrize(
@@ -185,7 +220,12 @@ def test_numbers_and_punctuation_may_be_classes(labels):
     [
         ((), "FILE"),
         (("missing.csv",), "missing.csv"),
-        (("reviews.csv", "--valid", "missing.csv"), "missing.csv"),
+        (("reviews.csv", "--valid", "missing.csv"), "--valid missing.csv"),
+        (("reviews.csv", "--valid", "10%"), "--valid 10%"),
+        (("folder",), "folder: is a folder"),
+        (("lines.txt",), "lines.txt"),
+        (("no-label.csv",), "--label-column"),
+        (("reviews.csv", "--label-column", "text"), "--label-column"),
         (("reviews.csv", "--valid", "0"), "--valid 0"),
         (("reviews.csv", "--valid", "60", "--test", "60"), "--test"),
         (("reviews.csv", "--text-column", "texte"), "text"),
@@ -194,7 +234,24 @@ def test_numbers_and_punctuation_may_be_classes(labels):
     ],
 )
 def test_wrong_options_are_refused(reviews, workdir, capsys, words, named):
+    (workdir / "folder").mkdir()
+    write_csv("no-label.csv", zip(texts(20), "ab" * 10, strict=True), ("text", "verdict"))
+    (workdir / "lines.txt").write_text("a\nb\n")
     prepare(*words, expect=1)
+    assert named in capsys.readouterr().err
+    assert not (workdir / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "named"),
+    [
+        ([(text, label) for text, label in zip(texts(4), "abab", strict=True)], "--valid 0.1"),
+        ([("the same", "ab"[i % 2]) for i in range(40)], "different texts"),
+        ([(text, "") for text in texts(40)], "'label'"),
+    ],
+)
+def test_what_cannot_be_split_is_refused(workdir, capsys, rows, named):
+    prepare(write_csv("a.csv", rows), expect=1)
     assert named in capsys.readouterr().err
     assert not (workdir / "data").exists()
 

@@ -56,6 +56,20 @@ def test_quotes_in_tsv(write):
     assert rows(ordinary) == [(2, "1", '"Casablanca" is good'), (3, "0", 'an "open one'), (4, "0", '"Up"')]
 
 
+def test_the_delimiter_is_the_one_of_the_header(write):
+    assert rows(write("a.csv", "text\tlabel\na, b; c\t1\n")) == [(2, "a, b; c", "1")]
+    assert rows(write("b.csv", "\n\ntext;label\na, b;1\n")) == [(4, "a, b", "1")]
+
+
+def test_a_text_longer_than_the_limit_of_the_csv_module(write):
+    text = "a" * 200_000
+    assert rows(write("a.csv", f"text,label\n{text},1\n")) == [(2, text, "1")]
+
+
+def test_a_row_with_fewer_fields_is_filled(write):
+    assert rows(write("a.csv", "text,label,other\na,1\nb\n")) == [(2, "a", "1", None), (3, "b", None, None)]
+
+
 def test_json_lines(write):
     content = '{"text": "a\\nb", "label": 1}\n\n{"label": true, "text": "c"}\n{"text": "d", "label": 2.0}\n'
     assert rows(write("a.jsonl", content)) == [(1, "a b", "1"), (3, "c", "true"), (4, "d", "2")]
@@ -88,11 +102,17 @@ def test_parquet_as_pandas_writes_it(write):
         ("a.csv", "text,label\na,b,c\n", "line 2"),
         ("a.csv", 'text,label\n"a\nb",1\nc,d,e\n', "line 4"),
         ("a.csv", 'text,label\na,1\n"b,0\n', "line 3"),
+        ("a.csv", 'text,label\na,1\n"Up" is good,0\nb,1\n', "line 3"),
+        ("a.csv", 'text,label\n"a,1\nb,0\n"c,1\n', "line 2"),
+        ("a.csv", "text,label\ra,1\rb,0\r", "carriage return"),
+        ("a.csv", "text,label\na,1\n".encode("utf-16-le"), "UTF-16"),
         ("a.csv", "text,label\na,1\nété,0\n".encode("latin1"), "line 3"),
+        ("a.jsonl", '{"text": "a"}\n{"text": "b \\ud83d"}\n', "line 2"),
         ("a.jsonl", '{"text": "a"}\n{"text"\n', "line 2"),
         ("a.jsonl", '{"text": "a"}\n[1]\n', "line 2"),
         ("a.json", '[{"text": "a"},\n{]', "line 2"),
         ("a.json", "[1, 2]", "a.json"),
+        ("a.json", '{"train": [{"text": "a"}], "test": [{"text": "b"}]}', "--test"),
         ("a.json", "[" * 100_000, "a.json"),
         ("a.parquet", "text", "a.parquet"),
         ("a.csv.gz", "text", ".gz"),
@@ -130,13 +150,14 @@ def test_columns_that_are_given_count():
         (["a", "b", "label"], Columns(), "--text-column", "'b'"),
         (["text", "review", "label"], Columns(), "--text-column", "'review'"),
         (["text", "label", "stars"], Columns(), "--label-column", "'stars'"),
+        (["text", "Text", "label"], Columns(), "--text-column", "'Text'"),
+        (["text", "label"], Columns(text="label", label="label"), "--label-column", "--text-column"),
         (["text", "label"], Columns(text="texte"), "--text-column", "text"),
     ],
 )
 def test_ambiguous_columns_are_an_error(names, given, flag, named):
     with pytest.raises(UserError) as error:
         choose_columns(names, given, "a.csv")
-    assert "a.csv" in str(error.value)
     assert flag in str(error.value)
     assert named in str(error.value)
 
@@ -166,6 +187,16 @@ def test_columns_of_a_table_without_labels(names, text):
     assert choose_columns(names, Columns(), "a.csv", needs_label=False) == Columns(text)
     with pytest.raises(UserError):
         choose_columns(["a", "b"], Columns(), "a.csv", needs_label=False)
+
+
+@pytest.mark.parametrize("cell", [{"title": "b"}, ["b", "c"]])
+def test_a_text_that_is_no_string_is_refused(write, cell):
+    lines = [{"text": "a", "label": ["x", "y"], "other": {}}, {"text": cell, "label": "x", "other": {}}]
+    path = write("a.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    with pytest.raises(UserError) as error:
+        list(read_records(path))
+    assert "a.jsonl, line 2" in str(error.value)
+    assert "--text-column" in str(error.value)
 
 
 def test_records(write):
