@@ -1,6 +1,6 @@
 """Compares a from_pretrained folder with its fairseq checkpoint: token ids of real texts, and logits.
 
-B sentences, L tokens.
+B sentences, L tokens, C embedding width, V vocabulary entries, K classes, P compared positions.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from fairseq.models.roberta.model import RobertaModel
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm import tqdm
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from common.errors import UserError
 from common.files import sha256
@@ -28,7 +29,7 @@ from preprocess.readers.lines import read_text_lines
 from preprocess.sample.writer import REVIEW_MIX, Writer
 
 from .origin import MASK, Origin, Text
-from .roberta import PAD, Source
+from .roberta import PAD
 from .tokenization_pieces import PieceTokenizer
 
 TOLERANCE = 1e-4
@@ -37,6 +38,9 @@ SENTENCES = 200
 LM_SENTENCES = 20
 """The same for a masked language model, which computes a score per token and vocabulary entry."""
 MAX_TOKENS = 2048
+"""Tokens of a batch, padding included."""
+MAX_SCORES = 1 << 24
+"""Scores of a batch (P times V) that are compared: 64 MB in fp32."""
 SAMPLE_TEXTS = 120
 ODD_TEXTS = ("", "   ", "Œuvre à 5 € — l’été…", "中文 и 😀 <mask> </s>", "a\u0085b", "mot " * 600)
 
@@ -62,6 +66,9 @@ class Verification:
     sentences: int
     difference: float
     """Largest difference of a logit, or of a score of the masked language model."""
+    own_code: bool = True
+    """Whether the folder contains a tokenizer class of its own, with which all ids are equal. Otherwise the
+    texts whose ids differ are truncated ones."""
 
     def as_json(self) -> dict[str, Any]:
         """Content of proof.json."""
@@ -70,35 +77,49 @@ class Verification:
     def __str__(self) -> str:
         """Two lines: ids and logits."""
         return (
-            f"ids: {self.texts:,} of {self.texts:,} texts equal ({self.where}); {self.standard:,} without "
-            f"trust_remote_code\nlogits: {self.sentences} sentences, largest difference "
+            f"{self._ids()}\nlogits: {self.sentences} sentences, largest difference "
             f"{self.difference:.1e} (at most {TOLERANCE:.0e})"
         )
 
+    def _ids(self) -> str:
+        if self.own_code:
+            return (
+                f"ids: {self.texts:,} of {self.texts:,} texts equal ({self.where}); {self.standard:,} "
+                "without trust_remote_code"
+            )
+        truncated = self.texts - self.standard
+        rest = f"; {truncated:,} truncated differently than in training" if truncated else ""
+        return f"ids: {self.standard:,} of {self.texts:,} texts equal ({self.where}){rest}"
 
-def verify(origin: Origin, folder: str | os.PathLike[str], model: nn.Module) -> Verification:
+
+def verify(origin: Origin, folder: str | os.PathLike[str], model: PreTrainedModel) -> Verification:
     """Compare a written folder, and the `model` loaded from it, with the checkpoint.
 
     Ids are compared for every text of the run's data, or for sample sentences if the raw text is not
     available; logits for some of these texts, including the longest. Raises `UserError` if an id differs, or
-    a logit by more than `TOLERANCE`.
+    a logit by more than `TOLERANCE`. A Transformers tokenizer may differ in truncated texts, which it always
+    ends in `</s>`.
     """
     examples = find_examples(origin)
-    check_ids(PieceTokenizer.from_pretrained(folder), examples)
+    own_code = origin.sentencepiece_model is not None
     standard = 0
-    if not origin.data.normalize_apostrophes:
-        plain = AutoTokenizer.from_pretrained(folder)
+    if own_code:
+        check_ids(PieceTokenizer.from_pretrained(folder), examples)
+    if not own_code or not origin.data.normalize_apostrophes:
+        plain = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        if not own_code:
+            check_ids(plain, examples, truncated=origin.input_format.max_positions)
         standard = sum(
             np.array_equal(*pair) for pair in zip(tokenized(plain, examples), examples.rows, strict=True)
         )
     chosen = chosen_rows(examples.rows, LM_SENTENCES if origin.classes is None else SENTENCES)
-    difference = largest_difference(origin.source, model, chosen)
+    difference = largest_difference(origin.source.model(), origin.source.head, model, chosen)
     if not difference <= TOLERANCE:
         raise UserError(
             f"{origin.source.path}: the converted network differs from fairseq's by {difference:.1e}, more "
             f"than {TOLERANCE:.0e}; nothing was written, because Transformers does not support this model"
         )
-    return Verification(examples.where, len(examples.texts), standard, len(chosen), difference)
+    return Verification(examples.where, len(examples.texts), standard, len(chosen), difference, own_code)
 
 
 def find_examples(origin: Origin) -> Examples:
@@ -120,11 +141,21 @@ def find_examples(origin: Origin) -> Examples:
     return Examples(list(texts), origin.encode(texts), "sample sentences")
 
 
-def check_ids(tokenizer: PreTrainedTokenizerBase, examples: Examples) -> None:
-    """Raise `UserError` showing the first text whose ids differ."""
+def check_ids(
+    tokenizer: PreTrainedTokenizerBase, examples: Examples, *, truncated: int | None = None
+) -> None:
+    """Raise `UserError` showing the first text whose ids differ.
+
+    If `truncated` is given, rows of that many tokens, which are truncated texts, may differ in their last
+    token, those of pairs in more.
+    """
     for text, found, wanted in zip(
         examples.texts, tokenized(tokenizer, examples), examples.rows, strict=True
     ):
+        if len(found) == len(wanted) == truncated and not isinstance(text, str):
+            continue
+        if len(found) == len(wanted) == truncated:
+            found, wanted = found[:-1], wanted[:-1]
         if not np.array_equal(found, wanted):
             pairs = enumerate(zip(found, wanted, strict=False))
             at = next((i for i, (ours, theirs) in pairs if ours != theirs), min(len(found), len(wanted)))
@@ -148,9 +179,14 @@ def chosen_rows(rows: Sequence[Ids], count: int) -> list[Ids]:
     return [rows[number] for number in sorted(numbers)]
 
 
-def largest_difference(source: Source, model: nn.Module, rows: Sequence[Ids]) -> float:
-    """Largest difference of a logit between fairseq's own model and `model`; NaN if either computes NaN."""
-    reference, head = source.model(), source.head
+def largest_difference(
+    reference: RobertaModel, head: str | None, model: PreTrainedModel, rows: Sequence[Ids]
+) -> float:
+    """Largest difference of a logit between a fairseq model and `model`; NaN if either computes NaN.
+
+    `head` is the name of fairseq's classification head. Without one, scores of the masked language model are
+    compared: all of them, or if they are more than `MAX_SCORES` in a batch, those of random positions.
+    """
     lengths = np.array([len(row) for row in rows])
     differences: list[float] = []
     with torch.inference_mode():
@@ -158,17 +194,31 @@ def largest_difference(source: Source, model: nn.Module, rows: Sequence[Ids]) ->
             list(batches(lengths, MAX_TOKENS)), desc="comparing logits", leave=False, disable=None
         ):
             ids_BL = torch.from_numpy(pad([rows[i] for i in batch], PAD))
-            wanted, _ = reference(ids_BL, features_only=head is not None, classification_head_name=head)
-            found = model(input_ids=ids_BL, attention_mask=(ids_BL != PAD).long()).logits
-            differences.append(_difference(found, wanted, ids_BL, per_token=head is None))
+            mask_BL = ids_BL != PAD
+            if head is not None:
+                wanted_BK, _ = reference(ids_BL, features_only=True, classification_head_name=head)
+                found_BK = model(input_ids=ids_BL, attention_mask=mask_BL.long()).logits
+                differences.append(float((found_BK - wanted_BK).abs().max()))
+                continue
+            # Scores of padding tokens are undefined.
+            compared_BL = _some(mask_BL, max(1, MAX_SCORES // model.config.vocab_size))
+            wanted_PV, _ = reference(ids_BL, masked_tokens=compared_BL)
+            features_BLC = model.base_model(input_ids=ids_BL, attention_mask=mask_BL.long())[0]
+            found_PV = model.lm_head(features_BLC[compared_BL])
+            differences.append(float((found_PV - wanted_PV).abs().max()))
     return float(np.max(differences))
 
 
-def _difference(found: Tensor, wanted: Tensor, ids_BL: Tensor, *, per_token: bool) -> float:
-    difference = (found - wanted).abs()
-    # Scores of padding tokens are undefined.
-    difference = difference[ids_BL != PAD] if per_token else difference
-    return float(difference.max())
+def _some(mask_BL: Tensor, count: int) -> Tensor:
+    """`mask_BL` with at most `count` of its true positions, always the same."""
+    positions_P2 = mask_BL.nonzero()
+    if len(positions_P2) <= count:
+        return mask_BL
+    order = torch.randperm(len(positions_P2), generator=torch.Generator().manual_seed(0))
+    chosen_P2 = positions_P2[order[:count]]
+    some_BL = torch.zeros_like(mask_BL)
+    some_BL[chosen_P2[:, 0], chosen_P2[:, 1]] = True
+    return some_BL
 
 
 def _fits(origin: Origin, text: Text) -> bool:

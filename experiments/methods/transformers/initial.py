@@ -18,6 +18,7 @@ from export.transformers.roberta import (
     read_source,
     roberta_config,
     sizes_of,
+    special_ids,
     to_transformers,
 )
 from fairseq_plugin.checkpoints.initialization import check_dictionary, check_keys
@@ -65,7 +66,7 @@ def initial_model(
         ours.upgrade_state_dict(weights)
         ours.load_state_dict(weights)
     logger.info("initialisation: %s", "random weights" if source is None else f"weights of {checkpoint}")
-    model = random_classifier(recipe.sizes(vocabulary), classes)
+    model = random_classifier(recipe.sizes(vocabulary), classes, special_ids(task.cfg))
     head = task.cfg.classification_head_name
     model.load_state_dict(to_transformers(ours.state_dict(), head=head, lm_head=False))
     return model
