@@ -9,7 +9,7 @@ from typing import Any
 
 from common.run import Run, runs
 
-from . import grid, inputs, plan, provenance, recipes, schedule
+from . import checkpoints, grid, inputs, plan, provenance, recipes, schedule
 from .methods import fairseq
 from .plan import Job
 from .recipes import Recipe
@@ -36,6 +36,8 @@ class Experiment:
     """The command that starts fairseq-train."""
     examples: int | None
     """Number in the training set, if known."""
+    conversions: Sequence[str] = ()
+    """Where converted checkpoints come from, for the plan."""
 
     @property
     def runs(self) -> list[Run]:
@@ -61,16 +63,17 @@ class Experiment:
         }
 
     def notes(self) -> list[str]:
-        """The length of the runs, and what is unusual about it; for the plan."""
+        """Converted checkpoints, the length of the runs and what is unusual about it; for the plan."""
         notes: dict[str, list[str]] = {}
         for arm, recipe in self.recipes.items():
             length = schedule.length(recipe, self.examples)
             for note in [] if length is None else [length.describe(), *length.warnings()]:
                 notes.setdefault(note, []).append(arm)
-        return [
+        lengths = [
             note if len(arms) == len(self.recipes) else f"{', '.join(arms)}: {note}"
             for note, arms in notes.items()
         ]
+        return [*self.conversions, *lengths]
 
     def flags(self, recipe: Recipe) -> list[str]:
         """The flags of fairseq-train that are the same for all runs with this recipe."""
@@ -89,10 +92,13 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
     variants = grid.variants(settings.arm, settings.recipe, settings.passthrough, settings.grid, defaults)
     files = inputs.classification_files(settings.data, ["train", *recipe.valid_subsets])
     classes = inputs.count_classes(settings.data / "label/dict.txt")
-    for init, checkpoint in settings.inits.items():
-        if checkpoint is not None:
-            inputs.require_checkpoint(checkpoint, "--pretrained" if init == "pretrained" else "--inits")
     inputs.require_writable(settings.out)
+    resolved = {
+        init: given and checkpoints.resolve(given, "--pretrained" if init == "pretrained" else "--inits")
+        for init, given in settings.inits.items()
+    }
+    for checkpoint in filter(None, resolved.values()):
+        checkpoints.require_dictionary(checkpoint, settings.data)
     examples = schedule.count_examples(settings.data)
     return Experiment(
         out=settings.out,
@@ -100,12 +106,11 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
         classes=classes,
         recipe=schedule.resolve(recipe, examples),
         recipes={variant.arm: schedule.resolve(variant.recipe, examples) for variant in variants},
-        inits=settings.inits,
+        inits={init: found and found.path for init, found in resolved.items()},
         seeds=settings.seeds,
         data_fingerprint=inputs.fingerprint_data(settings.data, files),
-        checkpoint_fingerprints={
-            init: inputs.fingerprint_checkpoint(path) for init, path in settings.inits.items()
-        },
+        checkpoint_fingerprints={init: found and found.fingerprint() for init, found in resolved.items()},
         trainer=tuple(trainer),
         examples=examples,
+        conversions=[f"{init}: {found.note}" for init, found in resolved.items() if found and found.note],
     )

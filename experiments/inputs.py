@@ -12,7 +12,7 @@ from common.data_folder import read_report, recorded_checksums, require_recorded
 from common.errors import UserError
 from common.files import read_lines, sha256, shown_path
 from common.run import find_checkpoint
-from preprocess.dictionary import PADDING_PREFIX
+from preprocess.dictionary import OVERWRITE, PADDING_PREFIX
 
 from . import ROOT
 
@@ -142,19 +142,15 @@ def _require_files(data: Path, names: list[str], layout: str) -> list[str]:
     return names
 
 
-def checkpoint_of(path: Path) -> Path:
-    """The checkpoint in the folder `path` (`common.run.find_checkpoint`); `path` itself if there is none."""
-    return find_checkpoint(path) or path
-
-
 def shipped_for(data: Path) -> Path | None:
     """The repository's checkpoint if its dictionary is that of the binarized `data`, else None."""
     dictionary = data / "input0" / "dict.txt"
     weights = find_checkpoint(SHIPPED)
     if weights is None or not dictionary.is_file():
         return None
-    return weights if _symbols(SHIPPED / "dict.txt") == _symbols(dictionary) else None
+    return weights if symbols(SHIPPED / "dict.txt") == symbols(dictionary) else None
 
 
-def _symbols(dictionary: Path) -> list[str]:
-    return [line.rpartition(" ")[0] for line in read_lines(dictionary)]
+def symbols(dictionary: Path) -> list[str]:
+    """The symbols that a dict.txt lists, without their counts."""
+    return [line.removesuffix(f" {OVERWRITE}").rpartition(" ")[0] for line in read_lines(dictionary)]

@@ -14,8 +14,9 @@ from common.cli import Collect, SettingsParser, integer, split_words
 from common.errors import UserError
 
 from . import grid
+from .checkpoints import written
 from .grid import Grid
-from .inputs import checkpoint_of, shipped_for
+from .inputs import shipped_for
 from .launchers.slurm import settings as slurm_settings
 from .launchers.slurm.settings import Slurm
 
@@ -40,6 +41,7 @@ examples:
   ./train.sh --data data/books/bin --pretrained pretrained/fr/model.pt
   RS_DATA=data/books/bin RS_INITS=random RS_SEEDS="1 2 3 4 5" RS_JOBS=2 ./train.sh
   ./train.sh --data data/books/bin --inits random "small=ckpt/a.pt" --dry-run
+  ./train.sh --data data/mine --pretrained camembert-base --seeds 1 2 3
   ./train.sh --data data/books/bin --inits random --grid lr=1e-5,3e-5,1e-4 --dry-run
   RS_GRID="lr=1e-5,1e-4 dropout=0.1,0.3" ./train.sh --data data/books/bin --inits random
   ./train.sh --data data/books/bin --inits random --out runs/lr1e-4 -- --lr 1e-4
@@ -93,7 +95,8 @@ class TrainSettings(Settings):
     """Settings of train.sh."""
 
     inits: dict[str, Path | None]
-    """Name of each initialization -> its checkpoint; None for random weights."""
+    """Name of each initialization -> its checkpoint as given, for `checkpoints.resolve`; None for random
+    weights."""
     seeds: tuple[int, ...]
     arm: str
     """Name of the method in run folders and tables."""
@@ -129,10 +132,11 @@ def add_sweep(parser: SettingsParser, *, arm: str, inits: str = "random pretrain
     add("data", None, "folder of binarized data, with input0/ and label/ (required)")
     add(
         "pretrained", None,
-        "checkpoint of the init 'pretrained', a file or its folder (default: the repository's, if it has the "
-        "same dictionary as the data)",
+        "checkpoint of the init 'pretrained': a fairseq file or its folder, or a RoBERTa, CamemBERT or "
+        "XLM-RoBERTa of Transformers, a folder or hub name (default: the repository's, if it has the same "
+        "dictionary as the data)",
     )  # fmt: skip
-    add("inits", inits, "initializations: random, pretrained or NAME=FILE", nargs="+")
+    add("inits", inits, "initializations: random, pretrained or NAME=CHECKPOINT", nargs="+")
     add("seeds", "1 2 3", "random seeds; each initialization is trained once with each seed", nargs="+")
     add(
         "grid", None,
@@ -269,11 +273,11 @@ def _inits(words: list[str], pretrained: str | None, data: Path) -> dict[str, Pa
         if equals:
             if name == "random" or not path:
                 raise UserError(f"--inits {word!r}: write NAME=FILE, with a name other than 'random'")
-            inits[name] = checkpoint_of(Path(path))
+            inits[name] = written(path)
         elif name == "random":
             inits[name] = None
         elif name == "pretrained":
-            checkpoint = shipped_for(data) if pretrained is None else checkpoint_of(Path(pretrained))
+            checkpoint = shipped_for(data) if pretrained is None else written(pretrained)
             if checkpoint is None:
                 raise UserError(
                     "--inits contains 'pretrained', but --pretrained (or RS_PRETRAINED=) is missing, and the "

@@ -42,6 +42,12 @@ class PieceTokenizer(BartphoTokenizer):
         # fairseq splits a line of tokens at white space, so tokens of white space are dropped.
         return " ".join(super()._tokenize(text)).split()
 
+    def _encode_plus(self, *args: Any, return_offsets_mapping: bool = False, **kwargs: Any) -> BatchEncoding:
+        """As in the base class, which ignores `return_offsets_mapping`; here it raises an error."""
+        if return_offsets_mapping:
+            raise NotImplementedError("return_offsets_mapping: a tokenizer in Python has no offsets")
+        return super()._encode_plus(*args, **kwargs)
+
     def prepare_for_model(
         self,
         ids: list[int],

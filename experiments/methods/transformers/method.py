@@ -127,7 +127,7 @@ def train(settings: TrainSettings, variant: Variant, then: Callable[[Path], None
 
     sweep = experiment.checked(settings, (), variant.defaults)
     for recipe in sweep.recipes.values():
-        check(parse(str(settings.data), sweep.flags(recipe)), settings.inits.values(), variant.lora)
+        check(parse(str(settings.data), sweep.flags(recipe)), sweep.inits.values(), variant.lora)
     machine = provenance.machine(settings.device, settings.jobs, len(sweep.runs))
 
     def identity(run: Run) -> dict[str, Any]:
@@ -195,9 +195,10 @@ def build(
         *(() if variant.lora is None else ("--lora", *variant.words)),
         *("--recipe", *words),
     )
-    init = [run.init] if run.checkpoint is None else [f"{run.init}={shown_path(run.checkpoint)}"]
+    given = settings.inits[run.init]
+    init = [run.init] if given is None else [f"{run.init}={shown_path(given)}"]
     if run.init == "pretrained":
-        init = ["pretrained", "--pretrained", shown_path(run.checkpoint)]
+        init = ["pretrained", "--pretrained", shown_path(given)]
     setting = run.setting
     shown = (
         *variant.command,
