@@ -100,11 +100,11 @@ def resolve(given: Path, flag: str) -> Resolved:
 
 def transformers_folder(path: Path) -> Path | None:
     """The folder of `save_pretrained` that a path is, or whose weights it is; None for other paths."""
+    if not ((path.parent if path.is_file() else path) / CONFIG).is_file():
+        return None
     if path.is_file():
         weights = path.suffix == ".bin" or (path.suffix == ".safetensors" and not _is_ours(path))
-        return path.parent if weights and (path.parent / CONFIG).is_file() else None
-    if not (path / CONFIG).is_file():
-        return None
+        return path.parent if weights else None
     fairseq = (path / MODEL).is_file() or (path / BEST_CHECKPOINT).is_file()
     weights = path / "model.safetensors"
     return None if fairseq or (weights.is_file() and _is_ours(weights)) else path
