@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.errors import UserError
+from common.errors import UserError, enumerate_some
 from common.files import atomic_folder, atomic_write, sha256, shown_path
 from common.run import BEST_CHECKPOINT, find_checkpoint
 from export import missing_package_is_reported
@@ -155,12 +155,12 @@ def _converted(folder: Path, source: str) -> Resolved:
             record, cached = _read_record(target), True
             if record is None:  # otherwise another process has converted it meanwhile
                 record, cached = _convert(folder, source, files, target), False
-    note = f"converted from {source}, largest difference of a logit {record['difference']:.1e}"
-    for kind in ("random", "unused"):
-        if record[kind]:
-            note += f"; {kind}: {', '.join(record[kind][:3])}{', ...' if len(record[kind]) > 3 else ''}"
-    if cached:
-        note += " (from the cache)"
+    note = f"converted from {source}, largest difference of a logit "
+    note += f"{record['difference']:.1e}{' (from the cache)' if cached else ''}"
+    if record["random"]:
+        note += "; its LM head is random"
+    if record["unused"]:
+        note += f"; not used: {enumerate_some(record['unused'])}"
     return Resolved(target / MODEL, source, record["sha256"], note)
 
 
