@@ -213,12 +213,13 @@ def beside(folder: Path, dictionary: Path | None = None) -> Located | None:
     """
     if any((folder / FOLDER / file).is_file() for file in TRANSFORMERS_FILES[:-1]):
         return Located(transformers=str(folder / FOLDER))
+    kind = _transformers_class(folder)
     if (folder / MODEL).is_file():
         if dictionary is not None:
             return Located(folder / MODEL, dictionary)
-        if (folder / "dict.txt").is_file() and _transformers_class(folder) in (None, *PAIR_CLASSES):
+        if (folder / "dict.txt").is_file() and kind in (None, *PAIR_CLASSES):
             return Located(folder / MODEL, folder / "dict.txt")
-    if any((folder / file).is_file() for file in TRANSFORMERS_FILES):
+    if kind not in PAIR_CLASSES and any((folder / file).is_file() for file in TRANSFORMERS_FILES):
         return Located(transformers=str(folder))
     return None
 

@@ -52,8 +52,8 @@ def test_stock_fairseq_computes_the_same(tmp_path, family, kind):
         else:
             wanted = theirs[0][mask_BL]
             result = ours(ids_BL, features_only=kind == "encoder")[0][mask_BL]
-    assert wanted.std() > 0.1
-    torch.testing.assert_close(result, wanted, atol=1e-4, rtol=1e-4)
+    assert wanted.std() > 0.01
+    torch.testing.assert_close(result, wanted, atol=1e-5, rtol=1e-4)
     assert bool(found.random) == (kind != "masked-lm")  # fairseq always has an LM head
     assert any("pooler" in name for name in found.unused) == (kind == "encoder")
 
