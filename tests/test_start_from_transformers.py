@@ -1,6 +1,5 @@
 """From a CSV file and a model of Transformers to runs, predictions, and a model of Transformers again."""
 
-import csv
 import json
 import subprocess
 import sys
@@ -24,35 +23,19 @@ CLASSES = {"very bad", "good"}
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    """One cache for all tests of this file."""
-    monkeypatch.setenv("RS_CACHE", str(tmp_path_factory.getbasetemp() / "converted"))
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
 
 
-def prepared(folder, family, pairs=False):
-    """(model, data): a tiny random model, and data binarized with its tokenizer."""
-    tiny_models.write(folder / family, family)
-    rows = [(f"{text} {i}", ("very bad", "good")[i % 2]) for i, text in enumerate(tiny_tokenizers.lines(60))]
-    rows[5] = ("livre " * 60, "good")  # truncated
-    header = ("text", "label")
-    if pairs:
-        rows = [(text, f"{text} bon", label) for text, label in rows]
-        header = ("text", "text2", "label")
-    with open(folder / "reviews.csv", "w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows([header, *rows])
-    words = ["--pair-column", "text2", "--text-column", "text"] if pairs else []
-    data = str(folder / "data")
-    words = [
-        "dataset",
-        str(folder / "reviews.csv"),
-        "--tokenizer",
-        str(folder / family),
-        *words,
-        "--out",
-        data,
-    ]
-    assert preprocess(words) == 0
-    return folder / family, folder / "data"
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """(model, data): a tiny random CamemBERT, and data binarized with its tokenizer."""
+    folder = tmp_path_factory.mktemp("prepared")
+    tiny_models.write(folder / "camembert", "camembert")
+    tiny_tokenizers.write_csv(folder / "reviews.csv", sorted(CLASSES))
+    words = [str(folder / "reviews.csv"), "--tokenizer", str(folder / "camembert")]
+    assert preprocess(["dataset", *words, "--out", str(folder / "data")]) == 0
+    return folder / "camembert", folder / "data"
 
 
 def train(*words):
@@ -70,9 +53,8 @@ def words_of(folder, model, data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "pairs"), [("camembert", False), ("roberta", True)])
-def test_from_a_csv_file_to_transformers(tmp_path, capsys, family, pairs):
-    model, data = prepared(tmp_path, family, pairs)
+def test_from_a_csv_file_to_transformers(prepared, tmp_path, capsys):
+    model, data = prepared
     options, flags = words_of(tmp_path, model, data)
     assert f"converted from {model}" in train(*options, *flags)
     run = tmp_path / "runs/fairseq/pretrained/seed1"
@@ -81,40 +63,25 @@ def test_from_a_csv_file_to_transformers(tmp_path, capsys, family, pairs):
     assert f"initialization: weights of {recorded['checkpoint']['path']}" in (run / "train.log").read_text()
 
     capsys.readouterr()
-    text = "un livre captivant\ttrès bon" if pairs else "un livre captivant"
-    assert evaluate(["predict", "--checkpoint", str(run), "--format", "jsonl", text]) == 0
+    assert evaluate(["predict", "--checkpoint", str(run), "--format", "jsonl", "un livre captivant"]) == 0
     assert set(json.loads(capsys.readouterr().out)["probabilities"]) == CLASSES
 
     folder = tmp_path / "exported"
     assert export(["transformers", str(run), "--out", str(folder)]) == 0
     network = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    assert network.config.bos_token_id == tokenizer.cls_token_id == (5 if family == "camembert" else 0)
-    assert network.config.eos_token_id == tokenizer.sep_token_id
-    texts = [("un livre", "pas bon"), ("été", "captivant")] if pairs else ["un livre pas bon", "été", ""]
-    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    texts = ["un livre pas bon", "été", ""]
     with torch.no_grad():
-        found_NK = network(**batch).logits.softmax(-1)
+        found_NK = network(**tokenizer(texts, padding=True, return_tensors="pt")).logits.softmax(-1)
     classifier = SentenceClassifier.from_run(run)
     wanted_NK = torch.from_numpy(classifier.probabilities(texts)).float()
     assert classifier.classes == [network.config.id2label[k] for k in range(2)]
     torch.testing.assert_close(found_NK, wanted_NK, atol=1e-5, rtol=0)
 
-    back = tmp_path / "back/model.pt"
-    assert export(["fairseq", str(folder), "--out", str(back)]) == 0
-    capsys.readouterr()
-    again = SentenceClassifier.from_run(back)  # dictionary and tokenizer beside the checkpoint
-    if not pairs:
-        assert [p.probabilities for p in again.predict(texts)] == [
-            pytest.approx(p.probabilities, abs=1e-6) for p in classifier.predict(texts)
-        ]
-    else:
-        assert again.encoder.tokenizer.cls_token_id == 0
-
 
 @pytest.mark.slow
-def test_the_methods_of_transformers_start_from_the_same_checkpoint(tmp_path):
-    model, data = prepared(tmp_path, "camembert")
+def test_the_methods_of_transformers_start_from_the_same_checkpoint(prepared, tmp_path):
+    model, data = prepared
     options, flags = words_of(tmp_path, model, data)
     printed = train("--method", "lora", *options, "--dry-run", *flags)
     assert f"converted from {model}" in printed

@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from eval.loading.inputs import Ids, read_split
 from eval.loading.network import batches, pad
 from eval.loading.training_files import resolve_recorded
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
+from preprocess.dataset import TEXT
 from preprocess.readers.lines import read_text_lines
 from preprocess.sample.writer import REVIEW_MIX, Writer
 
@@ -126,8 +128,7 @@ def find_examples(origin: Origin) -> Examples:
     """The raw texts of the data with their ids in training; sample sentences if there is no raw text."""
     whole = origin.data.exists and origin.data.option("valid_every") is None
     if origin.checkpoint is not None and whole:
-        splits = origin.data.option("splits") or {}
-        texts = {split: _raw_texts(origin, parts["texts"]) for split, parts in splits.items()}
+        texts = {split: _raw_texts(columns) for split, columns in _recorded_files(origin).items()}
         if texts and None not in texts.values():
             return _of_splits(origin, texts)
     writer = Writer(random.Random("sentences to prove a conversion with"), REVIEW_MIX)
@@ -229,16 +230,36 @@ def _fits(origin: Origin, text: Text) -> bool:
     return True
 
 
-def _raw_texts(origin: Origin, columns: dict[str, list[str]]) -> list[Text] | None:
+def _recorded_files(origin: Origin) -> dict[str, dict[str, dict[Path, str | None]]]:
+    """For each split and column, the text files that were binarized, with their recorded SHA-256."""
+    report, folder = origin.data.report, origin.data.path
+    if (splits := origin.data.option("splits")) is not None:  # preprocess binarize
+        return {
+            split: {
+                name: {resolve_recorded(path): origin.data.digest(path) for path in paths}
+                for name, paths in parts["texts"].items()
+            }
+            for split, parts in splits.items()
+        }
+    columns = ("input0", "input1") if origin.pairs else ("input0",)
+    names = {
+        split: {column: f"{TEXT}/{split}.{column}" for column in columns}
+        for split in report.get("splits", {})  # preprocess dataset
+    }
+    digests = report.get("files", {})
+    return {
+        split: {column: {folder / name: digests.get(name)} for column, name in parts.items()}
+        for split, parts in names.items()
+    }
+
+
+def _raw_texts(columns: dict[str, dict[Path, str | None]]) -> list[Text] | None:
     """The lines that a split was binarized from; None if a file is missing or has changed."""
     found = []
-    for paths in columns.values():
-        files = {path: resolve_recorded(path) for path in paths}
-        if not all(
-            file.is_file() and origin.data.digest(path) == sha256(file) for path, file in files.items()
-        ):
+    for files in columns.values():
+        if not all(file.is_file() and digest == sha256(file) for file, digest in files.items()):
             return None
-        found.append([line for file in files.values() for line in read_text_lines(str(file))])
+        found.append([line for file in files for line in read_text_lines(str(file))])
     return list(zip(*found, strict=True)) if len(found) > 1 else found[0]
 
 
