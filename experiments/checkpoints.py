@@ -16,9 +16,10 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,21 @@ def resolve(given: Path, flag: str) -> Resolved:
         return _converted(folder, str(given))
     except UserError as error:
         raise UserError(str(error).replace(str(folder), str(given))) from None
+
+
+def resolve_all(inits: Mapping[str, Path | None], data: Path) -> dict[str, Resolved | None]:
+    """The checkpoint of each initialization; None for random weights.
+
+    Raises `UserError` as `resolve`, and for a converted model whose vocabulary is not that of the binarized
+    `data`.
+    """
+    found = {
+        init: given and resolve(given, "--pretrained" if init == "pretrained" else "--inits")
+        for init, given in inits.items()
+    }
+    for checkpoint in filter(None, found.values()):
+        require_dictionary(checkpoint, data)
+    return found
 
 
 def transformers_folder(path: Path) -> Path | None:
@@ -184,6 +200,8 @@ def _key(files: dict[str, str]) -> str:
 def _convert(folder: Path, source: str, files: dict[str, str], target: Path) -> dict[str, Any]:
     print(f"{source}: converting to fairseq, once", file=sys.stderr, flush=True)
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    # Before fairseq is imported, which would otherwise let the root logger print everything.
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     with missing_package_is_reported():
         from export.transformers.to_fairseq import convert_back
     with atomic_folder(target) as new:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +93,8 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
     files = inputs.classification_files(settings.data, ["train", *recipe.valid_subsets])
     classes = inputs.count_classes(settings.data / "label/dict.txt")
     inputs.require_writable(settings.out)
-    resolved = {
-        init: given and checkpoints.resolve(given, "--pretrained" if init == "pretrained" else "--inits")
-        for init, given in settings.inits.items()
-    }
-    for checkpoint in filter(None, resolved.values()):
-        checkpoints.require_dictionary(checkpoint, settings.data)
+    initial = checkpoints.resolve_all(settings.inits, settings.data)
+    settings = replace(settings, inits={init: found and found.path for init, found in initial.items()})
     examples = schedule.count_examples(settings.data)
     return Experiment(
         out=settings.out,
@@ -106,11 +102,11 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
         classes=classes,
         recipe=schedule.resolve(recipe, examples),
         recipes={variant.arm: schedule.resolve(variant.recipe, examples) for variant in variants},
-        inits={init: found and found.path for init, found in resolved.items()},
+        inits=settings.inits,
         seeds=settings.seeds,
         data_fingerprint=inputs.fingerprint_data(settings.data, files),
-        checkpoint_fingerprints={init: found and found.fingerprint() for init, found in resolved.items()},
+        checkpoint_fingerprints={init: found and found.fingerprint() for init, found in initial.items()},
         trainer=tuple(trainer),
         examples=examples,
-        conversions=[f"{init}: {found.note}" for init, found in resolved.items() if found and found.note],
+        conversions=[f"{init}: {found.note}" for init, found in initial.items() if found and found.note],
     )
