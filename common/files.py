@@ -1,15 +1,17 @@
-"""Files: atomic writes, checksums, UTF-8 text and JSON with clear errors."""
+"""Files: atomic writes, locks, checksums, UTF-8 text and JSON with clear errors."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -184,3 +186,26 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         raise UserError(str(error).replace(str(temporary / "new"), str(folder))) from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def exclusive(path: Path, waiting: str) -> Iterator[None]:
+    """Hold a lock on a folder, or on a file that is created; other processes wait.
+
+    A process that has to wait prints `waiting` on standard error. On a file system without locks, no process
+    waits.
+    """
+    if not path.is_dir():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(waiting, file=sys.stderr, flush=True)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -13,7 +13,8 @@ The manifest is a JSON object with these keys:
     recipe_flags    list of words: its flags and those after --; a run resumes only with the same flags
     command         list of words, as a user would type them
     data            {"path": folder, "sha256": {file: digest}}
-    checkpoint      {"path": file, "sha256": digest} of the initial weights, or null
+    checkpoint      {"path": file, "sha256": digest} of the initial weights, or null; with "source", a
+                    folder or hub name, if they were converted from a Transformers model
     git_commit      of this project, or null outside a clone
     git_changed     whether files differed from that commit
     packages        {name: version}

@@ -118,7 +118,7 @@ class SentenceClassifier:
         symbols, dictionary_path = find_dictionary(run, checkpoint, folder, dictionary)
         return cls(
             Network(checkpoint, symbols, device=device, precision=chosen.value, max_tokens=max_tokens),
-            find_encoder(folder, dictionary_path, sentencepiece_model),
+            find_encoder(run, folder, dictionary_path, sentencepiece_model),
             InputFormat.from_checkpoint(checkpoint),
             read_class_names(checkpoint, folder),
             pairs=folder.pairs,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from common.run import Run, runs
 
-from . import checks, grid, inputs, plan, provenance, recipes, schedule
+from . import checkpoints, checks, grid, inputs, plan, provenance, recipes, schedule
 from .methods import architecture, fairseq
 from .plan import Job
 from .recipes import Recipe
@@ -37,7 +37,7 @@ class Experiment:
     examples: int | None
     """Number in the training set, if known."""
     remarks: tuple[str, ...] = ()
-    """About the settings, for the plan."""
+    """About the settings and converted checkpoints, for the plan."""
     architecture: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     """`Run.arm` -> `Run.init` -> flags of the initial checkpoint's architecture that the recipe lacks."""
     architecture_notes: dict[str, list[str]] = field(default_factory=dict)
@@ -105,10 +105,10 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
     variants = grid.variants(settings.arm, settings.recipe, settings.passthrough, settings.grid, defaults)
     files = inputs.classification_files(settings.data, ["train", *recipe.valid_subsets])
     classes = inputs.class_names(settings.data / "label/dict.txt")
-    for init, checkpoint in settings.inits.items():
-        if checkpoint is not None:
-            inputs.require_checkpoint(checkpoint, "--pretrained" if init == "pretrained" else "--inits")
     inputs.require_writable(settings.out)
+    initial = checkpoints.resolve_all(settings.inits, settings.data)
+    settings = replace(settings, inits={init: found and found.path for init, found in initial.items()})
+    conversions = [f"{init}: {found.note}" for init, found in initial.items() if found and found.note]
     examples = schedule.count_examples(settings.data)
 
     def complete(recipe: Recipe) -> Recipe:
@@ -125,12 +125,10 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
         inits=settings.inits,
         seeds=settings.seeds,
         data_fingerprint=inputs.fingerprint_data(settings.data, files),
-        checkpoint_fingerprints={
-            init: inputs.fingerprint_checkpoint(path) for init, path in settings.inits.items()
-        },
+        checkpoint_fingerprints={init: found and found.fingerprint() for init, found in initial.items()},
         trainer=tuple(trainer),
         examples=examples,
-        remarks=settings.notes,
+        remarks=(*settings.notes, *conversions),
         architecture=fitted.flags,
         architecture_notes=fitted.notes,
     )

@@ -12,7 +12,7 @@ from common.data_folder import read_report, recorded_checksums, require_recorded
 from common.errors import UserError
 from common.files import read_lines, sha256, shown_path
 from common.run import find_checkpoint
-from preprocess.dictionary import PADDING_PREFIX
+from preprocess.dictionary import OVERWRITE, PADDING_PREFIX
 
 from . import ROOT
 
@@ -150,11 +150,6 @@ def _require_files(data: Path, names: list[str], layout: str) -> list[str]:
     return names
 
 
-def checkpoint_of(path: Path) -> Path:
-    """The checkpoint in the folder `path` (`common.run.find_checkpoint`); `path` itself if there is none."""
-    return find_checkpoint(path) or path
-
-
 def shipped() -> Path | None:
     """The repository's checkpoint, None in a copy without it."""
     return find_checkpoint(SHIPPED)
@@ -170,5 +165,5 @@ def shipped_for(data: Path) -> Path | None:
 
 
 def symbols(dictionary: Path) -> list[str]:
-    """The entries of a dictionary in the order of their ids, without counts."""
-    return [line.rpartition(" ")[0] for line in read_lines(dictionary)]
+    """The entries of a dict.txt in the order of their ids, without counts."""
+    return [line.removesuffix(f" {OVERWRITE}").rpartition(" ")[0] for line in read_lines(dictionary)]

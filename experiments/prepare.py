@@ -8,22 +8,21 @@ own. `preprocess.dataset` does the work; methods that train on text read the fol
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.data_folder import REPORT, Report, finished
 from common.errors import UserError
-from common.files import sha256, shown_path
+from common.files import exclusive, sha256, shown_path
 from preprocess.options import TRAIN, add_columns, add_splits, add_tokenizer
 
+from .checkpoints import flag_of, tokenizer_source
 from .inputs import symbols
 
 if TYPE_CHECKING:  # functions import what they use of preprocess, so that --help stays fast
@@ -144,7 +143,9 @@ def _prepared(source: str, request: Options) -> Path:
 
     wanted = request.request()
     folder = FOLDER / f"{_stem(source)}-{_key(wanted)}"
-    with _locked(FOLDER):
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    # One at a time, so that a second process with the same command finds the folder.
+    with exclusive(FOLDER, f"waiting for another process that writes to {FOLDER}"):
         report = finished(folder, REPORT, wanted)
         if report is not None:
             print("\n".join([*report.get("description", []), *summary(report, folder)[:-1]]))
@@ -175,24 +176,6 @@ def _key(wanted: Report) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Prepare one folder at a time, so that a second process with the same command finds it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        # A file system without locks is no error: both processes then write the same folder, in one step.
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                print(f"waiting for another process that writes to {folder}", flush=True)
-                fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
 def _tokenizer(
     name: str | None, dictionary: str | None, checkpoints: Mapping[str, Path]
 ) -> tuple[str, str | None]:
@@ -207,19 +190,22 @@ def _tokenizer(
         return name, dictionary
     if not checkpoints:
         return TRAIN, dictionary
-    contents = {init: _content(_beside(path, dictionary)) for init, path in checkpoints.items()}
+    sources = {init: tokenizer_source(path, flag_of(init)) for init, path in checkpoints.items()}
+    contents = {
+        init: _content(_located(source, checkpoints[init], dictionary)) for init, source in sources.items()
+    }
     _require_equal(contents, "tokenizers", checkpoints)
-    folder = shown_path(next(iter(checkpoints.values())).parent)
-    print(f"tokenizer: of {folder} (choose with --tokenizer)", flush=True)
-    return folder, dictionary
+    source = next(iter(sources.values()))
+    print(f"tokenizer: of {source} (choose with --tokenizer)", flush=True)
+    return source, dictionary
 
 
-def _beside(checkpoint: Path, dictionary: str | None) -> Located:
-    """The tokenizer in the folder of a checkpoint; raises `UserError` if there is none."""
+def _located(source: str, checkpoint: Path, dictionary: str | None) -> Located:
+    """The tokenizer of a checkpoint in the folder or hub name `source`; raises `UserError` if it has none."""
     from preprocess.tokenizer_choice import locate
 
     try:
-        return locate(shown_path(checkpoint.parent), dictionary)
+        return locate(source, dictionary)
     except UserError as error:
         raise UserError(
             f"{shown_path(checkpoint)}: its tokenizer is not known, and --tokenizer is missing ({error})"
@@ -228,7 +214,8 @@ def _beside(checkpoint: Path, dictionary: str | None) -> Located:
 
 def _dictionary_of(checkpoints: Mapping[str, Path]) -> str | None:
     """The dict.txt beside the checkpoints, for a SentencePiece model that is given without --dict."""
-    files = {init: path.parent / DICTIONARY for init, path in checkpoints.items()}
+    folders = {init: Path(tokenizer_source(path, flag_of(init))) for init, path in checkpoints.items()}
+    files = {init: folder / DICTIONARY for init, folder in folders.items()}
     files = {init: path for init, path in files.items() if path.is_file()}
     if not files:
         return None

@@ -15,8 +15,9 @@ from common.errors import UserError
 from common.files import shown_path
 
 from . import grid, inputs, prepare, recipes
+from .checkpoints import flag_of, tokenizer_source, written
 from .grid import Grid
-from .inputs import checkpoint_of, shipped_for
+from .inputs import shipped_for
 from .launchers.slurm import settings as slurm_settings
 from .launchers.slurm.settings import Slurm
 
@@ -30,7 +31,7 @@ MAX_COUNT = 10**18
 MISSING = "--inits contains 'pretrained', but --pretrained (or RS_PRETRAINED=) is missing"
 REMEDY = "add --pretrained FILE, or use --inits random"
 Inits = dict[str, Path | None]
-"""Name of each initialization -> its checkpoint; None for random weights."""
+"""Name of each initialization -> its checkpoint as given (`checkpoints.resolve`); None for random weights."""
 
 TRAIN_DESCRIPTION = """\
 Fine-tune a sentence classifier with fairseq from each initialization with each seed and, with
@@ -48,6 +49,7 @@ examples:
   ./train.sh --data data/books/bin --pretrained pretrained/fr/model.pt
   RS_DATA=data/books/bin RS_INITS=random RS_SEEDS="1 2 3 4 5" RS_JOBS=2 ./train.sh
   ./train.sh --data data/books/bin --inits random "small=ckpt/a.pt" --dry-run
+  ./train.sh --data data/mine --pretrained camembert-base --seeds 1 2 3
   ./train.sh --data data/books/bin --inits random --grid lr=1e-5,3e-5,1e-4 --dry-run
   RS_GRID="lr=1e-5,1e-4 dropout=0.1,0.3" ./train.sh --data data/books/bin --inits random
   ./train.sh --data data/books/bin --inits random --out runs/lr1e-4 -- --lr 1e-4
@@ -139,11 +141,12 @@ def add_sweep(parser: SettingsParser, *, arm: str, inits: str | None = None) -> 
     add("data", None, f"{prepare.DATA_HELP} (required)")
     add(
         "pretrained", None,
-        "checkpoint of the init 'pretrained', a file or its folder (default: the repository's, if it has the "
-        "same dictionary as the data)",
+        "checkpoint of the init 'pretrained': a fairseq file or its folder, or a RoBERTa, CamemBERT or "
+        "XLM-RoBERTa of Transformers, a folder or hub name (default: the repository's, if it has the same "
+        "dictionary as the data)",
     )  # fmt: skip
     usual = "" if inits else " (default: random, and pretrained if there is a checkpoint for it)"
-    add("inits", inits, f"initializations: random, pretrained or NAME=FILE{usual}", nargs="+")
+    add("inits", inits, f"initializations: random, pretrained or NAME=CHECKPOINT{usual}", nargs="+")
     add("seeds", "1 2 3", "random seeds; each initialization is trained once with each seed", nargs="+")
     add(
         "grid", None,
@@ -192,7 +195,7 @@ def _data(options: argparse.Namespace, settings: TrainSettings, inits: Inits) ->
         recipes.load(settings.recipe, settings.passthrough)
         inputs.require_writable(settings.out)
         for init, path in checkpoints.items():
-            inputs.require_checkpoint(path, "--pretrained" if init == "pretrained" else "--inits")
+            tokenizer_source(path, flag_of(init))
     return prepare.data_folder(options, checkpoints)
 
 
@@ -308,11 +311,11 @@ def _inits(words: list[str] | None, pretrained: str | None) -> Inits:
         if equals:
             if name == "random" or not path:
                 raise UserError(f"--inits {word!r}: write NAME=FILE, with a name other than 'random'")
-            inits[name] = checkpoint_of(Path(path))
+            inits[name] = written(path)
         elif name == "random":
             inits[name] = None
         elif name == "pretrained":
-            checkpoint = inputs.shipped() if pretrained is None else checkpoint_of(Path(pretrained))
+            checkpoint = inputs.shipped() if pretrained is None else written(pretrained)
             if checkpoint is None:
                 raise UserError(f"{MISSING}, and {inputs.SHIPPED} contains no checkpoint; {REMEDY}")
             inits[name] = checkpoint

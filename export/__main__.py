@@ -5,40 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from common.cli import Parser
-from common.errors import UserError, report_errors
+from common.errors import report_errors
 
-from . import commands
+from . import commands, missing_package_is_reported
 
-PACKAGES = (
-    *("transformers", "tokenizers", "safetensors", "accelerate"),
-    *("peft", "onnx", "onnxscript", "onnxruntime"),
-)
-"""Packages of the extra `hf`."""
 EXAMPLES = """examples:
   python -m export transformers runs/fairseq/pretrained/seed1 --out classifier
   python -m export fairseq classifier --out back/model.pt
   python -m export onnx runs/fairseq/pretrained/seed1 --out classifier.onnx --int8
   python -m export fp16 runs/fairseq/pretrained/seed1/checkpoint_best.pt --out model.safetensors
 """
-
-
-@contextmanager
-def missing_package_is_reported() -> Iterator[None]:
-    """Raise `UserError` naming the extra if one of its packages is not installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        name = (error.name or "").partition(".")[0]
-        if name not in PACKAGES:
-            raise
-        raise UserError(
-            f"{name} is not installed; this command needs the extra hf: make install, "
-            "or pip install --editable '.[hf]' --constraint constraints.txt"
-        ) from None
 
 
 def build_parser(*, positional: bool = False) -> Parser:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq.data import Dictionary
-from transformers import RobertaForSequenceClassification
+from transformers import PreTrainedModel
 
 from common.data_folder import read_report
 from common.errors import UserError
@@ -24,9 +24,9 @@ from eval.loading.training_files import (
 )
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 
-from .transformers.folder import class_names, load_folder, read_carried
+from .transformers.folder import class_names, is_classifier, load_folder, read_carried
 from .transformers.origin import MASK
-from .transformers.roberta import BOS, EOS, PAD, converted, read_source
+from .transformers.roberta import PAD, configured_ids, converted, read_source, special_ids
 
 ATTENTION = "eager"
 """Attention implementation that consists of plain matrix products, for ONNX."""
@@ -36,7 +36,7 @@ ATTENTION = "eager"
 class Classifier:
     """A Transformers model with what is needed to evaluate it."""
 
-    model: RobertaForSequenceClassification
+    model: PreTrainedModel
     """In evaluation mode, with eager attention."""
     classes: list[str]
     checkpoint: Checkpoint
@@ -68,7 +68,10 @@ class Classifier:
     def _dictionary(self, folder: DataFolder) -> Dictionary:
         if self.run is not None:
             return find_dictionary(self.run, self.checkpoint, folder)[0]
-        own = load_dictionary(self.checkpoint.path / "dict.txt")
+        path = self.checkpoint.path / "dict.txt"
+        if not path.is_file():
+            raise UserError(f"{path}: no such file; it has to list the tokens of the model, to read --data")
+        own = load_dictionary(path)
         found = load_dictionary(folder.dictionary)
         if own.symbols != found.symbols:
             raise UserError(
@@ -90,22 +93,24 @@ def find_classifier(path: str | os.PathLike[str]) -> Classifier:
     checkpoint = read_checkpoint(run.checkpoint)
     data = find_data_folder(run, checkpoint)
     classes = read_class_names(checkpoint, data)
-    model = converted(read_source(run.checkpoint), classes)
+    special = special_ids(checkpoint.task_config())
+    model = converted(read_source(run.checkpoint), classes, special)
     model.set_attn_implementation(ATTENTION)
     return Classifier(model, classes, checkpoint, run, data)
 
 
 def _of_folder(folder: Path) -> Classifier:
     model = load_folder(folder, attention=ATTENTION)
-    if not isinstance(model, RobertaForSequenceClassification):
+    if not is_classifier(model):
         raise UserError(f"{folder}: a masked language model, not a classifier; fine-tune it first")
     carried = read_carried(folder)
+    init, separator = configured_ids(model.config)
     head = carried.head or "sentence_classification_head"
     settings = {
         "_name": "sentence_classification",
         "classification_head_name": head,
-        "init_token": BOS,
-        "separator_token": EOS,
+        "init_token": init,
+        "separator_token": separator,
         "max_positions": model.config.max_position_embeddings - (PAD + 1),
         "shorten_method": carried.task.get("shorten_method", "truncate"),
         "keep_eos": carried.task.get("keep_eos", True),

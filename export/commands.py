@@ -16,10 +16,12 @@ The folder contains configuration, model.safetensors, tokenizer and model card. 
 converted network computes the same logits as fairseq's, and the tokenizer yields the token ids of training.
 Dictionary, tokenizer and data default to the files that the run recorded.
 """
-FAIRSEQ = """Convert a from_pretrained folder to a fairseq checkpoint, with its dict.txt beside it.
+FAIRSEQ = """Convert a from_pretrained folder to a fairseq checkpoint, dictionary and tokenizer beside it.
 
-The checkpoint can be used with fairseq-train --restore-file, train.sh --pretrained and python -m eval. Only
-safetensors are read, never pickles.
+The folder contains a RoBERTa, CamemBERT or XLM-RoBERTa: a masked language model, a classifier or the encoder
+alone. The checkpoint can be used with fairseq-train --restore-file, train.sh --pretrained and python -m eval;
+train.sh --pretrained also takes the folder itself, or its name on the Hugging Face hub. The checkpoint is
+written only if both networks compute the same logits. Files are read without executing code.
 """
 ONNX = """Convert a classifier to ONNX, in fp32 or int8.
 
@@ -108,7 +110,11 @@ def register_fairseq(subparsers: argparse._SubParsersAction, positional: bool) -
         "classifier --out back/model.pt",
         positional=positional,
     )
-    parser.add_argument("--dict", metavar="FILE", help="fairseq dictionary (default: dict.txt of the folder)")
+    parser.add_argument(
+        "--dict",
+        metavar="FILE",
+        help="fairseq dictionary (default: dict.txt of the folder, or the vocabulary of its tokenizer)",
+    )
     parser.set_defaults(run=run_fairseq)
 
 

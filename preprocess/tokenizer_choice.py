@@ -6,6 +6,7 @@ dictionary, and is saved beside the data as `tokenizer/`. Ids of a Transformers 
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Sequence
@@ -31,7 +32,13 @@ SENTENCEPIECE, TRANSFORMERS = "sentencepiece", "transformers"
 FOLDER = "tokenizer"
 """Inside a data folder."""
 MODEL = "sentencepiece.bpe.model"
-TRANSFORMERS_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", MODEL)
+TRANSFORMERS_CONFIG = "tokenizer_config.json"
+TRANSFORMERS_FILES = ("tokenizer.json", TRANSFORMERS_CONFIG, "vocab.json", MODEL)
+PAIR_CLASSES = ("BartphoTokenizer", "PieceTokenizer")
+"""Classes of Transformers tokenizers whose files are a SentencePiece model and a fairseq dict.txt."""
+FILE_SUFFIXES = (".model", ".pt", ".pth", ".safetensors", ".bin", ".txt", ".json")
+"""A name with one of these suffixes is a file, not a name on the Hugging Face hub."""
+HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 SMALLEST, LARGEST = 500, 16_000
 """Subword tokens of a new tokenizer."""
 WORDS_PER_TOKEN = 2
@@ -84,7 +91,7 @@ class TransformersEncoder:
         self.name = name
         self.normalize_apostrophes = normalize_apostrophes
         self.tokenizer = _load_transformers(name)
-        self.dictionary = _dictionary_of(self.tokenizer.get_vocab(), name)
+        self.dictionary = dictionary_of(self.tokenizer.get_vocab(), name)
         for token, wanted in (("pad_token_id", PAD), ("unk_token_id", UNK)):
             if (found := getattr(self.tokenizer, token)) != wanted:
                 raise UserError(
@@ -94,13 +101,23 @@ class TransformersEncoder:
         if None in (self.tokenizer.cls_token_id, self.tokenizer.sep_token_id):
             raise UserError(f"{name}: no cls_token or sep_token; give the tokenizer of a RoBERTa")
 
+    @property
+    def init_token(self) -> int:
+        """Id before a text: of `<s>`, 0 for RoBERTa and XLM-R, 5 for CamemBERT."""
+        return self.tokenizer.cls_token_id
+
+    @property
+    def separator_token(self) -> int:
+        """Id between the texts of a pair, and after each: of `</s>`, 2 or 6."""
+        return self.tokenizer.sep_token_id
+
     def __call__(self, block: Block) -> Encoded:
         """Encode one block; raises `UserError` where it is not UTF-8."""
         lines = block.lines(normalize_apostrophes=self.normalize_apostrophes)
         rows = self.tokenizer(lines, add_special_tokens=False, verbose=False)["input_ids"]
         sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         ids = np.fromiter((i for row in rows for i in row), dtype=np.int32, count=int(sizes.sum()))
-        return Encoded(block, append_eos(ids, sizes, self.tokenizer.sep_token_id), sizes + 1)
+        return Encoded(block, append_eos(ids, sizes, self.separator_token), sizes + 1)
 
 
 def choose(
@@ -136,9 +153,8 @@ def choose(
     if dictionary is not None:
         raise UserError(f"--dict {dictionary}: not with {name}, whose vocabulary is its own")
     encoder = TransformersEncoder(found.transformers, **how)
-    special = encoder.tokenizer
     return Tokenizer(
-        TRANSFORMERS, encoder, init_token=special.cls_token_id, separator_token=special.sep_token_id
+        TRANSFORMERS, encoder, init_token=encoder.init_token, separator_token=encoder.separator_token
     )
 
 
@@ -170,7 +186,7 @@ def locate(name: str, dictionary: str | None = None) -> Located:
     if path.is_file():
         return Located(path, given)
     if not path.is_dir():
-        if path.suffix == ".model" or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        if not is_hub_name(name):
             raise UserError(
                 f"{name}: no such tokenizer; give a SentencePiece model or a folder with a tokenizer"
             )
@@ -180,10 +196,8 @@ def locate(name: str, dictionary: str | None = None) -> Located:
     if (path / manifest.NAME).is_file():
         content = manifest.read(path) or {}
         return _of_data_folder(Path(content["data"].get("path", ".")), given)
-    if (path / MODEL).is_file() and (given or (path / "dict.txt").is_file()):
-        return Located(path / MODEL, given or path / "dict.txt")
-    if any((path / file).is_file() for file in TRANSFORMERS_FILES):
-        return Located(transformers=name)
+    if (found := beside(path, given)) is not None:
+        return found
     if (path / "dict.txt").is_file():
         raise UserError(
             f"{name}: has a dictionary but no tokenizer; give the SentencePiece model that the dictionary "
@@ -191,6 +205,38 @@ def locate(name: str, dictionary: str | None = None) -> Located:
             "python -m preprocess download xlmr)"
         )
     raise UserError(f"{name}: no tokenizer in this folder; give a SentencePiece model or another folder")
+
+
+def beside(folder: Path, dictionary: Path | None = None) -> Located | None:
+    """The tokenizer among the files of `folder`, which also has a checkpoint; None if there is none.
+
+    `python -m export fairseq` writes a Transformers tokenizer to `tokenizer/`. A SentencePiece model with a
+    dict.txt is a fairseq tokenizer, unless tokenizer_config.json names a tokenizer with ids of its own.
+    """
+    if any((folder / FOLDER / file).is_file() for file in TRANSFORMERS_FILES[:-1]):
+        return Located(transformers=str(folder / FOLDER))
+    kind = _transformers_class(folder)
+    if (folder / MODEL).is_file():
+        if dictionary is not None:
+            return Located(folder / MODEL, dictionary)
+        if (folder / "dict.txt").is_file() and kind in (None, *PAIR_CLASSES):
+            return Located(folder / MODEL, folder / "dict.txt")
+    if kind not in PAIR_CLASSES and any((folder / file).is_file() for file in TRANSFORMERS_FILES):
+        return Located(transformers=str(folder))
+    return None
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether a name that is no local path may be one on the Hugging Face hub: `MODEL` or `USER/MODEL`."""
+    return HUB_NAME.fullmatch(name) is not None and not name.endswith(FILE_SUFFIXES)
+
+
+def _transformers_class(folder: Path) -> str | None:
+    """The class that tokenizer_config.json names; None without one."""
+    try:
+        return json.loads((folder / TRANSFORMERS_CONFIG).read_text(encoding="utf-8")).get("tokenizer_class")
+    except (OSError, ValueError, AttributeError):
+        return None  # a malformed file is reported when the tokenizer is loaded
 
 
 def _of_data_folder(path: Path, given: Path | None) -> Located:
@@ -257,8 +303,11 @@ def _load_transformers(name: str) -> Any:
         raise UserError(f"{name}: not a tokenizer that Transformers loads{where} ({reason})") from None
 
 
-def _dictionary_of(vocabulary: dict[str, int], name: str) -> Dictionary:
-    """fairseq's dictionary with the ids of a Transformers vocabulary; ids without a token are padding."""
+def dictionary_of(vocabulary: dict[str, int], name: str) -> Dictionary:
+    """fairseq's dictionary with the ids of a Transformers vocabulary; ids without a token are padding.
+
+    Raises `UserError`, naming the tokenizer `name`, for a token that a dict.txt cannot contain.
+    """
     by_id = {index: token for token, index in vocabulary.items()}
     words = Dictionary()
     for index in range(len(SPECIALS), max(by_id) + 1):

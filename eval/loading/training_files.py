@@ -1,7 +1,9 @@
 """The files that a checkpoint was trained with: data folder, dictionary, SentencePiece model, class names.
 
-By default, the data folder is the one recorded in the run's manifest, and the SentencePiece model the one
-recorded in that folder's `preprocess.json`. Files given instead must have the recorded checksums.
+By default, the data folder is the one recorded in the run's manifest, and the tokenizer the one recorded in
+that folder's `preprocess.json`. Where there are none, dictionary and tokenizer are looked for beside the
+checkpoint, where `python -m export fairseq` writes them. Files given instead must have the recorded
+checksums.
 """
 
 from __future__ import annotations
@@ -18,15 +20,18 @@ from common.data_folder import REPORT, dictionary_digest, read_report
 from common.errors import UserError
 from common.files import sha256
 from fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
+from preprocess import dictionary as fairseq_dictionary
 from preprocess.tokenizer import Encoder, TextEncoder
 from preprocess.tokenizer_choice import FOLDER as TOKENIZER
-from preprocess.tokenizer_choice import TRANSFORMERS, TransformersEncoder
+from preprocess.tokenizer_choice import TRANSFORMERS, Located, TransformersEncoder, beside
 
 from .checkpoint import Checkpoint
 from .runs import RunCheckpoint
 
 logger = logging.getLogger(__name__)
 DICTIONARY = "input0/dict.txt"
+BESIDE = "dict.txt"
+"""The dictionary beside a checkpoint."""
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 
 OptionalPath = str | os.PathLike[str] | None
@@ -117,9 +122,12 @@ def find_dictionary(
 ) -> tuple[Dictionary, Path]:
     """The dictionary of the text, including `<mask>`, and its file.
 
-    Raises `UserError` if it is not the dictionary of training.
+    It is the given one, else that of the data, else the one beside the checkpoint. Raises `UserError` if it
+    is not the dictionary of training.
     """
     path = Path(given or data.dictionary)
+    if given is None and not path.is_file() and (run.folder / BESIDE).is_file():
+        path = run.folder / BESIDE
     if not path.is_file():
         raise UserError(f"{path}: no such file; give the dictionary of {checkpoint.path} with --dict")
     dictionary = load_dictionary(path)
@@ -135,15 +143,42 @@ def find_dictionary(
     return dictionary, path
 
 
-def find_encoder(data: DataFolder, dictionary: Path, sentencepiece_model: OptionalPath = None) -> TextEncoder:
-    """The encoder that the data were binarized with: SentencePiece, or a Transformers tokenizer beside them.
+def find_encoder(
+    run: RunCheckpoint, data: DataFolder, dictionary: Path, sentencepiece_model: OptionalPath = None
+) -> TextEncoder:
+    """The encoder that the data were binarized with (see `find_tokenizer`).
 
-    Raises `UserError` as `find_sentencepiece_model`, and where the tokenizer cannot be loaded.
+    Raises `UserError` as `find_tokenizer`, and where the tokenizer cannot be loaded or does not fit the
+    dictionary.
     """
+    return load_encoder(find_tokenizer(run, data, sentencepiece_model), data, dictionary)
+
+
+def find_tokenizer(run: RunCheckpoint, data: DataFolder, sentencepiece_model: OptionalPath = None) -> Located:
+    """The given SentencePiece model, else the tokenizer of the data, else the one beside the checkpoint.
+
+    Raises `UserError` as `find_sentencepiece_model`.
+    """
+    if sentencepiece_model is None:
+        if data.report.get("tokenizer", {}).get("kind") == TRANSFORMERS:
+            return Located(transformers=str(data.path / TOKENIZER))
+        if data.option("sentencepiece_model") is None and (found := beside(run.folder)) is not None:
+            return found
+    return Located(model=find_sentencepiece_model(data, sentencepiece_model))
+
+
+def load_encoder(tokenizer: Located, data: DataFolder, dictionary: Path) -> TextEncoder:
+    """The encoder of a tokenizer; raises `UserError` if its ids are not those of the dictionary."""
     how = {"normalize_apostrophes": data.normalize_apostrophes}
-    if sentencepiece_model is None and data.report.get("tokenizer", {}).get("kind") == TRANSFORMERS:
-        return TransformersEncoder(str(data.path / TOKENIZER), **how)
-    return Encoder(str(find_sentencepiece_model(data, sentencepiece_model)), str(dictionary), **how)
+    if tokenizer.model is not None:
+        return Encoder(str(tokenizer.model), str(dictionary), **how)
+    encoder = TransformersEncoder(tokenizer.transformers, **how)
+    if encoder.dictionary.symbols != fairseq_dictionary.load(str(dictionary)).symbols:
+        raise UserError(
+            f"{dictionary}: not the vocabulary of the tokenizer {tokenizer.transformers}; give the data of "
+            "the run with --data, or the tokenizer's own dictionary with --dict"
+        )
+    return encoder
 
 
 def find_sentencepiece_model(data: DataFolder, given: OptionalPath = None) -> Path:

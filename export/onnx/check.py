@@ -22,7 +22,7 @@ from common.tables import markdown
 from eval.loading.network import batches, pad
 
 from ..classifier import Classifier
-from ..transformers.roberta import BOS, PAD, UNK
+from ..transformers.roberta import PAD, UNK, special_ids
 from .graph import Logits, Session, to_int8, to_onnx
 
 TOLERANCE = 1e-4
@@ -95,7 +95,8 @@ def random_rows(classifier: Classifier) -> list[NDArray[np.int64]]:
     rng = np.random.default_rng(1)
     lengths = [classifier.longest, 2, *rng.integers(2, classifier.longest + 1, RANDOM_ROWS - 2)]
     vocabulary = classifier.model.config.vocab_size
-    return [np.concatenate([[BOS], rng.integers(UNK, vocabulary, length - 1)]) for length in lengths]
+    first, _ = special_ids(classifier.checkpoint.task_config())
+    return [np.concatenate([[first], rng.integers(UNK, vocabulary, length - 1)]) for length in lengths]
 
 
 def document(measured: list[Measured], labels_N: NDArray[np.int64] | None, split: str) -> dict[str, Any]:

@@ -5,7 +5,10 @@ dict.txt to `<unk>` (XLM-R: 250,000 tokens, 32,000 vocabulary entries). A tokeni
 in a Unigram model of the `tokenizers` library, the id of a token is its position in the vocabulary, so tokens
 that are not in dict.txt would get ids of their own, and without them the segmentation changes.
 `BartphoTokenizer` of Transformers reads exactly these two files. It differs only in how it truncates long
-texts; `tokenization_pieces.py`, which is copied into the folder, truncates as fairseq does.
+texts; `tokenization_pieces.py`, which is copied into the folder, truncates as fairseq does. Data with a
+Transformers tokenizer (CamemBERT, XLM-R, RoBERTa) keep it.
+
+The model may be of any family in `FAMILIES`: the three classes compute the same function.
 
 fairseq.json and fairseq_extra.safetensors contain what only fairseq needs, for the way back (to_fairseq.py).
 """
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +27,21 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import RobertaForMaskedLM, RobertaForSequenceClassification
+from transformers import (
+    AutoTokenizer,
+    CamembertForMaskedLM,
+    CamembertForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    RobertaForMaskedLM,
+    RobertaForSequenceClassification,
+    XLMRobertaForMaskedLM,
+    XLMRobertaForSequenceClassification,
+)
 
-from common.errors import UserError
+from common.errors import UserError, enumerate_some
 from common.files import atomic_write
+from fairseq_plugin.checkpoints.loading import READ_ERRORS, refusal, verify_checksums
 from preprocess import dictionary as fairseq_dictionary
 from preprocess.tokenizer import load_model
 
@@ -52,11 +67,19 @@ SETTINGS = "fairseq.json"
 EXTRA = "fairseq_extra.safetensors"
 KEYS = {"head": lambda head: head and str(head), "activation_dropout": float, "task": dict}
 """Key of fairseq.json -> type of its value."""
-Model = RobertaForSequenceClassification | RobertaForMaskedLM
-MODELS = {kind.__name__: kind for kind in (RobertaForSequenceClassification, RobertaForMaskedLM)}
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
-SHOWN = 3
+FAMILIES: dict[str, tuple[type[PreTrainedModel], type[PreTrainedModel]]] = {
+    "roberta": (RobertaForMaskedLM, RobertaForSequenceClassification),
+    "camembert": (CamembertForMaskedLM, CamembertForSequenceClassification),
+    "xlm-roberta": (XLMRobertaForMaskedLM, XLMRobertaForSequenceClassification),
+}
+"""`model_type` of the configuration -> masked language model and classifier."""
+ENCODER_ONLY = "Model"
+"""End of the name of an architecture without head (`CamembertModel`)."""
+LM_HEAD = "lm_head."
+SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 REMEDY = "give a folder written by save_pretrained or python -m export transformers"
+LOAD_ERRORS = (SafetensorError, pickle.UnpicklingError, ImportError, *READ_ERRORS)
 
 
 def write_tokenizer(
@@ -99,6 +122,20 @@ def write_tokenizer(
     shutil.copyfile(CODE, folder / CODE.name)
     atomic_write(folder / TOKENIZER_CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     return PieceTokenizer.from_pretrained(folder)
+
+
+def write_transformers_tokenizer(
+    folder: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase, dictionary: Path, longest: int
+) -> PreTrainedTokenizerBase:
+    """Write a Transformers tokenizer into the existing `folder`, and return it as loaded from there.
+
+    `longest` is the maximum input length in tokens. The fairseq dictionary of the same ids is copied beside
+    it, for the way back.
+    """
+    tokenizer.model_max_length = longest
+    tokenizer.save_pretrained(folder)
+    shutil.copyfile(dictionary, Path(folder) / "dict.txt")
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def _check_vocabulary(path: Path, words: fairseq_dictionary.Dictionary, tokenizer: PieceTokenizer) -> None:
@@ -166,46 +203,85 @@ def read_carried(folder: Path) -> Carried:
     return Carried(**content, weights=weights)
 
 
-def load_folder(folder: str | os.PathLike[str], *, attention: str = "sdpa") -> Model:
-    """Load the model of a folder in fp32, on the CPU, in evaluation mode; `attention` as in Transformers.
+@dataclass(frozen=True)
+class Loaded:
+    """The model of a folder, in fp32 on the CPU and in evaluation mode."""
 
-    Pickled weights are never read. Raises `UserError` if the folder or one of its files is missing or
-    malformed, if the architecture is not one of `MODELS`, and if weights are missing, which would otherwise
-    be random.
-    """
+    model: PreTrainedModel
+    random: tuple[str, ...] = ()
+    """Weights of the LM head that the folder of a bare encoder lacks."""
+    unused: tuple[str, ...] = ()
+    """Weights of the folder without a place in the model, such as a pooler."""
+
+
+def load_folder(folder: str | os.PathLike[str], *, attention: str = "sdpa") -> PreTrainedModel:
+    """The model of a masked language model or classifier; errors as for `load_pretrained`."""
     folder = Path(folder)
-    kind = MODELS[_architecture(folder)]
-    if not any((folder / name).is_file() for name in WEIGHTS):
+    loaded = load_pretrained(folder, attention=attention)
+    if loaded.random:
         raise UserError(
-            f"{folder}: no model.safetensors; pickled weights are not read, so save the model again with "
-            "save_pretrained of a current Transformers"
+            f"{folder}: an encoder without a head; fine-tune it first, train.sh --pretrained {folder}"
+        )
+    return loaded.model
+
+
+def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
+    """Load the model of a folder of `save_pretrained`; `attention` as in Transformers.
+
+    A bare encoder gets an LM head with random weights, always the same. Pickled weights (pytorch_model.bin)
+    are read if there are no safetensors, without executing code.
+
+    Raises `UserError` if the folder or one of its files is missing or malformed, if the architecture is not
+    one of `FAMILIES`, and if weights are missing, which would otherwise be random.
+    """
+    kind, encoder_only = _architecture(folder)
+    safetensors = any((folder / name).is_file() for name in SAFETENSORS)
+    if not safetensors and not any((folder / name).is_file() for name in PICKLES):
+        raise UserError(
+            f"{folder}: no weights (model.safetensors or pytorch_model.bin); download or save the model again"
         )
     try:
-        model, report = kind.from_pretrained(
-            folder,
-            local_files_only=True,
-            use_safetensors=True,
-            dtype=torch.float32,
-            attn_implementation=attention,
-            output_loading_info=True,
-        )
-    except (SafetensorError, OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
+        if not safetensors:
+            for path in sorted(folder.glob("pytorch_model*.bin")):
+                with path.open("rb") as stream:
+                    verify_checksums(stream)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model, report = kind.from_pretrained(
+                folder,
+                local_files_only=True,
+                use_safetensors=safetensors,
+                weights_only=True,
+                dtype=torch.float32,
+                attn_implementation=attention,
+                output_loading_info=True,
+            )
+    except pickle.UnpicklingError as error:
+        raise UserError(f"{folder}: pytorch_model.bin {refusal(error)}") from None
+    except LOAD_ERRORS as error:
         reason = " ".join(str(error).split())[:160]
-        raise UserError(f"{folder}: the model cannot be loaded ({reason}); write the folder again") from None
-    if missing := sorted(report["missing_keys"]):
-        more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         raise UserError(
-            f"{folder}: weights are missing: {', '.join(missing[:SHOWN])}{more}; write the folder again"
-        )
-    return model.eval()
+            f"{folder}: the model cannot be loaded ({reason}); download or save it again"
+        ) from None
+    missing = sorted(report["missing_keys"])
+    random = tuple(name for name in missing if encoder_only and name.startswith(LM_HEAD))
+    if absent := [name for name in missing if name not in random]:
+        raise UserError(f"{folder}: weights are missing: {enumerate_some(absent)}; download or save it again")
+    return Loaded(model.eval(), random, tuple(sorted(report["unexpected_keys"])))
 
 
-def class_names(model: RobertaForSequenceClassification) -> list[str]:
+def is_classifier(model: PreTrainedModel) -> bool:
+    """Whether the model has a classification head; otherwise it is a masked language model."""
+    return any(isinstance(model, classifier) for _, classifier in FAMILIES.values())
+
+
+def class_names(model: PreTrainedModel) -> list[str]:
     """Names of the classes, in the order of the logits."""
     return [model.config.id2label[k] for k in range(model.config.num_labels)]
 
 
-def _architecture(folder: Path) -> str:
+def _architecture(folder: Path) -> tuple[type[PreTrainedModel], bool]:
+    """The class of the model, and whether the folder contains only its encoder."""
     path = folder / "config.json"
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; {REMEDY}")
@@ -213,12 +289,17 @@ def _architecture(folder: Path) -> str:
         raise UserError(f"{path}: no such file; {REMEDY}")
     try:
         config: Any = json.loads(path.read_text(encoding="utf-8"))
-        names = config.get("architectures") or [None]
-    except (ValueError, AttributeError):
+        name = str((config.get("architectures") or [None])[0])
+        family = FAMILIES.get(config.get("model_type"), ())
+    except (ValueError, AttributeError, TypeError):
         raise UserError(f"{path}: not the configuration of a model; write the folder again") from None
-    if config.get("model_type") != "roberta" or names[0] not in MODELS:
-        raise UserError(
-            f"{path}: {names[0] or 'a model'} of type '{config.get('model_type')}', not one of "
-            f"{', '.join(MODELS)}; give a RoBERTa"
-        )
-    return names[0]
+    for kind in family:
+        if kind.__name__ == name:
+            return kind, False
+    if family and name == family[0].__name__.replace("ForMaskedLM", ENCODER_ONLY):
+        return family[0], True
+    known = ", ".join(kind.__name__ for kinds in FAMILIES.values() for kind in kinds)
+    raise UserError(
+        f"{path}: {name} of type '{config.get('model_type')}' is not supported; give a RoBERTa, CamemBERT or "
+        f"XLM-RoBERTa ({known}, or the encoder alone)"
+    )

@@ -1,4 +1,4 @@
-"""A fairseq checkpoint with dictionary, SentencePiece model, class names and input format.
+"""A fairseq checkpoint with dictionary, tokenizer, class names and input format.
 
 Files are those that the run recorded, unless the user gives others.
 """
@@ -22,14 +22,16 @@ from eval.loading.training_files import (
     OptionalPath,
     find_data_folder,
     find_dictionary,
-    find_sentencepiece_model,
+    find_tokenizer,
+    load_encoder,
     read_class_names,
 )
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 from preprocess.readers.lines import Block
-from preprocess.tokenizer import Encoder
+from preprocess.tokenizer import TextEncoder
+from preprocess.tokenizer_choice import Located, TransformersEncoder
 
-from .roberta import BOS, EOS, Source, read_source
+from .roberta import BOS, EOS, Source, Special, read_source, special_ids
 
 MASK = "<mask>"
 Text = str | tuple[str, str]
@@ -58,7 +60,8 @@ class Origin:
     data: DataFolder
     """Its `exists` is False if the folder is no longer there."""
     dictionary: Path
-    sentencepiece_model: Path
+    tokenizer: Located
+    """A SentencePiece model, or the folder of a Transformers tokenizer."""
     checkpoint: Checkpoint | None
     """Settings of a classifier; None for a masked language model."""
     classes: list[str] | None
@@ -69,8 +72,20 @@ class Origin:
         """How training makes an input from ids; `<s> text </s>` for a masked language model."""
         if self.checkpoint is not None:
             return InputFormat.from_checkpoint(self.checkpoint)
-        longest = self.source.arguments.max_positions
-        return InputFormat(BOS, None, max_positions=longest, shorten=True, keep_eos=True)
+        longest, (init, separator) = self.source.arguments.max_positions, self.special
+        return InputFormat(init, separator, max_positions=longest, shorten=True, keep_eos=True)
+
+    @property
+    def sentencepiece_model(self) -> Path | None:
+        """The SentencePiece model; None for a Transformers tokenizer."""
+        return self.tokenizer.model
+
+    @property
+    def special(self) -> Special:
+        """Ids of the tokens before and after a text."""
+        if self.checkpoint is not None:
+            return special_ids(self.checkpoint.task_config())
+        return _own_special(self.encoder)
 
     @property
     def text_format(self) -> TextFormat:
@@ -88,13 +103,9 @@ class Origin:
         return self.checkpoint is not None and self.data.pairs
 
     @cached_property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> TextEncoder:
         """The encoder with which the data were binarized."""
-        return Encoder(
-            str(self.sentencepiece_model),
-            str(self.dictionary),
-            normalize_apostrophes=self.data.normalize_apostrophes,
-        )
+        return load_encoder(self.tokenizer, self.data, self.dictionary)
 
     def encode(self, texts: Sequence[Text]) -> list[Ids]:
         """Input ids (L,) of each text, as in training."""
@@ -122,35 +133,51 @@ def find_origin(
     preprocess.json of the data records whether apostrophes were normalized. If there is no such file,
     `normalize_apostrophes` applies; if that is False too, a warning is logged.
 
-    Raises `UserError` if a file is missing or does not belong to the checkpoint, and for a classifier whose
-    inputs are not `<s> sentence </s>` or `<s> sentence </s> </s> sentence </s>`.
+    Raises `UserError` if a file is missing or does not belong to the checkpoint, for a classifier whose
+    inputs are not `<s> sentence </s>` or `<s> sentence </s> </s> sentence </s>`, and for normalized
+    apostrophes with a Transformers tokenizer, which cannot express them.
     """
     run = find_run(path)
     source = read_source(run.checkpoint)
-    if source.head is None:
-        folder = find_data_folder(run, None, data).with_apostrophes(run.checkpoint, normalize_apostrophes)
-        found = _masked_lm_dictionary(source, folder, dictionary)
-        model = find_sentencepiece_model(folder, sentencepiece_model)
-        return Origin(run, source, folder, found, model, checkpoint=None, classes=None)
-    checkpoint = read_checkpoint(run.checkpoint)
-    folder = find_data_folder(run, checkpoint, data).with_apostrophes(run.checkpoint, normalize_apostrophes)
-    _check_special_tokens(checkpoint, pairs=folder.pairs)
-    _, found = find_dictionary(run, checkpoint, folder, dictionary)
-    model = find_sentencepiece_model(folder, sentencepiece_model)
-    return Origin(run, source, folder, found, model, checkpoint, read_class_names(checkpoint, folder))
-
-
-def _check_special_tokens(checkpoint: Checkpoint, *, pairs: bool) -> None:
-    config = checkpoint.task_config()
-    if config.init_token != BOS:
+    checkpoint = None if source.head is None else read_checkpoint(run.checkpoint)
+    folder = find_data_folder(run, checkpoint, data)
+    tokenizer = find_tokenizer(run, folder, sentencepiece_model)
+    if tokenizer.model is not None or normalize_apostrophes:
+        folder = folder.with_apostrophes(run.checkpoint, normalize_apostrophes)
+    if tokenizer.model is None and folder.normalize_apostrophes:
         raise UserError(
-            f"{checkpoint.path}: trained with --init-token {config.init_token}; Transformers' RoBERTa starts "
-            f"with <s>, so only checkpoints trained with --init-token {BOS} can be converted"
+            f"{run.checkpoint}: trained on text with normalized apostrophes, which a Transformers tokenizer "
+            "cannot normalize; prepare the data without --normalize-apostrophes to export the model"
         )
-    if pairs and config.separator_token != EOS:
+    if checkpoint is None:
+        found = _masked_lm_dictionary(source, folder, dictionary)
+        return Origin(run, source, folder, found, tokenizer, checkpoint=None, classes=None)
+    _, found = find_dictionary(run, checkpoint, folder, dictionary)
+    classes = read_class_names(checkpoint, folder)
+    origin = Origin(run, source, folder, found, tokenizer, checkpoint, classes)
+    _check_special_tokens(origin)
+    return origin
+
+
+def _own_special(encoder: TextEncoder) -> Special:
+    """Ids of `<s>` and `</s>` in the tokenizer."""
+    if isinstance(encoder, TransformersEncoder):
+        return encoder.init_token, encoder.separator_token
+    return BOS, EOS
+
+
+def _check_special_tokens(origin: Origin) -> None:
+    config, path = origin.checkpoint.task_config(), origin.checkpoint.path
+    init, separator = _own_special(origin.encoder)
+    if config.init_token != init:
         raise UserError(
-            f"{checkpoint.path}: trained on pairs with --separator-token {config.separator_token}; "
-            f"Transformers' RoBERTa separates them by </s>, so only --separator-token {EOS} can be converted"
+            f"{path}: trained with --init-token {config.init_token}; the tokenizer in Transformers starts "
+            f"with <s>, so only checkpoints trained with --init-token {init} can be converted"
+        )
+    if origin.pairs and config.separator_token != separator:
+        raise UserError(
+            f"{path}: trained on pairs with --separator-token {config.separator_token}; the tokenizer in "
+            f"Transformers separates them by </s>, so only --separator-token {separator} can be converted"
         )
 
 

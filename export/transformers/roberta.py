@@ -1,6 +1,6 @@
 """RoBERTa in fairseq and in Transformers: checkpoints, sizes, configuration, and weights in both directions.
 
-V vocabulary entries with `<mask>`, C embedding width, K classes, B sentences, L tokens.
+V vocabulary entries with `<mask>`, C embedding width, T token types, K classes, B sentences, L tokens.
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.models.roberta.model import RobertaModel
 from torch import Tensor
-from transformers import RobertaConfig, RobertaForMaskedLM, RobertaForSequenceClassification
+from transformers import (
+    PreTrainedConfig,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    RobertaForSequenceClassification,
+)
 
 import fairseq_plugin  # noqa: F401  registers the architectures
 from common.errors import UserError
@@ -26,6 +32,9 @@ from fairseq_plugin.checkpoints.loading import load_checkpoint
 from fairseq_plugin.models.roberta import LAYER_NORM_EPS, RobertaSmall
 
 BOS, PAD, EOS, UNK = range(4)  # the same in fairseq and in RoBERTa of Transformers
+Special = tuple[int, int]
+"""Ids of the tokens before and after a text: 0 and 2, but 5 and 6 in CamemBERT (--init-token,
+--separator-token)."""
 ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "tanh": "tanh", "gelu_accurate": "gelu_new"}
 """fairseq's name -> Transformers' name; `gelu` is exact in both."""
 HEADS = "classification_heads."
@@ -194,7 +203,9 @@ def sizes_of(source: Source) -> Sizes:
     )
 
 
-def roberta_config(sizes: Sizes, classes: Sequence[str] | None = None) -> RobertaConfig:
+def roberta_config(
+    sizes: Sizes, classes: Sequence[str] | None = None, special: Special = (BOS, EOS)
+) -> RobertaConfig:
     """Transformers' configuration; `classes` names the logits of a classifier, in their order.
 
     Positions start at the padding index + 1 in both libraries, so `max_position_embeddings` is two more than
@@ -216,20 +227,36 @@ def roberta_config(sizes: Sizes, classes: Sequence[str] | None = None) -> Robert
         max_position_embeddings=sizes.positions + PAD + 1,
         type_vocab_size=1,
         layer_norm_eps=sizes.layer_norm_eps,
-        bos_token_id=BOS,
+        bos_token_id=special[0],
         pad_token_id=PAD,
-        eos_token_id=EOS,
+        eos_token_id=special[1],
         **labels,
     )
 
 
-def random_classifier(sizes: Sizes, classes: Sequence[str]) -> RobertaForSequenceClassification:
+def random_classifier(
+    sizes: Sizes, classes: Sequence[str], special: Special = (BOS, EOS)
+) -> RobertaForSequenceClassification:
     """A classifier with Transformers' random weights; `classes` names the K logits."""
-    return RobertaForSequenceClassification(roberta_config(sizes, classes))
+    return RobertaForSequenceClassification(roberta_config(sizes, classes, special))
+
+
+def special_ids(task: Any) -> Special:
+    """--init-token and --separator-token of the configuration of a classifier's task."""
+    return _special(task.init_token, task.separator_token)
+
+
+def configured_ids(config: PreTrainedConfig) -> Special:
+    """The special ids in a configuration of Transformers, for a model whose tokenizer is unknown."""
+    return _special(config.bos_token_id, config.eos_token_id)
+
+
+def _special(init: int | None, separator: int | None) -> Special:
+    return BOS if init is None else init, EOS if separator is None else separator
 
 
 def converted(
-    source: Source, classes: Sequence[str] | None = None
+    source: Source, classes: Sequence[str] | None = None, special: Special = (BOS, EOS)
 ) -> RobertaForSequenceClassification | RobertaForMaskedLM:
     """A checkpoint as a Transformers model in evaluation mode, with the same logits: (B, K) or (B, L, V).
 
@@ -237,9 +264,9 @@ def converted(
     """
     with torch.random.fork_rng(devices=[]):
         if source.head is not None:
-            model = RobertaForSequenceClassification(roberta_config(sizes_of(source), classes))
+            model = RobertaForSequenceClassification(roberta_config(sizes_of(source), classes, special))
         else:
-            model = RobertaForMaskedLM(roberta_config(sizes_of(source)))
+            model = RobertaForMaskedLM(roberta_config(sizes_of(source), None, special))
     is_lm = source.head is None
     model.load_state_dict(to_transformers(source.weights, head=source.head, lm_head=is_lm))
     return model.eval()
@@ -294,8 +321,9 @@ def to_transformers(weights: Mapping[str, Tensor], *, head: str | None, lm_head:
 def to_fairseq(weights: Mapping[str, Tensor], *, head: str | None) -> dict[str, Tensor]:
     """Translate a state dict of Transformers to fairseq; the inverse of `to_transformers`.
 
-    fairseq has no token types. A token type embedding (1, C) that is not zero, as after training with
-    Transformers, is added to every position embedding, which gives the same sum for every token.
+    fairseq has no token types. A token type embedding (T, C) that is not zero, as after training with
+    Transformers, is added to every position embedding, which gives the same sum for every token; its T rows
+    must be equal.
     """
     names = {theirs: ours for ours, theirs in _fairseq_modules(head, lm_head=True).items()}
     layer = {theirs: ours for ours, theirs in LAYER.items()}
@@ -308,9 +336,9 @@ def to_fairseq(weights: Mapping[str, Tensor], *, head: str | None) -> dict[str, 
         name = _translated(key, names, TRANSFORMERS_LAYER, layer, "encoder.sentence_encoder.layers")
         if name is not None:
             found[name] = tensor
-    token_type_1C = weights.get(TOKEN_TYPES)
-    if token_type_1C is not None and token_type_1C.any():
-        found[POSITIONS] = found[POSITIONS] + token_type_1C
+    token_type_TC = weights.get(TOKEN_TYPES)
+    if token_type_TC is not None and token_type_TC.any():
+        found[POSITIONS] = found[POSITIONS] + token_type_TC[:1]
     return found
 
 

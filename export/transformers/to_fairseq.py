@@ -1,7 +1,15 @@
-"""`python -m export fairseq`: a from_pretrained folder to a fairseq checkpoint with its dict.txt."""
+"""`python -m export fairseq`: a from_pretrained folder to a fairseq checkpoint with dictionary and tokenizer.
+
+The folder contains a RoBERTa, CamemBERT or XLM-RoBERTa: a masked language model, a classifier, or the encoder
+alone. At most two copies of the weights are in memory: Transformers' model and fairseq's.
+
+V vocabulary entries, C embedding width, T token types.
+"""
 
 from __future__ import annotations
 
+import io
+import sys
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,46 +20,63 @@ import torch
 from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models.roberta.model import RobertaModel
 from omegaconf import OmegaConf
 from torch import Tensor
-from transformers import RobertaConfig, RobertaForSequenceClassification
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from common.data_folder import dictionary_digest
-from common.errors import UserError
-from common.files import atomic_open, atomic_write
+from common.errors import UserError, enumerate_some
+from common.files import atomic_folder, atomic_open, atomic_write, read_json
 from eval.loading.training_files import OptionalPath
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask, load_dictionary
+from preprocess.tokenizer_choice import FOLDER as TOKENIZER
+from preprocess.tokenizer_choice import MODEL as SENTENCEPIECE
+from preprocess.tokenizer_choice import TransformersEncoder, beside
 
-from .folder import Carried, Model, class_names, load_folder, read_carried
+from .folder import (
+    TOKENIZER_CONFIG,
+    Carried,
+    Loaded,
+    class_names,
+    is_classifier,
+    load_pretrained,
+    read_carried,
+)
 from .origin import MASK
 from .roberta import (
     ACTIVATIONS,
-    BOS,
     EOS,
     LAYER_NORM_EPS,
     PAD,
     TIED,
+    TOKEN_TYPES,
     TOKENS,
-    Source,
+    Special,
+    configured_ids,
     model_of,
     to_fairseq,
 )
 from .verify import TOLERANCE, largest_difference
 
 HEAD = "sentence_classification_head"
-UNUSED = ("encoder.lm_head.", "encoder.sentence_encoder.version")
+LM_HEAD = "encoder.lm_head."
+VERSION = "encoder.sentence_encoder.version"
+UNUSED = (LM_HEAD, VERSION)
 """Weights of a fairseq classifier that do not influence its predictions; they may be random."""
 # Settings that fairseq's RoBERTa has no flag for: entry of the configuration -> required value.
 FIXED = {
-    "layer_norm_eps": LAYER_NORM_EPS,
-    "bos_token_id": BOS,
     "pad_token_id": PAD,
-    "eos_token_id": EOS,
     "tie_word_embeddings": True,
     "is_decoder": False,
+    "position_embedding_type": "absolute",
 }
 ROWS = 24
 """Number of inputs with random ids on which both networks are compared."""
+SEED = 1
+"""Of the weights that the folder lacks, so that the same folder always gives the same checkpoint."""
+LARGE = 50_000_000
+"""Parameters from which on the conversion takes long enough to be announced."""
 
 
 @dataclass(frozen=True)
@@ -59,75 +84,162 @@ class LogitVerification:
     """Result of the comparison of the checkpoint with the folder."""
 
     difference: float
-    new: list[str]
-    """Random weights: required by fairseq, missing in the folder, without influence on predictions."""
+    random: tuple[str, ...] = ()
+    """Weights of the LM head that fairseq requires and the folder lacks."""
+    unused: tuple[str, ...] = ()
+    """Weights of the folder that fairseq has no place for."""
 
     def __str__(self) -> str:
-        """One line, and a second one if there are random weights."""
-        text = f"logits: {ROWS} rows of random ids, largest difference {self.difference:.1e}"
-        if self.new:
-            text += f"\nrandom, because missing in the folder (unused by a classifier): {', '.join(self.new)}"
-        return text
+        """One line, and one more for random and for unused weights."""
+        lines = [f"logits: {ROWS} rows of random ids, largest difference {self.difference:.1e}"]
+        if self.random:
+            lines.append(f"random, because missing in the folder: {enumerate_some(self.random)}")
+        if self.unused:
+            lines.append(f"unused, because fairseq has no such weights: {enumerate_some(self.unused)}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Dictionary and tokenizer of a folder."""
+
+    dictionary: Dictionary
+    """With `<mask>`."""
+    content: bytes
+    """Of its dict.txt."""
+    special: Special | None
+    """Ids of the tokens before and after a text; None for those of the configuration."""
+    encoder: TransformersEncoder | None = None
+    """The folder's tokenizer, if it is one of Transformers."""
+    sentencepiece: bytes | None = None
+    """The SentencePiece model of the dictionary, if the folder has one."""
 
 
 def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None) -> LogitVerification:
-    """Write a folder of `save_pretrained` as the checkpoint `output`, with dict.txt beside it.
+    """Write a folder of `save_pretrained` as the checkpoint `output`, dictionary and tokenizer beside it.
 
-    `dictionary` defaults to dict.txt of the folder. Raises `UserError` if a file is missing, malformed or
-    does not match the model, if fairseq does not support the model, if `output` exists, and if there is
-    another dict.txt beside it.
+    dict.txt is `dictionary`, else that of the folder, else it is made from the folder's tokenizer, with the
+    same ids. A Transformers tokenizer is written to tokenizer/, a SentencePiece model beside dict.txt. Long
+    conversions are announced on standard error.
+
+    Raises `UserError` if a file is missing, malformed or does not match the model, if fairseq does not
+    support the model, if `output` exists, and if there is another dictionary or tokenizer beside it.
     """
     if output.exists():
         raise UserError(f"{output}: exists; choose another name, or move it away")
-    model = load_folder(folder)
+    loaded = load_pretrained(folder)
+    model, config = loaded.model, loaded.model.config
     carried = read_carried(folder)
-    words, content = _dictionary(Path(dictionary or folder / "dict.txt"), model.config)
-    beside = output.parent / "dict.txt"
-    if beside.is_file() and beside.read_bytes() != content:
-        raise UserError(f"{beside}: not the dictionary of the model; write to another folder")
-    _check_supported(folder, model.config)
+    vocabulary = _vocabulary(folder, dictionary, config)
+    _check_beside(output.parent, vocabulary)
+    _check_supported(folder, model)
 
-    classes = class_names(model) if isinstance(model, RobertaForSequenceClassification) else None
-    cfg = _configuration(model.config, carried, classes)
+    classes = class_names(model) if is_classifier(model) else None
+    special = vocabulary.special or configured_ids(config)
+    cfg = _configuration(config, carried, classes, special)
     head = None if classes is None else (carried.head or HEAD)
-    source, new = _source(output, cfg, model, head, carried.weights)
-    difference = largest_difference(source, model, _random_rows(model.config))
+    parameters = sum(weight.numel() for weight in model.parameters())
+    if parameters >= LARGE:
+        print(f"{folder}: converting {parameters / 1e6:,.0f} million parameters", file=sys.stderr, flush=True)
+    network, new = _network(folder, cfg, loaded, head, carried.weights)
+    difference = largest_difference(network, head, model, _random_rows(config, special))
     if not difference <= TOLERANCE:
         raise UserError(f"{folder}: fairseq's network differs by {difference:.1e}; nothing was written")
-    atomic_write(beside, content)
+    _write_vocabulary(output.parent, vocabulary)
     with atomic_open(output, "wb") as stream:
-        torch.save(_state(cfg, source, words, classes), stream)
-    return LogitVerification(difference, new)
+        torch.save(_state(cfg, network, vocabulary.dictionary, classes), stream)
+    return LogitVerification(difference, new, loaded.unused)
 
 
-def _dictionary(path: Path, config: RobertaConfig) -> tuple[Dictionary, bytes]:
-    if not path.is_file():
-        raise UserError(f"{path}: no such file; give the fairseq dictionary of the model with --dict")
-    words = load_dictionary(path)
+def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> Vocabulary:
+    """Dictionary and tokenizer of a folder; raises `UserError` if they do not fit the model or each other."""
+    path = Path(given) if given is not None else folder / "dict.txt"
+    found = beside(folder)
+    encoder = None
+    if found is not None and found.model is None:
+        encoder = TransformersEncoder(found.transformers)
+    if given is None and not path.is_file() and encoder is not None:
+        path, content = folder, encoder.dictionary.text().encode()
+        words = Dictionary.load(io.StringIO(content.decode()))
+    elif path.is_file():
+        words, content = load_dictionary(path), path.read_bytes()
+    else:
+        raise UserError(
+            f"{path}: no such file, and the folder has no tokenizer; give the fairseq dictionary of the "
+            "model with --dict, or add the files of the tokenizer"
+        )
     words.add_symbol(MASK)
     if len(words) != config.vocab_size:
         raise UserError(
-            f"{path}: {len(words):,} entries with <mask>, but the model has {config.vocab_size:,}; give its "
-            "own dictionary with --dict"
+            f"{path}: {len(words):,} entries with {MASK}, but the model has {config.vocab_size:,}; give its "
+            "own dictionary with --dict, or its own tokenizer"
         )
-    return words, path.read_bytes()
+    if encoder is not None and encoder.dictionary.symbols != words.symbols:
+        raise UserError(
+            f"{path}: not the vocabulary of the tokenizer in {folder}; remove the file of the two that does "
+            "not belong to the model"
+        )
+    special = None if encoder is None else (encoder.init_token, encoder.separator_token)
+    return Vocabulary(words, content, special, encoder, _sentencepiece(folder) if encoder is None else None)
 
 
-def _check_supported(folder: Path, config: RobertaConfig) -> None:
+def _sentencepiece(folder: Path) -> bytes | None:
+    """The SentencePiece model in a folder of `export transformers`; None if apostrophes are normalized first.
+
+    A checkpoint with only the model beside it would be given text with other apostrophes than in training.
+    """
+    model, config = folder / SENTENCEPIECE, folder / TOKENIZER_CONFIG
+    if config.is_file() and read_json(config, "save the tokenizer again").get("normalize_apostrophes"):
+        return None
+    return model.read_bytes() if model.is_file() else None
+
+
+def _check_beside(folder: Path, vocabulary: Vocabulary) -> None:
+    """Raise `UserError` if the target folder has another dictionary or tokenizer."""
+    for name, content in (("dict.txt", vocabulary.content), (SENTENCEPIECE, vocabulary.sentencepiece)):
+        path = folder / name
+        if content is not None and path.is_file() and path.read_bytes() != content:
+            raise UserError(f"{path}: not that of the model; write to another folder")
+    path, encoder = folder / TOKENIZER, vocabulary.encoder
+    if encoder is None or not path.exists():
+        return
+    if TransformersEncoder(str(path)).dictionary.symbols != encoder.dictionary.symbols:
+        raise UserError(f"{path}: not the tokenizer of the model; write to another folder")
+
+
+def _write_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
+    atomic_write(folder / "dict.txt", vocabulary.content)
+    if vocabulary.sentencepiece is not None:
+        atomic_write(folder / SENTENCEPIECE, vocabulary.sentencepiece)
+    if vocabulary.encoder is not None:
+        with atomic_folder(folder / TOKENIZER) as new:
+            vocabulary.encoder.tokenizer.save_pretrained(new)
+
+
+def _check_supported(folder: Path, model: PreTrainedModel) -> None:
+    config = model.config
     for name, value in FIXED.items():
-        if getattr(config, name) != value:
+        if (found := getattr(config, name, value)) != value:
             raise UserError(
-                f"{folder}: {name} is {getattr(config, name)}, but fairseq's RoBERTa supports only {value}; "
-                "the model cannot be converted"
+                f"{folder}: {name} is {found}, but fairseq's RoBERTa supports only {value}; the model cannot "
+                "be converted"
             )
     if config.hidden_act not in ACTIVATIONS.values():
         raise UserError(
             f"{folder}: hidden_act is {config.hidden_act}, which fairseq does not support; "
             "the model cannot be converted"
         )
+    token_types_TC = model.state_dict()[TOKEN_TYPES]
+    if not torch.equal(token_types_TC, token_types_TC[:1].expand_as(token_types_TC)):
+        raise UserError(
+            f"{folder}: {len(token_types_TC)} token types with different embeddings (type_vocab_size), which "
+            "fairseq's RoBERTa does not have; the model cannot be converted"
+        )
 
 
-def _configuration(config: RobertaConfig, carried: Carried, classes: list[str] | None) -> dict[str, Any]:
+def _configuration(
+    config: PreTrainedConfig, carried: Carried, classes: list[str] | None, special: Special
+) -> dict[str, Any]:
     """The configuration that fairseq-train would write for these sizes."""
     activation = next(name for name, theirs in ACTIVATIONS.items() if theirs == config.hidden_act)
     longest = config.max_position_embeddings - (PAD + 1)
@@ -146,6 +258,8 @@ def _configuration(config: RobertaConfig, carried: Carried, classes: list[str] |
         "activation-fn": activation,
         "precision": "fp32",
     }
+    if config.layer_norm_eps != LAYER_NORM_EPS:
+        flags["layer-norm-eps"] = config.layer_norm_eps
     switches = []
     if classes is None:
         flags |= {"task": "masked_lm", "criterion": "masked_lm", "tokens-per-sample": longest}
@@ -155,8 +269,8 @@ def _configuration(config: RobertaConfig, carried: Carried, classes: list[str] |
             "criterion": "sentence_classification",
             "classification-head-name": carried.head or HEAD,
             "num-classes": len(classes),
-            "init-token": BOS,
-            "separator-token": EOS,
+            "init-token": special[0],
+            "separator-token": special[1],
             "shorten-method": carried.task.get("shorten_method", "truncate"),
         }
         switches += ["--keep-eos"] if carried.task.get("keep_eos", True) else []
@@ -170,32 +284,40 @@ def _configuration(config: RobertaConfig, carried: Carried, classes: list[str] |
     return OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
 
 
-def _source(
-    path: Path, cfg: dict[str, Any], model: Model, head: str | None, extra: dict[str, Tensor]
-) -> tuple[Source, list[str]]:
-    """The checkpoint in memory, and the names of its random LM head weights."""
-    known = to_fairseq(model.state_dict(), head=head)
-    wanted = model_of(cfg["model"], model.config.vocab_size, head, model.config.num_labels).state_dict()
+def _network(
+    folder: Path, cfg: dict[str, Any], loaded: Loaded, head: str | None, extra: dict[str, Tensor]
+) -> tuple[RobertaModel, tuple[str, ...]]:
+    """fairseq's model with the weights of the folder, and the names of its random LM head weights."""
+    config = loaded.model.config
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        network = model_of(cfg["model"], config.vocab_size, head, config.num_labels)
+    known = to_fairseq(loaded.model.state_dict(), head=head)
     known[TIED] = known[TOKENS]
-    fitting = {key: extra[key] for key in wanted if key in extra and extra[key].shape == wanted[key].shape}
-    weights = wanted | fitting | known
-    new = [key for key in wanted if key not in known and key not in fitting]
-    wrong = [key for key in new if not key.startswith(UNUSED)] + sorted(set(weights) - set(wanted))
-    if wrong:
-        raise RuntimeError(f"{path}: fairseq's RoBERTa and Transformers' differ in {', '.join(wrong)}")
-    weights = {key: tensor.clone().contiguous() for key, tensor in weights.items()}
-    return Source(path, cfg["model"], weights, head), [key for key in new if "lm_head" in key]
+    wanted = network.state_dict()
+    known |= {
+        key: weight
+        for key, weight in extra.items()
+        if key in wanted and key not in known and weight.shape == wanted[key].shape
+    }
+    missing, unexpected = network.load_state_dict(known, strict=False)
+    if wrong := [key for key in missing if not key.startswith(UNUSED)] + sorted(unexpected):
+        raise RuntimeError(f"{folder}: fairseq's RoBERTa and Transformers' differ in {', '.join(wrong)}")
+    random = loaded.random or tuple(key for key in missing if key.startswith(LM_HEAD))
+    return network.eval(), random
 
 
-def _random_rows(config: RobertaConfig) -> list[np.ndarray]:
+def _random_rows(config: PreTrainedConfig, special: Special) -> list[np.ndarray]:
     rng = np.random.default_rng(1)
     longest = config.max_position_embeddings - (PAD + 1)
     lengths = [longest, *rng.integers(2, longest + 1, ROWS - 1)]
-    return [np.concatenate([[BOS], rng.integers(EOS + 1, config.vocab_size, size - 1)]) for size in lengths]
+    return [
+        np.concatenate([[special[0]], rng.integers(EOS + 1, config.vocab_size, size - 1)]) for size in lengths
+    ]
 
 
 def _state(
-    cfg: dict[str, Any], source: Source, words: Dictionary, classes: list[str] | None
+    cfg: dict[str, Any], network: RobertaModel, words: Dictionary, classes: list[str] | None
 ) -> dict[str, Any]:
     task_state = {}
     if classes is not None:
@@ -208,7 +330,7 @@ def _state(
     return {
         "args": None,
         "cfg": cfg,
-        "model": source.weights,
+        "model": dict(network.state_dict()),
         "optimizer_history": [history],
         "extra_state": task_state,
     }

@@ -15,7 +15,7 @@ from common.errors import UserError
 from common.files import atomic_folder, atomic_write, sha256
 from eval.loading.training_files import OptionalPath
 
-from .folder import STANDARD, load_folder, write_carried, write_tokenizer
+from .folder import STANDARD, load_folder, write_carried, write_tokenizer, write_transformers_tokenizer
 from .origin import Origin, find_origin
 from .roberta import converted
 from .verify import Verification, verify
@@ -49,17 +49,19 @@ def convert(
         normalize_apostrophes=normalize_apostrophes,
     )
     with atomic_folder(output) as folder:
-        model = converted(origin.source, origin.classes)
+        model = converted(origin.source, origin.classes, origin.special)
         model.save_pretrained(folder)
-        write_tokenizer(folder, origin.sentencepiece_model, origin.dictionary, origin.text_format)
+        if origin.sentencepiece_model is not None:
+            write_tokenizer(folder, origin.sentencepiece_model, origin.dictionary, origin.text_format)
+        else:
+            longest = origin.text_format.longest
+            write_transformers_tokenizer(folder, origin.encoder.tokenizer, origin.dictionary, longest)
         write_carried(folder, origin)
         verification = verify(origin, folder, load_folder(folder))
         parameters = sum(weight.numel() for weight in model.parameters())
-        files = {
-            "checkpoint": origin.run.checkpoint,
-            "dictionary": origin.dictionary,
-            "sentencepiece_model": origin.sentencepiece_model,
-        }
+        files = {"checkpoint": origin.run.checkpoint, "dictionary": origin.dictionary}
+        if origin.sentencepiece_model is not None:
+            files["sentencepiece_model"] = origin.sentencepiece_model
         digests = {name: sha256(path) for name, path in files.items()}
         content = {"sha256": digests, **verification.as_json()}
         atomic_write(folder / PROOF, json.dumps(content, indent=2) + "\n")
@@ -109,17 +111,18 @@ def _what(origin: Origin, parameters: int) -> str:
 
 def _usage(origin: Origin, task: str, name: str) -> str:
     longest = origin.input_format.max_positions
+    trust = "" if origin.sentencepiece_model is None else ", trust_remote_code=True"
     if origin.classes is None:
         return (
-            f'from transformers import pipeline\n\nfill = pipeline("{task}", model="{name}", '
-            'trust_remote_code=True)\nfill("Un <mask> captivant.")\n'
+            f'from transformers import pipeline\n\nfill = pipeline("{task}", model="{name}"{trust})\n'
+            'fill("Un <mask> captivant.")\n'
         )
     call = (
         'classify({"text": "First.", "text_pair": "Second."}' if origin.pairs else 'classify(["A sentence."]'
     )
     return (
-        f'from transformers import pipeline\n\nclassify = pipeline("{task}", model="{name}", '
-        f"trust_remote_code=True)\n{call}, truncation=True)  # truncates to {longest} tokens\n"
+        f'from transformers import pipeline\n\nclassify = pipeline("{task}", model="{name}"{trust})\n'
+        f"{call}, truncation=True)  # truncates to {longest} tokens\n"
     )
 
 
@@ -137,7 +140,10 @@ def _provenance(origin: Origin) -> list[str]:
         if (start := record.get("checkpoint")) is not None:
             lines.append(f"initial weights: SHA-256 `{start['sha256']}`")
     lines.append(f"dictionary: {origin.source.vocabulary:,} entries, SHA-256 `{sha256(origin.dictionary)}`")
-    lines.append(f"SentencePiece model: SHA-256 `{sha256(origin.sentencepiece_model)}`")
+    if origin.sentencepiece_model is not None:
+        lines.append(f"SentencePiece model: SHA-256 `{sha256(origin.sentencepiece_model)}`")
+    else:
+        lines.append(f"tokenizer: Transformers' `{type(origin.encoder.tokenizer).__name__}`, unchanged")
     return lines
 
 
@@ -185,16 +191,23 @@ def _limits(origin: Origin) -> list[str]:
     lines = [
         f"Inputs have at most {longest} tokens. `truncation=True` truncates longer texts; without it they "
         "are an error.",
-        f"A token that is not among the {origin.source.vocabulary:,} entries of `dict.txt` is `<unk>`.",
     ]
+    same = origin.text_format.keep_eos and not origin.pairs
+    end = "has the same ids" if same else "truncates long texts differently than training did"
+    if origin.sentencepiece_model is None:
+        lines.append(f"The tokenizer {end}.")
+    else:
+        lines.append(
+            f"A token that is not among the {origin.source.vocabulary:,} entries of `dict.txt` is `<unk>`."
+        )
     if origin.text_format.normalize_apostrophes:
         lines.append("The tokenizer needs `trust_remote_code=True`: it replaces every apostrophe by `'`.")
-    else:
-        same = origin.text_format.keep_eos and not origin.pairs
-        end = "has the same ids" if same else "ends truncated texts in `</s>`, unlike in training"
+    elif origin.sentencepiece_model is not None:
         lines.append(
             "With `trust_remote_code=True` the tokenizer is the class in `tokenization_pieces.py`, whose ids "
             f"are those of training for every text. Otherwise it is Transformers' `{STANDARD}`, which {end}."
         )
+    if origin.sentencepiece_model is not None:
+        lines.append("The tokenizer has no offsets (`return_offsets_mapping`): it is written in Python.")
     lines.append("Its quality on other kinds of text is unknown: evaluate it on your own texts.")
     return lines

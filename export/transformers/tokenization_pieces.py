@@ -42,6 +42,12 @@ class PieceTokenizer(BartphoTokenizer):
         # fairseq splits a line of tokens at white space, so tokens of white space are dropped.
         return " ".join(super()._tokenize(text)).split()
 
+    def _encode_plus(self, *args: Any, return_offsets_mapping: bool = False, **kwargs: Any) -> BatchEncoding:
+        """As in the base class, which ignores `return_offsets_mapping`; here it raises an error."""
+        if return_offsets_mapping:
+            raise NotImplementedError("return_offsets_mapping: a tokenizer in Python has no offsets")
+        return super()._encode_plus(*args, **kwargs)
+
     def prepare_for_model(
         self,
         ids: list[int],
@@ -50,17 +56,47 @@ class PieceTokenizer(BartphoTokenizer):
         padding: Any = False,
         truncation: Any = False,
         max_length: int | None = None,
+        stride: int = 0,
+        return_tensors: Any = None,
+        return_overflowing_tokens: bool = False,
+        return_special_tokens_mask: bool = False,
+        prepend_batch_axis: bool = False,
         **kwargs: Any,
     ) -> BatchEncoding:
-        """As in the base class, but truncate after adding special tokens, as fairseq does."""
+        """As in the base class, but truncate after adding special tokens, as fairseq does.
+
+        Raises `ValueError` for the overflowing tokens of a truncated pair: the base class has them neither.
+        """
         row = self.build_inputs_with_special_tokens(ids, pair_ids)
         longest = self.model_max_length if max_length is None else max_length
         wanted = truncation not in (False, None, "do_not_truncate")
         if not (wanted and add_special_tokens and len(row) > longest):
             return super().prepare_for_model(
-                ids, pair_ids, add_special_tokens, padding, truncation, max_length, **kwargs
+                ids,
+                pair_ids,
+                add_special_tokens,
+                padding,
+                truncation,
+                max_length,
+                stride=stride,
+                return_tensors=return_tensors,
+                return_overflowing_tokens=return_overflowing_tokens,
+                return_special_tokens_mask=return_special_tokens_mask,
+                prepend_batch_axis=prepend_batch_axis,
+                **kwargs,
             )
+        if return_overflowing_tokens and pair_ids is not None:
+            raise ValueError("return_overflowing_tokens: not supported for truncated pairs of sentences")
+        special = self.get_special_tokens_mask(ids, pair_ids)[:longest]
+        removed = len(row) - longest
         row = row[:longest]
         if self.keep_eos:
-            row[-1] = self.eos_token_id
-        return super().prepare_for_model(row, None, False, padding, False, max_length, **kwargs)
+            row[-1], special[-1] = self.eos_token_id, 1
+        encoded = dict(super().prepare_for_model(row, None, False, padding, False, max_length, **kwargs))
+        if return_special_tokens_mask:
+            encoded["special_tokens_mask"] = special + [1] * (len(encoded["input_ids"]) - len(special))
+        if return_overflowing_tokens and not return_tensors:
+            kept = special.count(0)
+            encoded["overflowing_tokens"] = ids[max(0, kept - stride) :]
+            encoded["num_truncated_tokens"] = removed
+        return BatchEncoding(encoded, tensor_type=return_tensors, prepend_batch_axis=prepend_batch_axis)

@@ -1,6 +1,7 @@
 """Compares a from_pretrained folder with its fairseq checkpoint: token ids of real texts, and logits.
 
-B sentences, L tokens.
+B sentences, L tokens, N of them without padding and P at a time, C embedding width, V vocabulary entries,
+K classes.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from fairseq.models.roberta.model import RobertaModel
 from numpy.typing import NDArray
-from torch import Tensor, nn
 from tqdm import tqdm
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from common.errors import UserError
 from common.files import sha256
@@ -24,11 +26,12 @@ from eval.loading.inputs import Ids, read_split
 from eval.loading.network import batches, pad
 from eval.loading.training_files import resolve_recorded
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
+from preprocess.dataset import TEXT
 from preprocess.readers.lines import read_text_lines
 from preprocess.sample.writer import REVIEW_MIX, Writer
 
 from .origin import MASK, Origin, Text
-from .roberta import PAD, Source
+from .roberta import PAD
 from .tokenization_pieces import PieceTokenizer
 
 TOLERANCE = 1e-4
@@ -36,7 +39,10 @@ SENTENCES = 200
 """Number of sentences whose logits are compared."""
 LM_SENTENCES = 20
 """The same for a masked language model, which computes a score per token and vocabulary entry."""
-MAX_TOKENS = 2048
+MAX_TOKENS = 1024
+"""Tokens of a batch, padding included."""
+MAX_SCORES = 1 << 22
+"""Scores (P times V) that are compared at a time: 16 MB in fp32."""
 SAMPLE_TEXTS = 120
 ODD_TEXTS = ("", "   ", "Œuvre à 5 € — l’été…", "中文 и 😀 <mask> </s>", "a\u0085b", "mot " * 600)
 
@@ -62,6 +68,9 @@ class Verification:
     sentences: int
     difference: float
     """Largest difference of a logit, or of a score of the masked language model."""
+    own_code: bool = True
+    """Whether the folder contains a tokenizer class of its own, with which all ids are equal. Otherwise the
+    texts whose ids differ are truncated ones."""
 
     def as_json(self) -> dict[str, Any]:
         """Content of proof.json."""
@@ -70,43 +79,56 @@ class Verification:
     def __str__(self) -> str:
         """Two lines: ids and logits."""
         return (
-            f"ids: {self.texts:,} of {self.texts:,} texts equal ({self.where}); {self.standard:,} without "
-            f"trust_remote_code\nlogits: {self.sentences} sentences, largest difference "
+            f"{self._ids()}\nlogits: {self.sentences} sentences, largest difference "
             f"{self.difference:.1e} (at most {TOLERANCE:.0e})"
         )
 
+    def _ids(self) -> str:
+        if self.own_code:
+            return (
+                f"ids: {self.texts:,} of {self.texts:,} texts equal ({self.where}); {self.standard:,} "
+                "without trust_remote_code"
+            )
+        truncated = self.texts - self.standard
+        rest = f"; {truncated:,} truncated differently than in training" if truncated else ""
+        return f"ids: {self.standard:,} of {self.texts:,} texts equal ({self.where}){rest}"
 
-def verify(origin: Origin, folder: str | os.PathLike[str], model: nn.Module) -> Verification:
+
+def verify(origin: Origin, folder: str | os.PathLike[str], model: PreTrainedModel) -> Verification:
     """Compare a written folder, and the `model` loaded from it, with the checkpoint.
 
     Ids are compared for every text of the run's data, or for sample sentences if the raw text is not
     available; logits for some of these texts, including the longest. Raises `UserError` if an id differs, or
-    a logit by more than `TOLERANCE`.
+    a logit by more than `TOLERANCE`. A Transformers tokenizer may differ in truncated texts, which it always
+    ends in `</s>`.
     """
     examples = find_examples(origin)
-    check_ids(PieceTokenizer.from_pretrained(folder), examples)
+    own_code = origin.sentencepiece_model is not None
     standard = 0
-    if not origin.data.normalize_apostrophes:
-        plain = AutoTokenizer.from_pretrained(folder)
+    if own_code:
+        check_ids(PieceTokenizer.from_pretrained(folder), examples)
+    if not own_code or not origin.data.normalize_apostrophes:
+        plain = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        if not own_code:
+            check_ids(plain, examples, truncated=origin.input_format.max_positions)
         standard = sum(
             np.array_equal(*pair) for pair in zip(tokenized(plain, examples), examples.rows, strict=True)
         )
     chosen = chosen_rows(examples.rows, LM_SENTENCES if origin.classes is None else SENTENCES)
-    difference = largest_difference(origin.source, model, chosen)
+    difference = largest_difference(origin.source.model(), origin.source.head, model, chosen)
     if not difference <= TOLERANCE:
         raise UserError(
             f"{origin.source.path}: the converted network differs from fairseq's by {difference:.1e}, more "
             f"than {TOLERANCE:.0e}; nothing was written, because Transformers does not support this model"
         )
-    return Verification(examples.where, len(examples.texts), standard, len(chosen), difference)
+    return Verification(examples.where, len(examples.texts), standard, len(chosen), difference, own_code)
 
 
 def find_examples(origin: Origin) -> Examples:
     """The raw texts of the data with their ids in training; sample sentences if there is no raw text."""
     whole = origin.data.exists and origin.data.option("valid_every") is None
     if origin.checkpoint is not None and whole:
-        splits = origin.data.option("splits") or {}
-        texts = {split: _raw_texts(origin, parts["texts"]) for split, parts in splits.items()}
+        texts = {split: _raw_texts(columns) for split, columns in _recorded_files(origin).items()}
         if texts and None not in texts.values():
             return _of_splits(origin, texts)
     writer = Writer(random.Random("sentences to prove a conversion with"), REVIEW_MIX)
@@ -120,11 +142,21 @@ def find_examples(origin: Origin) -> Examples:
     return Examples(list(texts), origin.encode(texts), "sample sentences")
 
 
-def check_ids(tokenizer: PreTrainedTokenizerBase, examples: Examples) -> None:
-    """Raise `UserError` showing the first text whose ids differ."""
+def check_ids(
+    tokenizer: PreTrainedTokenizerBase, examples: Examples, *, truncated: int | None = None
+) -> None:
+    """Raise `UserError` showing the first text whose ids differ.
+
+    If `truncated` is given, rows of that many tokens, which are truncated texts, may differ in their last
+    token, those of pairs in more.
+    """
     for text, found, wanted in zip(
         examples.texts, tokenized(tokenizer, examples), examples.rows, strict=True
     ):
+        if len(found) == len(wanted) == truncated and not isinstance(text, str):
+            continue
+        if len(found) == len(wanted) == truncated:
+            found, wanted = found[:-1], wanted[:-1]
         if not np.array_equal(found, wanted):
             pairs = enumerate(zip(found, wanted, strict=False))
             at = next((i for i, (ours, theirs) in pairs if ours != theirs), min(len(found), len(wanted)))
@@ -148,9 +180,14 @@ def chosen_rows(rows: Sequence[Ids], count: int) -> list[Ids]:
     return [rows[number] for number in sorted(numbers)]
 
 
-def largest_difference(source: Source, model: nn.Module, rows: Sequence[Ids]) -> float:
-    """Largest difference of a logit between fairseq's own model and `model`; NaN if either computes NaN."""
-    reference, head = source.model(), source.head
+def largest_difference(
+    reference: RobertaModel, head: str | None, model: PreTrainedModel, rows: Sequence[Ids]
+) -> float:
+    """Largest difference of a logit between a fairseq model and `model`; NaN if either computes NaN.
+
+    `head` is the name of fairseq's classification head. Without one, the scores of the masked language model
+    are compared for all tokens but padding.
+    """
     lengths = np.array([len(row) for row in rows])
     differences: list[float] = []
     with torch.inference_mode():
@@ -158,17 +195,19 @@ def largest_difference(source: Source, model: nn.Module, rows: Sequence[Ids]) ->
             list(batches(lengths, MAX_TOKENS)), desc="comparing logits", leave=False, disable=None
         ):
             ids_BL = torch.from_numpy(pad([rows[i] for i in batch], PAD))
-            wanted, _ = reference(ids_BL, features_only=head is not None, classification_head_name=head)
-            found = model(input_ids=ids_BL, attention_mask=(ids_BL != PAD).long()).logits
-            differences.append(_difference(found, wanted, ids_BL, per_token=head is None))
+            mask_BL = ids_BL != PAD
+            if head is not None:
+                wanted_BK, _ = reference(ids_BL, features_only=True, classification_head_name=head)
+                found_BK = model(input_ids=ids_BL, attention_mask=mask_BL.long()).logits
+                differences.append(float((found_BK - wanted_BK).abs().max()))
+                continue
+            wanted_NC = reference(ids_BL, features_only=True)[0][mask_BL]
+            found_NC = model.base_model(input_ids=ids_BL, attention_mask=mask_BL.long())[0][mask_BL]
+            size = max(1, MAX_SCORES // model.config.vocab_size)
+            for wanted_PC, found_PC in zip(wanted_NC.split(size), found_NC.split(size), strict=True):
+                difference_PV = model.lm_head(found_PC) - reference.encoder.lm_head(wanted_PC)
+                differences.append(float(difference_PV.abs().max()))
     return float(np.max(differences))
-
-
-def _difference(found: Tensor, wanted: Tensor, ids_BL: Tensor, *, per_token: bool) -> float:
-    difference = (found - wanted).abs()
-    # Scores of padding tokens are undefined.
-    difference = difference[ids_BL != PAD] if per_token else difference
-    return float(difference.max())
 
 
 def _fits(origin: Origin, text: Text) -> bool:
@@ -179,16 +218,36 @@ def _fits(origin: Origin, text: Text) -> bool:
     return True
 
 
-def _raw_texts(origin: Origin, columns: dict[str, list[str]]) -> list[Text] | None:
+def _recorded_files(origin: Origin) -> dict[str, dict[str, dict[Path, str | None]]]:
+    """For each split and column, the text files that were binarized, with their recorded SHA-256."""
+    report, folder = origin.data.report, origin.data.path
+    if (splits := origin.data.option("splits")) is not None:  # preprocess binarize
+        return {
+            split: {
+                name: {resolve_recorded(path): origin.data.digest(path) for path in paths}
+                for name, paths in parts["texts"].items()
+            }
+            for split, parts in splits.items()
+        }
+    columns = ("input0", "input1") if origin.pairs else ("input0",)
+    names = {
+        split: {column: f"{TEXT}/{split}.{column}" for column in columns}
+        for split in report.get("splits", {})  # preprocess dataset
+    }
+    digests = report.get("files", {})
+    return {
+        split: {column: {folder / name: digests.get(name)} for column, name in parts.items()}
+        for split, parts in names.items()
+    }
+
+
+def _raw_texts(columns: dict[str, dict[Path, str | None]]) -> list[Text] | None:
     """The lines that a split was binarized from; None if a file is missing or has changed."""
     found = []
-    for paths in columns.values():
-        files = {path: resolve_recorded(path) for path in paths}
-        if not all(
-            file.is_file() and origin.data.digest(path) == sha256(file) for path, file in files.items()
-        ):
+    for files in columns.values():
+        if not all(file.is_file() and digest == sha256(file) for file, digest in files.items()):
             return None
-        found.append([line for file in files.values() for line in read_text_lines(str(file))])
+        found.append([line for file in files for line in read_text_lines(str(file))])
     return list(zip(*found, strict=True)) if len(found) > 1 else found[0]
 
 

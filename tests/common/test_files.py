@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import tempfile
+import threading
 
 import pytest
 
@@ -187,3 +188,24 @@ def test_umask_at_import_is_used_without_proc(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_UMASK_AT_IMPORT", 0o027)
     atomic_write(tmp_path / "file", "x")
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_second_process_waits_for_the_lock(tmp_path, kind, capsys):
+    path = tmp_path / "lock"
+    if kind == "folder":
+        path.mkdir()
+    order = []
+
+    def second():
+        with files.exclusive(path, "waiting here"):
+            order.append("second")
+
+    with files.exclusive(path, "not printed"):
+        other = threading.Thread(target=second)
+        other.start()
+        other.join(timeout=0.2)
+        order.append("first")
+    other.join(timeout=10)
+    assert order == ["first", "second"]
+    assert capsys.readouterr().err == "waiting here\n"

@@ -198,4 +198,6 @@ def test_a_folder_is_replaced_by_its_weights(trained):
     words = ["--data", "D", "--pretrained", str(folder), "--inits", "pretrained", f"own={folder}"]
     weights = folder / "model.safetensors"
     assert train_settings(words, {}).inits == {"pretrained": weights, "own": weights}
-    assert inputs.checkpoint_of(Path("no-such-folder")) == Path("no-such-folder")
+    assert train_settings([*words[:3], "no-such", "--inits", "pretrained"], {}).inits == {
+        "pretrained": Path("no-such")
+    }

@@ -135,6 +135,33 @@ def test_batches_are_padded_and_masked(tmp_path, files):
     assert (special[0], special[-1], sum(special)) == (1, 1, 2)
 
 
+@pytest.mark.parametrize("keep_eos", [False, True])
+@pytest.mark.parametrize("stride", [0, 5])
+def test_overflowing_tokens_are_those_that_do_not_fit(tmp_path, files, keep_eos, stride):
+    tokenizer = written(tmp_path / "folder", files, keep_eos=keep_eos)
+    text, whole = "livre " * 60, tokenizer("livre " * 60)["input_ids"]
+    found = tokenizer(
+        text, truncation=True, stride=stride, return_overflowing_tokens=True, return_special_tokens_mask=True
+    )
+    assert found["special_tokens_mask"] == [1, *[0] * (LONGEST - 2), int(keep_eos)]
+    kept = found["input_ids"][1 : LONGEST - keep_eos]
+    assert kept[: len(kept) - stride] + found["overflowing_tokens"] == whole[1:-1]
+    assert found["num_truncated_tokens"] == len(whole) - LONGEST
+    assert "overflowing_tokens" not in tokenizer("un", truncation=True, return_overflowing_tokens=True)
+    batch = tokenizer([text, "un"], truncation=True, padding=True, return_tensors="np")
+    assert batch["input_ids"].shape == (2, LONGEST)
+    with pytest.raises(ValueError, match="return_overflowing_tokens"):
+        tokenizer(text, text, truncation="only_second", return_overflowing_tokens=True)
+
+
+def test_offsets_are_an_error(tmp_path, files):
+    tokenizer = written(tmp_path / "folder", files)
+    with pytest.raises(NotImplementedError, match="return_offsets_mapping"):
+        tokenizer("un livre", return_offsets_mapping=True)
+    with pytest.raises(NotImplementedError, match="return_offsets_mapping"):
+        tokenizer(["un livre", "un"], return_offsets_mapping=True)
+
+
 def test_decoding_restores_the_text(tmp_path, files):
     tokenizer = written(tmp_path / "folder", files)
     ids = tokenizer("le")["input_ids"]

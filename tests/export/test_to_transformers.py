@@ -145,8 +145,8 @@ def test_apostrophes_are_an_option_if_the_data_do_not_record_them(masked_lm, tmp
 
 
 def test_different_logits_are_an_error(trained, tmp_path, monkeypatch):
-    def wrong(source, classes):
-        model = right(source, classes)
+    def wrong(*arguments):
+        model = right(*arguments)
         with torch.no_grad():
             model.roberta.encoder.layer[1].output.dense.bias[0] += 0.1
         return model

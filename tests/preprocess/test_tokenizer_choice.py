@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from common.errors import UserError
 from preprocess.readers.lines import read_blocks
-from preprocess.tokenizer_choice import MODEL, carried_size, choose, locate
+from preprocess.tokenizer_choice import MODEL, carried_size, choose, is_hub_name, locate
 
 TEXTS = ["le livre n'est pas bon", "", "  été   très captivant ! 漢字 🙂", "l'auteur </s> <mask>", "bon" * 40]
 
@@ -102,11 +102,38 @@ def test_folders_name_their_tokenizer(tmp_path):
     folder = tiny_tokenizers.xlm_roberta(tmp_path / "exported")
     assert locate(str(folder)).transformers == str(folder)
     (folder / "dict.txt").write_text("a 1\n")
+    assert locate(str(folder)).transformers == str(folder)
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BartphoTokenizer"}')
     assert locate(str(folder)).model == folder / MODEL
+    (folder / "tokenizer_config.json").unlink()
+    assert locate(str(folder)).model == folder / MODEL
+    converted = tmp_path / "converted"
+    tiny_tokenizers.camembert(converted / "tokenizer")
+    (converted / "dict.txt").write_text("a 1\n")
+    assert locate(str(converted)).transformers == str(converted / "tokenizer")
     data = tmp_path / "data"
     (data / "tokenizer").mkdir(parents=True)
     (data / "preprocess.json").write_text(json.dumps({"tokenizer": {"kind": "transformers"}}))
     assert locate(str(data)).transformers == str(data / "tokenizer")
+
+
+@pytest.mark.parametrize(
+    ("name", "hub"),
+    [
+        ("camembert-base", True),
+        ("almanach/camembert-base", True),
+        ("roberta-v1.5", True),
+        ("./camembert-base", False),
+        ("~/model", False),
+        ("a/b/c", False),
+        ("model.pt", False),
+        ("pretrained/fr/model.pt", False),
+        ("tokenizer.model", False),
+        ("my folder", False),
+    ],
+)
+def test_names_that_may_be_on_the_hub(name, hub):
+    assert is_hub_name(name) == hub
 
 
 @pytest.mark.parametrize(

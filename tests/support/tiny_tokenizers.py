@@ -1,5 +1,6 @@
 """Tiny Transformers tokenizers of the three families, with the special ids of the real ones."""
 
+import csv
 import json
 import random
 
@@ -14,6 +15,16 @@ WORDS += ["mauvais", "été", "déçu", "captivant", "ennuyeux", "l'auteur"]
 def lines(count=300, seed=1):
     draw = random.Random(seed)
     return [" ".join(draw.choices(WORDS, k=draw.randint(3, 9))) for _ in range(count)]
+
+
+def write_csv(path, classes, pairs=False):
+    """Sixty texts, or pairs of texts, with labels; one text is long."""
+    texts = [f"{text} {i}" for i, text in enumerate(lines(60))]
+    texts[5] = "livre " * 60
+    rows = [(*([text] * (1 + pairs)), classes[i % len(classes)]) for i, text in enumerate(texts)]
+    header = ("text", "text2", "label") if pairs else ("text", "label")
+    with open(path, "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([header, *rows])
 
 
 def roberta(folder, *, fast=True):

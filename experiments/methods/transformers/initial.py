@@ -15,6 +15,7 @@ from export.transformers.roberta import (
     Source,
     random_classifier,
     read_source,
+    special_ids,
     to_transformers,
 )
 from fairseq_plugin.checkpoints.initialization import check_architecture, check_dictionary, check_keys
@@ -56,7 +57,7 @@ def initial_model(
         ours.upgrade_state_dict(weights)
         ours.load_state_dict(weights)
     logger.info("initialisation: %s", "random weights" if source is None else f"weights of {checkpoint}")
-    model = random_classifier(recipe.sizes(vocabulary), classes)
+    model = random_classifier(recipe.sizes(vocabulary), classes, special_ids(task.cfg))
     head = task.cfg.classification_head_name
     model.load_state_dict(to_transformers(ours.state_dict(), head=head, lm_head=False))
     return model

@@ -127,7 +127,7 @@ def train(settings: TrainSettings, variant: Variant, then: Callable[[Path], None
 
     sweep = experiment.checked(settings, (), variant.defaults)
     for arm in sweep.recipes:
-        for init, checkpoint in settings.inits.items():
+        for init, checkpoint in sweep.inits.items():
             words = sweep.flags(sweep.recipe_of(arm, init))
             check(parse(str(settings.data), words), checkpoint, variant.lora)
     machine = provenance.machine(settings.device, settings.jobs, len(sweep.runs))
@@ -200,9 +200,10 @@ def build(
         *(() if variant.lora is None else ("--lora", *variant.words)),
         *("--recipe", *words),
     )
-    init = [run.init] if run.checkpoint is None else [f"{run.init}={shown_path(run.checkpoint)}"]
+    given = settings.inits[run.init]
+    init = [run.init] if given is None else [f"{run.init}={shown_path(given)}"]
     if run.init == "pretrained":
-        init = ["pretrained", "--pretrained", shown_path(run.checkpoint)]
+        init = ["pretrained", "--pretrained", shown_path(given)]
     setting = run.setting
     shown = (
         *variant.command,

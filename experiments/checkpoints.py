@@ -1,0 +1,246 @@
+"""The checkpoint of an initialization: a fairseq checkpoint, or a Transformers model that is converted once.
+
+`resolve` finds a local fairseq checkpoint for what the user wrote: a file, a folder with a checkpoint, a
+folder of `save_pretrained`, or a name on the Hugging Face hub. A Transformers model is converted as by
+`python -m export fairseq`, into a folder of the cache that also contains dict.txt and the tokenizer:
+
+    CACHE/<SHA-256 of the source files>/{model.pt, dict.txt, tokenizer/, conversion.json}
+
+CACHE is $RS_CACHE, or ~/.cache/fairseq-roberta-small. Finding a converted model imports neither torch nor
+Transformers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common.errors import UserError, enumerate_some
+from common.files import atomic_folder, atomic_write, exclusive, sha256, shown_path
+from common.run import BEST_CHECKPOINT, find_checkpoint
+from export import missing_package_is_reported
+
+from .inputs import require_checkpoint, symbols
+
+CACHE = "RS_CACHE"
+"""Environment variable with the folder of the converted models."""
+DEFAULT_CACHE = Path("~/.cache/fairseq-roberta-small")
+CONVERSION = 1
+"""Version of the conversion, part of the key; to be raised when the same source gives another checkpoint."""
+MODEL, RECORD = "model.pt", "conversion.json"
+CONFIG = "config.json"
+TEXT_SUFFIXES = (".json", ".txt", ".model")
+"""Of configuration, dictionary and tokenizer."""
+SAFETENSORS, PICKLES = "*.safetensors", "pytorch_model*.bin"
+TOP_LEVEL = "*/*"
+"""Files below the top level of a hub repository, which are other formats of the model."""
+
+
+def written(text: str) -> Path:
+    """What the user wrote as a path; a folder with a fairseq checkpoint becomes that checkpoint's file."""
+    path = Path(text)
+    if text.startswith(".") and not path.exists():
+        return path.absolute()  # "./name" is never a name on the hub
+    return path if transformers_folder(path) is not None else find_checkpoint(path) or path
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A local fairseq checkpoint."""
+
+    path: Path
+    source: str | None = None
+    """The folder or hub name that it was converted from; None for a fairseq checkpoint of the user."""
+    digest: str | None = None
+    """Its SHA-256, if known."""
+    note: str = ""
+    """How it was converted, for the plan."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The manifest's `checkpoint`: file and SHA-256, and the source of a converted one."""
+        found = {"path": shown_path(self.path), "sha256": self.digest or sha256(self.path)}
+        return found if self.source is None else found | {"source": self.source}
+
+
+def resolve(given: Path, flag: str) -> Resolved:
+    """The fairseq checkpoint that `given`, a path or hub name in the option `flag`, stands for.
+
+    Downloads and converts a model where necessary, with progress on standard error. Raises `UserError` if
+    there is no such file, folder or model, or if it cannot be converted.
+    """
+    from preprocess.tokenizer_choice import is_hub_name  # not at the top, so that --help stays fast
+
+    if (folder := transformers_folder(given)) is not None:
+        return _converted(folder, shown_path(folder))
+    if given.exists():
+        path = find_checkpoint(given) or given
+        if path.is_dir():
+            raise UserError(
+                f"{path}: a folder without a checkpoint ({MODEL}, model.safetensors, {BEST_CHECKPOINT}) and "
+                f"without {CONFIG} of Transformers; correct {flag}"
+            )
+        require_checkpoint(path, flag)
+        return Resolved(path)
+    if not is_hub_name(str(given)):
+        require_checkpoint(given, flag)
+    folder = _downloaded(str(given), flag)
+    try:
+        return _converted(folder, str(given))
+    except UserError as error:
+        raise UserError(str(error).replace(str(folder), str(given))) from None
+
+
+def flag_of(init: str) -> str:
+    """The option that names the checkpoint of an initialization, for messages."""
+    return "--pretrained" if init == "pretrained" else "--inits"
+
+
+def resolve_all(inits: Mapping[str, Path | None], data: Path) -> dict[str, Resolved | None]:
+    """The checkpoint of each initialization; None for random weights.
+
+    Raises `UserError` as `resolve`, and for a converted model whose vocabulary is not that of the binarized
+    `data`.
+    """
+    found = {init: given and resolve(given, flag_of(init)) for init, given in inits.items()}
+    for checkpoint in filter(None, found.values()):
+        require_dictionary(checkpoint, data)
+    return found
+
+
+def transformers_folder(path: Path) -> Path | None:
+    """The folder of `save_pretrained` that a path is, or whose weights it is; None for other paths."""
+    if not ((path.parent if path.is_file() else path) / CONFIG).is_file():
+        return None
+    if path.is_file():
+        weights = path.suffix == ".bin" or (path.suffix == ".safetensors" and not _is_ours(path))
+        return path.parent if weights else None
+    fairseq = (path / MODEL).is_file() or (path / BEST_CHECKPOINT).is_file()
+    weights = path / "model.safetensors"
+    return None if fairseq or (weights.is_file() and _is_ours(weights)) else path
+
+
+def tokenizer_source(given: Path, flag: str) -> str:
+    """The folder or hub name that has the tokenizer of the checkpoint `given`; nothing is converted.
+
+    Raises `UserError` if there is no such file or folder, and the path cannot be a hub name.
+    """
+    from preprocess.tokenizer_choice import is_hub_name
+
+    if (folder := transformers_folder(given)) is not None:
+        return shown_path(folder)
+    if given.exists() or not is_hub_name(str(given)):
+        path = find_checkpoint(given) or given
+        require_checkpoint(path, flag)
+        return shown_path(path.parent)
+    return str(given)
+
+
+def require_dictionary(resolved: Resolved, data: Path) -> None:
+    """Raise `UserError` if the dictionary beside a converted checkpoint is not that of the binarized data."""
+    theirs, ours = resolved.path.parent / "dict.txt", data / "input0" / "dict.txt"
+    if resolved.source is not None and symbols(theirs) != symbols(ours):
+        raise UserError(
+            f"{ours}: not the vocabulary of {resolved.source}; prepare the data with its tokenizer: "
+            f"python -m preprocess dataset FILE --tokenizer {resolved.source} --out DATA"
+        )
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether `python -m export fp16` wrote the safetensors file, whose header contains this entry."""
+    with path.open("rb") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        return b'"kind":"fairseq-roberta"' in stream.read(min(size, 1 << 24)).replace(b" ", b"")
+
+
+def _downloaded(name: str, flag: str) -> Path:
+    """The files of a model on the hub, in Hugging Face's own cache; raises `UserError` if there are none."""
+    with missing_package_is_reported():
+        from huggingface_hub import snapshot_download
+    text = [f"*{suffix}" for suffix in TEXT_SUFFIXES]
+    try:
+        folder = Path(snapshot_download(name, allow_patterns=[*text, SAFETENSORS], ignore_patterns=TOP_LEVEL))
+        if not any(folder.glob(SAFETENSORS)):
+            snapshot_download(name, allow_patterns=[PICKLES], ignore_patterns=TOP_LEVEL)
+    except Exception as error:  # the hub's library raises errors of many kinds
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{name}: no such file or folder, and no model of this name can be loaded from the Hugging Face "
+            f"hub ({type(error).__name__}: {reason}); correct {flag}"
+        ) from None
+    return folder
+
+
+def _converted(folder: Path, source: str) -> Resolved:
+    """The converted model of a folder of `save_pretrained`, from the cache or new."""
+    files = _source_files(folder)
+    target = cache() / _key(files)
+    record, cached = _read_record(target), True
+    if record is None:
+        with exclusive(
+            target.with_suffix(".lock"), f"{source}: waiting for another process that converts it"
+        ):
+            record, cached = _read_record(target), True
+            if record is None:  # otherwise another process has converted it meanwhile
+                record, cached = _convert(folder, source, files, target), False
+    note = f"converted from {source}, largest difference of a logit "
+    note += f"{record['difference']:.1e}{' (from the cache)' if cached else ''}"
+    if record["random"]:
+        note += "; its LM head is random"
+    if record["unused"]:
+        note += f"; not used: {enumerate_some(record['unused'])}"
+    return Resolved(target / MODEL, source, record["sha256"], note)
+
+
+def cache() -> Path:
+    """The folder of the converted models."""
+    return Path(os.environ.get(CACHE) or DEFAULT_CACHE.expanduser()).absolute()
+
+
+def _source_files(folder: Path) -> dict[str, str]:
+    """Name and SHA-256 of each file that the conversion may read."""
+    weights = sorted(folder.glob(SAFETENSORS)) or sorted(folder.glob(PICKLES))
+    text = [path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in TEXT_SUFFIXES]
+    return {path.name: sha256(path) for path in [*text, *weights]}
+
+
+def _key(files: dict[str, str]) -> str:
+    content = json.dumps([CONVERSION, sorted(files.items())])
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _convert(folder: Path, source: str, files: dict[str, str], target: Path) -> dict[str, Any]:
+    print(f"{source}: converting to fairseq, once", file=sys.stderr, flush=True)
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    # Before fairseq is imported, which would otherwise let the root logger print everything.
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    with missing_package_is_reported():
+        from export.transformers.to_fairseq import convert_back
+    with atomic_folder(target) as new:
+        found = convert_back(folder, new / MODEL)
+        record = {
+            "source": source,
+            "files": files,
+            "sha256": sha256(new / MODEL),
+            "difference": found.difference,
+            "random": list(found.random),
+            "unused": list(found.unused),
+        }
+        atomic_write(new / RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    return record
+
+
+def _read_record(target: Path) -> dict[str, Any] | None:
+    """The record of a converted model; None if there is none, or if the model is corrupt."""
+    try:
+        record = json.loads((target / RECORD).read_text(encoding="utf-8"))
+        intact = (target / "dict.txt").is_file() and sha256(target / MODEL) == record["sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return record if intact else None

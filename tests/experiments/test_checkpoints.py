@@ -1,0 +1,226 @@
+"""What --pretrained and --inits accept: fairseq checkpoints, Transformers folders, names on the hub."""
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import tiny_models
+
+from common.errors import UserError
+from common.files import sha256
+from experiments import checkpoints
+from experiments.checkpoints import resolve, written
+from export.transformers import to_fairseq
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def camembert(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "camembert"
+    tiny_models.write(folder, "camembert")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """Hugging Face's cache, without network: puts a folder there as a downloaded model."""
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def add(name, folder):
+        repository = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
+        shutil.copytree(folder, repository / "snapshots" / ("0" * 40))
+        (repository / "refs").mkdir()
+        (repository / "refs/main").write_text("0" * 40)
+
+    return add
+
+
+@pytest.fixture
+def conversions(monkeypatch):
+    """The folders that are converted during a test."""
+    done, convert = [], to_fairseq.convert_back
+
+    def counted(folder, output, **options):
+        done.append(folder)
+        return convert(folder, output, **options)
+
+    monkeypatch.setattr(to_fairseq, "convert_back", counted)
+    return done
+
+
+def test_a_fairseq_checkpoint_is_used_as_it_is(tmp_path, cache):
+    (tmp_path / "model.pt").write_bytes(b"weights")
+    for given in (tmp_path / "model.pt", written(str(tmp_path))):
+        found = resolve(given, "--pretrained")
+        assert found.path == tmp_path / "model.pt"
+        assert found.source is None
+        assert set(found.fingerprint()) == {"path", "sha256"}
+    assert not cache.exists()
+
+
+def test_a_transformers_folder_is_converted_once(camembert, cache, conversions):
+    first = resolve(written(str(camembert)), "--pretrained")
+    assert first.path.is_relative_to(cache)
+    assert first.fingerprint() == {
+        "path": str(first.path),
+        "sha256": sha256(first.path),
+        "source": str(camembert),
+    }
+    assert {path.name for path in first.path.parent.iterdir()} == {
+        *("model.pt", "dict.txt", "tokenizer", "conversion.json"),
+    }
+    assert f"converted from {camembert}" in first.note
+    assert "cache" not in first.note
+    again = resolve(camembert / "model.safetensors", "--pretrained")  # the weights of the folder
+    assert (again.path, again.digest) == (first.path, first.digest)
+    assert "cache" in again.note
+    assert len(conversions) == 1
+
+
+def test_other_content_is_another_entry_of_the_cache(camembert, tmp_path, conversions):
+    one = resolve(camembert, "--pretrained").path
+    copy = shutil.copytree(camembert, tmp_path / "copy")
+    assert resolve(copy, "--pretrained").path == one
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"hidden_dropout_prob": 0.3}))
+    assert resolve(copy, "--pretrained").path != one
+    assert len(conversions) == 2
+
+
+def test_a_converted_model_is_found_without_torch(camembert):
+    resolve(camembert, "--pretrained")
+    program = (
+        "import sys; from pathlib import Path; from experiments.checkpoints import resolve; "
+        f"assert resolve(Path({str(camembert)!r}), '--pretrained').path.is_file(); "
+        "print({'torch', 'transformers', 'fairseq'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("name", ["model.pt", "dict.txt", "conversion.json"])
+def test_a_corrupt_entry_is_converted_again(camembert, conversions, name):
+    found = resolve(camembert, "--pretrained")
+    (found.path.parent / name).unlink()
+    if name == "model.pt":
+        found.path.write_bytes(b"corrupt")
+    assert resolve(camembert, "--pretrained").digest == found.digest
+    assert sha256(found.path) == found.digest
+    assert len(conversions) == 2
+
+
+def test_two_at_once_convert_it_once(camembert, conversions, monkeypatch):
+    monkeypatch.setattr(checkpoints, "print", lambda *words, **options: waiting.set(), raising=False)
+    waiting, found = threading.Event(), []
+    convert = to_fairseq.convert_back
+
+    def slow(*arguments, **options):
+        other.start()
+        waiting.clear()
+        assert waiting.wait(20)  # the other one has announced that it waits
+        return convert(*arguments, **options)
+
+    monkeypatch.setattr(to_fairseq, "convert_back", slow)
+    other = threading.Thread(target=lambda: found.append(resolve(camembert, "--inits")))
+    found.append(resolve(camembert, "--pretrained"))
+    other.join(20)
+    assert found[0].digest == found[1].digest
+    assert len(conversions) == 1
+
+
+@pytest.mark.parametrize("name", ["tiny-camembert", "almanach/tiny-camembert"])
+def test_a_hub_name_is_converted(camembert, hub, monkeypatch, tmp_path, name):
+    monkeypatch.chdir(tmp_path)
+    hub(name, camembert)
+    found = resolve(written(name), "--pretrained")
+    assert found.fingerprint()["source"] == name
+    assert found.digest == resolve(camembert, "--pretrained").digest
+
+
+def test_a_hub_model_with_pickled_weights_is_converted(camembert, hub, monkeypatch, tmp_path):
+    import torch
+    from safetensors.torch import load_file
+
+    source = shutil.copytree(camembert, tmp_path / "old")
+    torch.save(load_file(source / "model.safetensors"), source / "pytorch_model.bin")
+    (source / "model.safetensors").unlink()
+    hub("old", source)
+    monkeypatch.chdir(tmp_path / "cache" if (tmp_path / "cache").exists() else tmp_path.parent)
+    assert resolve(Path("old"), "--pretrained").source == "old"
+
+
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    [
+        ("camembert-bse", ["camembert-bse: ", "Hugging Face", "--pretrained"]),
+        ("pretrained/fr", ["pretrained/fr: ", "no such file or folder", "Hugging Face"]),
+        ("pretrained/fr/model.pt", ["pretrained/fr/model.pt: ", "--pretrained"]),
+        ("./camembert-base", ["camembert-base: ", "--pretrained"]),
+        ("empty.pt", ["empty.pt: "]),
+        ("folder", ["folder: ", "config.json", "--pretrained"]),
+    ],
+)
+def test_what_does_not_exist_is_one_clear_error(hub, tmp_path, monkeypatch, name, facts):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.pt").touch()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UserError) as error:
+        resolve(written(name), "--pretrained")
+    assert all(fact in str(error.value) for fact in facts), error.value
+    if not name.startswith(("camembert", "pretrained/fr")) or name.endswith(".pt"):
+        assert "Hugging Face" not in str(error.value)
+
+
+def test_errors_name_the_model_on_the_hub(camembert, hub, monkeypatch, tmp_path):
+    source = shutil.copytree(camembert, tmp_path / "source")
+    (source / "config.json").write_text('{"model_type": "bert", "architectures": ["BertForMaskedLM"]}')
+    hub("user/bert", source)
+    with pytest.raises(UserError) as error:
+        resolve(Path("user/bert"), "--pretrained")
+    assert str(error.value).startswith("user/bert/config.json: ")
+    assert "snapshots" not in str(error.value)
+
+
+def test_a_failed_conversion_leaves_nothing(camembert, cache, tmp_path):
+    source = shutil.copytree(camembert, tmp_path / "source")
+    (source / "model.safetensors").write_bytes(b"\x10" * 99)
+    with pytest.raises(UserError, match="source: "):
+        resolve(source, "--pretrained")
+    assert [path for path in cache.iterdir() if path.suffix != ".lock"] == []
+
+
+def test_fp16_weights_of_the_project_are_no_transformers_folder(tmp_path):
+    header = json.dumps({"__metadata__": {"kind": "fairseq-roberta"}}).encode()
+    content = len(header).to_bytes(8, "little") + header
+    (tmp_path / "model.safetensors").write_bytes(content)
+    (tmp_path / "config.json").write_text("{}")
+    assert written(str(tmp_path)) == tmp_path / "model.safetensors"
+    assert resolve(written(str(tmp_path)), "--pretrained").path == tmp_path / "model.safetensors"
+
+
+def test_data_of_another_tokenizer_are_an_error(camembert, tmp_path):
+    found = resolve(camembert, "--pretrained")
+    (tmp_path / "data/input0").mkdir(parents=True)
+    shutil.copy(found.path.parent / "dict.txt", tmp_path / "data/input0/dict.txt")
+    checkpoints.require_dictionary(found, tmp_path / "data")
+    with open(tmp_path / "data/input0/dict.txt", "a", encoding="utf-8") as stream:
+        stream.write("another 1\n")
+    with pytest.raises(UserError, match=r"dict\.txt: .*--tokenizer") as error:
+        checkpoints.require_dictionary(found, tmp_path / "data")
+    assert str(camembert) in str(error.value)

@@ -1,0 +1,113 @@
+"""`export transformers` of runs on data with a tokenizer of RoBERTa, CamemBERT or XLM-R."""
+
+import json
+
+import pytest
+import tiny_tokenizers
+from tiny_runs import make_run
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from common.errors import UserError
+from eval import SentenceClassifier
+from eval.loading.runs import find_run
+from eval.loading.training_files import DataFolder, find_tokenizer
+from export.transformers.folder import load_folder
+from export.transformers.to_fairseq import convert_back
+from export.transformers.to_transformers import convert
+from preprocess.__main__ import main as preprocess
+
+IDS = {"roberta": (0, 2), "camembert": (5, 6), "xlm-roberta": (0, 2)}
+
+
+def trained(folder, family, *flags, pairs=False, options=()):
+    """A run on data with the tokenizer of a family."""
+    tokenizer = tiny_tokenizers.FAMILIES[family](folder / "tokenizer")
+    tiny_tokenizers.write_csv(folder / "reviews.csv", ("bad", "good"), pairs)
+    words = [str(folder / "reviews.csv"), "--tokenizer", str(tokenizer), "--text-column", "text", *options]
+    words += ["--pair-column", "text2"] if pairs else []
+    assert preprocess(["dataset", *words, "--out", str(folder / "data")]) == 0
+    init, separator = map(str, IDS[family])
+    make_run(
+        folder / "data",
+        folder / "run",
+        "--init-token",
+        init,
+        "--separator-token",
+        separator,
+        *flags,
+        updates=1,
+    )
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("family", "flags", "pairs"),
+    [("camembert", [], False), ("xlm-roberta", ["--keep-eos"], False), ("roberta", [], True)],
+    ids=["camembert", "xlm-roberta", "roberta-pairs"],
+)
+def test_model_and_tokenizer_equal_those_of_training(tmp_path, family, flags, pairs):
+    run = trained(tmp_path, family, *flags, pairs=pairs)
+    found = convert(run, tmp_path / "folder")
+    assert found.texts == 60
+    assert found.difference < 1e-5
+    # The long text is truncated; Transformers ends it in </s>, and truncates both texts of a pair.
+    if pairs:
+        assert 20 < found.standard < 60
+    else:
+        assert found.standard == (60 if flags else 59)
+    network = AutoModelForSequenceClassification.from_pretrained(tmp_path / "folder")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "folder")
+    assert type(tokenizer) is type(AutoTokenizer.from_pretrained(tmp_path / "tokenizer"))
+    assert (tokenizer.cls_token_id, tokenizer.sep_token_id) == IDS[family]
+    assert (network.config.bos_token_id, network.config.eos_token_id) == IDS[family]
+    assert tokenizer.model_max_length == 32
+    assert network.config.id2label in ({0: "bad", 1: "good"}, {0: "good", 1: "bad"})
+    card = (tmp_path / "folder/README.md").read_text(encoding="utf-8")
+    assert type(tokenizer).__name__ in card
+    assert "trust_remote_code" not in card
+
+    convert_back(tmp_path / "folder", tmp_path / "back/model.pt")
+    texts = ["un livre pas bon", "", "été " * 50]
+    if not pairs:
+        wanted = SentenceClassifier.from_run(run).probabilities(texts)
+        again = SentenceClassifier.from_run(tmp_path / "back/model.pt")
+        assert again.probabilities(texts) == pytest.approx(wanted, abs=1e-6)
+
+
+def test_normalized_apostrophes_are_an_error(tmp_path):
+    run = trained(tmp_path, "camembert", options=["--normalize-apostrophes"])
+    with pytest.raises(UserError, match="--normalize-apostrophes"):
+        convert(run, tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+
+
+def test_other_special_tokens_than_the_tokenizers_are_an_error(tmp_path):
+    run = trained(tmp_path, "camembert", "--init-token", "0")
+    with pytest.raises(UserError, match="--init-token 0"):
+        convert(run, tmp_path / "folder")
+
+
+def test_a_tokenizer_beside_the_checkpoint_must_have_its_dictionary(tmp_path):
+    run = trained(tmp_path, "xlm-roberta")
+    convert(run, tmp_path / "folder")
+    convert_back(tmp_path / "folder", tmp_path / "back/model.pt")
+    checkpoint = tmp_path / "back/model.pt"
+    located = find_tokenizer(find_run(checkpoint), DataFolder(tmp_path / "absent"))
+    assert located.transformers == str(tmp_path / "back/tokenizer")
+    (tmp_path / "other").mkdir()
+    other = tiny_tokenizers.camembert(tmp_path / "other/tokenizer")
+    for path in (tmp_path / "back/tokenizer").iterdir():
+        path.unlink()
+    for path in other.iterdir():
+        path.rename(tmp_path / "back/tokenizer" / path.name)
+    with pytest.raises(UserError, match=r"dict\.txt: "):
+        SentenceClassifier.from_run(checkpoint)
+
+
+def test_onnx_and_loading_accept_the_folder_of_another_family(tmp_path):
+    run = trained(tmp_path, "camembert")
+    convert(run, tmp_path / "folder")
+    config = json.loads((tmp_path / "folder/config.json").read_text())
+    config |= {"model_type": "camembert", "architectures": ["CamembertForSequenceClassification"]}
+    (tmp_path / "folder/config.json").write_text(json.dumps(config))
+    assert type(load_folder(tmp_path / "folder")).__name__ == "CamembertForSequenceClassification"

@@ -1,0 +1,42 @@
+"""Tiny random models of RoBERTa, CamemBERT and XLM-RoBERTa, written by Transformers with their tokenizers."""
+
+import tiny_tokenizers
+import torch
+import transformers
+from transformers import AutoTokenizer
+
+PREFIXES = {"roberta": "Roberta", "camembert": "Camembert", "xlm-roberta": "XLMRoberta"}
+KINDS = {"masked-lm": "ForMaskedLM", "classifier": "ForSequenceClassification", "encoder": "Model"}
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 34,
+}
+FLAGS = [
+    *("--encoder-layers", "2", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "24"),
+    *("--encoder-attention-heads", "2", "--max-positions", "32"),
+]
+"""The same sizes as flags of fairseq-train."""
+
+
+def config(family, tokenizer, **changes):
+    """The configuration of a real model of the family, but small."""
+    special = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
+    usual = {"type_vocab_size": 1, "layer_norm_eps": 1e-5, "vocab_size": len(tokenizer), "pad_token_id": 1}
+    kind = getattr(transformers, f"{PREFIXES[family]}Config")
+    return kind(**SIZES | usual | special | changes)
+
+
+def write(folder, family, kind="masked-lm", **changes):
+    """Write a model with tokenizer; returns the model. No weight is zero, so that each one counts."""
+    tiny_tokenizers.FAMILIES[family](folder)
+    settings = config(family, AutoTokenizer.from_pretrained(folder), **changes)
+    model = getattr(transformers, f"{PREFIXES[family]}{KINDS[kind]}")(settings)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.normal_(std=0.3, generator=generator)
+    model.save_pretrained(folder)
+    return model.eval()
