@@ -86,7 +86,7 @@ def test_keep_eos_ends_truncated_sentences_in_the_separator(tmp_path):
     """CamemBERT's `</s>` is 6; without a separator it is that of the dictionary."""
     data = write_data(tmp_path)
     for separator, wanted in ((["--separator-token", "6"], 6), ([], EOS)):
-        words = [data, *OURS, "--init-token", "0", "--shorten-method", "truncate", *STEPS, *SIZES]
+        words = [data, *OURS, "--init-token", "0", "--shorten-method", "truncate", *STEPS, *SIZES, *SLOW]
         task = task_of([*words, "--keep-eos", "--max-positions", "8", *separator])
         dataset = task.load_dataset("train")
         rows = [dataset[i]["net_input.src_tokens"] for i in range(len(dataset))]

@@ -179,7 +179,7 @@ def test_lora_table_has_the_trained_parameters_and_writes_all_formats(swept, cap
         (["--target-modules", "q_proj"], ["--target-modules q_proj", "dense, key, query, value"]),
         (["--pretrained", "absent.pt"], ["absent.pt: "]),
         (["--data", "absent"], ["absent: "]),
-        (["--", "--encoder-layers", "3"], ["num_hidden_layers", "2", "3", "--encoder-layers"]),
+        (["--", "--encoder-layers", "3"], ["--encoder-layers 3", "--encoder-layers 2", "pre.pt"]),
         (["--", "--tokens-per-sample", "3"], ["--tokens-per-sample"]),
     ],
 )
