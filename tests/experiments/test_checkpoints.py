@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import tiny_models
 
+from common import files
 from common.errors import UserError
 from common.files import sha256
 from experiments import checkpoints
@@ -126,7 +127,7 @@ def test_a_corrupt_entry_is_converted_again(camembert, conversions, name):
 
 
 def test_two_at_once_convert_it_once(camembert, conversions, monkeypatch):
-    monkeypatch.setattr(checkpoints, "print", lambda *words, **options: waiting.set(), raising=False)
+    monkeypatch.setattr(files, "print", lambda *words, **options: waiting.set(), raising=False)
     waiting, found = threading.Event(), []
     convert = to_fairseq.convert_back
 
