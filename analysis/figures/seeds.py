@@ -10,7 +10,7 @@ import pandas as pd
 from common.metrics import label
 from common.tables import PERCENT
 
-from ..long_table import GROUP
+from ..read.long_table import GROUP
 from ..stats.spread import BEST
 from .style import finish, legend_below, literal, styles, whole_numbers, wrap
 

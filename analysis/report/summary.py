@@ -10,7 +10,7 @@ from common.errors import count
 from common.metrics import ACCURACIES, label, number
 from common.tables import PERCENT, interval, p_value, signed, signed_interval, whole
 
-from ..long_table import GROUP
+from ..read.long_table import GROUP
 from ..stats.power import ALPHA, POWER
 from ..stats.spread import BEST
 from .findings import Findings

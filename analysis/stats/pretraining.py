@@ -21,7 +21,7 @@ from common.files import read_lines, sha256
 
 from ..read.load import read_runs
 from ..read.runs import Run, run_at
-from .settings import values_in
+from .best_settings import values_in
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from common.errors import UserError, count, enumerate_some
 from common.files import read_json, read_lines
 from common.statistics import LEVEL, mean_std, welch_interval
 
-from ..long_table import GROUP
+from ..read.long_table import GROUP
 from .spread import BEST, scores
 
 logger = logging.getLogger(__name__)

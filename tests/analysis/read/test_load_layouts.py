@@ -9,8 +9,8 @@ from run_trees import write_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from analysis.__main__ import main
-from analysis.long_table import values_of
 from analysis.read.load import load_runs
+from analysis.read.long_table import values_of
 from analysis.read.runs import find_runs
 from common.errors import UserError
 
