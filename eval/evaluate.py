@@ -56,7 +56,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `evaluate`."""
     parser = subparsers.add_parser(
         "evaluate",
-        help="metrics of checkpoints with intervals, their mean and their ensemble",
+        help="evaluate checkpoints: metrics with intervals, mean over runs, ensemble",
         description=__doc__,
         examples=EXAMPLES,
     )
@@ -71,7 +71,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--audit",
         metavar="JSON",
-        help="exclude examples whose text is in train; a report of: python -m preprocess audit --out JSON",
+        help="report of python -m preprocess audit --out JSON: exclude examples whose text is in train",
     )
     parser.deprecated("--dedup", "--audit")
     parser.add_argument(
@@ -83,7 +83,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--write-predictions",
         action="store_true",
-        help=f"write {predictions.file_name('SPLIT')} to each run folder, for `analysis` and `errors`",
+        help=f"write {predictions.file_name('SPLIT')} to each run folder, for `analysis` and `eval errors`",
     )
     parser.add_argument(
         "--from-predictions",
@@ -93,7 +93,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--draws", type=positive, default=2000, metavar="N", help="bootstrap samples (default: %(default)s)"
     )
-    parser.add_argument("--out", metavar="JSON", help="also write all values at full precision")
+    parser.add_argument("--out", metavar="JSON", help="JSON file for all values at full precision")
     parser.deprecated("--output", "--out")
     add_checkpoint_files(parser)
     add_max_tokens(add_computation(parser))
@@ -148,7 +148,7 @@ def predict(run: RunCheckpoint, args: argparse.Namespace) -> SplitPredictions:
     trained_on = find_data_folder(run, checkpoint)
     data = find_data_folder(run, checkpoint, args.data) if args.data else trained_on
     if not data.exists:
-        raise UserError(f"{data.path}: no such folder (data of {run.name}); give the data with --data")
+        raise UserError(f"{data.path}: no such folder (data of {run.name}); pass --data")
     dictionary, _ = find_dictionary(run, checkpoint, data, args.dict)
     classes = read_class_names(checkpoint, trained_on if trained_on.exists else data)
     examples = read_split(checkpoint, dictionary, classes, data.path, args.split)
@@ -182,7 +182,7 @@ def check_same_examples(evaluated: list[SplitPredictions]) -> None:
         if not np.array_equal(first, labels_N):
             raise UserError(
                 f"{member.run.name} and {evaluated[0].run.name} have different examples; "
-                "give the data to evaluate on with --data"
+                "pass the data to evaluate on with --data"
             )
 
 
@@ -193,8 +193,8 @@ def select_examples(member: SplitPredictions, overlap: Overlap | None) -> NDArra
         return kept_N
     if overlap.size != len(kept_N):
         raise UserError(
-            f"--audit: has {overlap.size:,} lines of {overlap.split}, but the data have {len(kept_N):,}; "
-            "audit the same text"
+            f"--audit: describes {overlap.size:,} lines of {overlap.split}, but the data have "
+            f"{len(kept_N):,}; audit the same text"
         )
     kept_N[list(overlap.lines)] = False
     if not kept_N.any():
@@ -251,8 +251,8 @@ def _ordered_probabilities(classes: list[str], member: SplitPredictions) -> NDAr
     """The probabilities (N, K) with their columns in the order of `classes`."""
     if sorted(classes) != sorted(member.classes):
         raise UserError(
-            f"{member.run.name}: classes {', '.join(member.classes)}, but {', '.join(classes)} in the "
-            "first checkpoint; evaluate only classifiers of the same classes together"
+            f"{member.run.name} has the classes {', '.join(member.classes)}, but the first checkpoint has "
+            f"{', '.join(classes)}; evaluate only classifiers of the same classes together"
         )
     return member.probabilities[:, [member.classes.index(name) for name in classes]]
 
@@ -274,7 +274,7 @@ def _check_one_checkpoint_per_folder(runs: list[RunCheckpoint]) -> None:
     if count > 1:
         raise UserError(
             f"{folder}: {count} checkpoints given, but --write-predictions writes one file per split; "
-            "give only one of them"
+            "specify only one of them"
         )
 
 

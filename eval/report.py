@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from common.metrics import METRICS, Metric, Scored, digits
-from common.statistics import mean_std
+from common.statistics import LEVEL, SEED, mean_std
 from common.tables import markdown
 
-from .metrics import DRAWS, LEVEL, SEED, Interval, intervals, per_class
+from .intervals import DRAWS, Interval, intervals, per_class
 
 MAX_DIGITS = 3
 """In the printed table, which has six columns of values with intervals; the JSON has full precision."""

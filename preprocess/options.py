@@ -31,14 +31,14 @@ def input_suffixes(given: Sequence[str] | None, prefixes: Sequence[str]) -> list
     """
     if given is not None:
         if len(given) > 2:
-            raise UserError("--inputs: give one suffix, or two for sentence pairs")
+            raise UserError("--inputs: specify one suffix, or two for sentence pairs")
         return list(given)
     paired = [prefix for prefix in prefixes if os.path.exists(f"{prefix}.input1")]
     if paired and len(paired) < len(prefixes):
         alone = next(prefix for prefix in prefixes if prefix not in paired)
         raise UserError(
-            f"{paired[0]}.input1 exists, but {alone}.input1 does not: a sentence pair has both texts "
-            "in every split; add the file, or give --inputs input0"
+            f"{paired[0]}.input1 exists, but {alone}.input1 does not: sentence pairs need both "
+            "files in every split; add the file, or pass --inputs input0"
         )
     return ["input0", "input1"] if paired else ["input0"]
 
@@ -48,7 +48,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--normalize-apostrophes",
         action="store_true",
-        help="read the apostrophes ’ and ʼ as '; use it for all text of a model, or for none",
+        help="replace the apostrophes ’ and ʼ by '; use the same setting for all text of a model",
     )
     parser.add_argument(
         "--workers",
@@ -62,4 +62,6 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
 def add_destination(parser: argparse.ArgumentParser, metavar: str) -> None:
     """`--out` (fairseq's `--destdir`) and `--overwrite`: the folder a command writes in one step."""
     parser.add_argument("--out", "--destdir", required=True, metavar=metavar, help="folder to write")
-    parser.add_argument("--overwrite", action="store_true", help="replace a folder this command wrote")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="overwrite an existing folder written by this command"
+    )

@@ -104,7 +104,7 @@ def parse_model(content: bytes, path: str) -> sentencepiece.SentencePieceProcess
             raise RuntimeError("no tokens")
     except (RuntimeError, ValueError) as error:
         raise UserError(
-            f"{path}: not a SentencePiece model ({error}); give the .model file of spm_train or of XLM-R"
+            f"{path}: not a SentencePiece model ({error}); use the .model file of spm_train or of XLM-R"
         ) from None
     return model
 
@@ -171,7 +171,7 @@ def _check_fit(dictionary: Dictionary, tokens: set[str], model_path: str, dictio
     if known < LOWEST_FRACTION_IN_MODEL * len(names):
         raise UserError(
             f"{dictionary_path}: only {known:,} of its {len(names):,} symbols are tokens of {model_path}; "
-            f"give the model that the dictionary was made with"
+            "use the model that the dictionary was created with"
         )
 
 
@@ -195,6 +195,6 @@ class TokenReader:
         if unknown > (1 - LOWEST_KNOWN_FRACTION) * tokens:
             raise UserError(
                 f"{block.path}, from line {block.first_line}: only {tokens - unknown:,} of {tokens:,} tokens "
-                f"are in {self.path}; give their dictionary, or for plain text a --sentencepiece-model"
+                f"are in {self.path}; pass the matching dictionary, or for plain text a --sentencepiece-model"
             )
         return Encoded(block, ids, sizes + 1)

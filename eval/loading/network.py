@@ -97,7 +97,7 @@ def find_device(name: str) -> torch.device:
     if name not in DEVICES:
         raise UserError(f"device '{name}': choose one of {', '.join(DEVICES)}")
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: PyTorch finds no GPU; check nvidia-smi or use --device cpu")
+        raise UserError("--device cuda: PyTorch does not detect a GPU; check nvidia-smi or use --device cpu")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
@@ -124,8 +124,8 @@ def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], path: Path)
             for key in differing[:DIFFERENCES_SHOWN]
         )
         raise UserError(
-            f"{path}: the weights do not fit its settings and the dictionary ({shown}); "
-            "give the dictionary of training with --dict"
+            f"{path}: the weights do not match the model configuration and the dictionary ({shown}); "
+            "pass the dictionary of training with --dict"
         )
     model.load_state_dict(weights)
 

@@ -109,7 +109,7 @@ def resume(trainer: Trainer, extra_state: dict[str, Any]) -> None:
         if missing:
             TensorboardProgressBarWrapper(None, folder)._log_to_tensorboard(missing, EPOCH, updates)
     if done:
-        logger.info("all %d updates are done: nothing left to train", max_update)
+        logger.info("all %d updates are finished; nothing to train", max_update)
         sys.exit(0)
 
 

@@ -12,7 +12,7 @@ from common import predictions
 from common.errors import UserError
 from common.predictions import Prediction
 from eval.__main__ import main
-from eval.errors import accuracy_by_length, page_data, render
+from eval.error_analysis import accuracy_by_length, page_data, render
 
 TEXTS = ["un livre", "</script><b>gras</b> & beau", "trois mots ici", "quatre mots sont ici"]
 
