@@ -23,6 +23,18 @@ WIDER = {
 MOST_PAIRS = 6
 """Maximum number of pairs of groups with a paragraph each; more are summarized in one."""
 
+CONTAINS_ZERO = "The interval contains 0: these runs do not show which of the two is higher."
+EXCLUDES_ZERO = "The interval excludes 0: with other seeds, too, {} can be expected to be higher."
+ASSUMES_NORMAL = (
+    "This assumes normally distributed scores: no test without this assumption can be significant with so "
+    "few runs."
+)
+NO_INTERVAL = "There is no interval, because the seeds are too few or all equal: undecided."
+NO_REFERENCE_INTERVAL = (
+    "no interval can be computed for any difference (std, n or seeds are missing): undecided."
+)
+THIS_TEST_SET = "These statements hold for this test set only."
+
 
 def summary(findings: Findings) -> list[str]:
     """Paragraphs of plain text, not escaped for HTML."""
@@ -103,7 +115,7 @@ def _comparisons(findings: Findings) -> list[str]:
     if len(data) > MOST_PAIRS:
         return [_many_pairs(data)]
     paragraphs = [_pair(row, findings, family=len(data)) for row in data.to_dict("records")]
-    return [*paragraphs, "These statements hold for this test set only."]
+    return [*paragraphs, THIS_TEST_SET]
 
 
 def _pair(row: dict, findings: Findings, family: int) -> str:
@@ -114,7 +126,7 @@ def _pair(row: dict, findings: Findings, family: int) -> str:
     if min(row["n_a"], row["n_b"]) == 1:
         return f"{difference}. A test over seeds needs more than one run; {_by_example(row, findings)}"
     if math.isnan(low):
-        return f"{difference}. There is no interval, because the seeds are too few or all equal: undecided."
+        return f"{difference}. {NO_INTERVAL}"
     n = (
         f"{row['n_a']} pairs of seeds"
         if row["design"] == "paired"
@@ -122,7 +134,7 @@ def _pair(row: dict, findings: Findings, family: int) -> str:
     )
     sentences = [f"{difference}, {PERCENT} interval {signed_interval(low, high, metric)} from {n}."]
     if low <= 0 <= high:
-        sentences.append("The interval contains 0: these runs do not show which of the two is higher.")
+        sentences.append(CONTAINS_ZERO)
     elif row["p_t_holm"] > ALPHA:
         sentences.append(
             f"The interval excludes 0, but the difference is not significant after correction for {family} "
@@ -130,14 +142,9 @@ def _pair(row: dict, findings: Findings, family: int) -> str:
         )
     else:
         higher = a if row["difference"] > 0 else b
-        sentences.append(
-            f"The interval excludes 0: with other seeds, too, {higher} can be expected to be higher."
-        )
+        sentences.append(EXCLUDES_ZERO.format(higher))
         if row["p_floor"] > ALPHA:
-            sentences.append(
-                "This assumes normally distributed scores: no test without this assumption can be "
-                "significant with so few runs."
-            )
+            sentences.append(ASSUMES_NORMAL)
     if low <= 0 <= high and not math.isnan(row["seeds_needed"]):
         sentences.append(_plan(row, metric))
     return " ".join(sentences)
@@ -173,9 +180,7 @@ def _many_pairs(data: pd.DataFrame) -> str:
     )
     if undecided:
         text += f"; for {undecided} these runs do not show which is higher"
-    return (
-        f"{text}. The table of comparisons contains all pairs. These statements hold for this test set only."
-    )
+    return f"{text}. The table of comparisons contains all pairs. {THIS_TEST_SET}"
 
 
 def _reference(findings: Findings) -> str:
@@ -196,10 +201,7 @@ def _reference(findings: Findings) -> str:
             numbers = count(len(known), "published number")
             sentences.append(f"Of {numbers} for {arm}/{init}, {', '.join(verdicts)}.")
     if not sentences:
-        return (
-            f"Comparison with {findings.reference_name}: no interval can be computed for any difference "
-            "(std, n or seeds are missing): undecided."
-        )
+        return f"Comparison with {findings.reference_name}: {NO_REFERENCE_INTERVAL}"
     return (
         f"Comparison with {findings.reference_name}. {' '.join(sentences)} Not significantly different does "
         "not mean equal: with few seeds the intervals are wide."

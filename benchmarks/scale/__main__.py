@@ -67,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.scratch is not None and not args.scratch.is_dir():
         raise UserError(f"{args.scratch}: no such folder; correct --scratch")
     if min(*args.gigabytes, args.shard_gigabytes, *args.runs) <= 0:
-        raise UserError("--gigabytes, --shard-gigabytes and --runs are above 0")
+        raise UserError("--gigabytes, --shard-gigabytes and --runs must be above 0")
     if args.data is not None:
         inputs.classification_files(args.data, ["train", "valid", "test"])
     with tempfile.TemporaryDirectory(prefix="scale-", dir=args.scratch) as name:

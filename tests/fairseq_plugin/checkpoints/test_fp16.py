@@ -112,7 +112,7 @@ def test_other_safetensors_files_and_missing_ones_are_errors(tmp_path):
     save_file({"a": torch.ones(2)}, tmp_path / "other.safetensors")
     with pytest.raises(UserError, match=r"other\.safetensors: .*python -m export"):
         load_checkpoint(tmp_path / "other.safetensors")
-    with pytest.raises(UserError, match=r"none\.safetensors: no such"):
+    with pytest.raises(UserError, match=r"none\.safetensors: "):
         load_checkpoint(tmp_path / "none.safetensors")
 
 
