@@ -1,4 +1,4 @@
-"""Measure this project and the usual tools on the same work.
+"""Measure this project and the usual tools on the same task.
 
 Every contender runs in fresh processes, rounds alternate between them, and ratios are those of
 medians. Run nothing else on the machine meanwhile. Without --data, --corpus and --text the small generated
@@ -93,14 +93,14 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         "--limit",
         type=float,
         default=Settings.limit,
-        help="seconds a process may take (default: %(default)s)",
+        help="maximum seconds of a process (default: %(default)s)",
     )
     parser.add_argument(
         "--out",
         dest="output",
         type=_path,
         default="bench-output",
-        help="folder, overwritten (default: %(default)s)",
+        help="output folder, overwritten (default: %(default)s)",
     )
     parser.deprecated("--output", "--out")
     args = parser.parse_args(argv)

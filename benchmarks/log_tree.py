@@ -28,7 +28,7 @@ START = 1_700_000_000.0
 
 
 def write_tree(root: Path, runs: int) -> list[Path]:
-    """Write `runs` runs below `root`; their folders, `<root>/<init>/<seed>`, each with a folder a subset."""
+    """Write `runs` runs below `root`; returns their folders, `<root>/<init>/<seed>`."""
     folders = [root / INITS[number % 2] / str(1 + number // 2) for number in range(runs)]
     for number, folder in enumerate(folders):
         write_run(folder, number)
@@ -36,7 +36,7 @@ def write_tree(root: Path, runs: int) -> list[Path]:
 
 
 def write_run(folder: Path, number: int, steps: range = STEPS) -> None:
-    """The logs of one run, a folder a subset; `number` decides the values."""
+    """The logs of one run, one folder per subset; `number` is the seed of the values."""
     random = np.random.default_rng(number)
     for subset, tags in TAGS.items():
         values_ST = random.uniform(0.0, 100.0, (len(steps), len(tags))).astype(np.float32)

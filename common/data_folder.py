@@ -24,7 +24,7 @@ REPORT = "preprocess.json"
 REPORT_OBJECTS = ("options", "sha256", "files")
 """Keys of a report whose values are JSON objects."""
 WRITE_AGAIN = "write the data folder again (python -m preprocess dataset or binarize)"
-"""The remedy for a damaged data folder."""
+"""The remedy for a corrupt data folder."""
 NOT_A_REPORT = f"not a report of python -m preprocess; {WRITE_AGAIN}"
 
 

@@ -42,7 +42,7 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def contenders(settings: Settings) -> list[Contender]:
-    """Stock fairseq, with and without our environment; our engines; Transformers."""
+    """Stock fairseq with and without our environment; our contenders; Transformers."""
     tuned = command_line.tuned(settings)
     stock = _fairseq(
         settings, command_line.stock(settings, "reference", settings.data, changes(settings, "stock"))
