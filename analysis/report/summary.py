@@ -71,21 +71,20 @@ def _sources(at_best: pd.DataFrame, findings: Findings) -> str:
     metric, size = findings.rule.metric, findings.test_size
     known = at_best[at_best["t_low"].notna() | at_best["examples_low"].notna()]
     parts = []
+    sources = {"t": "over seeds", "examples": f"due to the {size:,} test examples" if size else ""}
+    sources = {name: text for name, text in sources.items() if known[f"{name}_low"].notna().any()}
     for row in known.to_dict("records"):
-        intervals = []
-        if not math.isnan(row["t_low"]):
-            intervals.append(f"{interval(row['t_low'], row['t_high'], metric)} over seeds")
-        if not math.isnan(row["examples_low"]):
-            ends = interval(row["examples_low"], row["examples_high"], metric)
-            intervals.append(f"{ends} by the {size:,} test examples")
-        parts.append(f"{_name(row)} {', '.join(intervals)}")
+        ends = (interval(row[f"{name}_low"], row[f"{name}_high"], metric) for name in sources)
+        parts.append(f"{_name(row)} {', '.join(ends)}")
     if not parts:
         return ""
-    sentences = [f"{PERCENT} intervals: {'; '.join(parts)}."]
+    sentences = [f"{PERCENT} intervals ({', '.join(sources.values())}): {'; '.join(parts)}."]
     for wider, verdict in WIDER.items():
         names = [_name(row) for row in known[known["wider"] == wider].to_dict("records")]
         if names:
-            sentences.append(f"For {' and '.join(names)} {verdict}.")
+            *most, last = names
+            listed = f"{', '.join(most)} and {last}" if most else last
+            sentences.append(f"For {listed}, {verdict}.")
     return " ".join(sentences)
 
 
@@ -172,14 +171,16 @@ def _plan(row: dict, metric: str) -> str:
 
 
 def _many_pairs(data: pd.DataFrame) -> str:
+    tested = int(data["p_t_holm"].notna().sum())
     significant = int((data["p_t_holm"] <= ALPHA).sum())
-    undecided = len(data) - significant
     text = (
-        f"Of the {len(data)} pairs of groups, {significant} differ significantly over seeds "
+        f"Of the {tested} pairs of groups that can be tested over seeds, {significant} differ significantly "
         f"(t test, Holm's correction, p ≤ {ALPHA:g})"
     )
-    if undecided:
-        text += f"; for {undecided} these runs do not show which is higher"
+    if undecided := tested - significant:
+        text += f"; for {undecided}, these runs do not show which is higher"
+    if untested := len(data) - tested:
+        text += f". {count(untested, 'pair')} cannot be tested: too few seeds, or all equal"
     return f"{text}. The table of comparisons contains all pairs. {THIS_TEST_SET}"
 
 
