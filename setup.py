@@ -37,6 +37,7 @@ INSTALL_REQUIRES = [
     "sacrebleu>=1.4.12",
     "scikit-learn",
     "scipy",
+    "tensorboardX",  # without it, fairseq's speech tasks log a hint at the start of every command
     # Dependencies of this project:
     "torch",  # the model
     "numpy>=2",  # binarized data, statistics

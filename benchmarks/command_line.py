@@ -6,9 +6,10 @@ import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from common.cpu import environment
 from experiments import recipes, schedule
 from experiments.inputs import count_classes
-from experiments.methods.fairseq import PLUGIN, environment
+from experiments.methods.fairseq import PLUGIN
 
 from .measure import Contender, execute, python, say
 from .settings import Settings
@@ -112,9 +113,10 @@ def _flags(recipe: str, data: Path) -> dict[str, str]:
 
 
 def _common(settings: Settings) -> dict[str, str]:
-    """Seed, log and device, the same for all contenders."""
-    log = {"--seed": "1", "--log-format": "json", "--log-interval": "25"}
-    return log | ({"--cpu": ""} if settings.machine.cpu else {})
+    """Seed, log, longest sentence and device, the same for all contenders."""
+    common = {"--seed": "1", "--log-format": "json", "--log-interval": "25"}
+    common["--max-positions"] = str(settings.max_positions)
+    return common | ({"--cpu": ""} if settings.machine.cpu else {})
 
 
 def _flatten(flags: Mapping[str, str]) -> list[str]:

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from common.cpu import TUNING
 from common.errors import UserError
 from experiments import ROOT
-from experiments.methods.fairseq import TUNING
 
 from .settings import Settings
 

@@ -44,6 +44,12 @@ class Sizes:
         }
 
 
+SIZES = {"small": Sizes(), "base": Sizes(layers=12, embed=768, ffn=3072, heads=12)}
+"""The values of --size: `roberta_small` and `roberta_base`."""
+POSITIONS = {"small": 256, "base": 512}
+"""Longest sentence in tokens: that of the reference recipe, and all positions of `roberta_base`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """One call of `python -m benchmarks`."""
@@ -82,8 +88,6 @@ class Settings:
     """Of each run of `sweep`."""
     limit: float = 3600.0
     """Seconds after which a process is stopped."""
-
-    @property
-    def max_positions(self) -> int:
-        """Longest sentence in tokens, that of the reference recipe."""
-        return 256
+    max_positions: int = POSITIONS["small"]
+    best_only: bool = False
+    """Whether finetune compares only our defaults with the fastest settings of Transformers."""

@@ -6,9 +6,10 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +17,8 @@ from typing import IO, Any
 from .errors import UserError
 
 CHUNK_BYTES = 1 << 20
+LINE_BREAK = re.compile("[\x85\u2028\u2029]")
+"""Line breaks of Unicode that JSON does not escape."""
 
 
 @contextmanager
@@ -108,6 +111,15 @@ def parse_json(text: str, path: str | os.PathLike[str], remedy: str) -> Any:
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); {remedy}") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: JSON that cannot be read ({json_fault(error)}); {remedy}") from None
+
+
+def json_line(record: Any, default: Callable[[Any], Any] | None = None) -> str:
+    """One line of JSON lines, with its newline; `default` as in `json.dumps`.
+
+    Characters at which `str.splitlines` splits are escaped, so that every reader finds one line.
+    """
+    line = json.dumps(record, ensure_ascii=False, default=default)
+    return LINE_BREAK.sub(lambda found: f"\\u{ord(found[0]):04x}", line) + "\n"
 
 
 def json_fault(error: ValueError | RecursionError) -> str:

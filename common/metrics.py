@@ -20,6 +20,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from .cli import nearest
+from .errors import UserError
 from .statistics import BINS, ECE, expected_calibration_error
 
 Array = NDArray[np.float64]
@@ -30,6 +32,8 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 FOREIGN_LOWER_IS_BETTER = re.compile(r"(^|_)(loss|nll|ppl|perplexity|error|mse|rmse|mae|brier|ece|wer|cer)$")
 """Names of unregistered metrics, as logged by other trainers, for which lower is better."""
+LOSS = "loss"
+"""Name in logs of the mean cross-entropy."""
 ACCURACIES = frozenset({"accuracy", "best_accuracy"})
 """Names in logs of the percentage of correct predictions, to which binomial intervals and tests apply."""
 
@@ -111,6 +115,16 @@ def find(name: str) -> Metric | None:
 def logged() -> list[Metric]:
     """The metrics computed from a confusion matrix, which are logged in training."""
     return [metric for metric in METRICS.values() if metric.from_confusion is not None]
+
+
+def check_selectable(name: str) -> None:
+    """Raise `UserError` unless classifiers log the metric in validation."""
+    known = [*(metric.name for metric in logged()), LOSS]
+    if name not in known:
+        raise UserError(
+            f"--best-checkpoint-metric {name}: not logged in validation{nearest(name, known)}; choose from "
+            f"{', '.join(known)}"
+        )
 
 
 def measure_confusion(matrix_KK: NDArray[np.integer]) -> dict[str, float]:

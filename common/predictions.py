@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from reprlib import repr as shorten  # limits the depth and length of a value in a message
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .errors import UserError
-from .files import atomic_open, json_fault, read_lines
+from .files import atomic_open, json_fault, json_line, read_lines
 
 TOLERANCE = 1e-4
 REMEDY = "write the predictions again"
@@ -46,6 +49,17 @@ class Prediction:
         return None if self.true_class is None else self.predicted == self.true_class
 
 
+def from_probabilities(
+    classes: Sequence[str],
+    p_NK: NDArray[np.float64],
+    labels_N: NDArray[np.int64] | None = None,
+) -> Iterator[Prediction]:
+    """Predictions for N examples of K classes, with indices from 0; `labels_N` are indices in `classes`."""
+    for index, row_K in enumerate(p_NK.tolist()):
+        true_class = None if labels_N is None else classes[labels_N[index]]
+        yield Prediction(index, true_class, dict(zip(classes, row_K, strict=True)))
+
+
 def file_name(split: str) -> str:
     """Name of the prediction file of a split: `predictions-test.jsonl`."""
     return f"predictions-{split}.jsonl"
@@ -65,7 +79,7 @@ def write(path: str | os.PathLike[str], predictions: Iterable[Prediction]) -> No
                 "probabilities": prediction.probabilities,
             }
             validator.check(record, number)
-            stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+            stream.write(json_line(record))
         validator.check_end()
 
 

@@ -17,14 +17,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .classifier import SentenceClassifier
+    from .ensemble import Ensemble
 
-__all__ = ["SentenceClassifier"]
+__all__ = ["Ensemble", "SentenceClassifier"]
+MODULES = {"Ensemble": ".ensemble", "SentenceClassifier": ".classifier"}
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return importlib.import_module(".classifier", __name__).SentenceClassifier
+    return getattr(importlib.import_module(MODULES[name], __name__), name)
 
 
 def __dir__() -> list[str]:

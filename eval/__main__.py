@@ -8,7 +8,8 @@ import sys
 from common.cli import Parser, deprecation
 from common.errors import report_errors
 
-from . import error_analysis, evaluate, generate, predict
+from . import error_analysis, evaluate, generate
+from .predict import command as predict
 
 COMMANDS = (predict, evaluate, error_analysis, generate)
 EXAMPLES = """examples:

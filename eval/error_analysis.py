@@ -1,4 +1,5 @@
-"""Write an HTML page of errors: misclassified examples, disagreements of seeds, accuracy by text length.
+"""Write an HTML page of errors: misclassified examples, disagreements of seeds, confused classes, accuracy by
+text length.
 
 The input is prediction files (`evaluate --write-predictions`) and the text of the split; no model is needed.
 The page is self-contained and has search, filters and sorting.
@@ -22,11 +23,14 @@ from common.predictions import Prediction
 from common.statistics import wilson_interval
 from preprocess.readers.lines import read_text_lines
 
+from .intervals import most_confused
 from .loading.runs import RunCheckpoint, find_runs
 
 TEMPLATE = Path(__file__).with_name("errors_page.html")
 DATA_PLACEHOLDER = "/*DATA*/"
 LENGTH_GROUPS = 6
+CONFUSIONS = 15
+"""Maximum number of pairs of classes in the list of the most frequent confusions."""
 EXAMPLES = """examples:
   python -m eval evaluate --checkpoint runs --write-predictions
   python -m eval errors --checkpoint runs --out errors.html
@@ -135,17 +139,21 @@ def page_data(
         )
     p_RNK = np.array([[[one.probabilities[c] for c in classes] for one in run] for run in predicted])
     labels_N = np.array([classes.index(prediction.true_class) for prediction in predicted[0]])
-    predicted_N = p_RNK.mean(axis=0).argmax(axis=1)
+    mean_NK = p_RNK.mean(axis=0)
+    predicted_N = mean_NK.argmax(axis=1)
     rows = [
         {
             "line": index + 1,
             "text": texts[index],
             "label": int(label),
-            "p": p_RNK[:, n].round(4).tolist(),
+            "runs": [_best(p_K) for p_K in p_RNK[:, n]],
+            "mean": _best(mean_NK[n]),
             "wrong": bool(best != label),
         }
         for n, (index, label, best) in enumerate(zip(indices, labels_N, predicted_N, strict=True))
     ]
+    matrix_KK = np.zeros((len(classes), len(classes)), dtype=np.int64)
+    np.add.at(matrix_KK, (labels_N, predicted_N), 1)
     words_N = np.array([len(texts[index].split()) for index in indices])
     correct_N = (p_RNK.argmax(axis=2) == labels_N).mean(axis=0)
     return {
@@ -153,8 +161,15 @@ def page_data(
         "classes": classes,
         "runs": names,
         "rows": rows,
+        "confusions": most_confused(matrix_KK)[:CONFUSIONS] if len(classes) > 2 else [],
         "lengths": accuracy_by_length(words_N, correct_N),
     }
+
+
+def _best(p_K: NDArray[np.float64]) -> list[float]:
+    """The most probable class and its probability."""
+    best = int(p_K.argmax())
+    return [best, round(float(p_K[best]), 4)]
 
 
 def accuracy_by_length(words_N: NDArray[np.int64], correct_N: NDArray[np.float64]) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,13 @@ from common.cli import positive
 from common.data_folder import NOTIONS, Overlap, read_overlap
 from common.errors import UserError
 from common.files import atomic_write, sha256
-from common.predictions import Prediction
 
+from .ensemble import in_order_of, mean_probabilities
 from .loading.runs import RunCheckpoint, find_runs
 from .options import add_checkpoint_files, add_computation, add_max_tokens
+
+if TYPE_CHECKING:
+    from .loading.precision import PrecisionMessages
 
 EXAMPLES = """examples:
   python -m eval evaluate --checkpoint runs/fairseq/pretrained/seed1
@@ -112,9 +115,10 @@ def run(args: argparse.Namespace) -> None:
     if args.write_predictions:
         _check_one_checkpoint_per_folder(runs)
     overlap = read_overlap(args.audit, args.split, notion=args.duplicates) if args.audit else None
-    evaluated = [
-        read_predictions(run, args.split) if args.from_predictions else predict(run, args) for run in runs
-    ]
+    if args.from_predictions:
+        evaluated = [read_predictions(run, args.split) for run in runs]
+    else:
+        evaluated = predict(runs, args)
     check_same_examples(evaluated)
     kept_N = select_examples(evaluated[0], overlap)
     groups = score_groups(evaluated, kept_N, args.draws)
@@ -137,11 +141,21 @@ def run(args: argparse.Namespace) -> None:
     print(tables(groups, report["conventions"]), end="")
 
 
-def predict(run: RunCheckpoint, args: argparse.Namespace) -> SplitPredictions:
-    """Predict the requested split with one checkpoint."""
+def predict(runs: Iterable[RunCheckpoint], args: argparse.Namespace) -> list[SplitPredictions]:
+    """Predict the requested split with each checkpoint; prints the precision of the networks."""
+    from .loading.precision import PrecisionMessages
+
+    messages = PrecisionMessages()
+    return [_predict_one(run, args, messages) for run in runs]
+
+
+def _predict_one(
+    run: RunCheckpoint, args: argparse.Namespace, messages: PrecisionMessages
+) -> SplitPredictions:
     from .loading.checkpoint import read_checkpoint
     from .loading.inputs import read_split
     from .loading.network import Network, probabilities
+    from .loading.precision import choose_precision
     from .loading.training_files import find_data_folder, find_dictionary, read_class_names
 
     checkpoint = read_checkpoint(run.checkpoint)
@@ -152,9 +166,11 @@ def predict(run: RunCheckpoint, args: argparse.Namespace) -> SplitPredictions:
     dictionary, _ = find_dictionary(run, checkpoint, data, args.dict)
     classes = read_class_names(checkpoint, trained_on if trained_on.exists else data)
     examples = read_split(checkpoint, dictionary, classes, data.path, args.split)
+    precision = choose_precision(args.precision, run, checkpoint.precision)
     network = Network(
-        checkpoint, dictionary, device=args.device, precision=args.precision, max_tokens=args.max_tokens
+        checkpoint, dictionary, device=args.device, precision=precision.value, max_tokens=args.max_tokens
     )
+    messages.show(precision)
     p_NK = probabilities(network.logits(examples.rows, progress=run.name))
     return SplitPredictions(run, classes, examples.labels, p_NK, run.checkpoint)
 
@@ -214,13 +230,15 @@ def score_groups(evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], d
     found = []
     for name, members in groups.items():
         classes = members[0].classes
-        columns = [_ordered_probabilities(classes, member) for member in members]
+        first = members[0].run.name
+        columns = [
+            in_order_of(classes, member.classes, member.probabilities, member.run.name, first)
+            for member in members
+        ]
         ensemble = None
         if len(members) > 1:
-            mean_NK = np.mean(columns, axis=0)
-            ensemble = Scores.compute(
-                f"{name} ensemble".strip(), _scored(members[0].labels, mean_NK, kept_N), classes, draws=draws
-            )
+            scored = _scored(members[0].labels, mean_probabilities(columns), kept_N)
+            ensemble = Scores.compute(f"{name} ensemble".strip(), scored, classes, draws=draws)
         scores = [
             Scores.compute(member.run.name, _scored(members[0].labels, p_NK, kept_N), classes, draws=draws)
             for member, p_NK in zip(members, columns, strict=True)
@@ -232,12 +250,9 @@ def score_groups(evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], d
 def write_predictions(member: SplitPredictions, split: str) -> Path:
     """Write the predictions to the run folder; returns the path."""
     path = member.run.folder / predictions.file_name(split)
-
-    def lines() -> Iterable[Prediction]:
-        for index, (k, row_K) in enumerate(zip(member.labels, member.probabilities.tolist(), strict=True)):
-            yield Prediction(index, member.classes[k], dict(zip(member.classes, row_K, strict=True)))
-
-    predictions.write(path, lines())
+    predictions.write(
+        path, predictions.from_probabilities(member.classes, member.probabilities, member.labels)
+    )
     return path
 
 
@@ -245,16 +260,6 @@ def _scored(labels_N: NDArray[np.int64], p_NK: NDArray[np.float64], kept_N: NDAr
     from common.metrics import Scored
 
     return Scored(labels_N[kept_N], p_NK[kept_N])
-
-
-def _ordered_probabilities(classes: list[str], member: SplitPredictions) -> NDArray[np.float64]:
-    """The probabilities (N, K) with their columns in the order of `classes`."""
-    if sorted(classes) != sorted(member.classes):
-        raise UserError(
-            f"{member.run.name} has the classes {', '.join(member.classes)}, but the first checkpoint has "
-            f"{', '.join(classes)}; evaluate only classifiers of the same classes together"
-        )
-    return member.probabilities[:, [member.classes.index(name) for name in classes]]
 
 
 def _check_no_unused_options(args: argparse.Namespace) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from tqdm import tqdm
 
 from common.cli import positive
 from common.errors import UserError
-from common.files import atomic_open
+from common.files import atomic_open, json_line
 
 from .options import add_checkpoint_files, add_computation, add_texts, read_input
 from .sampling import Sampling
@@ -94,6 +93,7 @@ def run(args: argparse.Namespace) -> None:
     if args.text and args.input:
         raise UserError("TEXT and --input: specify only one of them")
     from .language_model import LanguageModel
+    from .loading.precision import PrecisionMessages
 
     model = LanguageModel.from_run(
         args.checkpoint,
@@ -104,6 +104,7 @@ def run(args: argparse.Namespace) -> None:
         device=args.device,
         precision=args.precision,
     )
+    PrecisionMessages().show(model.precision)
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(atomic_open(args.out)) if args.out else sys.stdout
         hidden = True if output.isatty() else None
@@ -119,9 +120,7 @@ def run(args: argparse.Namespace) -> None:
                     first=block.first + start,
                     batch_size=args.batch_size,
                 )
-                output.writelines(
-                    f"{format_completion(completion, args.format)}\n" for completion in completions
-                )
+                output.writelines(format_completion(completion, args.format) for completion in completions)
                 output.flush()
                 bar.update(len(prompts))
 
@@ -140,12 +139,12 @@ def read_sampling(args: argparse.Namespace) -> tuple[Sampling | None, int]:
 
 
 def format_completion(completion: Completion, kind: str) -> str:
-    """The output line of a completion."""
+    """The output line of a completion, with its newline."""
     if kind == "text":
-        return completion.text
+        return completion.text + "\n"
     fields = {
         "prompt": completion.prompt,
         "continuation": completion.continuation,
         "ended": completion.ended,
     }
-    return json.dumps(fields, ensure_ascii=False)
+    return json_line(fields)

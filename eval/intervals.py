@@ -16,7 +16,7 @@ from common.statistics import LEVEL, SEED
 DRAWS = 2000
 """Fewer than in `common.statistics`: every metric of every checkpoint is computed for each draw."""
 MAX_CELLS = 4_000_000
-"""Largest number of elements of a weight matrix (D, N)."""
+"""Largest number of elements of the weights (D, N) or of the confusion matrices (D, K, K)."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def intervals(
     count = len(scored.labels)
     values = {name: float(v[0]) for name, v in measure(scored, np.ones((1, count))).items()}
     drawn: dict[str, list[Array]] = {name: [] for name in values}
-    for weights_DN in _bootstrap_weights(count, draws, seed):
+    for weights_DN in _bootstrap_weights(count, scored.classes, draws, seed):
         for name, value_D in measure(scored, weights_DN).items():
             drawn[name].append(value_D)
     tails = [50 * (1 - level), 50 * (1 + level)]
@@ -72,10 +72,24 @@ def per_class(matrix_KK: Array) -> list[dict[str, float]]:
     return rows
 
 
-def _bootstrap_weights(count: int, draws: int, seed: int) -> Iterator[Array]:
-    """Yield the example weights of bootstrap samples, (D, N), in portions of bounded size."""
+def most_confused(matrix_KK: Array) -> list[tuple[int, int, int]]:
+    """(true class, predicted class, examples) of every error, most frequent first."""
+    wrong_KK = np.asarray(matrix_KK).astype(np.int64)
+    np.fill_diagonal(wrong_KK, 0)
+    true_E, predicted_E = np.nonzero(wrong_KK)
+    number_E = wrong_KK[true_E, predicted_E]
+    order_E = np.argsort(-number_E, kind="stable")
+    columns = (true_E[order_E], predicted_E[order_E], number_E[order_E])
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _bootstrap_weights(count: int, classes: int, draws: int, seed: int) -> Iterator[Array]:
+    """Yield the example weights of bootstrap samples, (D, N), in portions of bounded size.
+
+    A portion also bounds the confusion matrices, (D, K, K). It does not change the samples.
+    """
     rng = np.random.default_rng(seed)
-    portion = max(1, MAX_CELLS // count)
+    portion = max(1, MAX_CELLS // max(count, classes**2))
     for start in range(0, draws, portion):
         size = min(portion, draws - start)
         picked = rng.integers(count, size=(size, count)) + np.arange(size)[:, None] * count

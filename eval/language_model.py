@@ -24,20 +24,21 @@ from torch import Tensor
 import fairseq_plugin  # noqa: F401  registers models and tasks
 from common.errors import UserError
 from common.files import sha256
+from fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 from fairseq_plugin.models.causal import CausalRobertaSmall, without_mask
 from fairseq_plugin.models.causal_cache import Cache, next_scores
+from fairseq_plugin.tasks.language_modeling import WORD_START
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 from preprocess.readers.lines import Block
 from preprocess.tokenizer import Encoder
 
-from .loading.checkpoint import architecture, model_arguments
+from .loading.inputs import check_texts
 from .loading.network import find_device, load_weights, pad
+from .loading.precision import DEFAULT, Precision, choose_precision, recorded_precision
 from .loading.runs import RunCheckpoint, find_run
 from .loading.training_files import OptionalPath, find_data_folder, find_sentencepiece_model
 from .sampling import Sampling, make_chooser
-
-WORD_START = "\u2581"  # SentencePiece's character for a space
 
 BATCH = 32
 
@@ -68,10 +69,17 @@ class LanguageModel:
     """A checkpoint of `causal_lm_small` or `causal_roberta_small`, its dictionary and SentencePiece model."""
 
     def __init__(
-        self, model: CausalRobertaSmall, dictionary: Dictionary, encoder: Encoder, device: str = "auto"
+        self,
+        model: CausalRobertaSmall,
+        dictionary: Dictionary,
+        encoder: Encoder,
+        device: str = "auto",
+        precision: Precision = DEFAULT,
     ) -> None:
         self.device = find_device(device)
+        self.precision = precision
         self.model = model.to(self.device).eval()
+        self.model.args.precision = precision.value
         self.dictionary = dictionary
         self.encoder = encoder
 
@@ -90,7 +98,8 @@ class LanguageModel:
         """The language model of a run folder of pretrain.sh, or of a checkpoint file.
 
         By default, the dictionary is the one in the checkpoint's folder or in the data folder; the
-        SentencePiece model and the treatment of apostrophes are those recorded in `preprocess.json`.
+        SentencePiece model and the treatment of apostrophes are those recorded in `preprocess.json`, and the
+        precision is that of training (`choose_precision`).
 
         Raises `UserError` for a file that is missing or does not belong to the checkpoint.
         """
@@ -102,8 +111,7 @@ class LanguageModel:
         dictionary_path = _find_dictionary(run, folder.path, dictionary)
         symbols = without_mask(load_dictionary(dictionary_path))
         model = build_model(run.checkpoint, state, symbols)
-        if precision is not None:
-            model.args.precision = precision
+        recorded = recorded_precision(model_arguments(state), state)
         model_path = find_sentencepiece_model(folder, sentencepiece_model)
         return cls(
             model,
@@ -112,6 +120,7 @@ class LanguageModel:
                 str(model_path), str(dictionary_path), normalize_apostrophes=folder.normalize_apostrophes
             ),
             device,
+            choose_precision(precision, run, recorded),
         )
 
     def generate(
@@ -128,8 +137,10 @@ class LanguageModel:
 
         An empty prompt starts a sentence; unknown text is read as `<unk>`. A completion depends on its
         prompt, on the prompt's number (counted from `first`) and on `seed`, not on the rest of the batch.
-        It ends at the model's last position. Raises `UserError` for a prompt that is too long.
+        It ends at the model's last position. Raises `UserError` for a prompt that is too long, and
+        `TypeError` for one string instead of several prompts.
         """
+        check_texts(prompts)
         rows = [self.encode(prompt, number) for number, prompt in enumerate(prompts, start=first)]
         # Batches of similar length have little padding.
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
@@ -224,7 +235,7 @@ def _find_dictionary(run: RunCheckpoint, data: Path, given: OptionalPath = None)
 
 def find_model_class(path: Path, state: dict[str, Any]) -> type[CausalRobertaSmall]:
     """The model class of a checkpoint; raises `UserError` unless it is a left-to-right language model."""
-    name = architecture(model_arguments(state))
+    name = arch_name(model_arguments(state))
     model_class = ARCH_MODEL_REGISTRY.get(name)
     if model_class is None or not issubclass(model_class, CausalRobertaSmall):
         raise UserError(

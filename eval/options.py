@@ -8,7 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from common.cli import Parser, positive
+from common.errors import UserError
+from preprocess.readers import reader_name
 from preprocess.readers.lines import BLOCK_BYTES, Block, read_blocks
+from preprocess.readers.records import DEFAULT as LINES
 
 STDIN = "standard input"
 
@@ -24,11 +27,16 @@ class Lines:
     """Prefix of a line number in error messages: "reviews.txt, line"."""
 
 
-def add_texts(parser: Parser, text: str) -> None:
-    """Add TEXT, --input and --out; `text` is the word for one text in the help, "text" or "prompt"."""
+def add_texts(parser: Parser, text: str, *, tables: str = "") -> None:
+    """Add TEXT, --input and --out; `text` is the word for one text in the help, "text" or "prompt".
+
+    `tables` is what the help says about tables as --input.
+    """
     parser.add_argument("text", nargs="*", metavar="TEXT", help=f"{text}s (default: read --input)")
     parser.add_argument(
-        "--input", metavar="FILE", help=f"one {text} per line: plain text, .gz or .xz (default: {STDIN})"
+        "--input",
+        metavar="FILE",
+        help=f"one {text} per line: plain text, .gz or .xz{tables} (default: {STDIN})",
     )
     parser.add_argument(
         "--out", metavar="FILE", help="written atomically when the command ends (default: standard output)"
@@ -56,7 +64,8 @@ def add_computation(parser: Parser) -> argparse._ArgumentGroup:
     group.add_argument(
         "--precision",
         choices=("auto", "fp32", "bf16"),
-        help="precision of matrix products (default: as in training)",
+        help="precision of matrix products; use fp32 for figures to publish (default: auto, the one that "
+        "training recorded, or fp32 if there is none)",
     )
     return group
 
@@ -75,8 +84,12 @@ def add_max_tokens(group: argparse._ArgumentGroup) -> None:
 def read_input(texts: Sequence[str], path: str | None) -> Iterator[Lines]:
     """Yield the texts of the command line, the file or standard input in blocks.
 
-    Raises `UserError` for a line that is not UTF-8.
+    Raises `UserError` for a line that is not UTF-8, and for a file whose suffix is that of another format.
     """
+    if path is not None and (kind := reader_name(path)) != LINES:
+        raise UserError(
+            f"{path}: a file of the format '{kind}', not of one text per line; give a plain text file"
+        )
     if texts:
         yield Lines(list(texts), 1, "TEXT")
         return

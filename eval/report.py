@@ -13,8 +13,14 @@ from common.metrics import METRICS, Metric, Scored, digits
 from common.statistics import LEVEL, SEED, mean_std
 from common.tables import markdown
 
-from .intervals import DRAWS, Interval, intervals, per_class
+from .intervals import DRAWS, Interval, intervals, most_confused, per_class
 
+FEW_CLASSES = 8
+"""Maximum number of classes whose confusion matrix is printed."""
+MANY_CLASSES = 30
+"""Maximum number of classes that are all printed; of more, the worst and the best ones."""
+EXTREMES = 10
+"""Number of the worst and of the best classes, and of the most frequent confusions, that are printed."""
 MAX_DIGITS = 3
 """In the printed table, which has six columns of values with intervals; the JSON has full precision."""
 CONVENTIONS = {
@@ -105,22 +111,59 @@ class Group:
 
 
 def tables(groups: Sequence[Group], meaning: dict[str, str]) -> str:
-    """Markdown: a row per checkpoint, mean and ensemble; for a single checkpoint also scores by class."""
+    """Markdown: a row per checkpoint, mean and ensemble; for a single checkpoint also scores by class.
+
+    With many classes: the classes with the lowest and highest F1, and the most frequent confusions.
+    """
     rows = [row for group in groups for row in group.rows()]
     parts = [markdown(["", *map(_heading, METRICS.values())], rows)]
     if len(groups) == 1 and groups[0].ensemble is None:
-        parts.append(_class_table(groups[0].members[0]))
+        parts += _class_tables(groups[0].members[0])
     parts.append(f"In brackets: {meaning['interval']}. ECE: {meaning['calibration_error']}.\n")
     return "\n".join(parts)
 
 
-def _class_table(scores: Scores) -> str:
-    rows = []
-    for name, row, counts in zip(scores.classes, per_class(scores.matrix), scores.matrix, strict=True):
-        fractions = [f"{row[key]:.3f}" for key in ("precision", "recall", "f1")]
-        rows.append([name, *fractions, f"{row['support']:,}", *(f"{int(n):,}" for n in counts)])
-    predicted = [f"predicted {name}" for name in scores.classes]
-    return markdown(["true class", "precision", "recall", "F1", "examples", *predicted], rows)
+def _class_tables(scores: Scores) -> list[str]:
+    """Scores by class and confusions, as many as are readable."""
+    numbers, classes = per_class(scores.matrix), scores.classes
+    cells = [
+        [name, *(f"{row[key]:.3f}" for key in ("precision", "recall", "f1")), f"{row['support']:,}"]
+        for name, row in zip(classes, numbers, strict=True)
+    ]
+    heading = ["true class", "precision", "recall", "F1", "examples"]
+    if len(classes) <= FEW_CLASSES:
+        counts = [[f"{int(number):,}" for number in row] for row in scores.matrix]
+        rows = [[*row, *more] for row, more in zip(cells, counts, strict=True)]
+        return [markdown([*heading, *(f"predicted {name}" for name in classes)], rows)]
+    return [*_scores_by_class(cells, numbers, heading), _confusions(scores)]
+
+
+def _scores_by_class(
+    cells: list[list[str]], numbers: Sequence[dict[str, float]], heading: list[str]
+) -> list[str]:
+    """The rows of all classes, or of many classes those with the lowest and the highest F1."""
+    if len(cells) <= MANY_CLASSES:
+        return [markdown(heading, cells)]
+    known = [k for k, row in enumerate(numbers) if row["support"]]
+    ordered = sorted(known, key=lambda k: numbers[k]["f1"])
+    without = len(cells) - len(known)
+    note = f" ({without} without examples)" if without else ""
+    parts = [
+        f"Of {len(cells)} classes{note}, those with the lowest F1, and with the highest; all are in --out:\n"
+    ]
+    for some in (ordered[:EXTREMES], ordered[-EXTREMES:][::-1]):
+        parts.append(markdown(heading, [cells[k] for k in some]))
+    return parts
+
+
+def _confusions(scores: Scores) -> str:
+    """The most frequent errors."""
+    support_K = scores.matrix.sum(axis=1)
+    rows = [
+        [scores.classes[true], scores.classes[predicted], f"{number:,}", f"{number / support_K[true]:.1%}"]
+        for true, predicted, number in most_confused(scores.matrix)[:EXTREMES]
+    ]
+    return markdown(["true class", "predicted class", "examples", "of the true class"], rows, "llr")
 
 
 def _heading(metric: Metric) -> str:

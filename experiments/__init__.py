@@ -1,6 +1,6 @@
 """Plans and trains runs: which runs exist, where they are written, which are finished.
 
-    settings -> recipe, grid, inputs -> experiment -> plan -> launcher (local or SLURM) -> manifest.json
+    settings -> prepare -> recipe, grid, inputs -> experiment -> plan -> launcher -> manifest.json
 
 `methods/` contains the trainers, `launchers/` starts their processes. A sweep is all runs of one command,
 over initializations, seeds and grid settings. Start reading at `train.py`, which contains its steps in

@@ -27,7 +27,7 @@ commands:
   task           one task of a SLURM job array (started by SLURM)
 
 examples:
-  python -m experiments train --data data/books/bin --inits random --dry-run
+  python -m experiments train --data reviews.csv --dry-run
   python -m experiments train --method tfidf --text data/books/split --out runs
   python -m experiments pretrain --help
 """

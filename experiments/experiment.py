@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from common.run import Run, runs
 
-from . import grid, inputs, plan, provenance, recipes, schedule
-from .methods import fairseq
+from . import checks, grid, inputs, plan, provenance, recipes, schedule
+from .methods import architecture, fairseq
 from .plan import Job
 from .recipes import Recipe
 from .settings import TrainSettings
@@ -26,7 +26,7 @@ class Experiment:
     recipe: Recipe
     """The recipe without grid settings."""
     recipes: dict[str, Recipe]
-    """`Run.arm` (method and grid setting) -> the recipe of its runs."""
+    """`Run.arm` (method and grid setting) -> the recipe of its runs, without `architecture`."""
     inits: dict[str, Path | None]
     """Name of each initialization -> its checkpoint; None for random weights."""
     seeds: tuple[int, ...]
@@ -36,15 +36,29 @@ class Experiment:
     """The command that starts fairseq-train."""
     examples: int | None
     """Number in the training set, if known."""
+    remarks: tuple[str, ...] = ()
+    """About the settings, for the plan."""
+    architecture: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    """`Run.arm` -> `Run.init` -> flags of the initial checkpoint's architecture that the recipe lacks."""
+    architecture_notes: dict[str, list[str]] = field(default_factory=dict)
+    """`Run.arm` -> lines for the plan."""
 
     @property
     def runs(self) -> list[Run]:
         """Every run, in the order of the settings."""
         return [run for arm in self.recipes for run in runs(self.out, arm, self.inits, self.seeds)]
 
+    def recipe_of(self, arm: str, init: str) -> Recipe:
+        """The recipe of the runs of an arm and an initialization."""
+        return self.recipes[arm].replace(self.architecture_flags(arm, init))
+
+    def architecture_flags(self, arm: str, init: str) -> Sequence[str]:
+        """The words of `architecture` for an arm and an initialization."""
+        return self.architecture.get(arm, {}).get(init, ())
+
     def job(self, run: Run, *, cpu: bool) -> Job:
         """The run with its state and its command; raises `UserError` as `plan.inspect` does."""
-        recipe = self.recipes[run.arm]
+        recipe = self.recipe_of(run.arm, run.init)
         planned = plan.inspect(run, self.identity(run), recipe)
         return fairseq.build(planned, self.data, self.flags(recipe), cpu=cpu, trainer=self.trainer)
 
@@ -57,17 +71,19 @@ class Experiment:
         return {
             "data": self.data_fingerprint,
             "checkpoint": self.checkpoint_fingerprints[run.init],
-            "recipe_flags": self.flags(self.recipes[run.arm]),
+            "recipe_flags": self.flags(self.recipe_of(run.arm, run.init)),
         }
 
     def notes(self) -> list[str]:
-        """The length of the runs, and what is unusual about it; for the plan."""
+        """Remarks, length and architecture of the runs, class weights, and what is unusual; for the plan."""
         notes: dict[str, list[str]] = {}
         for arm, recipe in self.recipes.items():
             length = schedule.length(recipe, self.examples)
-            for note in [] if length is None else [length.describe(), *length.warnings()]:
+            found = [] if length is None else [length.describe(), *length.warnings()]
+            found += [*checks.notes(recipe, length), *self.architecture_notes.get(arm, ())]
+            for note in found:
                 notes.setdefault(note, []).append(arm)
-        return [
+        return [*self.remarks] + [
             note if len(arms) == len(self.recipes) else f"{', '.join(arms)}: {note}"
             for note, arms in notes.items()
         ]
@@ -88,18 +104,24 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
     recipe = recipes.load(settings.recipe, (*defaults, *settings.passthrough))
     variants = grid.variants(settings.arm, settings.recipe, settings.passthrough, settings.grid, defaults)
     files = inputs.classification_files(settings.data, ["train", *recipe.valid_subsets])
-    classes = inputs.count_classes(settings.data / "label/dict.txt")
+    classes = inputs.class_names(settings.data / "label/dict.txt")
     for init, checkpoint in settings.inits.items():
         if checkpoint is not None:
             inputs.require_checkpoint(checkpoint, "--pretrained" if init == "pretrained" else "--inits")
     inputs.require_writable(settings.out)
     examples = schedule.count_examples(settings.data)
+
+    def complete(recipe: Recipe) -> Recipe:
+        return checks.complete(schedule.resolve(recipe, examples), settings.data, classes)
+
+    resolved = {variant.arm: complete(variant.recipe) for variant in variants}
+    fitted = _fit(settings, resolved, trainer)
     return Experiment(
         out=settings.out,
         data=settings.data,
-        classes=classes,
-        recipe=schedule.resolve(recipe, examples),
-        recipes={variant.arm: schedule.resolve(variant.recipe, examples) for variant in variants},
+        classes=len(classes),
+        recipe=complete(recipe),
+        recipes=resolved,
         inits=settings.inits,
         seeds=settings.seeds,
         data_fingerprint=inputs.fingerprint_data(settings.data, files),
@@ -108,4 +130,18 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
         },
         trainer=tuple(trainer),
         examples=examples,
+        remarks=settings.notes,
+        architecture=fitted.flags,
+        architecture_notes=fitted.notes,
     )
+
+
+def _fit(settings: TrainSettings, resolved: dict[str, Recipe], trainer: Sequence[str]) -> architecture.Fit:
+    """The architecture of the initial checkpoints, unless a trainer other than fairseq-train reads them.
+
+    Methods without a trainer import fairseq themselves.
+    """
+    if tuple(trainer) not in ((), fairseq.TRAINER):
+        return architecture.Fit()
+    places = architecture.places_of(settings.recipe, settings.passthrough, settings.grid)
+    return architecture.fit(resolved, places, settings.inits, separate=bool(trainer))

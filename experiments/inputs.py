@@ -25,6 +25,8 @@ def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
     parts = ["input0", "label", *(["input1"] if (data / "input1").is_dir() else [])]
     names = ["input0/dict.txt", "label/dict.txt"]
     names += [f"{part}/{subset}" for part in parts for subset in subsets]
+    if not data.is_dir():
+        raise UserError(f"{data}: no such file or folder; --data is a file of labelled text or a data folder")
     return _require_files(
         data, _with_extensions(names), "input0/ and label/ as `python -m preprocess` writes them"
     )
@@ -57,22 +59,28 @@ def special_token_flags(data: Path) -> list[str]:
     return [word for flag, number in ids.items() for word in (flag, str(number))]
 
 
-def count_classes(dictionary: Path) -> int:
-    """Number of classes in a label dictionary (`<label> <count>` a line), without fairseq's padding entries.
+def class_names(dictionary: Path) -> list[str]:
+    """The classes in a label dictionary (`<label> <count>` a line), without fairseq's padding entries.
 
     Raises `UserError` for a malformed line and for fewer than two classes.
     """
-    classes = 0
+    names = []
     for number, line in enumerate(read_lines(dictionary), start=1):
         label, _, count = line.rpartition(" ")
         if not label or not count.isdigit():
             raise UserError(f"{dictionary}, line {number}: {line!r} is not '<label> <count>'; binarize again")
-        classes += not label.startswith(PADDING_PREFIX)
-    if classes < 2:
+        if not label.startswith(PADDING_PREFIX):
+            names.append(label)
+    if len(names) < 2:
         raise UserError(
-            f"{dictionary}: {classes} class(es), but a classifier needs at least 2; check the labels"
+            f"{dictionary}: {len(names)} class(es), but a classifier needs at least 2; check the labels"
         )
-    return classes
+    return names
+
+
+def count_classes(dictionary: Path) -> int:
+    """Number of `class_names`."""
+    return len(class_names(dictionary))
 
 
 def require_checkpoint(path: Path, flag: str) -> None:
@@ -147,14 +155,20 @@ def checkpoint_of(path: Path) -> Path:
     return find_checkpoint(path) or path
 
 
+def shipped() -> Path | None:
+    """The repository's checkpoint, None in a copy without it."""
+    return find_checkpoint(SHIPPED)
+
+
 def shipped_for(data: Path) -> Path | None:
     """The repository's checkpoint if its dictionary is that of the binarized `data`, else None."""
     dictionary = data / "input0" / "dict.txt"
-    weights = find_checkpoint(SHIPPED)
+    weights = shipped()
     if weights is None or not dictionary.is_file():
         return None
-    return weights if _symbols(SHIPPED / "dict.txt") == _symbols(dictionary) else None
+    return weights if symbols(SHIPPED / "dict.txt") == symbols(dictionary) else None
 
 
-def _symbols(dictionary: Path) -> list[str]:
+def symbols(dictionary: Path) -> list[str]:
+    """The entries of a dictionary in the order of their ids, without counts."""
     return [line.rpartition(" ")[0] for line in read_lines(dictionary)]

@@ -32,6 +32,8 @@ class Planned:
     run: Run
     state: State
     progress: Progress
+    replaces: bool = False
+    """Whether the folder contains a failed run of another experiment, which is removed at the start."""
 
     @property
     def to_train(self) -> bool:
@@ -48,7 +50,8 @@ class Planned:
         if self.state is State.RESUME:
             saved = self.progress.saved
             return f"resume after epoch {saved[0]}, update {saved[1]}" if saved else "resume"
-        return "new"
+        replaced = " (replaces a run that failed before its first logged update)"
+        return f"new{replaced if self.replaces else ''}"
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,19 @@ def inspect(run: Run, identity: dict[str, Any], recipe: Recipe) -> Planned:
 
     `identity` contains the manifest keys that identify the experiment (data, checkpoint, recipe_flags).
     Raises `UserError` if the folder contains another experiment or unknown files, because resuming
-    there would mix two experiments.
+    there would mix two experiments. A run of another experiment that failed without an update is replaced.
     """
     existing = manifest.read(run.folder)
     if existing is None:
         _check_no_unknown_files(run.folder)
         return Planned(run, State.NEW, Progress(recipe))
-    _check_same_experiment(run, existing, identity)
+    if difference := _difference(run, existing, identity):
+        if _failed_early(run, existing, recipe) and _name_difference(existing, run) is None:
+            return Planned(run, State.NEW, Progress(recipe), replaces=True)
+        raise UserError(
+            f"{run.folder / manifest.NAME}: the existing run has {difference}; choose another --out, "
+            f"or delete the folder to restart the run"
+        )
     progress = read_log(run.folder / LOG, recipe)
     if existing["status"] == "finished":
         return Planned(run, State.FINISHED, progress)
@@ -116,18 +125,22 @@ def _check_no_unknown_files(folder: Path) -> None:
         )
 
 
-def _check_same_experiment(run: Run, existing: manifest.Manifest, identity: dict[str, Any]) -> None:
-    difference = (
+def _failed_early(run: Run, existing: manifest.Manifest, recipe: Recipe) -> bool:
+    """Whether a run has failed with neither an update in its log nor a checkpoint of any method."""
+    if existing["status"] != "failed" or any(run.folder.rglob("checkpoint*")):
+        return False
+    progress = read_log(run.folder / LOG, recipe)
+    return progress.update == 0 and progress.validations == 0
+
+
+def _difference(run: Run, existing: manifest.Manifest, identity: dict[str, Any]) -> str | None:
+    """How the run in the folder differs from the planned one; None if it is the same."""
+    return (
         _name_difference(existing, run)
         or _data_difference(existing["data"], identity["data"])
         or _checkpoint_difference(existing.get("checkpoint"), identity["checkpoint"])
         or _flags_difference(existing.get("recipe_flags"), identity["recipe_flags"])
     )
-    if difference:
-        raise UserError(
-            f"{run.folder / manifest.NAME}: the existing run has {difference}; choose another --out, "
-            f"or delete the folder to restart the run"
-        )
 
 
 def _name_difference(existing: manifest.Manifest, run: Run) -> str | None:

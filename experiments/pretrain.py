@@ -17,7 +17,7 @@ from common.run import Run, State
 
 from . import inputs, plan, provenance, recipes, report
 from .launchers.local import Runner, locked
-from .methods import fairseq, fairseq_flags
+from .methods import architecture, fairseq, fairseq_flags
 from .plan import Job
 from .recipes import Recipe
 from .settings import PretrainSettings
@@ -44,8 +44,11 @@ def pretrain(settings: PretrainSettings, trainer: Sequence[str] = fairseq.TRAINE
     if settings.start is not None:
         inputs.require_checkpoint(settings.start, "--start")
     inputs.require_writable(settings.out)
-    if settings.passthrough and tuple(trainer) == fairseq.TRAINER:
-        fairseq_flags.check(recipe.words)
+    notes: list[str] = []
+    if tuple(trainer) == fairseq.TRAINER:
+        recipe, notes = with_architecture(recipe, settings)
+        if settings.passthrough:
+            fairseq_flags.check(recipe.words)
     machine = provenance.machine(settings.device, processes=settings.processes)
     identity = {
         "data": inputs.fingerprint_data(settings.data, files),
@@ -60,10 +63,10 @@ def pretrain(settings: PretrainSettings, trainer: Sequence[str] = fairseq.TRAINE
         return fairseq.build(planned, settings.data, recipe.words, cpu=machine.cpu, trainer=trainer)
 
     if settings.dry_run:
-        return report.dry_run([planned_job()], machine)
+        return report.dry_run([planned_job()], machine, notes)
     with locked(settings.out) as lock:
         job = planned_job()
-        report.plan_table([job])
+        report.plan_table([job], notes)
         static = provenance.static(machine)
         runner = Runner(
             slots=1,
@@ -75,6 +78,16 @@ def pretrain(settings: PretrainSettings, trainer: Sequence[str] = fairseq.TRAINE
         )
         outcomes = runner.run([job] if job.planned.state is not State.FINISHED else [])
     return report.summary([job], outcomes, recipe)
+
+
+def with_architecture(recipe: Recipe, settings: PretrainSettings) -> tuple[Recipe, list[str]]:
+    """The recipe with the architecture of the initial checkpoint, and notes for the plan.
+
+    Raises `UserError` as `architecture.fit` does.
+    """
+    places = architecture.places_of(settings.recipe, settings.passthrough)
+    fitted = architecture.fit({"": recipe}, places, {"--start": settings.start})
+    return recipe.replace(fitted.flags.get("", {}).get("--start", ())), fitted.notes.get("", [])
 
 
 def process_flags(processes: int) -> tuple[str, ...]:

@@ -41,10 +41,13 @@ class Progress:
     words_per_second: float | None = None
     best: float | None = None
     best_epoch: int | None = None
+    at_best: dict[str, float] = field(default_factory=dict)
+    """The metric on the other validation subsets at the best validation."""
     validations: int = 0
     last_valid: dict[str, float] = field(default_factory=dict)
     saved: tuple[int, int] | None = None
     """Epoch and update of the last checkpoint."""
+    _last_is_best: bool = False
     precision: str | None = None
     """Precision of the matrix products, as logged by the trainer."""
 
@@ -79,8 +82,12 @@ class Progress:
             self.words_per_second = numbers.get("wps", self.words_per_second)
         elif subset == "train":
             self.epochs_done = float(self.epoch)
-        elif subset == self.recipe.valid_subsets[0]:
-            self._read_validation({key.removeprefix(f"{subset}_"): value for key, value in numbers.items()})
+        elif subset in self.recipe.valid_subsets:
+            values = {key.removeprefix(f"{subset}_"): value for key, value in numbers.items()}
+            if subset == self.recipe.valid_subsets[0]:
+                self._read_validation(values)
+            elif self._last_is_best and self.recipe.metric in values:  # subsets are logged in their order
+                self.at_best[subset] = values[self.recipe.metric]
 
     def _read_validation(self, numbers: dict[str, float]) -> None:
         self.validations += 1
@@ -89,8 +96,10 @@ class Progress:
         value = numbers.get(self.recipe.metric)
         # fairseq logs no best value at the first validation.
         self.best = numbers.get(f"best_{self.recipe.metric}", value)
-        if value == self.best:  # on a tie the later epoch, as for checkpoint_best.pt
+        self._last_is_best = value is not None and value == self.best
+        if self._last_is_best:  # on a tie the later epoch, as for checkpoint_best.pt
             self.best_epoch = self.epoch
+            self.at_best = {}
 
 
 class Follower:

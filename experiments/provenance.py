@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from common import manifest
+from common.cpu import usable_cores
 from common.errors import UserError
 
 from . import ROOT
@@ -73,9 +74,9 @@ def machine(device: str, jobs: int | None = 1, runs: int = 1, processes: int = 1
     words = os.environ.get("OMP_NUM_THREADS", "")
     threads = int(words) if words.isdigit() else 0
     if jobs is None:
-        jobs = len(gpus) or min(_cores() // max(1, threads), _memory_bytes() // RUN_BYTES)
+        jobs = len(gpus) or min(usable_cores() // max(1, threads), _memory_bytes() // RUN_BYTES)
     slots = max(1, min(jobs, runs))
-    return Machine(gpus, threads or max(1, _cores() // (slots * processes)), slots, processes)
+    return Machine(gpus, threads or max(1, usable_cores() // (slots * processes)), slots, processes)
 
 
 def static(where: Machine, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def static(where: Machine, packages: Sequence[str] = PACKAGES) -> dict[str, Any]
         "packages": _packages(packages),
         "hardware": {
             "cpu": _cpu_model(),
-            "cores": _cores(),
+            "cores": usable_cores(),
             "threads": where.threads,
             "memory_bytes": _memory_bytes(),
             "gpu": where.gpus[0] if where.gpus else None,
@@ -140,12 +141,6 @@ def _packages(names: Sequence[str]) -> dict[str, str]:
 
 def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _cpu_model() -> str:

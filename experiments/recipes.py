@@ -14,7 +14,7 @@ from pathlib import Path
 
 from common.cli import flags_of
 from common.errors import UserError
-from common.files import read_lines
+from common.files import read_lines, shown_path
 
 FOLDER = Path(__file__).resolve().parents[1] / "recipes"
 BASE = "--base"
@@ -58,6 +58,11 @@ class Recipe:
         groups = {**self.flags, **flags_of(words)}
         return Recipe(self.name, tuple(word for group in groups.values() for word in group))
 
+    def without(self, flag: str) -> Recipe:
+        """The recipe without a flag and its values."""
+        groups = (group for name, group in self.flags.items() if name != flag)
+        return Recipe(self.name, tuple(word for group in groups for word in group))
+
     def value(self, flag: str) -> str | None:
         """The value of a flag; None without the flag or for a flag without a value."""
         group = self.flags.get(flag, ())
@@ -93,6 +98,11 @@ class Recipe:
         return self.number("--max-update")
 
     @property
+    def patience(self) -> int | None:
+        """Validations without a better score after which a run stops; None for no early stopping."""
+        return None if self.value("--patience") in (None, "-1", "0") else self.number("--patience")
+
+    @property
     def hours(self) -> float | None:
         """Maximum training time in hours; None for no limit."""
         text = self.value("--stop-time-hours")
@@ -125,14 +135,31 @@ def load(recipe: str, extra: Sequence[str] = ()) -> Recipe:
     return _resolve(path, ()).replace(extra)
 
 
+def places(recipe: str) -> dict[str, str]:
+    """Each flag of a recipe, given as for `load`, and the file that sets it: the recipe's own or a base."""
+    path, found = FOLDER / f"{recipe}.txt" if recipe in known() else Path(recipe), {}
+    while path is not None:
+        base, words = _read(path)
+        found = dict.fromkeys(flags_of(words), shown_path(path)) | found
+        path = _base_path(path, base)
+    return found
+
+
+def _base_path(path: Path, base: str | None) -> Path | None:
+    """The file of a recipe's base."""
+    if base is None:
+        return None
+    return FOLDER / f"{base}.txt" if base in known() else path.parent / base
+
+
 def _resolve(path: Path, above: tuple[Path, ...]) -> Recipe:
     """The recipe in a file, with the flags of its base; `above` are the files that inherit from it."""
     if path.resolve() in above:
         raise UserError(f"{path}: the recipe inherits from itself; remove {BASE} from one of the files")
     base, words = _read(path)
-    if base is None:
+    base_path = _base_path(path, base)
+    if base_path is None:
         return Recipe(path.stem, ()).replace(words)
-    base_path = FOLDER / f"{base}.txt" if base in known() else path.parent / base
     if not base_path.is_file():
         raise UserError(f"{path}: {BASE} {base}: no such file; known recipes are {', '.join(known())}")
     inherited = _resolve(base_path, (*above, path.resolve()))

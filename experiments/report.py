@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from common.cpu import environment
 from common.files import shown_path
+from common.metrics import lower_is_better, number
 from common.run import LOG, Run, State
-from common.tables import text_table
+from common.statistics import mean_std
+from common.tables import mean_std_cell, text_table
 
 from .launchers.local import Outcome
-from .methods.fairseq import environment
 from .plan import Job
-from .progress import duration, read_log
+from .progress import Progress, duration, read_log
 from .provenance import Machine
 from .recipes import Recipe
 
@@ -50,16 +53,26 @@ def dry_run(jobs: Sequence[Job], machine: Machine, notes: Sequence[str] = ()) ->
     return 0
 
 
-def summary(jobs: Sequence[Job], outcomes: Sequence[Outcome], recipe: Recipe) -> int:
-    """Print the final table and the cause of each failure. Returns the exit code."""
+def summary(
+    jobs: Sequence[Job], outcomes: Sequence[Outcome], recipe: Recipe, *, out: Path | None = None
+) -> int:
+    """Print the final table and the cause of each failure; returns the exit code.
+
+    The table contains the best value of the metric on the first validation subset, and those on the other
+    subsets at the same epoch. With `out`, the folder of the runs of a sweep, the means over the seeds and the
+    next commands follow.
+    """
     ended = {outcome.run: outcome for outcome in outcomes}
     runs = [job.planned.run for job in jobs]
+    reached = {
+        run: ended[run].progress if run in ended else read_log(run.folder / LOG, job.planned.progress.recipe)
+        for run, job in zip(runs, jobs, strict=True)
+    }
+    others = recipe.valid_subsets[1:]
     rows = []
-    for names, planned in zip(_names(runs), (job.planned for job in jobs), strict=True):
-        outcome = ended.get(planned.run)
-        progress = (
-            outcome.progress if outcome else read_log(planned.run.folder / LOG, planned.progress.recipe)
-        )
+    for names, run in zip(_names(runs), runs, strict=True):
+        outcome, progress = ended.get(run), reached[run]
+        tests = [progress.at_best.get(subset) for subset in others]
         rows.append(
             [
                 *names,
@@ -67,15 +80,57 @@ def summary(jobs: Sequence[Job], outcomes: Sequence[Outcome], recipe: Recipe) ->
                 str(progress.epoch),
                 "-" if progress.best is None else f"{progress.best:.4g}",
                 "-" if progress.best_epoch is None else str(progress.best_epoch),
+                *("-" if value is None else number(value, recipe.metric) for value in tests),
                 duration(outcome.seconds) if outcome else "skipped",
             ]
         )
-    heading = [*_heading(runs), "status", "epochs", f"best valid {recipe.metric}", "at epoch", "time"]
-    print("\n" + table(heading, rows))
+    best, test = f"best valid {recipe.metric}", [f"{subset} {recipe.metric}" for subset in others]
+    print("\n" + table([*_heading(runs), "status", "epochs", best, "at epoch", *test, "time"], rows))
+    if out is not None:
+        finished = {run: reached[run] for run in runs if run not in ended or not ended[run].problem}
+        _print_means(finished, recipe, [best, *test])
     failures = [outcome for outcome in outcomes if outcome.problem]
     for outcome in failures:
         _print_failure(outcome)
+    if out is not None and finished:
+        print_next(out, _best(finished, recipe))
     return 1 if failures else 0
+
+
+def print_next(out: Path, run: Run | None = None) -> None:
+    """Print the commands after training, to copy: the tables of `out`, and a prediction of `run`."""
+    print(f"\nNext:\n  python -m analysis tables {shlex.quote(shown_path(out))}")
+    if run is not None:
+        print(
+            f'  python -m eval predict --checkpoint {shlex.quote(shown_path(run.folder))} "..."', flush=True
+        )
+
+
+def _best(finished: Mapping[Run, Progress], recipe: Recipe) -> Run:
+    """The run with the best value on the first validation subset; the first one on a tie."""
+    sign = -1 if lower_is_better(recipe.metric) else 1
+    values = {run: progress.best for run, progress in finished.items()}
+    return max(values, key=lambda run: -math.inf if values[run] is None else sign * values[run])
+
+
+def _print_means(finished: Mapping[Run, Progress], recipe: Recipe, heading: Sequence[str]) -> None:
+    """Print mean and sample standard deviation over the seeds, if there are several seeds."""
+    groups: dict[str, list[Run]] = {}
+    for run in finished:
+        groups.setdefault(run.group, []).append(run)
+    if all(len(runs) < 2 for runs in groups.values()):
+        return
+    first = [runs[0] for runs in groups.values()]
+    rows = []
+    for names, runs in zip(_names(first), groups.values(), strict=True):
+        found = [finished[run] for run in runs]
+        values = [[math.nan if progress.best is None else progress.best for progress in found]]
+        for subset in recipe.valid_subsets[1:]:
+            values.append([progress.at_best.get(subset, math.nan) for progress in found])
+        cells = [mean_std_cell(*mean_std(column), recipe.metric) for column in values]
+        rows.append([*names[:-1], str(len(runs)), *cells])
+    print("\nmean ± sample standard deviation over the seeds:")
+    print(table([*_heading(first)[:-1], "seeds", *heading], rows))
 
 
 def _heading(runs: Sequence[Run]) -> list[str]:

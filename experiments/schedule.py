@@ -45,7 +45,7 @@ class Length:
         )
 
     def warnings(self) -> list[str]:
-        """What is unusual about it."""
+        """What is unusual about it, each beginning with "warning: "."""
         found = []
         if self.warmup >= self.updates:
             found.append(f"warm-up takes {self.warmup:,} updates, but the run ends after {self.updates:,}")
@@ -63,7 +63,7 @@ class Length:
                 f"the run ends at {left:.0%} of the learning rate: it lasts {self.updates:,} updates, but "
                 f"the schedule {self.decay_end:,} (--total-num-update)"
             )
-        return found
+        return [f"warning: {text}" for text in found]
 
 
 def count_examples(data: Path) -> int | None:

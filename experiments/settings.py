@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from common.cli import Collect, SettingsParser, integer, split_words
 from common.errors import UserError
+from common.files import shown_path
 
-from . import grid
+from . import grid, inputs, prepare, recipes
 from .grid import Grid
 from .inputs import checkpoint_of, shipped_for
 from .launchers.slurm import settings as slurm_settings
@@ -26,17 +27,24 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 MAX_COUNT = 10**18
 """Larger counts are rejected as typing errors."""
+MISSING = "--inits contains 'pretrained', but --pretrained (or RS_PRETRAINED=) is missing"
+REMEDY = "add --pretrained FILE, or use --inits random"
+Inits = dict[str, Path | None]
+"""Name of each initialization -> its checkpoint; None for random weights."""
 
 TRAIN_DESCRIPTION = """\
 Fine-tune a sentence classifier with fairseq from each initialization with each seed and, with
 --grid, each setting. Runs are written to OUT/ARM/INIT/seedN, or OUT/ARM,FLAG=VALUE/INIT/seedN if
-their setting differs from the recipe. To resume, run the same command again: finished runs are
-skipped, and interrupted runs resume from their last checkpoint.
+their setting differs from the recipe. A file given as --data is prepared once, in data/. To resume,
+run the same command again: finished runs are skipped, and interrupted runs resume from their last
+checkpoint.
 
 Settings are options or environment variables, shown in brackets (the option takes precedence)."""
 
 TRAIN_EXAMPLES = """\
 examples:
+  ./train.sh --data reviews.csv --seeds 1 2 3
+  ./train.sh --data reviews.csv --text-column body --label-column stars --valid 0.1 --test test.csv
   ./train.sh --data data/books/bin --pretrained pretrained/fr/model.pt
   RS_DATA=data/books/bin RS_INITS=random RS_SEEDS="1 2 3 4 5" RS_JOBS=2 ./train.sh
   ./train.sh --data data/books/bin --inits random "small=ckpt/a.pt" --dry-run
@@ -92,8 +100,7 @@ class Settings:
 class TrainSettings(Settings):
     """Settings of train.sh."""
 
-    inits: dict[str, Path | None]
-    """Name of each initialization -> its checkpoint; None for random weights."""
+    inits: Inits
     seeds: tuple[int, ...]
     arm: str
     """Name of the method in run folders and tables."""
@@ -103,6 +110,8 @@ class TrainSettings(Settings):
     """Values of flags, of which every combination is trained; empty for the recipe alone."""
     slurm: Slurm | None = None
     """None to train the runs on this machine."""
+    notes: tuple[str, ...] = ()
+    """About the choice of the initializations, for the plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,19 +129,21 @@ class PretrainSettings(Settings):
     """Number of data-parallel processes."""
 
 
-def add_sweep(parser: SettingsParser, *, arm: str, inits: str = "random pretrained") -> None:
+def add_sweep(parser: SettingsParser, *, arm: str, inits: str | None = None) -> None:
     """Add the options of a method that trains on binarized data; `sweep_settings` reads them.
 
-    `arm` and `inits` are the defaults of the method.
+    `arm` and `inits` are the defaults of the method. `inits` None: random, and pretrained if there is a
+    checkpoint for it.
     """
     add = parser.add_setting
-    add("data", None, "folder of binarized data, with input0/ and label/ (required)")
+    add("data", None, f"{prepare.DATA_HELP} (required)")
     add(
         "pretrained", None,
         "checkpoint of the init 'pretrained', a file or its folder (default: the repository's, if it has the "
         "same dictionary as the data)",
     )  # fmt: skip
-    add("inits", inits, "initializations: random, pretrained or NAME=FILE", nargs="+")
+    usual = "" if inits else " (default: random, and pretrained if there is a checkpoint for it)"
+    add("inits", inits, f"initializations: random, pretrained or NAME=FILE{usual}", nargs="+")
     add("seeds", "1 2 3", "random seeds; each initialization is trained once with each seed", nargs="+")
     add(
         "grid", None,
@@ -144,24 +155,45 @@ def add_sweep(parser: SettingsParser, *, arm: str, inits: str = "random pretrain
     add("out", "runs", "folder of the runs")
     add("jobs", "auto", "runs trained at the same time, which share the cores; auto: one per GPU or core")
     add("device", "auto", "auto, cpu or cuda; auto uses a GPU if there is one")
-    parser.add_argument("--dry-run", action="store_true", help="print the plan and the commands only")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the plan and the commands only (a file is prepared)"
+    )
+    prepare.add_options(parser)
 
 
 def sweep_settings(options: argparse.Namespace) -> TrainSettings:
     """The settings in the options of `add_sweep` (and in those of SLURM, if the parser has them).
 
-    Raises `UserError` for an invalid option.
+    A file that is given as --data is prepared (`experiments.prepare`) after all options have been checked.
+    Raises `UserError` for an invalid option, and as `prepare.data_folder` does.
     """
     slurm = slurm_settings.parse(options) if hasattr(options, "launcher") else None
-    return TrainSettings(
+    settings = TrainSettings(
         slurm=slurm,
         **_common(options),
-        inits=_inits(_init_words(options.inits), options.pretrained, Path(options.data)),
+        inits={},
         seeds=_seeds(split_words(options.seeds)),
         arm=_name("--arm", options.arm),
         jobs=None if options.jobs == "auto" else integer("--jobs", options.jobs, minimum=1),
         grid=grid.parse(split_words(options.grid or "")),
     )
+    words = None if options.inits is None else _init_words(options.inits)
+    inits = _inits(words, options.pretrained)
+    data = _data(options, settings, inits)
+    inits, notes = _with_shipped(inits, words, options.pretrained, data)
+    return replace(settings, data=data, inits=inits, notes=notes)
+
+
+def _data(options: argparse.Namespace, settings: TrainSettings, inits: Inits) -> Path:
+    """The data folder; before a file is prepared, what would stop the runs afterwards is checked."""
+    checkpoints = {init: path for init, path in inits.items() if path is not None}
+    if prepare.is_source(options.data):
+        inputs.require_fairseq()
+        recipes.load(settings.recipe, settings.passthrough)
+        inputs.require_writable(settings.out)
+        for init, path in checkpoints.items():
+            inputs.require_checkpoint(path, "--pretrained" if init == "pretrained" else "--inits")
+    return prepare.data_folder(options, checkpoints)
 
 
 def add_train(parser: SettingsParser) -> None:
@@ -232,7 +264,7 @@ def _parser(prog: str) -> SettingsParser:
 
 def _common(options: argparse.Namespace) -> dict[str, Any]:
     if options.data is None:
-        raise UserError("--data (or RS_DATA=) is missing; give the folder of binarized data")
+        raise UserError("--data (or RS_DATA=) is missing; give a file of labelled text or a data folder")
     if options.device not in DEVICES:
         raise UserError(f"--device {options.device!r}: choose from {', '.join(DEVICES)}")
     return {
@@ -259,8 +291,15 @@ def _init_words(value: str | list[str]) -> list[str]:
     return split_words(value)
 
 
-def _inits(words: list[str], pretrained: str | None, data: Path) -> dict[str, Path | None]:
-    inits: dict[str, Path | None] = {}
+def _inits(words: list[str] | None, pretrained: str | None) -> Inits:
+    """The initializations; `words` None: random, and pretrained if --pretrained is given.
+
+    Without --pretrained, pretrained is the repository's checkpoint, which `_with_shipped` compares with the
+    data.
+    """
+    if words is None:
+        words = ["random"] if pretrained is None else ["random", "pretrained"]
+    inits: Inits = {}
     for word in words:
         name, equals, path = word.partition("=")
         _name("--inits", name)
@@ -273,13 +312,9 @@ def _inits(words: list[str], pretrained: str | None, data: Path) -> dict[str, Pa
         elif name == "random":
             inits[name] = None
         elif name == "pretrained":
-            checkpoint = shipped_for(data) if pretrained is None else checkpoint_of(Path(pretrained))
+            checkpoint = inputs.shipped() if pretrained is None else checkpoint_of(Path(pretrained))
             if checkpoint is None:
-                raise UserError(
-                    "--inits contains 'pretrained', but --pretrained (or RS_PRETRAINED=) is missing, and the "
-                    f"checkpoint in the repository does not have the dictionary of {data}; add --pretrained "
-                    "FILE, or use --inits random"
-                )
+                raise UserError(f"{MISSING}, and {inputs.SHIPPED} contains no checkpoint; {REMEDY}")
             inits[name] = checkpoint
         else:
             raise UserError(f"--inits: '{name}' is unknown; use {', '.join(KNOWN_INITS)} or NAME=FILE")
@@ -291,6 +326,28 @@ def _inits(words: list[str], pretrained: str | None, data: Path) -> dict[str, Pa
             f"add 'pretrained' to --inits or remove --pretrained"
         )
     return inits
+
+
+def _with_shipped(
+    inits: Inits, words: list[str] | None, pretrained: str | None, data: Path
+) -> tuple[Inits, tuple[str, ...]]:
+    """The initializations with the repository's checkpoint, and a note where it is left out by default.
+
+    Raises `UserError` if `words` require it and the data have another dictionary.
+    """
+    if pretrained is not None or (words is not None and "pretrained" not in words):
+        return inits, ()
+    found = shipped_for(data)
+    if found is not None:
+        return inits | {"pretrained": found}, ()
+    if words is not None:
+        raise UserError(
+            f"{MISSING}, and the repository's checkpoint does not have the dictionary of {data}; {REMEDY}"
+        )
+    if inputs.shipped() is None:
+        return inits, ()
+    left_out = shown_path(inputs.SHIPPED)
+    return inits, (f"pretrained: left out, because {left_out} has another dictionary than the data",)
 
 
 def _seeds(words: list[str]) -> tuple[int, ...]:

@@ -44,4 +44,4 @@ def _train_here(sweep: Experiment, settings: TrainSettings) -> int:
             lock=lock,
         )
         outcomes = runner.run([job for job in jobs if job.planned.to_train])
-    return report.summary(jobs, outcomes, sweep.recipe)
+    return report.summary(jobs, outcomes, sweep.recipe, out=settings.out)

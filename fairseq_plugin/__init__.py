@@ -3,12 +3,11 @@
 Importing the package registers the task `sentence_classification`, the criteria `sentence_classification`,
 `fast_masked_lm` and `fast_lm`, the models `roberta_small`, `causal_roberta_small` and `causal_lm_small`, the
 optimizer `fused_adam` and the schedule `time_budget`. It also adds fairseq's configuration classes to torch's
-allow-list for safe loading, replaces the functions of fairseq that `compat.py` lists, and reports user errors
-as clear messages without a traceback.
+allow-list for safe loading, replaces the functions and registry entries of fairseq that `compat.py` lists,
+and reports user errors as clear messages without a traceback.
 """
 
 import logging
-import warnings
 
 from common import extensions
 from common.errors import install_excepthook
@@ -19,7 +18,7 @@ logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.ERROR)
 _root = logging.getLogger()
 _level, _handlers = _root.level, list(_root.handlers)
 
-from . import compat  # noqa: E402
+from . import compat, library_warnings  # noqa: E402
 from .checkpoints import loading  # noqa: E402
 from .models import causal, roberta  # noqa: E402, F401
 from .tasks import criterion, language_modeling, sentence_classification  # noqa: E402, F401
@@ -28,8 +27,7 @@ from .training import optimizer, schedule, termination  # noqa: E402, F401
 _root.setLevel(_level)
 _root.handlers[:] = _handlers
 install_excepthook()
-# runpy warns if `python -m fairseq_plugin.compat` runs a module that this package has already imported.
-warnings.filterwarnings("ignore", r"'fairseq_plugin\.", RuntimeWarning, "runpy")
+library_warnings.filter_warnings()
 loading.allow_fairseq_objects()
 termination.stop_at_exit()
 compat.install()

@@ -1,4 +1,4 @@
-"""The functions of fairseq that this plugin replaces, in one table.
+"""The functions and registry entries of fairseq that this plugin replaces, in one table.
 
 `install` is called when the package is imported; no other module of the plugin assigns to a name of fairseq.
 A replacement is a decorator of the function it replaces (`original -> function`) and is defined in the module
@@ -29,10 +29,10 @@ MARKER = "_fairseq_plugin_patch"
 
 @dataclass(frozen=True)
 class Patch:
-    """One replaced function: a module's function, a method, or the getter of a property."""
+    """One replaced function: a module's function, a method, the getter of a property, or a registry entry."""
 
     target: str
-    """Qualified name in fairseq."""
+    """Qualified name in fairseq; MODULE.REGISTRY[NAME] for an entry of a registry."""
     replacement: str
     """MODULE:DECORATOR in this package; DECORATOR(original) returns the replacement."""
     reason: str
@@ -44,8 +44,21 @@ class Patch:
         return f"{self.target}={self.replacement}"
 
 
+ARCHITECTURES = ("roberta", "roberta_prenorm", "roberta_base", "roberta_large")
+"""fairseq's architectures that the plugin's model can build."""
+
 # If a function has two replacements, the later one is called first.
 PATCHES = (
+    Patch(
+        "fairseq.dataclass.utils.initialize",
+        "library_warnings:initializing",
+        "Hydra's name of this function without a deprecation warning",
+    ),
+    Patch(
+        "fairseq.dataclass.utils.compose",
+        "library_warnings:composing",
+        "Hydra's name of this function without a deprecation warning",
+    ),
     Patch(
         "fairseq.checkpoint_utils.load_checkpoint_to_cpu",
         "checkpoints.loading:reading_safetensors",
@@ -70,6 +83,11 @@ PATCHES = (
         "fairseq.trainer.Trainer.__init__",
         "training.precision:checking_flags",
         "a clear error for --fp16 and --bf16 on devices where they crash",
+    ),
+    Patch(
+        "fairseq.trainer.Trainer.__init__",
+        "training.checks:checking_settings",
+        "a clear error for a wrong --best-checkpoint-metric or --class-weights before the first update",
     ),
     Patch(
         "fairseq.data.data_utils.load_indexed_dataset",
@@ -104,7 +122,7 @@ PATCHES = (
     Patch(
         "fairseq.distributed.utils.call_main",
         "training.distributed:starting_workers",
-        "multi-process training on CPU, and one error for all workers",
+        "multi-process training on CPU, one error for all workers, and the number of threads",
     ),
     Patch(
         "fairseq.tasks.masked_lm.get_whole_word_mask",
@@ -116,6 +134,22 @@ PATCHES = (
         "tasks.language_modeling:setting_args",
         "--mask-whole-words reads the attribute `args`, which the task does not set",
     ),
+    *(
+        Patch(
+            f"fairseq.models.ARCH_MODEL_REGISTRY[{name}]",
+            "models.fairseq_names:with_plugin_flags",
+            f"--arch {name} on the plugin's model, with its flags",
+        )
+        for name in ARCHITECTURES
+    ),
+    *(
+        Patch(
+            f"fairseq.models.ARCH_CONFIG_REGISTRY[{name}]",
+            "models.fairseq_names:with_positions",
+            f"--arch {name} has 512 positions with --task sentence_classification",
+        )
+        for name in ARCHITECTURES
+    ),
 )
 
 
@@ -123,14 +157,29 @@ def install() -> None:
     """Install every replacement that is not installed yet."""
     for patch in PATCHES:
         owner, name = locate(patch.target)
-        current = vars(owner)[name] if isinstance(owner, type) else getattr(owner, name)
-        function = current.fget if isinstance(current, property) else current
+        current = stored(owner, name)
+        function = function_of(current)
         if is_installed(patch, function):
             continue
         module, _, decorator = patch.replacement.partition(":")
         replacement = getattr(importlib.import_module(f"{__package__}.{module}"), decorator)(function)
         setattr(replacement, MARKER, patch.key)
-        setattr(owner, name, property(replacement) if isinstance(current, property) else replacement)
+        if isinstance(owner, dict):
+            owner[name] = replacement
+        else:
+            setattr(owner, name, property(replacement) if isinstance(current, property) else replacement)
+
+
+def stored(owner: Any, name: str) -> Any:
+    """What a module, a class or a registry contains under a name."""
+    if isinstance(owner, dict):
+        return owner[name]
+    return vars(owner)[name] if isinstance(owner, type) else getattr(owner, name)
+
+
+def function_of(value: Any) -> Callable[..., Any]:
+    """The getter of a property; any other value itself."""
+    return value.fget if isinstance(value, property) else value
 
 
 def is_installed(patch: Patch, function: Callable[..., Any]) -> bool:
@@ -149,7 +198,11 @@ def chain(function: Any) -> Iterator[Any]:
 
 
 def locate(target: str) -> tuple[Any, str]:
-    """The module or class that defines a target, and the target's name in it."""
+    """The module, class or registry that contains a target, and the target's name in it."""
+    if target.endswith("]"):
+        registry, _, name = target.removesuffix("]").partition("[")
+        module, _, attribute = registry.rpartition(".")
+        return getattr(importlib.import_module(module), attribute), name
     path, _, name = target.rpartition(".")
     try:
         return importlib.import_module(path), name
@@ -163,10 +216,7 @@ def table() -> str:
     columns = ("fairseq's function", "reason", "replacement", "written for", "installed")
     rows = []
     for patch in PATCHES:
-        owner, name = locate(patch.target)
-        current = getattr(owner, name)
-        function = current.fget if isinstance(current, property) else current
-        installed = "yes" if is_installed(patch, function) else "no"
+        installed = "yes" if is_installed(patch, function_of(stored(*locate(patch.target)))) else "no"
         rows.append((patch.target, patch.reason, patch.replacement, patch.version, installed))
     note = f"An installed replacement is recognized by its attribute {MARKER}, through __wrapped__."
     return f"{markdown(columns, rows, 'l')}\n{note}"

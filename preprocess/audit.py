@@ -41,6 +41,10 @@ EXAMPLES = """examples:
       --sentencepiece-model sentencepiece.bpe.model --dict dict.txt --out audit.json
   python -m preprocess audit --trainpref cls-books/train --testpref cls-books/test --inputs review
 """
+MANY_LABELS = 30
+"""Maximum number of labels that the table lists; the JSON contains all."""
+EXTREMES = 10
+"""Number of the most and of the least frequent of more labels that it lists."""
 WORD = re.compile(r"\w+")
 
 
@@ -185,7 +189,8 @@ def table(report: dict[str, Any]) -> str:
         rows.append([title, *(cell(name, split) for name, split in splits.items())])
 
     add("lines", lambda _, split: f"{split['lines']:,}")
-    for label in sorted({label for split in splits.values() for label in split["labels"]}):
+    add("different labels", lambda _, split: f"{len(split['labels']):,}")
+    for label in _shown_labels(splits):
         add(f"label {label}", lambda _, split, label=label: f"{split['labels'].get(label, 0):,}")
     for notion, found in report["duplicates"].items():
         add(f"repeats an earlier line ({notion})", lambda name, _, found=found: f"{len(found[name][name]):,}")
@@ -204,6 +209,17 @@ def table(report: dict[str, Any]) -> str:
         add("longer than max positions", lambda _, split: f"{split['lengths']['truncated_share']:.1%}")
     conflicting = f"texts with conflicting labels: {len(report['conflicts'])}"
     return f"{markdown(['', *splits], rows)}\n{conflicting}"
+
+
+def _shown_labels(splits: dict[str, dict[str, Any]]) -> list[str]:
+    """All labels in order, or the most and the least frequent ones of many."""
+    counts: Counter[str] = Counter()
+    for split in splits.values():
+        counts.update(split["labels"])
+    if len(counts) <= MANY_LABELS:
+        return sorted(counts)
+    frequent = sorted(counts, key=lambda label: (-counts[label], label))
+    return [*frequent[:EXTREMES], *frequent[-EXTREMES:]]
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:

@@ -31,17 +31,24 @@ from common.files import atomic_folder, atomic_open, atomic_write
 from . import audit
 from .binarize import Split, write_data
 from .labels import check_classes, checked_label, quoted
-from .options import add_destination, add_reading
+from .options import (
+    DEFAULT_PART,
+    TRAIN,
+    add_columns,
+    add_destination,
+    add_reading,
+    add_splits,
+    add_tokenizer,
+)
 from .readers import hub, read_records, reader_name, tables
 from .readers.records import Record
 from .readers.tables import Columns
 from .split import grouped_split, part_of
-from .tokenizer_choice import FOLDER, MODEL, TRAIN, choose, locate
+from .tokenizer_choice import FOLDER, MODEL, choose, locate
 
 SPLIT_REPORT = "split.json"
 TEXT = "text"
 SPLITS = ("train", "valid", "test")
-DEFAULT_PART = "0.1"
 SPLIT_NAMES = {
     "train": "train",
     "training": "train",
@@ -130,8 +137,8 @@ class Examples:
 def prepare(options: Options, destdir: str, *, workers: int = 1, overwrite: bool = False) -> Report:
     """Write the data folder in one step and return its report; prints what is read, then does the work.
 
-    A folder that contains the same result is left unchanged. Raises `UserError` for input that is malformed,
-    missing or no classification task, and then writes nothing.
+    A folder that contains the same result is left unchanged, and its description is printed again. Raises
+    `UserError` for input that is malformed, missing or no classification task, and then writes nothing.
     """
     for path in options.files():
         if not Path(path).is_file():
@@ -139,13 +146,15 @@ def prepare(options: Options, destdir: str, *, workers: int = 1, overwrite: bool
     wanted = options.request()
     destination = Path(destdir)
     if (report := finished(destination, REPORT, wanted)) is not None:
+        _print_lines(report.get("description", []))
         return report
     check_replaceable(destination, REPORT, overwrite=overwrite)
     examples = read_examples(options)
-    _print_lines(describe(examples, options))
+    description = describe(examples, options)
+    _print_lines(description)
     with atomic_folder(destination) as folder:
         _write_text(examples, folder)
-        return _write_rest(examples, options, folder, wanted, workers)
+        return _write_rest(examples, options, folder, wanted | {"description": description}, workers)
 
 
 def read_examples(options: Options) -> Examples:
@@ -421,40 +430,13 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("files", nargs="*", metavar="FILE", help="labelled text, or datasets:NAME")
     parser.add_argument("--train", nargs="+", default=[], metavar="FILE", help="the same as FILE")
-    for name in ("valid", "test"):
-        parser.add_argument(
-            f"--{name}",
-            default=DEFAULT_PART,
-            metavar="FILE|N",
-            help=f"{name} set: a file, or examples to set aside, as a number or fraction (default: "
-            f"{DEFAULT_PART})",
-        )
     add_columns(parser)
     parser.add_argument("--reader", metavar="NAME", help="format of the files (default: by suffix)")
-    parser.add_argument("--seed", type=int, default=1, help="of the split (default: 1)")
-    parser.add_argument(
-        "--tokenizer",
-        default=TRAIN,
-        metavar="TOKENIZER",
-        help="a SentencePiece model, a folder or hub name of a Transformers tokenizer, a folder with a "
-        "checkpoint and its tokenizer, or 'train': a new one of the training text (default: train)",
-    )
-    parser.add_argument("--dict", metavar="DICT", help="fairseq dict.txt of a SentencePiece model")
+    add_splits(parser)
+    add_tokenizer(parser)
     add_reading(parser)
     add_destination(parser, "DIR")
     parser.set_defaults(run=run)
-
-
-def add_columns(parser: argparse.ArgumentParser) -> None:
-    """`--text-column`, `--pair-column`, `--label-column` and `--split-column`."""
-    for role, what in (
-        ("text", "the text"),
-        ("pair", "the second text of a sentence pair"),
-        ("label", "the class"),
-        ("split", "the split of each row: train, valid or test"),
-    ):
-        usual = "" if role == "split" else " (default: guessed)"
-        parser.add_argument(f"--{role}-column", metavar="NAME", help=f"column of {what}{usual}")
 
 
 def columns_of(args: argparse.Namespace) -> Columns:
@@ -467,23 +449,30 @@ def run(args: argparse.Namespace) -> None:
     sources = (*args.files, *args.train)
     if not sources:
         raise UserError("FILE is missing: give a file of labelled text, for example reviews.csv")
-    options = Options(
-        train=sources,
-        valid=args.valid,
-        test=args.test,
-        columns=columns_of(args),
-        reader=args.reader,
-        seed=args.seed,
-        tokenizer=args.tokenizer,
-        dictionary=args.dict,
-        normalize_apostrophes=args.normalize_apostrophes,
+    options = options_of(
+        args, sources, args.seed, reader=args.reader, normalize_apostrophes=args.normalize_apostrophes
     )
     report = prepare(options, args.out, workers=args.workers, overwrite=args.overwrite)
-    _print_lines(summary(report, Path(args.out)))
+    _print_lines([*summary(report, Path(args.out)), f"next: ./train.sh --data {args.out} --out runs"])
+
+
+def options_of(args: argparse.Namespace, train: Sequence[str], seed: int | None, **others: Any) -> Options:
+    """The values of `add_columns`, `add_splits` and `add_tokenizer`; what is not given has its default.
+
+    `others` are further fields of `Options`.
+    """
+    given = {"valid": args.valid, "test": args.test, "seed": seed, "tokenizer": args.tokenizer}
+    return Options(
+        train=tuple(train),
+        columns=columns_of(args),
+        dictionary=args.dict,
+        **{name: value for name, value in given.items() if value is not None},
+        **others,
+    )
 
 
 def summary(report: Report, folder: Path) -> list[str]:
-    """Tokenizer and tokens of a data folder, and the next command."""
+    """Tokenizer and tokens of a data folder, and where it is."""
     tokenizer = report["tokenizer"]
     lines = [f"tokenizer: {tokenizer['kind']}, {tokenizer['vocabulary']:,} vocabulary entries ({FOLDER}/)"]
     content = json.loads((folder / "audit.json").read_text(encoding="utf-8"))["splits"]["train"]
@@ -495,4 +484,4 @@ def summary(report: Report, folder: Path) -> list[str]:
     )
     if content["unknown_rate"] > UNKNOWN_FRACTION:
         lines.append("warning: many unknown tokens; is this the tokenizer of another language?")
-    return [*lines, f"written to {folder}", f"next: ./train.sh --data {folder} --inits random --out runs"]
+    return [*lines, f"written to {folder}"]

@@ -9,6 +9,13 @@ from collections.abc import Sequence
 from common.cli import positive
 from common.errors import UserError
 
+DEFAULT_PART = "0.1"
+"""Of `--valid` and `--test`: the fraction of the examples that is set aside."""
+TRAIN = "train"
+"""The value of `--tokenizer` for a new tokenizer, trained on the training text."""
+Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
+"""What options are added to."""
+
 
 def add_suffixes(parser: argparse.ArgumentParser) -> None:
     """`--inputs` and `--label`: the names of a split's files are PREFIX.SUFFIX (see `input_suffixes`)."""
@@ -65,3 +72,38 @@ def add_destination(parser: argparse.ArgumentParser, metavar: str) -> None:
     parser.add_argument(
         "--overwrite", action="store_true", help="overwrite an existing folder written by this command"
     )
+
+
+def add_columns(parser: Arguments) -> None:
+    """`--text-column`, `--pair-column`, `--label-column` and `--split-column`."""
+    for role, what in (
+        ("text", "the text"),
+        ("pair", "the second text of a sentence pair"),
+        ("label", "the class"),
+        ("split", "the split of each row: train, valid or test"),
+    ):
+        usual = "" if role == "split" else " (default: guessed)"
+        parser.add_argument(f"--{role}-column", metavar="NAME", help=f"column of {what}{usual}")
+
+
+def add_splits(parser: Arguments, seed: str = "--seed") -> None:
+    """`--valid`, `--test` and the option `seed`, which are None unless they are given."""
+    for name in ("valid", "test"):
+        parser.add_argument(
+            f"--{name}",
+            metavar="FILE|N",
+            help=f"{name} set: a file, or or the number or fraction of examples to hold out "
+            f"(default: {DEFAULT_PART})",
+        )
+    parser.add_argument(seed, type=int, metavar="N", help="random seed of the split (default: 1)")
+
+
+def add_tokenizer(parser: Arguments, default: str = TRAIN) -> None:
+    """`--tokenizer` and `--dict`, which are None unless they are given; `default` is for the help."""
+    parser.add_argument(
+        "--tokenizer",
+        metavar="TOKENIZER",
+        help="SentencePiece model, folder or hub name of a Transformers tokenizer, folder with a checkpoint "
+        f"and its tokenizer, or '{TRAIN}' to train a new SentencePiece model (default: {default})",
+    )
+    parser.add_argument("--dict", metavar="DICT", help="fairseq dict.txt of a SentencePiece model")

@@ -16,19 +16,18 @@ from typing import Any
 import numpy as np
 
 from common import manifest
-from common.data_folder import REPORT, read_report
+from common.data_folder import REPORT, read_report, shard_name
 from common.errors import UserError
 from common.files import atomic_write
 
 from .dictionary import BOS, EOS, PAD, SPECIALS, UNK, Dictionary
+from .options import TRAIN
 from .readers.lines import Block, read_text_lines
 from .tokenizer import Encoded, Encoder, TextEncoder, all_tokens, append_eos, load_model
 from .vocabulary import OUTSIDE_FILE, build_vocabulary, fits_dictionary, train_model
 
 SENTENCEPIECE, TRANSFORMERS = "sentencepiece", "transformers"
 """The kinds of tokenizers."""
-TRAIN = "train"
-"""The name that stands for a new tokenizer."""
 FOLDER = "tokenizer"
 """Inside a data folder."""
 MODEL = "sentencepiece.bpe.model"
@@ -154,7 +153,10 @@ class Located:
 
     @property
     def files(self) -> list[str]:
-        """The files whose content decides the ids."""
+        """The files whose content decides the ids; none for a name on the hub."""
+        if self.transformers:
+            files = [Path(self.transformers, name) for name in TRANSFORMERS_FILES]
+            return [str(path) for path in files if path.is_file()]
         return [str(path) for path in (self.model, self.dictionary) if path is not None]
 
 
@@ -197,9 +199,12 @@ def _of_data_folder(path: Path, given: Path | None) -> Located:
     if report.get("tokenizer", {}).get("kind") == TRANSFORMERS:
         return Located(transformers=str(path / FOLDER))
     recorded = report.get("options", {}).get("sentencepiece_model")
+    # Running text for pre-training has its dictionary directly in the folder, or in each of its shards.
+    dictionaries = [path / "input0" / "dict.txt", path / "dict.txt", path / shard_name(0) / "dict.txt"]
     for model in (path / FOLDER / MODEL, Path(recorded) if recorded else None):
         if model is not None and model.is_file():
-            return Located(model, given or path / "input0" / "dict.txt")
+            found = next((file for file in dictionaries if file.is_file()), dictionaries[0])
+            return Located(model, given or found)
     raise UserError(f"{path}: its SentencePiece model {recorded} is missing; give it with --tokenizer")
 
 

@@ -7,11 +7,11 @@ import gzip
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import preloaded
 import pytest
 import sentencepiece
 import torch
@@ -170,7 +170,7 @@ def test_one_line_and_nothing_lost(folder, name):
     case.spoil(folder)
     before = contents(folder)
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *case.command]
+    command = [preloaded.python(), *case.command]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode not in (0, -11), done.stdout
     assert "Traceback" not in done.stderr

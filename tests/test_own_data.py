@@ -1,27 +1,21 @@
-"""From a CSV file to a table of results and predictions, with each kind of tokenizer."""
+"""From a CSV file to scores, tables and predictions, with each kind of tokenizer."""
 
 import csv
 import json
+import os
+import re
+import shlex
 import subprocess
-import sys
 from pathlib import Path
 
+import preloaded
 import pytest
 import tiny_tokenizers
 
 from common import manifest
-from eval.__main__ import main as evaluate
-from preprocess.__main__ import main as preprocess
 
 ROOT = Path(__file__).parents[1]
 SIZES = "--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2"
-
-
-def train(*words):
-    command = [sys.executable, "-m", "experiments", "train", *map(str, words)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr + done.stdout
-    return done.stdout
 
 
 @pytest.fixture
@@ -30,29 +24,41 @@ def reviews(tmp_path):
     with open(tmp_path / "reviews.csv", "w", newline="", encoding="utf-8") as stream:
         rows = [(f"{text}\n{i}", ("very bad", "good")[i % 2]) for i, text in enumerate(texts)]
         csv.writer(stream).writerows([("review", "stars"), *rows])
-    return tmp_path / "reviews.csv"
+    return tmp_path
+
+
+def run(here, *words):
+    """Run a command of this project in the folder `here`; returns what it prints."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHON": preloaded.python(), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, cwd=here, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["train", "camembert"])
-def test_a_csv_file_becomes_runs_and_predictions(reviews, tmp_path, capsys, family):
+def test_a_csv_file_becomes_scores_tables_and_predictions(reviews, family):
     make = tiny_tokenizers.FAMILIES.get(family)
-    tokenizer = str(make(tmp_path / family)) if make else family
-    data, out = tmp_path / "data", tmp_path / "runs"
-    assert preprocess(["dataset", str(reviews), "--tokenizer", tokenizer, "--out", str(data)]) == 0
-    flags = ["--", *SIZES.split(), "--max-epoch", "1", "--precision", "fp32"]
-    printed = train(
-        "--data", data, "--inits", "random", "--seeds", "1", "--out", out, "--device", "cpu", *flags
-    )
+    options = ["--tokenizer", str(make(reviews / family))] if make else []
+    flags = [*SIZES.split(), "--max-epoch", "1", "--precision", "fp32"]
+    command = [ROOT / "train.sh", "--data", "reviews.csv", "--seeds", "1", "--device", "cpu", *options]
+    printed = run(reviews, *command, "--", *flags)
     assert "96 training examples" in printed
-    recorded = manifest.read(out / "fairseq/random/seed1")
+    recorded = manifest.read(reviews / "runs/fairseq/random/seed1")
     words = recorded["recipe_flags"]
     assert words[words.index("--max-update") + 1] == "12"
     if family == "camembert":
         assert words[words.index("--init-token") + 1] == "5"
         assert words[words.index("--separator-token") + 1] == "6"
-    capsys.readouterr()
-    run = str(out / "fairseq/random/seed1")
-    assert evaluate(["predict", "--checkpoint", run, "--format", "jsonl", "un livre captivant"]) == 0
-    prediction = json.loads(capsys.readouterr().out)
-    assert set(prediction["probabilities"]) == {"very bad", "good"}
+    run(reviews, ROOT / "train.sh", "--method", "tfidf", "--data", "reviews.csv", *options)
+    assert [path.name for path in (reviews / "data").iterdir()] == [Path(recorded["data"]["path"]).name]
+
+    # The two commands at the end of the output.
+    tables, predict = [shlex.split(line) for line in printed.splitlines()[-2:]]
+    (test,) = re.findall(r"^random +1 +finished +1 +[\d.]+ +1 +([\d.]+)", printed, flags=re.MULTILINE)
+    shown = json.loads(run(reviews, preloaded.python(), *tables[1:], "--format", "json"))
+    found = {(row["arm"], row["seed"]): row["test"] for row in shown["table1"]["rows"]}
+    assert found["fairseq", 1] == pytest.approx(float(test), abs=0.01)
+    assert ("bow", 0) in found
+    out = run(reviews, preloaded.python(), *predict[1:-1], "--format", "jsonl", "un livre captivant")
+    assert set(json.loads(out)["probabilities"]) == {"very bad", "good"}

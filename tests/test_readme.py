@@ -17,6 +17,7 @@ from pathlib import Path
 
 import command_lines
 import fake_slurm
+import preloaded
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -27,11 +28,20 @@ GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RESULTS = [*sorted((ROOT / "results").rglob("README.md")), *sorted((ROOT / "pretrained").rglob("README.md"))]
 OTHERS = [ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 ORDER = ["data", "train", "fairseq", "analysis", "eval", "statistics", "foreign", "causal", "export"]
+PACKAGES = (
+    "transformers.trainer",
+    "transformers.models.roberta.modeling_roberta",
+    "peft",
+    "sklearn.pipeline",
+)
+"""What many commands import, besides `preloaded.PACKAGES`."""
 FENCE = re.compile(
     r"(?:<!-- (run|dry run): (\w+) -->\n)?^```([a-z]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE
 )
-# The documentation shows runs of a minute; a few updates are enough here.
+WARNING = re.compile(r"\w+Warning\b")
+# The documentation shows a larger sample and runs of a minute; a few reviews and updates are enough here.
 SHORTER = {
+    "preprocess sample ": "preprocess sample --reviews 120 --paragraphs 4000 ",
     "--recipe sample-pretrain": "--recipe {short}/pretrain.txt",
     "--recipe sample ": "--recipe {short}/sample.txt ",
 }
@@ -52,7 +62,7 @@ def marked(kind):
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    """The clone by links in an empty folder, with this interpreter first on the path."""
+    """The clone by links in an empty folder."""
     folder = tmp_path_factory.mktemp("clone")
     for path in ROOT.iterdir():
         if not path.name.startswith(".") and path.name not in ("data", "runs", "demo", "pretrained"):
@@ -65,7 +75,7 @@ def clone(tmp_path_factory):
             "sample-pretrain",
             {"--max-update": "4", "--total-num-update": "4", "--warmup-updates": "1"},
         ),
-        ("sample", "sample", {"--max-epoch": "2", "--max-update": "110"}),
+        ("sample", "sample", {"--max-epoch": "2"}),
     ):
         lines = [f"--base {recipe}", *(f"{flag} {value}" for flag, value in limits.items())]
         (short / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -75,14 +85,17 @@ def clone(tmp_path_factory):
 def run(block, clone, path=""):
     for long, short in SHORTER.items():
         block = block.replace(long, short.format(short=clone / "short"))
+    python = preloaded.python(*PACKAGES)
     environment = os.environ | {
-        "PATH": f"{path}{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{path}{Path(python).parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "FAKE_SLURM": str(clone / "short"),
-        "PYTHON": sys.executable,
+        "PYTHON": python,
     }
     for command in block.strip().splitlines():
         done = subprocess.run(command, shell=True, cwd=clone, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        output = f"{command}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == 0, output
+        assert not WARNING.search(done.stdout + done.stderr), output
 
 
 @pytest.mark.slow
@@ -95,6 +108,9 @@ def test_the_marked_commands_run(clone):
     assert (clone / "demo" / "report" / "table1.tex").is_file()
     assert (clone / "demo" / "report" / "accuracy_per_epoch.png").is_file()
     assert "train" in text_of(clone / "demo" / "audit.json")
+    logs = {path.parent.relative_to(clone): text_of(path) for path in clone.glob("demo/**/train.log")}
+    assert len(logs) >= 8
+    assert {run: found for run, log in logs.items() if (found := WARNING.findall(log))} == {}
     fake_slurm.install(clone / "short")
     (block,) = marked("dry run").values()
     run(block.replace("\n", " --dry-run\n"), clone, path=f"{clone / 'short' / 'bin'}:")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Callable, Sequence
 
@@ -14,6 +15,9 @@ from ..figures.style import FORMATS as FIGURE_FORMATS
 from ..figures.style import save_figure
 from ..read.runs import Run, describe, find_runs, inferred, mixed_precision, select_finished
 from ..stats.best import TIE_RULES
+
+logger = logging.getLogger(__name__)
+DEFAULT_METRIC = "accuracy"
 
 
 def add_command(
@@ -49,7 +53,7 @@ def add_command(
 def add_selection(parser: Parser) -> None:
     """Add --metric and --include-unfinished."""
     parser.add_argument(
-        "--metric", default="accuracy", help="metric to select on valid and report on test (%(default)s)"
+        "--metric", help=f"metric to report on test, and to select on valid without --by ({DEFAULT_METRIC})"
     )
     parser.add_argument(
         "--include-unfinished", action="store_true", help="also use runs that are not finished"
@@ -71,8 +75,10 @@ def add_choice(parser: Parser) -> None:
         help="how to break ties between checkpoints; fairseq keeps the latest (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--by", metavar="METRIC", help="metric that selects the best checkpoint (default: --metric)"
-    )
+        "--by", metavar="METRIC",
+        help="metric that selects the best checkpoint (default: --metric, or without it the one that "
+        "selected the runs' checkpoint_best.pt)",
+    )  # fmt: skip
     parser.add_argument(
         "--choose-on",
         metavar="SPLIT",
@@ -144,8 +150,31 @@ def found_runs(options: argparse.Namespace) -> list[Run]:
 
 
 def selected_runs(options: argparse.Namespace) -> list[Run]:
-    """The finished runs among `found_runs`, or all of them with --include-unfinished."""
-    return select_finished(found_runs(options), options.include_unfinished)
+    """The finished runs among `found_runs`, or all of them with --include-unfinished.
+
+    Completes the options as `choose_metrics`.
+    """
+    runs = select_finished(found_runs(options), options.include_unfinished)
+    choose_metrics(options, runs)
+    return runs
+
+
+def choose_metrics(options: argparse.Namespace, runs: Sequence[Run]) -> None:
+    """Set --metric and --by if they are not given, so that tables describe the runs' checkpoint_best.pt.
+
+    Warns if they select by another metric than the runs, or if the runs selected by different metrics.
+    """
+    recorded = sorted({run.selected_by for run in runs if run.selected_by})
+    free = options.metric is None and options.by is None
+    options.metric = options.metric or DEFAULT_METRIC
+    if free and len(recorded) == 1 and recorded[0] != options.metric:
+        options.by = recorded[0]
+    by = options.by or options.metric
+    if recorded and recorded != [by]:
+        logger.warning(
+            "checkpoint_best.pt of the runs was selected by %s, the best checkpoint here by %s (--by)",
+            " or ".join(recorded), by,
+        )  # fmt: skip
 
 
 def show(tables: Sequence[Table], figures: Sequence[tuple[str, object]], options: argparse.Namespace) -> None:

@@ -12,7 +12,16 @@ from ..read.runs import select_finished
 from ..report.audit import audit_tables
 from ..report.findings import Findings, Rule, figures, gather
 from ..report.page import write_report
-from .options import add_choice, add_command, add_ddof, add_out, add_selection, choice, found_runs
+from .options import (
+    add_choice,
+    add_command,
+    add_ddof,
+    add_out,
+    add_selection,
+    choice,
+    choose_metrics,
+    found_runs,
+)
 
 EXAMPLES = """examples:
   python -m analysis figures runs --out results --figure-format png svg --chance 50
@@ -55,9 +64,10 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _gather(options: argparse.Namespace) -> Findings:
-    rule = Rule(metric=options.metric, ddof=options.ddof, **choice(options))
     found = found_runs(options)
     chosen = select_finished(found, options.include_unfinished)
+    choose_metrics(options, chosen)
+    rule = Rule(metric=options.metric, ddof=options.ddof, **choice(options))
     return gather(
         chosen, rule, test_size=options.test_size, audit=options.audit, reference=options.reference,
         left_out=[run for run in found if run not in chosen],

@@ -12,7 +12,7 @@ import pandas as pd
 from common.errors import count
 from common.statistics import BINS, ECE, confusion, expected_calibration_error, reliability
 
-from .style import COLORS, finish, legend_below, wrap
+from .style import COLORS, finish, legend_below, literal, wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,32 +21,86 @@ if TYPE_CHECKING:
 
 COLUMNS = 3
 PANEL_INCHES = 2.9
-MOST_WRITTEN = 8
-"""Maximum number of classes for which the cells of a confusion matrix contain text."""
+PAGE_INCHES = 14
+"""Maximum width of a figure with several panels."""
+FEW = 8
+"""Maximum number of classes for which the cells of a confusion matrix contain percentage and count."""
+MOST = 40
+"""Maximum number of classes that a confusion matrix shows one by one."""
+MOST_CONFUSED = 24
+"""Of more classes, the number that is shown: those with the most errors."""
+PAIRS = 15
+"""Number of pairs of classes in the figure of confused pairs."""
+OTHERS = "other classes"
+CELL_INCHES = 0.27
+NAME_CHARACTERS = 20
+"""Maximum length of a class name beside a matrix of many classes."""
 
 
 def draw_confusion(predictions: pd.DataFrame) -> Figure:
     """Confusion matrices of the frame of `read_predictions`, one for each group.
 
-    Colors and percentages are fractions of the true class, the number below is the mean count per run.
+    Colors and percentages are fractions of the true class. The number below is the mean count per run; it is
+    omitted if there are more than `FEW` classes. Of more than `MOST` classes, those with the most errors are
+    shown, and all others together in the last row and column.
     """
-    figure, panels = _panels(predictions, PANEL_INCHES)
+    shown = _classes_shown(predictions)
+    many = len(shown) > FEW
+    figure, panels = _panels(predictions, len(shown) * CELL_INCHES + 1.6 if many else PANEL_INCHES)
     for panel, title, group in panels:
-        counts = confusion(group)
+        counts = _merged(confusion(group), shown)
         classes = list(counts)
         total = counts.sum(axis=1)
         fraction_CC = counts.div(total.where(total > 0), axis=0)
         image = panel.imshow(fraction_CC, cmap="cividis", vmin=0, vmax=1)
-        if len(classes) <= MOST_WRITTEN:
+        if many:
+            _write_percentages(panel, fraction_CC)
+        else:
             _write_cells(panel, fraction_CC, counts)
-        names = [wrap(name, 12) for name in classes]
-        panel.set_xticks(range(len(classes)), names, rotation=90 if len(classes) > 4 else 0)
-        panel.set_yticks(range(len(classes)), names)
+        names = [literal(_short(name)) if many else wrap(name, 12) for name in classes]
+        size = 7 if many else None
+        panel.set_xticks(range(len(classes)), names, rotation=90 if len(classes) > 4 else 0, fontsize=size)
+        panel.set_yticks(range(len(classes)), names, fontsize=size)
         panel.set_title(title, fontsize="medium")
         panel.set_xlabel("predicted")
         panel.set_ylabel("true")
-    figure.colorbar(image, ax=figure.axes, label="fraction of the true class", shrink=0.8)
+    shape = {"shrink": 0.5, "aspect": 40} if many else {"shrink": 0.8}
+    figure.colorbar(image, ax=figure.axes, label="fraction of the true class", **shape)
     return figure
+
+
+def has_many_classes(predictions: pd.DataFrame) -> bool:
+    """Whether a confusion matrix of the frame of `read_predictions` is too large to compare its cells."""
+    return len(predictions["label"].cat.categories) > FEW
+
+
+def draw_confused_pairs(predictions: pd.DataFrame) -> Figure:
+    """The most frequent errors of the frame of `read_predictions`, a panel for each group.
+
+    A bar is the mean count per run of a true class and the class that is predicted instead.
+    """
+    figure, panels = _panels(predictions, 4.6)
+    for panel, title, group in panels:
+        pairs = confused_pairs(confusion(group))[:PAIRS]
+        names = [literal(f"{_short(true)} → {_short(predicted)}") for true, predicted, _ in pairs]
+        panel.barh(range(len(pairs)), [count for _, _, count in pairs], color=COLORS[0])
+        panel.set_yticks(range(len(pairs)), names, fontsize=7)
+        panel.invert_yaxis()
+        panel.set_title(title, fontsize="medium")
+        panel.set_xlabel("predictions (mean per run)")
+        finish(panel, "x")
+    return figure
+
+
+def confused_pairs(counts: pd.DataFrame) -> list[tuple[str, str, float]]:
+    """(true class, predicted class, count) of every error in a frame of `confusion`, most frequent first."""
+    pairs = [
+        (true, predicted, float(counts.at[true, predicted]))
+        for true in counts.index
+        for predicted in counts.columns
+        if true != predicted and counts.at[true, predicted] > 0
+    ]
+    return sorted(pairs, key=lambda pair: -pair[2])
 
 
 def draw_reliability(predictions: pd.DataFrame) -> Figure:
@@ -94,7 +148,7 @@ def _panels(
     from matplotlib.figure import Figure
 
     groups = list(predictions.groupby("group"))
-    columns = min(COLUMNS, len(groups))
+    columns = max(1, min(COLUMNS, len(groups), int(PAGE_INCHES / inches)))
     rows = math.ceil(len(groups) / columns)
     figure = Figure(
         figsize=(max(4.2, inches * columns + 0.8), (inches - 0.3) * rows + 0.9), layout="constrained"
@@ -106,6 +160,45 @@ def _panels(
         (panel, f"{wrap(name, 26)} ({count(group['seed'].nunique(), 'seed')})", group)
         for panel, (name, group) in zip(panels, groups, strict=False)
     )
+
+
+def _classes_shown(predictions: pd.DataFrame) -> list[str]:
+    """All classes in order, or of more than `MOST` those that are in the most errors, over all groups."""
+    classes = list(predictions["label"].cat.categories)
+    if len(classes) <= MOST:
+        return classes
+    wrong = predictions[~predictions["correct"]]
+    errors = wrong["label"].value_counts() + wrong["predicted"].value_counts()
+    chosen = set(errors.sort_values(ascending=False, kind="stable").index[:MOST_CONFUSED])
+    return [name for name in classes if name in chosen]
+
+
+def _merged(counts: pd.DataFrame, shown: list[str]) -> pd.DataFrame:
+    """The frame of `confusion` with the classes that are not in `shown` added to one row and column."""
+    if len(shown) == len(counts):
+        return counts
+    # An array, because pandas takes a list of names for names of columns.
+    names = np.array([name if name in shown else OTHERS for name in counts])
+    merged = counts.groupby(names).sum().T.groupby(names).sum().T
+    return merged.loc[[*shown, OTHERS], [*shown, OTHERS]]
+
+
+def _short(name: str) -> str:
+    """The beginning and the end of a long name: names of many classes often differ at the end only."""
+    if len(name) <= NAME_CHARACTERS:
+        return name
+    half = NAME_CHARACTERS // 2
+    return f"{name[:half]}…{name[-(NAME_CHARACTERS - half - 1) :]}"
+
+
+def _write_percentages(panel: Axes, fraction_CC: pd.DataFrame) -> None:
+    """Write whole percentages into the cells of many classes, without the zeros."""
+    for (row, column), fraction in np.ndenumerate(fraction_CC.to_numpy()):
+        if fraction >= 0.005:
+            panel.text(
+                column, row, f"{100 * fraction:.0f}", ha="center", va="center", fontsize=6,
+                color="black" if fraction > 0.5 else "white",
+            )  # fmt: skip
 
 
 def _write_cells(panel: Axes, fraction_CC: pd.DataFrame, counts: pd.DataFrame) -> None:

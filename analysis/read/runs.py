@@ -11,6 +11,7 @@ from pathlib import Path
 
 import common.run
 from common import manifest
+from common.cli import flags_of
 from common.errors import UserError, count, enumerate_some
 
 from .discovery import Found, Log, discover
@@ -31,6 +32,8 @@ class Run(common.run.Run):
     seconds: float | None = None
     precision: str | None = None
     """Precision of the matrix products."""
+    selected_by: str | None = None
+    """Metric that selected checkpoint_best.pt, if the manifest records the flags of the recipe."""
     named_by: str = manifest.NAME
     """Source of arm, init and seed: the manifest, a pattern or the path."""
     logs: tuple[Log, ...] = ()
@@ -166,8 +169,14 @@ def _run(found: Found) -> Run:
         recipe=content["recipe"],
         seconds=content.get("seconds"),
         precision=content.get("precision"),
+        selected_by=_selecting_metric(content.get("recipe_flags")),
         logs=found.logs,
     )
+
+
+def _selecting_metric(recipe_flags: list[str] | None) -> str | None:
+    flags = flags_of(recipe_flags or [])
+    return flags.get("--best-checkpoint-metric", (None,))[-1]
 
 
 def _check_unique(runs: Sequence[Run]) -> None:

@@ -155,7 +155,12 @@ def logged_accuracy(findings: Findings) -> pd.DataFrame | None:
 def figures(findings: Findings, chance: float | None = None) -> Iterator[tuple[str, Figure]]:
     """(name, figure) for each figure that has data."""
     from ..figures.curves import draw_curves
-    from ..figures.predictions import draw_confusion, draw_reliability
+    from ..figures.predictions import (
+        draw_confused_pairs,
+        draw_confusion,
+        draw_reliability,
+        has_many_classes,
+    )
     from ..figures.seeds import draw_expected, draw_seeds
 
     rule = findings.rule
@@ -172,6 +177,8 @@ def figures(findings: Findings, chance: float | None = None) -> Iterator[tuple[s
         )
     if len(findings.predictions):
         yield "confusion", draw_confusion(findings.predictions)
+        if has_many_classes(findings.predictions):
+            yield "confused_pairs", draw_confused_pairs(findings.predictions)
         yield "reliability", draw_reliability(findings.predictions)
 
 

@@ -43,6 +43,7 @@ CAPTIONS = {
     "seeds": "Each run at its best checkpoint, with intervals for the mean.",
     "expected": "The gain from trying more seeds alone: expected score of the best of n seeds.",
     "confusion": "Predicted classes for each true class, mean over seeds.",
+    "confused_pairs": "The most frequent errors: the true class and the class that is predicted instead.",
     "reliability": "Accuracy against confidence; below the dotted line, the model is overconfident.",
 }
 SUBSETS = ("train", "valid", "test")

@@ -28,9 +28,10 @@ OPERATORS = 25
 
 def run(settings: Settings) -> dict[str, Any]:
     """Seconds of an update, data loading and logging included; no validation, no saving."""
+    layers, embed = settings.sizes.layers, settings.sizes.embed
     return compare(
-        "finetune",
-        f"Fine-tuning, an update of {settings.batch_size} sentences",
+        "finetune" if not settings.best_only else f"finetune-{layers}x{embed}-{settings.batch_size}",
+        f"Fine-tuning {layers} layers of size {embed}, an update of {settings.batch_size} sentences",
         contenders(settings),
         settings,
         batch_size=settings.batch_size,
@@ -42,8 +43,18 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def contenders(settings: Settings) -> list[Contender]:
-    """Stock fairseq with and without our environment; our contenders; Transformers."""
+    """Stock fairseq with and without our environment; our contenders; Transformers.
+
+    With `best_only`, the Transformers Trainer in bf16, in batches of similar length and with our environment,
+    and our defaults.
+    """
     tuned = command_line.tuned(settings)
+    best, flags = list(TRANSFORMERS.items())[-1]
+    fastest = Contender(
+        f"{best}{command_line.SAME_VARIABLES}", _transformers(settings, flags), tuned, needs="accelerate"
+    )
+    if settings.best_only:
+        return [fastest, _ours(settings, "ours", tuned)]
     stock = _fairseq(
         settings, command_line.stock(settings, "reference", settings.data, changes(settings, "stock"))
     )
@@ -51,14 +62,10 @@ def contenders(settings: Settings) -> list[Contender]:
         Contender("stock fairseq, fp32", stock),
         Contender(f"stock fairseq, fp32{command_line.SAME_VARIABLES}", stock, tuned),
     ]
-    for name, engine in ENGINES.items():
-        flags = command_line.ours(settings, "reference", settings.data, changes(settings, "ours") | engine)
-        found.append(Contender(name, _fairseq(settings, flags), tuned, ours=True))
+    found += [_ours(settings, name, tuned) for name in ENGINES]
     for name, flags in TRANSFORMERS.items():
         found.append(Contender(name, _transformers(settings, flags), needs="accelerate"))
-    best, flags = list(TRANSFORMERS.items())[-1]
-    command = _transformers(settings, flags)
-    return [*found, Contender(f"{best}{command_line.SAME_VARIABLES}", command, tuned, needs="accelerate")]
+    return [*found, fastest]
 
 
 def profile(settings: Settings) -> dict[str, Any]:
@@ -97,6 +104,14 @@ def changes(settings: Settings, who: str) -> dict[str, str]:
         "--max-epoch": str(settings.updates),  # small data: as many as the updates need
         "--save-dir": str(settings.scratch / "finetune" / who),
     }
+
+
+def _ours(settings: Settings, engine: str, tuned: dict[str, str]) -> Contender:
+    """One of `ENGINES`."""
+    flags = command_line.ours(
+        settings, "reference", settings.data, changes(settings, "ours") | ENGINES[engine]
+    )
+    return Contender(engine, _fairseq(settings, flags), tuned, ours=True)
 
 
 def _fairseq(settings: Settings, flags: list[str]) -> tuple[str, ...]:

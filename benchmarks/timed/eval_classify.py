@@ -14,8 +14,9 @@ from pathlib import Path
 from common.files import atomic_write
 from eval.loading.checkpoint import read_checkpoint
 from eval.loading.inputs import read_split
-from eval.loading.network import Network, probabilities
+from eval.loading.network import Network, find_device, probabilities
 from fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
+from fairseq_plugin.training.precision import resolve
 
 WARM_UP = 8
 """Sentences classified before the clock starts, as by the other contenders."""
@@ -27,7 +28,8 @@ def main(output: str, checkpoint: str, data: str, precision: str) -> None:
     dictionary = load_dictionary(Path(data) / "input0" / "dict.txt")
     dictionary.add_symbol("<mask>")
     classes = class_names(load_dictionary(Path(data) / "label" / "dict.txt"))
-    network = Network(trained, dictionary, precision=precision)
+    device = find_device("auto")
+    network = Network(trained, dictionary, precision=resolve(precision, device))
     network.logits(read_split(trained, dictionary, classes, data, "valid").rows[:WARM_UP])
     start = time.perf_counter()
     examples = read_split(trained, dictionary, classes, data, "test")

@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from common.errors import UserError
+from fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 from fairseq_plugin.models.causal import CausalLmSmall, CausalRobertaSmall
 from fairseq_plugin.models.roberta import RobertaSmall
@@ -22,6 +23,8 @@ from fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationConfig,
     SentenceClassificationTask,
 )
+
+from .precision import recorded_precision
 
 TASKS = ("sentence_classification", "sentence_prediction")
 MODELS: dict[str, type[RobertaSmall]] = {
@@ -48,11 +51,13 @@ class Checkpoint:
     """SHA-256 of the symbols including `<mask>` (`dictionary_digest`); None for stock fairseq."""
     class_names: list[str] | None
     """In the order of the logits; None for stock fairseq."""
+    precision: str | None = None
+    """`fp32` or `bf16`, of training; None if it is not recorded."""
 
     @property
     def model(self) -> type[RobertaSmall]:
         """The model class."""
-        return MODELS[architecture(self.arguments)]
+        return MODELS[arch_name(self.arguments)]
 
     @property
     def head(self) -> str:
@@ -94,6 +99,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         weights=state["model"],
         dictionary_sha256=recorded.get("dictionary_sha256"),
         class_names=recorded.get("class_names"),
+        precision=recorded_precision(arguments, state),
     )
 
 
@@ -102,20 +108,8 @@ def head_weight(head: str) -> str:
     return f"classification_heads.{head}.out_proj.weight"
 
 
-def model_arguments(state: dict[str, Any]) -> argparse.Namespace:
-    """The arguments from which fairseq builds the model of a checkpoint."""
-    cfg = state.get("cfg")
-    found = cfg["model"] if cfg is not None else state.get("args")
-    return argparse.Namespace(**(vars(found) if hasattr(found, "__dict__") else found or {}))
-
-
-def architecture(arguments: argparse.Namespace) -> str | None:
-    """The value of `--arch`, which newer checkpoints call `_name`."""
-    return getattr(arguments, "arch", None) or getattr(arguments, "_name", None)
-
-
 def _check_architecture(path: Path, arguments: argparse.Namespace) -> None:
-    if (name := architecture(arguments)) not in MODELS:
+    if (name := arch_name(arguments)) not in MODELS:
         raise UserError(
             f"{path}: unsupported architecture '{name}' (supported: {', '.join(MODELS)}); "
             "specify a checkpoint of a sentence classifier"

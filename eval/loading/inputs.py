@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 
 from common.data_folder import WRITE_AGAIN
 from common.errors import UserError
+from fairseq_plugin.tasks.language_modeling import WORD_START
 from fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationTask,
     class_names,
     load_dictionary,
 )
-from preprocess.dictionary import EOS
+from preprocess.dictionary import EOS, UNK
+from preprocess.dictionary import Dictionary as TextDictionary
+from preprocess.tokenizer import Encoded
 
 from .checkpoint import Checkpoint
 
@@ -72,8 +75,40 @@ class InputFormat:
             )
         row = row[: self.max_positions]
         if self.keep_eos:
-            row[-1] = EOS
+            row[-1] = EOS if self.separator_token is None else self.separator_token
         return row
+
+
+def check_texts(texts: object) -> None:
+    """Raise `TypeError` for one string instead of several texts, because its characters would be texts."""
+    if isinstance(texts, str | bytes):
+        raise TypeError("one string instead of a list of texts: write [text]")
+
+
+def text_notes(encoded: Sequence[Encoded], dictionary: TextDictionary) -> list[str]:
+    """What is suspicious about each of N texts: "", "empty", or "unknown tokens: 80 %".
+
+    `encoded` has one entry, or two for pairs: the N first and the N second sentences. A pair is empty if one
+    of its sentences has no token. Unknown tokens are noted if they are more than half of all tokens, before
+    truncation. A token that is only SentencePiece's character for a space does not count.
+    """
+    sizes_PN = np.stack([part.sizes - 1 for part in encoded])
+    unknown_N, known_N = np.zeros((2, sizes_PN.shape[1]), dtype=np.int64)
+    space = dictionary.index.get(WORD_START)
+    for part in encoded:
+        text_T = np.repeat(np.arange(len(part.sizes)), part.sizes)
+        closing_T = np.zeros(len(part.ids), dtype=bool)
+        closing_T[np.cumsum(part.sizes) - 1] = True
+        unknown_T = part.ids == UNK
+        known_T = ~unknown_T & ~closing_T & (part.ids != (-1 if space is None else space))
+        unknown_N += np.bincount(text_T[unknown_T], minlength=len(part.sizes))
+        known_N += np.bincount(text_T[known_T], minlength=len(part.sizes))
+    fraction_N = unknown_N / np.maximum(unknown_N + known_N, 1)
+    empty_N = (sizes_PN == 0).any(axis=0)
+    return [
+        "empty" if empty else f"unknown tokens: {100 * fraction:.0f} %" if fraction > 0.5 else ""
+        for empty, fraction in zip(empty_N.tolist(), fraction_N.tolist(), strict=True)
+    ]
 
 
 @dataclass(frozen=True)

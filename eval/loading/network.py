@@ -18,10 +18,10 @@ from tqdm import tqdm
 from common.errors import UserError
 from fairseq_plugin.models.roberta import RobertaSmall
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
-from fairseq_plugin.training.precision import CHOICES
 
 from .checkpoint import Checkpoint
 from .inputs import Ids
+from .precision import FP32
 
 DEVICES = ("auto", "cpu", "cuda")
 MAX_TOKENS = 4096
@@ -44,22 +44,19 @@ class Network:
         dictionary: Dictionary,
         *,
         device: str = "auto",
-        precision: str | None = None,
+        precision: str = FP32,
         max_tokens: int = MAX_TOKENS,
     ) -> None:
-        """Build the model and load the weights; `precision` None means as in training.
+        """Build the model and load the weights; `precision` is `fp32` or `bf16` (see `precision.py`).
 
         Raises `UserError` if weights and dictionary do not fit or the device is not available.
         """
-        if precision is not None and precision not in CHOICES:
-            raise UserError(f"precision '{precision}': choose one of {', '.join(CHOICES)}")
         self.device = find_device(device)
         self.head = checkpoint.head
         self.dictionary = dictionary
         self.max_tokens = max_tokens
         self.model = _build(checkpoint, dictionary)
-        if precision is not None:
-            self.model.args.precision = precision
+        self.model.args.precision = precision
         self.model.to(self.device).eval()
 
     def logits(self, rows: Sequence[Ids], *, progress: str | None = None) -> NDArray[np.float32]:

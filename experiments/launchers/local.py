@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from common import manifest
+from common.cpu import environment
 from common.errors import UserError
 from common.run import LOG, TENSORBOARD, Run, State
 
-from ..methods.fairseq import environment
 from ..plan import Job, clear, repair
 from ..progress import Follower, Progress, ProgressLine, duration, print_above, validation_parts
 from ..provenance import Machine, now

@@ -21,21 +21,6 @@ PLUGIN = ROOT / "fairseq_plugin"
 LOG_FLAGS = ("--log-format", "json", "--log-interval", "25")
 RESETS = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
 
-# malloc: a training step frees and allocates the same hundreds of MB. By default glibc returns large blocks
-# to the kernel at once, and faulting their pages in again takes a third of a step. 32 MiB is the largest
-# mmap threshold that glibc accepts; the trim threshold limits the memory that is kept. Larger blocks use
-# huge pages, which cause a twentieth of the page faults (glibc 2.35 and later).
-#
-# OpenMP: waiting threads spin for some 50 microseconds, the time between two operations, and then sleep.
-# Without spinning, each small operation waits for threads to wake up; unlimited spinning, libgomp's default,
-# halves the speed of other processes on the machine (or of a second run).
-TUNING = {
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
-    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
-    "GOMP_SPINCOUNT": "20000",
-}
-
 
 def build(
     planned: Planned, data: Path, flags: Sequence[str], *, cpu: bool, trainer: Sequence[str] = TRAINER
@@ -51,12 +36,6 @@ def build(
     argv = _words(planned, data, flags, cpu, lambda path: str(path.absolute()))
     shown = _words(planned, data, flags, cpu, shown_path)
     return Job(planned, (*trainer, *argv), ("fairseq-train", *shown))
-
-
-def environment(threads: int) -> dict[str, str]:
-    """Environment variables of a trainer; values of `TUNING` that the user has set are kept."""
-    tuning = {name: os.environ.get(name, value) for name, value in TUNING.items()}
-    return tuning | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
 
 
 def _words(

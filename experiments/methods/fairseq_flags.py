@@ -13,8 +13,9 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NoReturn
 
 from common.cli import nearest
 from common.errors import UserError
@@ -27,22 +28,54 @@ def check(words: Sequence[str]) -> None:
 
     `words` are all flags of a run, including those of the recipe. The error suggests the nearest flag.
     """
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", "from experiments.methods.fairseq_flags import main; main()"],
-        input=json.dumps(list(words)),
-        env=_environment(),
-        capture_output=True,
-        text=True,
-    )
     try:
-        result = json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
+        result = ask(f"{__name__}:main", list(words))
+    except UserError:
         return  # fairseq itself cannot start; the log of the run shows the cause
     if result["problem"] is None:
         return
     unknown = [word for word in re.findall(r"--[\w-]+", result["problem"]) if word not in result["known"]]
     suggestion = nearest(unknown[0], result["known"]) if unknown else ""
     raise UserError(f"after --: fairseq-train: {result['problem']}{suggestion}")
+
+
+def ask(function: str, request: Any) -> Any:
+    """Call `function` ("module:name") in a separate Python process and return its answer.
+
+    The function reads the request from standard input and prints its answer on the last line, both as JSON.
+    Raises `UserError` if the process ends without an answer.
+    """
+    module, _, name = function.partition(":")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", f"from {module} import {name}; {name}()"],
+        input=json.dumps(request),
+        env=_environment(),
+        capture_output=True,
+        text=True,
+    )
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise UserError(f"fairseq cannot be started: {reason}; repair its installation") from None
+
+
+@contextmanager
+def parser_errors(error: Callable[[str], Exception]) -> Iterator[None]:
+    """Let parsers of argparse raise `error(message)` instead of ending the process.
+
+    Replaced on the class, because fairseq builds a second parser for the options of task and model.
+    """
+
+    def raise_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+        raise error(message)
+
+    original = argparse.ArgumentParser.error
+    argparse.ArgumentParser.error = raise_error
+    try:
+        yield
+    finally:
+        argparse.ArgumentParser.error = original
 
 
 def _environment() -> dict[str, str]:
@@ -63,21 +96,17 @@ def main() -> None:
     import fairseq_plugin  # noqa: F401  registers the plugin's flags
 
     known: set[str] = set()
-
-    def raise_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-        raise _ParserError(message)
-
     add = argparse._ActionsContainer._add_action
 
     def add_and_record(container: argparse._ActionsContainer, action: argparse.Action) -> argparse.Action:
         known.update(action.option_strings)
         return add(container, action)
 
-    argparse.ArgumentParser.error = raise_error
     argparse._ActionsContainer._add_action = add_and_record
     problem = None
     try:
-        options.parse_args_and_arch(options.get_training_parser(), ["data", *words])
+        with parser_errors(_ParserError):
+            options.parse_args_and_arch(options.get_training_parser(), ["data", *words])
     except _ParserError as error:
         problem = str(error)
     print(json.dumps({"problem": problem, "known": sorted(known)}))

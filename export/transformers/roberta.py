@@ -21,12 +21,11 @@ from transformers import RobertaConfig, RobertaForMaskedLM, RobertaForSequenceCl
 
 import fairseq_plugin  # noqa: F401  registers the architectures
 from common.errors import UserError
-from eval.loading.checkpoint import architecture
+from fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
 from fairseq_plugin.checkpoints.loading import load_checkpoint
-from fairseq_plugin.models.roberta import RobertaSmall
+from fairseq_plugin.models.roberta import LAYER_NORM_EPS, RobertaSmall
 
 BOS, PAD, EOS, UNK = range(4)  # the same in fairseq and in RoBERTa of Transformers
-LAYER_NORM_EPS = 1e-5  # fairseq has no flag for it
 ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "tanh": "tanh", "gelu_accurate": "gelu_new"}
 """fairseq's name -> Transformers' name; `gelu` is exact in both."""
 HEADS = "classification_heads."
@@ -106,10 +105,8 @@ def _short(error: BaseException) -> str:
 
 
 def _arguments(path: Path, state: dict) -> argparse.Namespace:
-    cfg = state.get("cfg")
-    found = cfg["model"] if cfg is not None else state.get("args")
-    arguments = argparse.Namespace(**(vars(found) if hasattr(found, "__dict__") else dict(found or {})))
-    if (name := architecture(arguments)) not in ARCHITECTURES:
+    arguments = model_arguments(state)
+    if (name := arch_name(arguments)) not in ARCHITECTURES:
         raise UserError(f"{path}: a model of architecture '{name}', not one of {', '.join(ARCHITECTURES)}")
     for name, (value, what) in REQUIRED.items():
         if getattr(arguments, name, value) != value:
@@ -167,6 +164,7 @@ class Sizes:
     """Dropout in the classification head."""
     activation: str = "gelu"
     """Name of the activation in Transformers."""
+    layer_norm_eps: float = LAYER_NORM_EPS
 
 
 def sizes_of(source: Source) -> Sizes:
@@ -192,6 +190,7 @@ def sizes_of(source: Source) -> Sizes:
         attention_dropout=arguments.attention_dropout,
         pooler_dropout=arguments.pooler_dropout,
         activation=ACTIVATIONS[arguments.activation_fn],
+        layer_norm_eps=arguments.layer_norm_eps,
     )
 
 
@@ -216,7 +215,7 @@ def roberta_config(sizes: Sizes, classes: Sequence[str] | None = None) -> Robert
         classifier_dropout=sizes.pooler_dropout,
         max_position_embeddings=sizes.positions + PAD + 1,
         type_vocab_size=1,
-        layer_norm_eps=LAYER_NORM_EPS,
+        layer_norm_eps=sizes.layer_norm_eps,
         bos_token_id=BOS,
         pad_token_id=PAD,
         eos_token_id=EOS,

@@ -28,6 +28,8 @@ from torch import Tensor
 from common.errors import UserError
 from common.files import atomic_write
 
+from ..models.roberta import LAYER_NORM_EPS
+from .architecture import model_arguments
 from .loading import FORMAT, NAMESPACE, checksum, load_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -35,8 +37,6 @@ FP16_MAX = torch.finfo(torch.float16).max
 ENCODER, LM_HEAD = "encoder.sentence_encoder.", "encoder.lm_head."
 EMBEDDINGS = (f"{ENCODER}embed_tokens.weight", f"{ENCODER}embed_positions.weight")
 NORM = f"{ENCODER}layernorm_embedding.weight"
-NORM_EPSILON = 1e-5
-"""Epsilon of the LayerNorm after the embeddings, the default of torch and fairseq."""
 
 
 def write(
@@ -52,7 +52,8 @@ def write(
     """
     state = load_checkpoint(source)
     if embedding_scale != 1.0:
-        state["model"] = scale_embeddings(state["model"], embedding_scale)
+        eps = getattr(model_arguments(state), "layer_norm_eps", LAYER_NORM_EPS)
+        state["model"] = scale_embeddings(state["model"], embedding_scale, eps)
     weights: dict[str, Tensor] = {}
     tied: dict[str, str] = {}
     first_names: dict[Any, str] = {}
@@ -78,8 +79,10 @@ def write(
         logger.warning("%s: differs from the dictionary of %s; not overwritten", copy, source)
 
 
-def scale_embeddings(weights: dict[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """Multiply the embeddings of a RoBERTa by `scale`.
+def scale_embeddings(
+    weights: dict[str, Tensor], scale: float, layer_norm_eps: float = LAYER_NORM_EPS
+) -> dict[str, Tensor]:
+    """Multiply the embeddings of a RoBERTa by `scale`; `layer_norm_eps` is that of the model.
 
     The LayerNorm after the embeddings cancels the factor, up to its epsilon. If the LM head is tied to the
     token embeddings, the norm before it is divided by `scale`, so that its scores stay the same too.
@@ -99,7 +102,7 @@ def scale_embeddings(weights: dict[str, Tensor], scale: float) -> dict[str, Tens
             f"{missing[0]}; omit the flag"
         )
     smallest = math.sqrt(
-        NORM_EPSILON / sum(float(weights[name].float().var(1).mean()) for name in EMBEDDINGS)
+        layer_norm_eps / sum(float(weights[name].float().var(1).mean()) for name in EMBEDDINGS)
     )
     if scale < smallest:
         raise UserError(

@@ -16,13 +16,16 @@ from typing import Any
 from fairseq.data import Dictionary
 from fairseq.file_io import PathManager
 from fairseq.models import BaseFairseqModel
+from fairseq.models.roberta.model import RobertaModel
 from fairseq.trainer import Trainer
 from torch import Tensor
 
 from common.errors import UserError
 from common.run import LAST_CHECKPOINT
 
+from ..models.roberta import RobertaSmall
 from ..tasks.sentence_classification import load_dictionary
+from . import architecture
 from .loading import load_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -47,8 +50,8 @@ def checking_initial_checkpoint(original: Callable[..., Any]) -> Callable[..., A
 def check(cfg: Any, trainer: Trainer) -> None:
     """Check the checkpoint that fairseq is about to load; `cfg` is its `CheckpointConfig`.
 
-    Raises `UserError` for a checkpoint that is missing, unreadable, or does not fit criterion, dictionary or
-    model.
+    Raises `UserError` for a checkpoint that is missing, unreadable, or does not fit criterion, dictionary,
+    architecture or model.
     """
     model, task = trainer.get_model(), trainer.task
     flag, name = initial_checkpoint(cfg, trainer.checkpoint_suffix)
@@ -64,9 +67,11 @@ def check(cfg: Any, trainer: Trainer) -> None:
             "or omit the flag to start from random weights"
         )
     state = load_checkpoint(path)
-    if flag != "--finetune-from-model" and not cfg.reset_optimizer:
+    keeps_optimizer = flag != "--finetune-from-model" and not cfg.reset_optimizer
+    if keeps_optimizer:
         check_criterion(f"{flag} {path}", state, trainer.get_criterion())
     check_dictionary(path, getattr(task, "source_dictionary", None))
+    check_architecture(f"{flag} {path}", path, state, model, keeps_optimizer=keeps_optimizer)
     check_keys(path, state["model"], model)
     logger.info("initialization: weights of %s", path)
 
@@ -123,6 +128,55 @@ def check_criterion(source: str, state: dict[str, Any], criterion: Any) -> None:
         raise UserError(
             f"{source} was trained with {theirs}, this run trains with {ours}; to load only its "
             "weights, add --reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler"
+        )
+
+
+def check_architecture(
+    source: str, path: Path, state: dict[str, Any], model: BaseFairseqModel, *, keeps_optimizer: bool
+) -> None:
+    """Raise `UserError` if the network of the checkpoint is not that of the model.
+
+    `source` is the checkpoint as error messages name it, with its flag. Models that are no RoBERTa are not
+    checked, and checkpoints of other architectures are left to `check_keys`. If the checkpoint has more
+    positions than the model, this is logged; with its optimizer state it is an error.
+    """
+    name = architecture.arch_name(architecture.model_arguments(state))
+    if not isinstance(model, RobertaModel) or (name is not None and not architecture.is_roberta(name)):
+        return
+    if name is None:
+        logger.warning(
+            "%s records no configuration: whether heads and activation are those of the run is unknown",
+            source,
+        )
+        return
+    theirs, ours = architecture.of_state(path, state), architecture.of_arguments(model.args)
+    names = theirs.differences(ours)
+    if names:
+        found = "; ".join(
+            f"{theirs.describe(name)} there, {ours.describe(name)} in this run" for name in names
+        )
+        words = " ".join(theirs.flags_from(ours))
+        off = [
+            flag
+            for name, flag in architecture.SWITCHES.items()
+            if name in names and not getattr(theirs, name)
+        ]
+        without = f" without {' and '.join(off)}" if off else ""
+        raise UserError(f"{source} has another architecture: {found}; use {words}{without}")
+    if None in (theirs.positions, ours.positions) or theirs.positions == ours.positions:
+        return
+    resumes = keeps_optimizer and state.get("last_optimizer_state") is not None
+    if theirs.positions < ours.positions or resumes:
+        raise UserError(
+            f"{source} has {theirs.positions} positions, this run has --max-positions {ours.positions}; use "
+            f"--max-positions {theirs.positions}"
+        )
+    if isinstance(model, RobertaSmall):  # fairseq's own model cannot load them: `check_keys`
+        logger.info(
+            "%s has %d positions: the first %d are used (--max-positions)",
+            path,
+            theirs.positions,
+            ours.positions,
         )
 
 

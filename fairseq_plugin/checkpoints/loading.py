@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import functools
 import hashlib
 import json
@@ -24,7 +25,7 @@ import struct
 import typing
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -114,16 +115,45 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises `UserError` for a file that is missing, truncated, corrupt, not a fairseq checkpoint, or that
     contains anything outside the allow-list.
     """
-    allow_fairseq_objects()
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such checkpoint")
     if path.suffix == SUFFIX:
         return read_safetensors(path)
+    return _read_pickle(path, weights=True)
+
+
+def read_outline(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the configuration of a checkpoint and the shapes of its weights, but not the weights.
+
+    Returns fairseq's state as `load_checkpoint` does, with tensors on torch's device `meta`. Checksums are
+    not compared. Raises `UserError` as `load_checkpoint` does.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such checkpoint")
+    if path.suffix == SUFFIX:
+        with _reporting_corrupt(path), safe_open(path, framework="pt") as stored:
+            configuration = _configuration(path, stored.metadata() or {})
+            tied = configuration.pop("tied")
+            shapes = {name: stored.get_slice(name).get_shape() for name in stored.keys()}  # noqa: SIM118
+            shapes |= {name: shapes[first] for name, first in tied.items()}
+            return configuration | {
+                "model": {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+            }
+    return _read_pickle(path, weights=False)
+
+
+def _read_pickle(path: Path, *, weights: bool) -> dict[str, Any]:
+    allow_fairseq_objects()
     with path.open("rb") as stream:
         try:
-            verify_checksums(stream)
-            state = torch.load(stream, map_location="cpu", weights_only=True)
+            if weights:
+                verify_checksums(stream)
+                state = torch.load(stream, map_location="cpu", weights_only=True)
+            else:
+                with torch.serialization.skip_data():
+                    state = torch.load(stream, map_location="meta", weights_only=True)
         except pickle.UnpicklingError as error:
             raise UserError(f"{path}: {refusal(error)}") from None
         except READ_ERRORS:
@@ -161,22 +191,15 @@ def read_safetensors(path: Path) -> dict[str, Any]:
 
     Raises `UserError` for a file that is corrupt or was not written by `fp16.write`.
     """
-    try:
+    with _reporting_corrupt(path):
         with safe_open(path, framework="pt") as stored:
             metadata = stored.metadata() or {}
             weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
-        if metadata.get("kind") != FORMAT:
-            raise UserError(
-                f"{path}: not written by python -m export fp16; convert a Transformers model with "
-                "python -m export fairseq"
-            )
+        stored_state = _configuration(path, metadata)
         if metadata.get("sha256") not in (None, checksum(metadata["configuration"], weights)):
             raise ValueError("checksum mismatch")
-        stored_state = json.loads(metadata["configuration"], object_hook=_from_json)
         weights = {name: weight.float() for name, weight in weights.items()}
         weights |= {name: weights[first] for name, first in stored_state.pop("tied").items()}
-    except (SafetensorError, OSError, LookupError, ValueError, TypeError, AttributeError):
-        raise UserError(f"{path}: truncated or corrupt; copy the file again") from None
     # fairseq reads the last two of every checkpoint, even with --reset-optimizer and --reset-dataloader.
     history = [{"criterion_name": "", "lr_scheduler_state": {}, "num_updates": 0}]
     return {
@@ -185,6 +208,25 @@ def read_safetensors(path: Path) -> dict[str, Any]:
         "optimizer_history": history,
         "extra_state": {"train_iterator": {"epoch": 1}},
     }
+
+
+@contextlib.contextmanager
+def _reporting_corrupt(path: Path) -> Iterator[None]:
+    """Raise `UserError` for whatever reading a corrupt safetensors file raises."""
+    try:
+        yield
+    except (SafetensorError, OSError, LookupError, ValueError, TypeError, AttributeError):
+        raise UserError(f"{path}: truncated or corrupt; copy the file again") from None
+
+
+def _configuration(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
+    """The stored `args`, `cfg` and `tied`; raises `UserError` for a file that `fp16.write` did not write."""
+    if metadata.get("kind") != FORMAT:
+        raise UserError(
+            f"{path}: not written by python -m export fp16; convert a Transformers model with "
+            "python -m export fairseq"
+        )
+    return json.loads(metadata["configuration"], object_hook=_from_json)
 
 
 def checksum(configuration: str, weights: dict[str, Tensor]) -> str:

@@ -153,7 +153,7 @@ def write_checkpoint(data: Path, output: Path, window: int, flags: list[str]) ->
     counts_V, pairs_VV = count_split(data, task.source_dictionary, window)
     table, content = encoder.embed_tokens, content_dimensions(encoder)
     rng = np.random.default_rng(cfg.common.seed)
-    factors = embeddings(pairs_VV, content, float(table.weight.std()), rng)
+    factors = embeddings(pairs_VV, content, float(table.weight.detach().std()), rng)
     with torch.no_grad():
         table.weight.zero_()
         table.weight[:, :content] = torch.from_numpy(factors)

@@ -105,6 +105,7 @@ class CausalRobertaSmall(RobertaSmall):
         same shape, the model's own is kept, with a warning if it replaces another one.
         """
         super(RobertaModel, self).upgrade_state_dict_named(state_dict, name)
+        self.keep_first_positions(state_dict)
         head = self.classification_heads.state_dict()
         ours = {f"{CLASSIFICATION_HEADS}{key}": value for key, value in head.items()}
         theirs = {key: value for key, value in state_dict.items() if key.startswith(CLASSIFICATION_HEADS)}

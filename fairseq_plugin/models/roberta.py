@@ -23,11 +23,16 @@ from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor, nn
 
+from common.cli import positive_number
 from common.errors import UserError
 
 from ..tasks.language_modeling import linear_cross_entropy
 from ..training import precision
 from .encoders import ENCODERS, check_supported
+
+LAYER_NORM_EPS = 1e-5
+"""The epsilon of every LayerNorm in fairseq and torch."""
+POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
 
 
 @register_model("roberta_small")
@@ -43,6 +48,9 @@ class RobertaSmall(RobertaModel):
     def __init__(self, args: Any, encoder: RobertaEncoder) -> None:
         super().__init__(args, encoder)
         encoder.sentence_encoder.embed_tokens.weight.is_token_embedding = True  # --embedding-lr-factor
+        for module in encoder.modules():
+            if hasattr(module, "normalized_shape"):  # torch's LayerNorm, or apex's, which fairseq prefers
+                module.eps = args.layer_norm_eps
 
     @classmethod
     def add_args(cls, parser: argparse.ArgumentParser) -> None:
@@ -66,6 +74,12 @@ class RobertaSmall(RobertaModel):
             choices=list(cls.POOLINGS),
             help="sentence vector of the classification head: "
             + "; ".join(f"{key}: {what}" for key, what in cls.POOLINGS.items()),
+        )
+        parser.add_argument(
+            "--layer-norm-eps",
+            type=positive_number,
+            metavar="E",
+            help=f"epsilon of every LayerNorm (default: {LAYER_NORM_EPS:g})",
         )
 
     @classmethod
@@ -98,6 +112,17 @@ class RobertaSmall(RobertaModel):
                 )
             features_B1C = encoder.pooled(src_tokens, self.args.pooling).unsqueeze(1)
             return self.classification_heads[classification_head_name](features_B1C), {"inner_states": None}
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """As in fairseq; of a longer table of positions, keep the rows of the first positions."""
+        super().upgrade_state_dict_named(state_dict, name)
+        self.keep_first_positions(state_dict)
+
+    def keep_first_positions(self, state_dict: dict[str, Tensor]) -> None:
+        """Cut the table of learned positions in a state dict to the number of rows of this model."""
+        ours, theirs = self.state_dict().get(POSITIONS), state_dict.get(POSITIONS)
+        if ours is not None and theirs is not None and len(theirs) > len(ours):
+            state_dict[POSITIONS] = theirs[: len(ours)].clone()
 
     def masked_lm_loss(
         self, src_tokens: Tensor, masked: Tensor, target: Tensor, bags: Tensor | None = None
@@ -149,6 +174,7 @@ def roberta_small_architecture(args: Any) -> None:
         "encoder_kind": "packed",
         "precision": "auto",
         "pooling": "first",
+        "layer_norm_eps": LAYER_NORM_EPS,
     }
     for name, value in defaults.items():
         if getattr(args, name, None) is None:

@@ -1,15 +1,21 @@
 """The criterion `sentence_classification`: cross-entropy, and metrics from exact counts.
 
-Each batch logs the cells of its confusion matrix. fairseq sums them over batches, accumulation steps and
+Each batch logs its confusion matrix as one tensor. fairseq sums it over batches, accumulation steps and
 workers, and every registered metric of a confusion matrix (accuracy, macro-F1, MCC; see `common.metrics`) is
 computed from the sums. Values are not rounded: with `--best-checkpoint-metric accuracy`, two epochs tie only
 if their accuracies are equal.
 
+Class weights and label smoothing change the training loss only. The validation loss is the plain
+cross-entropy, so that it is comparable between runs.
+
 Shapes: B sentences, K classes.
 """
 
+import logging
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,13 +28,19 @@ from fairseq.logging.meters import MetersDict
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 
+from common import class_weights
 from common.errors import UserError
 from common.metrics import logged
 
+from .sentence_classification import SentenceClassificationTask
+
+logger = logging.getLogger(__name__)
+
 # fairseq does not print meters whose names begin with an underscore.
-CELL_PREFIX = "_gold"
-CELL = "_gold{}_predicted{}"
-"""Meter of a cell: label, prediction. The names are part of checkpoints."""
+CONFUSION = "_confusion"
+"""Meter and logging output: the flattened confusion matrix, int64 (K * K,). Checkpoints contain the name."""
+OLD_CELL = "_gold{}_predicted{}"
+"""Meter of a cell (label, prediction) in checkpoints of versions that had a meter for each."""
 
 
 @dataclass
@@ -38,20 +50,66 @@ class SentenceClassificationCriterionConfig(FairseqDataclass):
     classification_head_name: str = field(
         default="sentence_classification_head", metadata={"help": "name of the classification head to use"}
     )
+    label_smoothing: float = field(
+        default=0.0,
+        metadata={
+            "help": "part of the target probability that is spread evenly over all classes, at least 0 and "
+            "below 1; not used in validation"
+        },
+    )
+    class_weights: str = field(
+        default=class_weights.NONE,
+        metadata={
+            "help": "weights of the classes in the training loss: balanced (inversely proportional to their "
+            "training examples), a file with a class, a tab or comma and its weight on each line, a JSON "
+            "object, or none; not used in validation"
+        },
+    )
 
 
 @register_criterion("sentence_classification", dataclass=SentenceClassificationCriterionConfig)
 class SentenceClassificationCriterion(FairseqCriterion):
-    """Cross-entropy in nats, summed over the sentences of a batch."""
+    """Cross-entropy in nats, summed over the sentences of a batch; `training_loss` in training.
+
+    Raises `UserError` for an impossible --label-smoothing; `prepare` checks --class-weights.
+    """
 
     def __init__(self, cfg: SentenceClassificationCriterionConfig, task: FairseqTask) -> None:
         super().__init__(task)
         self.head_name = cfg.classification_head_name
+        self.label_smoothing = checked_smoothing(cfg.label_smoothing)
+        self.class_weights = cfg.class_weights
+
+    def prepare(self) -> None:
+        """Read and log the class weights, before the first update. Raises `UserError` if they are wrong."""
+        if self.label_smoothing:
+            logger.info("label smoothing: %g", self.label_smoothing)
+        if self.weights:
+            logger.info("class weights: %s", class_weights.describe(self.weights))
+
+    @cached_property
+    def weights(self) -> class_weights.Weights:
+        """The weight of each class; empty without --class-weights.
+
+        They are read on first use, because validation of a checkpoint needs neither the file nor the
+        training data.
+        """
+        if self.class_weights == class_weights.NONE:
+            return {}
+        if not isinstance(self.task, SentenceClassificationTask):
+            raise UserError("--class-weights: the task has no classes; use --task sentence_classification")
+        cfg = self.task.cfg
+        return class_weights.resolve(
+            self.class_weights, Path(cfg.data), self.task.class_names, cfg.train_subset.split(",")
+        )
 
     def forward(
         self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
-    ) -> tuple[torch.Tensor, int, dict[str, Any]]:
-        """The loss of a batch, the number of sentences, and the logging output."""
+    ) -> tuple[torch.Tensor, int | float, dict[str, Any]]:
+        """The loss of a batch, the number that its gradient is divided by, and the logging output.
+
+        That number is the number of sentences, or the sum of their class weights in training.
+        """
         if "target" not in sample:
             raise UserError(
                 "--criterion sentence_classification: the task provides no labels; "
@@ -61,30 +119,40 @@ class SentenceClassificationCriterion(FairseqCriterion):
             **sample["net_input"], features_only=True, classification_head_name=self.head_name
         )
         labels_B = sample["target"].view(-1)
-        log_probs_BK = F.log_softmax(logits_BK, dim=-1, dtype=torch.float32)
-        loss = F.nll_loss(log_probs_BK, labels_B, reduction="sum")
-        sentences = labels_B.numel()
+        if self.training:
+            loss, size = training_loss(
+                logits_BK, labels_B, self._weights_for(logits_BK), self.label_smoothing
+            )
+        else:
+            loss, size = training_loss(logits_BK, labels_B)
         output = {
             "loss": loss.detach(),
             "ntokens": sample["ntokens"],
-            "nsentences": sentences,
-            "sample_size": sentences,
+            "nsentences": labels_B.numel(),
+            "sample_size": size,
+            CONFUSION: cell_counts(labels_B, logits_BK.argmax(dim=-1), logits_BK.size(-1)),
         }
-        output |= confusion_cells(labels_B, logits_BK.argmax(dim=-1), logits_BK.size(-1))
-        return loss, sentences, output
+        return loss, size, output
+
+    def _weights_for(self, logits_BK: torch.Tensor) -> torch.Tensor | None:
+        """float32 (K,) on the device of the logits; 1 for classes that only --num-classes adds."""
+        if not self.weights:
+            return None
+        weights_K = logits_BK.new_ones(logits_BK.size(-1), dtype=torch.float32)
+        weights_K[: len(self.weights)] = weights_K.new_tensor(list(self.weights.values()))
+        return weights_K
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Log the loss and every metric from the sums over batches and workers."""
-        sentences = sum(int(log.get("sample_size", 0)) for log in logging_outputs)
-        if sentences == 0:
+        size = sum(float(log.get("sample_size", 0)) for log in logging_outputs)
+        if size == 0:
             return
         loss = sum(float(log["loss"]) for log in logging_outputs)
         # In bits, as in all criteria of fairseq.
-        metrics.log_scalar("loss", loss / sentences / math.log(2), sentences)
-        cells = [key for key in logging_outputs[0] if key.startswith(CELL_PREFIX)]
-        for key in cells:
-            metrics.log_scalar_sum(key, sum(int(log[key]) for log in logging_outputs))
+        metrics.log_scalar("loss", loss / size / math.log(2), size)
+        cells = sum(log[CONFUSION] for log in logging_outputs)
+        metrics.log_scalar_sum(CONFUSION, cells.long().cpu())
         for metric in logged():
             metrics.log_derived(
                 metric.name,
@@ -93,14 +161,38 @@ class SentenceClassificationCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """True: all logging outputs are numbers, which fairseq can sum over workers."""
+        """True: all logging outputs are numbers or tensors of them, which fairseq can sum over workers."""
         return True
 
 
-def confusion_cells(labels_B: torch.Tensor, predicted_B: torch.Tensor, classes: int) -> dict[str, int]:
-    """The confusion matrix of a batch as logging output; labels and predictions are int64 (B,)."""
-    counts = cell_counts(labels_B, predicted_B, classes).tolist()
-    return {CELL.format(cell // classes, cell % classes): n for cell, n in enumerate(counts)}
+def checked_smoothing(value: float) -> float:
+    """A value of --label-smoothing; raises `UserError` unless it is at least 0 and below 1."""
+    if not 0.0 <= value < 1.0:
+        raise UserError(f"--label-smoothing {value}: must be at least 0 and below 1")
+    return value
+
+
+def training_loss(
+    logits_BK: torch.Tensor,
+    labels_B: torch.Tensor,
+    weights_K: torch.Tensor | None = None,
+    smoothing: float = 0.0,
+) -> tuple[torch.Tensor, int | float]:
+    """The sum over a batch of the cross-entropy in nats, and the number to divide it by for the mean.
+
+    Sums and numbers of several batches are added before the division, which gives
+    `torch.nn.functional.cross_entropy` with `weight` and `label_smoothing` over all their sentences: the mean
+    weighted by the weight of each true class. Label smoothing (Szegedy et al. 2016, section 7) mixes the
+    target with the uniform distribution over the classes.
+
+    `labels_B` is int64, `weights_K` float32. The number is B without weights.
+    """
+    log_probs_BK = F.log_softmax(logits_BK, dim=-1, dtype=torch.float32)
+    loss = F.nll_loss(log_probs_BK, labels_B, weights_K, reduction="sum")
+    if smoothing:
+        weighted_BK = log_probs_BK if weights_K is None else log_probs_BK * weights_K
+        loss = (1 - smoothing) * loss - smoothing / logits_BK.size(-1) * weighted_BK.sum()
+    return loss, labels_B.numel() if weights_K is None else float(weights_K[labels_B].sum())
 
 
 def cell_counts(labels_B: torch.Tensor, predicted_B: torch.Tensor, classes: int) -> torch.Tensor:
@@ -111,10 +203,13 @@ def cell_counts(labels_B: torch.Tensor, predicted_B: torch.Tensor, classes: int)
 
 def confusion_matrix(meters: MetersDict) -> np.ndarray:
     """The confusion matrix, int64 (K, K), from fairseq's meters."""
-    counts = [meters[key].sum for key in meters if key.startswith(CELL_PREFIX)]
-    classes = math.isqrt(len(counts))
-    matrix_KK = np.zeros((classes, classes), dtype=np.int64)
-    for label in range(classes):
-        for predicted in range(classes):
-            matrix_KK[label, predicted] = int(meters[CELL.format(label, predicted)].sum)
-    return matrix_KK
+    cells = meters[CONFUSION].sum
+    if not torch.is_tensor(cells):  # no batch since the meters were reset
+        return np.zeros((1, 1), dtype=np.int64)
+    classes = math.isqrt(cells.numel())
+    matrix_KK = cells.numpy().reshape(classes, classes)
+    if OLD_CELL.format(0, 0) not in meters:
+        return matrix_KK
+    # The run began with a version that had a meter for each cell.
+    old = [int(meters[OLD_CELL.format(k, j)].sum) for k in range(classes) for j in range(classes)]
+    return matrix_KK + np.array(old).reshape(classes, classes)

@@ -42,12 +42,14 @@ from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING, OmegaConf, open_dict
 
 from common.data_folder import WRITE_AGAIN, dictionary_digest
-from common.errors import UserError
+from common.errors import UserError, enumerate_some
 from preprocess.dictionary import PADDING_PREFIX
 
 from .datasets import KeepEosDataset, check_labels, check_lengths, check_same_length, load_split
 
 logger = logging.getLogger(__name__)
+SHOWN_CLASSES = 20
+"""Maximum number of class names in the log."""
 MAX_REASON_LENGTH = 200
 """Characters of fairseq's own error message that an error message quotes."""
 
@@ -76,14 +78,21 @@ class SentenceClassificationConfig(FairseqDataclass):
     )
     keep_eos: bool = field(
         default=False,
-        metadata={"help": "keep </s> at the end of truncated sentences (stock fairseq cuts it off)"},
+        metadata={
+            "help": "end truncated sentences in --separator-token (default: </s>), as complete sentences do "
+            "(stock fairseq cuts it off)"
+        },
     )
     word_dropout: float = field(
         default=0.0,
         metadata={"help": "fraction of training tokens replaced by <mask>, drawn anew in each epoch"},
     )
     max_positions: int = field(default=256, metadata={"help": "max tokens per example"})
-    classification_head_name: str = II("criterion.classification_head_name")
+    # Also a flag of the criterion, which gets the same value. A reference to the criterion's
+    # (II("criterion...")) would not resolve in commands that have another one: fairseq-validate.
+    classification_head_name: str = field(
+        default="sentence_classification_head", metadata={"help": "name of the classification head to use"}
+    )
     seed: int = II("common.seed")
     train_subset: str = II("dataset.train_subset")
 
@@ -114,7 +123,8 @@ class SentenceClassificationTask(FairseqTask):
                 f"--num-classes is {cfg.num_classes}, but {data / 'label' / 'dict.txt'} contains "
                 f"{len(names)} labels: {', '.join(names[:10])}; omit the flag"
             )
-        logger.info("dictionary: %d entries; classes: %s", len(dictionary), ", ".join(names))
+        shown = enumerate_some(names, SHOWN_CLASSES)
+        logger.info("dictionary: %d entries; %d classes: %s", len(dictionary), len(names), shown)
         return cls(cfg, dictionary, labels)
 
     @property
@@ -198,12 +208,18 @@ class SentenceClassificationTask(FairseqTask):
         )
 
     def _shorten(self, tokens: FairseqDataset, split: str) -> FairseqDataset:
-        """Shorten sentences to --max-positions; with --keep-eos they still end in `</s>`."""
+        """Shorten sentences to --max-positions; with --keep-eos they still end in `</s>`.
+
+        Tokenizers of other libraries give `</s>` another id (CamemBERT: 6), which is their separator too.
+        """
         cfg = self.cfg
         arguments = (split, cfg.shorten_data_split_list, cfg.shorten_method, cfg.max_positions, cfg.seed)
         shortened = maybe_shorten_dataset(tokens, *arguments)
         if cfg.keep_eos and shortened is not tokens:
-            return KeepEosDataset(shortened, tokens, self.source_dictionary.eos())
+            separator = cfg.separator_token
+            return KeepEosDataset(
+                shortened, tokens, self.source_dictionary.eos() if separator is None else separator
+            )
         return shortened
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:

@@ -5,11 +5,13 @@ does not restore the sums since the last logged line. Without the replacements o
 
 - a run killed between checkpoint and logging would lack a point of `train`;
 - a resumed run would have other next points of `train_inner`;
-- a run killed after its last update, in the middle of an epoch, would train one more update when resumed.
+- a run killed after its last update, in the middle of an epoch, would train one more update when resumed;
+- a resumed run would count the validations for `--patience` from zero, and train on after an early stop.
 
-Here a checkpoint also contains the training metrics of its epoch and what `--precision auto` resolved to. A
-resumed run logs the missing metrics, restores the sums of `train_inner`, passes the last validation loss to
-the schedule, keeps the precision, and exits if all updates are done.
+Here a checkpoint also contains the training metrics of its epoch, what `--precision auto` resolved to, and
+the count for `--patience`. A resumed run logs the missing metrics, restores the sums of `train_inner` and the
+count, passes the last validation loss to the schedule, keeps the precision, and exits if all updates are done
+or the run has stopped early.
 """
 
 from __future__ import annotations
@@ -34,18 +36,24 @@ from ..checkpoints.initialization import last_checkpoint
 from . import precision
 
 logger = logging.getLogger(__name__)
-METRICS_KEY, PRECISION_KEY = "train_metrics", "precision"
+METRICS_KEY, PRECISION_KEY, STOPPING_KEY = "train_metrics", "precision", "early_stopping"
 EPOCH, INTERVAL = "train", "train_inner"
+TRAIN_MODULES = ("__main__", "fairseq_cli.train")
+"""Where `fairseq_cli/train.py` may be loaded: under the first name by `python -m fairseq_cli.train`."""
 TIMING_METRICS = {"wps", "ups", "tflops", "wall", "train_wall", "gb_free"}
 """Metrics that differ each time they are measured."""
 
 
 def saving_metrics(save: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `Trainer.save_checkpoint`: also save the metrics of the epoch and the resolved precision."""
+    """Replace `Trainer.save_checkpoint`: also save what `resume` restores."""
 
     @functools.wraps(save)
     def save_with_metrics(trainer: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
-        ours = {METRICS_KEY: epoch_metrics(), PRECISION_KEY: precision.resolved()}
+        ours = {
+            METRICS_KEY: epoch_metrics(),
+            PRECISION_KEY: precision.resolved(),
+            STOPPING_KEY: early_stopping(),
+        }
         return save(trainer, filename, extra_state | ours)
 
     return save_with_metrics
@@ -89,11 +97,37 @@ def epoch_metrics() -> dict[str, float]:
     }
 
 
+def early_stopping() -> dict[str, float]:
+    """What fairseq counts for --patience: `best` and `num_runs`, the validations since; empty before any.
+
+    fairseq keeps both as attributes of its function `should_stop_early`.
+    """
+    for function in _stopping_functions():
+        if hasattr(function, "best"):
+            return {"best": float(function.best), "num_runs": function.num_runs}
+    return {}
+
+
+def restore_early_stopping(state: dict[str, float]) -> None:
+    """Restore what `early_stopping` returned, as fairseq restores the best score of `save_checkpoint`."""
+    for function in _stopping_functions():
+        vars(function).update(state)
+
+
+def _stopping_functions() -> list[Callable[..., bool]]:
+    modules = [sys.modules.get(name) for name in TRAIN_MODULES]
+    functions = [getattr(module, "should_stop_early", None) for module in modules]
+    return [function for function in functions if function is not None]
+
+
 def resume(trainer: Trainer, extra_state: dict[str, Any]) -> None:
-    """Restore metrics, schedule and precision from a checkpoint; raises `SystemExit` if no update is left."""
+    """Restore what `saving_metrics` saved; raises `SystemExit` if no update is left."""
     precision.restore(extra_state.get(PRECISION_KEY, {}))
     updates, max_update = trainer.get_num_updates(), trainer.cfg.optimization.max_update
-    done = 0 < max_update <= updates
+    stopping, patience = extra_state.get(STOPPING_KEY, {}), trainer.cfg.checkpoint.patience
+    restore_early_stopping(stopping)
+    stopped = 0 < patience <= stopping.get("num_runs", 0)
+    done = stopped or 0 < max_update <= updates
     iterator = extra_state["train_iterator"]
     epoch_ended = iterator["iterations_in_epoch"] == 0
     if epoch_ended and extra_state.get("val_loss") is not None:
@@ -109,7 +143,10 @@ def resume(trainer: Trainer, extra_state: dict[str, Any]) -> None:
         if missing:
             TensorboardProgressBarWrapper(None, folder)._log_to_tensorboard(missing, EPOCH, updates)
     if done:
-        logger.info("all %d updates are finished; nothing to train", max_update)
+        reason = (
+            f"stopped early (--patience {patience})" if stopped else f"all {max_update} updates are finished"
+        )
+        logger.info("%s; nothing to train", reason)
         sys.exit(0)
 
 

@@ -37,7 +37,10 @@ from fairseq.distributed import utils
 from fairseq.trainer import Trainer
 from torch.multiprocessing import ProcessExitedException
 
+from common.cpu import usable_cores
 from common.errors import UserError, message_of
+
+from .threads import set_threads
 
 LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 """Environment variables that torchrun sets for each process."""
@@ -75,11 +78,16 @@ def starting_workers(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def call_main(single: Callable[..., None], cfg: FairseqConfig, main: Main, **kwargs: Any) -> None:
-    """Run `main(cfg, **kwargs)`, a command of fairseq, in each worker; `single` runs it in one process."""
+    """Run `main(cfg, **kwargs)`, a command of fairseq, in each worker; `single` runs it in one process.
+
+    A single process on a CPU gets its number of threads here (`set_threads`).
+    """
     launched = all(name in os.environ for name in LAUNCHED)
     settings = cfg.distributed_training
     count = int(os.environ["WORLD_SIZE"]) if launched else settings.distributed_world_size
     if count == 1 or cfg.common.tpu or settings.pipeline_model_parallel:
+        if on_cpu(cfg):
+            set_threads()
         single(cfg, main, **kwargs)
         return
     configure_workers(cfg)
@@ -138,7 +146,7 @@ def start(cfg: FairseqConfig, main: Main, kwargs: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         if on_cpu(cfg):
             # Divide the cores between the workers, unless the user has set the variable.
-            os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // count)))
+            os.environ.setdefault("OMP_NUM_THREADS", str(max(1, usable_cores() // count)))
             settings.distributed_init_method = f"file://{folder}/workers"  # a port could be in use
         else:
             count = min(count, torch.cuda.device_count())

@@ -70,8 +70,10 @@ def read_blocks(path: str) -> Iterator[Block]:
     with open(path, "rb") as file:
         stream = decompressed(file, path)
         while data := _read_lines(stream, path):
-            yield Block(path, first_line, data, file.tell() - position)
-            position = file.tell()
+            # A pipe, as in `--input <(command)`, has no position.
+            end = file.tell() if file.seekable() else position + len(data)
+            yield Block(path, first_line, data, end - position)
+            position = end
             first_line += data.count(b"\n")
 
 

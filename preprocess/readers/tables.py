@@ -1,11 +1,13 @@
 """Tables of labelled text: CSV, TSV, JSON, JSON lines and Parquet, plain or compressed (`.gz`, `.xz`).
 
     read_table      a file -> a DataFrame of strings; the index is the line where each row begins
+    read_cells      the same with the cells as the file stores them
     choose_columns  which columns are text, second text, label and split; guessed where unambiguous
     read            the records of a file, for the registry of readers
 
-Every cell is text: `01` and `NA` stay as written. A line break, tab or NUL within a cell becomes a
-space, because the data of this project have one text a line; white space at the ends and byte order marks go.
+Every cell of `read_table` is text: `01` and `NA` stay as written. A line break, tab or NUL within a cell
+becomes a space, because the data of this project have one text a line; white space at the ends and byte order
+marks go.
 """
 
 from __future__ import annotations
@@ -96,17 +98,16 @@ def read_table(path: str) -> pd.DataFrame:
     index counts rows from 1. Raises `UserError` with file and line where the file is malformed, and where it
     has no rows or repeats a column's name.
     """
-    suffix = table_suffix(path)
-    if suffix == ".parquet":
-        table = _read_parquet(path)
-    elif suffix in DELIMITERS:
-        table = _read_delimited(_decoded(path), path, suffix)
-    else:
-        table = _read_json(_decoded(path), path, lines=suffix != ".json")
-    table = cleaned(table, path)
-    if table.empty:
-        raise UserError(f"{path}: no rows; give a file with a header and at least one row")
-    return table
+    return _not_empty(cleaned(_load(path), path), path)
+
+
+def read_cells(path: str) -> pd.DataFrame:
+    """All rows of a file with their cells as stored: `str` in CSV and TSV, any type in JSON and Parquet.
+
+    A missing cell is None, NaN or "". Rows whose cells are all empty are kept; blank lines are not rows. The
+    names of the columns, the index and the errors are those of `read_table`.
+    """
+    return _not_empty(_named(_load(path), path), path)
 
 
 def cleaned(table: pd.DataFrame, path: str) -> pd.DataFrame:
@@ -114,13 +115,33 @@ def cleaned(table: pd.DataFrame, path: str) -> pd.DataFrame:
 
     Raises `UserError` where two columns have the same name.
     """
+    table = _named(table, path)
+    cells = {name: [cell_text(value) for value in table[name]] for name in table.columns}
+    table = pd.DataFrame(cells, index=table.index, dtype=object)
+    return table[[any(row) for row in zip(*cells.values(), strict=True)]]
+
+
+def _load(path: str) -> pd.DataFrame:
+    suffix = table_suffix(path)
+    if suffix == ".parquet":
+        return _read_parquet(path)
+    if suffix in DELIMITERS:
+        return _read_delimited(_decoded(path), path, suffix)
+    return _read_json(_decoded(path), path, lines=suffix != ".json")
+
+
+def _named(table: pd.DataFrame, path: str) -> pd.DataFrame:
+    """The table with clean names of columns; raises `UserError` where two are equal."""
     names = [_clean(str(name)) or f"column {i}" for i, name in enumerate(table.columns, start=1)]
     if repeated := [name for name in names if names.count(name) > 1]:
         raise UserError(f"{path}: two columns are named '{repeated[0]}'; rename one")
-    table = table.set_axis(names, axis=1)
-    cells = {name: [_cell(value) for value in table[name]] for name in table.columns}
-    table = pd.DataFrame(cells, index=table.index, dtype=object)
-    return table[[any(row) for row in zip(*cells.values(), strict=True)]]
+    return table.set_axis(names, axis=1)
+
+
+def _not_empty(table: pd.DataFrame, path: str) -> pd.DataFrame:
+    if table.empty:
+        raise UserError(f"{path}: no rows; give a file with a header and at least one row")
+    return table
 
 
 def table_suffix(path: str) -> str:
@@ -129,12 +150,13 @@ def table_suffix(path: str) -> str:
     return (Path(file.stem).suffix if file.suffix in COMPRESSED else file.suffix).lower()
 
 
-def choose_columns(names: Sequence[str], given: Columns, path: str) -> Columns:
+def choose_columns(names: Sequence[str], given: Columns, path: str, *, needs_label: bool = True) -> Columns:
     """The columns of a table: those given, else those with a usual name.
 
-    Two usual names of a pair (premise, hypothesis) are both texts. In a table of two columns, one of them the
-    label, the other is the text. Raises `UserError` for a column that does not exist, and where text or
-    label cannot be guessed.
+    Two usual names of a pair (premise, hypothesis) are both texts. If a single column is left beside the
+    label, it is the text. Without `needs_label`, no label is guessed, and a column with a usual name of a
+    label is not the text. Raises `UserError` for a column that does not exist, and where text or label cannot
+    be guessed.
     """
     names = list(names)
     for role, column in given.named().items():
@@ -143,15 +165,18 @@ def choose_columns(names: Sequence[str], given: Columns, path: str) -> Columns:
             raise UserError(f"{path}: no column '{column}' (--{role}-column); it has {_listed(names)}{hint}")
     taken = set(given.named().values())
     free = {name.casefold(): name for name in names if name not in taken}
-    label = given.label or _only(free, LABEL_NAMES, "label", path, names)
+    label = given.label
+    if label is None and needs_label:
+        label = _only(free, LABEL_NAMES, "label", path, names)
     text, pair = given.text, given.pair
     if text is None and pair is None:
         text, pair = next(
             ((free[a], free[b]) for a, b in PAIR_NAMES if a in free and b in free), (None, None)
         )
     if text is None:
-        candidates = {key: name for key, name in free.items() if name != label}
-        if len(candidates) == 1 and label is not None:
+        excluded = (label,) if needs_label else [free[name] for name in LABEL_NAMES if name in free]
+        candidates = {key: name for key, name in free.items() if name not in excluded}
+        if len(candidates) == 1 and (label is not None or not needs_label):
             text = next(iter(candidates.values()))
         else:
             text = _only(candidates, TEXT_NAMES, "text", path, names)
@@ -219,7 +244,10 @@ def _read_delimited(text: str, path: str, suffix: str) -> pd.DataFrame:
         raise UserError(f"{path}{_malformed(text, delimiter, quoting, error)}") from None
     breaks = rows.map(lambda cell: cell.count("\n") if isinstance(cell, str) else 0).sum(axis=1)
     rows.index = 1 + (breaks + 1).cumsum().shift(fill_value=0).astype(int)
-    return rows.iloc[1:].set_axis(rows.iloc[0].fillna("").tolist(), axis=1)
+    header = rows.iloc[0].fillna("").tolist()
+    lines = text.split("\n")
+    rows = rows.iloc[1:].set_axis(header, axis=1)
+    return rows[[lines[line - 1] != "" for line in rows.index]]
 
 
 def _is_quoted(text: str, delimiter: str) -> bool:
@@ -313,7 +341,7 @@ def _from_one(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _cell(value: Any) -> str | None:
+def cell_text(value: Any) -> str | None:
     """A cell as clean text; None where it is empty."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
@@ -323,7 +351,7 @@ def _cell(value: Any) -> str | None:
         return str(int(value))  # whole numbers beside empty cells are stored as floating-point numbers
     if isinstance(value, list):
         if len(value) == 1:
-            return _cell(value[0])
+            return cell_text(value[0])
         return json.dumps(value, ensure_ascii=False, default=str)
     return _clean(value if isinstance(value, str) else str(value)) or None
 

@@ -47,6 +47,16 @@ def test_transformers_trains_on_the_same_sentences(settings, tmp_path):
     assert record["losses"][0] == pytest.approx(math.log(2), abs=0.1)
 
 
+def test_of_other_sizes_only_the_fastest_are_compared(settings):
+    changed = replace(settings, best_only=True, max_positions=32, batch_size=16)
+    transformers, ours = finetune.contenders(changed)
+    assert (transformers.ours, ours.ours) == (False, True)
+    assert transformers.environment == ours.environment
+    assert {"--max-positions=32", "--batch-size=16", "--group", "bf16"} <= set(transformers.command)
+    words = " ".join(ours.command)
+    assert all(flags in words for flags in ("--max-positions 32", "--batch-size 16", "--precision auto"))
+
+
 def tokens_of_updates(settings):
     """Of the timed ones."""
     sentences = read_sentences(settings.data / "input0" / "train", first=0, longest=settings.max_positions)

@@ -106,6 +106,8 @@ def test_capabilities_are_the_first_cpus(tmp_path):
         (["--text", "a.txt"], ["--text", "--sentencepiece-model", "--dict"]),
         (["--rounds", "0"], ["--rounds", "1"]),
         (["--updates", "11"], ["--updates", "12"]),
+        (["--size", "huge"], ["--size", "huge", "base"]),
+        (["--batch-sizes", "0"], ["--batch-sizes", "0"]),
     ],
 )
 def test_errors_of_the_command_line_name_flag_and_value(arguments, facts):
@@ -118,6 +120,37 @@ def test_missing_data_is_an_error_before_anything_runs(tmp_path, capsys):
     assert main(["floor", "--data", str(tmp_path / "none"), "--output", str(tmp_path / "out")]) == 1
     assert str(tmp_path / "none") in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_base_size_is_measured_for_each_batch_size(monkeypatch, tmp_path, document):
+    measured = []
+
+    def finetune(settings):
+        measured.append(settings)
+        return document["benchmarks"][0]
+
+    monkeypatch.setitem(BENCHMARKS, "finetune", finetune)
+    monkeypatch.setattr("benchmarks.sample.make", lambda folder: dict.fromkeys(
+        ("data", "corpus", "text", "sentencepiece_model", "srcdict"), folder
+    ))  # fmt: skip
+    words = [
+        "finetune",
+        "--size",
+        "base",
+        "--batch-sizes",
+        "8",
+        "32",
+        "--out",
+        str(tmp_path),
+        "--device",
+        "cpu",
+    ]
+    assert main(words) == 0
+    assert [settings.batch_size for settings in measured] == [8, 32]
+    sizes = measured[0].sizes
+    assert (sizes.layers, sizes.embed, sizes.ffn, sizes.heads) == (12, 768, 3072, 12)
+    assert measured[0].max_positions == 512
+    assert len(json.loads((tmp_path / "benchmarks.json").read_text())["benchmarks"]) == 2
 
 
 def test_a_contender_of_ours_that_fails_shows_in_the_exit_code(monkeypatch, tmp_path, capsys, document):

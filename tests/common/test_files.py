@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import os
 import stat
 import tempfile
@@ -10,7 +11,7 @@ import pytest
 
 from common import files
 from common.errors import UserError
-from common.files import CHUNK_BYTES, atomic_open, atomic_write, read_json, read_lines, sha256
+from common.files import CHUNK_BYTES, atomic_open, atomic_write, json_line, read_json, read_lines, sha256
 
 
 @pytest.fixture
@@ -32,6 +33,15 @@ def full_disk(monkeypatch):
         return os.open("/dev/full", os.O_WRONLY), name
 
     monkeypatch.setattr(tempfile, "mkstemp", mkstemp_on_full_device)
+
+
+def test_json_line_is_one_line_for_every_reader():
+    record = {"é": "a\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029\r\nb"}
+    line = json_line(record)
+    assert len(line.splitlines()) == 1
+    assert line.endswith("\n")
+    assert "é" in line
+    assert json.loads(line) == record
 
 
 def is_only_file(path, content):

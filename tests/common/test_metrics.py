@@ -46,12 +46,12 @@ def reference(labels, predicted):
 def test_registered_metric_is_in_training_logs(toy):
     from fairseq.logging import metrics
 
-    from fairseq_plugin.tasks.criterion import SentenceClassificationCriterion, confusion_cells
+    from fairseq_plugin.tasks.criterion import CONFUSION, SentenceClassificationCriterion, cell_counts
 
     labels, p = sample()
-    cells = confusion_cells(torch.tensor(labels), torch.tensor(p).argmax(dim=1), 3)
+    cells = cell_counts(torch.tensor(labels), torch.tensor(p).argmax(dim=1), 3)
     with metrics.aggregate(new_root=True) as meters:
-        SentenceClassificationCriterion.reduce_metrics([{"loss": 1.0, "sample_size": 60, **cells}])
+        SentenceClassificationCriterion.reduce_metrics([{"loss": 1.0, "sample_size": 60, CONFUSION: cells}])
     assert meters.get_smoothed_values()["toy"] == pytest.approx(reference(labels, p.argmax(axis=1)))
 
 

@@ -2,10 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from common.errors import UserError
-from common.predictions import Prediction, file_name, read, write
+from common.predictions import Prediction, file_name, from_probabilities, read, write
 
 GOOD = {"index": 0, "gold": "1", "probabilities": {"0": 0.25, "1": 0.75}}
 
@@ -25,6 +26,15 @@ def test_line_of_a_prediction_file(path):
     assert path.name == "predictions-test.jsonl"
     text = path.read_text(encoding="utf-8")
     assert text == '{"index": 0, "gold": "é", "probabilities": {"à": 0.12, "é": 0.88}}\n'
+
+
+def test_predictions_of_arrays():
+    p_NK = np.array([[0.25, 0.75], [1.0, 0.0]])
+    assert list(from_probabilities(["neg", "pos"], p_NK, np.array([0, 1]))) == [
+        Prediction(0, "neg", {"neg": 0.25, "pos": 0.75}),
+        Prediction(1, "pos", {"neg": 1.0, "pos": 0.0}),
+    ]
+    assert [one.true_class for one in from_probabilities(["neg", "pos"], p_NK)] == [None, None]
 
 
 def test_predictions_are_read_in_the_order_of_their_index(path):

@@ -8,6 +8,7 @@ from tiny_runs import make_causal_run, make_data, make_run
 from common.errors import UserError
 from eval import SentenceClassifier
 from eval.loading.inputs import InputFormat
+from eval.predict.explain import explain_texts
 
 
 def rows_of(trainer, split="test"):
@@ -25,6 +26,7 @@ def rows_of(trainer, split="test"):
         [],
         ["--max-positions", "9"],
         ["--max-positions", "9", "--keep-eos"],
+        ["--max-positions", "9", "--keep-eos", "--separator-token", "6"],
         ["--max-positions", "256", "--shorten-method", "none"],
     ],
     ids=" ".join,
@@ -54,6 +56,20 @@ def test_probabilities_equal_the_trainers_validation(trained):
     ours = SentenceClassifier.from_run(trained.run, max_tokens=50).probabilities(trained.texts)
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
     assert ours.std(axis=0).min() > 1e-4  # the probabilities differ, so their order is tested
+
+
+def test_probabilities_of_another_architecture_equal_the_trainers(tmp_path):
+    flags = ["--arch", "roberta_base", "--encoder-attention-heads", "4", "--layer-norm-eps", "0.5"]
+    trainer = make_run(make_data(tmp_path), tmp_path / "run", *flags)
+    _, batch = rows_of(trainer)
+    with torch.no_grad():
+        logits, _ = trainer.model.eval()(
+            **batch["net_input"], features_only=True, classification_head_name="sentence_classification_head"
+        )
+    theirs = torch.softmax(logits, -1)[np.argsort(batch["id"].numpy())].numpy()
+    texts = (tmp_path / "test.input0").read_text("utf-8").splitlines()
+    ours = SentenceClassifier.from_run(tmp_path / "run").probabilities(texts)
+    np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
 @pytest.mark.parametrize("pooling", ["last", "mean"])
@@ -103,6 +119,37 @@ def test_lone_surrogate_and_wrong_type_are_errors(trained):
         classifier.predict(["\ud800"])
     with pytest.raises(UserError, match=r"^text 2: tuple "):
         classifier.predict(["a", ("a", "b")])
+
+
+def test_one_string_is_no_list_of_texts(trained):
+    classifier = SentenceClassifier.from_run(trained.run)
+    for function in (classifier.predict, classifier.probabilities, classifier.encode, classifier.classify):
+        with pytest.raises(TypeError):
+            function("un livre")
+    with pytest.raises(TypeError):
+        explain_texts(classifier, "un livre", [])
+
+
+def test_notes(trained):
+    classifier = SentenceClassifier.from_run(trained.run)
+    texts = ["un livre", "", "  ", "漢字 Ω", "un livre 漢字", "漢字 Ω un"]
+    notes = classifier.classify(texts).encoded.notes
+    assert notes[:5] == ["", "empty", "empty", "unknown tokens: 100 %", ""]
+    # Of the three words, "un" is one token, and so is each unknown word.
+    tokens = [symbol for symbol in classifier.encoder.model.encode(texts[5], out_type=str) if symbol != "▁"]
+    unknown = [symbol for symbol in tokens if symbol not in classifier.encoder.dictionary.index]
+    assert notes[5] == f"unknown tokens: {100 * len(unknown) / len(tokens):.0f} %"
+
+
+def test_a_pair_with_an_empty_sentence_is_noted(tmp_path):
+    make_run(make_data(tmp_path, pairs=True), tmp_path / "run")
+    classifier = SentenceClassifier.from_run(tmp_path / "run")
+    pairs = [("un livre", "une histoire"), ("un livre", ""), ("un", "漢字 Ω 漢字"), ("", "")]
+    notes = classifier.classify(pairs).encoded.notes
+    assert [notes[0], notes[1], notes[3]] == ["", "empty", "empty"]
+    assert notes[2].startswith("unknown tokens: ")
+    with pytest.raises(UserError, match=r"^text 1: int "):
+        classifier.predict([("a", 1)])
 
 
 def test_apostrophes_are_normalized_as_in_the_data(tmp_path):

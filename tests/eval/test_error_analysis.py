@@ -7,6 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from sklearn.metrics import confusion_matrix
 
 from common import predictions
 from common.errors import UserError
@@ -41,8 +42,26 @@ def test_content_of_the_page():
         False,
         False,
     ]  # of the mean
-    assert content["rows"][1]["p"] == [[0.2, 0.8], [0.1, 0.9]]
+    assert content["rows"][1]["runs"] == [[1, 0.8], [1, 0.9]]
+    assert content["rows"][2]["runs"] == [[0, 0.7], [1, 0.9]]
+    assert content["rows"][2]["mean"] == [1, 0.6]
+    assert content["confusions"] == []
     assert [row["line"] for row in content["rows"]] == [1, 2, 3, 4]
+
+
+def test_many_classes_have_a_list_of_confusions_and_a_small_page():
+    random, classes = np.random.default_rng(1), [f"class {k}" for k in range(200)]
+    rows = random.dirichlet(np.ones(200), 300).round(6)
+    run = [
+        Prediction(i, classes[i % 200], dict(zip(classes, row.tolist(), strict=True)))
+        for i, row in enumerate(rows)
+    ]
+    content = page_data(["seed1"], [run], ["un livre"] * 300, "test")
+    matrix = confusion_matrix([i % 200 for i in range(300)], rows.argmax(axis=1), labels=range(200))
+    np.fill_diagonal(matrix, 0)
+    assert [number for _, _, number in content["confusions"]] == np.sort(matrix.ravel())[::-1][:15].tolist()
+    assert all(matrix[true, predicted] == number for true, predicted, number in content["confusions"])
+    assert len(render(content)) < 100_000
 
 
 def test_accuracy_by_length():

@@ -175,8 +175,20 @@ def test_error_names_option_file_or_prompt(folder, capsys, flags, fact):
         capsys, "--checkpoint", folder / "model.pt", "--data", folder / "text", "un", *flags
     )
     assert (code, out) == (1, "")
-    assert fact in err
-    assert err.strip().count("\n") == 0
+    (message,) = [line for line in err.splitlines() if not line.startswith("precision: ")]
+    assert fact in message
+
+
+def test_a_table_is_not_read_as_prompts(folder, tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("text\nun livre\n")
+    words = ["--checkpoint", folder / "model.pt", "--data", folder / "text", "--input", tmp_path / "a.csv"]
+    code, out, err = call(capsys, *words)
+    assert (code, out, f"{tmp_path / 'a.csv'}: " in err) == (1, "", True)
+
+
+def test_one_string_is_no_list_of_prompts(model):
+    with pytest.raises(TypeError):
+        model.generate("un livre", length=1)
 
 
 def test_checkpoint_of_another_kind_is_an_error(folder, tmp_path, trained):

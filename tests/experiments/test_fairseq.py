@@ -1,5 +1,7 @@
+import sys
 from pathlib import Path
 
+import preloaded
 import pytest
 
 from common.errors import UserError
@@ -67,15 +69,13 @@ def test_shown_paths(monkeypatch, tmp_path, path, shown):
     assert shown_path(tmp_path / "sub") == "sub"
 
 
-def test_the_environment_keeps_the_users_allocator_settings(monkeypatch):
-    monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
-    variables = fairseq.environment(3)
-    assert variables["OMP_NUM_THREADS"] == variables["MKL_NUM_THREADS"] == "3"
-    assert variables["MALLOC_MMAP_THRESHOLD_"] == str(32 * 1024 * 1024)
-    assert variables["MALLOC_TRIM_THRESHOLD_"] == "1"
+@pytest.fixture
+def forked_check(monkeypatch):
+    """Check flags with the preloaded interpreter."""
+    monkeypatch.setattr(sys, "executable", preloaded.python())
 
 
+@pytest.mark.usefixtures("forked_check")
 def test_flags_of_a_recipe_are_accepted():
     fairseq_flags.check(schedule.resolve(recipes.load("tuned"), 1800).words)
 
@@ -87,6 +87,7 @@ def test_flags_of_a_recipe_are_accepted():
         (["--max-epoch", "x"], ["--max-epoch"]),
     ],
 )
+@pytest.mark.usefixtures("forked_check")
 def test_a_wrong_flag_raises_with_the_nearest(words, facts):
     with pytest.raises(UserError) as caught:
         fairseq_flags.check([*schedule.resolve(recipes.load("tuned"), 1800).words, *words])

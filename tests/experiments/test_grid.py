@@ -3,6 +3,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from slurm_runs import table
 
 from common import manifest
 from common.errors import UserError
@@ -104,7 +105,7 @@ def test_each_setting_of_a_grid_is_trained_in_its_folder(sweep, starts):
     assert plan.splitlines()[0].split() == ["setting", "init", "seed", "state"]
     assert plan.count("as the recipe") == plan.count("lr=1e-3") == 2
     assert "lr=1e-3/random/seed1  finished" in summary
-    assert summary.strip().splitlines()[-1].split()[:3] == ["lr=1e-3", "random", "2"]
+    assert table(out)[-1][:3] == ["lr=1e-3", "random", "2"]
 
 
 def test_a_larger_grid_and_the_recipe_alone_skip_the_finished_runs(sweep, starts):
@@ -137,7 +138,7 @@ def test_each_setting_has_its_own_number_of_epochs(sweep):
     assert code == 0
     assert "random/seed1  epoch 2/2" in out
     assert "max-epoch=3/random/seed1  epoch 3/3" in out
-    assert out.strip().splitlines()[-1].split()[3:6] == ["finished", "3", "80"]
+    assert table(out)[-1][3:6] == ["finished", "3", "80"]
 
 
 def test_dry_run_prints_the_command_of_each_setting(sweep):

@@ -94,6 +94,63 @@ def test_a_run_of_another_experiment_raises(run, changes, facts):
     assert all(fact in difference for fact in ["--out", *facts])
 
 
+OTHER_FLAGS = {"recipe_flags": ["--max-epoch", "3"]}
+INNER = '2026-01-02 03:04:05 | INFO | train_inner | {"epoch": 1, "num_updates": "25"}\n'
+VALID = '2026-01-02 03:04:05 | INFO | valid | {"epoch": 1, "valid_loss": "1", "valid_num_updates": "9"}\n'
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        OTHER_FLAGS,
+        {"data": {"path": "old", "sha256": {"dict.txt": "0b"}}},
+        {"checkpoint": {"path": "a.pt", "sha256": "0c"}},
+    ],
+)
+def test_another_run_that_failed_without_an_update_is_replaced(run, changes):
+    write(run, "failed", **changes)
+    (run.folder / "train.log").write_text("RuntimeError: out of memory\n")
+    planned = plan.inspect(run, IDENTITY, RECIPE)
+    assert (planned.state, planned.replaces) == (State.NEW, True)
+    assert "replaces" in planned.action
+
+
+def test_the_same_run_that_failed_without_an_update_is_new(run):
+    write(run, "failed")
+    planned = plan.inspect(run, IDENTITY, RECIPE)
+    assert (planned.state, planned.replaces, planned.action) == (State.NEW, False, "new")
+
+
+@pytest.mark.parametrize("status", ["finished", "interrupted", "running"])
+def test_another_run_that_has_not_failed_is_not_replaced(run, status):
+    write(run, status, **OTHER_FLAGS)
+    with pytest.raises(UserError):
+        plan.inspect(run, IDENTITY, RECIPE)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("train.log", INNER),
+        ("train.log", VALID),
+        ("checkpoint_last.pt", "truncated"),
+        ("trainer/checkpoint-12/trainer_state.json", "{}"),
+    ],
+)
+def test_another_run_that_failed_with_an_update_is_not_replaced(run, name, content):
+    write(run, "failed", **OTHER_FLAGS)
+    (run.folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (run.folder / name).write_text(content)
+    with pytest.raises(UserError):
+        plan.inspect(run, IDENTITY, RECIPE)
+
+
+def test_a_folder_of_another_run_is_never_replaced(run):
+    write(run, "failed", seed=2)
+    with pytest.raises(UserError):
+        plan.inspect(run, IDENTITY, RECIPE)
+
+
 def test_a_truncated_last_checkpoint_is_replaced_by_the_newest_intact_one(run):
     write(run, "interrupted")
     best, last = run.folder / "checkpoint_best.pt", run.folder / "checkpoint_last.pt"

@@ -127,7 +127,7 @@ def test_a_finished_run_is_skipped(run, starts):
 
 
 def test_processes_share_the_cores_and_are_part_of_the_recipe(run, starts, monkeypatch):
-    monkeypatch.setattr(provenance, "_cores", lambda: 8)
+    monkeypatch.setattr(provenance, "usable_cores", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert run(settings=("--processes", "4"))[0] == 0
     (start,) = starts("pré/fr")

@@ -45,6 +45,14 @@ def test_the_later_epoch_wins_a_tie():
     assert read(FIRST + WORSE + TIE).best_epoch == 3
 
 
+def test_the_value_on_other_subsets_is_that_of_the_best_validation():
+    other = [OTHER.replace("99", str(value)) for value in (1, 2, 3)]
+    assert read(FIRST).at_best == {}
+    assert read(FIRST + other[0] + WORSE + other[1]).at_best == {"test": 1}
+    assert read(FIRST + other[0] + WORSE + other[1] + TIE + other[2]).at_best == {"test": 3}
+    assert read(FIRST + other[0] + TIE).at_best == {}
+
+
 def test_the_fraction_refers_to_the_limit_reached_first():
     assert read(INNER).fraction() == pytest.approx(0.1)
     assert read(FIRST + TRAIN).fraction() == pytest.approx(0.2)

@@ -10,7 +10,7 @@ from experiments import ROOT, provenance
 
 def test_threads_per_run(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(provenance, "_cores", lambda: 8)
+    monkeypatch.setattr(provenance, "usable_cores", lambda: 8)
     assert provenance.machine("cpu", jobs=3, runs=6) == provenance.Machine((), threads=2, slots=3)
     assert provenance.machine("cpu", jobs=16, runs=16).threads == 1
     assert provenance.machine("cpu", jobs=16, runs=2) == provenance.Machine((), threads=4, slots=2)
@@ -25,7 +25,7 @@ def test_threads_per_run(monkeypatch):
 )
 def test_concurrent_runs_follow_from_the_machine(monkeypatch, cores, gigabytes, threads, runs, slots):
     monkeypatch.setenv("OMP_NUM_THREADS", threads)
-    monkeypatch.setattr(provenance, "_cores", lambda: cores)
+    monkeypatch.setattr(provenance, "usable_cores", lambda: cores)
     monkeypatch.setattr(provenance, "_memory_bytes", lambda: gigabytes << 30)
     assert provenance.machine("cpu", jobs=None, runs=runs).slots == slots
 
@@ -82,7 +82,7 @@ def test_outside_a_clone_there_is_no_commit(monkeypatch, tmp_path):
 def test_processes_of_a_run_share_threads_and_gpus(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(provenance, "_cores", lambda: 8)
+    monkeypatch.setattr(provenance, "usable_cores", lambda: 8)
     assert provenance.machine("cpu", processes=4).threads == 2
     monkeypatch.setattr(provenance, "_gpus", lambda: ("A", "B", "C"))
     assert provenance.machine("auto", processes=2).visible_gpu(0) == "0,1"

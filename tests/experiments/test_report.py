@@ -1,4 +1,45 @@
+import pytest
+
+from common.run import Run, State
 from experiments import report
+from experiments.launchers.local import Outcome
+from experiments.plan import Job, Planned
+from experiments.progress import Progress
+from experiments.recipes import Recipe
+
+
+def ended(tmp_path, metric, values):
+    """Jobs and outcomes of runs with these best values, and the recipe."""
+    recipe = Recipe("test", ("--best-checkpoint-metric", metric, "--valid-subset", "valid,test"))
+    jobs, outcomes = [], []
+    for seed, value in enumerate(values, start=1):
+        run = Run.below(tmp_path / "runs", "fairseq", "random", seed)
+        progress = Progress(recipe, epoch=2, best=value, best_epoch=1, at_best={"test": 2 * value})
+        jobs.append(Job(Planned(run, State.NEW, Progress(recipe)), (), ()))
+        outcomes.append(Outcome(run, progress, 1.0, None))
+    return jobs, outcomes, recipe
+
+
+@pytest.mark.parametrize(("metric", "seed"), [("accuracy", 1), ("loss", 2)])
+def test_the_last_command_predicts_with_the_best_run(tmp_path, capsys, metric, seed):
+    jobs, outcomes, recipe = ended(tmp_path, metric, [0.9, 0.5, 0.7])
+    assert report.summary(jobs, outcomes, recipe, out=tmp_path / "runs") == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert f"{tmp_path}/runs/fairseq/random/seed{seed} " in last
+
+
+def test_means_are_of_the_finished_runs(tmp_path, capsys):
+    jobs, outcomes, recipe = ended(tmp_path, "mcc", [0.1, 0.3, 0.9])
+    outcomes[2] = Outcome(outcomes[2].run, outcomes[2].progress, 1.0, "exit code 1")
+    assert report.summary(jobs, outcomes, recipe, out=tmp_path / "runs") == 1
+    (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if "±" in line and "0." in line]
+    assert row == ["random", "2", "0.2000", "±", "0.1414", "0.4000", "±", "0.2828"]
+
+
+def test_without_a_folder_of_runs_the_table_is_all(tmp_path, capsys):
+    jobs, outcomes, recipe = ended(tmp_path, "loss", [0.9])
+    assert report.summary(jobs, outcomes, recipe) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[:2] == ["random", "1"]
 
 
 def test_table_and_tail(tmp_path):

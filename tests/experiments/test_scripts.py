@@ -5,8 +5,8 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 
+import preloaded
 import pytest
 from fairseq import options
 from fairseq_cli.preprocess import main as fairseq_preprocess
@@ -26,11 +26,11 @@ def shell(tmp_path):
     here.mkdir()
     for name in ("train.sh", "pretrain.sh"):
         shutil.copy(ROOT / name, clone / name)
-    for name in ("common", "experiments", "recipes", "fairseq_plugin"):
+    for name in ("common", "experiments", "preprocess", "recipes", "fairseq_plugin"):
         (clone / name).symlink_to(ROOT / name)
 
     def run(script, *words, **environ):
-        environ = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "PYTHON": sys.executable} | environ
+        environ = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "PYTHON": preloaded.python()} | environ
         return subprocess.run([clone / script, *words], cwd=here, env=environ, capture_output=True, text=True)
 
     run.here = here

@@ -50,7 +50,8 @@ def test_lists_in_one_word_and_paths_with_spaces():
 @pytest.mark.parametrize(
     ("words", "facts"),
     [
-        ([], ["--inits", "'pretrained'", "--pretrained", "bin"]),
+        (["--inits", "pretrained"], ["--inits", "'pretrained'", "--pretrained", "bin"]),
+        (["--tokenizer", "train", "--data-seed", "1"], ["--tokenizer", "--data-seed", "--data bin"]),
         (["--pretrained", "a.pt", "--inits", "random"], ["--pretrained a.pt", "--inits random"]),
         (["--inits", "pretained"], ["--inits", "'pretained'", "pretrained", "random"]),
         (["--inits", "random", "random"], ["--inits", "'random'"]),
@@ -166,18 +167,29 @@ def test_data_with_the_same_dictionary_use_the_shipped_checkpoint(trained):
     assert inputs.shipped_for(trained / "data") == weights
     settings = train_settings(["--data", str(trained / "data")], {})
     assert settings.inits == {"random": None, "pretrained": weights}
+    assert settings.notes == ()
+    settings = train_settings(["--data", str(trained / "data"), "--inits", "pretrained", "random"], {})
+    assert list(settings.inits.items()) == [("pretrained", weights), ("random", None)]
 
 
 def test_without_weights_there_is_no_shipped_checkpoint(trained):
     (trained / "pretrained" / "fr" / "model.safetensors").unlink()
     assert inputs.shipped_for(trained / "data") is None
+    settings = train_settings(["--data", str(trained / "data")], {})
+    assert (settings.inits, settings.notes) == ({"random": None}, ())
+    with pytest.raises(UserError, match="--pretrained"):
+        train_settings(["--data", str(trained / "data"), "--inits", "pretrained"], {})
 
 
 def test_data_with_another_dictionary_require_a_checkpoint(trained):
     dictionary(trained / "data" / "input0", "acb")
     assert inputs.shipped_for(trained / "data") is None
+    settings = train_settings(["--data", str(trained / "data")], {})
+    assert settings.inits == {"random": None}
+    (note,) = settings.notes
+    assert str(trained / "pretrained" / "fr") in note
     with pytest.raises(UserError) as caught:
-        train_settings(["--data", str(trained / "data")], {})
+        train_settings(["--data", str(trained / "data"), "--inits", "pretrained"], {})
     assert all(fact in str(caught.value) for fact in ("--pretrained", str(trained / "data"), "--inits"))
 
 

@@ -85,6 +85,35 @@ def test_a_failed_run_is_reported_and_the_others_finish(sweep, status):
     assert "RuntimeError: the loss is not a number" in report
 
 
+def test_a_run_that_failed_before_its_first_update_is_replaced(sweep, starts, status):
+    assert sweep(*RANDOM, "--", "--fail-early")[0] == 1
+    code, out, _ = sweep(*RANDOM, "--", "--lr", "1e-3")
+    assert code == 0
+    assert out.count("replaces") == 2
+    assert (status(RUN1), status(RUN2)) == ("finished", "finished")
+    assert "--lr" in starts(RUN1)[1]["argv"]
+    assert "out of memory" not in (RUN1 / "train.log").read_text()
+    assert sweep(*RANDOM)[0] == 1  # now the run is protected
+
+
+def test_the_end_has_test_scores_their_means_and_the_next_commands(sweep):
+    _, out, _ = sweep("--inits", "random", "small=model.pt", "--seeds", "1", "3")
+    lines = out[out.index("test accuracy") :].splitlines()
+    cells = {tuple(line.split()[:2]): line.split() for line in lines}
+    assert "64.00" in cells["random", "1"]  # the best epoch is the second, with 70
+    assert "62.00" in cells["small", "3"]
+    assert cells["random", "2"][-3:] == ["63.00", "±", "1.41"]  # of two seeds
+    assert out.rstrip().splitlines()[-2:] == [
+        "  python -m analysis tables runs",
+        f'  python -m eval predict --checkpoint {RUN1} "..."',
+    ]
+
+
+def test_without_a_finished_run_there_are_no_next_commands(sweep):
+    _, out, _ = sweep(*RANDOM, "--", "--fail-early")
+    assert "python -m" not in out
+
+
 def test_a_run_without_checkpoint_best_is_failed(sweep, status):
     code, out, _ = sweep(*RANDOM, "--", "--no-best")
     assert code == 1

@@ -22,7 +22,11 @@ from export.transformers.roberta import (
 BEST = "checkpoint_best.pt"
 
 
-@pytest.mark.parametrize("flags", [[], ["--activation-fn", "relu", "--encoder-layers", "3"]], ids=str)
+@pytest.mark.parametrize(
+    "flags",
+    [[], ["--activation-fn", "relu", "--encoder-layers", "3"], ["--layer-norm-eps", "0.01"]],
+    ids=str,
+)
 def test_logits_of_a_classifier_equal_stock_fairseqs(tmp_path, flags):
     data, run = train_classifier(tmp_path, *flags)
     dictionary = dictionary_of(data / "input0/dict.txt")
@@ -30,7 +34,10 @@ def test_logits_of_a_classifier_equal_stock_fairseqs(tmp_path, flags):
     assert isinstance(model, RobertaForSequenceClassification)
     ids_BL = padded_ids(len(dictionary))
     with torch.no_grad():
-        wanted_BK, _ = stock_model(run / BEST, dictionary)(ids_BL, classification_head_name=HEAD)
+        stock = stock_model(run / BEST, dictionary)
+        for norm in (module for module in stock.modules() if isinstance(module, torch.nn.LayerNorm)):
+            norm.eps = 0.01 if "--layer-norm-eps" in flags else norm.eps
+        wanted_BK, _ = stock(ids_BL, classification_head_name=HEAD)
         found_BK = model(ids_BL, attention_mask=ids_BL != PAD).logits
     assert wanted_BK.std() > 1e-3
     torch.testing.assert_close(found_BK, wanted_BK, atol=1e-6, rtol=0)

@@ -62,6 +62,7 @@ def test_fill_mask_probabilities_equal_fairseqs(masked_lm, masked_lm_folder, own
         (["--keep-eos", "--max-positions", "20"], {"pairs": True}),
         ([], {"normalize_apostrophes": True}),
         (["--encoder", "padded", "--activation-fn", "gelu_accurate"], {}),
+        (["--arch", "roberta_base", "--encoder-attention-heads", "4", "--layer-norm-eps", "0.01"], {}),
     ],
     ids=str,
 )

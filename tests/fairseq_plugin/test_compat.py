@@ -35,9 +35,7 @@ assert count() == 1, count()
 
 
 def current(patch):
-    owner, name = compat.locate(patch.target)
-    value = getattr(owner, name)
-    return value.fget if isinstance(value, property) else value
+    return compat.function_of(compat.stored(*compat.locate(patch.target)))
 
 
 @pytest.mark.parametrize("patch", compat.PATCHES, ids=lambda patch: patch.key)

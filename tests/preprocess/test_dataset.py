@@ -76,7 +76,9 @@ def test_fairseq_reads_it(reviews, workdir):
 def test_the_same_command_is_done_at_once_and_another_asks(reviews, workdir, capsys):
     prepare(reviews)
     before = (workdir / "data/preprocess.json").stat().st_mtime_ns
+    first = capsys.readouterr().out
     prepare(reviews)
+    assert capsys.readouterr().out == first
     assert (workdir / "data/preprocess.json").stat().st_mtime_ns == before
     prepare(reviews, "--seed", "2", expect=1)
     assert "--overwrite" in capsys.readouterr().err

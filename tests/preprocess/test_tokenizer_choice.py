@@ -46,6 +46,13 @@ def test_ids_are_those_of_the_transformers_tokenizer(family, fast, tmp_path, tex
     assert [chosen.init_token, *a, chosen.separator_token, *b] == reference(TEXTS[0], TEXTS[2])["input_ids"]
 
 
+def test_files_of_a_tokenizer_are_those_that_decide_its_ids(tmp_path):
+    folder = tiny_tokenizers.xlm_roberta(tmp_path / "xlmr")
+    assert str(folder / "tokenizer.json") in locate(str(folder)).files
+    assert locate(str(folder / MODEL), "dict.txt").files == [str(folder / MODEL), "dict.txt"]
+    assert locate("xlm-roberta-base").files == []
+
+
 @pytest.mark.parametrize("family", tiny_tokenizers.FAMILIES)
 def test_fairseq_reads_the_dictionary_with_the_same_ids(family, tmp_path, text, scratch):
     folder = tiny_tokenizers.FAMILIES[family](tmp_path / family)

@@ -1,7 +1,8 @@
 """A fake fairseq-train that writes the same log lines, checkpoints and event files in milliseconds.
 
-Flags after `--` change its behavior: --fail-seed S (exit code 3), --hang-seed S (sleeps after the first
-epoch), --no-best (no checkpoint_best.pt), --stubborn (ignores SIGTERM), --linger SECONDS (sleeps first).
+Flags after `--` change its behavior: --fail-seed S (exit code 3), --fail-early (the same before the first
+update), --hang-seed S (sleeps after the first epoch), --no-best (no checkpoint_best.pt), --stubborn (ignores
+SIGTERM), --linger SECONDS (sleeps first).
 """
 
 import argparse
@@ -34,6 +35,7 @@ def main():
         parser.add_argument(flag, type=int)
     parser.add_argument("--linger", type=float, default=0.0)
     parser.add_argument("--no-best", action="store_true")
+    parser.add_argument("--fail-early", action="store_true")
     parser.add_argument("--stubborn", action="store_true")
     args, _ = parser.parse_known_args()
     folder = Path(args.save_dir)
@@ -49,6 +51,9 @@ def main():
         "2026-01-02 03:04:05 | INFO | fairseq_plugin.training.precision | precision: bf16 (as requested)",
         flush=True,
     )
+    if args.fail_early:
+        print("RuntimeError: out of memory")
+        sys.exit(3)
     first = 1
     if (folder / "checkpoint_last.pt").exists():
         with zipfile.ZipFile(folder / "checkpoint_last.pt") as archive:
@@ -71,6 +76,8 @@ def main():
         if epoch > 1:
             valid["valid_best_accuracy"] = str(max(best, accuracy))
         record("valid", epoch=epoch, **valid)
+        for subset in args.valid_subset.split(",")[1:]:
+            record(subset, epoch=epoch, **{f"{subset}_accuracy": str(accuracy - 5 - args.seed)})
         for subset in ("train", *args.valid_subset.split(",")):
             (Path(args.tensorboard_logdir) / subset).mkdir(parents=True, exist_ok=True)
             (Path(args.tensorboard_logdir) / subset / f"events.out.tfevents.{os.getpid()}").touch()

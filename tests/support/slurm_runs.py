@@ -1,5 +1,6 @@
 """Runs of the SLURM tests, and how two of them are compared."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -20,6 +21,7 @@ def constant(content):
 
 
 def table(out):
-    """The words of the final table without its last column, the times."""
-    lines = out[out.rindex("init ") :].splitlines()
-    return [line.split()[:-1] for line in lines if line]
+    """The words of the final table, which has a column of states, without its last column, the times."""
+    lines = out.splitlines()
+    first = max(i for i, line in enumerate(lines) if {"init", "status"} <= set(line.split()))
+    return [line.split()[:-1] for line in itertools.takewhile(bool, lines[first:])]

@@ -2,9 +2,9 @@
 
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
+import preloaded
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
@@ -89,7 +89,11 @@ def save(trainer, path):
 
 def fairseq_train(*arguments, cwd=ROOT):
     """`fairseq-train --user-dir fairseq_plugin …` in a process of its own."""
-    command = [sys.executable, "-m", "fairseq_cli.train", *arguments, "--user-dir", ROOT / "fairseq_plugin"]
-    return subprocess.run(
-        [str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False
-    )
+    return fairseq_command("train", *arguments, cwd=cwd)
+
+
+def fairseq_command(name, *arguments, cwd=ROOT, interpreter=None, env=None):
+    """A command of fairseq with the plugin in a process of its own; by default a fork (`preloaded`)."""
+    words = ["-m", f"fairseq_cli.{name}", *arguments, "--user-dir", ROOT / "fairseq_plugin"]
+    command = [interpreter or preloaded.python(), *map(str, words)]
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)

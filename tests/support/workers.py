@@ -37,7 +37,8 @@ def train_and_validate(arguments, updates):
 
 def summary(meters):
     """The loss and, as counts, sentences, tokens and the cells of the confusion matrix."""
-    cells = {name: meters[name].sum for name in meters if name.startswith("_gold")}
+    counts = meters["_confusion"].sum.tolist() if "_confusion" in meters else []
+    cells = {f"cell {i}": n for i, n in enumerate(counts)}
     numbers = {"loss": meters["loss"].avg, "sentences": meters["bsz"].sum, "tokens": meters["wpb"].sum}
     return {name: float(number) for name, number in (numbers | cells).items()}
 

@@ -83,7 +83,7 @@ def train(sweep: Experiment, slurm: Slurm, device: str, *, dry_run: bool) -> int
                 print("To wait for the tasks and see how they ended, run the same command without --no-wait.")
             return 0
         outcomes = queue.watch(watched, folder)
-    return report.summary(jobs, outcomes, sweep.recipe)
+    return report.summary(jobs, outcomes, sweep.recipe, out=sweep.out)
 
 
 def _plan(sweep: Experiment, queued: Mapping[Key, Queued], *, cpu: bool) -> list[Job]:

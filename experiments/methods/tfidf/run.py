@@ -20,7 +20,7 @@ from common.files import atomic_write, shown_path
 from common.predictions import Prediction
 from common.run import TENSORBOARD, Run, State
 
-from ... import inputs, provenance
+from ... import inputs, prepare, provenance, report
 from ... import plan as sweep_plan
 from ...recipes import Recipe
 from .model import (
@@ -150,6 +150,7 @@ The fit is deterministic: there is one run, OUT/bow/tfidf/seed0, with the scores
 predictions of valid and test, and model.json: the chosen C and the most informative n-grams of each class."""
 
 EXAMPLES = """examples:
+  ./train.sh --method tfidf --data reviews.csv --out runs
   ./train.sh --method tfidf --text cls-books/split --out runs
   ./train.sh --method tfidf --text cls-books/split --out runs --ngrams 1 1 --min-df 2 --sublinear
   python -m analysis tables runs
@@ -163,9 +164,12 @@ class Tfidf:
     summary = "TF-IDF of word n-grams and logistic regression, on text"
 
     def add_arguments(self, parser: SettingsParser) -> None:
-        """Add --text, --out and the options of the features."""
+        """Add --data or --text, --out and the options of the features."""
         parser.description, parser.epilog = DESCRIPTION, EXAMPLES
-        parser.add_setting("text", None, "folder of `python -m preprocess split`: SPLIT.input0 and .label")
+        parser.add_setting("data", None, prepare.DATA_HELP)
+        parser.add_setting(
+            "text", None, "instead of --data: folder of `python -m preprocess split`, SPLIT.input0 and .label"
+        )
         parser.add_setting("out", "runs", "folder of the runs")
         parser.add_argument(
             "--ngrams", type=positive, nargs=2, default=(1, 2), metavar=("MIN", "MAX"),
@@ -178,14 +182,15 @@ class Tfidf:
         parser.add_argument(
             "--sublinear", action="store_true", help="count n occurrences in a text as 1 + log(n)"
         )
+        prepare.add_options(parser)
 
     def train(self, options: argparse.Namespace) -> int:
-        """Fit, write the run and return the exit code; raises `UserError` before anything is written."""
-        if options.text is None:
-            raise UserError("--text (or RS_TEXT=) is missing: a folder of python -m preprocess split")
+        """Fit, write the run and return the exit code; raises `UserError` before the run is written."""
         if options.passthrough:
             raise UserError(f"after --: {options.passthrough[0]}: the method tfidf takes no flags there")
-        return _train(Path(options.text), Path(options.out), _features(options))
+        features, out = _features(options), Path(options.out)
+        inputs.require_writable(out)
+        return _train(_text(options), out, features)
 
 
 METHOD = Tfidf()
@@ -205,7 +210,19 @@ def _train(text: Path, out: Path, features: Features) -> int:
     for name, measured in results.items():
         print(f"{name:<5}  accuracy {measured['accuracy']:.2f}  macro-F1 {measured['macro_f1']:.4f}")
     print(f"written to {run.folder}")
+    report.print_next(out)
     return 0
+
+
+def _text(options: argparse.Namespace) -> Path:
+    """The folder of line files: --text, or that of the data folder or file in --data."""
+    if (options.text is None) == (options.data is None):
+        problem = "both are given" if options.text is not None else "both are missing"
+        raise UserError(f"--data and --text (or RS_DATA= and RS_TEXT=): {problem}; give one of them")
+    if options.data is not None:
+        return prepare.text_folder(prepare.data_folder(options))
+    prepare.reject_options(options, f"--text {options.text} contains the splits already")
+    return Path(options.text)
 
 
 def _features(options: argparse.Namespace) -> Features:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from pathlib import Path
 
 from fairseq import utils
@@ -16,11 +15,9 @@ from export.transformers.roberta import (
     Source,
     random_classifier,
     read_source,
-    roberta_config,
-    sizes_of,
     to_transformers,
 )
-from fairseq_plugin.checkpoints.initialization import check_dictionary, check_keys
+from fairseq_plugin.checkpoints.initialization import check_architecture, check_dictionary, check_keys
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 from ..lora import adapters
@@ -30,14 +27,6 @@ from .recipe import Recipe
 
 logger = logging.getLogger(__name__)
 HEAD = "classifier"
-SIZES = {
-    "num_hidden_layers": "--encoder-layers",
-    "hidden_size": "--encoder-embed-dim",
-    "intermediate_size": "--encoder-ffn-embed-dim",
-    "num_attention_heads": "--encoder-attention-heads",
-    "max_position_embeddings": "--max-positions",
-}
-"""Sizes that must be equal in a checkpoint and a recipe -> the recipe's flag."""
 
 
 def initial_model(
@@ -49,18 +38,20 @@ def initial_model(
     checkpoint does not have stays random. The embedding of token types, which only Transformers has, is zero.
     Dropout is that of the recipe.
 
-    Raises `UserError` if sizes or dictionary of the checkpoint are not those of the recipe and the data.
+    Raises `UserError` if architecture or dictionary of the checkpoint are not those of recipe and data.
     """
     vocabulary, classes = len(task.source_dictionary), task.class_names
     source = None
     if checkpoint is not None:
         check_dictionary(checkpoint, task.source_dictionary)
         source = read_source(checkpoint)
-        _check_sizes(source, recipe, vocabulary)
+        _check_vocabulary(source, vocabulary)
     utils.set_torch_seed(seed)  # as fairseq_cli/train.py does before it builds the model
     ours = task.build_model(recipe.cfg.model)
     if source is not None:
         weights = dict(source.weights)
+        state = {"cfg": {"model": source.arguments}, "model": weights}
+        check_architecture(str(source.path), source.path, state, ours, keeps_optimizer=False)
         check_keys(source.path, weights, ours)
         ours.upgrade_state_dict(weights)
         ours.load_state_dict(weights)
@@ -71,18 +62,12 @@ def initial_model(
     return model
 
 
-def _check_sizes(source: Source, recipe: Recipe, vocabulary: int) -> None:
+def _check_vocabulary(source: Source, vocabulary: int) -> None:
     if vocabulary != source.vocabulary:
         raise UserError(
             f"{source.path}: vocabulary of {source.vocabulary:,}, but the dictionary of the data has "
             f"{vocabulary:,} entries, <mask> included; binarize the data with the checkpoint's dictionary"
         )
-    theirs, ours = roberta_config(sizes_of(source)), roberta_config(recipe.sizes(vocabulary))
-    for name, flag in SIZES.items():
-        if (there := getattr(theirs, name)) != (here := getattr(ours, name)):
-            raise UserError(
-                f"{source.path}: {name} is {there}, in the recipe {here}; set {flag} as in pre-training"
-            )
 
 
 def with_adapters(base: RobertaForSequenceClassification, lora: LoraSettings, run: Path) -> PeftModel:
@@ -100,10 +85,8 @@ def with_adapters(base: RobertaForSequenceClassification, lora: LoraSettings, ru
     return adapters.add_adapters(base, lora, TaskType.SEQ_CLS, [HEAD])
 
 
-def check(recipe: Recipe, checkpoints: Iterable[Path | None], lora: LoraSettings | None) -> None:
+def check(recipe: Recipe, checkpoint: Path | None, lora: LoraSettings | None) -> None:
     """Raise `UserError` for mistakes that would otherwise stop a run only after its start."""
-    task = recipe.task()
-    for checkpoint in checkpoints:
-        model = initial_model(recipe, task, checkpoint, seed=1)
-        if lora is not None:
-            adapters.check_targets(model, lora, [HEAD])
+    model = initial_model(recipe, recipe.task(), checkpoint, seed=1)
+    if lora is not None:
+        adapters.check_targets(model, lora, [HEAD])

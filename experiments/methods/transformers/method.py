@@ -81,7 +81,7 @@ METHOD = Transformers()
 
 
 def add_arguments(
-    parser: SettingsParser, *, arm: str, inits: str = "random pretrained", lr: float | None = None
+    parser: SettingsParser, *, arm: str, inits: str | None = None, lr: float | None = None
 ) -> None:
     """Add the options of a sweep, --precision and --lr, with the defaults of a method."""
     add_sweep(parser, arm=arm, inits=inits)
@@ -126,8 +126,10 @@ def train(settings: TrainSettings, variant: Variant, then: Callable[[Path], None
     from .recipe import parse
 
     sweep = experiment.checked(settings, (), variant.defaults)
-    for recipe in sweep.recipes.values():
-        check(parse(str(settings.data), sweep.flags(recipe)), settings.inits.values(), variant.lora)
+    for arm in sweep.recipes:
+        for init, checkpoint in settings.inits.items():
+            words = sweep.flags(sweep.recipe_of(arm, init))
+            check(parse(str(settings.data), words), checkpoint, variant.lora)
     machine = provenance.machine(settings.device, settings.jobs, len(sweep.runs))
 
     def identity(run: Run) -> dict[str, Any]:
@@ -135,9 +137,12 @@ def train(settings: TrainSettings, variant: Variant, then: Callable[[Path], None
         return known | {"recipe_flags": [*known["recipe_flags"], *variant.flags]}
 
     def job(run: Run) -> Job:
-        recipe = sweep.recipes[run.arm]
+        recipe = sweep.recipe_of(run.arm, run.init)
         planned = resumable(plan.inspect(run, identity(run), recipe))
-        return build(planned, settings, variant, sweep.flags(recipe), cpu=machine.cpu)
+        # Without its checkpoint in the command, the architecture of random weights must be.
+        added = sweep.architecture_flags(run.arm, run.init) if run.checkpoint is None else ()
+        shown = replace(settings, passthrough=(*settings.passthrough, *added))
+        return build(planned, shown, variant, sweep.flags(recipe), cpu=machine.cpu)
 
     if settings.dry_run:
         return report.dry_run([job(run) for run in sweep.runs], machine, sweep.notes())
@@ -158,7 +163,7 @@ def train(settings: TrainSettings, variant: Variant, then: Callable[[Path], None
         finally:
             for job in jobs:
                 add_measured(job.planned.run.folder)
-    code = report.summary(jobs, outcomes, sweep.recipe)
+    code = report.summary(jobs, outcomes, sweep.recipe, out=settings.out)
     for job in jobs if then else ():
         then(job.planned.run.folder)
     return code

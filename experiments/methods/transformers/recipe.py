@@ -7,39 +7,42 @@ Trainer are errors.
 
 from __future__ import annotations
 
-import argparse
 import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from pathlib import Path
 
 from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import DictConfig
 
 import fairseq_plugin  # noqa: F401  registers task, criterion, model and optimizer
+from common import class_weights
 from common.cli import flags_of
 from common.errors import UserError
-from common.metrics import logged
+from common.metrics import LOSS, logged
 from export.transformers.roberta import ACTIVATIONS, Sizes
 from fairseq_plugin.models.encoders import ENCODERS
+from fairseq_plugin.tasks.criterion import checked_smoothing
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from fairseq_plugin.training.optimizer import parse_betas
+
+from ..fairseq_flags import parser_errors
 
 ONLY = {
     "--task": ("sentence_classification",),
     "--criterion": ("sentence_classification",),
-    "--arch": ("roberta_small",),
+    "--arch": ("roberta_small", "roberta", "roberta_base", "roberta_large"),
     "--lr-scheduler": ("polynomial_decay",),
     "--optimizer": ("adam", "fused_adam"),
     "--encoder": tuple(ENCODERS),  # ignored: fairseq's implementations of the same function
-    "--best-checkpoint-metric": (*(metric.name for metric in logged()), "loss"),
+    "--best-checkpoint-metric": (*(metric.name for metric in logged()), LOSS),
 }
 """Flag -> the values that are supported."""
 SUPPORTED = frozenset(ONLY) | {
     *("--encoder-layers", "--encoder-embed-dim", "--encoder-ffn-embed-dim", "--encoder-attention-heads"),
-    *("--dropout", "--attention-dropout", "--pooler-dropout", "--activation-fn"),
+    *("--dropout", "--attention-dropout", "--pooler-dropout", "--activation-fn", "--layer-norm-eps"),
     *("--init-token", "--separator-token", "--max-positions", "--shorten-method", "--keep-eos"),
     *(
         "--batch-size",
@@ -51,6 +54,7 @@ SUPPORTED = frozenset(ONLY) | {
     ),
     *("--lr", "--total-num-update", "--warmup-updates", "--adam-betas", "--adam-eps"),
     *("--weight-decay", "--clip-norm", "--precision", "--valid-subset"),
+    *("--label-smoothing", "--class-weights", "--patience"),
     *("--maximize-best-checkpoint-metric", "--no-epoch-checkpoints", "--num-classes"),
 }
 
@@ -79,6 +83,15 @@ class Recipe:
     valid_subsets: tuple[str, ...]
     metric: str
     maximize: bool
+    patience: int
+    """Validations without a better score after which training stops, 0 for no early stopping."""
+    label_smoothing: float
+    class_weights: str
+    """A value of --class-weights."""
+
+    def weights(self, data: str, classes: Sequence[str]) -> list[float] | None:
+        """The weight of each class in the training loss, or None; raises `UserError` if they are wrong."""
+        return list(class_weights.resolve(self.class_weights, Path(data), classes).values()) or None
 
     def updates(self, sentences: int) -> int:
         """Number of updates on a training set of `sentences`: the smaller of both limits."""
@@ -100,6 +113,7 @@ class Recipe:
             attention_dropout=model.attention_dropout,
             pooler_dropout=model.pooler_dropout,
             activation=ACTIVATIONS[model.activation_fn],
+            layer_norm_eps=model.layer_norm_eps,
         )
 
     def task(self) -> SentenceClassificationTask:
@@ -152,6 +166,9 @@ def parse(data: str, words: Sequence[str]) -> Recipe:
         valid_subsets=tuple(cfg.dataset.valid_subset.split(",")),
         metric=cfg.checkpoint.best_checkpoint_metric,
         maximize=cfg.checkpoint.maximize_best_checkpoint_metric,
+        patience=max(0, cfg.checkpoint.patience),
+        label_smoothing=checked_smoothing(cfg.criterion.label_smoothing),
+        class_weights=cfg.criterion.class_weights,
     )
 
 
@@ -163,16 +180,9 @@ def _valid_batch_size(cfg: DictConfig) -> int:
 
 
 def _configuration(data: str, words: Sequence[str]) -> DictConfig:
-    parser = options.get_training_parser()
-
-    def raise_error(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-        raise UserError(f"recipe: {message}")
-
-    # Patched on the class, because fairseq builds a second parser for the options of task and model.
-    original = argparse.ArgumentParser.error
-    argparse.ArgumentParser.error = raise_error
-    try:
-        with warnings.catch_warnings(action="ignore"):  # fairseq's use of hydra is deprecated
-            return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [data, *words]))
-    finally:
-        argparse.ArgumentParser.error = original
+    with (
+        parser_errors(lambda message: UserError(f"recipe: {message}")),
+        warnings.catch_warnings(action="ignore"),  # fairseq's use of hydra is deprecated
+    ):
+        parser = options.get_training_parser()
+        return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [data, *words]))

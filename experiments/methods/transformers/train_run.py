@@ -114,10 +114,14 @@ def main(words: list[str] | None = None) -> None:
         pad=task.source_dictionary.pad(),
         run=run,
         log=log,
+        weights=recipe.weights(args.data, task.class_names),
         save_best=lambda model: adapters.save_model(model, run / (ADAPTER if args.lora else MODEL)),
     )
     last = last_checkpoint(checkpoints)
-    trainer.train(resume_from_checkpoint=None if last is None else str(last))
+    if last is not None and trainer.stopped_early(last):
+        logger.info("stopped early (--patience %d): nothing left to train", recipe.patience)
+    else:
+        trainer.train(resume_from_checkpoint=None if last is None else str(last))
     log.close()
     finish(run, recipe, task, trainer, parameters, lora=args.lora)
     shutil.rmtree(checkpoints, ignore_errors=True)

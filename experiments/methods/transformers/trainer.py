@@ -1,8 +1,10 @@
 """The Transformers Trainer for a sentence classifier, with this project's recipe, metrics and run folder.
 
 Differences from the stock Trainer, so that runs are comparable with fairseq: weight decay applies to every
-parameter (the Trainer excludes biases and layer norms), the learning rate follows `--total-num-update`, and
-every subset is validated. The first subset selects the best checkpoint, the later one on a tie.
+parameter (the Trainer excludes biases and layer norms), the learning rate follows `--total-num-update`,
+class weights and label smoothing are those of the criterion, and every subset is validated. The first subset
+selects the best checkpoint, the later one on a tie, and ends training after `--patience` validations without
+a better score.
 
 B sentences in a batch, N in a split, L tokens, K classes.
 """
@@ -20,25 +22,27 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Subset
 from torch.utils.tensorboard import SummaryWriter
 from transformers import Trainer, TrainerCallback, TrainingArguments, get_linear_schedule_with_warmup
-from transformers.trainer_callback import PrinterCallback
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_callback import PrinterCallback, TrainerState
 from transformers.utils.logging import disable_progress_bar
 
 from common import predictions
 from common.metrics import measure_confusion
 from common.predictions import Prediction
-from fairseq_plugin.tasks.criterion import cell_counts
+from fairseq_plugin.tasks.criterion import cell_counts, training_loss
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 from .recipe import Recipe
 from .run_folder import FORMAT, TIME, on_one_device
 
 logger = logging.getLogger(__name__)
+SCORE = "validation_score"
+"""Key of the selecting metric in the Trainer's log history, which its checkpoints contain."""
 SaveBest = Callable[[nn.Module], None]
 
 
@@ -91,19 +95,25 @@ class ClassifierTrainer(Trainer):
         run: Path,
         log: RunLog,
         save_best: SaveBest,
+        weights: Sequence[float] | None = None,
     ) -> None:
-        """`valid`: the validation subsets; the first selects the best model, which `save_best` stores."""
+        """`valid`: the validation subsets; the first selects the best model, which `save_best` stores.
+
+        `weights` are those of the classes in the training loss.
+        """
         self.recipe = recipe
         self.classes = classes
         self.subsets = valid
         self.run_folder, self.log_of_run, self.save_best = run, log, save_best
         self.interval, self.whole_epoch = Counts(len(classes)), Counts(len(classes))
+        self._weights_K = None if weights is None else torch.tensor(weights, dtype=torch.float32)
         super().__init__(
             model=model,
             args=arguments,
             train_dataset=train,
             eval_dataset=next(iter(valid.values())),
             data_collator=Pad(pad),
+            compute_loss_func=None if self._plain_loss else self._mean_loss,
         )
         self.remove_callback(PrinterCallback)
         self.add_callback(_Progress(self))
@@ -122,15 +132,43 @@ class ClassifierTrainer(Trainer):
             )
         return self.lr_scheduler
 
+    @property
+    def _plain_loss(self) -> bool:
+        """Whether the training loss is the mean cross-entropy, which the model computes."""
+        return self._weights_K is None and not self.recipe.label_smoothing
+
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, **kwargs: Any
     ) -> Any:
         """As in `Trainer`; also adds training batches to the counts."""
-        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
+        # A copy: `Trainer` removes the labels if it does not use the model's own loss.
+        loss, outputs = super().compute_loss(model, dict(inputs), return_outputs=True, **kwargs)
         if model.training:
+            total, size = self._training_loss(outputs.logits, inputs["labels"])
             for counts in (self.interval, self.whole_epoch):
-                counts.add(outputs.logits, inputs["labels"], inputs["attention_mask"].sum())
+                counts.add(
+                    outputs.logits, inputs["labels"], inputs["attention_mask"].sum(), (total.detach(), size)
+                )
         return (loss, outputs) if return_outputs else loss
+
+    def _training_loss(self, logits_BK: Tensor, labels_B: Tensor) -> tuple[Tensor, float]:
+        weights_K = None if self._weights_K is None else self._weights_K.to(logits_BK.device)
+        return training_loss(logits_BK, labels_B, weights_K, self.recipe.label_smoothing)
+
+    def _mean_loss(self, outputs: Any, labels_B: Tensor, num_items_in_batch: Tensor | None = None) -> Tensor:
+        """The part of a batch in the training loss of its update."""
+        total, size = self._training_loss(outputs.logits, labels_B)
+        return total / (size if num_items_in_batch is None else num_items_in_batch)
+
+    def _get_num_items_in_batch(self, batch_samples: list[Item], device: torch.device) -> Any:
+        """What the loss of an update is divided by: its sentences, or the sum of their class weights."""
+        if self._plain_loss:
+            return super()._get_num_items_in_batch(batch_samples, device)
+        if not batch_samples:
+            return None
+        labels_N = torch.cat([batch["labels"] for batch in batch_samples]).cpu()
+        weights_N = torch.ones(len(labels_N)) if self._weights_K is None else self._weights_K[labels_N]
+        return weights_N.sum().to(device)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
         """Validate on every subset, log the metrics, and store the model if it is the best so far."""
@@ -145,10 +183,22 @@ class ClassifierTrainer(Trainer):
             self.save_best(self.model)
             for name, logits_NK in logits.items():
                 self._write_predictions(name, logits_NK)
+        self.state.log_history.append({SCORE: now, "step": step})
+        if self._has_stopped(self.state):
+            logger.info("early stop: no better score in %d validations", self.recipe.patience)
+            self.control.should_training_stop = True
         for name, values in metrics.items():
             extra = {f"best_{self.recipe.metric}": self.state.best_metric} if name == first else {}
             self.log_of_run.write(name, values | extra, step=step, epoch=epoch)
         return {f"eval_{name}_{tag}": x for name, values in metrics.items() for tag, x in values.items()}
+
+    def stopped_early(self, checkpoint: Path) -> bool:
+        """Whether the run that wrote this checkpoint of the Trainer had stopped early."""
+        return self._has_stopped(TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME)))
+
+    def _has_stopped(self, state: TrainerState) -> bool:
+        values = [entry[SCORE] for entry in state.log_history if SCORE in entry]
+        return 0 < self.recipe.patience <= since_best(values, maximize=self.recipe.maximize)
 
     def logits(self, sentences: Sentences) -> NDArray[np.float32]:
         """Logits (N, K) of a split, in the order of its files."""
@@ -173,6 +223,15 @@ class ClassifierTrainer(Trainer):
                 for index, (label, row_K) in enumerate(zip(labels_N, probabilities_NK, strict=True))
             ),
         )
+
+
+def since_best(scores: Sequence[float], *, maximize: bool) -> int:
+    """Number of validations since the last one that was better than all before it, as fairseq counts them."""
+    best, since = None, 0
+    for score in scores:
+        better = best is None or (score > best if maximize else score < best)
+        best, since = (score, 0) if better else (best, since + 1)
+    return since
 
 
 class _Progress(TrainerCallback):
@@ -262,14 +321,21 @@ class Counts:
         self._loss: Tensor | float = 0.0
         self._cells: Tensor | int = 0
         self._tokens: Tensor | int = 0
-        self.sentences = 0
+        self._size = 0.0
 
     @torch.no_grad()
-    def add(self, logits_BK: Tensor, labels_B: Tensor, tokens: Tensor | int = 0) -> None:
-        """Add a batch, without waiting for the GPU."""
-        self._loss = self._loss + F.cross_entropy(logits_BK.float(), labels_B, reduction="sum")
+    def add(
+        self,
+        logits_BK: Tensor,
+        labels_B: Tensor,
+        tokens: Tensor | int = 0,
+        loss: tuple[Tensor, float] | None = None,
+    ) -> None:
+        """Add a batch; `loss` is what `training_loss` returned for it (default: the plain loss)."""
+        total, size = loss or training_loss(logits_BK, labels_B)
+        self._loss = self._loss + total
         self._cells = self._cells + cell_counts(labels_B, logits_BK.argmax(dim=-1), self._classes)
-        self.sentences += len(labels_B)
+        self._size += size
         self._tokens = self._tokens + tokens
 
     @property
@@ -280,7 +346,7 @@ class Counts:
     @property
     def loss(self) -> float:
         """Mean cross-entropy in bits, as fairseq logs it."""
-        return float(self._loss) / max(self.sentences, 1) / math.log(2)
+        return float(self._loss) / (self._size or 1) / math.log(2)
 
     def metrics(self) -> dict[str, float]:
         """`loss` and every registered metric of a confusion matrix, unrounded."""

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from run_trees import write_run
+from run_trees import write_events, write_run
 
 from analysis.__main__ import main
 
@@ -47,6 +47,39 @@ def test_options_reach_the_tables(runs, capsys):
     out = capsys.readouterr().out
     assert "79.08 ± 0.82 (3)" in out  # 79.25, 78 (epoch 1) and 80
     assert "tie rule earliest" in out
+
+
+@pytest.fixture
+def selected_by_mcc(tmp_path):
+    """Two runs whose best epoch is the first by accuracy, and the second by MCC, which they recorded."""
+    flags = ["--best-checkpoint-metric", "mcc", "--maximize-best-checkpoint-metric"]
+    for seed in (1, 2):
+        run = write_run(tmp_path, "random", seed, [80.0, 70.0], [81.0, 71.0], recipe_flags=flags)
+        for subset, values in (("valid", (0.1, 0.5)), ("test", (0.2, 0.6))):
+            write_events(
+                run / "tensorboard" / subset, [(225, "mcc", values[0]), (450, "mcc", values[1])], 1.8e9
+            )
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "value", "warns"),
+    [
+        ([], "71.00", False),
+        (["--metric", "mcc"], "0.6000", False),
+        (["--metric", "accuracy"], "81.00", True),
+        (["--by", "accuracy"], "81.00", True),
+        (["--metric", "accuracy", "--by", "mcc"], "71.00", False),
+    ],
+)
+def test_the_metric_that_the_runs_recorded_selects_the_checkpoint(
+    selected_by_mcc, capsys, caplog, options, value, warns
+):
+    assert main(["tables", str(selected_by_mcc), *options]) == 0
+    assert f"{value} ± 0." in capsys.readouterr().out.partition("after each epoch")[0]
+    assert any("mcc" in record.message for record in caplog.records) == warns
+    assert main(["seeds", str(selected_by_mcc), *options]) == 0
+    assert value in capsys.readouterr().out
 
 
 def test_unfinished_runs_are_used_only_on_request(runs, capsys):

@@ -1,12 +1,21 @@
 """Confusion and calibration against scikit-learn, and their figures."""
 
+import itertools
+
 import numpy as np
+import pandas as pd
 import pytest
 from run_trees import write_run
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 
-from analysis.figures.predictions import draw_confusion, draw_reliability
+from analysis.figures.predictions import (
+    confused_pairs,
+    draw_confused_pairs,
+    draw_confusion,
+    draw_reliability,
+    has_many_classes,
+)
 from analysis.read.runs import find_runs
 from analysis.stats.predictions import read_predictions
 from common.predictions import Prediction, file_name, write
@@ -84,14 +93,87 @@ def test_cells_contain_fractions_of_the_true_class(predictions):
     assert len(panel.texts) == 9
 
 
-def test_many_classes_have_no_text_in_cells(predictions):
-    more = {
-        name: predictions[name].cat.add_categories(list(map(str, range(10))))
-        for name in ("label", "predicted")
-    }
-    figure = draw_confusion(predictions.assign(**more))
-    assert not figure.axes[0].texts
+def many(classes, examples=4000, groups=1, seed=1):
+    """Predictions of many classes, most of them right, in the columns of `read_predictions`."""
+    random = np.random.default_rng(seed)
+    names = [f"class number {k}" for k in range(classes)]
+    frames = []
+    for group in range(groups):
+        labels = random.integers(classes, size=examples)
+        predicted = np.where(random.random(examples) < 0.7, labels, random.integers(classes, size=examples))
+        frames.append(
+            pd.DataFrame(
+                {
+                    "group": f"fairseq/init{group}",
+                    "seed": 1,
+                    "label": pd.Categorical.from_codes(labels, names),
+                    "predicted": pd.Categorical.from_codes(predicted, names),
+                    "correct": labels == predicted,
+                    "confidence": random.uniform(0.2, 1, examples),
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def test_cells_of_twenty_classes_contain_whole_percentages():
+    predictions = many(20)
+    figure = draw_confusion(predictions)
+    panel = figure.axes[0]
+    names = list(predictions["label"].cat.categories)
+    rows = confusion_matrix(predictions["label"], predictions["predicted"], labels=names, normalize="true")
+    expected = [f"{100 * fraction:.0f}" for fraction in rows.ravel() if fraction >= 0.005]
+    assert [text.get_text() for text in panel.texts] == expected
+    assert len(panel.get_yticklabels()) == 20
+    assert_labels_do_not_overlap(figure)
+
+
+def test_of_many_classes_those_with_the_most_errors_are_shown():
+    predictions = many(200)
+    figure = draw_confusion(predictions)
+    wrong = predictions[~predictions["correct"]]
+    errors = wrong["label"].value_counts() + wrong["predicted"].value_counts()
+    shown = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert shown[-1] == "other classes"
+    assert len(shown) == 25
+    assert errors[shown[:-1]].min() >= errors.drop(shown[:-1]).max()
+    image = np.ma.filled(figure.axes[0].images[0].get_array(), np.nan)
+    merged = [
+        [name if name in shown else "other classes" for name in predictions[column]]
+        for column in ("label", "predicted")
+    ]
+    np.testing.assert_allclose(image, confusion_matrix(*merged, labels=shown, normalize="true"))
+    assert_labels_do_not_overlap(figure)
+
+
+def test_confused_pairs_are_the_largest_cells_beside_the_diagonal():
+    predictions = many(20)
+    pairs = confused_pairs(confusion(predictions))
+    matrix = confusion_matrix(predictions["label"], predictions["predicted"])
+    np.fill_diagonal(matrix, 0)
+    assert [number for _, _, number in pairs] == sorted(matrix[matrix > 0].tolist(), reverse=True)
+    panel = draw_confused_pairs(predictions).axes[0]
+    assert [bar.get_width() for bar in panel.patches] == [number for _, _, number in pairs[:15]]
+
+
+def test_only_many_classes_have_a_figure_of_confused_pairs(predictions):
+    assert not has_many_classes(predictions)
+    assert has_many_classes(many(9))
+
+
+def test_wide_panels_are_below_each_other():
+    figure = draw_confusion(many(20, groups=3))
+    assert figure.get_figwidth() <= 15
+    assert len(figure.axes) == 4
+
+
+def assert_labels_do_not_overlap(figure):
     figure.canvas.draw()
+    for panel in figure.axes[:1]:
+        for labels, side in ((panel.get_yticklabels(), "y"), (panel.get_xticklabels(), "x")):
+            boxes = [label.get_window_extent() for label in labels]
+            spans = sorted(((box.y0, box.y1) if side == "y" else (box.x0, box.x1)) for box in boxes)
+            assert all(low[1] <= high[0] + 1 for low, high in itertools.pairwise(spans)), side
 
 
 def test_the_reliability_diagram_draws_the_table(predictions):

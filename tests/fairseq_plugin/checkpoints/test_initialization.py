@@ -13,6 +13,7 @@ from fairseq import checkpoint_utils, file_io
 from training import FAST, INPUT, OURS, SIZES, STEPS, STOCK, build_trainer, save
 
 from common.errors import UserError
+from fairseq_plugin.checkpoints.architecture import read_architecture
 from fairseq_plugin.checkpoints.initialization import checking_initial_checkpoint, initial_checkpoint
 from fairseq_plugin.training import curves
 
@@ -118,17 +119,77 @@ def test_the_checkpoint_suffix_belongs_to_the_file_name(data, tmp_path, checkpoi
 
 
 @pytest.mark.parametrize(
-    ("flags", "difference"),
+    ("flags", "remedy"),
     [
-        (["--encoder-embed-dim", "32"], r"embed_tokens\.weight is \(45, 16\) in the file and \(45, 32\)"),
-        (["--encoder-layers", "3"], r"layers\.2\..* is missing.* \d+ more"),
-        (["--encoder-layers", "1"], r"layers\.1\..* is not part of the model"),
-        (["--max-positions", "16"], r"embed_positions\.weight is \(34, 16\)"),
+        (["--encoder-embed-dim", "32"], "use --encoder-embed-dim 16"),
+        (["--encoder-layers", "3"], "use --encoder-layers 2"),
+        (["--encoder-layers", "1"], "use --encoder-layers 2"),
+        (["--encoder-attention-heads", "8"], "use --encoder-attention-heads 2"),
+        (["--activation-fn", "relu"], "use --activation-fn gelu"),
+        (["--layer-norm-eps", "1e-12"], "use --layer-norm-eps 1e-05"),
+        (["--encoder-normalize-before"], "without --encoder-normalize-before"),
+        (["--untie-weights-roberta"], "without --untie-weights-roberta"),
+        (["--max-positions", "33"], "--max-positions 32"),
     ],
 )
-def test_a_checkpoint_of_other_sizes_is_an_error(data, tmp_path, checkpoint, flags, difference):
-    with pytest.raises(UserError, match=difference):
+@pytest.mark.parametrize("how", ["--restore-file", "--finetune-from-model"])
+def test_a_checkpoint_of_another_architecture_is_an_error(data, tmp_path, checkpoint, how, flags, remedy):
+    reset = RESET if how == "--restore-file" else ()
+    with pytest.raises(UserError) as caught:
+        start(data, tmp_path / "run", how, checkpoint, *reset, *flags)
+    facts = (how, str(checkpoint), remedy, *flags)
+    assert all(fact in str(caught.value) for fact in facts), caught.value
+
+
+def test_the_flags_of_the_error_message_load_the_checkpoint(data, tmp_path, checkpoint):
+    wrong = ["--arch", "roberta_prenorm", "--encoder-attention-heads", "4"]
+    with pytest.raises(UserError) as caught:
+        start(data, tmp_path / "run", "--finetune-from-model", checkpoint, *wrong)
+    flags = str(caught.value).partition("; use ")[2].partition(" without ")[0].split()
+    assert_loaded(
+        start(data, tmp_path / "run", "--finetune-from-model", checkpoint, *wrong, *flags), checkpoint
+    )
+
+
+def test_all_differences_are_one_error(data, tmp_path, checkpoint):
+    flags = ["--encoder-attention-heads", "4", "--activation-fn", "relu", "--encoder-layers", "1"]
+    with pytest.raises(UserError) as caught:
         start(data, tmp_path / "run", "--restore-file", checkpoint, *RESET, *flags)
+    remedy = "use --encoder-layers 2 --encoder-attention-heads 2 --activation-fn gelu"
+    assert remedy in str(caught.value), caught.value
+
+
+def test_a_checkpoint_with_another_vocabulary_is_an_error(tmp_path, checkpoint):
+    data = write_data(tmp_path / "other")
+    write_dictionary(data / "input0/dict.txt", [f"piece{i}" for i in range(41)])
+    with pytest.raises(UserError, match=r"embed_tokens\.weight is \(45, 16\) in the file and \(46, 16\)"):
+        start(data, tmp_path / "run", "--restore-file", checkpoint, *RESET)
+
+
+def test_of_more_positions_the_first_are_loaded(data, tmp_path, checkpoint, caplog):
+    with caplog.at_level(logging.INFO):
+        trainer = start(data, tmp_path / "run", "--finetune-from-model", checkpoint, "--max-positions", "20")
+    assert f"{checkpoint} has 32 positions: the first 20 are used" in caplog.text
+    name = "encoder.sentence_encoder.embed_positions.weight"
+    loaded, stored = trainer.get_model().state_dict(), torch.load(checkpoint, weights_only=True)["model"]
+    assert torch.equal(loaded[name], stored[name][:22])
+    save(trainer, tmp_path / "saved.pt")
+    assert read_architecture(tmp_path / "saved.pt").positions == 20
+    assert_loaded(start(data, tmp_path / "again", "--max-positions", "20", "--restore-file",
+                        tmp_path / "saved.pt"), tmp_path / "saved.pt")  # fmt: skip
+
+
+def test_the_optimizer_state_of_more_positions_is_an_error(data, tmp_path, checkpoint):
+    with pytest.raises(UserError, match="--max-positions 32"):
+        start(data, tmp_path / "run", "--restore-file", checkpoint, "--max-positions", "20")
+
+
+def test_a_checkpoint_without_configuration_is_loaded_with_a_warning(data, tmp_path, checkpoint, caplog):
+    state = torch.load(checkpoint, weights_only=True)
+    torch.save(state | {"cfg": None, "args": None}, checkpoint)
+    with caplog.at_level(logging.WARNING):
+        assert_loaded(start(data, tmp_path / "run", "--restore-file", checkpoint, *RESET), checkpoint)
+    assert f"{checkpoint} records no configuration" in caplog.text
 
 
 def test_the_dictionary_next_to_the_checkpoint_is_compared(data, tmp_path, checkpoint):

@@ -126,6 +126,31 @@ def test_mean_pooling_with_the_padded_encoder_is_an_error():
         build(pooling="mean", encoder_kind="padded")
 
 
+@pytest.mark.parametrize("encoder_kind", ["packed", "padded"])
+@pytest.mark.parametrize("changes", [{}, {"encoder_normalize_before": True}], ids=["post-norm", "pre-norm"])
+def test_the_epsilon_is_that_of_every_norm(encoder_kind, changes):
+    """Stock fairseq has no flag: its norms are changed by hand."""
+    epsilon, tokens = 0.3, sentences()
+    stock = build(RobertaModel, **changes)
+    norms = [module for module in stock.modules() if isinstance(module, torch.nn.LayerNorm)]
+    assert len(norms) == 2 + 2 * 3 + len(changes)  # embeddings, LM head, three layers, the last of pre-norm
+    before = stock(tokens)[0]
+    for norm in norms:
+        norm.eps = epsilon
+    ours = build(layer_norm_eps=epsilon, encoder_kind=encoder_kind, **changes)
+    ours.load_state_dict(stock.state_dict())
+    real, head = tokens.ne(PAD), {"classification_head_name": HEAD}
+    assert not torch.allclose(stock(tokens)[0][real], before[real], atol=1e-3)
+    torch.testing.assert_close(ours(tokens)[0][real], stock(tokens)[0][real], **TOLERANCE)
+    torch.testing.assert_close(ours(tokens, **head)[0], stock(tokens, **head)[0], **TOLERANCE)
+
+
+def test_the_default_epsilon_is_fairseqs():
+    model, stock = build(), build(RobertaModel)
+    epsilons = ({m.eps for m in one.modules() if isinstance(m, torch.nn.LayerNorm)} for one in (model, stock))
+    assert {model.args.layer_norm_eps} == next(epsilons) == next(epsilons)
+
+
 @pytest.mark.parametrize("lengths", [LENGTHS, (9, 9, 9)], ids=["padded batch", "no padding"])
 def test_features_hidden_states_and_lm_scores_equal_stock(pair, lengths):
     stock, ours = pair

@@ -12,7 +12,11 @@ from training import INPUT, SIZES, STEPS, build_trainer
 
 from common.errors import UserError
 from fairseq_plugin.tasks import criterion
-from fairseq_plugin.tasks.criterion import SentenceClassificationCriterion
+from fairseq_plugin.tasks.criterion import (
+    SentenceClassificationCriterion,
+    SentenceClassificationCriterionConfig,
+    training_loss,
+)
 
 METRICS = {
     "accuracy": lambda labels, predicted: 100 * sklearn.accuracy_score(labels, predicted),
@@ -28,16 +32,22 @@ class Logits(torch.nn.Module):
         return logits, {}
 
 
-def logging_output(labels, predicted, classes):
-    logits = torch.nn.functional.one_hot(torch.tensor(predicted), classes).float()
-    sample = {
+def build(label_smoothing=0.0):
+    cfg = SentenceClassificationCriterionConfig(label_smoothing=label_smoothing)
+    return SentenceClassificationCriterion(cfg, SimpleNamespace(target_dictionary=None))
+
+
+def sample_of(logits, labels):
+    return {
         "net_input": {"logits": logits},
-        "target": torch.tensor(labels).view(-1, 1),
+        "target": torch.as_tensor(labels).view(-1, 1),
         "ntokens": len(labels),
     }
-    cfg = SimpleNamespace(classification_head_name="head")
-    task = SimpleNamespace(target_dictionary=None)
-    loss, size, output = SentenceClassificationCriterion(cfg, task)(Logits(), sample)
+
+
+def logging_output(labels, predicted, classes):
+    logits = torch.nn.functional.one_hot(torch.tensor(predicted), classes).float()
+    loss, size, output = build()(Logits(), sample_of(logits, labels))
     assert size == len(labels)
     assert loss.item() == pytest.approx(
         torch.nn.functional.cross_entropy(logits, torch.tensor(labels), reduction="sum").item()
@@ -95,6 +105,72 @@ def test_a_checkpoint_restores_the_confusion_matrix():
     meters = metrics.get_meters("train")
     assert criterion.confusion_matrix(meters).tolist() == [[2, 0], [2, 2]]
     assert meters.get_smoothed_value("accuracy") == pytest.approx(400 / 6)
+
+
+def test_a_checkpoint_with_a_meter_for_each_cell_is_restored():
+    metrics.reset()
+    with metrics.aggregate("train"):
+        for name, count in {"_gold0_predicted0": 5, "_gold1_predicted0": 2}.items():
+            metrics.log_scalar_sum(name, count)
+        for name in ("_gold0_predicted1", "_gold1_predicted1"):
+            metrics.log_scalar_sum(name, 0)
+        state = metrics.state_dict()
+    metrics.reset()
+    metrics.load_state_dict(state)
+    with metrics.aggregate("train"):
+        SentenceClassificationCriterion.reduce_metrics([logging_output([0, 1], [1, 1], 2)])
+    assert criterion.confusion_matrix(metrics.get_meters("train")).tolist() == [[5, 1], [2, 1]]
+
+
+def test_the_number_of_meters_does_not_depend_on_the_number_of_classes():
+    counts = set()
+    for classes in (2, 200):
+        metrics.reset()
+        with metrics.aggregate(new_root=True) as meters:
+            SentenceClassificationCriterion.reduce_metrics([logging_output([0, 1], [1, 1], classes)])
+        counts.add(len(meters))
+        assert not any("confusion" in name for name in meters.get_smoothed_values())
+    assert len(counts) == 1
+
+
+@pytest.mark.parametrize("weights", [None, [0.2, 1.0, 7.5]], ids=["unweighted", "weighted"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_the_training_loss_over_batches_equals_torchs_mean(weights, smoothing):
+    generator = torch.Generator().manual_seed(1)
+    logits_NK = torch.randn(29, 3, generator=generator)
+    labels_N = torch.randint(3, (29,), generator=generator)
+    weights_K = None if weights is None else torch.tensor(weights)
+    parts = [
+        training_loss(x_BK, y_B, weights_K, smoothing)
+        for x_BK, y_B in zip(logits_NK.split(8), labels_N.split(8), strict=True)
+    ]
+    ours = sum(loss for loss, _ in parts) / sum(size for _, size in parts)
+    expected = torch.nn.functional.cross_entropy(logits_NK, labels_N, weights_K, label_smoothing=smoothing)
+    torch.testing.assert_close(ours, expected)
+
+
+def test_without_weights_and_smoothing_the_loss_is_that_of_stock_fairseq():
+    logits_NK, labels_N = torch.randn(16, 3), torch.randint(3, (16,))
+    stock = torch.nn.functional.nll_loss(
+        torch.nn.functional.log_softmax(logits_NK, dim=-1, dtype=torch.float32), labels_N, reduction="sum"
+    )
+    loss, size = training_loss(logits_NK, labels_N)
+    assert torch.equal(loss, stock)
+    assert (size, type(size)) == (16, int)
+
+
+def test_the_validation_loss_is_not_smoothed():
+    logits, labels = torch.randn(8, 3), torch.randint(3, (8,))
+    smoothed, plain = build(0.3), build()
+    assert smoothed(Logits(), sample_of(logits, labels))[0] != plain(Logits(), sample_of(logits, labels))[0]
+    smoothed.eval()
+    assert smoothed(Logits(), sample_of(logits, labels))[0] == plain(Logits(), sample_of(logits, labels))[0]
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.0, float("nan")])
+def test_impossible_label_smoothing_is_an_error(value):
+    with pytest.raises(UserError, match="--label-smoothing"):
+        build(value)
 
 
 def test_an_update_without_sentences_logs_nothing():

@@ -82,6 +82,18 @@ def test_keep_eos_restores_eos_after_truncation(tmp_path):
     assert torch.equal(before, after)
 
 
+def test_keep_eos_ends_truncated_sentences_in_the_separator(tmp_path):
+    """CamemBERT's `</s>` is 6; without a separator it is that of the dictionary."""
+    data = write_data(tmp_path)
+    for separator, wanted in ((["--separator-token", "6"], 6), ([], EOS)):
+        words = [data, *OURS, "--init-token", "0", "--shorten-method", "truncate", *STEPS, *SIZES]
+        task = task_of([*words, "--keep-eos", "--max-positions", "8", *separator])
+        dataset = task.load_dataset("train")
+        rows = [dataset[i]["net_input.src_tokens"] for i in range(len(dataset))]
+        assert {int(row[-1]) for row in rows if len(row) == 8} <= {wanted, EOS}
+        assert wanted in {int(row[-1]) for row in rows}
+
+
 def sentences_of(task, split, batch_size):
     dataset = task.load_dataset(split)
     iterator = task.get_batch_iterator(dataset, max_sentences=batch_size, required_batch_size_multiple=8)

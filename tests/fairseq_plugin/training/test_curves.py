@@ -1,5 +1,7 @@
 """Resumed runs have the same curves, weights and precision as uninterrupted ones."""
 
+import contextlib
+
 import pytest
 import torch
 from data_folders import write_data
@@ -13,6 +15,9 @@ from fairseq_plugin.checkpoints.loading import load_checkpoint
 from fairseq_plugin.training import precision
 from fairseq_plugin.training.curves import TIMING_METRICS, epoch_metrics
 
+UPDATES = 6
+"""Per epoch."""
+ACCURACY = ("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric")
 LOG = ("--log-format", "json", "--log-interval", "4", "--no-epoch-checkpoints", "--max-epoch", "2")
 
 
@@ -21,6 +26,7 @@ def run(data, folder, *flags):
     metrics.reset()
     progress_bar._tensorboard_writers.clear()
     vars(checkpoint_utils.save_checkpoint).pop("best", None)
+    vars(train.should_stop_early).clear()
     places = ("--save-dir", folder, "--tensorboard-logdir", folder / "tensorboard")
     train.main(configuration([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *LOG, *places, *flags]))
 
@@ -78,6 +84,30 @@ def test_a_run_with_all_updates_done_exits(data, tmp_path):
     assert ended.value.code == 0
     assert last.read_bytes() == before
     assert load_checkpoint(last)["optimizer_history"][-1]["num_updates"] == 8
+
+
+@pytest.mark.parametrize("killed_after", [2, 3])
+def test_a_resumed_run_stops_as_early_as_an_uninterrupted_one(data, tmp_path, monkeypatch, killed_after):
+    # With this learning rate no epoch is better than the first: the run stops after the third.
+    limits = ("--max-epoch", "6", "--patience", "2", "--lr", "1e-12", *ACCURACY)
+    with monkeypatch.context() as patch:
+        original, saved = checkpoint_utils.save_checkpoint, []
+
+        def save_and_end(*arguments):
+            original(*arguments)
+            saved.append(arguments)
+            if len(saved) == killed_after:
+                raise KeyboardInterrupt
+
+        patch.setattr(checkpoint_utils, "save_checkpoint", save_and_end)
+        with pytest.raises(KeyboardInterrupt):
+            run(data, tmp_path, *limits)
+    with pytest.raises(SystemExit) if killed_after == 3 else contextlib.nullcontext():
+        run(data, tmp_path, *limits)
+    state = load_checkpoint(tmp_path / "checkpoint_last.pt")
+    assert state["optimizer_history"][-1]["num_updates"] == 3 * UPDATES
+    assert state["extra_state"]["early_stopping"]["num_runs"] == 2
+    assert {step for subset, _, step in curves(tmp_path) if subset == "train"} == {6, 12, 18}
 
 
 @pytest.mark.parametrize(("first", "then"), [(True, False), (False, True)])

@@ -28,6 +28,7 @@ RUN = shlex.split(
     "--valid-subset valid,test --best-checkpoint-metric accuracy --maximize-best-checkpoint-metric "
     "--no-epoch-checkpoints"
 )
+WEIGHTS = '{"0": 3.0, "1": 0.25}'
 TWO = shlex.split("--distributed-world-size 2")
 UPDATES = 8
 # Name -> part of the data, flags, --update-freq of two workers, tolerance of losses (bits) and weights.
@@ -35,6 +36,7 @@ UPDATES = 8
 TRAININGS = {
     "classification": (".", CLASSIFY, 1, 2e-5),
     "empty batches": (".", CLASSIFY, 2, 2e-5),
+    "class weights": (".", [*CLASSIFY, "--class-weights", WEIGHTS, "--label-smoothing", "0.2"], 2, 2e-5),
     "masked lm": ("input0", MASKED, 1, 2e-5),
     "masked lm in bf16": ("input0", [*MASKED, "--precision", "bf16"], 1, 5e-3),
 }

@@ -141,13 +141,14 @@ def test_an_update_synchronizes_with_the_gpu_only_a_few_times(data, monkeypatch)
     batches = trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False)
     trainer.begin_epoch(1)
     trainer.train_step([next(batches)])
-    tolist, batch = torch.Tensor.tolist, next(batches)
+    tolist, cpu, batch = torch.Tensor.tolist, torch.Tensor.cpu, next(batches)
     with SynchronizationCounter() as counter, monkeypatch.context() as patch:
         patch.setattr(torch.Tensor, "tolist", lambda x: (counter.count.update(["tolist"]), tolist(x))[1])
+        patch.setattr(torch.Tensor, "cpu", lambda x: (counter.count.update(["cpu"]), cpu(x))[1])
         trainer.train_step([batch])
-    # nonzero: positions of the tokens; tolist: sentence lengths, confusion matrix; scalars: number of the
-    # update, loss, and the gradient norm twice.
-    assert counter.count == {"nonzero": 1, "tolist": 2, "_local_scalar_dense": 4}
+    # nonzero: positions of the tokens; tolist: sentence lengths; cpu: confusion matrix; scalars: number of
+    # the update, loss, and the gradient norm twice.
+    assert counter.count == {"nonzero": 1, "tolist": 1, "cpu": 1, "_local_scalar_dense": 4}
 
 
 @pytest.mark.parametrize("kind", ["--encoder packed", "--encoder padded", "--arch causal_roberta_small"])

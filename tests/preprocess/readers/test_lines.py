@@ -1,5 +1,6 @@
 import gzip
 import lzma
+import os
 
 import pytest
 
@@ -21,6 +22,14 @@ def test_lines_survive_blocks_and_compression(tmp_path, monkeypatch, block_bytes
     blocks = list(read_blocks(path))
     assert sum(block.file_bytes for block in blocks) == disk_bytes([path])
     assert all(block.lines()[0] == LINES[block.first_line - 1] for block in blocks)
+
+
+def test_lines_of_a_pipe():
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as stream:
+        stream.write(b"un\ndeux\n")
+    assert list(read_text_lines(f"/dev/fd/{reading}")) == ["un", "deux"]
+    os.close(reading)
 
 
 def test_bad_byte_is_placed_in_a_later_block(tmp_path, monkeypatch):

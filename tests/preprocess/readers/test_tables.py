@@ -10,7 +10,7 @@ import pytest
 
 from common.errors import UserError
 from preprocess.readers import read_records
-from preprocess.readers.tables import Columns, choose_columns, read_table
+from preprocess.readers.tables import Columns, choose_columns, read_cells, read_table
 
 
 @pytest.fixture
@@ -139,6 +139,33 @@ def test_ambiguous_columns_are_an_error(names, given, flag, named):
     assert "a.csv" in str(error.value)
     assert flag in str(error.value)
     assert named in str(error.value)
+
+
+def test_cells_as_stored(write):
+    path = write("a.csv", 'text,id\n" a\rb ",01\n\n,\n"",\nc\n')
+    table = read_cells(path)
+    assert table["text"].fillna("").tolist() == [" a\rb ", "", "", "c"]
+    assert table["id"].fillna("").tolist() == ["01", "", "", ""]
+    single = read_cells(write("b.csv", 'text\na\n\n""\nb\n\n'))
+    assert single["text"].fillna("").tolist() == ["a", "", "b"]
+    assert single.index.tolist() == [2, 4, 5]
+    rows = [{"a": 1, "b": [1.5]}, {"a": "x"}, {}]
+    stored = read_cells(write("c.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows)))
+    assert [list(row) for row in stored.where(stored.notna(), None).to_numpy()] == [
+        [1, [1.5]],
+        ["x", None],
+        [None, None],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [(["text", "label", "stars"], "text"), (["avis", "label", "stars"], "avis"), (["avis"], "avis")],
+)
+def test_columns_of_a_table_without_labels(names, text):
+    assert choose_columns(names, Columns(), "a.csv", needs_label=False) == Columns(text)
+    with pytest.raises(UserError):
+        choose_columns(["a", "b"], Columns(), "a.csv", needs_label=False)
 
 
 def test_records(write):

@@ -1,16 +1,12 @@
 """Initial weights of the method transformers against those of fairseq-train."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from data_folders import write_data
 from method_runs import words
-from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, save
+from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, fairseq_train, save
 
 from common.errors import UserError
-from experiments import ROOT
 from experiments.methods.transformers.initial import initial_model
 from experiments.methods.transformers.recipe import parse
 from export.transformers.roberta import TOKEN_TYPES, to_transformers
@@ -34,27 +30,9 @@ def trained(tmp_path_factory):
 
 def fairseqs(trained, run, seed, *restore):
     """The initial weights of fairseq-train, after an update with a learning rate of nearly zero."""
-    line = [
-        sys.executable,
-        "-P",
-        "-m",
-        "fairseq_cli.train",
-        trained / "data",
-        "--user-dir",
-        ROOT / "fairseq_plugin",
-    ]
-    line += [
-        *words(NO_CHANGE),
-        "--seed",
-        str(seed),
-        "--save-dir",
-        run,
-        "--cpu",
-        "--num-classes",
-        "2",
-        *restore,
-    ]
-    subprocess.run([str(word) for word in line], check=True, capture_output=True)
+    flags = ["--seed", seed, "--save-dir", run, "--cpu", "--num-classes", "2", *restore]
+    done = fairseq_train(trained / "data", *words(NO_CHANGE), *flags)
+    assert done.returncode == 0, done.stderr
     state = torch.load(run / "checkpoint_last.pt", weights_only=False)
     return to_transformers(state["model"], head=HEAD, lm_head=False)
 
@@ -78,6 +56,21 @@ def test_the_weights_are_those_of_fairseq_train(trained, tmp_path, kind):
     dense = "classifier.dense.weight"
     assert found[dense].std() > 0.01
     assert not torch.equal(found[dense], ours(trained, checkpoint, 8)[dense])
+
+
+def test_of_more_positions_the_first_are_used(trained):
+    recipe = parse(str(trained / "data"), [*words({"--max-positions": "20"}), "--num-classes", "2"])
+    weights = initial_model(recipe, recipe.task(), trained / "pre.pt", 1).state_dict()
+    stored = torch.load(trained / "pre.pt", weights_only=False)["model"]
+    positions = "encoder.sentence_encoder.embed_positions.weight"
+    assert torch.equal(weights["roberta.embeddings.position_embeddings.weight"], stored[positions][:22])
+
+
+def test_another_number_of_heads_is_an_error(trained):
+    changes = {"--encoder-attention-heads": "4"}
+    recipe = parse(str(trained / "data"), [*words(changes), "--num-classes", "2"])
+    with pytest.raises(UserError, match=r"pre\.pt.*--encoder-attention-heads 2"):
+        initial_model(recipe, recipe.task(), trained / "pre.pt", 1)
 
 
 def test_a_checkpoint_with_another_vocabulary_is_an_error(trained, tmp_path):

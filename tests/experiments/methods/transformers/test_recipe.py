@@ -35,6 +35,13 @@ def test_the_recipe_sample_is_supported(data):
     assert parse(str(data), schedule.resolve(recipes.load("sample"), 400).words).sizes(PIECES).layers == 2
 
 
+def test_the_architecture_of_a_checkpoint_is_supported(data):
+    changes = {"--arch": "roberta_base", "--layer-norm-eps": "1e-12", "--encoder-attention-heads": "4"}
+    sizes = parse(str(data), words(changes)).sizes(PIECES)
+    assert (sizes.layers, sizes.heads, sizes.layer_norm_eps) == (2, 4, 1e-12)
+    assert parse(str(data), words()).sizes(PIECES).layer_norm_eps == 1e-5
+
+
 def test_validation_batches_respect_the_limit_of_tokens(data):
     changes = {"--batch-size-valid": "64", "--max-tokens-valid": "100"}
     assert parse(str(data), words(changes)).valid_batch_size == 3  # of 32 tokens

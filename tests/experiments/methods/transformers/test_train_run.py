@@ -2,9 +2,11 @@
 
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
+import preloaded
 import pytest
 import torch
 from data_folders import write_data
@@ -24,6 +26,14 @@ from export.transformers.roberta import to_transformers
 TRANSFORMERS = ("train", "--method", "transformers")
 LORA = ("train", "--method", "lora")
 RUNS = {"hf": ("random", "pretrained"), "lora": ("pretrained",)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked_runs():
+    """Start the runs with the preloaded interpreter."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", preloaded.python("transformers.trainer"))
+        yield
 
 
 @pytest.fixture(scope="module")

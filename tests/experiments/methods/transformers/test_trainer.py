@@ -9,10 +9,12 @@ import torch
 from data_folders import write_data
 from fairseq import tasks
 from fairseq.data.data_utils import collate_tokens
+from fairseq.trainer import Trainer as FairseqTrainer
+from fairseq_cli.train import should_stop_early
 from method_runs import measured, train_one, words
 from safetensors.torch import load_file
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
-from training import INPUT, SIZES, STEPS, STOCK, build_trainer, configuration, losses_of
+from training import FAST, INPUT, OURS, SIZES, STEPS, STOCK, build_trainer, configuration, losses_of
 from transformers import TrainingArguments
 
 from common import predictions
@@ -24,6 +26,7 @@ from experiments.methods.transformers.trainer import (
     Pad,
     RunLog,
     read_sentences,
+    since_best,
     training_arguments,
 )
 from export.transformers.roberta import random_classifier, to_fairseq, to_transformers
@@ -62,6 +65,7 @@ def build(data, run, changes, seed=1):
         run=run,
         log=RunLog(run / "tensorboard"),
         save_best=lambda model: kept.append(model),
+        weights=recipe.weights(str(data), task.class_names),
     )
     return trainer, kept
 
@@ -100,6 +104,95 @@ def test_updates_equal_those_of_stock_fairseq(data, tmp_path, accumulation):
         assert moved > 1e-3, key
         # Gradients of queries and keys are a thousandth of the others here.
         assert apart < (0.15 if "q_proj" in key or "k_proj" in key else 0.02) * moved, key
+
+
+@pytest.mark.parametrize("accumulation", [1, 3])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"--label-smoothing": "0.2"},
+        {"--class-weights": '{"0": 4.0, "1": 0.25}'},
+        {"--class-weights": "balanced", "--label-smoothing": "0.1"},
+    ],
+    ids=["smoothed", "weighted", "both"],
+)
+def test_weighted_and_smoothed_updates_equal_those_of_fairseq(data, tmp_path, accumulation, loss):
+    changes = NO_DROPOUT | {"--pooler-dropout": "0", "--batch-size": "16", "--max-update": "3"} | loss
+    fairseq = configuration([data, *words(changes), "--cpu", "--num-workers", "0", "--seed", "1"])
+    task = tasks.setup_task(fairseq.task)
+    theirs = FairseqTrainer(
+        fairseq, task, task.build_model(fairseq.model), task.build_criterion(fairseq.criterion)
+    )
+    trainer, _ = build(data, tmp_path, changes | {"--update-freq": str(accumulation)})
+    trainer.model.load_state_dict(to_transformers(theirs.model.state_dict(), head=HEAD, lm_head=False))
+    trainer.model.train()
+    theirs.model.train()
+    sentences = trainer.train_dataset
+    batches = [trainer.data_collator([sentences[i] for i in range(n, n + 11)]) for n in (0, 11, 22)]
+    batches = batches[:accumulation]
+    size = trainer._get_num_items_in_batch(batches, torch.device("cpu"))
+    for batch in batches:
+        trainer.training_step(trainer.model, batch, num_items_in_batch=size)
+
+    total = divisor = 0
+    for batch in batches:
+        net_input = {"src_tokens": batch["input_ids"], "src_lengths": batch["attention_mask"].sum(1)}
+        sample = {"net_input": net_input, "target": batch["labels"].view(-1, 1), "ntokens": 1}
+        one, number, _ = theirs.criterion(theirs.model, sample)
+        total, divisor = total + one, divisor + number
+    (total / divisor).backward()
+    expected = theirs.model.classification_heads[HEAD].out_proj.weight.grad
+    torch.testing.assert_close(trainer.model.classifier.out_proj.weight.grad, expected, atol=1e-6, rtol=1e-4)
+    assert trainer.whole_epoch.loss == pytest.approx((total / divisor).item() / math.log(2), rel=1e-5)
+
+
+def test_training_stops_after_validations_without_a_better_score(data, tmp_path, monkeypatch):
+    changes = {"--patience": "2", "--max-epoch": "9", "--total-num-update": "54"}
+    trainer, _ = build(data, tmp_path, changes)
+    scores = iter([50.0, 60.0, 60.0, 55.0, 70.0])
+
+    def measure(subset, logits):
+        return {"loss": 1.0, "accuracy": next(scores) if subset == "valid" else 0.0}
+
+    monkeypatch.setattr(trainer, "measure", measure)
+    trainer.train()
+    assert trainer.state.global_step == 4 * 6
+    assert trainer.stopped_early(last_checkpoint(tmp_path / "trainer"))
+
+
+def test_the_count_for_patience_continues_after_an_interruption(data, tmp_path, monkeypatch):
+    changes = {"--patience": "3", "--max-epoch": "9", "--total-num-update": "54"}
+
+    def scored(values):
+        trainer, _ = build(data, tmp_path, changes)
+        scores = iter(values)
+
+        def measure(subset, logits):
+            return {"loss": 1.0, "accuracy": next(scores) if subset == "valid" else 0.0}
+
+        monkeypatch.setattr(trainer, "measure", measure)
+        return trainer
+
+    killed = scored([60.0, 50.0, 50.0])
+    with pytest.raises(StopIteration):  # there is no score for the fourth validation
+        killed.train()
+    last = last_checkpoint(tmp_path / "trainer")
+    assert not killed.stopped_early(last)
+    resumed = scored([50.0, 90.0])
+    resumed.train(resume_from_checkpoint=str(last))
+    assert resumed.state.global_step == 4 * 6
+
+
+@pytest.mark.parametrize("maximize", [True, False])
+def test_validations_since_the_best_one_are_counted_as_by_fairseq(maximize):
+    cfg = configuration(["data", *OURS, *FAST, *STEPS, "--patience", "1000"])
+    cfg.checkpoint.maximize_best_checkpoint_metric = maximize
+    scores = np.random.default_rng(1).integers(0, 5, 50).tolist()
+    vars(should_stop_early).clear()
+    for n, score in enumerate(scores, start=1):
+        should_stop_early(cfg, score)
+        assert since_best(scores[:n], maximize=maximize) == getattr(should_stop_early, "num_runs", 0)
+    vars(should_stop_early).clear()
 
 
 def test_weight_decay_applies_to_every_parameter(data, tmp_path):
@@ -280,7 +373,7 @@ def test_metrics_summed_over_batches_equal_scikit_learn():
     assert found["mcc"] == pytest.approx(matthews_corrcoef(labels_N, predicted_N))
     wanted = float(torch.nn.functional.cross_entropy(logits_NK, labels_N)) / math.log(2)
     assert found["loss"] == pytest.approx(wanted, rel=1e-6)
-    assert (counts.sentences, counts.tokens) == (50, 35)
+    assert counts.tokens == 35
     counts.clear()
-    assert (counts.sentences, counts.tokens, counts.loss) == (0, 0, 0)
+    assert (counts.tokens, counts.loss) == (0, 0)
     assert np.isfinite(list(counts.metrics().values())).all()

@@ -10,8 +10,8 @@ from tiny_runs import make_causal_run, make_data, make_run
 
 from eval import SentenceClassifier
 from eval.__main__ import main
-from eval.explain import attribute, explain, log_odds
-from eval.output import TextPrediction, TextWriter, Word
+from eval.predict.explain import attribute, explain, log_odds
+from eval.predict.output import TextPrediction, TextWriter, Word
 
 pytest.importorskip("captum")
 

@@ -24,18 +24,18 @@ from torch import Tensor
 
 from common.errors import UserError
 from common.files import atomic_open
+from fairseq_plugin.tasks.language_modeling import WORD_START
 from preprocess.dictionary import EOS
 
-from .loading.inputs import Ids
+from ..loading.inputs import Ids, check_texts
 from .output import TextPrediction, Word
 
 if TYPE_CHECKING:
-    from .classifier import SentenceClassifier, Text
-    from .loading.network import Network
+    from ..classifier import SentenceClassifier, Text
+    from ..loading.network import Network
 
 STEPS = 50
 STEPS_PER_BATCH = 10
-WORD_START = "\u2581"  # SentencePiece's character for a space
 
 
 def explain_texts(
@@ -45,6 +45,7 @@ def explain_texts(
 
     Raises `UserError` if Captum is not installed.
     """
+    check_texts(texts)
     try:
         import captum.attr  # noqa: F401
     except ImportError:

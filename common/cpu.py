@@ -1,0 +1,109 @@
+"""The CPU cores of this process, and the environment variables with which a training on a CPU is fast."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
+STATISTICS = Path("/proc/stat")
+
+# malloc: a training step frees and allocates the same hundreds of MB. By default glibc returns large blocks
+# to the kernel at once, and faulting their pages in again takes a third of a step. 32 MiB is the largest
+# mmap threshold that glibc accepts; the trim threshold limits the memory that is kept. Larger blocks use
+# huge pages, which cause a twentieth of the page faults (glibc 2.35 and later).
+#
+# OpenMP: waiting threads spin for some 50 microseconds, the time between two operations, and then sleep.
+# Without spinning, each small operation waits for threads to wake up; unlimited spinning, libgomp's default,
+# halves the speed of other processes on the machine (or of a second run).
+TUNING = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
+    "GOMP_SPINCOUNT": "20000",
+}
+"""Read when a process starts: they have no effect if it sets them itself."""
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""Environment variables that limit the threads of torch."""
+
+
+def environment(threads: int) -> dict[str, str]:
+    """Environment variables of a trainer; values of `TUNING` that the user has set are kept."""
+    tuning = {name: os.environ.get(name, value) for name, value in TUNING.items()}
+    return tuning | dict.fromkeys(THREADS, str(threads))
+
+
+def usable_cores() -> int:
+    """The number of cores that this process may use: those of its affinity, and at most its cgroup's quota.
+
+    A quota (`docker run --cpus 2`, a Kubernetes limit) does not hide the other cores. More threads than the
+    quota has cores stop each other for the rest of each period (100 ms).
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([cores, *(max(1, math.ceil(quota)) for quota in _quotas())])
+
+
+def idle_cores(seconds: float = 0.2) -> float | None:
+    """How many of this process's cores are idle while it sleeps for `seconds`; None if that is unknown."""
+    try:
+        before = _idle_ticks()
+        time.sleep(seconds)
+        after = _idle_ticks()
+    except (OSError, ValueError):
+        return None
+    idle = 0.0
+    for core, (ticks, all_ticks) in after.items():
+        passed = all_ticks - before[core][1]
+        idle += (ticks - before[core][0]) / passed if passed else 0.0
+    return idle
+
+
+def _idle_ticks() -> dict[int, tuple[int, int]]:
+    """Core of this process -> its idle ticks, and all its ticks, since the machine started (proc_stat(5))."""
+    found = {}
+    for line in STATISTICS.read_text(encoding="ascii").splitlines():
+        name, *values = line.split()
+        if name.startswith("cpu") and name != "cpu" and int(name[3:]) in os.sched_getaffinity(0):
+            ticks = [int(value) for value in values[:8]]  # guest time, after them, is part of user time
+            found[int(name[3:])] = ticks[3] + ticks[4], sum(ticks)  # idle, iowait
+    return found
+
+
+def _quotas() -> Iterator[float]:
+    """The quotas of this process's cgroup and of those above it, in cores (cgroups v1 and v2)."""
+    try:
+        lines = OWN_CGROUPS.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            mount = CGROUPS
+        elif "cpu" in controllers.split(","):
+            mount = CGROUPS / "cpu"
+        else:
+            continue
+        folder = mount / path.lstrip("/")
+        # In a container, the path may be that of the host; the container's own cgroup is then the root.
+        for place in (folder, *folder.parents):
+            yield from _quota(place)
+            if place == mount:
+                break
+
+
+def _quota(folder: Path) -> Iterator[float]:
+    """The quota of one cgroup in cores, if it has one."""
+    try:
+        if (folder / "cpu.max").is_file():
+            quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
+        else:
+            names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            quota, period = ((folder / name).read_text(encoding="ascii") for name in names)
+        if quota != "max" and int(quota) > 0:
+            yield int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):  # no such file, or another format
+        return

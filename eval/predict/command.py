@@ -1,0 +1,255 @@
+"""The command `predict`: options, and the loop over the blocks of the input."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
+
+from common.errors import UserError, count
+from common.files import atomic_open
+from common.predictions import from_probabilities
+from common.run import BEST_CHECKPOINT
+from common.run import WEIGHTS as WEIGHT_FILES
+from preprocess.readers.tables import Columns
+
+from ..options import add_checkpoint_files, add_computation, add_max_tokens, add_texts
+from .inputs import Block, open_input
+from .output import FORMATS, Layout, TextPrediction, avoid_columns, choose_format, open_writer
+
+if TYPE_CHECKING:
+    from ..classifier import SentenceClassifier
+    from ..ensemble import Ensemble
+
+DESCRIPTION = """Classify raw text from the command line, a file or standard input.
+
+A file with the suffix .csv, .tsv, .json, .jsonl or .parquet (also .gz, .xz) is a table: the output has its
+rows and columns, followed by prediction and probabilities. Any other file has one text per line, and each
+line gets one prediction, in input order; empty lines too. Empty texts, and texts with more unknown tokens
+than known ones, are noted in the output.
+
+Sentence pairs are two columns of a table, two sentences with a tab between them on a line, or two arguments.
+
+Lines are processed in blocks, so memory stays bounded; a table is read whole.
+"""
+EXAMPLES = """examples:
+  python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 "Un livre captivant."
+  python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 --input reviews.csv --out predicted.csv
+  python -m eval predict --checkpoint runs/fairseq/pretrained --ensemble "Un livre captivant."
+  zcat reviews.gz | python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 --format csv > a.csv
+  python -m eval predict --checkpoint checkpoint_best.pt --dict dict.txt --sentencepiece-model s.model < a.txt
+  python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 --explain --html why.html "Un livre raté."
+"""
+WEIGHTS = (".pt", ".safetensors")
+LEVELS = ("", "*/", "*/*/", "*/*/*/")
+"""Where run folders are in a folder: OUT/<arm>/<init>/seed<N>/."""
+NOTED = {"empty": "empty", "unknown tokens": "with mostly unknown tokens"}
+"""Kind of a note -> how it is counted."""
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `predict`."""
+    parser = subparsers.add_parser(
+        "predict",
+        help="classes and probabilities of raw text",
+        description=DESCRIPTION,
+        examples=EXAMPLES,
+    )
+    parser.add_argument(
+        "--checkpoint",
+        required=True,
+        nargs="+",
+        action="extend",
+        metavar="PATH",
+        help="checkpoint or run folder; with --ensemble several, or a folder with runs",
+    )
+    parser.add_argument(
+        "--ensemble",
+        action="store_true",
+        help="predict with the mean of the probabilities of several checkpoints; adds their standard "
+        "deviation as std. All words directly after --checkpoint are then paths; write TEXT before it or "
+        "after another option",
+    )
+    add_texts(parser, "text", tables="; or a table: .csv, .tsv, .json, .jsonl, .parquet")
+    parser.add_argument(
+        "--text-column", metavar="NAME", help="column of the texts (default: guessed by its name)"
+    )
+    parser.add_argument(
+        "--pair-column", metavar="NAME", help="column of the second sentences (default: guessed by its name)"
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="text is for reading (default: that of the suffix of --out, else jsonl; with --explain: text)",
+    )
+    parser.add_argument(
+        "--with-text", action="store_true", help="include the texts in the output (a table has them anyway)"
+    )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="score each word's contribution to the prediction (integrated gradients)",
+    )
+    parser.add_argument("--html", metavar="FILE", help="with --explain: a page with the words in color")
+    add_checkpoint_files(parser, tokenizer=True)
+    add_max_tokens(add_computation(parser))
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Read a table, load the model, then predict block by block."""
+    _separate_texts(args)
+    kind = _check_options(args)
+    texts = open_input(args.text, args.input, Columns(args.text_column, args.pair_column))
+    model = _load(args)
+    texts.check(pairs=model.pairs)
+    layout = Layout(model.classes, table=texts.columns, with_text=args.with_text, with_std=args.ensemble)
+    if kind != "text":
+        layout = replace(layout, renamed=_rename(layout, kind, args.input))
+    notes: Counter[str] = Counter()
+    with contextlib.ExitStack() as stack:
+        mode = "wb" if kind == "parquet" else "w"
+        output = stack.enter_context(atomic_open(args.out, mode)) if args.out else sys.stdout
+        writer = open_writer(kind, output, layout)
+        page = None
+        if args.html:
+            from .explain import ExplanationPage
+
+            page = stack.enter_context(ExplanationPage(args.html, model.classes))
+        # On a terminal, the bar would appear between the predictions.
+        hidden = True if output.isatty() else None
+        bar = tqdm(desc="predict", unit=" texts", total=texts.count, leave=False, disable=hidden)
+        stack.enter_context(bar)
+        for block in texts.blocks(pairs=model.pairs):
+            for prediction in _predictions(model, block, explain=args.explain):
+                writer.write(prediction)
+                if page is not None:
+                    page.write(prediction)
+                notes[prediction.note.partition(":")[0]] += 1
+                bar.update()
+            output.flush()
+        writer.close()
+    _print_notes(notes)
+
+
+def _load(args: argparse.Namespace) -> SentenceClassifier | Ensemble:
+    """The classifier or ensemble; prints the precision and the members on standard error."""
+    from ..classifier import SentenceClassifier
+    from ..ensemble import Ensemble, describe
+    from ..loading.precision import PrecisionMessages
+    from ..loading.runs import find_runs
+
+    options = {
+        "data": args.data,
+        "dictionary": args.dict,
+        "sentencepiece_model": args.sentencepiece_model,
+        "device": args.device,
+        "precision": args.precision,
+        "max_tokens": args.max_tokens,
+    }
+    messages = PrecisionMessages()
+    if not args.ensemble:
+        runs = find_runs(args.checkpoint)
+        if len(runs) > 1:
+            raise UserError(
+                f"{args.checkpoint[0]}: {len(runs)} runs in it; give one of them, such as {runs[0].folder}, "
+                "or predict with their ensemble: --ensemble"
+            )
+        classifier = SentenceClassifier.from_run(runs[0], **options)
+        messages.show(classifier.precision)
+        return classifier
+    ensemble = Ensemble.from_runs(args.checkpoint, **options)
+    describe(ensemble)
+    messages.show(*(member.precision for member in ensemble.members))
+    return ensemble
+
+
+def _predictions(
+    model: SentenceClassifier | Ensemble, block: Block, *, explain: bool
+) -> Iterator[TextPrediction]:
+    found = model.classify(block.texts, first=block.first, where=block.where)
+    if explain:
+        from .explain import explain_texts
+
+        explained = explain_texts(model, block.texts, found.encoded.rows)
+    for prediction in from_probabilities(model.classes, found.probabilities):
+        number = prediction.index
+        text = block.texts[number]
+        yield TextPrediction(
+            index=block.first - 1 + number,
+            text=text if isinstance(text, str) else "\t".join(text),
+            probabilities=prediction.probabilities,
+            words=next(explained) if explain else None,
+            std=None if found.std is None else float(found.std[number]),
+            note=found.encoded.notes[number],
+            cells=None if block.rows is None else block.rows[number],
+        )
+
+
+def _separate_texts(args: argparse.Namespace) -> None:
+    """Move the words after the first path of --checkpoint to TEXT, unless all of them are paths (--ensemble).
+
+    Raises `UserError` for a TEXT that is a checkpoint: the user gave several, for example with `seed*`.
+    """
+    if args.ensemble:
+        return
+    swallowed = args.checkpoint[1:]
+    if swallowed and args.text:
+        raise UserError("TEXT: given before and after --checkpoint; give all texts in one place")
+    args.checkpoint, args.text = args.checkpoint[:1], args.text or swallowed
+    if paths := [word for word in args.text if _is_checkpoint(word)]:
+        raise UserError(
+            f"{paths[0]}: a checkpoint, but --checkpoint takes one; predict with the ensemble of several "
+            "with --ensemble"
+        )
+
+
+def _is_checkpoint(word: str) -> bool:
+    """Whether a word is the path of a checkpoint file, a run folder or a folder with runs."""
+    if os.path.isfile(word):  # unlike Path.is_file, False for a text that is too long for a path
+        return word.endswith(WEIGHTS)
+    if not os.path.isdir(word):
+        return False
+    folder = Path(word)
+    names = (BEST_CHECKPOINT, *WEIGHT_FILES)
+    return any(any(folder.glob(f"{below}{name}")) for below in LEVELS for name in names)
+
+
+def _check_options(args: argparse.Namespace) -> str:
+    """The output format; raises `UserError` for options that exclude each other."""
+    if args.html and not args.explain:
+        raise UserError("--html: only with --explain")
+    if args.explain and args.ensemble:
+        raise UserError("--explain: not with --ensemble; explain the prediction of one checkpoint")
+    if args.out and args.input and os.path.exists(args.out) and os.path.samefile(args.out, args.input):
+        raise UserError(f"--out {args.out}: the same file as --input; give another name")
+    kind = choose_format(args.format, args.out, default="text" if args.explain else "jsonl")
+    if args.explain and kind not in ("jsonl", "text"):
+        given = f"--format {kind}" if args.format else f"--out {args.out}"
+        raise UserError(f"--explain: not with {given}; use --format jsonl or text")
+    return kind
+
+
+def _rename(layout: Layout, kind: str, path: str | None) -> dict[str, str]:
+    """New names for the output fields that the table has already, with a warning on standard error."""
+    renamed = avoid_columns(layout, kind)
+    for old, new in renamed.items():
+        print(
+            f"warning: {path} has a column '{old}'; the field of the prediction is '{new}'", file=sys.stderr
+        )
+    return renamed
+
+
+def _print_notes(notes: Counter[str]) -> None:
+    """Print how many texts have each note on standard error."""
+    found = [f"{number:,} {NOTED[note]}" for note, number in notes.items() if note]
+    if found:
+        print(f"note: of {count(notes.total(), 'text')}, {' and '.join(found)}", file=sys.stderr)

@@ -1,0 +1,182 @@
+"""The input of `predict`: arguments, lines of a file or of standard input, or the rows of a table.
+
+Lines are read in blocks, so memory stays bounded. A table is read whole.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from common.errors import UserError
+from preprocess.readers import reader_name, tables
+from preprocess.readers.tables import Columns
+
+from ..options import read_input
+
+if TYPE_CHECKING:
+    from ..classifier import Text
+
+TABLE = "table"
+"""Name of the reader of tables."""
+BLOCK_ROWS = 4096
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive texts of the input."""
+
+    texts: list[Text]
+    first: int
+    """Number of the first text, counted from 1."""
+    where: str
+    """Prefix of this number in error messages: "reviews.csv, row"."""
+    rows: list[dict[str, Any]] | None = None
+    """The rows of the table; None for other input."""
+
+
+class Lines:
+    """Texts of the command line, or lines of a file or of standard input."""
+
+    columns = None
+    count = None
+    """Unknown."""
+
+    def __init__(self, texts: Sequence[str], path: str | None) -> None:
+        self.texts = list(texts)
+        self.path = path
+
+    def blocks(self, *, pairs: bool) -> Iterator[Block]:
+        """Yield the texts in blocks; with `pairs`, each is split at tabs, or two arguments are one pair.
+
+        Raises `UserError` as `check`, and for a line that is not UTF-8.
+        """
+        if pairs and self.texts:
+            yield Block(argument_pairs(self.texts), 1, "TEXT")
+            return
+        for block in read_input(self.texts, self.path):
+            texts = [tuple(line.split("\t")) for line in block.lines] if pairs else list(block.lines)
+            yield Block(texts, block.first, block.where)
+
+    def check(self, *, pairs: bool) -> None:
+        """Raise `UserError` for arguments that are no pairs."""
+        if pairs:
+            argument_pairs(self.texts)
+
+
+def argument_pairs(texts: Sequence[str]) -> list[tuple[str, ...]]:
+    """The pairs of the command line: two arguments are one pair; otherwise each argument contains a tab.
+
+    Raises `UserError` for anything else, because several pairs of arguments would be ambiguous.
+    """
+    if len(texts) == 2 and not any("\t" in text for text in texts):
+        return [(texts[0], texts[1])]
+    for number, text in enumerate(texts, start=1):
+        if text.count("\t") != 1:
+            raise UserError(
+                f"TEXT {number} of {len(texts)}: the checkpoint classifies sentence pairs; give the two "
+                "sentences of one pair as two arguments, several pairs as arguments with a tab between the "
+                "sentences, or a table with two columns as --input"
+            )
+    return [tuple(text.split("\t")) for text in texts]
+
+
+class Table:
+    """The rows of a table with the columns of its texts.
+
+    Attributes:
+        columns: name -> cells as stored in the file; missing cells are None.
+        count: the number of rows.
+    """
+
+    def __init__(self, path: str, given: Columns) -> None:
+        """Read a file; a text column that is guessed is printed on standard error.
+
+        Raises `UserError` where the file is malformed, a column is missing or cannot be guessed, or a cell is
+        not Unicode.
+        """
+        cells = tables.read_cells(path)
+        self.path = path
+        self.given = given
+        self.chosen = tables.choose_columns(cells.columns, given, path, needs_label=False)
+        self.columns = {name: [_stored(value) for value in cells[name]] for name in cells.columns}
+        self.count = len(cells)
+        self._check_unicode()
+        if self.chosen != given:
+            print(f"{path}: {self._described()}", file=sys.stderr)
+
+    def blocks(self, *, pairs: bool) -> Iterator[Block]:
+        """Yield the rows in blocks; the columns must have passed `check`."""
+        names = [self.chosen.text, *([self.chosen.pair] if pairs else [])]
+        texts_PN = [[tables.cell_text(value) or "" for value in self.columns[name]] for name in names]
+        texts = list(zip(*texts_PN, strict=True)) if pairs else texts_PN[0]
+        for start in range(0, self.count, BLOCK_ROWS):
+            stop = min(start + BLOCK_ROWS, self.count)
+            rows = [
+                dict(zip(self.columns, cells, strict=True))
+                for cells in zip(*(values[start:stop] for values in self.columns.values()), strict=True)
+            ]
+            yield Block(texts[start:stop], start + 1, f"{self.path}, row", rows)
+
+    def check(self, *, pairs: bool) -> None:
+        """Raise `UserError` unless the table has one text column, or two for `pairs`."""
+        if pairs and self.chosen.pair is None:
+            raise UserError(
+                f"{self.path}: the checkpoint classifies sentence pairs, and '{self.chosen.text}' is the "
+                "first sentence; name the second one with --pair-column"
+            )
+        if not pairs and self.chosen.pair is not None:
+            remedy = "omit --pair-column" if self.given.pair else "name the text with --text-column"
+            raise UserError(
+                f"{self.path}: '{self.chosen.text}' and '{self.chosen.pair}' are sentence pairs, but the "
+                f"checkpoint classifies single texts; {remedy}"
+            )
+
+    def _check_unicode(self) -> None:
+        for name, values in self.columns.items():
+            for number, value in enumerate(values, start=1):
+                if _has_surrogate(value):
+                    raise UserError(
+                        f"{self.path}, row {number}, column '{name}': not Unicode: a lone surrogate; "
+                        "correct the text"
+                    )
+
+    def _described(self) -> str:
+        if self.chosen.pair is None:
+            return f"text column '{self.chosen.text}'"
+        return f"text columns '{self.chosen.text}' and '{self.chosen.pair}'"
+
+
+def open_input(texts: Sequence[str], path: str | None, columns: Columns) -> Lines | Table:
+    """The input of the command line; a file with the suffix of a table is always read as a table.
+
+    Raises `UserError` for both texts and a file, for columns of an input that has none, and as `Table`.
+    """
+    if texts and path:
+        raise UserError("TEXT and --input: give only one of them")
+    if path is not None and reader_name(path) == TABLE:
+        return Table(path, columns)
+    if named := columns.named():
+        flags = ", ".join(f"--{role}-column" for role in named)
+        raise UserError(
+            f"{flags}: {path or 'this input'} has no columns; give a table (.csv, .tsv, .json, .jsonl or "
+            ".parquet) as --input"
+        )
+    return Lines(texts, path)
+
+
+def _stored(value: Any) -> Any:
+    """A cell as stored; None where it is missing."""
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _has_surrogate(value: Any) -> bool:
+    if isinstance(value, list | dict):
+        value = json.dumps(value, ensure_ascii=False, default=str)
+    return isinstance(value, str) and not value.isascii() and SURROGATE.search(value) is not None

@@ -1,0 +1,316 @@
+"""Predictions for raw text as JSON lines, CSV, TSV, Parquet, or readable text.
+
+`Layout` decides which fields a prediction has and what they are called; a writer puts them into a file. For
+lines of text these are the line's index, `label` and the probabilities; for the row of a table, they follow
+the row's own cells, and the predicted class is called `prediction`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from common.errors import UserError
+from common.files import json_line
+
+FORMATS = ("jsonl", "csv", "tsv", "parquet", "text")
+DIALECTS = {"csv": "excel", "tsv": "excel-tab"}
+PARQUET_ROWS = 10_000
+"""Rows of a Parquet row group, which are kept in memory."""
+GREEN, RED, BOLD, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
+MARKED_FRACTION = 0.25
+"""A word is marked if its score is at least this fraction of the largest score in its text."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word and its contribution to the predicted class (negative: against it)."""
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True)
+class TextPrediction:
+    """The prediction for one text."""
+
+    index: int
+    """Line or row of the input, counted from 0."""
+    text: str
+    probabilities: dict[str, float]
+    words: list[Word] | None = None
+    """None if no explanation was requested."""
+    std: float | None = None
+    """Standard deviation of the predicted class's probability over an ensemble; None for one classifier."""
+    note: str = ""
+    """What is suspicious about the text, or ""."""
+    cells: Mapping[str, Any] | None = None
+    """The row of the input table; None for other input."""
+
+    @property
+    def predicted(self) -> str:
+        """The most probable class; the first one on a tie."""
+        return max(self.probabilities, key=self.probabilities.__getitem__)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The fields of the output."""
+
+    classes: list[str]
+    table: Mapping[str, Sequence[Any]] | None = None
+    """The columns of the input table, which come first; None for other input."""
+    with_text: bool = False
+    """Whether the text is a field; the row of a table contains it anyway."""
+    with_std: bool = False
+    renamed: dict[str, str] = field(default_factory=dict)
+    """Other names of output fields, because the table has columns of these names (`avoid_columns`)."""
+
+    def names(self, *, flat: bool) -> list[str]:
+        """The fields that are added to a table, before renaming.
+
+        With `flat`, each class has a field of its own and every field is always present.
+        """
+        probabilities = [f"p({name})" for name in self.classes] if flat else ["probabilities"]
+        std = ["std"] if self.with_std else []
+        return ["label" if self.table is None else "prediction", *probabilities, *std, "note"]
+
+    def record(self, prediction: TextPrediction) -> dict[str, Any]:
+        """The fields with all probabilities in one; `note`, `text` and `words` only where there are any."""
+        values: list[Any] = [prediction.predicted, prediction.probabilities]
+        values += [prediction.std] if self.with_std else []
+        record = self._first(prediction) | self._named(values, flat=False)
+        if prediction.note:
+            record[self._name("note")] = prediction.note
+        if self.with_text and self.table is None:
+            record["text"] = prediction.text
+        if prediction.words is not None:
+            record[self._name("words")] = [[word.text, round(word.score, 6)] for word in prediction.words]
+        return record
+
+    def flat(self, prediction: TextPrediction) -> dict[str, Any]:
+        """The fields with one for each class; the same for all predictions."""
+        values: list[Any] = [prediction.predicted, *prediction.probabilities.values()]
+        values += [prediction.std] if self.with_std else []
+        record = self._first(prediction) | self._named([*values, prediction.note], flat=True)
+        return record | ({"text": prediction.text} if self.with_text and self.table is None else {})
+
+    def header(self) -> list[str]:
+        """The names of `flat`."""
+        first = ["index"] if self.table is None else list(self.table)
+        text = ["text"] if self.with_text and self.table is None else []
+        return [*first, *map(self._name, self.names(flat=True)), *text]
+
+    def _first(self, prediction: TextPrediction) -> dict[str, Any]:
+        return {"index": prediction.index} if prediction.cells is None else dict(prediction.cells)
+
+    def _named(self, values: list[Any], *, flat: bool) -> dict[str, Any]:
+        return dict(zip(map(self._name, self.names(flat=flat)), values, strict=False))
+
+    def _name(self, name: str) -> str:
+        return self.renamed.get(name, name)
+
+
+def avoid_columns(layout: Layout, kind: str) -> dict[str, str]:
+    """New names for the fields whose names the table has already: `note_2` for `note`."""
+    taken = set(layout.table or ())
+    names = [*layout.names(flat=kind != "jsonl"), *(["words"] if kind == "jsonl" else [])]
+    found = {}
+    for name in names:
+        number, new = 1, name
+        while new in taken:
+            number += 1
+            new = f"{name}_{number}"
+        if new != name:
+            found[name] = new
+        taken.add(new)
+    return found
+
+
+class Writer(Protocol):
+    """Writes predictions one at a time."""
+
+    def write(self, prediction: TextPrediction) -> None:
+        """Write one prediction."""
+        ...
+
+    def close(self) -> None:
+        """Write what is left; the stream stays open."""
+        ...
+
+
+def choose_format(kind: str | None, out: str | None, *, default: str) -> str:
+    """The given format, else that of the suffix of `out`, else the default.
+
+    Raises `UserError` for a compressed file, and for Parquet on standard output.
+    """
+    suffix = Path(out).suffix.lower() if out else ""
+    if suffix in (".gz", ".xz"):
+        raise UserError(f"--out {out}: the output is not compressed; omit {suffix}")
+    named = suffix.removeprefix(".")
+    found = kind or (named if named in FORMATS and named != "text" else default)
+    if found == "parquet" and not out:
+        raise UserError("--format parquet: name the file with --out")
+    return found
+
+
+def open_writer(kind: str, stream: IO, layout: Layout) -> Writer:
+    """The writer for one of `FORMATS`; "parquet" needs a binary stream.
+
+    The format "text" is in color on a terminal. Raises `UserError` if Parquet is requested without pyarrow.
+    """
+    if kind == "jsonl":
+        return JsonLinesWriter(stream, layout)
+    if kind == "text":
+        return TextWriter(stream, color=stream.isatty())
+    if kind == "parquet":
+        return ParquetWriter(stream, layout)
+    return CsvWriter(stream, layout, DIALECTS[kind])
+
+
+class JsonLinesWriter:
+    """One JSON object per line (`Layout.record`)."""
+
+    def __init__(self, stream: IO[str], layout: Layout) -> None:
+        self.stream = stream
+        self.layout = layout
+
+    def write(self, prediction: TextPrediction) -> None:
+        """Write one line."""
+        self.stream.write(json_line(self.layout.record(prediction), default=str))
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
+class CsvWriter:
+    """CSV or TSV with a header (`Layout.flat`). Rows end in a line feed."""
+
+    def __init__(self, stream: IO[str], layout: Layout, dialect: str) -> None:
+        self.stream = stream
+        self.layout = layout
+        # The writer quotes the characters of its line terminator: both, because readers end a row at either.
+        self.line = io.StringIO()
+        self.rows = csv.writer(self.line, dialect, lineterminator="\r\n")
+        self._write_row(layout.header())
+
+    def write(self, prediction: TextPrediction) -> None:
+        """Write one row."""
+        self._write_row(map(_csv_cell, self.layout.flat(prediction).values()))
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+    def _write_row(self, cells: Any) -> None:
+        self.rows.writerow(cells)
+        self.stream.write(self.line.getvalue().removesuffix("\r\n") + "\n")
+        self.line.seek(0)
+        self.line.truncate()
+
+
+class ParquetWriter:
+    """Parquet (`Layout.flat`); the types of the input table's columns follow from their values."""
+
+    def __init__(self, stream: IO[bytes], layout: Layout) -> None:
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError:
+            raise UserError("--format parquet: needs pyarrow; install it: pip install pyarrow") from None
+        self.layout = layout
+        self.schema = self._schema(pyarrow)
+        self.from_rows = pyarrow.Table.from_pylist
+        self.file = pyarrow.parquet.ParquetWriter(stream, self.schema)
+        self.rows: list[dict[str, Any]] = []
+
+    def write(self, prediction: TextPrediction) -> None:
+        """Add one row."""
+        self.rows.append(self.layout.flat(prediction))
+        if len(self.rows) >= PARQUET_ROWS:
+            self._flush()
+
+    def close(self) -> None:
+        """Write the last rows and the end of the file."""
+        self._flush()
+        self.file.close()
+
+    def _flush(self) -> None:
+        rows = [self._converted(row) for row in self.rows] if self.as_text else self.rows
+        self.file.write_table(self.from_rows(rows, schema=self.schema))
+        self.rows = []
+
+    def _converted(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row with the cells of columns of mixed types as text."""
+        return row | {name: _as_text(row[name]) for name in self.as_text}
+
+    def _schema(self, pyarrow: Any) -> Any:
+        types: dict[str, Any] = {}
+        self.as_text: list[str] = []
+        for name, values in (self.layout.table or {"index": [0]}).items():
+            try:
+                types[name] = pyarrow.array(values).type
+            except (pyarrow.ArrowException, OverflowError):
+                types[name] = pyarrow.string()
+                self.as_text.append(name)
+        for name in self.layout.header():
+            number = name in self._numbers()
+            types.setdefault(name, pyarrow.float64() if number else pyarrow.string())
+        return pyarrow.schema([(name, types[name]) for name in self.layout.header()])
+
+    def _numbers(self) -> set[str]:
+        names = [name for name in self.layout.names(flat=True) if name == "std" or name.startswith("p(")]
+        return {self.layout.renamed.get(name, name) for name in names}
+
+
+class TextWriter:
+    """The class, its probability and the text; the words that contributed most are marked.
+
+    With color, green words contributed to the predicted class and red ones against it; without color they are
+    written `[+word]` and `[-word]`.
+    """
+
+    def __init__(self, stream: IO[str], *, color: bool) -> None:
+        self.stream = stream
+        self.color = color
+
+    def write(self, prediction: TextPrediction) -> None:
+        """Write one line; line breaks in the text become spaces."""
+        label = f"{BOLD}{prediction.predicted}{PLAIN}" if self.color else prediction.predicted
+        text = prediction.text if prediction.words is None else self._marked(prediction.words)
+        probability = f"{prediction.probabilities[prediction.predicted]:.3f}"
+        probability += "" if prediction.std is None else f" ± {prediction.std:.3f}"
+        note = f"  ({prediction.note})" if prediction.note else ""
+        self.stream.write(f"{label}  {probability}  {' '.join(text.splitlines())}{note}\n")
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+    def _marked(self, words: list[Word]) -> str:
+        strongest = max((abs(word.score) for word in words), default=0.0)
+        return " ".join(self._mark(word, strongest) for word in words)
+
+    def _mark(self, word: Word, strongest: float) -> str:
+        if not strongest or abs(word.score) < MARKED_FRACTION * strongest:
+            return word.text
+        if self.color:
+            return f"{GREEN if word.score > 0 else RED}{word.text}{PLAIN}"
+        return f"[{'+' if word.score > 0 else '-'}{word.text}]"
+
+
+def _csv_cell(value: Any) -> Any:
+    """A cell of CSV: containers and truth values of a JSON or Parquet table as JSON."""
+    if isinstance(value, bool | list | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value
+
+
+def _as_text(value: Any) -> str | None:
+    """A cell of a Parquet column of mixed types."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)

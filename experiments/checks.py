@@ -1,0 +1,115 @@
+"""Flags of a classifier's recipe that are checked and completed before the first run.
+
+`--class-weights balanced` or a file becomes the weights themselves, so that a run's manifest contains the
+numbers and a changed file is a changed recipe. `--maximize-best-checkpoint-metric` follows from the metric:
+without it fairseq keeps the checkpoint with the lowest accuracy.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from common import class_weights
+from common.errors import UserError, count
+from common.metrics import check_selectable, find, lower_is_better
+
+from .recipes import Recipe
+from .schedule import Length
+
+CRITERION = "sentence_classification"
+SMOOTHING, PATIENCE = "--label-smoothing", "--patience"
+METRIC, MAXIMIZE = "--best-checkpoint-metric", "--maximize-best-checkpoint-metric"
+INTERVALS = {"--validate-interval", "--validate-interval-updates", "--save-interval-updates"}
+UNEVEN = 100
+"""Ratio of the largest class weight to the smallest one above which the plan contains a warning."""
+
+
+def complete(recipe: Recipe, data: Path, classes: Sequence[str]) -> Recipe:
+    """The recipe with class weights in numbers and the direction of its metric.
+
+    `classes` are the class names in the order of the label dictionary. Raises `UserError` for wrong class
+    weights, label smoothing or patience, and for a metric that is not logged in validation.
+    """
+    try:
+        if recipe.value("--criterion") == CRITERION:
+            check_selectable(recipe.metric)
+            _check_smoothing(recipe)
+            recipe = _with_weights(recipe, data, classes)
+    except UserError as error:
+        raise UserError(f"recipe '{recipe.name}': {error}") from None
+    if PATIENCE in recipe.flags and not re.fullmatch(r"-1|[0-9]+", text := recipe.value(PATIENCE) or ""):
+        raise UserError(f"recipe '{recipe.name}': {PATIENCE} {text}: give a number of validations")
+    return _with_direction(recipe)
+
+
+def notes(recipe: Recipe, length: Length | None) -> list[str]:
+    """For the plan: the class weights, and that a run may end early."""
+    found = []
+    if weights := _weights(recipe):
+        found.append(f"class weights: {class_weights.describe(weights)}")
+        if max(weights.values()) > UNEVEN * min(weights.values()):
+            ratio = max(weights.values()) / min(weights.values())
+            found.append(
+                f"warning: the largest class weight is {ratio:,.0f} times the smallest one; updates with "
+                "examples of rare classes are dominated by them"
+            )
+    if recipe.patience is not None:
+        extreme = "lower" if lower_is_better(recipe.metric) else "higher"
+        found.append(
+            f"the runs may end early, after {count(recipe.patience, 'validation')} without a {extreme} "
+            f"{recipe.metric} ({PATIENCE}); the learning rate follows the schedule of all epochs"
+        )
+        validations = _validations(recipe, length)
+        if validations is not None and recipe.patience >= validations - 1:
+            number = count(validations, "validation")
+            found.append(f"warning: {PATIENCE} {recipe.patience} has no effect: a run has {number}")
+    return found
+
+
+def _validations(recipe: Recipe, length: Length | None) -> int | None:
+    """Number of validations of a run, one per epoch; None for other intervals or an unknown length."""
+    if length is None or INTERVALS & recipe.flags.keys():
+        return None
+    return math.ceil(length.updates / length.per_epoch)
+
+
+def _check_smoothing(recipe: Recipe) -> None:
+    if SMOOTHING not in recipe.flags:
+        return
+    text = recipe.value(SMOOTHING)
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise UserError(f"{SMOOTHING} {text}: give a number from 0 up to 1, such as 0.1")
+
+
+def _with_weights(recipe: Recipe, data: Path, classes: Sequence[str]) -> Recipe:
+    flag = class_weights.FLAG
+    if flag not in recipe.flags:
+        return recipe
+    value = recipe.value(flag)
+    if value is None or len(recipe.flags[flag]) > 2:
+        raise UserError(f"{flag} {' '.join(recipe.flags[flag][1:])}: give balanced, a file, or none")
+    splits = (recipe.value("--train-subset") or "train").split(",")
+    weights = class_weights.resolve(value, data, classes, splits)
+    return recipe.replace((flag, class_weights.as_value(weights)))
+
+
+def _weights(recipe: Recipe) -> class_weights.Weights:
+    """The weights in a recipe that `complete` returned."""
+    value = recipe.value(class_weights.FLAG)
+    return json.loads(value) if value is not None and value != class_weights.NONE else {}
+
+
+def _with_direction(recipe: Recipe) -> Recipe:
+    """The recipe with --maximize-best-checkpoint-metric exactly if higher values of its metric are better."""
+    if lower_is_better(recipe.metric):
+        return recipe.without(MAXIMIZE) if MAXIMIZE in recipe.flags else recipe
+    known = find(recipe.metric) is not None
+    return recipe.replace((MAXIMIZE,)) if known and MAXIMIZE not in recipe.flags else recipe

@@ -1,0 +1,224 @@
+"""The architecture of runs with an initial checkpoint: it is read from the checkpoint, before a run starts.
+
+`fit` returns the flags of fairseq-train that a recipe lacks to build the network of each checkpoint. A recipe
+that is without them keeps its defaults (`--arch roberta_small`); a flag that the user gives and that
+contradicts the checkpoint is an error. Random weights get the architecture of the checkpoints if all agree,
+so that initializations are compared on the same network.
+
+Reading a checkpoint and resolving the defaults of an architecture needs torch and fairseq, which take seconds
+to import. It is done in a separate process, unless the caller has imported them anyway.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common.cli import flags_of
+from common.errors import UserError
+from common.files import shown_path
+
+from .. import recipes
+from ..recipes import Recipe
+from . import fairseq_flags
+
+if TYPE_CHECKING:
+    from fairseq_plugin.checkpoints.architecture import Architecture
+
+OWN = ("roberta_small", "causal_roberta_small", "causal_lm_small")
+"""Values of --arch that select a model of the plugin. In a recipe file, their sizes are only defaults."""
+AFTER, GRID = "after --", "--grid"
+"""Places of flags, beside recipe files."""
+RELEVANT = (
+    "--task",
+    "--arch",
+    "--encoder",
+    "--precision",
+    "--pooling",
+    "--max-positions",
+    "--tokens-per-sample",
+)
+"""The flags that the architecture depends on, beside those of its fields."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What the recipes of a sweep lack for its initial checkpoints."""
+
+    flags: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    """Arm -> init -> words to add to the arm's recipe; nothing for an init that needs none."""
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    """Arm -> lines for the plan."""
+
+
+def fit(
+    by_arm: Mapping[str, Recipe],
+    places: Mapping[str, str],
+    inits: Mapping[str, Path | None],
+    *,
+    separate: bool = True,
+) -> Fit:
+    """Compare the recipe of each arm with the checkpoints of the inits.
+
+    `places` is that of `places_of`; `separate` is whether to use a separate process. Raises `UserError` for
+    an unreadable checkpoint, a contradicting flag, a table of positions that is too short, and an
+    architecture that no flags can express.
+    """
+    if not any(inits.values()):
+        return Fit()
+    request = {
+        "recipes": {arm: list(recipe.words) for arm, recipe in by_arm.items()},
+        "places": dict(places),
+        "inits": {init: path and str(path) for init, path in inits.items()},
+    }
+    if not separate:
+        return Fit(**_answer(request))
+    answer = fairseq_flags.ask(f"{__name__}:main", request)
+    if "error" in answer:
+        raise UserError(answer["error"])
+    return Fit(**answer)
+
+
+def places_of(recipe: str, passthrough: Sequence[str], grid: Iterable[str] = ()) -> dict[str, str]:
+    """Where each flag that the user gives comes from; `grid` contains flags without dashes."""
+    places = recipes.places(recipe) | dict.fromkeys(flags_of(passthrough), AFTER)
+    return places | {f"--{flag}": GRID for flag in grid}
+
+
+def main() -> None:
+    """Answer a request on standard input; for the separate process."""
+    request = json.load(sys.stdin)
+    try:
+        answer = _answer(request)
+    except UserError as error:
+        answer = {"error": str(error)}
+    print(json.dumps(answer))
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    from fairseq_plugin.checkpoints.architecture import read_architecture
+
+    inits = {init: path and Path(path) for init, path in request["inits"].items()}
+    found = {path: read_architecture(path) for path in inits.values() if path}
+    flags: dict[str, dict[str, list[str]]] = {}
+    notes: dict[str, list[str]] = {}
+    for arm, words in request["recipes"].items():
+        comparison = _Comparison(tuple(words), request["places"])
+        added = {path: comparison.words_for(path, theirs) for path, theirs in found.items()}
+        flags[arm], notes[arm] = _distribute(inits, found, added)
+        notes[arm] += [
+            f"{init}: {note}"
+            for init, path in inits.items()
+            if path and (note := comparison.truncation(path, found[path]))
+        ]
+    return {"flags": flags, "notes": notes}
+
+
+def _distribute(
+    inits: Mapping[str, Path | None], found: Mapping[Path, Architecture], added: Mapping[Path, list[str]]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """The words to add for each init, and notes. Random weights get those of the checkpoints if all agree."""
+    networks = {dataclasses.replace(one, positions=None, pooler_activation=None) for one in found.values()}
+    flags, notes = {}, []
+    for init, path in inits.items():
+        if path is not None and added[path]:
+            flags[init] = added[path]
+            notes.append(f"{init}: architecture of {shown_path(path)}: {' '.join(added[path])}")
+        elif path is None and len(networks) > 1:
+            notes.append(f"{init}: architecture of the recipe, because those of the checkpoints differ")
+        elif path is None and any(added.values()):
+            source, flags[init] = next((source, words) for source, words in added.items() if words)
+            notes.append(f"{init}: the same architecture, that of {shown_path(source)}")
+    return flags, notes
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """A recipe and the places of its flags, to compare with checkpoints."""
+
+    words: tuple[str, ...]
+    places: Mapping[str, str]
+
+    def words_for(self, path: Path, theirs: Architecture) -> list[str]:
+        """The words to add to the recipe; raises `UserError` as `fit`."""
+        ours = _resolve(self.words)
+        if theirs.causal != ours.causal:
+            raise UserError(
+                f"{path}: a {'left-to-right' if theirs.causal else 'masked'} model (--arch {theirs.arch}), "
+                f"but the recipe has --arch {ours.arch}; use a recipe of such models (for fine-tuning: "
+                f"--recipe {'causal-reference' if theirs.causal else 'reference'})"
+            )
+        names = theirs.differences(ours)
+        wrong = [text for name in names if (text := self._contradiction(name, theirs, ours))]
+        if wrong:
+            raise UserError(
+                f"{'; '.join(wrong)} ({path}); the architecture is read from the checkpoint: remove the "
+                "flags, or use --inits random"
+            )
+        added = theirs.flags_from(ours)
+        result = _resolve(Recipe("", self.words).replace(added).words)
+        if left := theirs.differences(result):
+            raise UserError(
+                f"{path}: {', '.join(theirs.describe(name) for name in left)}: no flags of fairseq-train "
+                "build such a network together with those of the recipe"
+            )
+        if None not in (theirs.positions, result.positions) and theirs.positions < result.positions:
+            raise UserError(
+                f"{path}: {theirs.positions} positions, but --max-positions is {result.positions} "
+                f"({self.places.get('--max-positions', 'default')}); "
+                f"add -- --max-positions {theirs.positions}"
+            )
+        return added
+
+    def truncation(self, path: Path, theirs: Architecture) -> str | None:
+        """A note if the checkpoint has more positions than the recipe."""
+        ours = _resolve(self.words).positions
+        if None in (theirs.positions, ours) or theirs.positions <= ours:
+            return None
+        return (
+            f"{shown_path(path)} has {theirs.positions} positions, of which the first {ours} are used "
+            f"(--max-positions {ours}; -- --max-positions {theirs.positions} uses all)"
+        )
+
+    def _contradiction(self, name: str, theirs: Architecture, ours: Architecture) -> str | None:
+        """What is wrong with the flag that sets a field, if the user gives it."""
+        from fairseq_plugin.checkpoints.architecture import SWITCHES, VALUES
+
+        flag = (VALUES | SWITCHES).get(name)
+        place, stated = self.places.get(flag), ours.describe(name)
+        if place is None and self._names_arch():
+            arch = flags_of(self.words)["--arch"][1]
+            place, stated = self.places["--arch"], f"--arch {arch} ({stated})"
+        return place and f"{place}: {stated}, but the checkpoint has {theirs.describe(name)}"
+
+    def _names_arch(self) -> bool:
+        """Whether the user gives the sizes by a value of --arch."""
+        place, group = self.places.get("--arch"), flags_of(self.words).get("--arch", ())
+        return place is not None and (place in (AFTER, GRID) or not set(group) & set(OWN))
+
+
+@functools.cache
+def _resolve(words: tuple[str, ...]) -> Architecture:
+    """The architecture that fairseq-train builds from a recipe; raises `UserError` for an invalid value."""
+    from fairseq_plugin.checkpoints.architecture import SWITCHES, VALUES
+
+    groups = flags_of(words)
+    relevant = {*RELEVANT, *VALUES.values(), *SWITCHES.values()}
+    return _parse(tuple(word for flag, group in groups.items() if flag in relevant for word in group))
+
+
+@functools.cache
+def _parse(words: tuple[str, ...]) -> Architecture:
+    from fairseq import options
+
+    from fairseq_plugin.checkpoints.architecture import of_arguments
+
+    with fairseq_flags.parser_errors(lambda message: UserError(f"fairseq-train: {message}")):
+        parser = options.get_training_parser()
+        return of_arguments(options.parse_args_and_arch(parser, ["data", *words]))

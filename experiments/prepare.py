@@ -1,0 +1,255 @@
+"""`--data FILE`: prepares a data folder from a file of labelled text, once.
+
+The folder is `data/STEM-KEY` below the working directory. KEY depends on the content of the files and on all
+options that decide the result, so that the same command finds the folder again and another one writes its
+own. `preprocess.dataset` does the work; methods that train on text read the folder's `text/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from common.data_folder import REPORT, Report, finished
+from common.errors import UserError
+from common.files import sha256, shown_path
+from preprocess.options import TRAIN, add_columns, add_splits, add_tokenizer
+
+from .inputs import symbols
+
+if TYPE_CHECKING:  # functions import what they use of preprocess, so that --help stays fast
+    from preprocess.dataset import Options
+    from preprocess.tokenizer_choice import Located
+
+FOLDER = Path("data")
+"""Of the prepared folders, below the working directory."""
+KEY_DIGITS = 8
+LONGEST_STEM = 60
+OPTIONS = (
+    *("text_column", "pair_column", "label_column", "split_column", "valid", "test", "data_seed"),
+    *("tokenizer", "dict"),
+)
+"""The attributes of the options that `add_options` adds; None if they are not given."""
+DICTIONARY = "dict.txt"
+FILE = "a file of labelled text (.csv, .tsv, .json, .jsonl, .parquet)"
+KINDS = f"--data is {FILE} or a data folder"
+DATA_HELP = f"{FILE}, which is prepared once in {FOLDER}/; datasets:NAME; or a data folder"
+"""Of the option --data."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `preprocess dataset` that decide how a file is prepared."""
+    group = parser.add_argument_group("preparation of a file that is given as --data")
+    add_columns(group)
+    add_splits(group, "--data-seed")
+    add_tokenizer(group, f"that of the checkpoint, or else {TRAIN}")
+
+
+def is_source(data: str) -> bool:
+    """Whether --data is a file or data set of labelled text, not a data folder.
+
+    A path that does not exist is taken for a file if a reader is registered for its suffix.
+    """
+    path = Path(data)
+    if path.is_file() or _is_dataset(data):
+        return True
+    return bool(path.suffix) and not path.exists() and _has_reader(data)
+
+
+def data_folder(options: argparse.Namespace, checkpoints: Mapping[str, Path] | None = None) -> Path:
+    """The data folder of --data; a file of labelled text is prepared, unless the same command has done it.
+
+    `checkpoints` are those of the initializations, by name: without --tokenizer the text gets the tokenizer
+    of the checkpoint. Prints what `preprocess dataset` prints. Raises `UserError` for options of the
+    preparation with a data folder, and as `preprocess.dataset.prepare` does; then nothing is written.
+    """
+    if is_source(options.data):
+        return _prepared(options.data, _request(options, checkpoints or {}))
+    what = "is a data folder" if Path(options.data).exists() else "does not exist"
+    reject_options(options, f"--data {options.data} {what}")
+    return Path(options.data)
+
+
+def reject_options(options: argparse.Namespace, reason: str) -> None:
+    """Raise `UserError` with the reason if an option of `add_options` is given."""
+    given = [f"--{name.replace('_', '-')}" for name in OPTIONS if getattr(options, name) is not None]
+    if given:
+        raise UserError(
+            f"{', '.join(given)}: only for a file of labelled text, but {reason}; "
+            "remove the option, or give the file as --data"
+        )
+
+
+def text_folder(data: Path) -> Path:
+    """The line files of a data folder; raises `UserError` if it has none."""
+    from preprocess.dataset import TEXT
+
+    if not data.is_dir():
+        raise UserError(f"{data}: no such file or folder; {KINDS}")
+    if not (data / TEXT).is_dir():
+        raise UserError(f"{data}: contains no {TEXT}/; give the folder of the line files with --text instead")
+    return data / TEXT
+
+
+def _request(options: argparse.Namespace, checkpoints: Mapping[str, Path]) -> Options:
+    """What to prepare; paths are relative to the working directory where they are below it."""
+    from preprocess.dataset import is_size, options_of
+
+    source = options.data
+    if not _is_dataset(source):
+        if not Path(source).is_file():
+            raise UserError(f"{source}: no such file; {KINDS}")
+        if not _has_reader(source):
+            raise UserError(f"{source}: no labels are read from files with this suffix; {KINDS}")
+        source = shown_path(Path(source))
+    request = options_of(options, (source,), options.data_seed)
+    parts = {"valid": request.valid, "test": request.test}
+    files = {name: part for name, part in parts.items() if not (is_size(part) or _is_dataset(part))}
+    for name, part in files.items():
+        if not Path(part).is_file():
+            raise UserError(f"--{name} {part}: no such file; give a file, a number of examples or a fraction")
+    files = {name: shown_path(Path(part)) for name, part in files.items()}
+    tokenizer, dictionary = _tokenizer(options.tokenizer, options.dict, checkpoints)
+    return replace(request, **files, tokenizer=tokenizer, dictionary=dictionary)
+
+
+def _is_dataset(data: str) -> bool:
+    if ":" not in data:  # the reader's module imports pandas
+        return False
+    from preprocess.readers.hub import is_dataset
+
+    return is_dataset(data)
+
+
+def _has_reader(path: str) -> bool:
+    """Whether a reader is registered for the suffix; the default reader reads no labels."""
+    from preprocess.readers import reader_name
+    from preprocess.readers.records import DEFAULT
+
+    return reader_name(path) != DEFAULT
+
+
+def _prepared(source: str, request: Options) -> Path:
+    """The folder of a request: found, or else prepared. Prints its description."""
+    from preprocess.dataset import prepare, summary
+
+    wanted = request.request()
+    folder = FOLDER / f"{_stem(source)}-{_key(wanted)}"
+    with _locked(FOLDER):
+        report = finished(folder, REPORT, wanted)
+        if report is not None:
+            print("\n".join([*report.get("description", []), *summary(report, folder)[:-1]]))
+            print(f"{source}: prepared earlier, in {folder}\n", flush=True)
+            return folder
+        if folder.exists():
+            raise UserError(
+                f"{folder}: has changed since it was prepared from {source}; move it away, and the same "
+                "command prepares it again"
+            )
+        report = prepare(request, str(folder), workers=os.cpu_count() or 1)
+    print("\n".join(summary(report, folder)) + "\n", flush=True)
+    return folder
+
+
+def _stem(source: str) -> str:
+    """The name of a file or data set without suffixes, as part of a folder name."""
+    from preprocess.readers.records import COMPRESSED
+
+    file = Path(source)
+    name = Path(file.stem).stem if file.suffix in COMPRESSED else file.stem
+    return re.sub(r"[^\w.-]+", "-", name)[:LONGEST_STEM].strip(".-") or "text"
+
+
+def _key(wanted: Report) -> str:
+    """The first digits of the SHA-256 of options and contents."""
+    text = json.dumps(wanted, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Prepare one folder at a time, so that a second process with the same command finds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        # A file system without locks is no error: both processes then write the same folder, in one step.
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(f"waiting for another process that writes to {folder}", flush=True)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _tokenizer(
+    name: str | None, dictionary: str | None, checkpoints: Mapping[str, Path]
+) -> tuple[str, str | None]:
+    """The values of --tokenizer and --dict: those given, else those of the checkpoints, else a new tokenizer.
+
+    Raises `UserError` for checkpoints with different tokenizers, and for one whose tokenizer is unknown: the
+    ids of another tokenizer would stand for other tokens.
+    """
+    if name is not None:
+        if dictionary is None and Path(name).is_file():
+            dictionary = _dictionary_of(checkpoints)
+        return name, dictionary
+    if not checkpoints:
+        return TRAIN, dictionary
+    contents = {init: _content(_beside(path, dictionary)) for init, path in checkpoints.items()}
+    _require_equal(contents, "tokenizers", checkpoints)
+    folder = shown_path(next(iter(checkpoints.values())).parent)
+    print(f"tokenizer: of {folder} (choose with --tokenizer)", flush=True)
+    return folder, dictionary
+
+
+def _beside(checkpoint: Path, dictionary: str | None) -> Located:
+    """The tokenizer in the folder of a checkpoint; raises `UserError` if there is none."""
+    from preprocess.tokenizer_choice import locate
+
+    try:
+        return locate(shown_path(checkpoint.parent), dictionary)
+    except UserError as error:
+        raise UserError(
+            f"{shown_path(checkpoint)}: its tokenizer is not known, and --tokenizer is missing ({error})"
+        ) from None
+
+
+def _dictionary_of(checkpoints: Mapping[str, Path]) -> str | None:
+    """The dict.txt beside the checkpoints, for a SentencePiece model that is given without --dict."""
+    files = {init: path.parent / DICTIONARY for init, path in checkpoints.items()}
+    files = {init: path for init, path in files.items() if path.is_file()}
+    if not files:
+        return None
+    _require_equal({init: symbols(path) for init, path in files.items()}, "dictionaries", checkpoints)
+    found = shown_path(next(iter(files.values())))
+    print(f"dictionary: {found} (choose with --dict)", flush=True)
+    return found
+
+
+def _require_equal(contents: Mapping[str, object], what: str, checkpoints: Mapping[str, Path]) -> None:
+    first, *others = contents
+    for other in others:
+        if contents[other] != contents[first]:
+            raise UserError(
+                f"--inits: {first} ({checkpoints[first]}) and {other} ({checkpoints[other]}) have different "
+                f"{what}, so they cannot read the same data; train them with one command each"
+            )
+
+
+def _content(tokenizer: Located) -> object:
+    """What decides the ids of a tokenizer; the counts in a dictionary do not."""
+    if tokenizer.model is None or tokenizer.dictionary is None:
+        return [sha256(path) for path in tokenizer.files] or tokenizer.transformers
+    return sha256(tokenizer.model), symbols(tokenizer.dictionary)

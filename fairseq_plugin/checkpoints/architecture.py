@@ -1,0 +1,218 @@
+"""The architecture of a RoBERTa: what must be the same in a checkpoint and in the model that loads it.
+
+Sizes of layers can be seen in the shapes of the weights. The number of heads, the activation, the epsilon of
+LayerNorm and the like cannot: a model with 8 heads loads the weights of 12 without an error and computes
+something else. fairseq stores these settings in the configuration of a checkpoint. `read_architecture` reads
+them from there, checks them against the shapes, and `Architecture.flags` returns the flags of fairseq-train
+that build the same network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models.roberta.model import RobertaModel, base_architecture
+
+from common.errors import UserError
+
+from ..models.causal import CausalRobertaSmall
+from ..models.roberta import LAYER_NORM_EPS
+from .loading import read_outline
+
+FIRST_POSITION = 2
+"""Row of the position table that the first token of a sentence has: the padding index + 1."""
+VALUES = {
+    "layers": "--encoder-layers",
+    "embed": "--encoder-embed-dim",
+    "ffn": "--encoder-ffn-embed-dim",
+    "heads": "--encoder-attention-heads",
+    "activation": "--activation-fn",
+    "pooler_activation": "--pooler-activation-fn",
+    "layer_norm_eps": "--layer-norm-eps",
+}
+"""Field of `Architecture` -> the flag that sets it."""
+SWITCHES = {
+    "pre_norm": "--encoder-normalize-before",
+    "embedding_norm": "--layernorm-embedding",
+    "untied_lm_head": "--untie-weights-roberta",
+}
+"""The same for flags without a value. No flag switches them off."""
+BY_ARCH = ("causal", "learned_positions", "scaled_embeddings")
+"""Fields that only `--arch` sets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """The settings of a RoBERTa or of a left-to-right model of this plugin, without dropout."""
+
+    causal: bool
+    """Whether a token attends only to itself and to earlier tokens."""
+    layers: int
+    embed: int
+    ffn: int
+    heads: int
+    activation: str
+    """fairseq's name."""
+    pooler_activation: str | None
+    """The activation of the classification head; None for a checkpoint without one."""
+    pre_norm: bool
+    """Whether LayerNorm comes before attention and feed-forward network."""
+    embedding_norm: bool
+    """Whether a LayerNorm follows the embeddings."""
+    layer_norm_eps: float
+    untied_lm_head: bool
+    """Whether the LM head has its own matrix instead of that of the token embeddings."""
+    learned_positions: bool
+    scaled_embeddings: bool
+    """Whether token embeddings are multiplied by the square root of their size."""
+    positions: int | None
+    """Longest input in tokens; None if the positions are sinusoids, which have no limit."""
+
+    @property
+    def arch(self) -> str:
+        """The architecture of fairseq-train to which `flags` refers."""
+        if self.causal:
+            return "causal_roberta_small" if self.learned_positions else "causal_lm_small"
+        return "roberta_small" if self.embedding_norm else "roberta_prenorm"
+
+    def flags(self) -> dict[str, tuple[str, ...]]:
+        """The flags that build this network, apart from --max-positions: flag -> the flag and its value."""
+        found = {"--arch": ("--arch", self.arch)}
+        values = {flag: getattr(self, name) for name, flag in VALUES.items()}
+        found |= {flag: (flag, str(value)) for flag, value in values.items() if value is not None}
+        return found | {flag: (flag,) for name, flag in SWITCHES.items() if getattr(self, name)}
+
+    def differences(self, other: Architecture) -> list[str]:
+        """The names of the fields in which both differ, apart from `positions`; None equals every value."""
+        names = [field.name for field in dataclasses.fields(self) if field.name != "positions"]
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
+        return [name for name, ours, theirs in pairs if ours != theirs and None not in (ours, theirs)]
+
+    def flags_from(self, other: Architecture) -> list[str]:
+        """The words that, added to the flags of `other`, give this architecture; empty if it is the same.
+
+        What no flag switches off follows from `--arch`; then these are all flags. They do not undo a flag of
+        `SWITCHES` among those of `other`.
+        """
+        names, flags = self.differences(other), self.flags()
+        if any(name in BY_ARCH or getattr(self, name) is False for name in names):
+            return [word for group in flags.values() for word in group]
+        return [word for name in names for word in flags[(VALUES | SWITCHES)[name]]]
+
+    def describe(self, name: str) -> str:
+        """A field as a flag with its value: `--encoder-attention-heads 12`, `no --untie-weights-roberta`."""
+        value = getattr(self, name)
+        if name in BY_ARCH:
+            return f"--arch {self.arch}"
+        if name in SWITCHES:
+            return SWITCHES[name] if value else f"no {SWITCHES[name]}"
+        return f"{VALUES[name]} {value}"
+
+
+def of_arguments(arguments: argparse.Namespace) -> Architecture:
+    """The architecture that fairseq builds from a RoBERTa's arguments; missing ones have their defaults."""
+    name, arguments = arch_name(arguments), _namespace(arguments)
+    (ARCH_CONFIG_REGISTRY.get(name) or base_architecture)(arguments)
+    base_architecture(arguments)
+    learned = bool(arguments.encoder_learned_pos)
+    eps = getattr(arguments, "layer_norm_eps", None)
+    positions = getattr(arguments, "max_positions", None) or getattr(arguments, "tokens_per_sample", None)
+    return Architecture(
+        causal=issubclass(ARCH_MODEL_REGISTRY.get(name, RobertaModel), CausalRobertaSmall),
+        layers=arguments.encoder_layers,
+        embed=arguments.encoder_embed_dim,
+        ffn=arguments.encoder_ffn_embed_dim,
+        heads=arguments.encoder_attention_heads,
+        activation=str(arguments.activation_fn),
+        pooler_activation=str(arguments.pooler_activation_fn),
+        pre_norm=bool(arguments.encoder_normalize_before),
+        embedding_norm=bool(arguments.layernorm_embedding),
+        layer_norm_eps=LAYER_NORM_EPS if eps is None else float(eps),
+        untied_lm_head=bool(arguments.untie_weights_roberta),
+        learned_positions=learned,
+        scaled_embeddings=not arguments.no_scale_embedding,
+        positions=positions if learned else None,
+    )
+
+
+def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
+    """The architecture of a checkpoint in fairseq's format; `state["model"]` needs only shapes.
+
+    The number of positions is that of the table. Raises `UserError`, naming `path`, if the checkpoint is not
+    that of a RoBERTa, records no configuration, or if its weights contradict the configuration.
+    """
+    if state.get("cfg") is None and state.get("args") is None:
+        raise UserError(
+            f"{path}: records no configuration ('cfg' or 'args'), so the number of heads and other settings "
+            "without a shape are unknown; give a checkpoint that fairseq or python -m export fairseq wrote"
+        )
+    arguments = model_arguments(state)
+    if not is_roberta(name := arch_name(arguments)):
+        raise UserError(f"{path}: architecture '{name}' is not a RoBERTa; give a checkpoint of a RoBERTa")
+    found = of_arguments(arguments)
+    shapes = {name: tuple(weight.shape) for name, weight in state["model"].items()}
+    tokens, positions = (_shape(shapes, f".embed_{what}.weight") for what in ("tokens", "positions"))
+    layers = sorted({int(name.split(".layers.")[1].split(".")[0]) for name in shapes if ".layers." in name})
+    ffn = _shape(shapes, ".layers.0.fc1.weight")
+    stored = {
+        "encoder_layers": (found.layers, len(layers)),
+        "encoder_embed_dim": (found.embed, tokens and tokens[1]),
+        "encoder_ffn_embed_dim": (found.ffn, ffn and ffn[0]),
+    }
+    wrong = [
+        f"{name} is {ours}, weights have {theirs}"
+        for name, (ours, theirs) in stored.items()
+        if ours != theirs
+    ]
+    if found.learned_positions and positions is None:
+        wrong.append("the table of positions is missing")
+    if wrong:
+        raise UserError(
+            f"{path}: its weights contradict its configuration ({'; '.join(wrong)}); copy the file again, or "
+            "give one that fairseq wrote"
+        )
+    if not any(name.startswith("classification_heads.") for name in shapes):
+        found = dataclasses.replace(found, pooler_activation=None)
+    if found.learned_positions:
+        found = dataclasses.replace(found, positions=positions[0] - FIRST_POSITION)
+    return found
+
+
+def read_architecture(path: Path) -> Architecture:
+    """The architecture of a checkpoint file, without reading its weights.
+
+    Raises `UserError` as `loading.read_outline` and `of_state` do.
+    """
+    return of_state(path, read_outline(path))
+
+
+def model_arguments(state: Mapping[str, Any]) -> argparse.Namespace:
+    """The arguments from which fairseq builds the model of a checkpoint, from `cfg` or the older `args`."""
+    cfg = state.get("cfg")
+    return _namespace(cfg["model"] if cfg is not None else state.get("args"))
+
+
+def arch_name(arguments: argparse.Namespace) -> str | None:
+    """The value of `--arch`, which newer checkpoints call `_name`."""
+    return getattr(arguments, "arch", None) or getattr(arguments, "_name", None)
+
+
+def is_roberta(name: str | None) -> bool:
+    """Whether an architecture is a RoBERTa of fairseq or of a plugin."""
+    return name in ARCH_MODEL_REGISTRY and issubclass(ARCH_MODEL_REGISTRY[name], RobertaModel)
+
+
+def _namespace(arguments: argparse.Namespace | Mapping[str, Any] | None) -> argparse.Namespace:
+    """A copy, as a namespace."""
+    known = vars(arguments) if isinstance(arguments, argparse.Namespace) else dict(arguments or {})
+    return argparse.Namespace(**known)
+
+
+def _shape(shapes: Mapping[str, tuple[int, ...]], ending: str) -> tuple[int, ...] | None:
+    return next((shape for name, shape in shapes.items() if name.endswith(ending)), None)

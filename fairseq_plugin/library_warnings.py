@@ -1,0 +1,67 @@
+"""Warnings of Hydra and torch about calls inside fairseq, which a user of this plugin cannot change.
+
+fairseq reads its command line with names that Hydra has renamed; `initializing` and `composing` make the same
+calls with today's names. The remaining calls are in the middle of longer functions; `filter_warnings` ignores
+their warnings and no others.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+
+HYDRA_VERSION = "1.1"
+"""What Hydra assumes, with a warning, for callers that name no version."""
+COMPOSING = (
+    "In 'config': Usage of deprecated keyword in package header",
+    "'config' is validated against ConfigStore schema with the same name",
+)
+"""Beginnings of Hydra's warnings about fairseq's own configuration (fairseq/config/config.yaml)."""
+
+
+def initializing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace `hydra.experimental.initialize`, as imported by fairseq, by `hydra.initialize`."""
+
+    @functools.wraps(original, updated=())
+    def initialize(config_path: str | None = None, **kwargs: Any) -> Any:
+        # The path is relative to the file of the caller: two frames above `hydra.initialize`.
+        return hydra.initialize(config_path, caller_stack_depth=2, version_base=HYDRA_VERSION, **kwargs)
+
+    return initialize
+
+
+def composing(original: Callable[..., DictConfig]) -> Callable[..., DictConfig]:
+    """Replace `hydra.experimental.compose`, as imported by fairseq, by `hydra.compose`.
+
+    `strict` is deprecated in Hydra; it only sets the struct flag of the result.
+    """
+
+    @functools.wraps(original)
+    def compose(config_name: str, *, strict: bool | None = None, **kwargs: Any) -> DictConfig:
+        with warnings.catch_warnings():
+            for message in COMPOSING:
+                warnings.filterwarnings("ignore", rf"\s*{message}", UserWarning)
+            cfg = hydra.compose(config_name, **kwargs)
+        if strict is not None:
+            OmegaConf.set_struct(cfg, strict)
+        return cfg
+
+    return compose
+
+
+def filter_warnings() -> None:
+    """Ignore messages about single calls inside fairseq; each filter gives its reason."""
+    # FairseqTask.train_step uses torch.cuda.amp.autocast, disabled unless --amp is given, in each update.
+    warnings.filterwarnings("ignore", r"`torch\.cuda\.amp\.", FutureWarning, r"fairseq\.")
+    # fairseq's data loaders request pinned memory on machines without a GPU, too.
+    warnings.filterwarnings("ignore", r"'pin_memory' argument", UserWarning, r"torch\.utils\.data\.")
+    # fairseq-validate sets the root logger's level to DEBUG when it imports fairseq's speech models.
+    logging.getLogger("hydra").setLevel(logging.INFO)
+    # runpy, if `python -m fairseq_plugin.compat` runs a module that this package has already imported.
+    warnings.filterwarnings("ignore", r"'fairseq_plugin\.", RuntimeWarning, "runpy")

@@ -1,0 +1,48 @@
+"""Checks of flags that fairseq would accept and fail on later, or silently follow in the wrong direction.
+
+With a misspelt `--best-checkpoint-metric` fairseq fails after the first epoch, and without
+`--maximize-best-checkpoint-metric` it keeps the checkpoint with the lowest accuracy.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from fairseq.trainer import Trainer
+
+from common.errors import UserError
+from common.metrics import check_selectable, find, lower_is_better
+
+from ..tasks.criterion import SentenceClassificationCriterion
+
+MAXIMIZE = "--maximize-best-checkpoint-metric"
+
+
+def checking_settings(original: Callable[..., None]) -> Callable[..., None]:
+    """Replace `Trainer.__init__`: check the choice of the best checkpoint, and read the class weights."""
+
+    @functools.wraps(original)
+    def build(
+        trainer: Trainer, cfg: Any, task: Any, model: Any, criterion: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        if isinstance(criterion, SentenceClassificationCriterion):
+            check_selectable(cfg.checkpoint.best_checkpoint_metric)
+            criterion.prepare()
+        check_direction(cfg.checkpoint)
+        original(trainer, cfg, task, model, criterion, *args, **kwargs)
+
+    return build
+
+
+def check_direction(checkpoint: Any) -> None:
+    """Raise `UserError` if the flags select the worst checkpoint by a metric whose direction is known.
+
+    `checkpoint` is fairseq's `CheckpointConfig`.
+    """
+    name, maximize = checkpoint.best_checkpoint_metric, checkpoint.maximize_best_checkpoint_metric
+    if lower_is_better(name) and maximize:
+        raise UserError(f"--best-checkpoint-metric {name}: lower is better; remove {MAXIMIZE}")
+    if find(name) is not None and not lower_is_better(name) and not maximize:
+        raise UserError(f"--best-checkpoint-metric {name}: higher is better; add {MAXIMIZE}")

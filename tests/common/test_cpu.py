@@ -1,0 +1,107 @@
+import os
+
+import pytest
+
+from common import cpu
+
+
+def test_the_environment_keeps_the_users_allocator_settings(monkeypatch):
+    monkeypatch.delenv("MALLOC_MMAP_THRESHOLD_", raising=False)
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
+    variables = cpu.environment(3)
+    assert variables["OMP_NUM_THREADS"] == variables["MKL_NUM_THREADS"] == "3"
+    assert variables["MALLOC_MMAP_THRESHOLD_"] == str(32 * 1024 * 1024)
+    assert variables["MALLOC_TRIM_THRESHOLD_"] == "1"
+
+
+@pytest.fixture
+def cgroups(monkeypatch, tmp_path):
+    """Write the files of /sys/fs/cgroup, and this process's line of /proc/self/cgroup."""
+
+    def write(own, files):
+        (tmp_path / "own").write_text(own)
+        for name, text in files.items():
+            path = tmp_path / "cgroup" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    monkeypatch.setattr(cpu, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(cpu, "OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    return write
+
+
+PERIOD = "100000\n"
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "cores"),
+    [
+        ("0::/\n", {}, 64),
+        ("0::/\n", {"cpu.max": "max 100000\n"}, 64),
+        ("0::/\n", {"cpu.max": "250000 100000\n"}, 3),
+        ("0::/\n", {"cpu.max": "20000 100000\n"}, 1),
+        ("0::/\n", {"cpu.max": "9900000 100000\n"}, 64),
+        ("0::/a/b\n", {"a/cpu.max": "400000 100000\n", "a/b/cpu.max": "max 100000\n"}, 4),
+        ("0::/host/path\n", {"cpu.max": "200000 100000\n"}, 2),
+        ("0::/\n", {"cpu.max": "broken\n"}, 64),
+        (
+            "4:memory:/a\n3:cpu,cpuacct:/a\n",
+            {"cpu/a/cpu.cfs_quota_us": "200000\n", "cpu/a/cpu.cfs_period_us": PERIOD},
+            2,
+        ),
+        ("3:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": PERIOD}, 64),
+    ],
+    ids=[
+        "no files",
+        "no quota",
+        "rounded up",
+        "at least one",
+        "more than there are",
+        "of a parent",
+        "path of the host",
+        "unknown format",
+        "cgroups v1",
+        "cgroups v1 without quota",
+    ],
+)
+def test_usable_cores_are_limited_by_the_cgroup(cgroups, own, files, cores):
+    cgroups(own, files)
+    assert cpu.usable_cores() == cores
+
+
+def test_usable_cores_without_cgroups(cgroups):
+    assert cpu.usable_cores() == 64
+
+
+def test_usable_cores_are_limited_by_the_affinity(cgroups, monkeypatch):
+    cgroups("0::/\n", {"cpu.max": "800000 100000\n"})
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 5})
+    assert cpu.usable_cores() == 2
+
+
+STATISTICS = """\
+cpu  90 0 0 90 0 0 0 0 0 0
+cpu0 {} 0 10 {} 0 0 0 0 7 0
+cpu1 {} 0 20 {} 5 0 0 0 7 0
+cpu2 0 0 0 {} 0 0 0 0 0 0
+intr 1 2 3
+"""
+
+
+def test_idle_cores_of_the_affinity(monkeypatch, tmp_path):
+    file = tmp_path / "stat"
+    monkeypatch.setattr(cpu, "STATISTICS", file)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    file.write_text(STATISTICS.format(100, 1000, 100, 1000, 1000))
+
+    def later(seconds):
+        file.write_text(STATISTICS.format(115, 1005, 100, 1020, 1020))
+
+    monkeypatch.setattr(cpu.time, "sleep", later)
+    assert cpu.idle_cores() == pytest.approx(0.25 + 1)
+
+
+def test_idle_cores_without_statistics(monkeypatch, tmp_path):
+    monkeypatch.setattr(cpu, "STATISTICS", tmp_path / "missing")
+    assert cpu.idle_cores(0) is None

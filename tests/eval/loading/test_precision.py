@@ -1,0 +1,101 @@
+"""The precision of eval: requested, recorded by manifest or checkpoint, or fp32; never measured."""
+
+import argparse
+import json
+
+import pytest
+import torch
+from tiny_runs import make_run
+
+from common import manifest
+from common.errors import UserError
+from eval import SentenceClassifier
+from eval.__main__ import main
+from eval.loading.precision import choose_precision, recorded_precision
+from eval.loading.runs import find_run
+from fairseq_plugin.checkpoints.loading import load_checkpoint
+from fairseq_plugin.training import precision
+
+
+@pytest.fixture
+def unmeasured(monkeypatch):
+    """Fail where a precision is measured."""
+
+    def fail():
+        raise AssertionError("measured")
+
+    monkeypatch.setattr(precision, "_resolved", {})
+    monkeypatch.setattr(precision, "bf16_speedup", fail)
+    precision.resolve.cache_clear()
+    yield
+    precision.resolve.cache_clear()
+
+
+def set_checkpoint(path, requested, recorded):
+    """Change `--precision` and what it resolved to in a checkpoint; None removes the record."""
+    state = load_checkpoint(path)
+    state["cfg"]["model"].precision = requested
+    state["extra_state"].pop("precision", None)
+    if recorded is not None:
+        state["extra_state"]["precision"] = recorded
+    torch.save(state, path)
+
+
+@pytest.mark.parametrize(
+    ("requested", "recorded", "in_manifest", "expected"),
+    [
+        ("auto", None, None, "fp32"),
+        ("auto", {"cpu": "bf16"}, None, "bf16"),
+        ("auto", {"cuda": "fp32", "cpu": "bf16"}, None, "bf16"),
+        ("auto", {"cpu": "fp32"}, "bf16", "bf16"),
+        ("auto", None, "4bit", "fp32"),
+        ("bf16", {}, None, "bf16"),
+        ("fp32", None, None, "fp32"),
+    ],
+)
+def test_recorded_precision(copied_run, unmeasured, requested, recorded, in_manifest, expected):
+    set_checkpoint(copied_run / "checkpoint_best.pt", requested, recorded)
+    if in_manifest:
+        manifest.write(copied_run, manifest.read(copied_run) | {"precision": in_manifest})
+    for given in (None, "auto"):
+        classifier = SentenceClassifier.from_run(copied_run, precision=given)
+        assert classifier.precision.value == classifier.network.model.args.precision == expected
+        classifier.predict(["un livre"])
+    other = {"fp32": "bf16", "bf16": "fp32"}[expected]
+    assert SentenceClassifier.from_run(copied_run, precision=other).precision.value == other
+
+
+def test_training_with_auto_records_what_it_resolved_to(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(precision, "_resolved", {})
+    monkeypatch.setattr(precision, "bf16_speedup", lambda: 9.0)
+    precision.resolve.cache_clear()
+    make_run(trained.data, tmp_path / "run", "--precision", "auto", updates=1)
+    precision.resolve.cache_clear()
+    state = load_checkpoint(tmp_path / "run/checkpoint_best.pt")
+    assert recorded_precision(argparse.Namespace(precision="auto"), state) == "bf16"
+
+
+def test_commands_print_the_precision_and_repeat_their_result(copied_run, unmeasured, tmp_path, capsys):
+    set_checkpoint(copied_run / "checkpoint_best.pt", "auto", {"cpu": "bf16"})
+    outputs = []
+    for _ in range(2):
+        assert main(["predict", "--checkpoint", str(copied_run), "un livre"]) == 0
+        captured = capsys.readouterr()
+        outputs.append(captured.out)
+        (line,) = captured.err.splitlines()
+        assert "bf16" in line
+        assert "--precision fp32" in line
+    assert outputs[0] == outputs[1]
+    assert main(["predict", "--checkpoint", str(copied_run), "--precision", "fp32", "un livre"]) == 0
+    captured = capsys.readouterr()
+    assert ("fp32" in captured.err, "bf16" in captured.err) == (True, False)
+    p, q = (json.loads(out)["probabilities"]["neg"] for out in (outputs[0], captured.out))
+    assert 0 < abs(p - q) < 0.02
+    words = ["evaluate", "--checkpoint", str(copied_run), "--draws", "2", "--out", str(tmp_path / "a.json")]
+    assert main(words) == 0
+    assert "bf16" in capsys.readouterr().err
+
+
+def test_unknown_precision_is_an_error(trained):
+    with pytest.raises(UserError, match=r"'fp8'.* fp32, bf16"):
+        choose_precision("fp8", find_run(trained.run), None)

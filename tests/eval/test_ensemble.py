@@ -1,0 +1,71 @@
+"""Which classifiers make an ensemble, and how their classes are matched."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from tiny_runs import make_data, make_run
+
+from common import manifest
+from common.errors import UserError
+from eval.ensemble import Ensemble, describe, in_order_of, mean_probabilities
+
+
+def test_classes_are_matched_by_name():
+    p_NK = np.array([[0.1, 0.2, 0.7]])
+    assert in_order_of(["c", "a", "b"], ["a", "b", "c"], p_NK, "second", "first").tolist() == [
+        [0.7, 0.1, 0.2]
+    ]
+    with pytest.raises(UserError, match=r"^second: .*\bfirst\b"):
+        in_order_of(["a", "b"], ["a", "b", "c"], p_NK, "second", "first")
+
+
+def test_probabilities_are_averaged():
+    assert mean_probabilities([np.array([[0.2, 0.8]]), np.array([[0.6, 0.4]])]).tolist() == [
+        [0.4, pytest.approx(0.6)]
+    ]
+
+
+def copy_run(run, folder, **changes):
+    shutil.copytree(run, folder)
+    manifest.write(folder, manifest.read(folder) | changes)
+    return folder
+
+
+def test_members_of_other_data_are_an_error(trained, tmp_path):
+    data = {"path": str(trained.data)}
+    first = copy_run(trained.run, tmp_path / "a/seed1", data=data | {"sha256": {"train": "1", "test": "2"}})
+    other = copy_run(trained.run, tmp_path / "b/seed2", data=data | {"sha256": {"train": "3"}}, seed=2)
+    with pytest.raises(UserError, match=r"fairseq/random/seed2 and fairseq/random/seed1: .*\bdata\b"):
+        Ensemble.from_runs([first, other])
+    same = copy_run(
+        trained.run, tmp_path / "c/seed2", data=data | {"sha256": {"train": "1", "valid": "4"}}, seed=2
+    )
+    assert len(Ensemble.from_runs([first, same]).members) == 2
+
+
+def test_members_with_another_dictionary_are_an_error(trained, tmp_path):
+    root = tmp_path / "other"
+    root.mkdir()
+    data = make_data(root, pairs=True)
+    make_run(data, tmp_path / "run", seed=2)
+    with pytest.raises(UserError, match="fairseq/random/seed2 and fairseq/random/seed1: "):
+        Ensemble.from_runs([trained.run, tmp_path / "run"])
+
+
+def test_several_initializations_are_a_warning(trained, tmp_path, capsys):
+    for init in ("random", "pretrained"):
+        copy_run(trained.run, tmp_path / f"fairseq/{init}/seed1", init=init)
+    describe(Ensemble.from_runs(tmp_path))
+    assert "warning: " in capsys.readouterr().err
+
+
+def test_python_interface(trained, tmp_path):
+    copy_run(trained.run, tmp_path / "seed2", seed=2)
+    ensemble = Ensemble.from_runs([trained.run, tmp_path / "seed2"], precision="fp32")
+    (prediction,) = ensemble.predict(["un livre"])
+    assert prediction.probabilities == ensemble.members[0].predict(["un livre"])[0].probabilities
+    assert json.loads(json.dumps(prediction.probabilities)).keys() == {"neg", "pos"}
+    with pytest.raises(TypeError):
+        ensemble.predict("un livre")

@@ -1,0 +1,201 @@
+"""The architecture of runs is that of their initial checkpoints: flags, notes and contradictions."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from data_folders import write_data
+from training import FAST, OURS, STEPS, build_trainer, save
+
+from common.errors import UserError
+from experiments import recipes
+from experiments.__main__ import main
+from experiments.methods.architecture import AFTER, fit
+
+RECIPE = """
+--task sentence_classification
+--criterion sentence_classification
+--arch roberta_small
+--max-positions 20
+--init-token 0
+--shorten-method truncate
+--batch-size 8
+--max-epoch 1
+"""
+TRUNCATED = ("--init-token", "0", "--shorten-method", "truncate")
+NARROW = "--encoder-layers 2 --encoder-embed-dim 24 --encoder-ffn-embed-dim 16"
+BASE = f"{NARROW} --encoder-attention-heads 12 --max-positions 32"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Data, and checkpoints of several architectures."""
+    root = tmp_path_factory.mktemp("architecture")
+    data = write_data(root / "data", longest=15)
+    for name, flags in {
+        "base": BASE,
+        "other": f"{NARROW} --encoder-attention-heads 6 --max-positions 20",
+        "short": f"{NARROW} --encoder-attention-heads 12 --max-positions 16",
+        "special": f"{BASE} --encoder-normalize-before --layer-norm-eps 1e-12 --activation-fn relu",
+        "prenorm": f"{BASE} --arch roberta_prenorm",
+        "causal": f"{BASE} --arch causal_roberta_small --init-token 2",
+        "small": "--encoder-layers 4 --max-positions 20",
+    }.items():
+        _, trainer = build_trainer([data, *OURS, *STEPS, *FAST, *TRUNCATED, *shlex.split(flags)])
+        save(trainer, root / f"{name}.pt")
+    (root / "recipe.txt").write_text(RECIPE)
+    return root
+
+
+def fitted(root, *inits, extra="", recipe="recipe.txt"):
+    words = shlex.split(extra)
+    loaded = recipes.load(str(root / recipe), words)
+    places = recipes.places(str(root / recipe)) | {word: AFTER for word in words if word.startswith("--")}
+    checkpoints = {name: None if name == "random" else root / f"{name}.pt" for name in inits}
+    return fit({"fairseq": loaded}, places, checkpoints, separate=False)
+
+
+def test_a_checkpoint_of_the_recipes_architecture_adds_nothing(root):
+    found = fitted(root, "random", "small")
+    assert found.flags == {"fairseq": {}}
+    assert found.notes == {"fairseq": []}
+
+
+def test_without_a_checkpoint_nothing_is_read(root):
+    assert fitted(root, "random").flags == {}
+
+
+def test_flags_that_differ_are_added_also_for_random_weights(root):
+    found = fitted(root, "random", "base")
+    wanted = shlex.split(f"{NARROW} --encoder-attention-heads 12")
+    assert found.flags == {"fairseq": {"random": wanted, "base": wanted}}
+    notes = "\n".join(found.notes["fairseq"])
+    assert shlex.join(wanted) in notes
+    assert "32 positions" in notes
+    assert "--max-positions 32" in notes
+
+
+def test_settings_without_a_shape_are_added(root):
+    words = fitted(root, "special").flags["fairseq"]["special"]
+    assert shlex.join(words) == (
+        f"{NARROW} --encoder-attention-heads 12 --activation-fn relu --encoder-normalize-before "
+        "--layer-norm-eps 1e-12"
+    )
+    assert "--arch roberta_prenorm" in shlex.join(fitted(root, "prenorm").flags["fairseq"]["prenorm"])
+
+
+def test_different_checkpoints_leave_random_weights_the_recipes_architecture(root):
+    found = fitted(root, "random", "base", "other")
+    heads = {init: words[-1] for init, words in found.flags["fairseq"].items()}
+    assert heads == {"base": "12", "other": "6"}
+    assert any(note.startswith("random: ") for note in found.notes["fairseq"])
+
+
+def test_checkpoints_with_other_positions_agree(root):
+    flags = fitted(root, "random", "base", "short", extra="--max-positions 10").flags["fairseq"]
+    assert set(flags) == {"random", "base", "short"}
+
+
+@pytest.mark.parametrize(
+    ("init", "extra", "facts"),
+    [
+        ("base", "--encoder-attention-heads 8", ["after --", "--encoder-attention-heads 8", "-heads 12"]),
+        ("base", "--activation-fn relu", ["--activation-fn relu", "gelu"]),
+        ("base", "--encoder-normalize-before", ["no --encoder-normalize-before"]),
+        ("base", "--layer-norm-eps 1e-6", ["1e-06", "1e-05"]),
+        ("base", "--arch roberta_base", ["--arch roberta_base", "--encoder-layers 12", "--encoder-layers 2"]),
+        ("base", "--arch roberta_small", ["--arch roberta_small", "--encoder-layers 4"]),
+        ("base", "--encoder-layers four", ["--encoder-layers", "'four'"]),
+        ("causal", "", ["causal_roberta_small", "causal-reference"]),
+        ("base", "--arch causal_roberta_small", ["--recipe reference"]),
+        ("short", "", ["16 positions", "--max-positions is 20", "--max-positions 16"]),
+        ("base", "--max-positions 33", ["32 positions", "33"]),
+    ],
+)
+def test_a_contradiction_is_an_error(root, init, extra, facts):
+    with pytest.raises(UserError) as caught:
+        fitted(root, "random", init, extra=extra)
+    assert all(fact in str(caught.value) for fact in facts), caught.value
+    assert f"{init}.pt" in str(caught.value) or "'four'" in facts
+
+
+def test_a_flag_that_agrees_is_not_an_error(root):
+    extra = f"{NARROW} --encoder-attention-heads 12"
+    assert fitted(root, "random", "base", extra=extra).flags == {"fairseq": {}}
+    assert fitted(root, "base", extra=f"--arch roberta_base {extra}").flags == {"fairseq": {}}
+
+
+def test_a_flag_of_a_recipe_or_its_base_is_the_users(root):
+    (root / "mine.txt").write_text("--base recipe.txt\n--encoder-attention-heads 8\n--lr 1e-4\n")
+    (root / "derived.txt").write_text("--base mine.txt\n--lr 1e-3\n")
+    for recipe in ("mine.txt", "derived.txt"):
+        with pytest.raises(UserError, match=r"mine\.txt: --encoder-attention-heads 8.*heads 12"):
+            fitted(root, "base", recipe=recipe)
+    (root / "large.txt").write_text("--base recipe.txt\n--arch roberta_large\n")
+    with pytest.raises(UserError, match=r"large\.txt: --arch roberta_large.*24"):
+        fitted(root, "base", recipe="large.txt")
+
+
+def test_places_name_the_file_that_sets_a_flag(root):
+    (root / "child.txt").write_text("--base recipe.txt\n--max-epoch 2\n")
+    found = recipes.places(str(root / "child.txt"))
+    assert {flag: Path(found[flag]).name for flag in ("--max-epoch", "--arch")} == {
+        "--max-epoch": "child.txt", "--arch": "recipe.txt",
+    }  # fmt: skip
+
+
+def train(root, *words):
+    common = ["--data", root / "data", "--recipe", root / "recipe.txt", "--device", "cpu", "--seeds", "1"]
+    return main(["train", *map(str, [*common, "--out", root / "runs", *words])])
+
+
+def test_train_shows_the_flags_in_the_plan_and_the_commands(root, capfd):
+    words = ["--inits", "random", "pretrained", "--pretrained", root / "base.pt", "--dry-run"]
+    assert train(root, *words) == 0
+    out = capfd.readouterr().out
+    commands = [line for line in out.splitlines() if line.startswith("fairseq-train")]
+    assert len(commands) == 2
+    assert all("--encoder-attention-heads 12" in command for command in commands)
+    assert all("--max-positions 20" in command for command in commands)
+    assert out.index("pretrained: architecture of ") < out.index("fairseq-train")
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        (["--pretrained", "base.pt", "--grid", "encoder-attention-heads=12,8"], ["--grid", "base.pt", "12"]),
+        (["--pretrained", "empty.pt"], ["empty.pt"]),
+    ],
+)
+def test_train_ends_with_one_error_before_anything_is_written(root, monkeypatch, capfd, words, facts):
+    monkeypatch.chdir(root)
+    torch.save({}, root / "empty.pt")
+    assert train(root, "--inits", "pretrained", *words) == 1
+    error = capfd.readouterr().err
+    assert error.count("\n") == 1
+    assert all(fact in error for fact in facts), error
+    assert not (root / "runs").exists()
+
+
+def test_the_transformers_method_trains_the_architecture_of_the_checkpoint(root, capfd):
+    words = ["--method", "transformers", "--inits", "random", "pretrained", "--pretrained", root / "base.pt"]
+    flags = "--lr-scheduler polynomial_decay --lr 1e-3 --total-num-update 4 --optimizer adam --max-update 2"
+    metric = ["--best-checkpoint-metric", "accuracy", "--valid-subset", "valid,test"]
+    assert train(root, *words, "--dry-run", "--", *flags.split(), *metric) == 0
+    commands = [line for line in capfd.readouterr().out.splitlines() if line.startswith("./train.sh")]
+    assert ["--encoder-attention-heads 12" in command for command in commands] == [True, False]
+
+
+def test_pretraining_resumes_with_the_architecture_of_its_start(root, capfd):
+    (root / "lm.txt").write_text(
+        "--task masked_lm\n--criterion masked_lm\n--arch roberta_small\n--max-positions 16\n"
+        "--tokens-per-sample 16\n--batch-size 4\n--lr 1e-3\n--max-update 2\n"
+    )
+    common = ["--data", root / "data/input0", "--recipe", root / "lm.txt", "--device", "cpu"]
+    words = ["pretrain", *common, "--out", root / "lm", "--start", root / "base.pt", "--dry-run"]
+    assert main([str(word) for word in words]) == 0
+    out = capfd.readouterr().out
+    command = next(line for line in out.splitlines() if line.startswith("fairseq-train"))
+    assert "--encoder-attention-heads 12" in command
+    assert "--start: architecture of " in out

@@ -1,0 +1,121 @@
+"""Class weights, label smoothing, early stopping and the best checkpoint in a recipe."""
+
+import json
+
+import pytest
+from data_folders import write_data
+
+from common.cli import flags_of
+from common.errors import UserError
+from experiments import checks, recipes, schedule
+from experiments.recipes import Recipe
+
+CLASSES = ["0", "1"]
+MAXIMIZE = "--maximize-best-checkpoint-metric"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+def complete(data, *words, base="reference"):
+    return checks.complete(recipes.load(base, words), data, CLASSES)
+
+
+def notes(data, *words, examples=1800):
+    recipe = schedule.resolve(complete(data, *words), examples)
+    return checks.notes(recipe, schedule.length(recipe, examples))
+
+
+@pytest.mark.parametrize("name", ["reference", "tuned", "sample", "causal-reference"])
+def test_the_projects_recipes_stay_as_they_are(data, name):
+    recipe = recipes.load(name)
+    assert checks.complete(recipe, data, CLASSES) == recipe
+
+
+def test_class_weights_are_recorded_in_numbers(data, tmp_path):
+    recorded = json.loads(complete(data, "--class-weights", "balanced").value("--class-weights"))
+    assert recorded == {"0": 1.0, "1": 1.0}
+    (tmp_path / "weights.csv").write_text("1,0.5\n0,2\n")
+    recipe = complete(data, "--class-weights", str(tmp_path / "weights.csv"))
+    assert json.loads(recipe.value("--class-weights")) == {"0": 2.0, "1": 0.5}
+    again = checks.complete(recipe, data, CLASSES)
+    assert again.flags == recipe.flags
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        (["--class-weights", "no-file"], ["--class-weights", "no-file"]),
+        (["--class-weights"], ["--class-weights"]),
+        (["--label-smoothing", "1"], ["--label-smoothing", "1"]),
+        (["--label-smoothing", "a"], ["--label-smoothing", "a"]),
+        (["--label-smoothing"], ["--label-smoothing"]),
+        (["--patience", "two"], ["--patience", "two"]),
+        (["--patience"], ["--patience"]),
+        (["--best-checkpoint-metric", "macro-f1"], ["macro-f1", "macro_f1", "mcc", "accuracy", "loss"]),
+        (["--best-checkpoint-metric", "auroc"], ["auroc"]),
+    ],
+)
+def test_wrong_values_are_errors_that_name_the_recipe(data, words, facts):
+    with pytest.raises(UserError) as error:
+        complete(data, *words)
+    assert all(fact in str(error.value) for fact in ["reference", *facts])
+
+
+def test_a_misspelt_metric_gets_a_suggestion(data):
+    with pytest.raises(UserError, match=r"did you mean macro_f1\?"):
+        complete(data, "--best-checkpoint-metric", "macro-f1")
+
+
+@pytest.mark.parametrize(
+    ("metric", "maximize"), [("accuracy", True), ("macro_f1", True), ("mcc", True), ("loss", False)]
+)
+@pytest.mark.parametrize("given", [True, False])
+def test_the_direction_follows_from_the_metric(data, metric, maximize, given):
+    words = ["--criterion", "sentence_classification", "--best-checkpoint-metric", metric]
+    recipe = Recipe("own", (*words, *([MAXIMIZE] if given else [])))
+    assert (MAXIMIZE in checks.complete(recipe, data, CLASSES).flags) == maximize
+
+
+def test_other_criteria_have_their_own_metrics(data):
+    recipe = Recipe("own", ("--criterion", "masked_lm", "--best-checkpoint-metric", "bleu", MAXIMIZE))
+    assert checks.complete(recipe, data, CLASSES) == recipe
+
+
+def test_the_plan_shows_weights_and_early_stopping(data):
+    assert notes(data) == []
+    (weights,) = notes(data, "--class-weights", '{"0": 2.5, "1": 0.5}')
+    assert all(fact in weights for fact in ("0 2.5", "1 0.5"))
+    (stopping,) = notes(data, "--patience", "2")
+    assert all(fact in stopping for fact in ("2", "accuracy", "--patience"))
+
+
+def test_the_plan_warns_of_uneven_weights_and_useless_patience(data):
+    assert any(
+        note.startswith("warning: ") and "1,000" in note
+        for note in notes(data, "--class-weights", '{"0": 1000, "1": 1}')
+    )
+    for patience, warns in (("3", False), ("4", True), ("9", True)):
+        found = notes(data, "--patience", patience)
+        assert any(note.startswith("warning: ") and "5" in note for note in found) == warns
+
+
+@pytest.mark.parametrize("value", ["0", "-1"])
+def test_fairseqs_values_for_no_early_stopping_are_accepted(data, value):
+    assert notes(data, "--patience", value) == []
+
+
+def test_weights_survive_fairseqs_parser(data):
+    """Hydra and OmegaConf, which parse fairseq's flags, give quotes, dollars and backslashes a meaning."""
+    from training import configuration
+
+    from common import class_weights
+
+    weights = {"l'été": 1 / 3, 'a "b"': 0.1, "back\\slash\\'": 1e-9, "${x}": 2.0, "so, so": 5.0}
+    recipe = schedule.resolve(recipes.load("reference"), 1800)
+    recipe = recipe.replace(("--class-weights", class_weights.as_value(weights)))
+    cfg = configuration([data, *recipe.words, "--num-classes", "5"])
+    assert class_weights.resolve(cfg.criterion.class_weights, data, list(weights)) == weights
+    assert flags_of(recipe.words)["--class-weights"][1] == class_weights.as_value(weights)

@@ -1,0 +1,285 @@
+"""`--data FILE`: which folder a file becomes, with which tokenizer, and what is rejected before."""
+
+import csv
+import gzip
+import json
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import tiny_tokenizers
+
+import preprocess.dataset
+from common import manifest
+from common.data_folder import read_report
+from common.errors import UserError
+from common.run import Run
+from experiments.__main__ import main
+from experiments.settings import train_settings
+from preprocess.tokenizer_choice import MODEL
+
+RANDOM = ["--inits", "random", "--seeds", "1"]
+RUN1 = Path("runs/fairseq/random/seed1")
+
+
+def write_csv(path, count=60, labels=("very bad", "good"), header=("text", "label")):
+    rows = [(f"{line} {i}", labels[i % len(labels)]) for i, line in enumerate(tiny_tokenizers.lines(count))]
+    with open(path, "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([header, *rows])
+
+
+@pytest.fixture
+def reviews(here):
+    write_csv("reviews.csv")
+    return here
+
+
+def folder_of(*words):
+    return train_settings(["--inits", "random", *map(str, words)], {}).data
+
+
+def prepared():
+    return sorted(path.name for path in Path("data").iterdir())
+
+
+def test_a_file_is_prepared_before_the_plan_and_found_again(reviews, sweep):
+    code, out, err = sweep("--data", "reviews.csv", *RANDOM)
+    assert (code, err) == (0, "")
+    (name,) = prepared()
+    assert name.startswith("reviews-")
+    assert len(name) == len("reviews-") + 8
+    data = Path("data", name)
+    assert manifest.read(RUN1)["data"]["path"] == str(data)
+    assert read_report(data)["labels"] == ["good", "very bad"]
+    for fact in ("'text'", "'label'", "'very bad'", str(data)):
+        assert fact in out[: out.index("state")]
+    before = (data / "preprocess.json").stat().st_mtime_ns
+    code, out, _ = sweep("--data", "reviews.csv", *RANDOM)
+    assert code == 0
+    assert (prepared(), (data / "preprocess.json").stat().st_mtime_ns) == ([name], before)
+    for fact in ("'text'", "reviews.csv", str(data), "skipped"):
+        assert fact in out
+
+
+def test_what_is_suspicious_is_printed_each_time(here, sweep):
+    write_csv("reviews.csv", labels=("bad", "good", "Good"))
+    for _ in range(2):
+        _, out, _ = sweep("--data", "reviews.csv", *RANDOM)
+        assert "'Good', 'good'" in out[: out.index("state")]
+
+
+def test_the_folder_depends_on_content_and_options(reviews):
+    first = folder_of("--data", "reviews.csv")
+    assert folder_of("--data", reviews / "reviews.csv") == first
+    assert folder_of("--data", "./reviews.csv", "--text-column", "text", "--valid", "5") != first
+    second = folder_of("--data", "reviews.csv", "--data-seed", "2")
+    assert (second / "text/test.input0").read_text() != (first / "text/test.input0").read_text()
+    with open("reviews.csv", "a") as stream:
+        stream.write("un livre,good\n")
+    assert folder_of("--data", "reviews.csv") != first
+    assert len(prepared()) == 4
+
+
+def test_splits_in_other_files(reviews):
+    write_csv("test.csv", 20)
+    data = folder_of("--data", "reviews.csv", "--test", reviews / "test.csv", "--valid", "0.2")
+    lines = {name: len((data / f"text/{name}.input0").read_text().splitlines()) for name in ("valid", "test")}
+    assert lines == {"valid": 12, "test": 20}
+    assert "test.csv" in read_report(data)["sha256"]
+
+
+def test_a_hugging_face_data_set(here):
+    pytest.importorskip("datasets")
+    Path("imdb").mkdir()
+    write_csv("imdb/train.csv")
+    write_csv("imdb/test.csv", 20)
+    data = folder_of("--data", "datasets:imdb")
+    assert data.name.startswith("datasets-imdb-")
+    assert len((data / "text/test.input0").read_text().splitlines()) == 20
+
+
+@pytest.mark.parametrize("name", ["mes critiques: été.csv", "-.csv.gz"])
+def test_any_file_name_gives_a_folder_name(here, name):
+    write_csv(name.removesuffix(".gz"))
+    if name.endswith(".gz"):
+        Path(name).write_bytes(gzip.compress(Path(name.removesuffix(".gz")).read_bytes()))
+    data = folder_of(f"--data={name}")
+    assert not set(data.name) & set(": ")
+    assert data.name[0] not in ".-"
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        (["--data", "review.csv"], ["review.csv: "]),
+        (["--data", "reviews.txt"], ["reviews.txt: ", ".csv"]),
+        (["--data", "reviews.csv", "--text-column", "body"], ["'body'", "'text'"]),
+        (["--data", "reviews.csv", "--test", "gone.csv"], ["--test gone.csv"]),
+        (["--data", "reviews.csv", "--valid", "-3"], ["--valid -3"]),
+        (["--data", "reviews.csv", "--pretrained", "model.pt"], ["model.pt: ", "--tokenizer"]),
+        (["--data", "reviews.csv", "--tokenizer", "./gone.model"], ["./gone.model"]),
+        (["--data", "reviews.csv", "--dict", "gone.txt"], ["--dict gone.txt", "--tokenizer"]),
+        (["--data", "reviews.csv", "--pretrained", "gone.pt"], ["gone.pt: ", "--pretrained"]),
+        (["--data", "single.csv"], ["single.csv", "'good'"]),
+        (["--data", "bin", "--valid", "0.2", "--text-column", "t"], ["--text-column, --valid", "--data bin"]),
+    ],
+)
+def test_mistakes_end_with_one_error_before_anything_is_written(reviews, sweep, words, facts):
+    write_csv("single.csv", labels=("good",))
+    Path("reviews.txt").write_text("un livre\n")
+    code, _, err = sweep(*words)
+    assert code == 1
+    assert err.count("\n") == 1
+    assert all(fact in err for fact in facts)
+    assert not Path("runs").exists()
+    assert not Path("data").exists() or prepared() == []
+
+
+@pytest.mark.parametrize(
+    "words", [["--recipe", "gone"], ["--out", "quick.txt"], ["--seeds", "x"], ["--", "--seed", "1"]]
+)
+def test_mistakes_in_the_settings_of_the_runs_end_before_the_preparation(reviews, sweep, words):
+    before = words.index("--") if "--" in words else len(words)
+    assert sweep(*RANDOM, "--data", "reviews.csv", *words[:before], *words[before:])[0] == 1
+    assert not Path("data").exists()
+
+
+def test_a_folder_that_has_changed_is_an_error(reviews):
+    data = folder_of("--data", "reviews.csv")
+    (data / "text/train.label").write_text("good\n")
+    with pytest.raises(UserError, match=str(data)):
+        folder_of("--data", "reviews.csv")
+
+
+def test_of_two_processes_one_prepares_the_file(reviews, monkeypatch):
+    calls, original = [], preprocess.dataset.prepare
+
+    def slow(*args, **kwargs):
+        calls.append(args)
+        time.sleep(0.3)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(preprocess.dataset, "prepare", slow)
+    threads = [threading.Thread(target=folder_of, args=("--data", "reviews.csv")) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 1
+    assert len(prepared()) == 1
+
+
+def sentencepiece_folder(folder, seed=1):
+    """A checkpoint with a SentencePiece model and the dictionary of its tokens."""
+    Path(folder).mkdir()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(tiny_tokenizers.lines(seed=seed)),
+        model_prefix=f"{folder}/own",
+        vocab_size=45,
+        minloglevel=2,
+    )
+    Path(folder, "own.model").rename(Path(folder, MODEL))
+    model = sentencepiece.SentencePieceProcessor(model_file=f"{folder}/{MODEL}")
+    # Half of the tokens, so that the dictionary is not the default one.
+    tokens = [model.id_to_piece(i) for i in range(3, len(model), 2)]
+    Path(folder, "dict.txt").write_text("".join(f"{token} 1\n" for token in tokens), encoding="utf-8")
+    Path(folder, "model.pt").write_bytes(b"weights")
+    return tokens
+
+
+def symbols(data):
+    lines = (data / "input0/dict.txt").read_text(encoding="utf-8").splitlines()
+    return [line.rpartition(" ")[0] for line in lines]
+
+
+@pytest.mark.parametrize("given", ["a", "a/model.pt"])
+def test_without_an_option_the_tokenizer_is_that_of_the_checkpoint(reviews, given):
+    tokens = sentencepiece_folder("a")
+    data = train_settings(["--data", "reviews.csv", "--pretrained", given], {}).data
+    assert symbols(data) == tokens
+    settings = train_settings(["--data", "reviews.csv", "--inits", f"own={given}", "random"], {})
+    assert settings.data == data
+    assert list(settings.inits) == ["own", "random"]
+
+
+def test_a_checkpoint_with_a_transformers_tokenizer(reviews):
+    tiny_tokenizers.camembert(Path("camembert"))
+    Path("camembert/model.pt").write_bytes(b"weights")
+    data = train_settings(["--data", "reviews.csv", "--pretrained", "camembert"], {}).data
+    assert read_report(data)["tokenizer"]["init_token"] == 5
+
+
+def test_the_tokenizer_of_a_pretrained_model_is_that_of_its_text(reviews):
+    """A folder of pretrain.sh, whose manifest names its data, whose report names the SentencePiece model."""
+    tokens = sentencepiece_folder("a")
+    Path("corpus").mkdir()
+    Path("corpus/dict.txt").write_bytes(Path("a/dict.txt").read_bytes())
+    report = {"options": {"sentencepiece_model": f"a/{MODEL}"}, "sha256": {}, "files": {}}
+    Path("corpus/preprocess.json").write_text(json.dumps(report))
+    run = Run(Path("pré"), "pretrain", "random", 1)
+    content = {"schema": 1, "status": "finished", "arm": run.arm, "init": run.init, "seed": 1}
+    run.folder.mkdir()
+    manifest.write(run.folder, content | {"recipe": "p", "command": [], "data": {"path": "corpus"}})
+    Path("pré/model.pt").write_bytes(b"weights")
+    data = train_settings(["--data", "reviews.csv", "--pretrained", "pré/model.pt"], {}).data
+    assert symbols(data) == tokens
+
+
+def test_a_sentencepiece_model_gets_the_dictionary_of_the_checkpoint(reviews):
+    tokens = sentencepiece_folder("a")
+    Path("a", MODEL).rename("spm.model")
+    with pytest.raises(UserError) as caught:
+        folder_of("--data", "reviews.csv", "--inits", "own=a")
+    assert all(fact in str(caught.value) for fact in ("a: ", "--tokenizer", "--dict a/dict.txt"))
+    words = ["--data", "reviews.csv", "--inits", "own=a", "--tokenizer", "spm.model"]
+    assert symbols(folder_of(*words)) == tokens
+    assert folder_of(*words, "--dict", "a/dict.txt") == folder_of(*words)
+
+
+def test_checkpoints_with_different_tokenizers_are_an_error(reviews):
+    sentencepiece_folder("a")
+    shutil.copytree("a", "b")
+    sentencepiece_folder("c", seed=2)
+    words = ["--data", "reviews.csv", "--inits", "one=a"]
+    assert folder_of(*words) == folder_of(*words, "two=b")
+    with pytest.raises(UserError) as caught:
+        folder_of(*words, "two=c")
+    assert all(fact in str(caught.value) for fact in ("one", "two", "a/model.pt", "c/model.pt"))
+
+
+def test_the_shipped_checkpoint_without_its_tokenizer_names_the_options(reviews):
+    with pytest.raises(UserError) as caught:
+        folder_of("--data", "reviews.csv", "--inits", "pretrained")
+    assert all(fact in str(caught.value) for fact in ("--tokenizer", "--dict", "roberta_small_fr/dict.txt"))
+
+
+def test_tfidf_reads_the_text_of_the_same_folder(reviews, capsys):
+    data = folder_of("--data", "reviews.csv")
+    for value in ("reviews.csv", str(data)):
+        assert main(["train", "--method", "tfidf", "--data", value, "--out", "runs"]) == 0
+    assert len(prepared()) == 1
+    content = manifest.read("runs/bow/tfidf/seed0")
+    assert content["data"]["path"] == str(data / "text")
+    assert "python -m analysis tables runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        ([], ["--data", "--text"]),
+        (["--data", "reviews.csv", "--text", "text"], ["--data", "--text"]),
+        (["--text", "text", "--valid", "3"], ["--valid", "--text text"]),
+        (["--data", "bin"], ["bin: ", "--text"]),
+        (["--data", "gone"], ["gone: "]),
+        (["--data", "reviews.csv", "--label-column", "stars"], ["'stars'", "'label'"]),
+    ],
+)
+def test_mistakes_with_tfidf(reviews, capsys, words, facts):
+    assert main(["train", "--method", "tfidf", *words]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert all(fact in captured.err for fact in facts)
+    assert not Path("runs").exists()

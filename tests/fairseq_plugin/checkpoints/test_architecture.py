@@ -1,0 +1,187 @@
+"""The architecture of a checkpoint: read without its weights, and as flags that build the same network."""
+
+import dataclasses
+
+import pytest
+import torch
+from data_folders import write_data
+from fairseq import options
+from training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_trainer, save
+
+from common.errors import UserError
+from fairseq_plugin.checkpoints import fp16
+from fairseq_plugin.checkpoints.architecture import Architecture, of_arguments, read_architecture
+from fairseq_plugin.checkpoints.loading import load_checkpoint, read_outline
+
+TINY = Architecture(
+    causal=False,
+    layers=2,
+    embed=16,
+    ffn=16,
+    heads=2,
+    activation="gelu",
+    pooler_activation="tanh",
+    pre_norm=False,
+    embedding_norm=True,
+    layer_norm_eps=1e-5,
+    untied_lm_head=False,
+    learned_positions=True,
+    scaled_embeddings=False,
+    positions=32,
+)
+LEFT_TO_RIGHT = {"causal": True, "learned_positions": False, "scaled_embeddings": True, "positions": None}
+ARCHITECTURES = {
+    "default": ([], {}),
+    "heads and activation": (
+        ["--encoder-attention-heads", "4", "--activation-fn", "relu", "--encoder-ffn-embed-dim", "24"],
+        {"heads": 4, "activation": "relu", "ffn": 24},
+    ),
+    "epsilon": (["--layer-norm-eps", "1e-12"], {"layer_norm_eps": 1e-12}),
+    "pre-norm": (["--encoder-normalize-before"], {"pre_norm": True}),
+    "roberta_prenorm": (["--arch", "roberta_prenorm"], {"pre_norm": True, "embedding_norm": False}),
+    "roberta_base": (["--arch", "roberta_base"], {}),
+    "untied": (["--untie-weights-roberta"], {"untied_lm_head": True}),
+    "pooler": (["--pooler-activation-fn", "relu"], {"pooler_activation": "relu"}),
+    "causal_roberta_small": (["--arch", "causal_roberta_small"], {"causal": True}),
+    "causal_lm_small": (
+        ["--arch", "causal_lm_small"],
+        {"activation": "relu", "embedding_norm": False, "untied_lm_head": True, **LEFT_TO_RIGHT},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("architecture") / "data")
+
+
+def checkpoint(data, path, *flags):
+    """A classifier's checkpoint, as fairseq-train writes it."""
+    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *flags])
+    save(trainer, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tiny(data, tmp_path_factory):
+    return checkpoint(data, tmp_path_factory.mktemp("tiny") / "model.pt")
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_architecture_is_read_and_its_flags_build_it_again(data, tmp_path, name):
+    flags, changes = ARCHITECTURES[name]
+    found = read_architecture(checkpoint(data, tmp_path / "model.pt", *flags))
+    assert found == dataclasses.replace(TINY, **changes)
+    words = [word for group in found.flags().values() for word in group]
+    parsed = options.parse_args_and_arch(
+        options.get_training_parser(), ["data", "--task", "sentence_classification", *words]
+    )
+    assert found.differences(of_arguments(parsed)) == []
+
+
+def test_differences_become_flags(tiny):
+    other = dataclasses.replace(TINY, heads=4, layer_norm_eps=1e-12, pre_norm=True)
+    assert other.differences(TINY) == ["heads", "pre_norm", "layer_norm_eps"]
+    assert other.flags_from(TINY) == [
+        "--encoder-attention-heads", "4", "--encoder-normalize-before", "--layer-norm-eps", "1e-12",
+    ]  # fmt: skip
+    assert TINY.flags_from(TINY) == []
+    assert "--arch" in dataclasses.replace(TINY, pre_norm=True, embedding_norm=False).flags_from(TINY)
+
+
+def test_a_checkpoint_without_a_head_has_no_pooler(data, tmp_path, tiny):
+    state = load_checkpoint(tiny)
+    state["model"] = {k: v for k, v in state["model"].items() if not k.startswith("classification_heads")}
+    torch.save(state, tmp_path / "model.pt")
+    found = read_architecture(tmp_path / "model.pt")
+    assert found == dataclasses.replace(TINY, pooler_activation=None)
+    assert found.differences(dataclasses.replace(TINY, pooler_activation="relu")) == []
+
+
+def test_an_fp16_export_has_the_same_architecture(data, tmp_path):
+    path = checkpoint(
+        data, tmp_path / "model.pt", "--encoder-attention-heads", "4", "--untie-weights-roberta"
+    )
+    fp16.write(path, tmp_path / "model.safetensors")
+    assert read_architecture(tmp_path / "model.safetensors") == read_architecture(path)
+
+
+def old_format(source, target, **kwargs):
+    """A checkpoint as fairseq 0.9 wrote it: `args`, and names of the published roberta.base."""
+    state = load_checkpoint(source)
+    arguments = state["cfg"]["model"]
+    for name in ("_name", "layer_norm_eps", "encoder_kind", "precision", "pooling"):
+        delattr(arguments, name)
+    arguments.arch = "roberta_base"
+    names = {"encoder.": "decoder.", ".layernorm_embedding.": ".emb_layer_norm."}
+    weights = {}
+    for key, weight in state["model"].items():
+        for new, old in names.items():
+            key = key.replace(new, old, 1) if not key.startswith("classification") else key
+        weights[key] = weight
+    torch.save({"args": arguments, "model": weights, "extra_state": {}}, target, **kwargs)
+    return target
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_checkpoint_of_an_old_fairseq(tiny, tmp_path, zipped):
+    path = old_format(tiny, tmp_path / "model.pt", _use_new_zipfile_serialization=zipped)
+    assert read_architecture(path) == TINY
+
+
+def test_weights_are_not_read(tiny, tmp_path):
+    """Without its last bytes, the old format has lost weights; a changed weight is a wrong checksum."""
+    path = old_format(tiny, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    path.write_bytes(path.read_bytes()[:-1000])
+    assert read_architecture(path) == TINY
+    assert all(weight.device.type == "meta" for weight in read_outline(path)["model"].values())
+    content = bytearray(tiny.read_bytes())
+    weight = load_checkpoint(tiny)["model"]["encoder.sentence_encoder.embed_tokens.weight"]
+    content[content.index(weight.numpy().tobytes())] ^= 1
+    (tmp_path / "changed.pt").write_bytes(content)
+    assert read_architecture(tmp_path / "changed.pt") == TINY
+    with pytest.raises(UserError, match=r"changed\.pt: .*corrupt"):
+        load_checkpoint(tmp_path / "changed.pt")
+
+
+@pytest.mark.parametrize(
+    ("change", "facts"),
+    [
+        (
+            lambda state: setattr(state["cfg"]["model"], "encoder_layers", 3),
+            ["encoder_layers is 3", "have 2"],
+        ),
+        (lambda state: setattr(state["cfg"]["model"], "encoder_ffn_embed_dim", 24), ["24", "16"]),
+        (lambda state: setattr(state["cfg"]["model"], "arch", "transformer_lm"), ["'transformer_lm'"]),
+        (lambda state: state.update(cfg=None), ["no configuration"]),
+        (lambda state: state["model"].clear(), ["encoder_layers", "positions"]),
+        (lambda state: state.update(model=3), ["not a fairseq checkpoint"]),
+    ],
+)
+def test_an_unusable_checkpoint_is_an_error(tiny, tmp_path, change, facts):
+    state = load_checkpoint(tiny)
+    change(state)
+    torch.save(state, tmp_path / "changed.pt")
+    with pytest.raises(UserError) as caught:
+        read_architecture(tmp_path / "changed.pt")
+    assert all(fact in str(caught.value) for fact in [str(tmp_path / "changed.pt"), *facts]), caught.value
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.safetensors"])
+def test_a_missing_or_foreign_file_is_an_error(tmp_path, name):
+    for content in (None, b"", b"weights"):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(UserError, match=name):
+            read_architecture(tmp_path / name)
+
+
+def test_a_masked_language_model_of_stock_fairseq(tmp_path):
+    """`roberta_base` of `masked_lm` is fairseq's own model, whose configuration has no epsilon."""
+    data = write_data(tmp_path / "data") / "input0"
+    words = [data, *LM, "--criterion", "masked_lm", "--arch", "roberta_base", *SIZES, *STEPS]
+    _, trainer = build_trainer([*words, "--optimizer", "adam"])
+    save(trainer, tmp_path / "model.pt")
+    assert not hasattr(load_checkpoint(tmp_path / "model.pt")["cfg"]["model"], "layer_norm_eps")
+    wanted = dataclasses.replace(TINY, positions=16, pooler_activation=None)
+    assert read_architecture(tmp_path / "model.pt") == wanted

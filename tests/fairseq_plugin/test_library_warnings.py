@@ -1,0 +1,67 @@
+"""A training prints no warnings of Hydra and torch; other warnings stay."""
+
+import re
+import sys
+import warnings
+
+import pytest
+from data_folders import write_data
+from fairseq import options
+from fairseq.dataclass import utils
+from training import FAST, INPUT, OURS, SIZES, SLOW, STEPS, fairseq_command
+
+from fairseq_plugin.library_warnings import filter_warnings
+
+TRAIN = ("--max-epoch", "1", "--no-epoch-checkpoints", "--num-workers", "1")
+WARNING = re.compile(r"\w*Warning\b")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", [FAST, SLOW], ids=["fast", "slow"])
+def test_fairseq_train_prints_no_warning(tmp_path, engine):
+    words = [write_data(tmp_path / "data"), *OURS, *INPUT, *STEPS, *SIZES, *engine, *TRAIN]
+    folders = ["--save-dir", tmp_path / "run", "--tensorboard-logdir", tmp_path / "run/tensorboard"]
+    done = fairseq_command("train", *words, *folders, interpreter=sys.executable)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert WARNING.findall(done.stdout) == []
+    assert "tensorboardX" not in done.stdout
+
+
+def test_hydra_composes_the_same_configuration(tmp_path, monkeypatch):
+    words = [str(word) for word in (tmp_path, *OURS, *INPUT, *STEPS, *SIZES, *FAST)]
+    args = options.parse_args_and_arch(options.get_training_parser(), words)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours = utils.convert_namespace_to_omegaconf(args)
+    for name in ("initialize", "compose"):
+        monkeypatch.setattr(utils, name, getattr(utils, name).__wrapped__)
+    with pytest.warns(UserWarning, match="hydra"):
+        stock = utils.convert_namespace_to_omegaconf(args)
+    assert ours == stock
+    assert ours._get_flag("struct") == stock._get_flag("struct")
+
+
+@pytest.mark.parametrize(
+    ("message", "category", "module", "shown"),
+    [
+        (
+            "`torch.cuda.amp.autocast(args...)`",
+            FutureWarning,
+            "fairseq.tasks.task",
+            False,
+        ),
+        ("`torch.cuda.amp.autocast(args...)`", FutureWarning, "my_plugin", True),
+        ("another function is deprecated", FutureWarning, "fairseq.tasks.task", True),
+        ("'pin_memory' argument is set as true", UserWarning, "torch.utils.data.dataloader", False),
+        ("another argument", UserWarning, "torch.utils.data.dataloader", True),
+        ("'fairseq_plugin.compat' found in sys.modules", RuntimeWarning, "runpy", False),
+        ("'other.module' found in sys.modules", RuntimeWarning, "runpy", True),
+    ],
+)
+def test_only_named_warnings_are_filtered(message, category, module, shown):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        filter_warnings()
+        warnings.warn_explicit(message, category, f"{module}.py", 1, module=module)
+    assert len(caught) == shown

@@ -1,0 +1,71 @@
+"""CPU threads of a command that is started without the variables of train.sh."""
+
+import logging
+import os
+import shlex
+
+import pytest
+import torch
+from data_folders import write_data
+from fairseq.distributed import utils
+from training import FAST, INPUT, OURS, SIZES, STEPS, configuration
+
+from common import cpu
+from fairseq_plugin.training import threads
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Set the cores of the machine; returns the list of numbers of threads that are set."""
+    for name in (*cpu.THREADS, *cpu.TUNING):
+        monkeypatch.delenv(name, raising=False)
+    found = []
+    monkeypatch.setattr(torch, "set_num_threads", found.append)
+
+    def cores(usable, idle):
+        monkeypatch.setattr(cpu, "usable_cores", lambda: usable)
+        monkeypatch.setattr(cpu, "idle_cores", lambda: idle)
+        return found
+
+    return cores
+
+
+@pytest.mark.parametrize(
+    ("usable", "idle", "wanted"), [(8, 7.8, 8), (8, 2.4, 2), (8, 0.0, 1), (2, 30.0, 2), (4, None, 4)]
+)
+def test_the_idle_cores_are_used(machine, usable, idle, wanted):
+    found = machine(usable, idle)
+    threads.set_threads()
+    assert found == [wanted]
+
+
+@pytest.mark.parametrize("name", cpu.THREADS)
+def test_a_number_of_the_user_is_kept(machine, monkeypatch, caplog, name):
+    found = machine(8, 8.0)
+    monkeypatch.setenv(name, "3")
+    with caplog.at_level(logging.INFO):
+        threads.set_threads()
+    assert (found, caplog.text) == ([], "")
+
+
+def test_the_log_contains_the_variables_of_train_sh(machine, monkeypatch, caplog):
+    machine(8, 5.0)
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    with caplog.at_level(logging.INFO):
+        threads.set_threads()
+    words = shlex.split(caplog.messages[0].partition(" env ")[2])
+    found = dict(word.split("=", 1) for word in words if "=" in word)
+    assert "GOMP_SPINCOUNT" not in found
+    assert found | {"GOMP_SPINCOUNT": os.environ["GOMP_SPINCOUNT"]} == cpu.environment(8)
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_commands_of_fairseq_set_the_threads_on_a_cpu(tmp_path, machine, monkeypatch, gpu):
+    found = machine(8, 3.0)
+    words = [word for word in STEPS if word != "--cpu" or not gpu]
+    cfg = configuration([write_data(tmp_path), *OURS, *INPUT, *words, *SIZES, *FAST])
+    cfg.distributed_training.distributed_world_size = 1
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    called = []
+    utils.call_main(cfg, called.append)
+    assert (found, called) == ([] if gpu else [3], [cfg])
