@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from eval.metrics import most_confused
+from eval.intervals import most_confused
 from sklearn.metrics import confusion_matrix, f1_score
 
 from common.metrics import Scored
