@@ -32,11 +32,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from common.cli import Parser, positive
+from common.cli import DEVICES, Parser, positive
 from common.errors import UserError, report_errors
 from common.files import shown_path
 from experiments import inputs, provenance
-from experiments.settings import DEVICES
 
 from . import report, sample
 from .comparisons import binarize, causal, classify, finetune, floor, logs, masked_lm, sweep

@@ -23,6 +23,8 @@ from .errors import UsageError, UserError
 
 PREFIX = "RS_"
 """Prefix of all environment variables that are settings."""
+DEVICES = ("auto", "cpu", "cuda")
+"""The values of --device."""
 
 _warned: set[str] = set()
 

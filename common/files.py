@@ -17,6 +17,8 @@ from typing import IO, Any
 from .errors import UserError
 
 CHUNK_BYTES = 1 << 20
+ROOT = Path(__file__).resolve().parents[1]
+"""The root of the repository."""
 LINE_BREAK = re.compile("[\x85\u2028\u2029]")
 """Line breaks of Unicode that JSON does not escape."""
 

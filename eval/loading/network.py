@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
+from common.cli import DEVICES
 from common.errors import UserError
 from fairseq_plugin.models.roberta import RobertaSmall
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
@@ -23,7 +24,6 @@ from .checkpoint import Checkpoint
 from .inputs import Ids
 from .precision import FP32
 
-DEVICES = ("auto", "cpu", "cuda")
 MAX_TOKENS = 4096
 DIFFERENCES_SHOWN = 3
 

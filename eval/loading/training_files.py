@@ -16,7 +16,7 @@ from fairseq.data import Dictionary
 
 from common.data_folder import REPORT, dictionary_digest, read_report
 from common.errors import UserError
-from common.files import sha256
+from common.files import ROOT, sha256
 from fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
 from preprocess.tokenizer import Encoder, TextEncoder
 from preprocess.tokenizer_choice import FOLDER as TOKENIZER
@@ -27,7 +27,6 @@ from .runs import RunCheckpoint
 
 logger = logging.getLogger(__name__)
 DICTIONARY = "input0/dict.txt"
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
 
 OptionalPath = str | os.PathLike[str] | None
 """A path given by the user, or None for the recorded one."""
@@ -109,7 +108,7 @@ def find_data_folder(
 def resolve_recorded(recorded: str) -> Path:
     """A recorded path, relative to the working directory, or to the clone if it exists only there."""
     path = Path(recorded)
-    return path if path.exists() or not (PROJECT_ROOT / path).exists() else PROJECT_ROOT / path
+    return path if path.exists() or not (ROOT / path).exists() else ROOT / path
 
 
 def find_dictionary(

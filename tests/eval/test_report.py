@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from eval.intervals import most_confused
 from sklearn.metrics import confusion_matrix, f1_score
 
 from common.metrics import Scored
+from eval.intervals import most_confused
 from eval.report import Group, Scores, conventions, tables
 
 
