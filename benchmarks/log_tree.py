@@ -10,10 +10,11 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
+
+from analysis.read.tfrecord import crc32c, mask
 
 INITS = ("pretrained", "random")
 TRAIN_TAGS = (
@@ -62,8 +63,7 @@ def _record(event: Event) -> bytes:
 
 
 def _masked_crc(data: bytes) -> bytes:
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
+    return struct.pack("<I", mask(crc32c(data)))
 
 
 def main() -> None:
