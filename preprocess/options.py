@@ -92,7 +92,7 @@ def add_splits(parser: Arguments, seed: str = "--seed") -> None:
         parser.add_argument(
             f"--{name}",
             metavar="FILE|N",
-            help=f"{name} set: a file, or or the number or fraction of examples to hold out "
+            help=f"{name} set: a file, or the number or fraction of examples to hold out "
             f"(default: {DEFAULT_PART})",
         )
     parser.add_argument(seed, type=int, metavar="N", help="random seed of the split (default: 1)")

@@ -55,7 +55,7 @@ class TextEncoder(Protocol):
 
 
 class Encoder:
-    """Lines to ids as `spm_encode` followed by `fairseq-preprocess` would give them."""
+    """Lines to ids as `spm_encode` followed by `fairseq-preprocess` does."""
 
     def __init__(self, model_path: str, dictionary_path: str, *, normalize_apostrophes: bool = False) -> None:
         self.model = load_model(model_path)
@@ -176,7 +176,7 @@ def _check_fit(dictionary: Dictionary, tokens: set[str], model_path: str, dictio
 
 
 class TokenReader:
-    """Tokenized lines (tokens separated by white space) to ids as `fairseq-preprocess` would give them."""
+    """Tokenized lines (tokens separated by white space) to ids as `fairseq-preprocess` does."""
 
     def __init__(self, dictionary_path: str, *, normalize_apostrophes: bool = False) -> None:
         self.path = dictionary_path

@@ -66,7 +66,7 @@ def collect(runs: Sequence[Run], root: str | os.PathLike[str], target: str | os.
         raise UserError(f"{enumerate_some(without)}: no {manifest.NAME}; collect needs one for every run")
     existing = [str(folder) for folder in folders.values() if folder.exists()]
     if existing:
-        raise UserError(f"{enumerate_some(existing)}: already exists; move it or give another --out")
+        raise UserError(f"{enumerate_some(existing)}: already exists; choose another --out or delete it")
     for run in runs:
         folder = folders[run.path]
         for path in [run.path / manifest.NAME, *sorted(run.path.glob("predictions-*.jsonl"))]:

@@ -146,7 +146,7 @@ def _check(where: str, cells: dict[str, str]) -> dict[str, object]:
         text = cells.get(column)
         row[column] = _number(where, column, text, least) if text else OPTIONAL[column]
     if row["n"] % 1 > 0:
-        raise UserError(f"{where}: n is '{cells['n']}', not a whole number")
+        raise UserError(f"{where}: n is '{cells['n']}', not an integer")
     if (ddof := cells.get("ddof") or "1") not in ("0", "1"):
         raise UserError(f"{where}: ddof is '{ddof}', not 0 (population) or 1 (sample)")
     return {**row, "ddof": int(ddof), "source": cells.get("source") or ""}
