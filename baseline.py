@@ -5,15 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from common.cli import deprecation
-from experiments.__main__ import main as experiments
+from common.cli import renamed
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int | None:
     """Print the new command as deprecation message and run it; returns the exit code."""
-    words = sys.argv[1:] if arguments is None else arguments
-    deprecation("python -m baseline is deprecated, use python -m experiments train --method tfidf")
-    return experiments(["train", "--method", "tfidf", *words])
+    return renamed("baseline", "experiments train --method tfidf", arguments)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,7 @@
 
 import sys
 
-from common.cli import deprecation
-from experiments.__main__ import main
+from common.cli import renamed
 
 if __name__ == "__main__":
-    deprecation("python -m sweep is deprecated, use python -m experiments")
-    sys.exit(main())
+    sys.exit(renamed("sweep", "experiments"))

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from .figures.curves import draw_curves
     from .figures.seeds import draw_expected, draw_seeds
-    from .long_table import values_of
     from .read.events import Scalar, read_scalars
     from .read.load import load_runs, read_runs
+    from .read.long_table import values_of
     from .read.runs import Run, find_runs, select_finished
     from .report.findings import Rule, gather
     from .report.page import write_report
@@ -67,7 +67,7 @@ MODULES = {
     "summarize": "analysis.stats.spread",
     "table1": "analysis.tables.runs",
     "table2": "analysis.tables.runs",
-    "values_of": "analysis.long_table",
+    "values_of": "analysis.read.long_table",
     "write_report": "analysis.report.page",
 }
 """The public names and their modules."""

@@ -7,11 +7,11 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from common.cli import Parser, deprecation
-from common.errors import UsageError, report_errors
+from common.cli import Parser
+from common.errors import report_errors
 from common.tables import FORMATS, render, write_tables
 
-from .commands import pretraining, settings, showing, statistics
+from .commands import best_settings, collect, pretraining, report, statistics, watch
 from .commands.options import (
     add_choice,
     add_command,
@@ -20,12 +20,10 @@ from .commands.options import (
     add_out,
     add_selection,
     choice,
-    found_runs,
     selected_runs,
 )
-from .read.collect import collect
 from .read.load import read_runs
-from .read.runs import find_runs, select_finished
+from .read.runs import find_runs
 from .tables.runs import list_runs, table1, table2
 
 EXAMPLES = """examples:
@@ -35,7 +33,6 @@ EXAMPLES = """examples:
   python -m analysis tables runs --format latex > tables.tex
   python -m analysis tables runs --metric macro_f1 --out results
   python -m analysis tables runs --metric accuracy --by loss
-  python -m analysis collect runs --out results/runs
 """
 
 
@@ -67,17 +64,6 @@ def _tables(options: argparse.Namespace) -> None:
     print(render(tables, options.format), end="")
 
 
-def _collect(options: argparse.Namespace) -> None:
-    target = options.out or options.target
-    if target is None:
-        raise UsageError("collect: --out DIR is missing (see python -m analysis collect --help)")
-    if options.target is not None:
-        deprecation("collect RUNS DIR is deprecated, use collect RUNS --out DIR")
-    runs = select_finished(found_runs(options))
-    for folder in collect(runs, options.runs, target):
-        print(f"wrote {folder}", file=sys.stderr)
-
-
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m analysis",
@@ -104,17 +90,8 @@ def _parser() -> Parser:
     add_format(tables)
     add_out(tables, "folder for both tables (all formats)")
 
-    collected = add_command(
-        commands, "collect", _collect, "copy manifests, scalars and predictions to a small folder",
-        EXAMPLES,
-    )  # fmt: skip
-    add_out(collected, "target folder; run folders keep their relative paths")
-    collected.add_argument("target", nargs="?", metavar="DIR", help=argparse.SUPPRESS)
-
-    showing.register(commands)
-    statistics.register(commands)
-    settings.register(commands)
-    pretraining.register(commands)
+    for module in (collect, report, watch, statistics, best_settings, pretraining):
+        module.register(commands)
     return parser
 
 

@@ -1,1 +1,1 @@
-"""Speed against the usual tools, on the same work in one run."""
+"""Speed of this project compared with the usual tools on the same task."""

@@ -1,4 +1,4 @@
-"""Measure this project and the usual tools on the same work.
+"""Measure this project and the usual tools on the same task.
 
 Every contender runs in fresh processes, rounds alternate between them, and ratios are those of
 medians. Run nothing else on the machine meanwhile. Without --data, --corpus and --text the small generated
@@ -32,11 +32,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from common.cli import Parser, positive
+from common.cli import DEVICES, Parser, positive
 from common.errors import UserError, report_errors
 from common.files import shown_path
 from experiments import inputs, provenance
-from experiments.settings import DEVICES
 
 from . import report, sample
 from .comparisons import binarize, causal, classify, finetune, floor, logs, masked_lm, sweep
@@ -109,14 +108,14 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         "--limit",
         type=float,
         default=Settings.limit,
-        help="seconds a process may take (default: %(default)s)",
+        help="maximum seconds of a process (default: %(default)s)",
     )
     parser.add_argument(
         "--out",
         dest="output",
         type=_path,
         default="bench-output",
-        help="folder, overwritten (default: %(default)s)",
+        help="output folder, overwritten (default: %(default)s)",
     )
     parser.deprecated("--output", "--out")
     args = parser.parse_args(argv)

@@ -14,7 +14,7 @@ __all__ = ["CLASSIFIER", "MASKED_LM", "classifier", "encoder", "masked_lm", "par
 
 
 def encoder(sizes: Sizes, lengths: NDArray[np.integer]) -> float:
-    """FLOPs of forward and backward pass of the encoder on sentences of so many tokens each."""
+    """FLOPs of forward and backward pass of the encoder on sentences of these lengths in tokens."""
     lengths = lengths.astype(np.float64)
     squares = float((lengths**2).sum())
     return flops.encoder(sizes.layers, sizes.embed, sizes.ffn, float(lengths.sum()), squares)
@@ -26,7 +26,7 @@ def classifier(sizes: Sizes, lengths: NDArray[np.integer], classes: int) -> floa
 
 
 def masked_lm(sizes: Sizes, lengths: NDArray[np.integer], vocabulary: int, masked: float) -> float:
-    """FLOPs of an update whose LM head computes the masked share of the tokens, see `MASKED_LM`."""
+    """FLOPs of an update with an LM head on the fraction `masked` of the tokens, see `MASKED_LM`."""
     head = flops.masked_lm_head(sizes.embed, vocabulary, masked * float(lengths.sum()))
     return encoder(sizes, lengths) + head
 

@@ -10,10 +10,11 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-import google_crc32c
 import numpy as np
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
+
+from analysis.read.tfrecord import crc32c, mask
 
 INITS = ("pretrained", "random")
 TRAIN_TAGS = (
@@ -28,7 +29,7 @@ START = 1_700_000_000.0
 
 
 def write_tree(root: Path, runs: int) -> list[Path]:
-    """Write `runs` runs below `root`; their folders, `<root>/<init>/<seed>`, each with a folder a subset."""
+    """Write `runs` runs below `root`; returns their folders, `<root>/<init>/<seed>`."""
     folders = [root / INITS[number % 2] / str(1 + number // 2) for number in range(runs)]
     for number, folder in enumerate(folders):
         write_run(folder, number)
@@ -36,7 +37,7 @@ def write_tree(root: Path, runs: int) -> list[Path]:
 
 
 def write_run(folder: Path, number: int, steps: range = STEPS) -> None:
-    """The logs of one run, a folder a subset; `number` decides the values."""
+    """The logs of one run, one folder per subset; `number` is the seed of the values."""
     random = np.random.default_rng(number)
     for subset, tags in TAGS.items():
         values_ST = random.uniform(0.0, 100.0, (len(steps), len(tags))).astype(np.float32)
@@ -62,8 +63,7 @@ def _record(event: Event) -> bytes:
 
 
 def _masked_crc(data: bytes) -> bytes:
-    crc = google_crc32c.value(data)
-    return struct.pack("<I", (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF)
+    return struct.pack("<I", mask(crc32c(data)))
 
 
 def main() -> None:

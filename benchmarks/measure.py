@@ -32,13 +32,13 @@ from .settings import Settings
 
 RESULT = "{result}"
 GRACE_SECONDS = 15
-"""Between asking a process to stop and killing it: a sweep stops its trainers first."""
+"""Seconds between SIGTERM and SIGKILL: a sweep stops its trainers first."""
 NOT_INSTALLED = "not installed (make bench installs it)"
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to do the work; the first of a benchmark is the reference for the others."""
+    """One program for a task; the first contender of a benchmark is the reference for the others."""
 
     name: str
     command: tuple[str, ...]
@@ -46,14 +46,14 @@ class Contender:
     """Added to `plain_environment`."""
     ours: bool = False
     scale: float = 1.0
-    """Factor of the seconds where only a part of the work is done."""
+    """Factor of the seconds if only a part of the task is done."""
     needs: str | None = None
-    """A module without which it cannot run."""
+    """A Python module that it requires."""
     note: str = ""
 
 
 def python(module: str, *arguments: object) -> tuple[str, ...]:
-    """The command that runs a module of this project in a process of its own."""
+    """The command that runs a module of this project in a separate process."""
     return (sys.executable, "-m", module, *(str(word) for word in arguments))
 
 
@@ -72,7 +72,7 @@ def compare(
     after_round: Callable[[], None] = lambda: None,
     **about: Any,
 ) -> dict[str, Any]:
-    """Run all contenders once a round; the benchmark's result as a plain dict.
+    """Run all contenders once per round; the benchmark's result as a plain dict.
 
     `about` contains further entries of the result (the work, its limits). A contender that fails has a
     `problem` instead of times.
@@ -232,7 +232,7 @@ def _descriptor(pid: int) -> Iterator[int]:
 
 
 def _wait(descriptor: int, seconds: float) -> bool:
-    """Whether the process ends within so many seconds."""
+    """Whether the process ends within `seconds`."""
     return bool(select.select([descriptor], [], [], seconds)[0])
 
 

@@ -47,7 +47,7 @@ def write(document: dict[str, Any], folder: Path) -> str:
 
 
 def markdown(document: dict[str, Any]) -> str:
-    """The table of all comparisons, what is to be known about each, and the machine's limits."""
+    """The table of all comparisons with their notes, and the limits of the machine."""
     comparisons = [result for result in document["benchmarks"] if "contenders" in result]
     parts = [machine_line(document)]
     if comparisons:
@@ -81,7 +81,7 @@ def profile(result: dict[str, Any]) -> str:
 
 
 def conclusion(result: dict[str, Any]) -> str:
-    """Our fastest against the first of the others and against the fastest of them."""
+    """Our fastest contender compared with the first and with the fastest of the others."""
     timed = [row for row in result["contenders"] if "median" in row]
     ours = min((row for row in timed if row["ours"]), key=lambda row: row["median"], default=None)
     peers = [row for row in timed if not row["ours"]]
@@ -96,7 +96,7 @@ def conclusion(result: dict[str, Any]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """With three significant digits, in ms below a second."""
+    """A time with three significant digits, in ms if below a second."""
     value, unit = (seconds * 1000, "ms") if seconds < 1 else (seconds, "s")
     return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
@@ -127,7 +127,7 @@ def capabilities(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
 
 
 def machine_line(document: dict[str, Any]) -> str:
-    """Where it was measured, in a sentence."""
+    """The machine and the device in a sentence."""
     hardware, packages = document["machine"]["hardware"], document["machine"]["packages"]
     capabilities = f" ({', '.join(hardware['capabilities'])})" if hardware["capabilities"] else ""
     versions = [
@@ -165,8 +165,8 @@ def _remarks(row: dict[str, Any]) -> str:
     if "tokens_per_second" in row:
         remarks.append(f"{row['tokens_per_second']:,.0f} tokens/s")
     if "flops_per_second" in row:
-        share = f"{100 * row['share_of_matrix_rate']:.0f} % of the fastest products"
-        remarks.append(f"{row['flops_per_second'] / 1e9:,.0f} GFLOP/s, {share}")
+        fraction = f"{100 * row['share_of_matrix_rate']:.0f} % of the fastest products"
+        remarks.append(f"{row['flops_per_second'] / 1e9:,.0f} GFLOP/s, {fraction}")
     if "bytes_per_second" in row:
         remarks.append(f"{row['bytes_per_second'] / 1e6:.1f} MB/s")
     if row["wall"] > 1.001 * row["median"] and "tokens_per_second" not in row:
@@ -175,7 +175,7 @@ def _remarks(row: dict[str, Any]) -> str:
 
 
 def _table(header: list[str] | tuple[str, ...], rows: list[list[str]], alignment: str) -> str:
-    """Markdown; `alignment` has l for left and - for right, a letter a column."""
+    """Markdown; `alignment` has one letter per column, l for left and - for right."""
     return markdown_table(header, rows, alignment.replace("-", "r"), pad=False).rstrip("\n")
 
 
@@ -203,7 +203,7 @@ def draw(comparisons: list[dict[str, Any]]) -> Figure:
 
 
 def save(document: dict[str, Any], folder: Path) -> Path | None:
-    """Write benchmarks.png; None where nothing was compared."""
+    """Write benchmarks.png; None if nothing was compared."""
     comparisons = [result for result in document["benchmarks"] if "contenders" in result and timed(result)]
     if not comparisons:
         return None

@@ -11,12 +11,12 @@ from common.errors import UserError
 from experiments import ROOT
 
 COPIES = 8
-"""Of the sample's 3 MB for `binarize`, so that start-up time does not dominate."""
+"""Copies of the sample's 3 MB for `binarize`, so that start-up time does not dominate."""
 VOCABULARY = "1300"
 
 
 def make(folder: Path) -> dict[str, Path]:
-    """Write all of it below `folder`; fields of `Settings` by name."""
+    """Write the sample below `folder`; returns the paths by the name of their field in `Settings`."""
     text = folder / "text"
     model, dictionary = folder / "sample.model", folder / "dict.txt"
     tokens = ["--sentencepiece-model", str(model), "--dict", str(dictionary)]

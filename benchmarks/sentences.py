@@ -26,7 +26,7 @@ def read_sizes(prefix: Path) -> NDArray[np.int32]:
 
 
 def read_sentences(prefix: Path, *, first: int, longest: int) -> list[NDArray[np.int64]]:
-    """Ids of each sentence of PREFIX.bin, begun with `first` and cut to `longest`, as fairseq feeds them."""
+    """Ids of each sentence of PREFIX.bin with `first` prepended, truncated to `longest` as in fairseq."""
     with open(f"{prefix}.idx", "rb") as stream:
         _, _, code, _ = HEADER.unpack(stream.read(HEADER.size))
     tokens = np.fromfile(f"{prefix}.bin", ID_TYPES[code]).astype(np.int64)

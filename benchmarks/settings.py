@@ -1,4 +1,4 @@
-"""The settings that all benchmarks share."""
+"""Settings of all benchmarks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from common.errors import UserError
 from experiments.provenance import Machine
 
 TEXT_OPTIONS = ("text", "sentencepiece_model", "srcdict")
-"""Text, SentencePiece model and dictionary: all three are given, or those of the sample are used."""
+"""Text, SentencePiece model and dictionary: all three are specified, or the sample's are used."""
 
 
 def check_text_options(given: Mapping[str, Path | None]) -> None:

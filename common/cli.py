@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import importlib
 import math
 import re
 import shlex
@@ -22,6 +23,8 @@ from .errors import UsageError, UserError
 
 PREFIX = "RS_"
 """Prefix of all environment variables that are settings."""
+DEVICES = ("auto", "cpu", "cuda")
+"""The values of --device."""
 
 _warned: set[str] = set()
 
@@ -97,6 +100,18 @@ def deprecation(message: str) -> None:
         print(f"deprecated: {message}", file=sys.stderr)
 
 
+def renamed(old: str, new: str, arguments: Sequence[str] | None = None) -> int | None:
+    """Run the command that `python -m OLD` is called now, after a deprecation warning; returns its exit code.
+
+    `new` is the package and the command, such as "export fp16". The package is imported by name, because it
+    may be of a higher layer than the old command.
+    """
+    deprecation(f"python -m {old} is deprecated, use python -m {new}")
+    package, *command = new.split()
+    words = sys.argv[1:] if arguments is None else arguments
+    return importlib.import_module(f"{package}.__main__").main([*command, *words])
+
+
 def variable(name: str, environ: Mapping[str, str]) -> str | None:
     """A setting from the environment: for "data" RS_DATA, or DATA with a deprecation warning."""
     name = name.upper().replace("-", "_")
@@ -159,7 +174,7 @@ class SettingsParser(Parser):
         """Raise `UsageError` if one of the settings has no value."""
         for name in names:
             if getattr(options, name) is None:
-                self.error(f"--{name} (or {PREFIX}{name.upper()}=) is missing")
+                self.error(f"--{name} (or the variable {PREFIX}{name.upper()}) is required")
 
 
 class Collect(argparse.Action):
@@ -226,7 +241,7 @@ def integer(flag: str, text: str, minimum: int, maximum: int | None = None) -> i
         or int(text) < minimum
         or (maximum is not None and int(text) > maximum)
     ):
-        raise UserError(f"{flag} {text!r}: not a whole number {limits}")
+        raise UserError(f"{flag} {text!r}: not an integer {limits}")
     return int(text)
 
 

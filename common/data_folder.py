@@ -23,7 +23,9 @@ from .files import atomic_write, read_json, sha256
 REPORT = "preprocess.json"
 REPORT_OBJECTS = ("options", "sha256", "files")
 """Keys of a report whose values are JSON objects."""
-NOT_A_REPORT = "not the report of python -m preprocess binarize; binarize again"
+WRITE_AGAIN = "write the data folder again (python -m preprocess dataset or binarize)"
+"""The remedy for a corrupt data folder."""
+NOT_A_REPORT = f"not a report of python -m preprocess; {WRITE_AGAIN}"
 
 
 def read_report(folder: Path) -> dict[str, Any]:
@@ -44,7 +46,7 @@ def read_report(folder: Path) -> dict[str, Any]:
 def recorded_checksums(folder: Path) -> dict[str, str]:
     """The recorded SHA-256 of each file by its path in `folder`; empty without a report.
 
-    Raises `UserError` if the report is not one of `preprocess binarize`.
+    Raises `UserError` if the report is not one of `preprocess`.
     """
     if not (folder / REPORT).is_file():
         return {}
@@ -59,7 +61,7 @@ def require_recorded(path: Path, found: str, recorded: str | None, folder: Path)
     if recorded is not None and found != recorded:
         raise UserError(
             f"{path}: not the file that {folder / REPORT} records (SHA-256 {str(recorded)[:12]}...): "
-            "it is corrupt or belongs to other data; binarize again"
+            f"it is corrupt or belongs to other data; {WRITE_AGAIN}"
         )
 
 
@@ -89,8 +91,7 @@ def shards_of(folder: Path) -> list[Path]:
     for expected, number in enumerate(numbers):
         if number != expected:
             raise UserError(
-                f"{folder}: {shard_name(expected)} is missing, "
-                f"but {shard_name(number)} exists; binarize again"
+                f"{folder}: {shard_name(expected)} is missing, but {shard_name(number)} exists; {WRITE_AGAIN}"
             )
     return [folder / shard_name(number) for number in numbers] or [folder]
 
@@ -118,7 +119,10 @@ def check_replaceable(folder: Path, report_name: str, *, overwrite: bool) -> Non
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not (folder / report_name).is_file():
-        raise UserError(f"{folder}: exists and has no {report_name} of this command; choose another --out")
+        raise UserError(
+            f"{folder}: exists but was not written by this command ({report_name} is missing); "
+            "choose another --out"
+        )
     if not overwrite:
         raise UserError(f"{folder}: exists; choose another --out or pass --overwrite")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -18,6 +19,8 @@ from typing import IO, Any
 from .errors import UserError
 
 CHUNK_BYTES = 1 << 20
+ROOT = Path(__file__).resolve().parents[1]
+"""The root of the repository."""
 LINE_BREAK = re.compile("[\x85\u2028\u2029]")
 """Line breaks of Unicode that JSON does not escape."""
 
@@ -32,7 +35,7 @@ def atomic_open(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO]:
     """
     path = Path(path)
     if path.is_dir():
-        raise UserError(f"{path}: is a folder; give another name or move it away")
+        raise UserError(f"{path}: is a folder; choose another file name")
     path.parent.mkdir(parents=True, exist_ok=True)
     encoding = None if "b" in mode else "utf-8"
     newline = None if "b" in mode else "\n"
@@ -58,8 +61,9 @@ def errors_named_after(path: str | os.PathLike[str]) -> Iterator[None]:
         # A broken pipe comes from a print inside the block, not from this file.
         if error.filename is not None or isinstance(error, BrokenPipeError):
             raise
+        remedy = "free disk space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the device"
         raise UserError(
-            f"{path}: cannot be written ({error.strerror or error}); free some space and try again"
+            f"{path}: cannot be written ({error.strerror or error}); {remedy} and try again"
         ) from None
 
 

@@ -81,7 +81,7 @@ def validate(manifest: object, where: str | os.PathLike[str]) -> Manifest:
     if manifest["schema"] != SCHEMA:
         raise UserError(f"{where}: schema {manifest['schema']}, but this version reads {SCHEMA}; {REMEDY}")
     if manifest["status"] not in STATUSES:
-        raise UserError(f"{where}: status '{manifest['status']}' is none of {', '.join(STATUSES)}; {REMEDY}")
+        raise UserError(f"{where}: unknown status '{manifest['status']}'; {REMEDY}")
     return manifest
 
 

@@ -85,7 +85,9 @@ class Metric:
 
     def __post_init__(self) -> None:
         if (self.from_confusion is None) == (self.from_predictions is None):
-            raise ValueError(f"metric {self.name!r}: give exactly one of from_confusion and from_predictions")
+            raise ValueError(
+                f"metric {self.name!r}: specify exactly one of from_confusion and from_predictions"
+            )
 
     def measure(self, scored: Scored, weights_DN: Array) -> Array:
         """(D,) the metric for each weighting of the examples."""

@@ -96,7 +96,7 @@ def read(path: str | os.PathLike[str]) -> list[Prediction]:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise validator.error(number, f"not JSON ({json_fault(error)}; cut short?)") from None
+            raise validator.error(number, f"not JSON ({json_fault(error)}; truncated?)") from None
         predictions.append(validator.check(record, number))
     validator.check_end()
     return sorted(predictions, key=lambda prediction: prediction.index)

@@ -122,7 +122,7 @@ def find_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     if len(found) > 1:
         raise UserError(
             f"{folder}: contains both {' and '.join(path.name for path in found)}, which may be different "
-            "models; give the path of one of the files"
+            "models; specify one of the files"
         )
     best = folder / BEST_CHECKPOINT
     return found[0] if found else best if best.is_file() else None

@@ -8,10 +8,10 @@ import sys
 from common.cli import Parser, deprecation
 from common.errors import report_errors
 
-from . import errors, evaluate, generate
+from . import error_analysis, evaluate, generate
 from .predict import command as predict
 
-COMMANDS = (predict, evaluate, errors, generate)
+COMMANDS = (predict, evaluate, error_analysis, generate)
 EXAMPLES = """examples:
   python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 "Un livre captivant."
   python -m eval evaluate --checkpoint runs --split test

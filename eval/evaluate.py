@@ -59,7 +59,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `evaluate`."""
     parser = subparsers.add_parser(
         "evaluate",
-        help="metrics of checkpoints with intervals, their mean and their ensemble",
+        help="evaluate checkpoints: metrics with intervals, mean over runs, ensemble",
         description=__doc__,
         examples=EXAMPLES,
     )
@@ -74,7 +74,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--audit",
         metavar="JSON",
-        help="exclude examples whose text is in train; a report of: python -m preprocess audit --out JSON",
+        help="report of python -m preprocess audit --out JSON: exclude examples whose text is in train",
     )
     parser.deprecated("--dedup", "--audit")
     parser.add_argument(
@@ -86,7 +86,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--write-predictions",
         action="store_true",
-        help=f"write {predictions.file_name('SPLIT')} to each run folder, for `analysis` and `errors`",
+        help=f"write {predictions.file_name('SPLIT')} to each run folder, for `analysis` and `eval errors`",
     )
     parser.add_argument(
         "--from-predictions",
@@ -96,7 +96,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--draws", type=positive, default=2000, metavar="N", help="bootstrap samples (default: %(default)s)"
     )
-    parser.add_argument("--out", metavar="JSON", help="also write all values at full precision")
+    parser.add_argument("--out", metavar="JSON", help="JSON file for all values at full precision")
     parser.deprecated("--output", "--out")
     add_checkpoint_files(parser)
     add_max_tokens(add_computation(parser))
@@ -162,7 +162,7 @@ def _predict_one(
     trained_on = find_data_folder(run, checkpoint)
     data = find_data_folder(run, checkpoint, args.data) if args.data else trained_on
     if not data.exists:
-        raise UserError(f"{data.path}: no such folder (data of {run.name}); give the data with --data")
+        raise UserError(f"{data.path}: no such folder (data of {run.name}); pass --data")
     dictionary, _ = find_dictionary(run, checkpoint, data, args.dict)
     classes = read_class_names(checkpoint, trained_on if trained_on.exists else data)
     examples = read_split(checkpoint, dictionary, classes, data.path, args.split)
@@ -198,7 +198,7 @@ def check_same_examples(evaluated: list[SplitPredictions]) -> None:
         if not np.array_equal(first, labels_N):
             raise UserError(
                 f"{member.run.name} and {evaluated[0].run.name} have different examples; "
-                "give the data to evaluate on with --data"
+                "pass the data to evaluate on with --data"
             )
 
 
@@ -209,8 +209,8 @@ def select_examples(member: SplitPredictions, overlap: Overlap | None) -> NDArra
         return kept_N
     if overlap.size != len(kept_N):
         raise UserError(
-            f"--audit: has {overlap.size:,} lines of {overlap.split}, but the data have {len(kept_N):,}; "
-            "audit the same text"
+            f"--audit: describes {overlap.size:,} lines of {overlap.split}, but the data have "
+            f"{len(kept_N):,}; audit the same text"
         )
     kept_N[list(overlap.lines)] = False
     if not kept_N.any():
@@ -279,7 +279,7 @@ def _check_one_checkpoint_per_folder(runs: list[RunCheckpoint]) -> None:
     if count > 1:
         raise UserError(
             f"{folder}: {count} checkpoints given, but --write-predictions writes one file per split; "
-            "give only one of them"
+            "specify only one of them"
         )
 
 

@@ -41,14 +41,15 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         examples=EXAMPLES,
     )
     parser.add_argument(
-        "--checkpoint", required=True, metavar="PATH", help="checkpoint, or run folder of pretrain.sh"
+        "--checkpoint", required=True, metavar="PATH", help="checkpoint, or run folder written by pretrain.sh"
     )
     add_texts(parser, "prompt")
     parser.add_argument(
         "--format",
         choices=("text", "jsonl"),
         default="text",
-        help="text: prompt and continuation; jsonl: prompt, continuation, ended (default: %(default)s)",
+        help="output format: text (prompt with continuation) or jsonl (prompt, continuation, and whether it "
+        "ended with </s>) (default: %(default)s)",
     )
     parser.add_argument(
         "--length",
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
     """Load the model, then generate block by block."""
     sampling, seed = read_sampling(args)
     if args.text and args.input:
-        raise UserError("TEXT and --input: give only one of them")
+        raise UserError("TEXT and --input: specify only one of them")
     from .language_model import LanguageModel
     from .loading.precision import PrecisionMessages
 
@@ -133,7 +134,7 @@ def read_sampling(args: argparse.Namespace) -> tuple[Sampling | None, int]:
         raise UserError(f"{flags}: only with --sample")
     seed = given.pop("seed", 1)
     if seed < 0:
-        raise UserError(f"--seed {seed}: give 0 or more")
+        raise UserError(f"--seed {seed}: must be 0 or more")
     return (Sampling(**given) if args.sample else None), seed
 
 

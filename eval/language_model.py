@@ -159,7 +159,7 @@ class LanguageModel:
             line = prompt.replace("\n", " ").encode() + b"\n"
         except UnicodeEncodeError as error:
             raise UserError(
-                f"prompt {number}: not Unicode: a lone surrogate ({error.reason}); correct the text"
+                f"prompt {number}: invalid Unicode (lone surrogate: {error.reason}); correct the text"
             ) from None
         ids = self.encoder(Block(f"prompt {number}", 1, line, len(line))).ids
         row = [self.dictionary.eos(), *ids[:-1].tolist()]
@@ -224,7 +224,7 @@ def _find_dictionary(run: RunCheckpoint, data: Path, given: OptionalPath = None)
     """
     candidates = [Path(given)] if given else [run.folder / "dict.txt", data / "dict.txt"]
     path = next((path for path in candidates if path.is_file()), None)
-    remedy = f"give the dictionary of {run.checkpoint} with --dict"
+    remedy = f"pass the dictionary of {run.checkpoint} with --dict"
     if path is None:
         raise UserError(f"{candidates[0]}: no such file; {remedy}")
     recorded = (run.manifest or {}).get("data", {}).get("sha256", {}).get("dict.txt")
@@ -238,9 +238,11 @@ def find_model_class(path: Path, state: dict[str, Any]) -> type[CausalRobertaSma
     name = arch_name(model_arguments(state))
     model_class = ARCH_MODEL_REGISTRY.get(name)
     if model_class is None or not issubclass(model_class, CausalRobertaSmall):
-        raise UserError(f"{path}: architecture '{name}'; only left-to-right models generate text")
+        raise UserError(
+            f"{path}: cannot generate text: the architecture '{name}' is not a left-to-right language model"
+        )
     if not any(key.startswith("encoder.lm_head.") for key in state["model"]):
-        raise UserError(f"{path}: a classifier without language-model head; give its pretrained checkpoint")
+        raise UserError(f"{path}: a classifier without language-model head; use the pretrained checkpoint")
     return model_class
 
 

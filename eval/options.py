@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from common.cli import Parser, positive
+from common.cli import DEVICES, Parser, positive
 from common.errors import UserError
 from preprocess.readers import reader_name
 from preprocess.readers.lines import BLOCK_BYTES, Block, read_blocks
@@ -58,9 +58,7 @@ def add_checkpoint_files(parser: Parser, *, tokenizer: bool = False) -> None:
 def add_computation(parser: Parser) -> argparse._ArgumentGroup:
     """Add --device and --precision; returns their group, so that the caller can add the batch size."""
     group = parser.add_argument_group("computation")
-    group.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="(default: %(default)s)"
-    )
+    group.add_argument("--device", choices=DEVICES, default="auto", help="(default: %(default)s)")
     group.add_argument(
         "--precision",
         choices=("auto", "fp32", "bf16"),

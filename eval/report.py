@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from common.metrics import METRICS, Metric, Scored, digits
-from common.statistics import mean_std
+from common.statistics import LEVEL, SEED, mean_std
 from common.tables import markdown
 
-from .metrics import DRAWS, LEVEL, SEED, Interval, intervals, most_confused, per_class
+from .intervals import DRAWS, Interval, intervals, most_confused, per_class
 
 FEW_CLASSES = 8
 """Maximum number of classes whose confusion matrix is printed."""

@@ -33,11 +33,13 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
-            raise UserError(f"--temperature {self.temperature:g}: give a number above 0, or omit --sample")
+            raise UserError(
+                f"--temperature {self.temperature:g}: must be above 0; for greedy decoding, omit --sample"
+            )
         if not 0 < self.top_p <= 1:
-            raise UserError(f"--top-p {self.top_p:g}: give more than 0 and at most 1")
+            raise UserError(f"--top-p {self.top_p:g}: must be above 0 and at most 1")
         if self.top_k is not None and self.top_k < 1:
-            raise UserError(f"--top-k {self.top_k}: give at least 1")
+            raise UserError(f"--top-k {self.top_k}: must be at least 1")
 
 
 def make_chooser(numbers: Sequence[int], sampling: Sampling | None, seed: int) -> Callable[[Tensor], Tensor]:

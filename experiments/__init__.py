@@ -7,6 +7,6 @@ over initializations, seeds and grid settings. Start reading at `train.py`, whic
 order.
 """
 
-from pathlib import Path
+from common.files import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
+__all__ = ["ROOT"]

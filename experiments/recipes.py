@@ -14,9 +14,9 @@ from pathlib import Path
 
 from common.cli import flags_of
 from common.errors import UserError
-from common.files import read_lines, shown_path
+from common.files import ROOT, read_lines, shown_path
 
-FOLDER = Path(__file__).resolve().parents[1] / "recipes"
+FOLDER = ROOT / "recipes"
 BASE = "--base"
 """On the first line of a recipe: the recipe whose flags it inherits."""
 

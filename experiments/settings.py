@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from common.cli import Collect, SettingsParser, integer, split_words
+from common.cli import DEVICES, Collect, SettingsParser, integer, split_words
 from common.errors import UserError
 from common.files import shown_path
 
@@ -21,7 +21,6 @@ from .inputs import shipped_for
 from .launchers.slurm import settings as slurm_settings
 from .launchers.slurm.settings import Slurm
 
-DEVICES = ("auto", "cpu", "cuda")
 KNOWN_INITS = ("random", "pretrained")
 MAX_SEED = 2**32 - 1  # NumPy's limit; fairseq seeds NumPy
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

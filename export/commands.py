@@ -47,7 +47,7 @@ def _add(
     """Add a command with its source and output; `lines` are the arguments of its examples."""
     examples = "examples:\n" + "".join(f"  python -m export {name} {line}\n" for line in lines)
     parser = subparsers.add_parser(name, help=text.partition("\n")[0], description=text, examples=examples)
-    parser.add_argument("source", metavar="FROM", help=source)
+    parser.add_argument("source", metavar="SOURCE", help=source)
     parser.add_argument("--out", type=Path, metavar="PATH", help=f"{out} to write (required)")
     if positional:  # required by argparse, so that it may follow other options
         parser.add_argument("target", metavar="--out PATH", type=Path, help=argparse.SUPPRESS)
@@ -71,13 +71,13 @@ def register_transformers(subparsers: argparse._SubParsersAction, positional: bo
         "model.pt --out folder --dict dict.txt --sentencepiece-model spm.model --normalize-apostrophes",
         positional=positional,
     )  # fmt: skip
-    group = parser.add_argument_group("files of the checkpoint (default: as recorded by the run)")
+    group = parser.add_argument_group("data and tokenizer (default: as recorded by the run)")
     group.add_argument("--data", metavar="BIN", help="binarized training data")
     group.add_argument("--dict", metavar="FILE", help="fairseq dictionary of the data")
     group.add_argument("--sentencepiece-model", metavar="FILE", help="tokenizer of the data")
     group.add_argument(
         "--normalize-apostrophes", action="store_true",
-        help="replace every apostrophe by ', like the option of python -m preprocess binarize",
+        help="replace the apostrophes ’ and ʼ by ', as python -m preprocess does",
     )  # fmt: skip
     parser.set_defaults(run=run_transformers)
 
@@ -149,9 +149,9 @@ def run_onnx(args: argparse.Namespace) -> None:
     """The command `onnx`."""
     out = _out(args)
     if out.exists():
-        raise UserError(f"{out}: exists; choose another name, or move it away")
+        raise UserError(f"{out}: already exists; choose another --out or delete it")
     if args.report is not None and args.report.is_dir():
-        raise UserError(f"{args.report}: is a folder; give a file name to --report")
+        raise UserError(f"--report: {args.report} is a folder; specify a file")
     from .classifier import find_classifier
     from .onnx.check import document, export, random_rows, table
 
@@ -171,7 +171,7 @@ def run_onnx(args: argparse.Namespace) -> None:
 def register_fp16(subparsers: argparse._SubParsersAction, positional: bool) -> None:
     """Add the command `fp16`."""
     parser = _add(
-        subparsers, "fp16", FP16, "checkpoint of fairseq", ".safetensors file",
+        subparsers, "fp16", FP16, "fairseq checkpoint", ".safetensors file",
         "pretrained/run/model.pt --out pretrained/mine/model.safetensors --embedding-scale 0.125",
         positional=positional,
     )  # fmt: skip
@@ -180,7 +180,7 @@ def register_fp16(subparsers: argparse._SubParsersAction, positional: bool) -> N
         type=float,
         default=1.0,
         metavar="F",
-        help="factor of the embeddings (%(default)s)",
+        help="multiply the embeddings by F (default: %(default)s)",
     )
     parser.set_defaults(run=run_fp16)
 

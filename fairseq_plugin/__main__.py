@@ -10,7 +10,7 @@ from common.cli import Parser
 from common.errors import report_errors
 
 COMMANDS = {
-    "ppmi-svd": ("checkpoints.ppmi_svd", "write a checkpoint to start pre-training from, by PPMI and SVD"),
+    "ppmi-svd": ("checkpoints.ppmi_svd", "compute a PPMI-SVD initialization for pre-training"),
     "parameters": ("models.parameters", "count a model's parameters, by formula and on the built model"),
 }
 """Name -> module with a `main`, help text."""

@@ -2,10 +2,7 @@
 
 import sys
 
-from common.cli import deprecation
-
-from .checkpoints.fp16 import main
+from common.cli import renamed
 
 if __name__ == "__main__":
-    deprecation("python -m fairseq_plugin.half_weights is deprecated, use python -m export fp16")
-    sys.exit(main())
+    sys.exit(renamed("fairseq_plugin.half_weights", "export fp16"))

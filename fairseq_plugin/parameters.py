@@ -2,10 +2,7 @@
 
 import sys
 
-from common.cli import deprecation
-
-from .models.parameters import main
+from common.cli import renamed
 
 if __name__ == "__main__":
-    deprecation("python -m fairseq_plugin.parameters is deprecated, use python -m fairseq_plugin parameters")
-    sys.exit(main())
+    sys.exit(renamed("fairseq_plugin.parameters", "fairseq_plugin parameters"))

@@ -2,10 +2,7 @@
 
 import sys
 
-from common.cli import deprecation
-
-from .checkpoints.ppmi_svd import main
+from common.cli import renamed
 
 if __name__ == "__main__":
-    deprecation("python -m fairseq_plugin.warm_start is deprecated, use python -m fairseq_plugin ppmi-svd")
-    sys.exit(main())
+    sys.exit(renamed("fairseq_plugin.warm_start", "fairseq_plugin ppmi-svd"))

@@ -1,4 +1,4 @@
-"""Properties of a data set that decide how far a score on it can be trusted.
+"""Duplicates, label conflicts, class balance and text lengths of a data set.
 
 Duplicates   within and across splits, under two notions of "the same text":
              exact       equal after white space at both ends is removed
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from common.cli import positive
 from common.errors import UserError
 from common.files import atomic_write, sha256
+from common.tables import markdown
 
 from .dictionary import UNK
 from .labels import check_line_counts, read_labels
@@ -121,7 +122,7 @@ def length_statistics(lengths: NDArray[np.int64], max_positions: int) -> dict[st
 def token_statistics(
     encoder: TextEncoder, paths: Sequence[str], *, max_positions: int, workers: int
 ) -> dict[str, Any]:
-    """Tokens of one split: "tokens" as fairseq stores them (one </s> a text), unknown ones, and lengths.
+    """Tokens of one split: "tokens" as fairseq stores them (one </s> per text), unknown ones, and lengths.
 
     An example's length adds <s>.
     """
@@ -180,9 +181,9 @@ def read_examples(text_paths: list[str], label_path: str) -> Examples:
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report as a Markdown table, one column a split."""
+    """The report as a Markdown table, one column per split."""
     splits = report["splits"]
-    rows = [["", *splits], ["---", *("---:" for _ in splits)]]
+    rows = []
 
     def add(title: str, cell: Callable[[str, dict[str, Any]], str]) -> None:
         rows.append([title, *(cell(name, split) for name, split in splits.items())])
@@ -195,7 +196,7 @@ def table(report: dict[str, Any]) -> str:
         add(f"repeats an earlier line ({notion})", lambda name, _, found=found: f"{len(found[name][name]):,}")
         for other in splits:
             add(
-                f"stands in {other} ({notion})",
+                f"also in {other} ({notion})",
                 lambda name, _, found=found, other=other: (
                     "" if name == other else f"{len(found[name][other]):,}"
                 ),
@@ -206,8 +207,8 @@ def table(report: dict[str, Any]) -> str:
         for statistic in ("mean", "median", "p95", "max"):
             add(f"length, {statistic}", lambda _, split, key=statistic: f"{split['lengths'][key]:,.0f}")
         add("longer than max positions", lambda _, split: f"{split['lengths']['truncated_share']:.1%}")
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([*lines, "", f"texts with conflicting labels: {len(report['conflicts'])}"])
+    conflicting = f"texts with conflicting labels: {len(report['conflicts'])}"
+    return f"{markdown(['', *splits], rows)}\n{conflicting}"
 
 
 def _shown_labels(splits: dict[str, dict[str, Any]]) -> list[str]:
@@ -234,9 +235,19 @@ def register(subparsers: argparse._SubParsersAction) -> None:
             f"--{name}pref", required=name == "train", metavar="PREFIX", help="PREFIX.input0 and PREFIX.label"
         )
     add_suffixes(parser)
-    parser.add_argument("--sentencepiece-model", metavar="MODEL", help="with --dict: count tokens too")
+    parser.add_argument(
+        "--sentencepiece-model",
+        metavar="MODEL",
+        help="SentencePiece model; with --dict, token statistics are added",
+    )
     parser.add_argument("--dict", "--srcdict", metavar="DICT", help="fairseq dict.txt of subword tokens")
-    parser.add_argument("--max-positions", type=positive, default=256, metavar="N", help="default: 256")
+    parser.add_argument(
+        "--max-positions",
+        type=positive,
+        default=256,
+        metavar="N",
+        help="maximum length in tokens, for the truncation rate (default: 256)",
+    )
     parser.add_argument("--out", metavar="JSON", help="also write the report with all line indices")
     parser.deprecated("--output", "--out")
     add_reading(parser)
@@ -246,7 +257,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> None:
     """The command: read, audit, print the table, write the JSON."""
     if bool(args.sentencepiece_model) != bool(args.dict):
-        raise UserError("--sentencepiece-model and --dict: give both to count tokens, or neither")
+        raise UserError("--sentencepiece-model and --dict: use both, to count tokens, or neither")
     prefixes = {"train": args.trainpref, "valid": args.validpref, "test": args.testpref}
     prefixes = {name: prefix for name, prefix in prefixes.items() if prefix}
     inputs = input_suffixes(args.inputs, list(prefixes.values()))

@@ -183,14 +183,16 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `binarize`."""
     parser = subparsers.add_parser(
         "binarize",
-        help="text and labels to fairseq's binary data",
+        help="convert text and labels to fairseq's binary data",
         description=__doc__,
         examples=EXAMPLES,
     )
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--sentencepiece-model", metavar="MODEL", help="SentencePiece model of the tokenizer")
     how.add_argument(
-        "--tokenized", action="store_true", help="the text is subword tokens separated by spaces"
+        "--tokenized",
+        action="store_true",
+        help="the text is already tokenized: subword tokens separated by spaces",
     )
     parser.deprecated("--pieces", "--tokenized")
     parser.add_argument(
@@ -207,21 +209,21 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         )
     add_suffixes(parser)
     parser.add_argument(
-        "--only-source", action="store_true", help="running text without labels, for masked-LM pre-training"
+        "--only-source", action="store_true", help="running text without labels, for pre-training"
     )
     parser.add_argument(
         "--valid-every",
         type=positive,
         metavar="N",
-        help="with --only-source: each N-th document of the training files becomes the validation set",
+        help="with --only-source: use every N-th document of the training files for validation",
     )
     parser.add_argument(
         "--shards",
         type=positive,
         default=1,
         metavar="N",
-        help="with --only-source: distribute the training documents among BIN/shard0 ..., which training "
-        "opens one at a time; for text larger than memory",
+        help="with --only-source: distribute the training documents over BIN/shard0, BIN/shard1, ..., which "
+        "training opens one at a time; for text larger than memory",
     )
     add_reading(parser)
     add_destination(parser, "BIN")
@@ -229,7 +231,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """The command: check the options, binarize, print one line a split."""
+    """The command: check the options, binarize, print one line per split."""
     report = binarize(
         _splits(args),
         args.out,
@@ -257,18 +259,20 @@ def _splits(args: argparse.Namespace) -> list[Split]:
     given = {name: paths for name, paths in prefixes.items() if paths}
     if args.valid_every is not None and (not args.only_source or args.validpref or args.valid_every < 2):
         raise UserError(
-            f"--valid-every {args.valid_every}: give 2 or more, with --only-source, and without --validpref"
+            f"--valid-every {args.valid_every}: use 2 or more, with --only-source and without --validpref"
         )
     if args.shards > MOST_SHARDS:
-        raise UserError(f"--shards {args.shards}: at most {MOST_SHARDS}, as all are open at once")
+        raise UserError(
+            f"--shards {args.shards}: at most {MOST_SHARDS}, because all shards are written at once"
+        )
     if args.shards > 1 and not args.only_source:
-        raise UserError(f"--shards {args.shards}: give it with --only-source")
+        raise UserError(f"--shards {args.shards}: only with --only-source")
     if args.only_source:
         return [Split(name, {".": paths}, None) for name, paths in given.items()]
     for name, paths in given.items():
         if len(paths) > 1:
             raise UserError(
-                f"--{name}pref: several prefixes are read with --only-source alone; join the files"
+                f"--{name}pref: several prefixes are allowed only with --only-source; concatenate the files"
             )
     inputs = input_suffixes(args.inputs, [prefix for (prefix,) in given.values()])
     return [

@@ -1,6 +1,6 @@
 """Running text for pre-training: each paragraph once, no sentence of the evaluation texts.
 
-Reads text files (one paragraph a line, an empty line between documents, .xz and .gz too) and writes one file
+Reads text files (one paragraph per line, an empty line between documents, .xz and .gz too). Writes one file
 without duplicate paragraphs and without paragraphs that share a sentence with a protected text. Paragraphs
 and sentences are compared by their words: case, punctuation and spacing are ignored. A sentence ends at
 . ! ? ; : or an ellipsis; sentences of fewer than 50 characters are ignored because they are common.
@@ -44,16 +44,24 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `corpus`."""
     parser = subparsers.add_parser(
         "corpus",
-        help="clean running text: no paragraph twice, no sentence of a protected text",
+        help="remove duplicate paragraphs and paragraphs that share a sentence with protected texts",
         description=__doc__,
         examples=EXAMPLES,
     )
-    parser.add_argument("--text", required=True, nargs="+", metavar="FILE", help="one paragraph a line")
+    parser.add_argument("--text", required=True, nargs="+", metavar="FILE", help="one paragraph per line")
     parser.add_argument(
-        "--protect", nargs="+", default=[], metavar="FILE", help="texts whose sentences must not be in it"
+        "--protect",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="texts whose sentences must not occur in the output",
     )
     parser.add_argument(
-        "--min-chars", type=positive, default=20, metavar="N", help="of a paragraph (default: %(default)s)"
+        "--min-chars",
+        type=positive,
+        default=20,
+        metavar="N",
+        help="minimum length of a paragraph in characters (default: %(default)s)",
     )
     goal = parser.add_mutually_exclusive_group(required=True)
     goal.add_argument("--out", metavar="FILE", help="text to write; FILE.json contains the counts")
@@ -97,7 +105,8 @@ def check(texts: Sequence[str], protected: set[bytes]) -> int:
             found += 1
             if found <= 10:
                 print(f"{path}, line {number}: shares a sentence with a protected text: {line[:100]}")
-    print(f"{found:,} lines share a sentence of {SHARED_CHARS} or more characters with a protected text")
+    lines = "no line shares" if found == 0 else "1 line shares" if found == 1 else f"{found:,} lines share"
+    print(f"{lines} a sentence of {SHARED_CHARS} or more characters with a protected text")
     return 1 if found else 0
 
 

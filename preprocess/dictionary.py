@@ -1,4 +1,4 @@
-"""fairseq's dictionary: the text file `symbol count` a line, after four special symbols that it leaves out.
+"""fairseq's dictionary: one `symbol count` per line of text, after four special symbols that are not listed.
 
 Same ids and same bytes as `fairseq/data/dictionary.py` of fairseq 0.12, without importing torch.
 """
@@ -64,15 +64,15 @@ def load(path: str) -> Dictionary:
             symbol, _, count = symbol.rpartition(" ")
         if not symbol or not _is_integer(count):
             raise UserError(
-                f"{path}, line {number}: expected 'symbol count', found '{line[:60]}'; give a dict.txt"
+                f"{path}, line {number}: expected 'symbol count', found '{line[:60]}'; use a fairseq dict.txt"
             )
         if symbol in dictionary.index and not overwrite:
             raise UserError(
-                f"{path}, line {number}: '{symbol}' has an id already; remove it or end it with {OVERWRITE}"
+                f"{path}, line {number}: duplicate symbol '{symbol}'; remove it, or append {OVERWRITE}"
             )
         dictionary.append(symbol, int(count))
     if not dictionary.names():
-        raise UserError(f"{path}: empty; give a fairseq dict.txt, as the command vocabulary writes it")
+        raise UserError(f"{path}: empty; use a fairseq dict.txt, as preprocess vocabulary writes it")
     return dictionary
 
 

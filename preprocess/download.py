@@ -118,7 +118,9 @@ def run(args: argparse.Namespace) -> None:
         source = replace(source, base=args.url)
     if args.sha256:
         if len(source.files) > 1:
-            raise UserError(f"--sha256: {args.what} has {len(source.files)} files; it is for a single one")
+            raise UserError(
+                f"--sha256: {args.what} has {len(source.files)} files; only for single-file downloads"
+            )
         if not re.fullmatch("[0-9a-fA-F]{64}", args.sha256):
             raise UserError(f"--sha256 {args.sha256}: not 64 hexadecimal digits")
         source = replace(source, files={name: Digest("sha256", args.sha256.lower()) for name in source.files})
@@ -141,10 +143,16 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     )
     origin = parser.add_mutually_exclusive_group()
     origin.add_argument(
-        "--from", dest="local", type=Path, metavar="DIR", help="folder with copies to take instead"
+        "--from",
+        dest="local",
+        type=Path,
+        metavar="DIR",
+        help="folder with local copies to use instead of downloading",
     )
-    origin.add_argument("--url", help="mirror: address under which the files have their usual names")
+    origin.add_argument("--url", help="URL of a mirror with the original file names")
     parser.add_argument(
-        "--sha256", metavar="HEX", help="digest to expect instead of the recorded one (not of bloom)"
+        "--sha256",
+        metavar="HEX",
+        help="expected SHA-256 instead of the recorded one (single-file downloads only)",
     )
     parser.set_defaults(run=run)

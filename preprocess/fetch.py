@@ -80,7 +80,7 @@ def fetch(url: str, target: Path, digest: Digest) -> None:
         except _BrokenError as error:
             if attempt == ATTEMPTS:
                 raise UserError(
-                    f"{url}: {error}, {ATTEMPTS} times; run the same command again to resume from byte "
+                    f"{url}: {error} ({ATTEMPTS} attempts); run the same command again to resume at byte "
                     f"{_size(part)}, or fetch the file by other means and use --from DIR"
                 ) from None
             pause = PAUSE_SECONDS * 2 ** (attempt - 1)
@@ -100,8 +100,8 @@ def copy(source: Path, target: Path, digest: Digest) -> None:
     if _is_there(target, digest):
         return
     if not source.is_file():
-        raise UserError(f"{source}: no such file; --from needs a folder that holds {target.name}")
-    digest.check(source, str(source), "fetch it again; a single file of another version: give its --sha256")
+        raise UserError(f"{source}: no such file; --from needs a folder that contains {target.name}")
+    digest.check(source, str(source), "download it again, or pass --sha256 for another version")
     with open(source, "rb") as origin, atomic_open(target, "wb") as stream:
         shutil.copyfileobj(origin, stream, CHUNK_BYTES)
 
@@ -136,11 +136,11 @@ def _receive(url: str, part: Path) -> None:
         refusal = f"the server returned {error.code} {error.reason}"
         if error.code in RETRIED:
             raise _BrokenError(refusal) from None
-        raise UserError(f"{url}: {refusal}; look for the file elsewhere and use --url or --from") from None
+        raise UserError(f"{url}: {refusal}; use a mirror (--url) or a local copy (--from)") from None
     except URLError as error:
         raise _BrokenError(f"no connection ({error.reason})") from None
     except (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException) as error:
-        raise _BrokenError(f"the connection broke off ({error})") from None
+        raise _BrokenError(f"the connection was interrupted ({error})") from None
 
 
 def _write(response: http.client.HTTPResponse, part: Path, begun: int) -> None:
@@ -164,7 +164,7 @@ def _write(response: http.client.HTTPResponse, part: Path, begun: int) -> None:
                 ) from None
             progress.update(len(chunk))
     if total is not None and _size(part) < total:
-        raise _BrokenError(f"the connection broke off at byte {_size(part)} of {total}")
+        raise _BrokenError(f"the connection was interrupted at byte {_size(part)} of {total}")
 
 
 def _remember_version(part: Path, headers: http.client.HTTPMessage) -> None:

@@ -139,8 +139,8 @@ def distribute(
     for flag, least in (("--valid-every", valid_every or 0), ("--shards", shards if shards > 1 else 0)):
         if documents.count < least:
             raise UserError(
-                f"{source}: {documents.count} documents (separated by blank lines), "
-                f"too few for {flag} {least}; give a smaller number"
+                f"{source}: only {documents.count} documents (separated by blank lines), "
+                f"fewer than {flag} {least}; use a smaller number"
             )
     return dict(zip(places, writers, strict=True))
 

@@ -38,14 +38,14 @@ def input_suffixes(given: Sequence[str] | None, prefixes: Sequence[str]) -> list
     """
     if given is not None:
         if len(given) > 2:
-            raise UserError("--inputs: give one suffix, or two for sentence pairs")
+            raise UserError("--inputs: specify one suffix, or two for sentence pairs")
         return list(given)
     paired = [prefix for prefix in prefixes if os.path.exists(f"{prefix}.input1")]
     if paired and len(paired) < len(prefixes):
         alone = next(prefix for prefix in prefixes if prefix not in paired)
         raise UserError(
-            f"{paired[0]}.input1 exists, but {alone}.input1 does not: a sentence pair has both texts "
-            "in every split; add the file, or give --inputs input0"
+            f"{paired[0]}.input1 exists, but {alone}.input1 does not: sentence pairs need both "
+            "files in every split; add the file, or pass --inputs input0"
         )
     return ["input0", "input1"] if paired else ["input0"]
 
@@ -55,7 +55,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--normalize-apostrophes",
         action="store_true",
-        help="read the apostrophes ’ and ʼ as '; use it for all text of a model, or for none",
+        help="replace the apostrophes ’ and ʼ by '; use the same setting for all text of a model",
     )
     parser.add_argument(
         "--workers",
@@ -69,7 +69,9 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
 def add_destination(parser: argparse.ArgumentParser, metavar: str) -> None:
     """`--out` (fairseq's `--destdir`) and `--overwrite`: the folder a command writes in one step."""
     parser.add_argument("--out", "--destdir", required=True, metavar=metavar, help="folder to write")
-    parser.add_argument("--overwrite", action="store_true", help="replace a folder this command wrote")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="overwrite an existing folder written by this command"
+    )
 
 
 def add_columns(parser: Arguments) -> None:
@@ -90,8 +92,8 @@ def add_splits(parser: Arguments, seed: str = "--seed") -> None:
         parser.add_argument(
             f"--{name}",
             metavar="FILE|N",
-            help=f"{name} set: a file, or examples to set aside, as a number or fraction (default: "
-            f"{DEFAULT_PART})",
+            help=f"{name} set: a file, or the number or fraction of examples to hold out "
+            f"(default: {DEFAULT_PART})",
         )
     parser.add_argument(seed, type=int, metavar="N", help="random seed of the split (default: 1)")
 
@@ -101,7 +103,7 @@ def add_tokenizer(parser: Arguments, default: str = TRAIN) -> None:
     parser.add_argument(
         "--tokenizer",
         metavar="TOKENIZER",
-        help="a SentencePiece model, a folder or hub name of a Transformers tokenizer, a folder with a "
-        f"checkpoint and its tokenizer, or '{TRAIN}': a new one of the training text (default: {default})",
+        help="SentencePiece model, folder or hub name of a Transformers tokenizer, folder with a checkpoint "
+        f"and its tokenizer, or '{TRAIN}' to train a new SentencePiece model (default: {default})",
     )
     parser.add_argument("--dict", metavar="DICT", help="fairseq dict.txt of a SentencePiece model")

@@ -55,7 +55,7 @@ class TextEncoder(Protocol):
 
 
 class Encoder:
-    """Lines to ids as `spm_encode` followed by `fairseq-preprocess` would give them."""
+    """Lines to ids as `spm_encode` followed by `fairseq-preprocess` does."""
 
     def __init__(self, model_path: str, dictionary_path: str, *, normalize_apostrophes: bool = False) -> None:
         self.model = load_model(model_path)
@@ -104,7 +104,7 @@ def parse_model(content: bytes, path: str) -> sentencepiece.SentencePieceProcess
             raise RuntimeError("no tokens")
     except (RuntimeError, ValueError) as error:
         raise UserError(
-            f"{path}: not a SentencePiece model ({error}); give the .model file of spm_train or of XLM-R"
+            f"{path}: not a SentencePiece model ({error}); use the .model file of spm_train or of XLM-R"
         ) from None
     return model
 
@@ -171,12 +171,12 @@ def _check_fit(dictionary: Dictionary, tokens: set[str], model_path: str, dictio
     if known < LOWEST_FRACTION_IN_MODEL * len(names):
         raise UserError(
             f"{dictionary_path}: only {known:,} of its {len(names):,} symbols are tokens of {model_path}; "
-            f"give the model that the dictionary was made with"
+            "use the model that the dictionary was created with"
         )
 
 
 class TokenReader:
-    """Tokenized lines (tokens separated by white space) to ids as `fairseq-preprocess` would give them."""
+    """Tokenized lines (tokens separated by white space) to ids as `fairseq-preprocess` does."""
 
     def __init__(self, dictionary_path: str, *, normalize_apostrophes: bool = False) -> None:
         self.path = dictionary_path
@@ -195,6 +195,6 @@ class TokenReader:
         if unknown > (1 - LOWEST_KNOWN_FRACTION) * tokens:
             raise UserError(
                 f"{block.path}, from line {block.first_line}: only {tokens - unknown:,} of {tokens:,} tokens "
-                f"are in {self.path}; give their dictionary, or for plain text a --sentencepiece-model"
+                f"are in {self.path}; pass the matching dictionary, or for plain text a --sentencepiece-model"
             )
         return Encoded(block, ids, sizes + 1)

@@ -57,7 +57,7 @@ def build_vocabulary(
     if wanted > len(ids):
         raise UserError(
             f"--size {size}: the SentencePiece model has {len(ids):,} tokens; "
-            f"give {len(ids) + OUTSIDE_FILE} at most"
+            f"use {len(ids) + OUTSIDE_FILE} at most"
         )
     counts = count_tokens(model, texts, normalize_apostrophes=normalize_apostrophes, workers=workers)
     most_frequent = ids[np.argsort(-counts[ids], kind="stable")[:wanted]]
@@ -84,14 +84,14 @@ def count_tokens(
     for counts in map_text(count, texts, workers=workers, progress="count tokens"):
         total += counts
     if not total.any():
-        raise UserError(f"{texts[0]}: no text; give files with text to count tokens in")
+        raise UserError(f"{texts[0]}: no text; specify files with text")
     return total
 
 
 def _listed_tokens(size: int) -> int:
     """How many tokens dict.txt lists for a model of `size` vocabulary entries."""
     if size <= OUTSIDE_FILE:
-        raise UserError(f"--size {size}: give more than {OUTSIDE_FILE}, the special symbols")
+        raise UserError(f"--size {size}: must be larger than {OUTSIDE_FILE}, the number of special symbols")
     return size - OUTSIDE_FILE
 
 
@@ -105,12 +105,15 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `vocabulary`."""
     parser = subparsers.add_parser(
         "vocabulary",
-        help="the dictionary of a corpus",
+        help="write the dictionary of a corpus (and train a SentencePiece model)",
         description=__doc__,
         examples=EXAMPLES,
     )
     parser.add_argument(
-        "--sentencepiece-model", required=True, metavar="MODEL", help="read, or with --train written"
+        "--sentencepiece-model",
+        required=True,
+        metavar="MODEL",
+        help="SentencePiece model to read, or with --train to write",
     )
     parser.add_argument(
         "--text", nargs="+", required=True, metavar="FILE", help="UTF-8 text, plain, .xz or .gz"
@@ -120,15 +123,17 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         type=int,
         required=True,
         metavar="N",
-        help="vocabulary entries of the model: subword tokens + 5",
+        help="vocabulary size including four special symbols and <mask> (number of subword tokens + 5)",
     )
-    parser.add_argument("--out", required=True, metavar="DICT", help="fairseq dict.txt: 'token count' a line")
+    parser.add_argument(
+        "--out", required=True, metavar="DICT", help="fairseq dict.txt: one 'token count' per line"
+    )
     parser.deprecated("--output", "--out")
     parser.add_argument(
         "--train", action="store_true", help="first train a unigram SentencePiece model on the text"
     )
     add_reading(parser)
-    parser.add_argument("--overwrite", action="store_true", help="replace files that exist")
+    parser.add_argument("--overwrite", action="store_true", help="overwrite existing files")
     parser.set_defaults(run=run)
 
 
@@ -193,7 +198,7 @@ def train_model(
         outcome = receiver.recv()
     except EOFError:
         raise UserError(
-            f"{texts[0]}: SentencePiece's trainer was killed, probably out of memory; give less text"
+            f"{texts[0]}: SentencePiece's trainer was killed, probably out of memory; use less text"
         ) from None
     finally:
         process.kill()
@@ -240,6 +245,6 @@ def _train(
         sender.send(writer.getvalue())
     except RuntimeError as error:
         reason = f"SentencePiece cannot train {tokens:,} tokens on this text ({error})"
-        sender.send(UserError(f"{texts[0]}: {reason}; give more text or a smaller --size"))
+        sender.send(UserError(f"{texts[0]}: {reason}; use more text or a smaller --size"))
     except (UserError, OSError) as error:
         sender.send(error)

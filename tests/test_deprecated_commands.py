@@ -1,4 +1,4 @@
-"""hf.py, baseline.py and sweep.py: old commands print one deprecation line and run the new command."""
+"""Old commands print one deprecation line and run the new command."""
 
 import subprocess
 import sys
@@ -20,6 +20,9 @@ COMMANDS = [
     ("hf lora table", "python -m experiments lora-table"),
     ("baseline", "python -m experiments train --method tfidf"),
     ("sweep", "python -m experiments"),
+    ("fairseq_plugin.parameters", "python -m fairseq_plugin parameters"),
+    ("fairseq_plugin.warm_start", "python -m fairseq_plugin ppmi-svd"),
+    ("fairseq_plugin.half_weights", "python -m export fp16"),
 ]
 
 
@@ -40,16 +43,12 @@ def test_an_old_command_prints_one_deprecation_line_and_runs_the_new_one(old, ne
 
 
 def test_options_are_passed_on():
-    assert translate(["convert", "folder", "--out", "model.pt", "--to-fairseq"])[:2] == (
-        "export",
-        ["fairseq", "folder", "--out", "model.pt"],
+    assert translate(["convert", "folder", "--out", "model.pt", "--to-fairseq"]) == (
+        "export fairseq",
+        ["folder", "--out", "model.pt"],
     )
-    assert translate(["lora", "table", "runs", "--format", "csv"])[1] == [
-        "lora-table",
-        "runs",
-        "--format",
-        "csv",
-    ]
+    new = ("experiments lora-table", ["runs", "--format", "csv"])
+    assert translate(["lora", "table", "runs", "--format", "csv"]) == new
 
 
 @pytest.mark.parametrize("words", ["hf", "hf lora", "hf lora unknown", "hf unknown"])

@@ -1,4 +1,4 @@
-"""Options shared by the commands of `python -m analysis`, and the runs that they select."""
+"""Options shared by the commands of `python -m analysis`, the runs that they select, and their output."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 
-from common.cli import Parser
+from common.cli import Parser, positive
 from common.metrics import DIRECTIONS
-from common.tables import FORMATS
+from common.tables import FORMATS, Table, render, write_tables
 
+from ..figures.style import FORMATS as FIGURE_FORMATS
+from ..figures.style import save_figure
 from ..read.runs import Run, describe, find_runs, inferred, mixed_precision, select_finished
 from ..stats.best import TIE_RULES
 
@@ -119,6 +121,27 @@ def add_format(parser: Parser) -> None:
     )
 
 
+def add_common(parser: Parser) -> None:
+    """Add the options for tables and figures of selected checkpoints."""
+    add_selection(parser)
+    add_choice(parser)
+    add_ddof(parser)
+    add_format(parser)
+    add_out(parser, "folder for the tables (all formats) and figures")
+    parser.add_argument(
+        "--figure-format",
+        nargs="+",
+        choices=FIGURE_FORMATS,
+        default=["png"],
+        help="formats of the figures (png)",
+    )
+    parser.add_argument(
+        "--test-size", type=positive, metavar="N",
+        help="examples in test (default: counted in the prediction files or the runs' data folder)",
+    )  # fmt: skip
+    parser.add_argument("--chance", type=float, help="draw a horizontal line at chance level, for example 50")
+
+
 def found_runs(options: argparse.Namespace) -> list[Run]:
     """The runs below the given folder; prints a summary to stderr."""
     runs = find_runs(options.runs, options.pattern)
@@ -152,3 +175,17 @@ def choose_metrics(options: argparse.Namespace, runs: Sequence[Run]) -> None:
             "checkpoint_best.pt of the runs was selected by %s, the best checkpoint here by %s (--by)",
             " or ".join(recorded), by,
         )  # fmt: skip
+
+
+def show(tables: Sequence[Table], figures: Sequence[tuple[str, object]], options: argparse.Namespace) -> None:
+    """Print the tables; with --out also write them and the figures."""
+    if options.out:
+        paths = write_tables(tables, options.out)
+        paths += [
+            save_figure(figure, options.out, name, fmt)
+            for name, figure in figures
+            for fmt in options.figure_format
+        ]
+        for path in paths:
+            print(f"wrote {path}", file=sys.stderr)
+    print(render(tables, options.format), end="")

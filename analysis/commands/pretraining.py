@@ -13,18 +13,17 @@ from common.errors import UserError
 from common.metrics import ACCURACIES, lower_is_better
 from common.run import split_arm
 
-from ..long_table import GROUP
 from ..read.load import read_runs
+from ..read.long_table import GROUP
 from ..read.runs import Run
 from ..stats.best import best_checkpoints
+from ..stats.best_settings import choose_settings, find_settings
 from ..stats.predictions import find_size
 from ..stats.pretraining import METRIC, find_perplexities, find_tokens, read_tokens
-from ..stats.settings import choose_settings, find_settings
 from ..stats.spread import BEST, scores, spread_over_seeds
+from ..tables.best_settings import pretraining_table
 from ..tables.runs import best_note
-from ..tables.settings import pretraining_table
-from .options import add_command, choice, selected_runs
-from .settings import add_common, show
+from .options import add_command, add_common, choice, selected_runs, show
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,8 @@ from ..stats.compare import PAIRINGS, compare_groups
 from ..stats.predictions import accuracies, compare_all_predictions, find_size, read_predictions
 from ..stats.reference import OPTIONAL, REQUIRED, compare_reference, read_reference
 from ..stats.spread import BEST, diverged, expected_best_of_seeds, scores, spread_over_seeds
-from ..tables.checks import accuracy_table, examples_table, reference_table
+from ..tables.predictions import accuracy_table, examples_table
+from ..tables.published import reference_table
 from ..tables.runs import best_note
 from ..tables.seeds import comparison_table, expected_table, plan_table, spread_table
 from .options import (

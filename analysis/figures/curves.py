@@ -12,7 +12,7 @@ import pandas as pd
 from common.errors import count
 from common.metrics import label, number
 
-from ..long_table import RUN
+from ..read.long_table import RUN
 from ..stats.spread import BEST, at_validations, per_epoch
 from .style import Style, finish, legend_below, literal, styles, whole_numbers, wrap
 

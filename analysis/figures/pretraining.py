@@ -9,7 +9,7 @@ import pandas as pd
 from common.metrics import label
 from common.tables import PERCENT
 
-from ..long_table import GROUP
+from ..read.long_table import GROUP
 from .curves import draw_lines
 from .style import finish, legend_below, literal, styles, wrap
 

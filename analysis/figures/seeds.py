@@ -10,7 +10,7 @@ import pandas as pd
 from common.metrics import label
 from common.tables import PERCENT
 
-from ..long_table import GROUP
+from ..read.long_table import GROUP
 from ..stats.spread import BEST
 from .style import finish, legend_below, literal, styles, whole_numbers, wrap
 
@@ -74,7 +74,7 @@ def draw_expected(expected: pd.DataFrame, metric: str, by: str, *, subset: str =
     style_of = styles(names)
     figure = Figure(figsize=(1.25 * WIDTH_INCHES, 3.6), layout="constrained")
     panels = figure.subplots(1, 2, sharey=by == metric)
-    titles = {"valid": f"best {label(by)} on {subset}", "test": f"its {label(metric)} on test"}
+    titles = {"valid": f"best {label(by)} on {subset}", "test": f"{label(metric)} on test of the same run"}
     for panel, (column, title) in zip(panels, titles.items(), strict=True):
         for name, (_, group) in zip(names, expected.groupby(GROUP, sort=False), strict=True):
             panel.plot(
@@ -122,5 +122,5 @@ def _explain(panel: Axes, *, has_t: bool, has_examples: bool) -> None:
     if has_examples:
         panel.plot(
             [], [], color="0.45", linewidth=2, linestyle=(0, (3, 1)),
-            label=f"{PERCENT} of the test set's size (Wilson)",
+            label=f"{PERCENT} due to the size of the test set (Wilson)",
         )  # fmt: skip

@@ -13,10 +13,10 @@ import pandas as pd
 from common.errors import UserError, count, enumerate_some
 from common.metrics import ACCURACIES
 
-from ..long_table import COLUMNS
 from .epochs import number_epochs
 from .events import read_event_files
 from .layout import split_tag
+from .long_table import COLUMNS
 from .runs import NO_MANIFEST, Run, find_runs, select_finished
 from .scalars import LogCheck, Scalars, Tags, concatenate, report
 from .text_logs import read_csv_files, read_json_files

@@ -65,7 +65,7 @@ def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[
     """
     root = Path(root)
     if not root.is_dir():
-        raise UserError(f"{root}: no such folder; give the folder of the runs")
+        raise UserError(f"{root}: no such folder; specify the folder of the runs")
     runs = [_run(found) for found in discover(root, None if pattern is None else Pattern(pattern))]
     if not runs:
         raise UserError(f"{root}: no logs in this folder (TensorBoard event files, ...); train first")

@@ -14,8 +14,8 @@ import pandas as pd
 from common.data_folder import Overlap, read_overlap
 from common.metrics import ACCURACIES, Direction, in_percent, lower_is_better
 
-from ..long_table import GROUP
 from ..read.load import read_runs
+from ..read.long_table import GROUP
 from ..read.runs import Run
 from ..stats.best import TieRule, at_best, best_checkpoints
 from ..stats.compare import compare_groups

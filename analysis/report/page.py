@@ -21,10 +21,11 @@ from common.files import atomic_write
 from common.metrics import digits, label
 from common.tables import LEFT_ALIGNED, Table
 
-from ..long_table import RUN
+from ..read.long_table import RUN
 from ..read.runs import describe
 from ..stats.spread import diverged
-from ..tables.checks import accuracy_table, examples_table, reference_table
+from ..tables.predictions import accuracy_table, examples_table
+from ..tables.published import reference_table
 from ..tables.runs import best_note, table1, table2
 from ..tables.seeds import comparison_table, expected_table, plan_table, spread_table
 from .findings import Findings, figures, logged_accuracy

@@ -10,7 +10,7 @@ from common.errors import count
 from common.metrics import ACCURACIES, label, number
 from common.tables import PERCENT, interval, p_value, signed, signed_interval, whole
 
-from ..long_table import GROUP
+from ..read.long_table import GROUP
 from ..stats.power import ALPHA, POWER
 from ..stats.spread import BEST
 from .findings import Findings
@@ -22,6 +22,18 @@ WIDER = {
 }
 MOST_PAIRS = 6
 """Maximum number of pairs of groups with a paragraph each; more are summarized in one."""
+
+CONTAINS_ZERO = "The interval contains 0: these runs do not show which of the two is higher."
+EXCLUDES_ZERO = "The interval excludes 0: with other seeds, too, {} can be expected to be higher."
+ASSUMES_NORMAL = (
+    "This assumes normally distributed scores: no test without this assumption can be significant with so "
+    "few runs."
+)
+NO_INTERVAL = "There is no interval, because the seeds are too few or all equal: undecided."
+NO_REFERENCE_INTERVAL = (
+    "no interval can be computed for any difference (std, n or seeds are missing): undecided."
+)
+THIS_TEST_SET = "These statements hold for this test set only."
 
 
 def summary(findings: Findings) -> list[str]:
@@ -59,21 +71,20 @@ def _sources(at_best: pd.DataFrame, findings: Findings) -> str:
     metric, size = findings.rule.metric, findings.test_size
     known = at_best[at_best["t_low"].notna() | at_best["examples_low"].notna()]
     parts = []
+    sources = {"t": "over seeds", "examples": f"due to the {size:,} test examples" if size else ""}
+    sources = {name: text for name, text in sources.items() if known[f"{name}_low"].notna().any()}
     for row in known.to_dict("records"):
-        intervals = []
-        if not math.isnan(row["t_low"]):
-            intervals.append(f"{interval(row['t_low'], row['t_high'], metric)} over seeds")
-        if not math.isnan(row["examples_low"]):
-            ends = interval(row["examples_low"], row["examples_high"], metric)
-            intervals.append(f"{ends} by the {size:,} test examples")
-        parts.append(f"{_name(row)} {', '.join(intervals)}")
+        ends = (interval(row[f"{name}_low"], row[f"{name}_high"], metric) for name in sources)
+        parts.append(f"{_name(row)} {', '.join(ends)}")
     if not parts:
         return ""
-    sentences = [f"{PERCENT} intervals: {'; '.join(parts)}."]
+    sentences = [f"{PERCENT} intervals ({', '.join(sources.values())}): {'; '.join(parts)}."]
     for wider, verdict in WIDER.items():
         names = [_name(row) for row in known[known["wider"] == wider].to_dict("records")]
         if names:
-            sentences.append(f"For {' and '.join(names)} {verdict}.")
+            *most, last = names
+            listed = f"{', '.join(most)} and {last}" if most else last
+            sentences.append(f"For {listed}, {verdict}.")
     return " ".join(sentences)
 
 
@@ -103,7 +114,7 @@ def _comparisons(findings: Findings) -> list[str]:
     if len(data) > MOST_PAIRS:
         return [_many_pairs(data)]
     paragraphs = [_pair(row, findings, family=len(data)) for row in data.to_dict("records")]
-    return [*paragraphs, "These statements hold for this test set only."]
+    return [*paragraphs, THIS_TEST_SET]
 
 
 def _pair(row: dict, findings: Findings, family: int) -> str:
@@ -114,7 +125,7 @@ def _pair(row: dict, findings: Findings, family: int) -> str:
     if min(row["n_a"], row["n_b"]) == 1:
         return f"{difference}. A test over seeds needs more than one run; {_by_example(row, findings)}"
     if math.isnan(low):
-        return f"{difference}. There is no interval, because the seeds are too few or all equal: undecided."
+        return f"{difference}. {NO_INTERVAL}"
     n = (
         f"{row['n_a']} pairs of seeds"
         if row["design"] == "paired"
@@ -122,7 +133,7 @@ def _pair(row: dict, findings: Findings, family: int) -> str:
     )
     sentences = [f"{difference}, {PERCENT} interval {signed_interval(low, high, metric)} from {n}."]
     if low <= 0 <= high:
-        sentences.append("The interval contains 0: these runs do not show which of the two is higher.")
+        sentences.append(CONTAINS_ZERO)
     elif row["p_t_holm"] > ALPHA:
         sentences.append(
             f"The interval excludes 0, but the difference is not significant after correction for {family} "
@@ -130,14 +141,9 @@ def _pair(row: dict, findings: Findings, family: int) -> str:
         )
     else:
         higher = a if row["difference"] > 0 else b
-        sentences.append(
-            f"The interval excludes 0: with other seeds, too, {higher} can be expected to be higher."
-        )
+        sentences.append(EXCLUDES_ZERO.format(higher))
         if row["p_floor"] > ALPHA:
-            sentences.append(
-                "This assumes normally distributed scores: no test without this assumption can be "
-                "significant with so few runs."
-            )
+            sentences.append(ASSUMES_NORMAL)
     if low <= 0 <= high and not math.isnan(row["seeds_needed"]):
         sentences.append(_plan(row, metric))
     return " ".join(sentences)
@@ -165,17 +171,17 @@ def _plan(row: dict, metric: str) -> str:
 
 
 def _many_pairs(data: pd.DataFrame) -> str:
+    tested = int(data["p_t_holm"].notna().sum())
     significant = int((data["p_t_holm"] <= ALPHA).sum())
-    undecided = len(data) - significant
     text = (
-        f"Of the {len(data)} pairs of groups, {significant} differ significantly over seeds "
+        f"Of the {tested} pairs of groups that can be tested over seeds, {significant} differ significantly "
         f"(t test, Holm's correction, p ≤ {ALPHA:g})"
     )
-    if undecided:
-        text += f"; for {undecided} these runs do not show which is higher"
-    return (
-        f"{text}. The table of comparisons contains all pairs. These statements hold for this test set only."
-    )
+    if undecided := tested - significant:
+        text += f"; for {undecided}, these runs do not show which is higher"
+    if untested := len(data) - tested:
+        text += f". {count(untested, 'pair')} cannot be tested: too few seeds, or all equal"
+    return f"{text}. The table of comparisons contains all pairs. {THIS_TEST_SET}"
 
 
 def _reference(findings: Findings) -> str:
@@ -196,10 +202,7 @@ def _reference(findings: Findings) -> str:
             numbers = count(len(known), "published number")
             sentences.append(f"Of {numbers} for {arm}/{init}, {', '.join(verdicts)}.")
     if not sentences:
-        return (
-            f"Comparison with {findings.reference_name}: no interval can be computed for any difference "
-            "(std, n or seeds are missing): undecided."
-        )
+        return f"Comparison with {findings.reference_name}: {NO_REFERENCE_INTERVAL}"
     return (
         f"Comparison with {findings.reference_name}. {' '.join(sentences)} Not significantly different does "
         "not mean equal: with few seeds the intervals are wide."

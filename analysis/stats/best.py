@@ -11,7 +11,7 @@ import pandas as pd
 from common.errors import count, enumerate_some
 from common.metrics import Direction, lower_is_better
 
-from ..long_table import RUN, values_of
+from ..read.long_table import RUN, values_of
 
 logger = logging.getLogger(__name__)
 

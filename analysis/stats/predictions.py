@@ -29,7 +29,7 @@ from common.files import sha256
 from common.predictions import Prediction
 from common.statistics import DRAWS, LEVEL, SEED, wilson_interval
 
-from ..long_table import RUN
+from ..read.long_table import RUN
 from ..read.runs import Run
 from .compare import bootstrap_examples, holm, mcnemar
 

@@ -21,7 +21,7 @@ from common.files import read_lines, sha256
 
 from ..read.load import read_runs
 from ..read.runs import Run, run_at
-from .settings import values_in
+from .best_settings import values_in
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ def read_tokens(path: str | os.PathLike[str]) -> dict[str, int]:
         cells = {name: cell.strip() for name, cell in zip(header, row, strict=True)}
         init, tokens = cells["init"], _whole(cells["tokens"])
         if tokens is None:
-            raise UserError(f"{where}: tokens {cells['tokens']!r} is not a whole number (10000000 or 1e7)")
+            raise UserError(f"{where}: tokens {cells['tokens']!r} is not an integer (10000000 or 1e7)")
         if init in found:
             raise UserError(f"{where}: repeated init '{init}'; keep one of the lines")
         found[init] = tokens

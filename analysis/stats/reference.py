@@ -30,7 +30,7 @@ from common.errors import UserError, count, enumerate_some
 from common.files import read_json, read_lines
 from common.statistics import LEVEL, mean_std, welch_interval
 
-from ..long_table import GROUP
+from ..read.long_table import GROUP
 from .spread import BEST, scores
 
 logger = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ def _check(where: str, cells: dict[str, str]) -> dict[str, object]:
         text = cells.get(column)
         row[column] = _number(where, column, text, least) if text else OPTIONAL[column]
     if row["n"] % 1 > 0:
-        raise UserError(f"{where}: n is '{cells['n']}', not a whole number")
+        raise UserError(f"{where}: n is '{cells['n']}', not an integer")
     if (ddof := cells.get("ddof") or "1") not in ("0", "1"):
         raise UserError(f"{where}: ddof is '{ddof}', not 0 (population) or 1 (sample)")
     return {**row, "ddof": int(ddof), "source": cells.get("source") or ""}

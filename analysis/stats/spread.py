@@ -25,7 +25,7 @@ from common.statistics import (
     wilson_interval,
 )
 
-from ..long_table import GROUP, RUN, values_of
+from ..read.long_table import GROUP, RUN, values_of
 from .best import at_best
 
 BEST = "best"

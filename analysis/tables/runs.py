@@ -9,7 +9,7 @@ import pandas as pd
 from common.metrics import Direction, label, lower_is_better, number
 from common.tables import Table, mean_std_cell
 
-from ..long_table import GROUP, RUN
+from ..read.long_table import GROUP, RUN
 from ..read.runs import Run
 from ..stats.best import TieRule, best_checkpoints
 from ..stats.spread import per_epoch, summarize

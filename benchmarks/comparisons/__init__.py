@@ -1,1 +1,1 @@
-"""The comparisons, one module each: this project and its peers on the same work."""
+"""The comparisons, one per module: this project and other tools on the same task."""

@@ -1,4 +1,4 @@
-"""How long raw text takes to become fairseq's binary data: `preprocess binarize` against the stock tools.
+"""Conversion of raw text to fairseq's binary data: `preprocess binarize` compared with the stock tools.
 
 stock   a loop over the lines with SentencePiece's Python package, which writes the text of the tokens,
         then `fairseq-preprocess --only-source --workers N`
@@ -25,9 +25,9 @@ from ..settings import Settings
 
 STOCK_LOOP = """
 import sys, sentencepiece
-model, text, pieces = sys.argv[1:]
+model, text, tokens = sys.argv[1:]
 processor = sentencepiece.SentencePieceProcessor(model_file=model)
-with open(text, encoding="utf-8", newline="\\n") as source, open(pieces, "w", encoding="utf-8") as target:
+with open(text, encoding="utf-8", newline="\\n") as source, open(tokens, "w", encoding="utf-8") as target:
     for line in source:
         print(" ".join(processor.encode(line.rstrip("\\n"), out_type=str)), file=target)
 """
@@ -35,7 +35,7 @@ FILES = ("dict.txt", "train.bin", "train.idx")
 
 
 def run(settings: Settings) -> dict[str, Any]:
-    """Wall seconds of the processes; raises `UserError` where their files differ."""
+    """Wall seconds of the processes; raises `UserError` if their files differ."""
     folder = settings.scratch / "binarize"
     folder.mkdir(parents=True, exist_ok=True)
     size = os.path.getsize(settings.text)
@@ -57,11 +57,11 @@ def run(settings: Settings) -> dict[str, Any]:
 
 def contenders(settings: Settings, folder: Path) -> list[Contender]:
     """Both stock steps as one, and our command."""
-    pieces, workers = str(folder / "pieces"), str(settings.workers)
+    tokens, workers = str(folder / "tokens"), str(settings.workers)
     model, text = str(settings.sentencepiece_model), str(settings.text)
-    loop = [sys.executable, "-c", STOCK_LOOP, model, text, pieces]
+    loop = [sys.executable, "-c", STOCK_LOOP, model, text, tokens]
     stock = python(
-        "fairseq_cli.preprocess", "--only-source", "--srcdict", settings.srcdict, "--trainpref", pieces,
+        "fairseq_cli.preprocess", "--only-source", "--srcdict", settings.srcdict, "--trainpref", tokens,
         "--destdir", folder / "stock", "--workers", workers,
     )  # fmt: skip
     ours = python(

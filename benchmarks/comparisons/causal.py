@@ -1,4 +1,4 @@
-"""The left-to-right arm against a plain PyTorch loop: an update of pre-training, and of fine-tuning."""
+"""The left-to-right model and a plain PyTorch loop: an update of pre-training and of fine-tuning."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def contenders(settings: Settings) -> list[Contender]:
-    """Stock fairseq, with and without our environment; our engines; Transformers.
+    """Stock fairseq with and without our environment; our contenders; Transformers.
 
     With `best_only`, the Transformers Trainer in bf16, in batches of similar length and with our environment,
     and our defaults.

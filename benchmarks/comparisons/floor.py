@@ -1,4 +1,4 @@
-"""What this machine can do at most, and hence the least time that an update of fine-tuning takes.
+"""The maximum rates of this machine, and the resulting minimum time of an update of fine-tuning.
 
 floor = FLOPs of the mean batch / fastest matrix rate + optimizer traffic / memory bandwidth.
 Adam reads parameter, gradient and two moments and writes all but the gradient: 7 numbers of 4 bytes
@@ -78,7 +78,7 @@ def machine_rates(settings: Settings) -> dict[str, Any]:
 
 
 def sentence_lengths(settings: Settings) -> NDArray[np.integer]:
-    """Tokens of each training sentence with <s>, cut at the longest."""
+    """Tokens of each training sentence with <s>, truncated to the maximum length."""
     return np.minimum(read_sizes(settings.data / "input0" / "train") + 1, settings.max_positions)
 
 

@@ -1,4 +1,4 @@
-"""How long the TensorBoard logs of 200 runs take to become tables: the usual readers and ours.
+"""Reading the TensorBoard logs of 200 runs into tables: the usual readers and ours.
 
 The tree is generated: 46 tags at 40 steps a run, 368,000 scalars in 800 event files. The times are those
 of reading, without starting Python and importing. All have to find the same numbers.
@@ -21,7 +21,7 @@ MORE = 10
 
 
 def run(settings: Settings) -> dict[str, Any]:
-    """Seconds of reading; raises `UserError` where the numbers differ."""
+    """Seconds of reading; raises `UserError` if the numbers differ."""
     trees = {runs: settings.scratch / f"logs-{runs}" for runs in (RUNS, RUNS * MORE)}
     for runs, folder in trees.items():
         say(f"logs: writing {runs:,} runs")
@@ -34,7 +34,7 @@ def run(settings: Settings) -> dict[str, Any]:
             _reader("tbparse", trees[RUNS], needs="tbparse"),
             _reader("tensorboard-reducer", trees[RUNS], needs="tensorboard_reducer"),
             _reader("ours", trees[RUNS]),
-            _reader("ours", trees[RUNS * MORE], share=MORE),
+            _reader("ours", trees[RUNS * MORE], part=MORE),
         ],
         settings,
         scalars=scalars,
@@ -58,12 +58,12 @@ def check_same_numbers(result: dict[str, Any]) -> None:
             )
 
 
-def _reader(tool: str, folder: Path, *, needs: str | None = None, share: int = 1) -> Contender:
+def _reader(tool: str, folder: Path, *, needs: str | None = None, part: int = 1) -> Contender:
     return Contender(
-        tool if share == 1 else f"{tool}, {share} times the logs",
+        tool if part == 1 else f"{tool}, {part} times the logs",
         python("benchmarks.timed.read_logs", RESULT, tool, folder),
         ours=tool == "ours",
-        scale=1 / share,
+        scale=1 / part,
         needs=needs,
-        note="" if share == 1 else f"1/{share} of its time: the time grows with the logs",
+        note="" if part == 1 else f"1/{part} of its time: the time grows with the logs",
     )

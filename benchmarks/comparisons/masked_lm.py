@@ -1,4 +1,4 @@
-"""An update of masked-LM pre-training on full blocks: stock fairseq and ours, with model FLOPs a second."""
+"""An update of masked-LM pre-training on full blocks: stock fairseq and ours, with model FLOP/s."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .floor import best_rate, machine_rates
 
 
 def run(settings: Settings) -> dict[str, Any]:
-    """Seconds of an update, tokens a second, model FLOP/s and their fraction of the fastest matrix rate."""
+    """Seconds of an update, tokens per second, model FLOP/s and their fraction of the fastest matrix rate."""
     vocabulary = command_line.vocabulary(settings.corpus / "dict.txt")
     lengths = np.full(settings.blocks, settings.block_tokens)
     work = flops.masked_lm(settings.sizes, lengths, vocabulary, command_line.masked_share())

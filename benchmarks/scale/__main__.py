@@ -43,15 +43,19 @@ def main_parser() -> Parser:
         examples=EXAMPLES,
     )
     parser.add_argument("what", choices=("text", "runs"))
-    parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.02, 0.2], help="of text, in turn")
-    parser.add_argument("--shard-gigabytes", type=float, default=1.0, help="of text (default: %(default)s)")
-    parser.add_argument("--runs", type=int, nargs="+", default=[100, 1000], help="in turn")
+    parser.add_argument("--gigabytes", type=float, nargs="+", default=[0.02, 0.2], help="GB of text")
+    parser.add_argument(
+        "--shard-gigabytes", type=float, default=1.0, help="GB of text per shard (default: %(default)s)"
+    )
+    parser.add_argument("--runs", type=int, nargs="+", default=[100, 1000], help="numbers of runs")
     parser.add_argument("--text", type=Path, help="plain UTF-8 text, a blank line between documents (sample)")
     parser.add_argument("--sentencepiece-model", type=Path, help="SentencePiece model of that text")
     parser.add_argument("--dict", dest="srcdict", type=Path, help="fairseq dictionary of these tokens")
     parser.deprecated("--srcdict", "--dict")
     parser.add_argument("--data", type=Path, help="binarized classification folder for runs (sample)")
-    parser.add_argument("--scratch", type=Path, help="folder with room for twice the text (default: /tmp)")
+    parser.add_argument(
+        "--scratch", type=Path, help="folder with free space for twice the text (default: /tmp)"
+    )
     parser.add_argument(
         "--out", dest="output", type=Path, default=Path("bench-output"), help="default: %(default)s"
     )
@@ -67,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.scratch is not None and not args.scratch.is_dir():
         raise UserError(f"{args.scratch}: no such folder; correct --scratch")
     if min(*args.gigabytes, args.shard_gigabytes, *args.runs) <= 0:
-        raise UserError("--gigabytes, --shard-gigabytes and --runs are above 0")
+        raise UserError("--gigabytes, --shard-gigabytes and --runs must be above 0")
     if args.data is not None:
         inputs.classification_files(args.data, ["train", "valid", "test"])
     with tempfile.TemporaryDirectory(prefix="scale-", dir=args.scratch) as name:

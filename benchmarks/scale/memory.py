@@ -22,7 +22,7 @@ class Watched:
 
     seconds: float
     peak_bytes: int
-    """Proportional set size of all its processes together: shared pages count once, mapped files too."""
+    """Sum of the proportional set sizes of its processes: shared pages and mapped files count once."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ def processes(session: int) -> list[int]:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Memory of a process where a page that N processes share counts as 1/N; 0 where it has ended."""
+    """Memory of a process; a page shared by N processes counts as 1/N. 0 if the process has ended."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Sweeps of many runs: planning, skipping, resuming and reading them, without training any."""
+"""Sweeps of many runs: planning, skipping, resuming and reading them, without any training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .memory import watch
 
 EPOCHS, UPDATES = 5, 225
 RESUMED = 10
-"""In the resumed sweep, one run of this many was interrupted."""
+"""In the resumed sweep, one of this many runs was interrupted."""
 
 
 def measure(runs: int, data: Path, folder: Path) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def measure(runs: int, data: Path, folder: Path) -> dict[str, Any]:
 
 
 def write_runs(sweep: Experiment, status: Callable[[Run], str]) -> None:
-    """The folders of all runs as a sweep leaves them, with generated logs and empty checkpoints."""
+    """The folders of all runs as a sweep writes them, with generated logs and empty checkpoints."""
     static = provenance.static(provenance.machine("cpu"))
     for job in [sweep.job(run, cpu=True) for run in sweep.runs]:
         run = job.planned.run

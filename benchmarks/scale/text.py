@@ -25,7 +25,7 @@ BEGIN = re.compile(r"^(\S+ \S+) \| INFO \| fairseq_cli\.train \| Start iterating
 def measure(
     gigabytes: float, text: Path, model: Path, srcdict: Path, shard_gigabytes: float, folder: Path
 ) -> dict[str, Any]:
-    """Write that many gigabytes of text, binarize them and train some updates; seconds and bytes of each."""
+    """Write `gigabytes` of text, binarize and train some updates; returns seconds and bytes of each."""
     corpus, data = folder / "corpus.txt", folder / "data"
     grow(text, corpus, int(gigabytes * 1e9))
     shards = math.ceil(gigabytes / shard_gigabytes)
@@ -72,8 +72,8 @@ def start_of_training(data: Path, folder: Path) -> tuple[Watched, float]:
 
 
 def grow(text: Path, target: Path, size: int) -> None:
-    """Write the documents of `text` over and over, each time in another order, up to `size` bytes
-    and the end of a document."""
+    """Write the documents of `text` repeatedly, each time in another order, until the file has `size` bytes
+    and ends with a complete document."""
     documents = [document + b"\n\n" for document in text.read_bytes().split(b"\n\n") if document.strip()]
     lengths_D = np.array([len(document) for document in documents])
     random, written = np.random.default_rng(1), 0

@@ -1,1 +1,1 @@
-"""What runs in a process of its own and writes its times to a file; see `benchmarks.measure`."""
+"""Programs that run in separate processes and write their times to a file; see `benchmarks.measure`."""

@@ -1,4 +1,4 @@
-"""Times of updates: from the start of one to the start of the next, so that nothing in between is lost."""
+"""Times of updates, from the start of one to the start of the next; everything in between is included."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class Clock:
-    """Told when each update starts, how many real tokens it has, and its loss."""
+    """Records the start of each update, its number of real tokens and its loss."""
 
     def __init__(self) -> None:
         self._starts: list[float] = []
@@ -18,7 +18,7 @@ class Clock:
         self._gpu_bytes = 0
 
     def start(self, tokens: int) -> None:
-        """An update of so many tokens starts; what a GPU has left to do is waited for."""
+        """An update of `tokens` tokens starts; waits until a GPU has finished its work."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
             self.note_memory()
@@ -26,7 +26,7 @@ class Clock:
         self._tokens.append(tokens)
 
     def note_memory(self) -> None:
-        """Keep the most memory of the GPU so far; to be called before anything forgets it."""
+        """Record the peak memory of the GPU; call it before the peak is reset."""
         self._gpu_bytes = max(self._gpu_bytes, torch.cuda.max_memory_allocated())
 
     def loss(self, value: float) -> None:
@@ -37,7 +37,7 @@ class Clock:
         """Seconds and tokens of each update after the first `warm_up`; the last one has no end.
 
         Loading data and logging are part of them. The losses are those of all updates; on a GPU `gpu_bytes`
-        is the most memory that tensors took there.
+        is the peak memory of tensors.
         """
         pairs = zip(self._starts, self._starts[1:], strict=False)
         seconds = [after - before for before, after in pairs][warm_up:]

@@ -33,10 +33,10 @@ def main(output: str, checkpoint: str, data: str, precision: str) -> None:
     network.logits(read_split(trained, dictionary, classes, data, "valid").rows[:WARM_UP])
     start = time.perf_counter()
     examples = read_split(trained, dictionary, classes, data, "test")
-    answers_N = probabilities(network.logits(examples.rows)).argmax(-1)
+    predicted_N = probabilities(network.logits(examples.rows)).argmax(-1)
     seconds = time.perf_counter() - start
     atomic_write(
-        output, json.dumps({"seconds": [seconds], "correct": int((answers_N == examples.labels).sum())})
+        output, json.dumps({"seconds": [seconds], "correct": int((predicted_N == examples.labels).sum())})
     )
 
 

@@ -1,4 +1,4 @@
-"""What this machine can do at most: rates of matrix products and of memory.
+"""The maximum rates of this machine: matrix products and memory.
 
 python -m benchmarks.timed.machine_rates OUT.json ROWSxINNERxCOLUMNS ...
 """
@@ -20,7 +20,7 @@ COPY_BYTES = 65_000_000
 REPETITIONS = 30
 SECONDS_AT_MOST = 3.0
 CALLS = 50
-"""On a GPU, between two waits: starting one and waiting for it takes longer than the work itself."""
+"""Calls on a GPU between two synchronizations: a single call takes less time than its synchronization."""
 
 
 def seconds_of(work: Callable[[], object]) -> float:

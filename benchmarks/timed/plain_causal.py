@@ -28,7 +28,7 @@ CLIP = 0.5
 
 
 class PlainCausal(nn.Module):
-    """Sinusoidal positions, layers with norms after each sub-layer, a linear head for types or classes."""
+    """Sinusoidal positions, norms after each sub-layer, a linear head for vocabulary entries or classes."""
 
     def __init__(self, args: argparse.Namespace, outputs: int) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class PlainCausal(nn.Module):
 
 
 def language_model_loss(model: PlainCausal, tokens_BL: Tensor) -> Tensor:
-    """Mean cross-entropy of each token after the first, given those before it; of pads none."""
+    """Mean cross-entropy of each token after the first, given those before it; padding is ignored."""
     scores_BLV = model.head(model.features(tokens_BL[:, :-1]))
     return F.cross_entropy(scores_BLV.flatten(0, 1), tokens_BL[:, 1:].flatten(), ignore_index=PAD)
 

@@ -1,4 +1,4 @@
-"""Read a tree of logs into memory with one of the usual tools or with ours, and time it without imports.
+"""Read a tree of logs into memory with one of the usual tools or ours; the time excludes imports.
 
 python -m benchmarks.timed.read_logs OUT.json tbparse|tensorboard-reducer|ours FOLDER
 
@@ -23,14 +23,14 @@ Reader = Callable[[Path], list[pd.DataFrame]]
 
 
 def tbparse() -> Reader:
-    """One table; the folder's name says which run and subset it is."""
+    """One table; run and subset are taken from the name of the folder."""
     from tbparse import SummaryReader
 
     return lambda root: [SummaryReader(str(root), extra_columns={"dir_name"}).scalars[["value"]]]
 
 
 def tensorboard_reducer() -> Reader:
-    """For each subset a table a tag, with a column a run."""
+    """For each subset one table per tag, with one column per run."""
     from tensorboard_reducer import load_tb_events
 
     def read(root: Path) -> list[pd.DataFrame]:
@@ -51,7 +51,7 @@ READERS = {"tbparse": tbparse, "tensorboard-reducer": tensorboard_reducer, "ours
 
 
 def main(output: str, tool: str, folder: str) -> None:
-    """Read once; how long it took, how many scalars there are and what they add up to."""
+    """Read once; returns the seconds, the number of scalars and their sum."""
     read = READERS[tool]()
     start = time.perf_counter()
     values = read(Path(folder))

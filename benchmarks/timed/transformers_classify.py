@@ -21,7 +21,7 @@ from .transformers_model import add_arguments, build, pad, read
 
 BATCH_SIZES = (1, 8, 32)
 TRIAL = 200
-"""Sentences that each batch size is tried on."""
+"""Number of sentences with which each batch size is tried."""
 
 
 @torch.inference_mode()
@@ -47,7 +47,7 @@ def main() -> None:
     """Choose the batch size, classify all, write the time."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_arguments(parser)
-    parser.add_argument("--sort", action="store_true", help="by length, the longest first")
+    parser.add_argument("--sort", action="store_true", help="sort by length, the longest first")
     args = parser.parse_args()
     model = build(args).eval().to("cuda" if torch.cuda.is_available() else "cpu")
     reviews = read(args, "test")

@@ -51,7 +51,7 @@ def build(args: argparse.Namespace) -> RobertaForSequenceClassification:
 
 
 def read(args: argparse.Namespace, split: str) -> list[dict[str, Any]]:
-    """`input_ids` and `labels` of each sentence, begun with <s> and cut as fairseq does."""
+    """`input_ids` and `labels` of each sentence, with <s> prepended, truncated as in fairseq."""
     sentences = read_sentences(args.data / "input0" / split, first=BOS, longest=args.max_positions)
     labels = read_sentences(args.data / "label" / split, first=BOS, longest=2)
     return [

@@ -111,8 +111,8 @@ def head_weight(head: str) -> str:
 def _check_architecture(path: Path, arguments: argparse.Namespace) -> None:
     if (name := arch_name(arguments)) not in MODELS:
         raise UserError(
-            f"{path}: architecture '{name}' is none of {', '.join(MODELS)}; "
-            "give the checkpoint of a sentence classifier"
+            f"{path}: unsupported architecture '{name}' (supported: {', '.join(MODELS)}); "
+            "specify a checkpoint of a sentence classifier"
         )
 
 
@@ -125,4 +125,4 @@ def _check_head(path: Path, weights: dict[str, Tensor], settings: dict[str, Any]
     task = settings.get("_name") or settings.get("task")
     if task not in TASKS or settings.get("regression_target"):
         kind = "a regression" if settings.get("regression_target") else f"the task '{task}'"
-        raise UserError(f"{path}: trained for {kind}, not for {' or '.join(TASKS)}; give a classifier")
+        raise UserError(f"{path}: trained for {kind}, not for {' or '.join(TASKS)}; specify a classifier")

@@ -14,6 +14,7 @@ import numpy as np
 from fairseq.data import Dictionary
 from numpy.typing import NDArray
 
+from common.data_folder import WRITE_AGAIN
 from common.errors import UserError
 from fairseq_plugin.tasks.language_modeling import WORD_START
 from fairseq_plugin.tasks.sentence_classification import (
@@ -146,6 +147,6 @@ def read_split(
             raise UserError(
                 f"{label_path}: the class '{names[k]}' of sentence {number} of {split} is none of "
                 f"{', '.join(classes)}, the classes of {checkpoint.path}; "
-                "correct the labels and binarize again"
+                f"correct the labels and {WRITE_AGAIN}"
             )
     return Examples(rows, np.array([index.get(name, -1) for name in names])[labels_N])

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
+from common.cli import DEVICES
 from common.errors import UserError
 from fairseq_plugin.models.roberta import RobertaSmall
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
@@ -23,7 +24,6 @@ from .checkpoint import Checkpoint
 from .inputs import Ids
 from .precision import FP32
 
-DEVICES = ("auto", "cpu", "cuda")
 MAX_TOKENS = 4096
 DIFFERENCES_SHOWN = 3
 
@@ -94,7 +94,7 @@ def find_device(name: str) -> torch.device:
     if name not in DEVICES:
         raise UserError(f"device '{name}': choose one of {', '.join(DEVICES)}")
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: PyTorch finds no GPU; check nvidia-smi or use --device cpu")
+        raise UserError("--device cuda: PyTorch does not detect a GPU; check nvidia-smi or use --device cpu")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
@@ -121,8 +121,8 @@ def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], path: Path)
             for key in differing[:DIFFERENCES_SHOWN]
         )
         raise UserError(
-            f"{path}: the weights do not fit its settings and the dictionary ({shown}); "
-            "give the dictionary of training with --dict"
+            f"{path}: the weights do not match the model configuration and the dictionary ({shown}); "
+            "pass the dictionary of training with --dict"
         )
     model.load_state_dict(weights)
 

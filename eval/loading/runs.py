@@ -61,7 +61,7 @@ def find_run(path: str | os.PathLike[str]) -> RunCheckpoint:
     """The single checkpoint of a path; raises `UserError` if there are several or none."""
     found = find_runs([path])
     if len(found) > 1:
-        raise UserError(f"{path}: {len(found)} runs in it; give one of them, such as {found[0].folder}")
+        raise UserError(f"{path}: contains {len(found)} runs; choose one, for example {found[0].folder}")
     return found[0]
 
 
@@ -78,7 +78,7 @@ def find_runs(paths: Iterable[str | os.PathLike[str]], file: str = BEST_CHECKPOI
     seen: set[Path] = set()
     for one in found:
         if (resolved := one.checkpoint.resolve()) in seen:
-            raise UserError(f"{one.checkpoint}: given twice; give each checkpoint once")
+            raise UserError(f"{one.checkpoint}: specified twice; specify each checkpoint once")
         seen.add(resolved)
     if len({one.name for one in found}) < len(found):
         return [replace(one, named_by_path=True) for one in found]
@@ -97,12 +97,12 @@ def _find(path: Path, name: str) -> list[RunCheckpoint]:
         if name == BEST_CHECKPOINT and (weights := find_checkpoint(path)) is not None:
             return [RunCheckpoint.from_file(weights)]
         what = "a checkpoint, a run" if name == BEST_CHECKPOINT else "a run"
-        raise UserError(f"{path}: no {name} in or below it; give {what} or a folder of runs")
+        raise UserError(f"{path}: contains no {name}; specify {what} or a folder of runs")
     candidates = [RunCheckpoint.from_folder(file.parent) for file in below]
     finished = [one for one in candidates if one.manifest is None or one.manifest["status"] == "finished"]
     if unfinished := [one for one in candidates if one not in finished]:
         if not finished:
-            raise UserError(f"{path}: no finished run in it; finish one, or give a checkpoint file")
+            raise UserError(f"{path}: contains no finished run; finish one, or specify a checkpoint file")
         print(f"omitted, not finished: {', '.join(one.name for one in unfinished)}", file=sys.stderr)
     return finished
 

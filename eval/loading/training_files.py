@@ -18,7 +18,7 @@ from fairseq.data import Dictionary
 
 from common.data_folder import REPORT, dictionary_digest, read_report
 from common.errors import UserError
-from common.files import sha256
+from common.files import ROOT, sha256
 from fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
 from preprocess import dictionary as fairseq_dictionary
 from preprocess.tokenizer import Encoder, TextEncoder
@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 DICTIONARY = "input0/dict.txt"
 BESIDE = "dict.txt"
 """The dictionary beside a checkpoint."""
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
 
 OptionalPath = str | os.PathLike[str] | None
 """A path given by the user, or None for the recorded one."""
@@ -74,13 +73,13 @@ class DataFolder:
         known = self.option("normalize_apostrophes")
         if known is False and normalize_apostrophes:
             raise UserError(
-                f"--normalize-apostrophes: {self.path / REPORT} records that apostrophes were kept; "
-                "omit the option"
+                f"--normalize-apostrophes: the data were written without apostrophe normalization "
+                f"({self.path / REPORT}); omit the option"
             )
         if known is None and not normalize_apostrophes:
             logger.warning(
                 "%s: no %s records whether apostrophes were normalized, so they are kept; to change this, "
-                "add --normalize-apostrophes or give the data with --data",
+                "add --normalize-apostrophes or pass the data with --data",
                 checkpoint,
                 REPORT,
             )
@@ -103,7 +102,7 @@ def find_data_folder(
     if given is not None:
         given = Path(given)
         if not given.is_dir():
-            raise UserError(f"{given}: no such folder; give the binarized data of the run with --data")
+            raise UserError(f"{given}: no such folder; pass the data folder of the run with --data")
         return DataFolder(given, read_report(given))
     recorded = (run.manifest or {}).get("data", {}).get("path")
     recorded = recorded or (checkpoint.settings.get("data") if checkpoint else None)
@@ -114,7 +113,7 @@ def find_data_folder(
 def resolve_recorded(recorded: str) -> Path:
     """A recorded path, relative to the working directory, or to the clone if it exists only there."""
     path = Path(recorded)
-    return path if path.exists() or not (PROJECT_ROOT / path).exists() else PROJECT_ROOT / path
+    return path if path.exists() or not (ROOT / path).exists() else ROOT / path
 
 
 def find_dictionary(
@@ -129,7 +128,7 @@ def find_dictionary(
     if given is None and not path.is_file() and (run.folder / BESIDE).is_file():
         path = run.folder / BESIDE
     if not path.is_file():
-        raise UserError(f"{path}: no such file; give the dictionary of {checkpoint.path} with --dict")
+        raise UserError(f"{path}: no such file; pass the dictionary of {checkpoint.path} with --dict")
     dictionary = load_dictionary(path)
     dictionary.add_symbol("<mask>")
     recorded = (run.manifest or {}).get("data", {}).get("sha256", {}).get(DICTIONARY)
@@ -139,7 +138,7 @@ def find_dictionary(
         rows = len(checkpoint.weights["encoder.sentence_encoder.embed_tokens.weight"])
         same = rows == len(dictionary) and (recorded is None or recorded == sha256(path))
     if not same:
-        raise UserError(f"{path}: not the dictionary of {checkpoint.path}; give that one with --dict")
+        raise UserError(f"{path}: not the dictionary of {checkpoint.path}; pass that one with --dict")
     return dictionary, path
 
 
@@ -186,17 +185,17 @@ def find_sentencepiece_model(data: DataFolder, given: OptionalPath = None) -> Pa
     recorded = data.option("sentencepiece_model")
     if given is None and recorded is None:
         raise UserError(
-            f"{data.path / REPORT}: no SentencePiece model is recorded; give it with --sentencepiece-model"
+            f"{data.path / REPORT}: no SentencePiece model is recorded; pass --sentencepiece-model"
         )
     beside = data.path / (recorded or "")  # in a folder of `preprocess dataset`
     path = Path(given or (beside if recorded and beside.is_file() else resolve_recorded(recorded)))
     if not path.is_file():
-        raise UserError(f"{path}: no such SentencePiece model; give it with --sentencepiece-model")
+        raise UserError(f"{path}: no such SentencePiece model; pass --sentencepiece-model")
     digest = (data.digest(recorded) or data.report.get("files", {}).get(recorded)) if recorded else None
     if digest is not None and digest != sha256(path):
         raise UserError(
             f"{path}: not the SentencePiece model of {data.path} (SHA-256 {digest[:12]}...); "
-            "give that one with --sentencepiece-model"
+            "pass that one with --sentencepiece-model"
         )
     return path
 
@@ -207,14 +206,12 @@ def read_class_names(checkpoint: Checkpoint, data: DataFolder) -> list[str]:
     if names is None:
         path = data.path / "label" / "dict.txt"
         if not path.is_file():
-            raise UserError(
-                f"{checkpoint.path}: it records no class names; give the training data with --data"
-            )
+            raise UserError(f"{checkpoint.path}: records no class names; pass the training data with --data")
         names = class_names(load_dictionary(path))
     if len(names) > checkpoint.classes:
         raise UserError(
             f"{data.path}: {len(names)} classes, but {checkpoint.path} has {checkpoint.classes}; "
-            "give the training data with --data"
+            "pass the training data with --data"
         )
     # --num-classes may exceed the number of labels.
     return [*names, *(f"unnamed{i}" for i in range(len(names), checkpoint.classes))]

@@ -141,7 +141,7 @@ def table(document: dict[str, Any]) -> str:
     )
     last = document["forms"][-1]
     if split is None:
-        comparison = "accuracy was not measured: give binarized data with --data"
+        comparison = "accuracy was not measured: pass binarized data with --data"
     else:
         low, high = last["interval"]
         comparison = (

@@ -16,7 +16,6 @@ import json
 import logging
 import math
 import os
-import sys
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,12 @@ from omegaconf import OmegaConf
 from safetensors.torch import save
 from torch import Tensor
 
-from common.errors import UserError, report_errors
+from common.errors import UserError
 from common.files import atomic_write
 
 from ..models.roberta import LAYER_NORM_EPS
 from .architecture import model_arguments
-from .loading import FORMAT, NAMESPACE, SUFFIX, checksum, load_checkpoint
+from .loading import FORMAT, NAMESPACE, checksum, load_checkpoint
 
 logger = logging.getLogger(__name__)
 FP16_MAX = torch.finfo(torch.float16).max
@@ -107,8 +106,7 @@ def scale_embeddings(
     )
     if scale < smallest:
         raise UserError(
-            f"--embedding-scale {scale}: the norm's epsilon would dominate the embeddings; "
-            f"use {smallest:.2g} or more"
+            f"--embedding-scale {scale}: LayerNorm's epsilon would dominate; use {smallest:.2g} or more"
         )
     tokens = weights[EMBEDDINGS[0]]
     factors = dict.fromkeys(EMBEDDINGS, scale)
@@ -136,31 +134,3 @@ def _without_folders(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_folders(inner) for inner in value]
     return os.path.basename(value) if isinstance(value, str) and os.path.isabs(value) else value
-
-
-@report_errors
-def main(argv: list[str] | None = None) -> int:
-    """The deprecated command; `python -m export fp16` has replaced it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugin.checkpoints.fp16",
-        description="Write the weights of a fairseq checkpoint in fp16, as safetensors.",
-        epilog="example: python -m fairseq_plugin.checkpoints.fp16 pretrained/run/model.pt "
-        "pretrained/mine/model.safetensors --embedding-scale 0.125",
-    )
-    parser.add_argument("checkpoint", type=Path, help="checkpoint of fairseq")
-    parser.add_argument("output", type=Path, help=f"file to write, NAME{SUFFIX}")
-    parser.add_argument(
-        "--embedding-scale", type=float, default=1.0, metavar="F",
-        help="multiply the embeddings by F; below 1, a fine-tuning with a small learning rate changes them "
-        "more, while the predictions of the checkpoint stay nearly the same (default: 1)",
-    )  # fmt: skip
-    args = parser.parse_args(argv)
-    if args.output.suffix != SUFFIX:
-        raise UserError(f"{args.output}: the file name must end in {SUFFIX}")
-    write(args.checkpoint, args.output, args.embedding_scale)
-    print(f"written to {args.output}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -158,7 +158,7 @@ def _read_pickle(path: Path, *, weights: bool) -> dict[str, Any]:
             raise UserError(f"{path}: {refusal(error)}") from None
         except READ_ERRORS:
             raise UserError(
-                f"{path}: not a checkpoint, truncated or corrupt; copy the file again or repeat the training"
+                f"{path}: not a valid checkpoint (truncated or corrupt); copy the file again or train again"
             ) from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UserError(f"{path}: not a fairseq checkpoint (no key 'model')")

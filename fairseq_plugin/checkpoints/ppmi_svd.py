@@ -266,8 +266,8 @@ def main(argv: list[str] | None = None) -> int:
     """The command `ppmi-svd`."""
     parser = argparse.ArgumentParser(
         prog="python -m fairseq_plugin ppmi-svd",
-        description="Write a checkpoint to start pre-training from: token embeddings by PPMI and SVD,\n"
-        "output biases from token frequencies, and a first layer that attends to the context.",
+        description="Compute initial weights for pre-training: token embeddings from PPMI and SVD, output\n"
+        "biases from token frequencies, and a first layer that attends to the context.",
         epilog="Further flags (--encoder-layers, --encoder-embed-dim, --seed, ...) are fairseq-train's.\n\n"
         "example:\n  python -m fairseq_plugin ppmi-svd data/corpus --window 5 --out pretrained/start.pt",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -275,7 +275,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("data", type=Path, metavar="BIN", help="folder with dict.txt, train.bin, train.idx")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="checkpoint to write")
-    parser.add_argument("--window", type=int, default=5, help="tokens to each side (default: %(default)s)")
+    parser.add_argument(
+        "--window", type=int, default=5, help="window size: tokens on each side (default: %(default)s)"
+    )
     words = list(sys.argv[1:] if argv is None else argv)
     if "--output" in words:
         deprecation("--output is deprecated, use --out")

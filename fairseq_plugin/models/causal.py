@@ -52,7 +52,7 @@ class CausalRobertaSmall(RobertaSmall):
 
     POOLINGS: ClassVar[dict[str, str]] = {
         "last": "the last token's vector (default)",
-        "last-piece": "the last token's vector, ignoring the </s> at the end of a text",
+        "last-piece": "the vector of the last token before </s>",
         "mean": "the mean over all tokens",
     }
 

@@ -64,7 +64,7 @@ register_encoder(
     EncoderKind(
         "packed",
         PackedTransformerEncoder,
-        "no computation on padding (default)",
+        "default; skips padding",
         unsupported={"encoder_layerdrop": 0.0, "quant_noise_pq": 0, "quant_noise_scalar": 0},
     )
 )

@@ -175,9 +175,15 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         + ")",
     )
     parser.add_argument("--num-classes", type=positive, default=2, help="classes (default: %(default)s)")
-    for flag in ("layers", "embed-dim", "ffn-embed-dim", "attention-heads"):
-        parser.add_argument(f"--encoder-{flag}", type=positive)
-    parser.add_argument("--max-positions", type=positive)
+    sizes = {
+        "encoder-layers": "number of layers",
+        "encoder-embed-dim": "dimension of the embeddings and of the layers",
+        "encoder-ffn-embed-dim": "dimension of the feed-forward networks",
+        "encoder-attention-heads": "attention heads per layer",
+        "max-positions": "maximum number of tokens",
+    }
+    for flag, text in sizes.items():
+        parser.add_argument(f"--{flag}", type=positive, help=f"{text} (default: that of the architecture)")
     args = parser.parse_args(argv)
     if not hasattr(args, "vocabulary"):
         args.vocabulary = VOCABULARIES.get(args.arch, 32000)
@@ -186,7 +192,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 @report_errors
 def main(argv: list[str] | None = None) -> int:
-    """Print the table; 1 if formula and model disagree anywhere."""
+    """Print the table; 1 if formula and model differ anywhere."""
     args = parse_args(argv)
     if args.vocabulary <= SPECIAL_SYMBOLS:
         raise UserError(f"--vocabulary {args.vocabulary}: must be above 4, the number of special symbols")
@@ -199,7 +205,7 @@ def main(argv: list[str] | None = None) -> int:
     print(markdown(("component", "formula", "value", "measured"), cells, "llr", pad=False), end="")
     wrong = [name for name, _, value, count in rows if value != count]
     if wrong:
-        raise UserError(f"formula and model disagree on: {', '.join(wrong)}")
+        raise UserError(f"--arch {args.arch}: the formula does not hold for {', '.join(wrong)}")
     return 0
 
 

@@ -15,11 +15,10 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.data.iterators import EpochBatchIterator
 
 from common.binary_index import is_index
-from common.data_folder import recorded_checksums, require_recorded
+from common.data_folder import WRITE_AGAIN, recorded_checksums, require_recorded
 from common.errors import UserError
 from common.files import sha256
 
-REMEDY = "write the data folder again with python -m preprocess binarize"
 READ_ERRORS = (
     ValueError,
     OSError,
@@ -44,18 +43,19 @@ def load_split(
         if not Path(f"{prefix}{suffix}").is_file():
             known = sorted(path.stem for path in prefix.parent.glob("*.idx"))
             raise UserError(
-                f"{prefix}{suffix}: no such file; existing splits: {', '.join(known) or 'none'}; {REMEDY}"
+                f"{prefix}{suffix}: no such file; existing splits: {', '.join(known) or 'none'}; "
+                f"{WRITE_AGAIN}"
             )
     if not is_index(Path(f"{prefix}.idx")):
-        raise UserError(f"{prefix}.idx: not an index of fairseq data, or corrupt; {REMEDY}")
+        raise UserError(f"{prefix}.idx: not an index of fairseq data, or corrupt; {WRITE_AGAIN}")
     if Path(f"{prefix}.bin").stat().st_size == 0:
-        raise UserError(f"{prefix}.bin: no sentences; {REMEDY}")
+        raise UserError(f"{prefix}.bin: no sentences; {WRITE_AGAIN}")
     try:
         dataset = data_utils.load_indexed_dataset(str(prefix), dictionary, combine=combine)
     except READ_ERRORS:
         dataset = None
     if dataset is None:
-        raise UserError(f"{prefix}.idx: not an index of fairseq data, or corrupt; {REMEDY}")
+        raise UserError(f"{prefix}.idx: not an index of fairseq data, or corrupt; {WRITE_AGAIN}")
     if isinstance(dataset, MMapIndexedDataset):
         check_binary(prefix, dataset, dictionary)
     return dataset
@@ -66,14 +66,16 @@ def check_binary(prefix: Path, dataset: MMapIndexedDataset, dictionary: Dictiona
     path, dtype = Path(f"{prefix}.bin"), dataset._index.dtype
     expected, found = int(dataset.sizes.sum()) * np.dtype(dtype).itemsize, path.stat().st_size
     if expected != found:
-        raise UserError(f"{path}: {found} bytes, but its index {prefix}.idx expects {expected}; {REMEDY}")
+        raise UserError(
+            f"{path}: {found} bytes, but its index {prefix}.idx expects {expected}; {WRITE_AGAIN}"
+        )
     tokens = np.memmap(path, dtype=dtype, mode="r")
     at = int(tokens.argmax())
     if tokens[at] >= len(dictionary):
         sentence = int(np.searchsorted(np.cumsum(dataset.sizes), at, side="right"))
         raise UserError(
             f"{path}, sentence {sentence + 1}: token id {tokens[at]}, but {prefix.parent / 'dict.txt'} "
-            f"has {len(dictionary)} entries, so it is not the dictionary of these data; {REMEDY}"
+            f"has {len(dictionary)} entries, so it is not the dictionary of these data; {WRITE_AGAIN}"
         )
 
 
@@ -82,7 +84,7 @@ def check_same_length(data: str, split: str, parts: dict[str, FairseqDataset]) -
     counts = {key: len(part) for key, part in parts.items()}
     if len(set(counts.values())) > 1:
         found = " but ".join(f"{n} in {key}" for key, n in counts.items())
-        raise UserError(f"{data}, split {split}: {found}; give one label per line and {REMEDY}")
+        raise UserError(f"{data}, split {split}: {found}; write one label per line and {WRITE_AGAIN}")
 
 
 def check_labels(
@@ -93,14 +95,14 @@ def check_labels(
     wrong = np.flatnonzero(np.asarray(labels.sizes) != 2)
     if wrong.size:
         raise UserError(
-            f"{where} {wrong[0] + 1}: {labels.sizes[wrong[0]] - 1} labels instead of one; {REMEDY}"
+            f"{where} {wrong[0] + 1}: {labels.sizes[wrong[0]] - 1} labels instead of one; {WRITE_AGAIN}"
         )
     first, end = dictionary.nspecial, dictionary.nspecial + len(names)
     for index in range(len(labels)):
         if not first <= int(labels[index][0]) < end:
             raise UserError(
                 f"{where} {index + 1}: label not in {Path(data) / 'label' / 'dict.txt'}, "
-                f"which has {', '.join(names[:10])}; correct the label and {REMEDY}"
+                f"which has {', '.join(names[:10])}; correct the label and {WRITE_AGAIN}"
             )
 
 
@@ -125,7 +127,7 @@ def requiring_batches(first_batch: Callable[[EpochBatchIterator], Any]) -> Calla
     def checked(iterator: EpochBatchIterator) -> Any:
         if len(iterator.frozen_batches) == 0:
             raise UserError(
-                f"a training or validation set of {len(iterator.dataset)} sentences or blocks has no batch; "
+                f"{len(iterator.dataset)} sentences or blocks do not fill one batch; "
                 "provide more data (with --valid-every, a smaller number), or add "
                 "--required-batch-size-multiple 1"
             )

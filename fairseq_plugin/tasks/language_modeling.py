@@ -51,7 +51,7 @@ class FastMaskedLmConfig(FairseqDataclass):
 
     bag_of_words: float = field(
         default=0.0,
-        metadata={"help": "weight of a second loss: predict from <s> the tokens of the block"},
+        metadata={"help": "weight of an additional loss that predicts the tokens of the block from <s>"},
     )
 
 

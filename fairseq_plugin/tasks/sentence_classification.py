@@ -41,7 +41,7 @@ from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING, OmegaConf, open_dict
 
-from common.data_folder import dictionary_digest
+from common.data_folder import WRITE_AGAIN, dictionary_digest
 from common.errors import UserError, enumerate_some
 from preprocess.dictionary import PADDING_PREFIX
 
@@ -63,10 +63,10 @@ class SentenceClassificationConfig(FairseqDataclass):
         default=-1, metadata={"help": "number of classes (default: the labels in DATA/label/dict.txt)"}
     )
     init_token: Optional[int] = field(
-        default=None, metadata={"help": "add token at the beginning of each batch item (<s> is 0)"}
+        default=None, metadata={"help": "id of the token prepended to each text (<s> is 0)"}
     )
     separator_token: Optional[int] = field(
-        default=None, metadata={"help": "add separator token between inputs (</s> is 2)"}
+        default=None, metadata={"help": "id of the token between the two texts of a pair (</s> is 2)"}
     )
     no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
     shorten_method: ChoiceEnum(["none", "truncate", "random_crop"]) = field(
@@ -79,15 +79,13 @@ class SentenceClassificationConfig(FairseqDataclass):
     keep_eos: bool = field(
         default=False,
         metadata={
-            "help": "end sentences that --shorten-method truncates in --separator-token (default: </s>), "
-            "as complete ones do (stock removes it)"
+            "help": "end truncated sentences in --separator-token (default: </s>), as complete sentences do "
+            "(stock fairseq cuts it off)"
         },
     )
     word_dropout: float = field(
         default=0.0,
-        metadata={
-            "help": "fraction of a training sentence's tokens to replace by <mask>, new ones in each epoch"
-        },
+        metadata={"help": "fraction of training tokens replaced by <mask>, drawn anew in each epoch"},
     )
     max_positions: int = field(default=256, metadata={"help": "max tokens per example"})
     # Also a flag of the criterion, which gets the same value. A reference to the criterion's
@@ -122,7 +120,7 @@ class SentenceClassificationTask(FairseqTask):
             cfg.num_classes = len(names)
         if cfg.num_classes < len(names):
             raise UserError(
-                f"--num-classes {cfg.num_classes}, but {data / 'label' / 'dict.txt'} contains "
+                f"--num-classes is {cfg.num_classes}, but {data / 'label' / 'dict.txt'} contains "
                 f"{len(names)} labels: {', '.join(names[:10])}; omit the flag"
             )
         shown = enumerate_some(names, SHOWN_CLASSES)
@@ -272,7 +270,7 @@ class SentenceClassificationTask(FairseqTask):
 def load_dictionary(path: Path) -> Dictionary:
     """Read a `dict.txt`; raises `UserError` if it is missing or malformed."""
     if not path.is_file():
-        raise UserError(f"{path}: no such file; write the data folder with python -m preprocess binarize")
+        raise UserError(f"{path}: no such file; {WRITE_AGAIN}")
     try:
         with open(path, encoding="utf-8") as stream:
             return Dictionary.load(stream)

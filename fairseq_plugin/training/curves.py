@@ -143,8 +143,10 @@ def resume(trainer: Trainer, extra_state: dict[str, Any]) -> None:
         if missing:
             TensorboardProgressBarWrapper(None, folder)._log_to_tensorboard(missing, EPOCH, updates)
     if done:
-        reason = f"stopped early (--patience {patience})" if stopped else f"all {max_update} updates are done"
-        logger.info("%s: nothing left to train", reason)
+        reason = (
+            f"stopped early (--patience {patience})" if stopped else f"all {max_update} updates are finished"
+        )
+        logger.info("%s; nothing to train", reason)
         sys.exit(0)
 
 

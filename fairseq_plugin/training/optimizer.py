@@ -87,10 +87,9 @@ class FairseqFusedAdam(FairseqOptimizer):
         """Load a checkpoint's state; raises `UserError` if only one of the two has an embedding factor."""
         factors = [group["lr_factor"] for group in self.param_groups]
         if len(state_dict["param_groups"]) != len(factors):
-            how = "without" if len(factors) > 1 else "with"
             raise UserError(
-                f"the checkpoint was trained {how} --embedding-lr-factor: resume with the same flags, or add "
-                "--reset-optimizer"
+                "the checkpoint was trained with another --embedding-lr-factor setting: resume with the same "
+                "flags, or add --reset-optimizer"
             )
         super().load_state_dict(state_dict, optimizer_overrides)
         for group, factor in zip(self.param_groups, factors, strict=True):

@@ -48,9 +48,9 @@ def stopping_at_divergence(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _divergence_message(trainer: Trainer, symptom: str) -> str:
     return (
-        f"{trainer.cfg.checkpoint.save_dir}: training diverges: {symptom} at update "
-        f"{trainer.get_num_updates()}, learning rate {trainer.get_lr():.4g}; lower --lr or increase "
-        "--warmup-updates (checkpoints and curves up to here are kept)"
+        f"{trainer.cfg.checkpoint.save_dir}: training diverged at update {trainer.get_num_updates()}: "
+        f"{symptom}, learning rate {trainer.get_lr():.4g}; lower --lr or increase --warmup-updates "
+        "(checkpoints and curves up to here are kept)"
     )
 
 

@@ -1,9 +1,9 @@
 """`python -m preprocess sample`: a small generated French corpus, to try every command without a download.
 
-    DIR/train.input0, train.label    labelled book reviews, one a line; 0 = negative, 1 = positive
+    DIR/train.input0, train.label    labelled book reviews, one per line; 0 = negative, 1 = positive
     DIR/valid.input0, valid.label
     DIR/test.input0, test.label
-    DIR/corpus.train.txt             unlabelled paragraphs, one a line, a blank line between documents
+    DIR/corpus.train.txt             unlabelled paragraphs, one per line, a blank line between documents
     DIR/corpus.valid.txt
     DIR/sample.json                  seed, options, counts, sha256 of each file
 
@@ -101,16 +101,14 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `sample`."""
     parser = subparsers.add_parser(
         "sample",
-        help="write a small French review corpus to try everything with",
+        help="generate a small corpus of French reviews for trying all commands",
         description=__doc__,
         examples="example: python -m preprocess sample --out data/sample",
     )
     parser.add_argument(
         "--out", "--destdir", type=Path, required=True, metavar="DIR", help="new folder to write"
     )
-    parser.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="of the random generator (default: %(default)s)"
-    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
     parser.add_argument(
         "--reviews", type=int, default=REVIEWS, metavar="N", help="training reviews (default: %(default)s)"
     )

@@ -1,6 +1,6 @@
 """The vocabulary of the sample corpus: opinions of both polarities and neutral matter.
 
-Every list holds one entry a line. The notation is the smallest that French agreement needs:
+Every list contains one entry per line. The notation is the smallest that French agreement needs:
 
     adjectives   masculine singular, and the feminine where `-e` is not enough: "creux/creuse"
     nouns        gender, then the word: "f intrigue"; plural nouns: "mp dialogues"
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 
 def entries(text: str) -> tuple[str, ...]:
-    """The entries of a list written one or several (separated by commas) a line."""
+    """The entries of a list written one or several (separated by commas) per line."""
     return tuple(entry.strip() for line in text.splitlines() for entry in line.split(",") if entry.strip())
 
 

@@ -15,7 +15,7 @@ def test_updates_after_the_warm_up_are_timed():
     assert found["tokens"] == [20, 30]
     assert found["losses"] == [1.0, 2.0, 3.0, 4.0]
     assert "gpu_bytes" not in found or torch.cuda.is_available()
-    with pytest.raises(SystemExit, match="4 updates, of which 3 are warm-up"):
+    with pytest.raises(SystemExit, match=r"\b4\b.*\b3\b"):
         clock.result(3)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sys
 
@@ -78,15 +79,15 @@ def test_tables(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["text", "--gigabytes", "0"], "above 0"),
-        (["text", "--text", "a.txt"], "belong together"),
-        (["text", "--text", "a", "--sentencepiece-model", "b", "--srcdict", "c"], "a: no such file"),
-        (["runs", "--data", "nowhere"], "nowhere: no such folder"),
+        (["text", "--gigabytes", "0"], "--gigabytes.* 0$"),
+        (["text", "--text", "a.txt"], "--text.*--sentencepiece-model"),
+        (["text", "--text", "a", "--sentencepiece-model", "b", "--srcdict", "c"], r"\ba: "),
+        (["runs", "--data", "nowhere"], "nowhere: "),
     ],
 )
 def test_mistakes_are_clear_errors(words, said, capsys):
     assert __main__.main(words) == 1
-    assert said in capsys.readouterr().err
+    assert re.search(said, capsys.readouterr().err)
 
 
 def test_what_is_interrupted_ends(tmp_path, monkeypatch):

@@ -72,12 +72,12 @@ def test_what_may_be_replaced(tmp_path):
     (tmp_path / "out").mkdir()
     check_replaceable(tmp_path / "out", "report.json", overwrite=False)
     (tmp_path / "out" / "thesis.tex").touch()
-    with pytest.raises(UserError, match="has no report"):
+    with pytest.raises(UserError, match=rf"{tmp_path / 'out'}: .*report\.json.*--out"):
         check_replaceable(tmp_path / "out", "report.json", overwrite=True)
     (tmp_path / "out" / "report.json").touch()
     with pytest.raises(UserError, match="--overwrite"):
         check_replaceable(tmp_path / "out", "report.json", overwrite=False)
     check_replaceable(tmp_path / "out", "report.json", overwrite=True)
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="choose another"):
+    with pytest.raises(UserError, match=rf"{tmp_path / 'file'}: .*--out"):
         check_replaceable(tmp_path / "file", "report.json", overwrite=True)

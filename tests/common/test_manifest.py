@@ -97,7 +97,7 @@ def test_error_for_a_missing_key_names_it(tmp_path, path, key):
     [
         ([GOOD], "object"),
         (GOOD | {"schema": 2}, "schema 2.* 1"),
-        (GOOD | {"status": "done"}, "status 'done'.*running, finished, failed, interrupted"),
+        (GOOD | {"status": "done"}, "status 'done'"),
     ],
 )
 def test_invalid_content_is_an_error(tmp_path, path, content, fact):

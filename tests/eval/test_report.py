@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import confusion_matrix, f1_score
 
 from common.metrics import Scored
-from eval.metrics import most_confused
+from eval.intervals import most_confused
 from eval.report import Group, Scores, conventions, tables
 
 

@@ -133,7 +133,7 @@ def test_errors_name_the_file(trained, masked_lm_folder, classifier_folder, tmp_
     assert f"{masked_lm_folder}: " in error_of(masked_lm_folder, out)
     assert f"{tmp_path / 'none'}: " in error_of(tmp_path / "none", out)
     message = error_of(trained[1], out, "--report", tmp_path)
-    assert f"{tmp_path}: " in message
+    assert f"{tmp_path} " in message
     assert "--report" in message
     assert f"{tmp_path / 'none'}: " in error_of(trained[1], out, "--data", tmp_path / "none")
     other = shutil.copytree(trained[0], tmp_path / "other")

@@ -1,4 +1,4 @@
-"""All that a sweep or a pre-training leaves and that must not depend on how often it was killed."""
+"""The results of a sweep or a pre-training that must not depend on how often it was killed."""
 
 import hashlib
 
@@ -13,7 +13,7 @@ from fairseq_plugin.training.curves import TIMING_METRICS
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 OF_TIME = {"metrics", "previous_training_time"}
-"""Parts of a checkpoint that hold meters of speed."""
+"""Parts of a checkpoint that contain meters of speed."""
 
 
 def outcome(folder, work=tiny.SWEEP):

@@ -1,4 +1,4 @@
-"""What a trainer is doing, in a file that outlives it: a phase, whether it writes an event, its place."""
+"""The state of a trainer in a file that outlives it: its phase, whether it writes an event, its update."""
 
 import mmap
 import struct
@@ -10,7 +10,7 @@ LAYOUT = struct.Struct("<BBHH")
 
 
 class State:
-    """The file, mapped into memory: what a process wrote is there when it is killed."""
+    """The file, mapped into memory, so that it keeps its content when the process is killed."""
 
     def __init__(self, path):
         with open(path, "r+b") as stream:

@@ -1,13 +1,14 @@
-"""What goes wrong around a sweep: disks, folders, other sweeps, clocks, leftovers.
+"""Faults around a sweep: full disks, folders, concurrent sweeps, clocks, temporary files.
 
-Shown elsewhere: a manifest cut anywhere (tests/common/test_manifest.py); a full disk under a download,
-under binarized data (tests/preprocess/download/test_fetch.py, binarize/test_indexed.py) and under
-any file of ours (tests/common/test_files.py); signals, and a lock that is held
-(tests/experiments/test_train.py).
+Tested elsewhere: a manifest truncated anywhere (tests/common/test_manifest.py); a full disk during a download
+and while binarized data or another file is written (tests/preprocess/test_fetch.py, test_indexed.py,
+tests/common/test_files.py); signals, and a locked run (tests/experiments/test_train.py).
 """
 
+import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -26,7 +27,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.slow]
 SEED1 = "runs/fairseq/random/seed1"
 ONE = ("--seeds", "1")
 EVENTS = "events.out.tfevents.9.faults"
-"""Real ones, as the trainer that stands for fairseq writes none."""
+"""Real event files: the fake trainer writes none."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def here(home, request):
 
 @pytest.fixture
 def disk(here):
-    """A folder that is a disk of its own; `disk(options)` mounts it, or changes what it is."""
+    """A folder with its own file system; `disk(options)` mounts it or changes its options."""
     place = here / "disk"
     place.mkdir()
 
@@ -62,12 +63,12 @@ def errors(said):
     return [line for line in said.splitlines() if line.startswith(("error: ", "Traceback"))]
 
 
-def test_a_full_disk_is_said_and_with_room_the_same_command_goes_on(here, disk):
+def test_a_full_disk_is_reported_and_the_same_command_resumes_with_free_space(here, disk):
     runs = disk("size=60k") / "runs"
     words = [*ONE, "--out", str(runs)]
     code, said = tiny.run(here, *words)
     assert code == 1
-    assert "No space left on device" in said
+    assert os.strerror(errno.ENOSPC) in said
     assert not any(line.startswith("Traceback") for line in said.splitlines())
     disk("remount,size=100m")
     code, said = tiny.run(here, *words)
@@ -83,8 +84,9 @@ def test_a_folder_that_is_read_only_is_refused_before_anything_starts(here, disk
     disk("remount,ro")
     code, said = tiny.run(here, "--out", str(place / "runs"))
     assert code == 1
-    assert errors(said) == [f"error: {place}: no permission to write; choose another --out"]
-    assert len(said.splitlines()) == 1
+    (message,) = said.splitlines()
+    assert message.startswith(f"error: {place}: ")
+    assert "--out" in message
 
 
 def test_a_data_file_that_vanishes_after_the_plan_is_named(here):
@@ -93,7 +95,7 @@ def test_a_data_file_that_vanishes_after_the_plan_is_named(here):
     trainer = ("sh", "-c", f'rm -f {gone}; exec "$0" "$@"', *TRAINER)
     code, said = tiny.run(here, *ONE, "--data", "data", trainer=trainer)
     assert code == 1
-    assert f"error: {gone}: no such file" in said
+    assert f"error: {gone}: " in said
     assert manifest.read(here / SEED1)["status"] == "failed"
     shutil.copy(here.parent / "data/input0/train.bin", gone)
     assert tiny.run(here, *ONE, "--data", "data", trainer=tiny.FAKE)[0] == 0
@@ -104,13 +106,13 @@ def test_of_two_sweeps_at_once_one_is_refused(here):
     first, second = (tiny.start(here, *linger, trainer=tiny.FAKE) for _ in range(2))
     assert sorted([first.wait(), second.wait()]) == [0, 1]
     said = (here / "said").read_text()
-    assert errors(said) == [line for line in said.splitlines() if "another sweep is writing there" in line]
-    assert len(errors(said)) == 1
+    (message,) = errors(said)
+    assert re.match("error: .*runs: ", message)
     assert len((here / SEED1 / "starts.jsonl").read_text().splitlines()) == 1
     assert manifest.read(here / SEED1)["status"] == "finished"
 
 
-def test_a_clock_that_jumps_back_costs_nothing(here):
+def test_a_clock_that_is_set_back_has_no_effect(here):
     fails = ("--", "--fail-seed", "1")
     assert tiny.run(here, *ONE, *fails, trainer=tiny.FAKE)[0] == 1
     run, future = here / SEED1, time.time() + 400 * 86400
@@ -131,7 +133,7 @@ def test_a_clock_that_jumps_back_costs_nothing(here):
     assert analysis(["watch", str(here / "runs"), "--once"]) == 0
 
 
-def test_temporary_files_left_over_are_no_part_of_anything(here):
+def test_left_over_temporary_files_are_ignored(here):
     run = here / SEED1
     run.mkdir(parents=True)
     junk = [".manifest.json.x1.tmp", ".checkpoint_last.pt.x2.tmp"]
@@ -146,7 +148,7 @@ def test_temporary_files_left_over_are_no_part_of_anything(here):
     assert analysis(["runs", str(here / "runs")]) == 0
 
 
-def test_no_secret_of_the_environment_is_written_down(here, monkeypatch):
+def test_no_secret_of_the_environment_is_written_to_a_file(here, monkeypatch):
     secret = "hf_faults0123456789"
     for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "MY_PASSWORD"):
         monkeypatch.setenv(name, secret)

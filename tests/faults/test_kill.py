@@ -1,4 +1,4 @@
-"""A sweep or a pre-training that is killed at any moment ends as one that was left alone, bit for bit.
+"""A sweep or a pre-training that is killed at any moment and resumed gives the same results, bit for bit.
 
 FAULTS_KILLS is the number of kills, FAULTS_SEED draws other moments.
 """
@@ -10,16 +10,16 @@ from collections import Counter
 
 import pytest
 import tiny
-from attack import KINDS, attack, draw
+from kills import KINDS, draw, run_and_kill
 from outcome import differences, outcome
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 KILLS = int(os.environ.get("FAULTS_KILLS", "50"))
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
 IN_ONE_FOLDER = 8
-"""After so many kills, one after the other over its whole life, a sweep may end, and is compared."""
+"""Number of successive kills of a sweep; then it finishes and is compared."""
 ENOUGH = 20
-"""From so many kills on every phase and every quarter of the life must have been hit."""
+"""Minimum number of kills for the check that every phase and every quarter of the updates was hit."""
 
 
 OF_PRETRAINING = max(1, KILLS // 5)
@@ -27,7 +27,7 @@ OF_PRETRAINING = max(1, KILLS // 5)
 
 
 class Whole:
-    """A work that nobody disturbs."""
+    """A work and its outcome without kills."""
 
     def __init__(self, folder, work):
         self.work = work
@@ -47,7 +47,7 @@ class Whole:
         assert code == 0, said
 
     def kill(self, count):
-        """Where the kills have fallen, and in how many folders; each has ended as if there had been none."""
+        """The kills, and the number of folders; the outcome of each folder must be that without kills."""
         generator = random.Random(SEED)
         fallen, folders = [], 0
         while len(fallen) < count:
@@ -56,7 +56,7 @@ class Whole:
             folder.mkdir()
             for part in sorted(generator.random() for _ in range(min(IN_ONE_FOLDER, count - len(fallen)))):
                 kind = KINDS[len(fallen) % len(KINDS)]
-                fell = attack(folder, draw(generator, kind, part, self.seconds, self.work), self.work)
+                fell = run_and_kill(folder, draw(generator, kind, part, self.seconds, self.work), self.work)
                 if fell is None:
                     break
                 fallen.append(fell)
@@ -75,11 +75,11 @@ def test_the_same_sweep_twice_is_the_same(sweep):
     assert differences(sweep.outcome, sweep.run("again")) == []
 
 
-def test_killed_sweeps_end_as_whole_ones(sweep, capsys):
+def test_killed_sweeps_have_the_same_outcome(sweep, capsys):
     begun = time.monotonic()
     fallen, folders = sweep.kill(KILLS)
     phases = Counter(fell.phase for fell in fallen)
-    quarters = Counter(min(3, int(4 * fell.share)) for fell in fallen)
+    quarters = Counter(min(3, int(4 * fell.fraction)) for fell in fallen)
     with capsys.disabled():
         print(f"\n{len(fallen)} kills in {folders} sweeps, {time.monotonic() - begun:.0f} s: {dict(phases)}")
         print(f"by quarters of the updates: {[quarters[i] for i in range(4)]}")
@@ -88,8 +88,8 @@ def test_killed_sweeps_end_as_whole_ones(sweep, capsys):
         assert quarters.keys() == {0, 1, 2, 3}
 
 
-def test_a_killed_pretraining_ends_as_a_whole_one(tmp_path, capsys):
-    """Over shards, and with model.pt, which is written when all is done."""
+def test_a_killed_pretraining_has_the_same_outcome(tmp_path, capsys):
+    """With shards, and with model.pt, which is written at the end."""
     begun = time.monotonic()
     fallen, folders = Whole(tmp_path, tiny.PRETRAINING).kill(OF_PRETRAINING)
     phases = dict(Counter(fell.phase for fell in fallen))

@@ -1,4 +1,4 @@
-"""A run whose loss explodes is stopped and said; the others go on, and what it had is kept."""
+"""A run that diverges stops with an error; other runs continue, and its checkpoints and curves are kept."""
 
 import pytest
 import tiny

@@ -1,12 +1,12 @@
-"""Damaged files of every kind: read right or refused in one line, and nothing worse.
+"""Corrupt files of every kind are read correctly or refused with an error message that names the file.
 
-FAULTS_FILES is how many, FAULTS_SEED the first seed. The outcomes:
+FAULTS_FILES is their number, FAULTS_SEED the first seed. The outcomes:
 
-    same         what counts in the file is what it was (padding, a comment, the date of a part)
-    refused      by the file's own reader, in a line that names it
-    by-checksum  read, and refused because a digest of it is on record
-    said         the good records of an event file are kept, and one line says where the damage is
-    unseen       a difference that the format cannot show; `reading.unseen` says which
+    same         the relevant content is unchanged (the corruption is in padding or a comment)
+    refused      by the file's own reader, with a message that names the file
+    by-checksum  read, and refused because its digest is recorded
+    said         the valid records of an event file are kept, and a warning states the corrupt place
+    unseen       a difference that the format cannot reveal (see `read_corrupt_files.unseen`)
 
 Event files have more of this in tests/analysis/read/test_fuzz_logs.py.
 """
@@ -28,10 +28,18 @@ GOOD_OUTCOMES = {"same", "refused", "by-checksum", "said", "unseen"}
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 
 
-def reading(folder, first, last):
-    """(seed, kind, damage, outcome, detail) of each file; a crash or a hang is the outcome of its file."""
+def read_all(folder, first, last):
+    """(seed, kind, corruption, outcome, detail) of each file; a crash or a hang is an outcome."""
     while first < last:
-        command = [sys.executable, "-P", "reading.py", folder / "good", folder / "work", first, last]
+        command = [
+            sys.executable,
+            "-P",
+            "read_corrupt_files.py",
+            folder / "good",
+            folder / "work",
+            first,
+            last,
+        ]
         path = os.pathsep.join(str(part) for part in (ROOT, ROOT / "tests/support", ROOT / "tests/faults"))
         with open(folder / "errors", "ab") as errors:
             child = subprocess.Popen(
@@ -68,16 +76,16 @@ def table(found):
     return "\n".join("  ".join(cell.rjust(13) for cell in row) for row in rows)
 
 
-def test_damaged_files_are_read_right_or_refused(tmp_path, monkeypatch, capsys):
+def test_corrupt_files_are_read_correctly_or_refused(tmp_path, monkeypatch, capsys):
     (tmp_path / "good").mkdir()
     monkeypatch.chdir(tmp_path / "good")
     originals.write(tmp_path / "good")
     found, worse, begun = Counter(), [], time.monotonic()
-    for seed, kind, damage, outcome, detail in reading(tmp_path, SEED, SEED + FILES):
+    for seed, kind, corruption, outcome, detail in read_all(tmp_path, SEED, SEED + FILES):
         found[kind, outcome] += 1
         if outcome not in GOOD_OUTCOMES:
-            worse.append(f"seed {seed}, {damage} of {kind}: {outcome} {detail}")
+            worse.append(f"seed {seed}, {corruption} of {kind}: {outcome} {detail}")
     with capsys.disabled():
-        print(f"\n{found.total():,} damaged files, {time.monotonic() - begun:.0f} s\n{table(found)}")
+        print(f"\n{found.total():,} corrupt files, {time.monotonic() - begun:.0f} s\n{table(found)}")
     assert found.total() == FILES
     assert not worse, "\n".join(worse[:50])

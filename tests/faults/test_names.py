@@ -10,9 +10,9 @@ import os
 import pickle
 import struct
 
+import file_readers
 import originals
 import pytest
-import readers
 import tiny
 import torch
 
@@ -93,7 +93,7 @@ def test_labels_names_and_texts_are_only_that_wherever_they_are_shown(tmp_path, 
         words += [f"--{split}pref", str(odd / split)]
     assert preprocess(["binarize", *words, "--destdir", str(odd / "data")]) == 0
     assert inputs.count_classes(odd / "data/label/dict.txt") == len(labels)
-    assert set(labels) <= set(readers.load_dictionary(odd / "data/label/dict.txt").symbols)
+    assert set(labels) <= set(file_readers.load_dictionary(odd / "data/label/dict.txt").symbols)
 
     (odd / "tiny.txt").write_text(tiny.SWEEP.recipe)
     folders = {"--data": odd / "data", "--recipe": odd / "tiny.txt", "--out": odd / "runs"}
@@ -132,10 +132,10 @@ def test_no_code_runs_from_any_kind_of_file(tmp_path, monkeypatch, way):
         else:
             path.write_bytes(PICKLES[way](Executes(mark)))
         if kind in ("dictionary", "labels"):  # read by two readers, whose refusals are what it says
-            readers.READERS[kind](path.relative_to(tmp_path))
+            file_readers.READERS[kind](path.relative_to(tmp_path))
         else:
             with pytest.raises(UserError):
-                readers.READERS[kind](path.relative_to(tmp_path))
+                file_readers.READERS[kind](path.relative_to(tmp_path))
         assert not mark.exists(), kind
         path.write_bytes(good)
     pickle.loads(pickle.dumps(Executes(mark)))

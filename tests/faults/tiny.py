@@ -1,4 +1,4 @@
-"""Trainings that take a second once fairseq is there: a sweep of two runs, and a pre-training over shards."""
+"""Trainings of one second (without the import of fairseq): a sweep of two runs, a sharded pre-training."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from tiny_recipe import CLASSIFIER, SIZES
 from experiments.methods.fairseq import TRAINER
 
 ROOT = Path(__file__).parents[2]
-VICTIM = (sys.executable, str(Path(__file__).with_name("victim.py")))
+TRACED = (sys.executable, str(Path(__file__).with_name("traced_trainer.py")))
 FAKE = (sys.executable, str(ROOT / "tests/support/fake_trainer.py"))
 """Writes what fairseq-train writes, in milliseconds."""
 

@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -68,12 +69,13 @@ def test_lengths_and_unknown_tokens(data, model):
 
 def test_table_is_markdown(data, capsys):
     run()
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "|  | train | test |"
-    assert "| stands in train (exact) |  | 2 |" in lines
-    assert "| stands in test (normalized) | 6 |  |" in lines
-    assert lines[-1] == "texts with conflicting labels: 1"
-    assert {line.count("|") for line in lines[:-2]} == {4}
+    *lines, _, last = capsys.readouterr().out.splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert rows[0] == ["", "train", "test"]
+    assert {len(row) for row in rows} == {3}
+    assert [row[1:] for row in rows if "train (exact)" in row[0]] == [["", "2"]]
+    assert [row[1:] for row in rows if "test (normalized)" in row[0]] == [["6", ""]]
+    assert re.findall(r"\d+", last) == ["1"]
 
 
 def test_pairs_are_duplicates_as_a_whole(data):
@@ -87,9 +89,9 @@ def test_pairs_are_duplicates_as_a_whole(data):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--srcdict", "dict.txt"], "give both to count tokens, or neither"),
-        (["--inputs", "review"], "train.review: No such file"),
-        (["--testpref", "short"], "short.input0 has 1 lines but short.label has 2"),
+        (["--srcdict", "dict.txt"], "--sentencepiece-model and --dict: "),
+        (["--inputs", "review"], r"train\.review: "),
+        (["--testpref", "short"], r"short\.input0 .*\b1\b.*short\.label .*\b2\b"),
     ],
 )
 def test_fault_is_a_clear_error(data, capsys, arguments, message):
@@ -97,7 +99,7 @@ def test_fault_is_a_clear_error(data, capsys, arguments, message):
     (data / "short.label").write_text("0\n1\n")
     assert run(*arguments) == 1
     error = capsys.readouterr().err
-    assert message in error
+    assert re.search(message, error)
     assert error.count("\n") == 1
     assert not (data / "audit.json").exists()
 

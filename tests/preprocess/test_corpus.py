@@ -61,8 +61,8 @@ def test_each_paragraph_once_and_nothing_protected(files):
 def test_the_check_finds_what_the_command_removes(files, capsys):
     assert main(words(files, "--check")) == 1
     said = capsys.readouterr().out
-    assert "a.txt, line 8: shares a sentence" in said
-    assert "1 lines share a sentence of 50 or more" in said
+    assert "a.txt, line 8: " in said
+    assert re.findall(r"\d+", said.splitlines()[-1]) == ["1", "50"]
     main(words(files, "--out", str(files / "corpus.txt")))
     text = ["corpus", "--text", str(files / "corpus.txt"), "--protect", str(files / "test.review")]
     assert main([*text, "--check"]) == 0
@@ -99,7 +99,7 @@ def test_a_failure_leaves_no_output(files):
 
 def test_a_check_needs_something_to_protect(files, capsys):
     assert main(["corpus", "--text", str(files / "a.txt"), "--check"]) == 1
-    assert "--check needs --protect" in capsys.readouterr().err
+    assert re.search("--check .*--protect", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("most", [50, 5_000, 2**64 - 1])

@@ -22,12 +22,12 @@ def test_loads_as_fairseq_does(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a 1\nb\n", "line 2: expected"),
-        ("a 1\n\nb 1\n", "line 2: expected"),
-        ("a x\n", "line 1: expected"),
-        ("a 1\na 2\n", "line 2: 'a' has an id already"),
-        ("<s> 1\n", "line 1: '<s>' has an id already"),
-        ("", "empty"),
+        ("a 1\nb\n", "line 2: "),
+        ("a 1\n\nb 1\n", "line 2: "),
+        ("a x\n", "line 1: "),
+        ("a 1\na 2\n", "line 2: .*'a'"),
+        ("<s> 1\n", "line 1: .*'<s>'"),
+        ("", r"dict\.txt: "),
     ],
 )
 def test_malformed_file_names_the_line(tmp_path, content, message):

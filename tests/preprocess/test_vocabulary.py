@@ -1,4 +1,5 @@
 import lzma
+import re
 from collections import Counter
 
 import pytest
@@ -73,7 +74,7 @@ def test_existing_files_are_kept_unless_told(text, model, capsys):
     assert vocabulary(text / "own.model", [text / "all.txt"], 62, text / "new.txt", "--train") == 1
     assert (text / "dict.txt").read_text() == "mine 1\n"
     assert (text / "own.model").read_text() == "mine"
-    assert "own.model: exists" in capsys.readouterr().err
+    assert re.search(r"own\.model: .*--overwrite", capsys.readouterr().err)
     assert vocabulary(model, [text / "all.txt"], 30, text / "dict.txt", "--overwrite") == 0
 
 
@@ -82,12 +83,12 @@ def test_existing_files_are_kept_unless_told(text, model, capsys):
     [
         (500, "all.txt", [], "--size 500: "),
         (5, "all.txt", [], "--size 5: "),
-        (30, "absent.txt", [], "absent.txt: No such file"),
-        (30, "empty.txt", [], "empty.txt: no text"),
-        (30, "latin.txt", [], "latin.txt, line 2: byte 2 is not UTF-8"),
+        (30, "absent.txt", [], r"absent\.txt: "),
+        (30, "empty.txt", [], r"empty\.txt: "),
+        (30, "latin.txt", [], r"latin\.txt, line 2: .*\b2\b.*UTF-8"),
         (5, "all.txt", ["--train"], "--size 5: "),
-        (30, "absent.txt", ["--train"], "absent.txt: No such file"),
-        (30, "latin.txt", ["--train"], "latin.txt, line 2: byte 2 is not UTF-8"),
+        (30, "absent.txt", ["--train"], r"absent\.txt: "),
+        (30, "latin.txt", ["--train"], r"latin\.txt, line 2: .*\b2\b.*UTF-8"),
         (5000, "all.txt", ["--train"], "4,995"),
     ],
 )
@@ -98,6 +99,6 @@ def test_fault_is_a_clear_error_and_leaves_nothing(text, model, capsys, size, na
     before = sorted(text.iterdir())
     assert vocabulary(model, [text / name], size, text / "dict.txt", *arguments) == 1
     error = capsys.readouterr().err
-    assert message in error
+    assert re.search(message, error)
     assert error.count("\n") == 1
     assert sorted(text.iterdir()) == before

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 import struct
 
 import numpy as np
@@ -110,8 +111,8 @@ def test_a_tensor_without_its_number_is_corrupt(tmp_path, caplog):
     tensor = TensorProto(dtype=DataType.DT_FLOAT)
     path = write_values(tmp_path, Summary.Value(tag="loss", tensor=tensor))
     assert read_scalars(path) == []
-    assert "(1 in all)" in caplog.text
-    assert " 1 valid records" in caplog.text  # the file's version
+    (message,) = caplog.messages
+    assert re.search(r"\bcorrupt\b.*\(1\b.*\b1 valid\b", message)  # the file's version is valid
 
 
 def test_several_values_in_an_event_keep_their_order(tmp_path):
@@ -185,7 +186,7 @@ def test_complete_records_of_a_truncated_file(event_file, caplog, missing):
     assert rows_of(read_scalars(event_file)) == ROWS[:-1]
     (message,) = caplog.messages
     assert str(event_file) in message
-    assert f"truncated at byte {last:,};" in message
+    assert re.search(rf"\btruncated\b.* {last:,}\b", message)
 
 
 def test_corrupt_data_lose_only_their_record(event_file, caplog):
@@ -194,8 +195,7 @@ def test_corrupt_data_lose_only_their_record(event_file, caplog):
     content[offset + 20] ^= 0xFF
     event_file.write_bytes(content)
     assert rows_of(read_scalars(event_file)) == ROWS[:10] + ROWS[11:]
-    assert f"byte {offset:,} (1 in all)" in caplog.text
-    assert " 40 valid records" in caplog.text
+    assert re.search(rf"\bcorrupt\b.* {offset:,} \(1\b.*\b40 valid\b", caplog.text)
 
 
 def test_a_corrupt_length_loses_only_its_record(event_file, caplog):
@@ -205,7 +205,7 @@ def test_a_corrupt_length_loses_only_its_record(event_file, caplog):
     content[offset] ^= 0xFF
     event_file.write_bytes(content)
     assert rows_of(read_scalars(event_file)) == ROWS[:10] + ROWS[11:]
-    assert f"byte {offset:,} (1 in all)" in caplog.text
+    assert re.search(rf"\bcorrupt\b.* {offset:,} \(1\b", caplog.text)
 
 
 def test_bytes_lost_in_the_middle(event_file, caplog):
@@ -224,7 +224,7 @@ def test_a_valid_checksum_of_other_data_is_corrupt(event_file, caplog):
     )
     event_file.write_bytes(event_file.read_bytes() + record)
     assert rows_of(read_scalars(event_file)) == ROWS
-    assert "1 in all" in caplog.text
+    assert re.search(r"\bcorrupt\b.*\(1\b", caplog.text)
 
 
 @pytest.mark.parametrize("content", [b"epoch,accuracy\n1,70.5\n" * 20, bytes(500)])
@@ -240,4 +240,5 @@ def test_an_empty_file_is_a_warning(tmp_path, caplog):
     path.touch()
     with caplog.at_level(logging.WARNING):
         assert read_scalars(path) == []
-    assert f"{path}: empty log" in caplog.text
+    (message,) = caplog.messages
+    assert str(path) in message

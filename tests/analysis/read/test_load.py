@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from run_trees import write_events, write_manifest, write_run
 
-from analysis.long_table import COLUMNS, ORDER, values_of
 from analysis.read.load import load_runs
+from analysis.read.long_table import COLUMNS, ORDER, values_of
 from common.errors import UserError
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 
 import pytest
 from log_trees import fairseq_json_lines, write_export, write_fairseq, write_json_log, write_transformers
@@ -9,8 +10,8 @@ from run_trees import write_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from analysis.__main__ import main
-from analysis.long_table import values_of
 from analysis.read.load import load_runs
+from analysis.read.long_table import values_of
 from analysis.read.runs import find_runs
 from common.errors import UserError
 
@@ -51,8 +52,7 @@ def test_fractions_are_converted_to_percent_and_percentages_unchanged(tmp_path, 
     values = values_of(table, "valid", "accuracy")
     assert values["value"].tolist() == [0.5, 50.0, 100.0, 1.0, 1.5, 0.0, 0.0]
     assert values_of(table, "valid", "loss")["value"].tolist() == pytest.approx([0.69] * 6)
-    assert "1 run logged accuracy as a fraction" in caplog.text
-    assert "hf/bert/seed1" in caplog.text
+    assert [m for m in caplog.messages if "fraction" in m and "accuracy" in m and "hf/bert/seed1" in m]
 
 
 def test_the_same_numbers_as_tensorboards_accumulator(tmp_path):
@@ -107,8 +107,8 @@ def test_warning_for_logs_that_do_not_match_the_pattern(tmp_path, caplog):
     write_fairseq(tmp_path / "bert" / "1")
     write_fairseq(tmp_path / "old" / "bert")
     assert len(find_runs(tmp_path, "{init}/{seed}/{subset}")) == 1
-    assert "4 logs" in caplog.text
-    assert str(tmp_path / "old" / "bert" / "test") in caplog.text
+    place = str(tmp_path / "old" / "bert" / "test")
+    assert [m for m in caplog.messages if re.search(r"\b4\b", m) and place in m]
 
 
 def test_a_manifest_takes_precedence_over_a_pattern(tmp_path):
@@ -154,7 +154,7 @@ def test_json_logs_of_runs_with_event_files_are_not_read(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         (run,) = find_runs(tmp_path)
     assert {log.kind for log in run.logs} == {"events"}
-    assert "1 exports or JSON logs" in caplog.text
+    assert [m for m in caplog.messages if re.search(r"\b1\b.*JSON", m)]
 
 
 def test_corrupt_lines_of_a_json_log(tmp_path, caplog):
@@ -165,9 +165,9 @@ def test_corrupt_lines_of_a_json_log(tmp_path, caplog):
     path.write_text("".join(lines) + '{"epoch": 3, "valid_loss": "1.0')
     table = load_runs(tmp_path)
     assert [step for step, _ in series(table, "train_inner", "loss")] == [35]
-    assert f"{path}: " in caplog.text
-    for fact in ("corrupt at line 2 (1 in all)", "truncated at line 18", " 7 valid records"):
-        assert fact in caplog.text
+    (message,) = [m for m in caplog.messages if f"{path}: " in m]
+    assert re.search(r"\bcorrupt\b.*\bline 2\b.*\b1\b.*\btruncated\b.*\bline 18\b", message)
+    assert re.search(r"\b7 valid\b", message)
 
 
 def test_exports(tmp_path):
@@ -189,8 +189,8 @@ def test_corrupt_lines_of_an_export(tmp_path, caplog):
     path.write_text("Wall time,Step,Value\n1.5,25,50.0\n1.5,x,50.0\n2.5,50,60.25\n3.5,75,61.")
     with caplog.at_level(logging.INFO):
         assert series(load_runs(tmp_path), "valid", "accuracy") == [(25, 50.0), (50, 60.25)]
-    assert f"{path}: corrupt at line 3 (1 in all)" in caplog.text
-    assert f"{path} at line 5" in caplog.text
+    assert re.search(rf"{path}: .*corrupt.*\bline 3\b.*\b1\b", caplog.text)
+    assert re.search(rf"{path}.*\bline 5\b", caplog.text)
 
 
 def test_an_export_with_other_columns(tmp_path):
@@ -206,7 +206,7 @@ def test_commands_take_a_tree_without_manifests(tmp_path, capsys):
     assert main(["tables", str(tmp_path), "--pattern", "{init}/{seed}/x/{subset}"]) == 0
     output, messages = capsys.readouterr()
     assert "59.00 ± 0.00 (2)" in output
-    assert "2 runs: 2 " in messages
-    assert "named by the pattern" in messages
+    assert re.search(r"\b2 runs: 2\b", messages)
+    assert all(str(tmp_path / "bert" / str(seed)) in messages for seed in (1, 2))
     assert main(["runs", str(tmp_path), "--pattern", "{init}/{seed}"]) == 1
     assert "--pattern '{init}/{seed}'" in capsys.readouterr().err

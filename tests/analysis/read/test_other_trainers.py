@@ -1,5 +1,6 @@
 """Real logs of stock fairseq and Transformers (results/other-trainers), alone and beside this project's."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from run_trees import write_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from analysis.__main__ import main
-from analysis.long_table import values_of
 from analysis.read.load import load_runs
+from analysis.read.long_table import values_of
 from analysis.read.runs import find_runs
 from analysis.stats.best import best_checkpoints
 
@@ -133,7 +134,7 @@ def test_all_commands_on_a_mixture(mixture, tmp_path, capsys):
     assert "−1.78" in shown["compare"]
     assert "72.43 ± 1.38 (2) | 72.00 ± 1.00 (3) |      +0.43" in shown["compare"]
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    assert "transformers/tiny-lr1e-3 reaches 72.28 on average of 2 seeds (71.15 to 73.40)" in page
+    assert re.search(r"transformers/tiny-lr1e-3 [^;]*72\.28[^;]*\b2 seeds[^;]*71\.15[^;]*73\.40", page)
     assert {path.name for path in (tmp_path / "out").glob("*.png")} == {
         "accuracy_per_epoch.png", "accuracy_seeds.png", "accuracy_expected.png"
     }  # fmt: skip
@@ -142,5 +143,5 @@ def test_all_commands_on_a_mixture(mixture, tmp_path, capsys):
 def test_a_mixture_uses_finished_runs_by_default(mixture, capsys, caplog):
     assert main(["tables", str(mixture)]) == 0
     assert "transformers" not in capsys.readouterr().out
-    assert "9 unfinished runs" in caplog.text
+    assert re.search(r"\b9 unfinished\b", caplog.text)
     assert "--include-unfinished" in caplog.text

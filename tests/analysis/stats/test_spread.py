@@ -1,6 +1,7 @@
 """Scores of every run and their spread: hand-computed on a small tree."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from run_trees import write_run
 from scipy import stats
@@ -8,8 +9,9 @@ from statsmodels.stats.proportion import proportion_confint
 
 from analysis.read.load import load_runs
 from analysis.stats.best import best_checkpoints
-from analysis.stats.spread import diverged, scores, spread_over_seeds
+from analysis.stats.spread import diverged, scores, spread_over_seeds, summarize
 from common.errors import UserError
+from common.statistics import mean_std
 
 
 def scores_of(root, subset="test", **options):
@@ -106,3 +108,15 @@ def test_one_seed_has_no_interval(tmp_path):
     assert np.isnan([row["std"], row["t_low"], row["bootstrap_low"]]).all()
     assert row["examples_low"] < 51 < row["examples_high"]
     assert row["wider"] is None
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_summaries_equal_the_mean_and_std_of_common(ddof):
+    random = np.random.default_rng(1)
+    frame = pd.DataFrame({"group": np.repeat([1, 2, 3], [1, 5, 40]), "value": random.normal(80, 3, 46)})
+    frame.loc[3, "value"] = np.nan
+    for row in summarize(frame, ["group"], "value", ddof=ddof).itertuples():
+        values = frame.loc[frame["group"] == row.group, "value"]
+        expected = mean_std(values.to_numpy(), ddof)
+        assert (row.mean, row.std) == pytest.approx(expected, rel=0, abs=1e-12, nan_ok=True)
+        assert row.n == values.count()

@@ -1,8 +1,7 @@
 """The fp16 export: rounded weights in safetensors, usable wherever fairseq takes a checkpoint."""
 
+import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
 from common.errors import UserError
 from fairseq_plugin.checkpoints import fp16
-from fairseq_plugin.checkpoints.loading import load_checkpoint
+from fairseq_plugin.checkpoints.loading import SUFFIX, load_checkpoint
 
 
 def trainer_of(data, save_dir, *flags):
@@ -32,8 +31,8 @@ def exported(tmp_path):
     path.parent.mkdir()
     save(trainer, path)
     shutil.copy(data / "input0" / "dict.txt", path.parent)
-    export = path.with_suffix(fp16.SUFFIX)
-    assert fp16.main([str(path), str(export)]) == 0
+    export = path.with_suffix(SUFFIX)
+    fp16.write(path, export)
     return data, path, export
 
 
@@ -113,7 +112,7 @@ def test_other_safetensors_files_and_missing_ones_are_errors(tmp_path):
     save_file({"a": torch.ones(2)}, tmp_path / "other.safetensors")
     with pytest.raises(UserError, match=r"other\.safetensors: .*python -m export"):
         load_checkpoint(tmp_path / "other.safetensors")
-    with pytest.raises(UserError, match=r"none\.safetensors: no such"):
+    with pytest.raises(UserError, match=r"none\.safetensors: "):
         load_checkpoint(tmp_path / "none.safetensors")
 
 
@@ -137,32 +136,13 @@ def test_files_without_a_checksum_load(exported):
 
 
 @pytest.mark.parametrize("value", [1e6, float("nan")])
-def test_weights_outside_the_range_of_fp16_are_an_error(exported, value, capsys):
+def test_weights_outside_the_range_of_fp16_are_an_error(exported, value):
     _, path, export = exported
     export.unlink()
     state = load_checkpoint(path)
     name, weight = next(iter(state["model"].items()))
     weight.fill_(value)
     torch.save(state, path)
-    assert fp16.main([str(path), str(export)]) == 1
-    message = capsys.readouterr().err
-    assert str(path) in message
-    assert name in message
+    with pytest.raises(UserError, match=rf"{re.escape(str(path))}.*{re.escape(name)}"):
+        fp16.write(path, export)
     assert sorted(file.name for file in export.parent.iterdir()) == ["dict.txt", "model.pt"]
-
-
-def test_another_suffix_is_an_error(exported, capsys):
-    _, path, export = exported
-    output = export.with_suffix(".bin")
-    assert fp16.main([str(path), str(output)]) == 1
-    message = capsys.readouterr().err
-    assert str(output) in message
-    assert ".safetensors" in message
-
-
-@pytest.mark.parametrize("module", ["fairseq_plugin.checkpoints.fp16", "fairseq_plugin.half_weights"])
-def test_the_command_starts_without_a_warning_of_python(module):
-    """runpy warns if a package has already imported the module to run."""
-    started = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True)
-    assert started.returncode == 0
-    assert "RuntimeWarning" not in started.stderr

@@ -117,7 +117,7 @@ def test_a_flipped_bit_is_an_error(trained):
 
 
 def test_missing_files_and_other_archives_are_errors(tmp_path):
-    with pytest.raises(UserError, match=r"none\.pt: no such"):
+    with pytest.raises(UserError, match=r"none\.pt: "):
         load_checkpoint(tmp_path / "none.pt")
     torch.save({"weights": 1}, tmp_path / "other.pt")
     with pytest.raises(UserError, match=r"other\.pt: .*'model'"):

@@ -217,7 +217,7 @@ def test_invalid_input_is_an_error(corpus, capsys, corrupt, flags, facts):
 def test_classification_data_are_rejected(tmp_path, capsys):
     data = write_data(tmp_path)
     assert ppmi_svd.main([str(data), "--out", str(tmp_path / "start.pt")]) == 1
-    assert f"{data / 'dict.txt'}: no such file" in capsys.readouterr().err
+    assert f"{data / 'dict.txt'}: " in capsys.readouterr().err
 
 
 def test_the_deprecated_option_output_works(corpus):

@@ -61,7 +61,7 @@ def test_data_without_a_batch_are_an_error(tmp_path):
     """Of five blocks, fairseq makes no batch of a multiple of eight."""
     data = write_shards(tmp_path / "data", [1]) / "shard0"
     words = [data, *LM, *SIZES, *FAST, *STEPS]
-    with pytest.raises(UserError, match=r" 5 .*--required-batch-size-multiple 1"):
+    with pytest.raises(UserError, match=r"\b5 .*--required-batch-size-multiple 1"):
         build_trainer(words)[1].get_train_iterator(epoch=1, load_dataset=True)
     trainer = build_trainer([*words, "--required-batch-size-multiple", "1"])[1]
     batch = trainer.get_train_iterator(epoch=1, load_dataset=True).first_batch

@@ -226,12 +226,12 @@ def test_invalid_data_are_an_error(tmp_path, name):
 def test_pairs_of_different_counts_are_an_error(tmp_path):
     data = write_data(tmp_path, pairs=True)
     write_split(data / "input1", "train", [[5]] * 3)
-    with pytest.raises(UserError, match="48 in input0 but 3 in input1"):
+    with pytest.raises(UserError, match=r"\b48\b.*input0.*\b3\b.*input1"):
         ours(data).load_dataset("train")
 
 
 def test_fewer_classes_than_labels_are_an_error(tmp_path):
-    with pytest.raises(UserError, match=r"--num-classes 1.*label/dict\.txt .*2 labels: 0, 1"):
+    with pytest.raises(UserError, match=r"--num-classes .*\b1\b.*label/dict\.txt .*\b2\b.* 0, 1"):
         ours(write_data(tmp_path), "--num-classes", "1")
 
 
@@ -239,9 +239,9 @@ def test_resuming_on_other_data_is_an_error(tmp_path):
     first = ours(write_data(tmp_path / "a"))
     state = first.get_checkpoint_dict()["SentenceClassificationTask"]
     first.set_checkpoint_dict(state)
-    with pytest.raises(UserError, match=r"/b: the labels .*--save-dir"):
+    with pytest.raises(UserError, match=r"/b: .*labels .*--save-dir"):
         ours(write_data(tmp_path / "b", classes=("bad", "good"))).set_checkpoint_dict(state)
     other = write_data(tmp_path / "c")
     write_dictionary(Path(other) / "input0" / "dict.txt", [f"other{i}" for i in range(40)])
-    with pytest.raises(UserError, match=r"/c: the dictionary .*--save-dir"):
+    with pytest.raises(UserError, match=r"/c: .*dictionary .*--save-dir"):
         ours(other).set_checkpoint_dict(state)

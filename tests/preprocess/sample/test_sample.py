@@ -199,7 +199,7 @@ def test_nouns():
 def test_nothing_is_overwritten(tmp_path, capsys):
     (tmp_path / "mine").write_text("x")
     assert main(["sample", "--destdir", str(tmp_path)]) == 1
-    assert "not an empty folder" in capsys.readouterr().err
+    assert f"{tmp_path}: " in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 

@@ -11,8 +11,8 @@ from common.metrics import label
 from common.statistics import t_interval
 from common.tables import PERCENT
 
-from ..long_table import GROUP
-from ..stats.settings import AS_RECIPE, FAMILY, number_of, number_tried, varied_flags
+from ..read.long_table import GROUP
+from ..stats.best_settings import AS_RECIPE, FAMILY, number_of, number_tried, varied_flags
 from ..stats.spread import at_validations, per_epoch
 from .curves import MOST_BANDS, draw_lines, draw_means, draw_runs, label_panel
 from .style import Style, finish, legend_below, literal, styles, wrap

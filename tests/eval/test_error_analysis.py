@@ -14,7 +14,7 @@ from common.errors import UserError
 from common.files import sha256
 from common.predictions import Prediction
 from eval.__main__ import main
-from eval.errors import accuracy_by_length, find_texts, page_data, render
+from eval.error_analysis import accuracy_by_length, find_texts, page_data, render
 from eval.loading.runs import RunCheckpoint
 
 TEXTS = ["un livre", "</script><b>gras</b> & beau", "trois mots ici", "quatre mots sont ici"]

@@ -1,7 +1,8 @@
-"""A live table of runs in progress, on a terminal or line by line."""
+"""The command `watch`: a live table of runs in progress, on a terminal or line by line."""
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import re
@@ -18,16 +19,49 @@ from typing import TextIO
 import pandas as pd
 
 from common import manifest
+from common.cli import positive
 from common.errors import UserError, count
 from common.metrics import lower_is_better, number
 from common.tables import text_table
 
-from .read.discovery import Log, discover
-from .read.layout import Pattern
-from .read.load import read_runs
-from .read.runs import Run, find_runs
+from ..read.discovery import Log, discover
+from ..read.layout import Pattern
+from ..read.load import read_runs
+from ..read.runs import Run, find_runs
+from .options import add_command
 
+EXAMPLES = """examples:
+  python -m analysis watch runs
+  python -m analysis watch runs --inits random pretrained --seeds 1 2 3 --once
+"""
 HEADING = ("run", "status", "epoch", "update", "loss", "valid", "best", "left", "")
+
+
+def register(commands: argparse._SubParsersAction) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands, "watch", _watch, "show a live table of the runs, finished or not", EXAMPLES
+    )
+    parser.add_argument("--metric", default="accuracy", help="validation metric to show (%(default)s)")
+    parser.add_argument(
+        "--interval", type=positive, default=5, metavar="S", help="seconds between updates (%(default)s)"
+    )
+    parser.add_argument("--once", action="store_true", help="print the table once and exit")
+    parser.add_argument(
+        "--inits", nargs="+", default=[], metavar="INIT",
+        help="initializations to list even before their runs start (default: those found)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, default=[], metavar="N",
+        help="seeds to list even before their runs start (default: those found)",
+    )  # fmt: skip
+
+
+def _watch(options: argparse.Namespace) -> None:
+    watch(
+        options.runs, options.metric, pattern=options.pattern, interval=options.interval, once=options.once,
+        inits=options.inits, seeds=options.seeds,
+    )  # fmt: skip
 
 
 def watch(
@@ -50,7 +84,7 @@ def watch(
     """
     stream = stream or sys.stdout
     watcher = Watcher(root, metric, pattern=pattern, inits=inits, seeds=seeds)
-    logger = logging.getLogger(__package__)
+    logger = logging.getLogger("analysis")
     level = logger.level
     logger.setLevel(logging.ERROR)  # incomplete records are expected here
     show = _Screen(stream, metric) if stream.isatty() and not once else _Lines(stream, metric)

@@ -10,7 +10,7 @@ from sklearn import metrics as sk
 from common.metrics import METRICS as NAMES
 from common.metrics import Scored
 from common.statistics import BINS
-from eval.metrics import intervals, measure, per_class
+from eval.intervals import intervals, measure, per_class
 
 
 def example(count=200, classes=3, seed=0, digits=1):

@@ -1,4 +1,4 @@
-"""Copy the small files of runs to a folder that can be published: manifests, scalars and predictions.
+"""The command `collect`: copy manifests, scalars and predictions of runs to a folder that can be published.
 
 Text records of event files are removed, because trainers write their command line with local paths into them.
 Checkpoints and the trainer's log are not copied.
@@ -6,8 +6,10 @@ Checkpoints and the trainer's log are not copied.
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,13 +19,39 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.types_pb2 import DataType
 
 from common import manifest
-from common.errors import UserError, enumerate_some
+from common.cli import deprecation
+from common.errors import UsageError, UserError, enumerate_some
 from common.files import atomic_write
 
-from .runs import Run
-from .tfrecord import FOOTER_BYTES, HEADER_BYTES, read_records
+from ..read.runs import Run, select_finished
+from ..read.tfrecord import FOOTER_BYTES, HEADER_BYTES, read_records
+from .options import add_command, add_out, found_runs
 
 logger = logging.getLogger(__name__)
+
+EXAMPLES = """examples:
+  python -m analysis collect runs --out results/runs
+"""
+
+
+def register(commands: argparse._SubParsersAction) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands, "collect", _collect, "copy manifests, scalars and predictions to a small folder", EXAMPLES
+    )
+    add_out(parser, "target folder; run folders keep their relative paths")
+    parser.add_argument("target", nargs="?", metavar="DIR", help=argparse.SUPPRESS)
+
+
+def _collect(options: argparse.Namespace) -> None:
+    target = options.out or options.target
+    if target is None:
+        raise UsageError("collect: --out DIR is missing (see python -m analysis collect --help)")
+    if options.target is not None:
+        deprecation("collect RUNS DIR is deprecated, use collect RUNS --out DIR")
+    runs = select_finished(found_runs(options))
+    for folder in collect(runs, options.runs, target):
+        print(f"wrote {folder}", file=sys.stderr)
 
 
 def collect(runs: Sequence[Run], root: str | os.PathLike[str], target: str | os.PathLike[str]) -> list[Path]:
@@ -38,7 +66,7 @@ def collect(runs: Sequence[Run], root: str | os.PathLike[str], target: str | os.
         raise UserError(f"{enumerate_some(without)}: no {manifest.NAME}; collect needs one for every run")
     existing = [str(folder) for folder in folders.values() if folder.exists()]
     if existing:
-        raise UserError(f"{enumerate_some(existing)}: already exists; move it or give another --out")
+        raise UserError(f"{enumerate_some(existing)}: already exists; choose another --out or delete it")
     for run in runs:
         folder = folders[run.path]
         for path in [run.path / manifest.NAME, *sorted(run.path.glob("predictions-*.jsonl"))]:

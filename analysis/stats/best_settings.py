@@ -16,7 +16,7 @@ from common.errors import UserError
 from common.run import split_arm
 from common.statistics import LEVEL, mean_std, t_interval
 
-from ..long_table import GROUP
+from ..read.long_table import GROUP
 from ..read.runs import Run
 
 AS_RECIPE = "as the recipe"

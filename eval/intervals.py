@@ -1,4 +1,4 @@
-"""Scoring a test set: every registered metric with its bootstrap interval, and scores by class.
+"""Every registered metric of a test set with its bootstrap interval, and scores by class.
 
 Shapes: N examples, K classes, D weightings of the examples (see `common.metrics`, which defines the metrics).
 """
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from common.metrics import METRICS, Array, Scored
+from common.statistics import LEVEL, SEED
 
-LEVEL = 0.95
 DRAWS = 2000
-SEED = 1
+"""Fewer than in `common.statistics`: every metric of every checkpoint is computed for each draw."""
 MAX_CELLS = 4_000_000
 """Largest number of elements of the weights (D, N) or of the confusion matrices (D, K, K)."""
 

@@ -1,6 +1,7 @@
 """Running text with `--only-source`: documents held out, and dealt to shards."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -67,17 +68,14 @@ def test_a_validation_set_of_its_own_is_in_the_first_shard(workdir, model, lines
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--shards", "2"], "--shards 2: give it with --only-source"),
-        (["--only-source", "--shards", "501"], "--shards 501: at most 500"),
-        (
-            ["--only-source", "--shards", "9"],
-            "--shards 9",
-        ),
+        (["--shards", "2"], "--shards 2: .*--only-source"),
+        (["--only-source", "--shards", "501"], r"--shards 501: .*\b500\b"),
+        (["--only-source", "--shards", "9"], "--shards 9"),
     ],
 )
 def test_shards_that_cannot_be(workdir, model, lines, capsys, words, said):
     write_dictionary(model)
     write(Path("text"), [word for line in lines[:4] for word in (line, "")])
     assert binarize(model, "--trainpref", "text", *words) == 1
-    assert said in capsys.readouterr().err
+    assert re.search(said, capsys.readouterr().err)
     assert not Path("bin").exists()

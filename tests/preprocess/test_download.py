@@ -1,6 +1,7 @@
 import gzip
 import hashlib
 import io
+import re
 import tarfile
 
 import pytest
@@ -54,15 +55,15 @@ def test_published_digest_is_checked(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("bloom", "--sha256", "0" * 64), "has 5 files"),
-        (("xlmr", "--sha256", "abc"), "not 64 hexadecimal digits"),
-        (("xlmr", "--from", "nowhere"), "no such file"),
+        (("bloom", "--sha256", "0" * 64), r"--sha256: .*bloom.*\b5\b"),
+        (("xlmr", "--sha256", "abc"), r"--sha256 abc: .*\b64\b"),
+        (("xlmr", "--from", "nowhere"), r"nowhere/.*--from"),
     ],
 )
 def test_bad_options(tmp_path, capsys, arguments, message):
     code, printed = run(capsys, *arguments, "--destdir", tmp_path)
     assert code == 1
-    assert message in printed.err
+    assert re.search(message, printed.err)
 
 
 def test_hostile_members_never_reach_the_disk(tmp_path):
@@ -94,7 +95,7 @@ def test_damaged_archives(tmp_path):
 def test_archive_without_the_split(tmp_path):
     members = books()
     del members[CLS_MEMBER.format(split="test")]
-    with pytest.raises(UserError, match=r"no member .*test\.review"):
+    with pytest.raises(UserError, match=r"test\.review"):
         unpack_books(archive(tmp_path / "a.tar.gz", members), tmp_path / "out")
 
 

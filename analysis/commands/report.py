@@ -1,4 +1,4 @@
-"""The commands `figures`, `report` and `watch`: figures, an HTML report, and live progress."""
+"""The commands `figures` and `report`: figures, and an HTML page with all results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ..read.runs import select_finished
 from ..report.audit import audit_tables
 from ..report.findings import Findings, Rule, figures, gather
 from ..report.page import write_report
-from ..watch import watch
 from .options import (
     add_choice,
     add_command,
@@ -29,13 +28,11 @@ EXAMPLES = """examples:
   python -m analysis figures runs --out results --reference published.csv
   python -m analysis report runs --out report.html
   python -m analysis report runs --audit audit.json --reference published.csv --out report.html
-  python -m analysis watch runs
-  python -m analysis watch runs --inits random pretrained --seeds 1 2 3 --once
 """
 
 
 def register(commands: argparse._SubParsersAction) -> None:
-    """Add the three commands."""
+    """Add the two commands."""
     drawn = _add_findings(
         commands,
         "figures",
@@ -52,23 +49,6 @@ def register(commands: argparse._SubParsersAction) -> None:
     add_out(report, "HTML file to write", metavar="FILE", required=True)
     report.add_argument("--title", default="Results", help="heading of the report (%(default)s)")
 
-    watched = add_command(
-        commands, "watch", _watch, "show a live table of the runs, finished or not", EXAMPLES
-    )
-    watched.add_argument("--metric", default="accuracy", help="validation metric to show (%(default)s)")
-    watched.add_argument(
-        "--interval", type=positive, default=5, metavar="S", help="seconds between updates (%(default)s)"
-    )
-    watched.add_argument("--once", action="store_true", help="print the table once and exit")
-    watched.add_argument(
-        "--inits", nargs="+", default=[], metavar="INIT",
-        help="initializations to list even before their runs start (default: those found)",
-    )  # fmt: skip
-    watched.add_argument(
-        "--seeds", nargs="+", type=int, default=[], metavar="N",
-        help="seeds to list even before their runs start (default: those found)",
-    )  # fmt: skip
-
 
 def _figures(options: argparse.Namespace) -> None:
     for name, figure in figures(_gather(options), options.chance):
@@ -81,13 +61,6 @@ def _report(options: argparse.Namespace) -> None:
     findings = _gather(options)
     path = write_report(findings, options.out, title=options.title, audit=audit, chance=options.chance)
     print(f"wrote {path}", file=sys.stderr)
-
-
-def _watch(options: argparse.Namespace) -> None:
-    watch(
-        options.runs, options.metric, pattern=options.pattern, interval=options.interval, once=options.once,
-        inits=options.inits, seeds=options.seeds,
-    )  # fmt: skip
 
 
 def _gather(options: argparse.Namespace) -> Findings:

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import re
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -152,7 +153,7 @@ def test_busy_server_is_asked_again(server, target):
 @pytest.mark.parametrize(("statuses", "requests"), [([404] * 9, 1), ([503] * 9, 5)])
 def test_server_that_refuses(server, target, statuses, requests):
     server.statuses = list(statuses)
-    with pytest.raises(UserError, match=f"the server returned {statuses[0]}"):
+    with pytest.raises(UserError, match=rf"\b{statuses[0]}\b"):
         fetch(server.url, target, SHA)
     assert len(server.ranges) == requests
 
@@ -162,7 +163,7 @@ def test_wrong_content(server, target, digest, name):
     server.content = b"<html>please log in</html>"
     before = b"" if digest is SHA else b"blob 26\0"
     measured = (hashlib.sha256 if digest is SHA else hashlib.sha1)(before + server.content).hexdigest()
-    with pytest.raises(UserError, match=f"{name} is {measured}, but {digest.value} is expected"):
+    with pytest.raises(UserError, match=f"{name} .*{measured}.*{digest.value}"):
         fetch(server.url, target, digest)
     assert list(target.parent.iterdir()) == []
 
@@ -170,7 +171,7 @@ def test_wrong_content(server, target, digest, name):
 def test_existing_file_that_is_another_is_kept(server, target):
     target.parent.mkdir()
     target.write_bytes(b"mine")
-    with pytest.raises(UserError, match="move the file away"):
+    with pytest.raises(UserError, match=re.escape(str(target))):
         fetch(server.url, target, SHA)
     assert target.read_bytes() == b"mine"
     assert server.ranges == []
@@ -181,12 +182,12 @@ def test_no_connection(target, monkeypatch):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    with pytest.raises(UserError, match="no connection"):
+    with pytest.raises(UserError, match=rf"127\.0\.0\.1:{port}/x: "):
         fetch(f"http://127.0.0.1:{port}/x", target, SHA)
 
 
 def test_not_http(target):
-    with pytest.raises(UserError, match="not an http"):
+    with pytest.raises(UserError, match=r"file:///etc/hostname: .*--from"):
         fetch("file:///etc/hostname", target, SHA)
 
 
@@ -209,7 +210,7 @@ def test_full_disk_keeps_what_came(server, target, monkeypatch):
         return FullDisk(open(path, mode)) if "r" not in mode else open(path, mode)
 
     monkeypatch.setattr(fetch_module, "open", full_open, raising=False)
-    with pytest.raises(UserError, match="the disk is full"):
+    with pytest.raises(UserError, match=rf"{re.escape(str(target))}.*\b{len(CONTENT)} bytes"):
         fetch(server.url, target, SHA)
     monkeypatch.undo()
     fetch(server.url, target, SHA)
@@ -219,7 +220,7 @@ def test_full_disk_keeps_what_came(server, target, monkeypatch):
 
 def test_copy(tmp_path):
     source, target = tmp_path / "a", tmp_path / "new" / "b"
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match=re.escape(str(source))):
         copy(source, target, SHA)
     source.write_bytes(b"wrong")
     with pytest.raises(UserError, match=SHA.value):

@@ -23,8 +23,8 @@ from common.predictions import Prediction
 from common.statistics import wilson_interval
 from preprocess.readers.lines import read_text_lines
 
+from .intervals import most_confused
 from .loading.runs import RunCheckpoint, find_runs
-from .metrics import most_confused
 
 TEMPLATE = Path(__file__).with_name("errors_page.html")
 DATA_PLACEHOLDER = "/*DATA*/"
@@ -42,7 +42,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `errors`."""
     parser = subparsers.add_parser(
         "errors",
-        help="HTML page of misclassified examples, disagreements and accuracy by length",
+        help="write an HTML page of misclassified examples, disagreements and accuracy by length",
         description=__doc__,
         examples=EXAMPLES,
     )
@@ -86,7 +86,7 @@ def read_predictions(run: RunCheckpoint, split: str) -> list[Prediction]:
         )
     known = [prediction for prediction in predictions.read(path) if prediction.true_class is not None]
     if not known:
-        raise UserError(f"{path}: no line has a true class; errors cannot be determined")
+        raise UserError(f"{path}: contains no true classes, so errors cannot be determined")
     return known
 
 
@@ -110,12 +110,12 @@ def find_texts(run: RunCheckpoint, split: str) -> list[Path]:
     recorded = ((data.option("splits") or {}).get(split) or {}).get("texts") or {}
     paths = [name for names in recorded.values() for name in names]
     if not paths:
-        raise UserError(f"{data.path}: the text of {split} is not recorded; give it with --text")
+        raise UserError(f"{data.path}: does not record the text of {split}; pass --text")
     for path in paths:
         file, digest = resolve_recorded(path), data.digest(path)
         if not file.is_file() or (digest and digest != sha256(file)):
             raise UserError(
-                f"{path}: missing or changed since {data.path} was written; give the text with --text"
+                f"{path}: missing or changed since {data.path} was written; pass the text with --text"
             )
     return [resolve_recorded(path) for path in paths]
 
@@ -125,7 +125,7 @@ def read_texts(paths: Sequence[Path]) -> list[str]:
     columns = [list(read_text_lines(str(path))) for path in paths]
     if len({len(column) for column in columns}) > 1:
         raise UserError(
-            f"{paths[0]} and {paths[1]} have different numbers of lines; give the two files of the pairs"
+            f"{paths[0]} and {paths[1]} have different numbers of lines; specify the two files of the pairs"
         )
     return [" | ".join(parts) for parts in zip(*columns, strict=True)]
 
@@ -147,7 +147,7 @@ def page_data(
     if indices[-1] >= len(texts):
         raise UserError(
             f"line {indices[-1] + 1} of {split} has a prediction, but the text has {len(texts):,} lines; "
-            "give the text of the split with --text"
+            "pass the text of the split with --text"
         )
     p_RNK = np.array([[[one.probabilities[c] for c in classes] for one in run] for run in predicted])
     labels_N = np.array([classes.index(prediction.true_class) for prediction in predicted[0]])

@@ -2,6 +2,7 @@ import contextlib
 import gzip
 import json
 import lzma
+import re
 import resource
 from pathlib import Path
 
@@ -150,7 +151,7 @@ def test_same_request_is_left_alone_and_another_refused(workdir, model, lines, c
 
     write(Path("text"), lines[:6])
     assert binarize(model, *arguments) == 1
-    assert "bin: exists" in capsys.readouterr().err
+    assert re.search(r"\bbin: .*--overwrite", capsys.readouterr().err)
     assert Path("bin/train.bin").stat() == before
     assert binarize(model, *arguments, "--overwrite") == 0
     assert len(MMapIndexedDataset("bin/train")) == 6
@@ -173,7 +174,7 @@ def test_foreign_folder_is_never_replaced(workdir, model, lines, capsys):
     Path("bin").mkdir()
     Path("bin/thesis.tex").touch()
     assert binarize(model, "--only-source", "--trainpref", "text", "--overwrite") == 1
-    assert "has no preprocess.json" in capsys.readouterr().err
+    assert re.search(r": .*preprocess\.json.*--out", capsys.readouterr().err)
     assert Path("bin/thesis.tex").exists()
 
 
@@ -189,38 +190,42 @@ LABELLED = ("--trainpref", "train", "--validpref", "valid")
 FAULTS = {
     "missing text": (lambda m: Path("train.input0").unlink(), LABELLED, "train.input0: No such file"),
     "missing label": (lambda m: Path("valid.label").unlink(), LABELLED, "valid.label: No such file"),
-    "missing dictionary": (lambda m: Path("dict.txt").unlink(), LABELLED, "dict.txt: No such file"),
-    "empty text": (lambda m: write(Path("train.input0"), []), LABELLED, "train.input0: no text"),
-    "empty label": (lambda m: write_split("train", [], []), LABELLED, "train.label: empty"),
+    "missing dictionary": (lambda m: Path("dict.txt").unlink(), LABELLED, r"dict\.txt: "),
+    "empty text": (lambda m: write(Path("train.input0"), []), LABELLED, r"train\.input0: "),
+    "empty label": (lambda m: write_split("train", [], []), LABELLED, r"train\.label: "),
     "not UTF-8": (
         lambda m: Path("valid.input0").write_bytes(b"un\nlivre\nd\xe9j\xe0\nvu\n"),
         LABELLED,
-        "valid.input0, line 3: byte 2 is not UTF-8",
+        r"valid\.input0, line 3: .*\b2\b.*UTF-8",
     ),
     "label count": (
         lambda m: write(Path("train.label"), ["0", "1", "0"]),
         LABELLED,
-        "train.input0 has 4 lines but train.label has 3",
+        r"train\.input0 .*\b4\b.*train\.label .*\b3\b",
     ),
     "unknown label": (
         lambda m: write(Path("valid.label"), ["0", "2"]),
         LABELLED,
-        "valid.label, line 2: label '2' does not occur in train.label, which has: 0, 1",
+        r"valid\.label, line 2: .*'2'.*train\.label.* 0, 1",
     ),
     "no label": (
         lambda m: write(Path("train.label"), ["0", "", "1", "1"]),
         LABELLED,
-        "train.label, line 2: no label",
+        r"train\.label, line 2: ",
     ),
-    "reserved label": (lambda m: write(Path("train.label"), ["<s>"] * 4), LABELLED, "rename the label"),
-    "wrong dictionary": (rename_dictionary, LABELLED, "dict.txt: only 0 of its 30 "),
+    "reserved label": (lambda m: write(Path("train.label"), ["<s>"] * 4), LABELLED, "train.*label.*<s>"),
+    "wrong dictionary": (rename_dictionary, LABELLED, r"dict\.txt: .*\b0\b.*\b30\b"),
     "no dictionary": (
         lambda m: write(Path("dict.txt"), ["a 1", "b"]),
         LABELLED,
-        "dict.txt, line 2: expected",
+        r"dict\.txt, line 2: ",
     ),
-    "repeated symbol": (lambda m: write(Path("dict.txt"), ["a 1", "a 2"]), LABELLED, "dict.txt, line 2: 'a'"),
-    "empty dictionary": (lambda m: write(Path("dict.txt"), []), LABELLED, "dict.txt: empty"),
+    "repeated symbol": (
+        lambda m: write(Path("dict.txt"), ["a 1", "a 2"]),
+        LABELLED,
+        r"dict\.txt, line 2: .*'a'",
+    ),
+    "empty dictionary": (lambda m: write(Path("dict.txt"), []), LABELLED, r"dict\.txt: "),
     "truncated xz": (
         truncate_xz,
         ("--only-source", "--trainpref", "train.xz"),
@@ -239,10 +244,14 @@ FAULTS = {
     "few documents": (
         lambda m: None,
         ("--only-source", "--trainpref", "train.input0", "--valid-every", "9"),
-        "train.input0: 1 documents",
+        r"train\.input0: .*\b1\b.*--valid-every 9",
     ),
-    "no pre-training": (lambda m: None, (*LABELLED, "--valid-every", "9"), "--valid-every 9: give"),
-    "two prefixes": (lambda m: None, ("--trainpref", "train", "valid"), "--trainpref: several prefixes"),
+    "no pre-training": (
+        lambda m: None,
+        (*LABELLED, "--valid-every", "9"),
+        r"--valid-every 9: .*--only-source",
+    ),
+    "two prefixes": (lambda m: None, ("--trainpref", "train", "valid"), r"--trainpref: .*--only-source"),
 }
 
 
@@ -256,7 +265,7 @@ def test_fault_is_a_clear_error_and_leaves_nothing(workdir, model, lines, capsys
     before = sorted(path.name for path in workdir.iterdir())
     assert binarize(model, *arguments) == 1
     output = capsys.readouterr().err.strip().split("\r")[-1].splitlines()
-    assert message in output[-1]
+    assert re.search(message, output[-1])
     assert output[-1].startswith("error: ")
     assert sorted(path.name for path in workdir.iterdir()) == before
 
@@ -267,7 +276,7 @@ def test_not_a_sentencepiece_model(workdir, model, lines, capsys, content):
     write(Path("text"), lines[:5])
     Path("wrong.model").write_bytes(content)
     assert binarize("wrong.model", "--only-source", "--trainpref", "text") == 1
-    assert "wrong.model: not a SentencePiece model" in capsys.readouterr().err
+    assert "wrong.model: " in capsys.readouterr().err
 
 
 def test_a_piece_that_is_not_utf8_is_a_clear_error(workdir, model, lines, capsys):
@@ -278,7 +287,7 @@ def test_a_piece_that_is_not_utf8_is_a_clear_error(workdir, model, lines, capsys
     at = content.index("▁".encode()) + 1
     Path("odd.model").write_bytes(content[:at] + b"\xd6" + content[at + 1 :])
     assert binarize("odd.model", "--only-source", "--trainpref", "text") == 1
-    assert "odd.model: not a SentencePiece model" in capsys.readouterr().err
+    assert "odd.model: " in capsys.readouterr().err
 
 
 @contextlib.contextmanager

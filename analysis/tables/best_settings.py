@@ -10,7 +10,7 @@ from common.metrics import label
 from common.statistics import LEVEL
 from common.tables import PERCENT, Table, mean_std_cell, signed, signed_interval
 
-from ..stats.settings import FAMILY, number_tried
+from ..stats.best_settings import FAMILY, number_tried
 from .runs import STD_NOTES
 from .seeds import spread_table
 

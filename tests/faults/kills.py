@@ -1,4 +1,4 @@
-"""Kill -9 of a sweep and its trainer, at moments that are drawn from a seed."""
+"""SIGKILL to a sweep and its trainer, at random moments."""
 
 import os
 import signal
@@ -15,16 +15,16 @@ from experiments import recipes
 from experiments.progress import read_log
 
 AIMS = {"save": 1, "copy": 1, "saved": 1, "validate": 4, "log": 60}
-"""Phases in which the trainer kills itself, at an exact byte or step -> how many times in an epoch."""
+"""Phase in which the trainer kills itself, at an exact byte or step -> how often it occurs in an epoch."""
 KINDS = ("save", "time", "log", "update", "validate", "time", "copy", "update", "saved", "update")
-"""The other moments are free: so long after the start, or shortly after an update."""
+"""Kinds that are not in `AIMS` are times: after the start, or shortly after an update."""
 LONGEST = 900
-"""Seconds that one life may take, on a machine that has much else to do."""
+"""Maximum seconds until a kill or the end, on a busy machine."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """When a kill falls: at the aim, or so long after the start or after an update of a run."""
+    """When to kill: at the aim, or `seconds` after the start or after an update of a run."""
 
     aim: str = ""
     place: tuple[int, int] | None = None
@@ -33,18 +33,15 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Fell:
-    """Where a kill has fallen: what the trainer did, and which part of the whole work was logged."""
+class Killed:
+    """The phase of the trainer when it was killed, and the fraction of all updates that was logged."""
 
     phase: str
-    share: float
+    fraction: float
 
 
 def draw(random, kind, part, life, work=tiny.SWEEP):
-    """A moment of a kind, when a part of all updates of the work is done.
-
-    `life` is how long one of its runs takes, in seconds.
-    """
+    """A moment of a kind, after a `part` (0 to 1) of all updates; `life` is the seconds of a run."""
     run, update = divmod(int(part * work.updates * len(work.seeds)), work.updates)
     place = work.seeds[run], 1 + update
     if kind in AIMS:
@@ -55,10 +52,10 @@ def draw(random, kind, part, life, work=tiny.SWEEP):
     return Moment(seconds=random.uniform(0, life))
 
 
-def attack(folder, moment, work=tiny.SWEEP):
-    """Run the work and kill it at the moment; None where it has ended by itself before."""
+def run_and_kill(folder, moment, work=tiny.SWEEP):
+    """Start the work and kill it at the moment; None if it ended before."""
     state = State.new(folder / "state")
-    process = tiny.start(folder, work=work, state=folder / "state", aim=moment.aim, trainer=tiny.VICTIM)
+    process = tiny.start(folder, work=work, state=folder / "state", aim=moment.aim, trainer=tiny.TRACED)
     begun, deadline = None if moment.place else time.monotonic(), time.monotonic() + LONGEST
     while process.poll() is None:
         now = time.monotonic()
@@ -67,27 +64,27 @@ def attack(folder, moment, work=tiny.SWEEP):
         if now > deadline or (not moment.aim and begun is not None and now >= begun + moment.seconds):
             kill(process)
         time.sleep(0.001)
-    assert time.monotonic() < deadline, "it hangs"
+    assert time.monotonic() < deadline, "the sweep hangs"
     if process.returncode != -signal.SIGKILL:
         assert process.returncode == 0, (folder / "said").read_text()
         return None
-    return Fell(state.read()[0], share(folder, work))
+    return Killed(state.read()[0], fraction(folder, work))
 
 
 def kill(process):
-    """All at once: the sweep must not see how its trainer ends."""
+    """Kill all processes at once: the sweep must not notice that its trainer ended."""
     os.kill(process.pid, signal.SIGSTOP)
     for pid in children(process.pid):
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)  # one that is about to get a group of its own
+            os.kill(pid, signal.SIGKILL)  # a process that does not have its own group yet
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def children(parent):
-    """The processes that it has started, by their ids."""
+    """The ids of its child processes."""
     found = []
     for entry in Path("/proc").iterdir():
         with suppress(OSError, ValueError, IndexError):
@@ -96,8 +93,8 @@ def children(parent):
     return found
 
 
-def share(folder, work):
-    """Part of all updates of the work that its logs tell of."""
+def fraction(folder, work):
+    """The fraction of all updates that the logs contain."""
     recipe = recipes.load(str(folder.parent / "tiny.txt"))
     updates = sum(read_log(folder / run / LOG, recipe).update for run in work.runs)
     return updates / (work.updates * len(work.runs))

@@ -7,7 +7,7 @@ from scipy.stats import ttest_rel
 from analysis.read.load import load_runs
 from analysis.read.runs import Run, find_runs
 from analysis.stats.best import best_checkpoints
-from analysis.stats.settings import (
+from analysis.stats.best_settings import (
     choose_settings,
     find_settings,
     flag_values,

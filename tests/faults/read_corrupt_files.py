@@ -1,7 +1,7 @@
-"""Reads many damaged files: python reading.py GOOD WORK FIRST LAST, the seeds from FIRST to LAST - 1.
+"""Read many corrupt files: python read_corrupt_files.py GOOD WORK FIRST LAST, the seeds FIRST to LAST - 1.
 
-A line `BEGIN <seed> <kind> <damage>` before each file and `END <outcome> <detail>` after it, so that the one
-who started it knows which file has ended the process.
+Prints `BEGIN <seed> <kind> <corruption>` before each file and `END <outcome> <detail>` after it, so that the
+caller can identify the file at which the process ended.
 """
 
 import os
@@ -12,16 +12,16 @@ import signal
 import sys
 from pathlib import Path
 
-import readers
+import file_readers
+from corruption import corrupt
 from originals import KINDS
-from spoil import spoil
 
 from common.errors import UserError, message_of
 
 MEMORY = 1 << 30
-"""Bytes that reading may ask for, beyond what the process has when it begins."""
+"""Bytes that reading may allocate in addition to the memory of the process at its start."""
 SECONDS = 20
-"""Longer than that is a hang: the signal ends the process."""
+"""Reading that takes longer is a hang; the signal ends the process."""
 
 
 def main(good, work, first, last):
@@ -36,8 +36,8 @@ def main(good, work, first, last):
         generator = random.Random(seed)
         kind = generator.choice(list(KINDS))
         others = [content for other, content in contents.items() if other != kind]
-        damage, content = spoil(contents[kind], generator, others)
-        print("BEGIN", seed, kind, damage, flush=True)
+        corruption, content = corrupt(contents[kind], generator, others)
+        print("BEGIN", seed, kind, corruption, flush=True)
         Path(KINDS[kind]).write_bytes(content)
         signal.alarm(SECONDS)
         outcome, detail = judge(kind, content == contents[kind], right[kind][1])
@@ -52,9 +52,9 @@ def limit_memory():
 
 
 def read(kind):
-    """("read", what it says), ("refused", the line) or ("defect", what was raised)."""
+    """("read", the content), ("refused", the error message) or ("defect", the exception)."""
     try:
-        return "read", readers.READERS[kind](Path(KINDS[kind]))
+        return "read", file_readers.READERS[kind](Path(KINDS[kind]))
     except Exception as error:
         line = message_of(error)
         return ("defect", repr(error)) if line is None else ("refused", line)
@@ -68,7 +68,7 @@ def judge(kind, unchanged, right):
     if outcome == "refused" and kind != "recipe" and KINDS[kind] not in found:
         # Words of a recipe are refused where they take effect: by the data, or the run that they are not of.
         return "unnamed", found
-    if not unchanged and kind in readers.RECORDED:
+    if not unchanged and kind in file_readers.RECORDED:
         return by_checksum(kind, outcome, found)
     if outcome == "refused":
         return outcome, found
@@ -78,7 +78,7 @@ def judge(kind, unchanged, right):
 def by_checksum(kind, outcome, found):
     """Another content than the recorded one is refused, whether it can be read or not."""
     try:
-        readers.RECORDED[kind]()
+        file_readers.RECORDED[kind]()
     except UserError as error:
         if KINDS[kind] not in str(error):
             return "unnamed", error

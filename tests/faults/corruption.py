@@ -1,15 +1,15 @@
-"""Damage to a file, drawn from a seed: flipped bits, lost, zeroed and foreign bytes, sizes that cannot be."""
+"""Random corruption of a file: flipped bits, lost, zeroed and inserted bytes, impossible sizes."""
 
 HUGE = (0xFF, 0x7FFFFFFF, 0xFFFFFFFF, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
 SPANS = (1, 2, 4, 8, 60, 400)
 EDGE = 64
-"""Headers and directories stand in the first and the last bytes, and are hit as often as all the rest."""
+"""Headers and directories are in the first and the last bytes; they are corrupted as often as the rest."""
 
 
-def spoil(content, random, others):
-    """(what was done, the content afterwards); `others` are files to be taken in its place."""
-    kind = random.choice(list(DAMAGES))
-    return kind, bytes(DAMAGES[kind](content, random, others))
+def corrupt(content, random, others):
+    """(kind of corruption, corrupt content); `others` are contents that may replace it."""
+    kind = random.choice(list(KINDS))
+    return kind, bytes(KINDS[kind](content, random, others))
 
 
 def place(content, random):
@@ -58,7 +58,7 @@ def double(content, random, others):
 
 
 def huge(content, random, others):
-    """A number that no length, count or offset can be, over four or eight bytes."""
+    """Write a number that is no possible length, count or offset over four or eight bytes."""
     at, size = place(content, random), random.choice([4, 8])
     number = random.choice(HUGE) & ((1 << 8 * size) - 1)
     return content[:at] + number.to_bytes(size, "little") + content[at + size :]
@@ -68,4 +68,4 @@ def swap(content, random, others):
     return random.choice(others)
 
 
-DAMAGES = {function.__name__: function for function in (flip, cut, lose, zero, insert, double, huge, swap)}
+KINDS = {function.__name__: function for function in (flip, cut, lose, zero, insert, double, huge, swap)}

@@ -1,9 +1,9 @@
-"""fairseq-train that shows what it is doing and can be killed at an exact moment of it.
+"""fairseq-train that records its phase in a file and can kill itself at an exact moment.
 
-The sweep starts it in the place of fairseq-train, with two variables:
+The sweep starts it instead of fairseq-train, with two variables:
 
-    FAULTS_STATE  a file of a few bytes: what it is doing (see `state`)
-    FAULTS_AIM    PHASE:SEED:UPDATE:TIMES:SHARE, or nothing: where the kill -9 of sweep and trainer falls.
+    FAULTS_STATE  file of a few bytes: the current phase (see `state`)
+    FAULTS_AIM    PHASE:SEED:UPDATE:TIMES:FRACTION, or empty: when to kill sweep and trainer with SIGKILL.
                    "log:2:30:7:0.4" is the seventh event from update 30 of the run with seed 2 on, after
                    40 % of its bytes
 """
@@ -16,26 +16,26 @@ import sys
 from state import State
 
 STATE = State(os.environ["FAULTS_STATE"])
-AIM, *PLACE, TIMES, SHARE = (os.environ.get("FAULTS_AIM") or "nothing:0:0:0:0").split(":")
+AIM, *PLACE, TIMES, FRACTION = (os.environ.get("FAULTS_AIM") or "nothing:0:0:0:0").split(":")
 reached = 0
 
 
 def aimed(phase):
-    """Whether the kill is to fall here."""
+    """Whether to kill now."""
     global reached
     reached += phase == AIM and STATE.read()[1] >= tuple(map(int, PLACE))
     return phase == AIM and reached == int(TIMES)
 
 
 def die():
-    """Kill -9 of the sweep and of the whole group of the trainer; nothing is flushed, nothing is closed."""
+    """Kill the sweep and the process group of the trainer; nothing is flushed or closed."""
     os.kill(os.getppid(), signal.SIGKILL)
     os.killpg(os.getpgrp(), signal.SIGKILL)
     signal.pause()
 
 
 def part(content):
-    return bytes(content[: int(len(content) * float(SHARE))])
+    return bytes(content[: int(len(content) * float(FRACTION))])
 
 
 def save(original):

@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
 import pandas as pd
 
-from common.cli import Parser, positive
 from common.metrics import ACCURACIES, lower_is_better
-from common.tables import Table, render, write_tables
+from common.tables import Table
 
-from ..figures.style import FORMATS, save_figure
-from ..long_table import GROUP
 from ..read.load import read_runs
+from ..read.long_table import GROUP
 from ..read.runs import Run
 from ..stats.best import best_checkpoints
+from ..stats.best_settings import choose_settings, find_settings, number_tried
 from ..stats.compare import compare_groups
 from ..stats.predictions import compare_all_predictions, find_size, read_predictions
-from ..stats.settings import choose_settings, find_settings, number_tried
 from ..stats.spread import BEST, scores, spread_over_seeds
-from ..tables.checks import examples_table
+from ..tables.best_settings import chosen_table, settings_table
+from ..tables.predictions import examples_table
 from ..tables.runs import best_note
 from ..tables.seeds import comparison_table
-from ..tables.settings import chosen_table, settings_table
-from .options import (
-    add_choice,
-    add_command,
-    add_ddof,
-    add_format,
-    add_out,
-    add_selection,
-    choice,
-    selected_runs,
-)
+from .options import add_command, add_common, choice, selected_runs, show
 
 EXAMPLES = """examples:
   python -m analysis best-settings runs
@@ -52,23 +40,6 @@ def register(commands: argparse._SubParsersAction) -> None:
         EXAMPLES,
     )
     add_common(parser)
-
-
-def add_common(parser: Parser) -> None:
-    """Add the options for tables and figures of selected checkpoints."""
-    add_selection(parser)
-    add_choice(parser)
-    add_ddof(parser)
-    add_format(parser)
-    add_out(parser, "folder for the tables (all formats) and figures")
-    parser.add_argument(
-        "--figure-format", nargs="+", choices=FORMATS, default=["png"], help="formats of the figures (png)"
-    )
-    parser.add_argument(
-        "--test-size", type=positive, metavar="N",
-        help="examples in test (default: counted in the prediction files or the runs' data folder)",
-    )  # fmt: skip
-    parser.add_argument("--chance", type=float, help="draw a horizontal line at chance level, for example 50")
 
 
 def _best_settings(options: argparse.Namespace) -> None:
@@ -121,7 +92,7 @@ def _settings_figures(
     table: pd.DataFrame, best: pd.DataFrame, data: pd.DataFrame, options: argparse.Namespace
 ) -> list[tuple[str, object]]:
     """(name, figure) pairs; empty if no method and init has more than one setting."""
-    from ..figures.settings import draw_best_settings, draw_flag, flags_to_draw
+    from ..figures.best_settings import draw_best_settings, draw_flag, flags_to_draw
 
     if number_tried(data).max() == 1:
         return []
@@ -137,17 +108,3 @@ def _settings_figures(
             for flag in flags_to_draw(data)
         ),
     ]
-
-
-def show(tables: Sequence[Table], figures: Sequence[tuple[str, object]], options: argparse.Namespace) -> None:
-    """Print the tables; with --out also write them and the figures."""
-    if options.out:
-        paths = write_tables(tables, options.out)
-        paths += [
-            save_figure(figure, options.out, name, fmt)
-            for name, figure in figures
-            for fmt in options.figure_format
-        ]
-        for path in paths:
-            print(f"wrote {path}", file=sys.stderr)
-    print(render(tables, options.format), end="")

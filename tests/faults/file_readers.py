@@ -1,7 +1,7 @@
-"""Each kind of file read through the project's own code, to something that can be compared.
+"""Readers of each kind of file with the project's own code; their results can be compared.
 
-A reader returns what the file says. It raises `UserError` (or an `OSError` with the file's name) for what it
-refuses.
+A reader returns the content of the file. It raises `UserError`, or an `OSError` with the file's name, for a
+file that it refuses.
 """
 
 import hashlib
@@ -103,7 +103,7 @@ def run_manifest(path):
 
 
 def recipe(path):
-    """The words, and whether the run in the folder may go on with them."""
+    """The words, and whether the run in the folder may resume with them."""
     words = originals.recipe().words
     run_manifest(path)
     return words
