@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from common.cpu import environment
-from experiments import recipes, schedule
+from experiments import recipes, run_length
 from experiments.inputs import count_classes
 from experiments.methods.fairseq import PLUGIN
 
@@ -106,8 +106,8 @@ def _train_one_update(settings: Settings, who: str, build: Builder) -> Path:
 
 def _flags(recipe: str, data: Path) -> dict[str, str]:
     loaded = recipes.load(recipe)
-    if schedule.RATIO in loaded.flags:
-        loaded = schedule.resolve(loaded, schedule.count_examples(data))
+    if run_length.RATIO in loaded.flags:
+        loaded = run_length.resolve(loaded, run_length.count_examples(data))
     groups = loaded.flags
     return {flag: " ".join(values) for flag, (_, *values) in groups.items()}
 

@@ -18,7 +18,7 @@ from common.errors import UserError, count
 from common.metrics import check_selectable, find, lower_is_better
 
 from .recipes import Recipe
-from .schedule import Length
+from .run_length import Length
 
 CRITERION = "sentence_classification"
 SMOOTHING, PATIENCE = "--label-smoothing", "--patience"

@@ -9,7 +9,7 @@ from typing import Any
 
 from common.run import Run, runs
 
-from . import checkpoints, checks, grid, inputs, plan, provenance, recipes, schedule
+from . import checkpoints, checks, grid, inputs, plan, provenance, recipes, run_length
 from .methods import architecture, fairseq
 from .plan import Job
 from .recipes import Recipe
@@ -78,7 +78,7 @@ class Experiment:
         """Remarks, length and architecture of the runs, class weights, and what is unusual; for the plan."""
         notes: dict[str, list[str]] = {}
         for arm, recipe in self.recipes.items():
-            length = schedule.length(recipe, self.examples)
+            length = run_length.length(recipe, self.examples)
             found = [] if length is None else [length.describe(), *length.warnings()]
             found += [*checks.notes(recipe, length), *self.architecture_notes.get(arm, ())]
             for note in found:
@@ -109,10 +109,10 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
     initial = checkpoints.resolve_all(settings.inits, settings.data)
     settings = replace(settings, inits={init: found and found.path for init, found in initial.items()})
     conversions = [f"{init}: {found.note}" for init, found in initial.items() if found and found.note]
-    examples = schedule.count_examples(settings.data)
+    examples = run_length.count_examples(settings.data)
 
     def complete(recipe: Recipe) -> Recipe:
-        return checks.complete(schedule.resolve(recipe, examples), settings.data, classes)
+        return checks.complete(run_length.resolve(recipe, examples), settings.data, classes)
 
     resolved = {variant.arm: complete(variant.recipe) for variant in variants}
     fitted = _fit(settings, resolved, trainer)

@@ -111,7 +111,7 @@ def with_budget(recipe: Recipe, tokens: int | None, hours: float | None = None) 
 
 
 def for_hours(recipe: Recipe, hours: float) -> Recipe:
-    """The recipe with a schedule over wall-clock time (`fairseq_plugin/training/schedule.py`).
+    """The recipe with a schedule over wall-clock time (`fairseq_plugin/training/time_budget.py`).
 
     Raises `UserError` if the recipe has flags of a schedule over updates.
     """

@@ -22,7 +22,7 @@ from . import compat, library_warnings  # noqa: E402
 from .checkpoints import loading  # noqa: E402
 from .models import causal, roberta  # noqa: E402, F401
 from .tasks import criterion, language_modeling, sentence_classification  # noqa: E402, F401
-from .training import optimizer, schedule, termination  # noqa: E402, F401
+from .training import optimizer, termination, time_budget  # noqa: E402, F401
 
 _root.setLevel(_level)
 _root.handlers[:] = _handlers

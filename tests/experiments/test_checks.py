@@ -7,7 +7,7 @@ from data_folders import write_data
 
 from common.cli import flags_of
 from common.errors import UserError
-from experiments import checks, recipes, schedule
+from experiments import checks, recipes, run_length
 from experiments.recipes import Recipe
 
 CLASSES = ["0", "1"]
@@ -24,8 +24,8 @@ def complete(data, *words, base="reference"):
 
 
 def notes(data, *words, examples=1800):
-    recipe = schedule.resolve(complete(data, *words), examples)
-    return checks.notes(recipe, schedule.length(recipe, examples))
+    recipe = run_length.resolve(complete(data, *words), examples)
+    return checks.notes(recipe, run_length.length(recipe, examples))
 
 
 @pytest.mark.parametrize("name", ["reference", "tuned", "sample", "causal-reference"])
@@ -114,7 +114,7 @@ def test_weights_survive_fairseqs_parser(data):
     from common import class_weights
 
     weights = {"l'été": 1 / 3, 'a "b"': 0.1, "back\\slash\\'": 1e-9, "${x}": 2.0, "so, so": 5.0}
-    recipe = schedule.resolve(recipes.load("reference"), 1800)
+    recipe = run_length.resolve(recipes.load("reference"), 1800)
     recipe = recipe.replace(("--class-weights", class_weights.as_value(weights)))
     cfg = configuration([data, *recipe.words, "--num-classes", "5"])
     assert class_weights.resolve(cfg.criterion.class_weights, data, list(weights)) == weights

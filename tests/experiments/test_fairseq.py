@@ -7,7 +7,7 @@ import pytest
 from common.errors import UserError
 from common.files import shown_path
 from common.run import Run, State
-from experiments import recipes, schedule
+from experiments import recipes, run_length
 from experiments.methods import fairseq, fairseq_flags
 from experiments.plan import Planned
 from experiments.progress import Progress
@@ -77,7 +77,7 @@ def forked_check(monkeypatch):
 
 @pytest.mark.usefixtures("forked_check")
 def test_flags_of_a_recipe_are_accepted():
-    fairseq_flags.check(schedule.resolve(recipes.load("tuned"), 1800).words)
+    fairseq_flags.check(run_length.resolve(recipes.load("tuned"), 1800).words)
 
 
 @pytest.mark.parametrize(
@@ -90,5 +90,5 @@ def test_flags_of_a_recipe_are_accepted():
 @pytest.mark.usefixtures("forked_check")
 def test_a_wrong_flag_raises_with_the_nearest(words, facts):
     with pytest.raises(UserError) as caught:
-        fairseq_flags.check([*schedule.resolve(recipes.load("tuned"), 1800).words, *words])
+        fairseq_flags.check([*run_length.resolve(recipes.load("tuned"), 1800).words, *words])
     assert all(fact in str(caught.value) for fact in facts)

@@ -5,7 +5,7 @@ import pytest
 
 from common.cli import flags_of
 from common.errors import UserError
-from experiments import recipes, schedule
+from experiments import recipes, run_length
 
 # The published command line with the changes listed in the recipe file.
 PUBLISHED = """
@@ -26,7 +26,7 @@ def write(path, text):
 
 def test_reference_has_the_flags_of_the_published_command():
     published = [word.replace("_0.98", " 0.98") for word in PUBLISHED.split()]
-    assert schedule.resolve(recipes.load("reference"), 1800).flags == flags_of(published)
+    assert run_length.resolve(recipes.load("reference"), 1800).flags == flags_of(published)
 
 
 def test_all_recipes_of_the_project_load():
@@ -119,7 +119,7 @@ RECORDED = [
 
 
 def test_tuned_has_the_flags_of_its_recorded_runs():
-    flags = schedule.resolve(recipes.load("tuned"), 1800).flags
+    flags = run_length.resolve(recipes.load("tuned"), 1800).flags
     recorded = []
     for path in RECORDED:
         content = json.loads(path.read_text(encoding="utf-8"))

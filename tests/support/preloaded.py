@@ -57,11 +57,22 @@ def python(*more: str) -> str:
         env=environment,
     )
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    atexit.register(server.wait)
-    atexit.register(server.stdin.close)  # first, as the last one registered
+    atexit.register(_stop, server)
     if server.stdout.readline() != b"ready\n":
         raise RuntimeError(f"the server ended: {sys.executable} -P {__file__} serve {place}")
     return program
+
+
+def _stop(server: Any) -> None:
+    """End the server: it exits when its standard input ends, unless a fork of this process holds it open."""
+    import subprocess
+
+    server.stdin.close()
+    try:
+        server.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
 
 
 def call(interpreter: str, place: str, program: str, *words: str) -> None:

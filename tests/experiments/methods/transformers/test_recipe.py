@@ -7,7 +7,7 @@ from fairseq.optim.lr_scheduler import build_lr_scheduler
 from method_runs import words
 
 from common.errors import UserError
-from experiments import recipes, schedule
+from experiments import recipes, run_length
 from experiments.methods.transformers.recipe import parse
 from experiments.methods.transformers.trainer import ClassifierTrainer, training_arguments
 from fairseq_plugin.training.optimizer import FairseqFusedAdam
@@ -19,7 +19,7 @@ def data(tmp_path_factory):
 
 
 def test_the_recipe_reference_has_the_published_hyperparameters(data):
-    recipe = parse(str(data), schedule.resolve(recipes.load("reference"), 1800).words)
+    recipe = parse(str(data), run_length.resolve(recipes.load("reference"), 1800).words)
     assert (recipe.batch_size, recipe.accumulation, recipe.max_epoch, recipe.max_update) == (8, 1, 5, 1125)
     assert (recipe.lr, recipe.warmup_updates, recipe.total_num_update) == (1e-5, 67, 1125)
     assert (recipe.betas, recipe.eps, recipe.weight_decay, recipe.clip_norm) == ((0.9, 0.98), 1e-8, 0.01, 0)
@@ -32,7 +32,7 @@ def test_the_recipe_reference_has_the_published_hyperparameters(data):
 
 
 def test_the_recipe_sample_is_supported(data):
-    assert parse(str(data), schedule.resolve(recipes.load("sample"), 400).words).sizes(PIECES).layers == 2
+    assert parse(str(data), run_length.resolve(recipes.load("sample"), 400).words).sizes(PIECES).layers == 2
 
 
 def test_the_architecture_of_a_checkpoint_is_supported(data):

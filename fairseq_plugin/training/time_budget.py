@@ -8,7 +8,7 @@ bit for bit, because the number of updates per hour varies.
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, List
+from typing import Any
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.optim.fairseq_optimizer import FairseqOptimizer
@@ -28,7 +28,7 @@ class TimeBudgetConfig(FairseqDataclass):
         default=0.06, metadata={"help": "fraction of the time in which the learning rate rises to --lr"}
     )
     stop_time_hours: float = II("optimization.stop_time_hours")
-    lr: List[float] = II("optimization.lr")
+    lr: list[float] = II("optimization.lr")
 
 
 @register_lr_scheduler("time_budget", dataclass=TimeBudgetConfig)

@@ -4,7 +4,7 @@ import pytest
 from fairseq.data import iterators
 
 from common.errors import UserError
-from experiments import recipes, schedule
+from experiments import recipes, run_length
 from experiments.recipes import Recipe
 
 RATIO = ("--warmup-ratio", "0.06")
@@ -13,7 +13,7 @@ DECAY = ("--lr-scheduler", "polynomial_decay")
 
 def resolved(*words, examples=1800):
     recipe = Recipe("r", (*DECAY, *words))
-    return schedule.resolve(recipe, examples).flags
+    return run_length.resolve(recipe, examples).flags
 
 
 def numbers(flags):
@@ -21,19 +21,19 @@ def numbers(flags):
 
 
 def test_reference_on_cls_books_is_the_published_schedule():
-    flags = schedule.resolve(recipes.load("reference"), 1800).flags
+    flags = run_length.resolve(recipes.load("reference"), 1800).flags
     assert numbers(flags) == [1125, 1125, 67]
     assert "--warmup-ratio" not in flags
 
 
 def test_sample_keeps_its_schedule():
-    assert numbers(schedule.resolve(recipes.load("sample"), 400).flags) == [600, 600, 36]
+    assert numbers(run_length.resolve(recipes.load("sample"), 400).flags) == [600, 600, 36]
 
 
 @pytest.mark.parametrize("examples", [300, 1801, 20_000])
 def test_other_data_are_trained_on_for_whole_epochs(examples):
-    recipe = schedule.resolve(recipes.load("reference"), examples)
-    length = schedule.length(recipe, examples)
+    recipe = run_length.resolve(recipes.load("reference"), examples)
+    length = run_length.length(recipe, examples)
     assert length.updates == 5 * -(-examples // 8)
     assert length.warnings() == []
 
@@ -57,12 +57,12 @@ def test_flags_that_are_given_are_kept():
 
 def test_without_ratio_nothing_changes():
     recipe = Recipe("r", ("--lr", "1e-4", "--max-epoch", "5"))
-    assert schedule.resolve(recipe, 1800) == recipe
+    assert run_length.resolve(recipe, 1800) == recipe
 
 
 def test_a_schedule_without_end_gets_none():
     recipe = Recipe("r", ("--lr-scheduler", "fixed", *RATIO, "--batch-size", "8", "--max-epoch", "1"))
-    assert "--total-num-update" not in schedule.resolve(recipe, 1800).flags
+    assert "--total-num-update" not in run_length.resolve(recipe, 1800).flags
 
 
 @pytest.mark.parametrize(
@@ -90,5 +90,5 @@ def test_what_gives_no_length_is_refused(words, named):
     ],
 )
 def test_an_unusual_schedule_is_said(words, named):
-    recipe = schedule.resolve(recipes.load("reference", words), 1800)
-    assert any(named in warning for warning in schedule.length(recipe, 1800).warnings())
+    recipe = run_length.resolve(recipes.load("reference", words), 1800)
+    assert any(named in warning for warning in run_length.length(recipe, 1800).warnings())
