@@ -237,7 +237,7 @@ def _labelled_columns(table: pd.DataFrame, given: Columns, source: str) -> Colum
     columns = tables.choose_columns(table.columns, given, source)
     if columns.label is None:
         names = enumerate_some([f"'{name}'" for name in table.columns], 12)
-        raise UserError(f"{source}: which column is the label? It has {names}; name it with --label-column")
+        raise UserError(f"{source}: no label column found among {names}; specify one with --label-column")
     return columns
 
 

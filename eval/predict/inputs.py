@@ -129,10 +129,12 @@ class Table:
         if pairs and self.chosen.pair is None:
             raise UserError(
                 f"{self.path}: the checkpoint classifies sentence pairs, and '{self.chosen.text}' is the "
-                "first sentence; name the second one with --pair-column"
+                "first sentence; pass the column of the second with --pair-column"
             )
         if not pairs and self.chosen.pair is not None:
-            remedy = "omit --pair-column" if self.given.pair else "name the text with --text-column"
+            remedy = (
+                "omit --pair-column" if self.given.pair else "pass the column of the text with --text-column"
+            )
             raise UserError(
                 f"{self.path}: '{self.chosen.text}' and '{self.chosen.pair}' are sentence pairs, but the "
                 f"checkpoint classifies single texts; {remedy}"
