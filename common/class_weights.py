@@ -20,6 +20,7 @@ import numpy as np
 
 from .binary_index import ID_BYTES, read_header
 from .cli import nearest
+from .data_folder import WRITE_AGAIN
 from .errors import UserError, enumerate_some
 from .files import read_lines
 
@@ -90,8 +91,8 @@ def label_counts(data: Path, split: str, classes: int) -> np.ndarray:
         or not ((labels_N >= 0) & (labels_N < classes)).all()
     ):
         raise UserError(
-            f"{binary}: not the labels of {classes} classes as `python -m preprocess binarize` writes them; "
-            "binarize again"
+            f"{binary}: not the labels of {classes} classes as `python -m preprocess` writes them; "
+            f"{WRITE_AGAIN}"
         )
     return np.bincount(labels_N, minlength=classes)
 

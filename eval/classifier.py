@@ -176,7 +176,7 @@ class SentenceClassifier:
             if self.pairs and (isinstance(text, str) or not isinstance(text, Sequence) or len(text) != 2):
                 raise UserError(
                     f"{where} {number}: the checkpoint classifies sentence pairs; "
-                    "give two sentences, separated by a tab"
+                    "pass two sentences, separated by a tab"
                 )
             for sentence in text if self.pairs else [text]:
                 if not isinstance(sentence, str):
@@ -191,6 +191,6 @@ class SentenceClassifier:
                 content += line.replace("\n", " ").encode() + b"\n"
             except UnicodeEncodeError as error:
                 raise UserError(
-                    f"{where} {number}: not Unicode: a lone surrogate ({error.reason}); correct the text"
+                    f"{where} {number}: invalid Unicode (lone surrogate: {error.reason}); correct the text"
                 ) from None
         return self.encoder(Block(where, 1, bytes(content), len(content)))

@@ -41,8 +41,8 @@ def in_order_of(
     """
     if sorted(classes) != sorted(own_classes):
         raise UserError(
-            f"{name}: classes {', '.join(own_classes)}, but {', '.join(classes)} in {first}; "
-            "give only classifiers of the same classes together"
+            f"{name}: has the classes {', '.join(own_classes)}, but {first} has {', '.join(classes)}; "
+            "combine only classifiers with the same classes"
         )
     return p_NK[:, [own_classes.index(class_name) for class_name in classes]]
 
@@ -56,7 +56,7 @@ class Ensemble:
     def __init__(self, members: Sequence[SentenceClassifier]) -> None:
         """Raises `UserError` for fewer than two members, and if classes, dictionary or data differ."""
         if len(members) < 2:
-            raise UserError("--ensemble: only one checkpoint; give several with --checkpoint")
+            raise UserError("--ensemble: only one checkpoint; pass several with --checkpoint")
         self.members = list(members)
         first = self.members[0]
         for member in self.members[1:]:

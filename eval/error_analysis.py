@@ -53,14 +53,14 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         metavar="PATH",
         help="checkpoints, run folders or folders with runs",
     )
-    parser.add_argument("--split", default="test", help="(default: %(default)s)")
+    parser.add_argument("--split", default="test", help="split of the predictions (default: %(default)s)")
     parser.add_argument(
         "--text",
         nargs="+",
         metavar="FILE",
         help="text of the split, one example per line; two files for pairs (default: recorded in the data)",
     )
-    parser.add_argument("--out", required=True, metavar="HTML", help="the page to write")
+    parser.add_argument("--out", required=True, metavar="HTML", help="HTML page to write")
     parser.deprecated("--output", "--out")
     parser.set_defaults(run=run)
 
@@ -104,7 +104,7 @@ def find_texts(run: RunCheckpoint, split: str) -> list[Path]:
     inside = {name: path for name, path in inside.items() if name in data.report.get("files", {})}
     for name, path in inside.items():
         if not path.is_file() or sha256(path) != data.report["files"][name]:
-            raise UserError(f"{path}: missing or changed since it was written; give the text with --text")
+            raise UserError(f"{path}: missing or changed since it was written; pass the text with --text")
     if inside:
         return list(inside.values())
     recorded = ((data.option("splits") or {}).get(split) or {}).get("texts") or {}

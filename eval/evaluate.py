@@ -70,7 +70,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         metavar="PATH",
         help="checkpoints, run folders or folders with runs",
     )
-    parser.add_argument("--split", default="test", help="(default: %(default)s)")
+    parser.add_argument("--split", default="test", help="split to evaluate (default: %(default)s)")
     parser.add_argument(
         "--audit",
         metavar="JSON",
@@ -278,7 +278,7 @@ def _check_one_checkpoint_per_folder(runs: list[RunCheckpoint]) -> None:
     folder, count = Counter(run.folder for run in runs).most_common(1)[0]
     if count > 1:
         raise UserError(
-            f"{folder}: {count} checkpoints given, but --write-predictions writes one file per split; "
+            f"{folder}: {count} checkpoints specified, but --write-predictions writes one file per split; "
             "specify only one of them"
         )
 

@@ -39,14 +39,16 @@ def add_texts(parser: Parser, text: str, *, tables: str = "") -> None:
         help=f"one {text} per line: plain text, .gz or .xz{tables} (default: {STDIN})",
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="written atomically when the command ends (default: standard output)"
+        "--out",
+        metavar="FILE",
+        help="output file (default: standard output); written only if the command succeeds",
     )
     parser.deprecated("--output", "--out")
 
 
 def add_checkpoint_files(parser: Parser, *, tokenizer: bool = False) -> None:
     """Add --data and --dict; with `tokenizer` also --sentencepiece-model."""
-    group = parser.add_argument_group("files of the checkpoint (default: those recorded by the run)")
+    group = parser.add_argument_group("data and tokenizer (default: as recorded by the run)")
     group.add_argument("--data", metavar="BIN", help="binarized data folder")
     group.add_argument("--dict", metavar="FILE", help="fairseq dictionary (dict.txt) of the training data")
     if tokenizer:
@@ -58,7 +60,9 @@ def add_checkpoint_files(parser: Parser, *, tokenizer: bool = False) -> None:
 def add_computation(parser: Parser) -> argparse._ArgumentGroup:
     """Add --device and --precision; returns their group, so that the caller can add the batch size."""
     group = parser.add_argument_group("computation")
-    group.add_argument("--device", choices=DEVICES, default="auto", help="(default: %(default)s)")
+    group.add_argument(
+        "--device", choices=DEVICES, default="auto", help="device to compute on (default: %(default)s)"
+    )
     group.add_argument(
         "--precision",
         choices=("auto", "fp32", "bf16"),
@@ -86,7 +90,7 @@ def read_input(texts: Sequence[str], path: str | None) -> Iterator[Lines]:
     """
     if path is not None and (kind := reader_name(path)) != LINES:
         raise UserError(
-            f"{path}: a file of the format '{kind}', not of one text per line; give a plain text file"
+            f"{path}: a file of the format '{kind}', not of one text per line; use a plain text file"
         )
     if texts:
         yield Lines(list(texts), 1, "TEXT")

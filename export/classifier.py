@@ -57,11 +57,11 @@ class Classifier:
         Raises `UserError` if the data are malformed or were binarized with another dictionary.
         """
         if data is not None and not Path(data).is_dir():
-            raise UserError(f"{data}: no such folder; --data is a binarized folder")
+            raise UserError(f"{data}: no such folder; pass a data folder with --data")
         folder = self.data if data is None else DataFolder(Path(data), read_report(Path(data)))
         if folder is None or not folder.dictionary.is_file():
             if data is not None:
-                raise UserError(f"{folder.dictionary}: no such file; --data is a binarized folder")
+                raise UserError(f"{folder.dictionary}: no such file; pass a data folder with --data")
             return None
         return read_split(self.checkpoint, self._dictionary(folder), self.classes, folder.path, split)
 
@@ -70,13 +70,13 @@ class Classifier:
             return find_dictionary(self.run, self.checkpoint, folder)[0]
         path = self.checkpoint.path / "dict.txt"
         if not path.is_file():
-            raise UserError(f"{path}: no such file; it has to list the tokens of the model, to read --data")
+            raise UserError(f"{path}: no such file; --data requires this dictionary of the model")
         own = load_dictionary(path)
         found = load_dictionary(folder.dictionary)
         if own.symbols != found.symbols:
             raise UserError(
-                f"{folder.dictionary}: not the dictionary of {self.checkpoint.path}; binarize the data with "
-                f"--dict {self.checkpoint.path / 'dict.txt'}"
+                f"{folder.dictionary}: not the dictionary of {self.checkpoint.path}; write the "
+                f"data folder again with --dict {self.checkpoint.path / 'dict.txt'}"
             )
         found.add_symbol(MASK)
         return found

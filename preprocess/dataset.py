@@ -1,13 +1,13 @@
 """From files of labelled text to a data folder that `./train.sh --data` trains on.
 
 Reads CSV, TSV, JSON, JSON lines and Parquet (also .gz and .xz), any other registered format, and data sets
-of the Hugging Face hub (datasets:NAME). Several files are read one after the other. Columns with usual names
-(text, review, label, class, ...) are found by themselves. --valid and --test take a file, or how much of the
-data to set aside: split by class, with duplicates on one side, and the same for the same --seed.
+of the Hugging Face hub (datasets:NAME). Several files are concatenated. Columns with common names (text,
+review, label, class, ...) are detected. --valid and --test take a file, or the number or fraction of examples
+to hold out: stratified by class, with duplicates in one split, and determined by --seed.
 
-DIR contains all that belongs to the data:
+Contents of DIR:
     input0/ input1/ label/ preprocess.json   fairseq's binary data (input1: sentence pairs)
-    text/                                    the splits as text and labels, one example a line
+    text/                                    the splits as text and labels, one example per line
     split.json                               file and line of every example, and the rows left out
     tokenizer/                               the tokenizer of the text
     audit.json                               duplicates, conflicting labels, lengths (see audit)
@@ -165,8 +165,8 @@ def _check_files(options: Options) -> None:
         if Path(path).is_file() or hub.is_dataset(path) or (flag and is_size(path)):
             continue
         if Path(path).is_dir():
-            raise UserError(f"{flag}{path}: is a folder; give a file")
-        remedy = "give a file, a number of examples or a fraction such as 0.1" if flag else "check the path"
+            raise UserError(f"{flag}{path}: is a folder; specify a file")
+        remedy = "use a file, a number of examples or a fraction such as 0.1" if flag else "check the path"
         raise UserError(f"{flag}{path}: no such file; {remedy}")
 
 
@@ -187,7 +187,8 @@ def read_examples(options: Options) -> Examples:
         if not is_size(part):
             if rows[name]:
                 raise UserError(
-                    f"--{name} {part}: {rows[name][0].source} already has a {name} split; omit the option"
+                    f"--{name} {part}: {rows[name][0].source} contains a {name} split already; "
+                    f"remove --{name}"
                 )
             found, columns = _read(part, options, columns)
             rows[name] = found
@@ -220,12 +221,12 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
     if columns.named():
         role = next(iter(columns.named()))
         raise UserError(
-            f"--{role}-column: {source} has no columns; omit the option or give a table (.csv, .jsonl)"
+            f"--{role}-column: {source} has no columns; omit the option or use a table (.csv, .jsonl)"
         )
     rows = [Row(source, record) for record in read_records(source, options.reader)]
     if rows and all(row.record.label is None for row in rows):
         raise UserError(
-            f"{source}: read as {reader_name(source, options.reader)}, a format without labels; give a table "
+            f"{source}: read as {reader_name(source, options.reader)}, a format without labels; use a table "
             "with a column of labels (.csv, .tsv, .json, .jsonl, .parquet)"
         )
     return rows, columns
@@ -236,7 +237,7 @@ def _labelled_columns(table: pd.DataFrame, given: Columns, source: str) -> Colum
     columns = tables.choose_columns(table.columns, given, source)
     if columns.label is None:
         names = enumerate_some([f"'{name}'" for name in table.columns], 12)
-        raise UserError(f"{source}: which column is the label? It has {names}; name it with --label-column")
+        raise UserError(f"{source}: no label column found among {names}; specify one with --label-column")
     return columns
 
 
@@ -254,7 +255,7 @@ def _split_of(row: Row, columns: Columns) -> str:
         return f"split '{row.record.split}'"
     if name is None:
         raise UserError(
-            f"{row.source}, line {row.record.line}: split '{row.record.split}' is none of "
+            f"{row.source}, line {row.record.line}: split '{row.record.split}' is not one of "
             f"{', '.join(SPLIT_NAMES)}; rename it"
         )
     return name
@@ -292,7 +293,7 @@ def _set_aside(examples: Examples, options: Options) -> None:
     sizes = {name: part_of(part, len(rows), f"--{name}") for name, part in wanted.items()}
     if sum(sizes.values()) >= len(rows):
         raise UserError(
-            f"--valid and --test: {sum(sizes.values())} of {len(rows)} rows; leave some for training"
+            f"--valid and --test: use {sum(sizes.values())} of {len(rows)} rows; leave rows for training"
         )
     keys = [audit.normalized(_joined(row.record)) or _joined(row.record) for row in rows]
     indices = grouped_split([label_of(row) for row in rows], keys, sizes, options.seed)
@@ -306,14 +307,14 @@ def _check_splits(examples: Examples, options: Options) -> None:
     for name, rows in examples.splits.items():
         if not rows:
             raise UserError(
-                f"{', '.join(options.train)}: too few different texts for a {name} split; give more, or "
-                f"--{name} FILE"
+                f"{', '.join(options.train)}: too few different texts for a {name} split; add texts, or "
+                f"pass --{name} FILE"
             )
         for row in rows:
             if label_of(row) not in known:
                 raise UserError(
-                    f"{row.source}, line {row.record.line}: label '{label_of(row)}' of the {name} split does "
-                    f"not occur in the training data, which have {quoted(sorted(known))}"
+                    f"{row.source}, line {row.record.line}: label '{label_of(row)}' of the {name} split is "
+                    f"unknown; the training data contain only {quoted(sorted(known))}"
                 )
 
 
@@ -360,7 +361,8 @@ def _repeated(examples: Examples) -> list[str]:
         if found[name]["train"]
     ]
     if within := len(found["train"]["train"]):
-        lines.append(f"{count(within, 'training example')} with the text of an earlier one (normalized)")
+        repeat = "repeats" if within == 1 else "repeat"
+        lines.append(f"{count(within, 'training example')} {repeat} the text of an earlier one (normalized)")
     labels: dict[str, set[str]] = {}
     for rows in examples.splits.values():
         for row in rows:
@@ -467,12 +469,14 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `dataset`."""
     parser = subparsers.add_parser(
         "dataset",
-        help="files of labelled text to a complete data folder, in one step",
+        help="convert files of labelled text to a data folder, in one step",
         description=__doc__,
         examples=EXAMPLES,
     )
     parser.add_argument("files", nargs="*", metavar="FILE", help="labelled text, or datasets:NAME")
-    parser.add_argument("--train", nargs="+", default=[], metavar="FILE", help="the same as FILE")
+    parser.add_argument(
+        "--train", nargs="+", default=[], metavar="FILE", help="training files; the same as the argument FILE"
+    )
     add_columns(parser)
     parser.add_argument("--reader", metavar="NAME", help="format of the files (default: by suffix)")
     add_splits(parser)
@@ -491,7 +495,7 @@ def run(args: argparse.Namespace) -> None:
     """The command: check the options, prepare, print what was written."""
     sources = (*args.files, *args.train)
     if not sources:
-        raise UserError("FILE is missing: give a file of labelled text, for example reviews.csv")
+        raise UserError("FILE is required: pass a file of labelled text, for example reviews.csv")
     options = options_of(
         args, sources, args.seed, reader=args.reader, normalize_apostrophes=args.normalize_apostrophes
     )
@@ -527,5 +531,8 @@ def summary(report: Report, folder: Path) -> list[str]:
         f"{lengths['max_positions']} tokens"
     )
     if content["unknown_rate"] > UNKNOWN_FRACTION:
-        lines.append("warning: many unknown tokens; is this the tokenizer of another language?")
+        lines.append(
+            f"warning: {content['unknown_rate']:.2%} unknown tokens; the tokenizer may be for "
+            "another language"
+        )
     return [*lines, f"written to {folder}"]

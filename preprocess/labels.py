@@ -38,7 +38,7 @@ def checked_label(text: str, path: str, line: int) -> str:
     """
     label = " ".join(text.split())
     if not label:
-        raise UserError(f"{path}, line {line}: no label; write one label a line")
+        raise UserError(f"{path}, line {line}: no label; write one label per line")
     if label in SPECIALS or label.startswith(PADDING_PREFIX) or label.endswith(OVERWRITE):
         raise UserError(f"{path}, line {line}: '{label}' is reserved by fairseq; rename the label")
     return label
@@ -53,7 +53,7 @@ def check_classes(labels: Sequence[str], where: str) -> list[str]:
     """
     counts = Counter(labels)
     if len(counts) == 1:
-        raise UserError(f"{where}: all rows have the label '{next(iter(counts))}'; give at least two classes")
+        raise UserError(f"{where}: all rows have the label '{next(iter(counts))}'; use at least two classes")
     if _are_measurements(counts):
         raise UserError(
             f"{where}: {len(counts)} different numbers such as {enumerate_some(sorted(counts))}: regression "
@@ -61,13 +61,13 @@ def check_classes(labels: Sequence[str], where: str) -> list[str]:
         )
     if example := _several_labels(counts):
         raise UserError(
-            f"{where}: '{example}' is several labels: multi-label classification is not supported; "
-            "keep one label a row"
+            f"{where}: '{example}' looks like several labels; multi-label classification is not supported; "
+            "keep one label per row"
         )
     if len(labels) >= LEAST_ROWS and len(counts) > len(labels) / 2:
         raise UserError(
-            f"{where}: {len(counts):,} different labels in {len(labels):,} rows; choose the column of the "
-            "classes with --label-column"
+            f"{where}: {len(counts):,} different labels in {len(labels):,} rows: this is probably not "
+            "the label column; choose one with --label-column"
         )
     warnings = []
     if len(counts) > MANY_NUMBERS and all(map(_is_number, counts)):
@@ -148,7 +148,7 @@ def label_dictionary(path: str) -> Dictionary:
     """The classes of a training set, as `fairseq-preprocess` numbers them."""
     labels = list(read_labels(path))
     if not labels:
-        raise UserError(f"{path}: empty; write the label of each line of text, one a line")
+        raise UserError(f"{path}: empty; write one label per line of text")
     return fairseq_dictionary.build(labels)
 
 
@@ -173,8 +173,9 @@ def label_ids(path: str, labels: Dictionary, train_path: str) -> list[int]:
 def check_line_counts(text_path: str, lines: int, label_path: str | None, labels: int | None) -> None:
     """Raise `UserError` unless there is text and, where there are labels, one for each line of it."""
     if lines == 0:
-        raise UserError(f"{text_path}: no text; give a file with one sentence a line")
+        raise UserError(f"{text_path}: no text; use a file with one sentence per line")
     if labels is not None and lines != labels:
         raise UserError(
-            f"{text_path} has {lines:,} lines but {label_path} has {labels:,}; both need one line an example"
+            f"{text_path} has {lines:,} lines but {label_path} has {labels:,}; "
+            "both must have one line per example"
         )

@@ -68,7 +68,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
 
 def add_destination(parser: argparse.ArgumentParser, metavar: str) -> None:
     """`--out` (fairseq's `--destdir`) and `--overwrite`: the folder a command writes in one step."""
-    parser.add_argument("--out", "--destdir", required=True, metavar=metavar, help="folder to write")
+    parser.add_argument("--out", "--destdir", required=True, metavar=metavar, help="output folder")
     parser.add_argument(
         "--overwrite", action="store_true", help="overwrite an existing folder written by this command"
     )

@@ -94,12 +94,13 @@ def load_indices(path: str, texts: Sequence[str], label: str | None) -> Indices:
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path}: not a {REPORT} for {len(texts)} text file(s) ({type(error).__name__}: {error}); "
-            f"give the one that the command split wrote"
+            "use the split.json written by preprocess split"
         ) from None
     for digest, source in sources:
         if sha256(source) != digest:
             raise UserError(
-                f"{source}: SHA-256 differs from that of the file {path} was made of; give that very file"
+                f"{source}: not the file that {path} was created from (SHA-256 differs); "
+                "use the original file"
             )
     return indices
 
@@ -120,7 +121,7 @@ def split(
     """Write the files of the splits and `split.json` in one step; returns the report.
 
     `texts` is one file of any registered format (`preprocess.readers`), or two parallel ones for sentence
-    pairs. `label` is a file of one label a line; without it (None) the labels are those of the first text
+    pairs. `label` is a file of one label per line; without it (None) the labels are those of the first text
     file. `reader` names the format; by default the suffix decides. `valid_size` is a number of lines or, with
     a decimal point, a fraction of them. Everything is held in memory.
 
@@ -177,10 +178,10 @@ def part_of(size: str, lines: int, flag: str) -> int:
     try:
         number = round(Fraction(size) * lines) if "." in size else int(size)
     except ValueError:
-        raise UserError(f"{flag} {size}: give a number, or a fraction such as 0.1") from None
+        raise UserError(f"{flag} {size}: must be a number, or a fraction such as 0.1") from None
     if not 0 < number < lines:
         raise UserError(
-            f"{flag} {size}: {number} of {lines} examples; give 1 to {lines - 1}, as a number or a fraction"
+            f"{flag} {size}: {number} of {lines} examples; use 1 to {lines - 1}, or a fraction such as 0.1"
         )
     return number
 
@@ -200,7 +201,7 @@ def _read_columns(texts: Sequence[str], label: str | None, reader: str | None) -
     if label is not None:
         labels = list(read_labels(label))
     elif any(record.label is None for record in first):
-        raise UserError(f"{texts[0]}: no labels in this file; give a label file with --label")
+        raise UserError(f"{texts[0]}: no labels in this file; pass a label file with --label")
     else:
         labels = [checked_label(record.label or "", texts[0], record.line) for record in first]
     for path, rows in zip(texts, records, strict=True):
@@ -219,7 +220,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `split`."""
     parser = subparsers.add_parser(
         "split",
-        help="split a labelled file into training and validation set",
+        help="split a labelled file into a training and a validation set",
         description=__doc__,
         examples=EXAMPLES,
     )
@@ -227,20 +228,31 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "--text", nargs="+", required=True, metavar="FILE", help="raw text; two parallel files for pairs"
     )
     parser.add_argument(
-        "--label", metavar="FILE", help="one label a line (default: the labels in the text file)"
+        "--label",
+        metavar="FILE",
+        help="label file, one label per line (default: the labels in the text file)",
     )
     parser.add_argument(
         "--reader", metavar="NAME", help=f"format of the text: {', '.join(names())} (default: by suffix)"
     )
     parser.add_argument(
-        "--valid-size", default="200", metavar="N", help="lines, or a fraction such as 0.1 (default: 200)"
+        "--valid-size",
+        default="200",
+        metavar="N",
+        help="size of the validation set: lines, or a fraction such as 0.1 (default: 200)",
     )
-    parser.add_argument("--seed", type=int, default=1, help="of the split (default: 1)")
+    parser.add_argument("--seed", type=int, default=1, help="random seed of the split (default: 1)")
     parser.add_argument(
-        "--from-indices", metavar="JSON", help="repeat the split of this split.json on the same files"
+        "--from-indices", metavar="JSON", help="reuse the indices of a split.json of the same files"
     )
-    parser.add_argument("--test-text", nargs="+", default=[], metavar="FILE", help="copied as test.input0")
-    parser.add_argument("--test-label", metavar="FILE", help="copied as test.label")
+    parser.add_argument(
+        "--test-text",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="test text, copied to test.input0; two files for pairs",
+    )
+    parser.add_argument("--test-label", metavar="FILE", help="labels of the test text, copied to test.label")
     add_destination(parser, "DIR")
     parser.set_defaults(run=run)
 
@@ -248,14 +260,14 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> None:
     """The command: check the options, split, print the number of lines of each class."""
     if len(args.text) > 2:
-        raise UserError("--text: give one file, or two for sentence pairs")
+        raise UserError("--text: specify one file, or two for sentence pairs")
     with_label = args.label is not None
     if len(args.test_text) not in (0, len(args.text)) or (
         bool(args.test_label) != bool(args.test_text and with_label)
     ):
         raise UserError(
-            "--test-text and --test-label: give both, with as many texts as --text "
-            "(no --test-label where the text files contain the labels)"
+            "--test-text and --test-label: pass both, with as many text files as --text "
+            "(no --test-label if the text files contain the labels)"
         )
     report = split(
         args.text,

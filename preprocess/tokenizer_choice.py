@@ -99,7 +99,7 @@ class TransformersEncoder:
                     "(RoBERTa, CamemBERT, XLM-R); other tokenizers are not supported"
                 )
         if None in (self.tokenizer.cls_token_id, self.tokenizer.sep_token_id):
-            raise UserError(f"{name}: no cls_token or sep_token; give the tokenizer of a RoBERTa")
+            raise UserError(f"{name}: no cls_token or sep_token; use the tokenizer of a RoBERTa")
 
     @property
     def init_token(self) -> int:
@@ -140,7 +140,8 @@ def choose(
     if name == TRAIN:
         if dictionary is not None:
             raise UserError(
-                f"--dict {dictionary}: not with --tokenizer {TRAIN}, which makes its own dictionary"
+                f"--dict {dictionary}: cannot be combined with --tokenizer {TRAIN}, which creates "
+                "a dictionary"
             )
         texts = [str(path) for path in train_texts]
         content = train_model(texts, carried_size(texts), at_most=True, **how)
@@ -151,7 +152,10 @@ def choose(
         texts = [str(path) for path in train_texts]
         return _sentencepiece(found.model, found.dictionary, texts, scratch, workers=workers, **how)
     if dictionary is not None:
-        raise UserError(f"--dict {dictionary}: not with {name}, whose vocabulary is its own")
+        raise UserError(
+            f"--dict {dictionary}: cannot be combined with the Transformers tokenizer {name}, which has its "
+            "own vocabulary"
+        )
     encoder = TransformersEncoder(found.transformers, **how)
     return Tokenizer(
         TRANSFORMERS, encoder, init_token=encoder.init_token, separator_token=encoder.separator_token
@@ -188,7 +192,7 @@ def locate(name: str, dictionary: str | None = None) -> Located:
     if not path.is_dir():
         if not is_hub_name(name):
             raise UserError(
-                f"{name}: no such tokenizer; give a SentencePiece model or a folder with a tokenizer"
+                f"{name}: no such tokenizer; specify a SentencePiece model or a folder with a tokenizer"
             )
         return Located(transformers=name)
     if (path / REPORT).is_file():
@@ -200,11 +204,11 @@ def locate(name: str, dictionary: str | None = None) -> Located:
         return found
     if (path / "dict.txt").is_file():
         raise UserError(
-            f"{name}: has a dictionary but no tokenizer; give the SentencePiece model that the dictionary "
-            f"was made from: --tokenizer {MODEL} --dict {path / 'dict.txt'} (that of XLM-R: "
+            f"{name}: contains a dictionary but no tokenizer; pass the SentencePiece model that the "
+            f"dictionary was created from: --tokenizer {MODEL} --dict {path / 'dict.txt'} (that of XLM-R: "
             "python -m preprocess download xlmr)"
         )
-    raise UserError(f"{name}: no tokenizer in this folder; give a SentencePiece model or another folder")
+    raise UserError(f"{name}: no tokenizer in this folder; specify a SentencePiece model or another folder")
 
 
 def beside(folder: Path, dictionary: Path | None = None) -> Located | None:
@@ -251,11 +255,11 @@ def _of_data_folder(path: Path, given: Path | None) -> Located:
         if model is not None and model.is_file():
             found = next((file for file in dictionaries if file.is_file()), dictionaries[0])
             return Located(model, given or found)
-    raise UserError(f"{path}: its SentencePiece model {recorded} is missing; give it with --tokenizer")
+    raise UserError(f"{path}: its SentencePiece model {recorded} is missing; pass it with --tokenizer")
 
 
 def carried_size(texts: Sequence[str]) -> int:
-    """Subword tokens that the text is enough for: one for two distinct words, from 500 to 16,000."""
+    """Number of subword tokens that suits the text: one per two distinct words, from 500 to 16,000."""
     words: set[str] = set()
     for path in texts:
         for line in read_text_lines(path):
@@ -313,6 +317,6 @@ def dictionary_of(vocabulary: dict[str, int], name: str) -> Dictionary:
     for index in range(len(SPECIALS), max(by_id) + 1):
         token = by_id.get(index, f"madeupword{index:04d}")
         if not token or "\n" in token or "\r" in token:
-            raise UserError(f"{name}: token {index}, {token!r}, cannot stand in a fairseq dictionary")
+            raise UserError(f"{name}: token {index}, {token!r}, cannot be stored in a fairseq dictionary")
         words.append(token, 0)
     return words

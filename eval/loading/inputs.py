@@ -145,7 +145,7 @@ def read_split(
     for number, k in enumerate(labels_N.tolist(), start=1):
         if names[k] not in index:
             raise UserError(
-                f"{label_path}: the class '{names[k]}' of sentence {number} of {split} is none of "
+                f"{label_path}: the class '{names[k]}' of sentence {number} of {split} is not one of "
                 f"{', '.join(classes)}, the classes of {checkpoint.path}; "
                 f"correct the labels and {WRITE_AGAIN}"
             )

@@ -174,7 +174,7 @@ def load_encoder(tokenizer: Located, data: DataFolder, dictionary: Path) -> Text
     encoder = TransformersEncoder(tokenizer.transformers, **how)
     if encoder.dictionary.symbols != fairseq_dictionary.load(str(dictionary)).symbols:
         raise UserError(
-            f"{dictionary}: not the vocabulary of the tokenizer {tokenizer.transformers}; give the data of "
+            f"{dictionary}: not the vocabulary of the tokenizer {tokenizer.transformers}; pass the data of "
             "the run with --data, or the tokenizer's own dictionary with --dict"
         )
     return encoder

@@ -59,7 +59,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `predict`."""
     parser = subparsers.add_parser(
         "predict",
-        help="classes and probabilities of raw text",
+        help="classify raw text",
         description=DESCRIPTION,
         examples=EXAMPLES,
     )
@@ -88,7 +88,8 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        help="text is for reading (default: that of the suffix of --out, else jsonl; with --explain: text)",
+        help="output format; 'text' is human-readable (default: by the suffix of --out, else jsonl; with "
+        "--explain: text)",
     )
     parser.add_argument(
         "--with-text", action="store_true", help="include the texts in the output (a table has them anyway)"
@@ -98,7 +99,9 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         action="store_true",
         help="score each word's contribution to the prediction (integrated gradients)",
     )
-    parser.add_argument("--html", metavar="FILE", help="with --explain: a page with the words in color")
+    parser.add_argument(
+        "--html", metavar="FILE", help="with --explain: also write an HTML page with colored words"
+    )
     add_checkpoint_files(parser, tokenizer=True)
     add_max_tokens(add_computation(parser))
     parser.set_defaults(run=run)
@@ -160,7 +163,7 @@ def _load(args: argparse.Namespace) -> SentenceClassifier | Ensemble:
         runs = find_runs(args.checkpoint)
         if len(runs) > 1:
             raise UserError(
-                f"{args.checkpoint[0]}: {len(runs)} runs in it; give one of them, such as {runs[0].folder}, "
+                f"{args.checkpoint[0]}: contains {len(runs)} runs; choose one, for example {runs[0].folder}, "
                 "or predict with their ensemble: --ensemble"
             )
         classifier = SentenceClassifier.from_run(runs[0], **options)
@@ -203,7 +206,7 @@ def _separate_texts(args: argparse.Namespace) -> None:
         return
     swallowed = args.checkpoint[1:]
     if swallowed and args.text:
-        raise UserError("TEXT: given before and after --checkpoint; give all texts in one place")
+        raise UserError("TEXT: before and after --checkpoint; write all texts in one place")
     args.checkpoint, args.text = args.checkpoint[:1], args.text or swallowed
     if paths := [word for word in args.text if _is_checkpoint(word)]:
         raise UserError(
@@ -230,7 +233,7 @@ def _check_options(args: argparse.Namespace) -> str:
     if args.explain and args.ensemble:
         raise UserError("--explain: not with --ensemble; explain the prediction of one checkpoint")
     if args.out and args.input and os.path.exists(args.out) and os.path.samefile(args.out, args.input):
-        raise UserError(f"--out {args.out}: the same file as --input; give another name")
+        raise UserError(f"--out {args.out}: the same file as --input; choose another name")
     kind = choose_format(args.format, args.out, default="text" if args.explain else "jsonl")
     if args.explain and kind not in ("jsonl", "text"):
         given = f"--format {kind}" if args.format else f"--out {args.out}"

@@ -80,7 +80,7 @@ def argument_pairs(texts: Sequence[str]) -> list[tuple[str, ...]]:
     for number, text in enumerate(texts, start=1):
         if text.count("\t") != 1:
             raise UserError(
-                f"TEXT {number} of {len(texts)}: the checkpoint classifies sentence pairs; give the two "
+                f"TEXT {number} of {len(texts)}: the checkpoint classifies sentence pairs; pass the two "
                 "sentences of one pair as two arguments, several pairs as arguments with a tab between the "
                 "sentences, or a table with two columns as --input"
             )
@@ -129,10 +129,12 @@ class Table:
         if pairs and self.chosen.pair is None:
             raise UserError(
                 f"{self.path}: the checkpoint classifies sentence pairs, and '{self.chosen.text}' is the "
-                "first sentence; name the second one with --pair-column"
+                "first sentence; pass the column of the second with --pair-column"
             )
         if not pairs and self.chosen.pair is not None:
-            remedy = "omit --pair-column" if self.given.pair else "name the text with --text-column"
+            remedy = (
+                "omit --pair-column" if self.given.pair else "pass the column of the text with --text-column"
+            )
             raise UserError(
                 f"{self.path}: '{self.chosen.text}' and '{self.chosen.pair}' are sentence pairs, but the "
                 f"checkpoint classifies single texts; {remedy}"
@@ -143,7 +145,7 @@ class Table:
             for number, value in enumerate(values, start=1):
                 if _has_surrogate(value):
                     raise UserError(
-                        f"{self.path}, row {number}, column '{name}': not Unicode: a lone surrogate; "
+                        f"{self.path}, row {number}, column '{name}': invalid Unicode (lone surrogate); "
                         "correct the text"
                     )
 
@@ -159,13 +161,13 @@ def open_input(texts: Sequence[str], path: str | None, columns: Columns) -> Line
     Raises `UserError` for both texts and a file, for columns of an input that has none, and as `Table`.
     """
     if texts and path:
-        raise UserError("TEXT and --input: give only one of them")
+        raise UserError("TEXT and --input: specify only one of them")
     if path is not None and reader_name(path) == TABLE:
         return Table(path, columns)
     if named := columns.named():
         flags = ", ".join(f"--{role}-column" for role in named)
         raise UserError(
-            f"{flags}: {path or 'this input'} has no columns; give a table (.csv, .tsv, .json, .jsonl or "
+            f"{flags}: {path or 'this input'} has no columns; pass a table (.csv, .tsv, .json, .jsonl or "
             ".parquet) as --input"
         )
     return Lines(texts, path)

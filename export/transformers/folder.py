@@ -78,7 +78,7 @@ ENCODER_ONLY = "Model"
 LM_HEAD = "lm_head."
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-REMEDY = "give a folder written by save_pretrained or python -m export transformers"
+REMEDY = "use a folder written by save_pretrained or python -m export transformers"
 LOAD_ERRORS = (SafetensorError, pickle.UnpicklingError, ImportError, *READ_ERRORS)
 
 
@@ -146,7 +146,7 @@ def _check_vocabulary(path: Path, words: fairseq_dictionary.Dictionary, tokenize
         if found.get(symbol) != index:
             raise UserError(
                 f"{path}: '{symbol}' has id {index} in fairseq, but {found.get(symbol, 'none')} in "
-                "Transformers; give a dictionary without duplicates and without white space in its symbols"
+                "Transformers; use a dictionary without duplicates and without white space in its symbols"
             )
 
 
@@ -300,6 +300,6 @@ def _architecture(folder: Path) -> tuple[type[PreTrainedModel], bool]:
         return family[0], True
     known = ", ".join(kind.__name__ for kinds in FAMILIES.values() for kind in kinds)
     raise UserError(
-        f"{path}: {name} of type '{config.get('model_type')}' is not supported; give a RoBERTa, CamemBERT or "
+        f"{path}: {name} of type '{config.get('model_type')}' is not supported; use a RoBERTa, CamemBERT or "
         f"XLM-RoBERTa ({known}, or the encoder alone)"
     )

@@ -1,6 +1,6 @@
 """A fairseq checkpoint with dictionary, tokenizer, class names and input format.
 
-Files are those that the run recorded, unless the user gives others.
+Files are those that the run recorded, unless the user passes others.
 """
 
 from __future__ import annotations
@@ -187,12 +187,12 @@ def _masked_lm_dictionary(source: Source, folder: DataFolder, given: OptionalPat
     places = [Path(given)] if given is not None else places
     path = next((place for place in places if place.is_file()), None)
     if path is None:
-        raise UserError(f"{places[0]}: no such file; give the dictionary of the checkpoint with --dict")
+        raise UserError(f"{places[0]}: no such file; pass the dictionary of the checkpoint with --dict")
     dictionary = load_dictionary(path)
     dictionary.add_symbol(MASK)
     if len(dictionary) != source.vocabulary:
         raise UserError(
             f"{path}: {len(dictionary):,} entries with <mask>, but {source.path} has {source.vocabulary:,}; "
-            "give the dictionary of the checkpoint with --dict"
+            "pass the dictionary of the checkpoint with --dict"
         )
     return path

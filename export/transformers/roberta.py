@@ -94,7 +94,7 @@ def read_source(path: str | os.PathLike[str]) -> Source:
     weights: dict[str, Tensor] = state["model"]
     tokens = next((value for key, value in weights.items() if key.endswith(".embed_tokens.weight")), None)
     if tokens is None:
-        raise UserError(f"{path}: no token embeddings, so not a RoBERTa; give a checkpoint of fairseq")
+        raise UserError(f"{path}: no token embeddings, so not a RoBERTa; use a fairseq checkpoint")
     head, classes = _head(path, weights)
     try:
         model = model_of(arguments, len(tokens), head, classes)
@@ -104,7 +104,7 @@ def read_source(path: str | os.PathLike[str]) -> Source:
     except (RuntimeError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
         raise UserError(
             f"{path}: the weights do not match the stored arguments ({_short(error)}); "
-            "give a file that fairseq wrote"
+            "use a file that fairseq wrote"
         ) from None
     return Source(path, model.args, weights, head)
 
@@ -127,7 +127,7 @@ def _head(path: Path, weights: dict[str, Tensor]) -> tuple[str | None, int | Non
     names = sorted({key.removeprefix(HEADS).split(".")[0] for key in weights if key.startswith(HEADS)})
     if len(names) > 1:
         raise UserError(
-            f"{path}: {len(names)} classification heads ({', '.join(names)}); give a file with one"
+            f"{path}: {len(names)} classification heads ({', '.join(names)}); use a file with one"
         )
     if not names:
         return None, None

@@ -126,7 +126,7 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
     support the model, if `output` exists, and if there is another dictionary or tokenizer beside it.
     """
     if output.exists():
-        raise UserError(f"{output}: exists; choose another name, or move it away")
+        raise UserError(f"{output}: already exists; choose another name or delete it")
     loaded = load_pretrained(folder)
     model, config = loaded.model, loaded.model.config
     carried = read_carried(folder)
@@ -144,7 +144,9 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
     network, new = _network(folder, cfg, loaded, head, carried.weights)
     difference = largest_difference(network, head, model, _random_rows(config, special))
     if not difference <= TOLERANCE:
-        raise UserError(f"{folder}: fairseq's network differs by {difference:.1e}; nothing was written")
+        raise UserError(
+            f"{folder}: the logits of the fairseq model differ by up to {difference:.1e}; nothing was written"
+        )
     _write_vocabulary(output.parent, vocabulary)
     with atomic_open(output, "wb") as stream:
         torch.save(_state(cfg, network, vocabulary.dictionary, classes), stream)
@@ -165,13 +167,13 @@ def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> 
         words, content = load_dictionary(path), path.read_bytes()
     else:
         raise UserError(
-            f"{path}: no such file, and the folder has no tokenizer; give the fairseq dictionary of the "
+            f"{path}: no such file, and the folder has no tokenizer; pass the fairseq dictionary of the "
             "model with --dict, or add the files of the tokenizer"
         )
     words.add_symbol(MASK)
     if len(words) != config.vocab_size:
         raise UserError(
-            f"{path}: {len(words):,} entries with {MASK}, but the model has {config.vocab_size:,}; give its "
+            f"{path}: {len(words):,} entries with {MASK}, but the model has {config.vocab_size:,}; pass its "
             "own dictionary with --dict, or its own tokenizer"
         )
     if encoder is not None and encoder.dictionary.symbols != words.symbols:

@@ -72,7 +72,7 @@ def convert(
 def check_absent(output: Path) -> None:
     """Raise `UserError` if `output` exists, unless it is an empty folder."""
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise UserError(f"{output}: exists; choose another name, or move it away")
+        raise UserError(f"{output}: already exists; choose another name or delete it")
 
 
 def card(origin: Origin, verification: Verification, parameters: int, name: str) -> str:

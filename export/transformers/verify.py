@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from common.data_folder import WRITE_AGAIN
 from common.errors import UserError
 from common.files import sha256
 from eval.loading.inputs import Ids, read_split
@@ -260,7 +261,7 @@ def _of_splits(origin: Origin, texts: dict[str, list[Text]]) -> Examples:
         if len(found) != len(lines):
             raise UserError(
                 f"{origin.data.path}: {len(found):,} sentences in {split}, but {len(lines):,} lines of text; "
-                "binarize again"
+                f"{WRITE_AGAIN}"
             )
         rows += found
     return Examples([text for lines in texts.values() for text in lines], rows, ", ".join(texts))

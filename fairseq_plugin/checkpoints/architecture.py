@@ -150,11 +150,11 @@ def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
     if state.get("cfg") is None and state.get("args") is None:
         raise UserError(
             f"{path}: records no configuration ('cfg' or 'args'), so the number of heads and other settings "
-            "without a shape are unknown; give a checkpoint that fairseq or python -m export fairseq wrote"
+            "without a shape are unknown; use a checkpoint that fairseq or python -m export fairseq wrote"
         )
     arguments = model_arguments(state)
     if not is_roberta(name := arch_name(arguments)):
-        raise UserError(f"{path}: architecture '{name}' is not a RoBERTa; give a checkpoint of a RoBERTa")
+        raise UserError(f"{path}: architecture '{name}' is not a RoBERTa; use a checkpoint of a RoBERTa")
     found = of_arguments(arguments)
     shapes = {name: tuple(weight.shape) for name, weight in state["model"].items()}
     tokens, positions = (_shape(shapes, f".embed_{what}.weight") for what in ("tokens", "positions"))
@@ -175,7 +175,7 @@ def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
     if wrong:
         raise UserError(
             f"{path}: its weights contradict its configuration ({'; '.join(wrong)}); copy the file again, or "
-            "give one that fairseq wrote"
+            "use one that fairseq wrote"
         )
     if not any(name.startswith("classification_heads.") for name in shapes):
         found = dataclasses.replace(found, pooler_activation=None)

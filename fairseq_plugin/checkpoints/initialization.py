@@ -63,7 +63,7 @@ def check(cfg: Any, trainer: Trainer) -> None:
         if flag == "--restore-file" and not is_ours(model, task):
             return  # fairseq warns and starts from random weights, which its own commands rely on
         raise UserError(
-            f"{flag} {name}: no such checkpoint; give an existing file, "
+            f"{flag} {name}: no such checkpoint; correct the path, "
             "or omit the flag to start from random weights"
         )
     state = load_checkpoint(path)
@@ -222,7 +222,8 @@ def check_dictionary(path: Path, dictionary: Dictionary | None) -> None:
         else f"entry {at} is {theirs[at]!r} there and {ours[at]!r} in the data"
     )
     raise UserError(
-        f"{beside}: not the dictionary of the data ({place}); binarize the data with --dict {beside}"
+        f"{beside}: not the dictionary of the data ({place}); write the data folder again with "
+        f"--dict {beside}"
     )
 
 

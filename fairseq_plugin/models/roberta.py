@@ -67,7 +67,7 @@ class RobertaSmall(RobertaModel):
             "--precision",
             choices=precision.CHOICES,
             help="precision of the matrix products; weights and optimizer stay in fp32 "
-            "(default: auto, which is bf16 if the machine computes it faster, else fp32)",
+            "(default: auto: bf16 if it is faster on this machine, else fp32)",
         )
         parser.add_argument(
             "--pooling",
@@ -89,8 +89,8 @@ class RobertaSmall(RobertaModel):
         check_sizes(args)
         if isinstance(task, LanguageModelingTask):
             raise UserError(
-                "--task language_modeling: --arch roberta_small attends to the tokens it has to predict; use "
-                "--arch causal_roberta_small, or --task masked_lm"
+                "--task language_modeling: --arch roberta_small is bidirectional and cannot be trained as a "
+                "left-to-right language model; use --arch causal_roberta_small, or --task masked_lm"
             )
         return cls(args, RobertaSmallEncoder(args, task.source_dictionary))
 

@@ -36,7 +36,7 @@ def read_dataset(source: str) -> pd.DataFrame:
         loaded = datasets.load_dataset(name, configuration or None)
     except Exception as error:  # the library raises errors of many kinds
         reason = " ".join(str(error).split())[:200]
-        raise UserError(f"{source}: the library datasets cannot load it ({reason})") from None
+        raise UserError(f"{source}: cannot be loaded with the library datasets ({reason})") from None
     return pd.concat([_rows(split, rows) for split, rows in loaded.items()])
 
 

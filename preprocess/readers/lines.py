@@ -1,4 +1,4 @@
-"""Line files: UTF-8, one text a line, plain or compressed.
+"""Line files: UTF-8, one text per line, plain or compressed.
 
 They are read in blocks of whole lines, so that memory stays bounded. Only `\\n` ends a line, here and in all
 of `preprocess`: a review may contain U+2028, U+0085 or a lone `\\r`, at which `fairseq-preprocess` would

@@ -6,8 +6,8 @@
     read            the records of a file, for the registry of readers
 
 Every cell of `read_table` is text: `01` and `NA` stay as written. A line break, tab or NUL within a cell
-becomes a space, because the data of this project have one text a line; white space at the ends and byte order
-marks go.
+becomes a space, because the data of this project have one text per line; leading and trailing white
+space and byte order marks are removed.
 """
 
 from __future__ import annotations
@@ -158,13 +158,13 @@ def _named(table: pd.DataFrame, path: str) -> pd.DataFrame:
     """The table with clean names of columns; raises `UserError` where two are equal."""
     names = [_clean(str(name)) or f"column {i}" for i, name in enumerate(table.columns, start=1)]
     if repeated := [name for name in names if names.count(name) > 1]:
-        raise UserError(f"{path}: two columns are named '{repeated[0]}'; rename one")
+        raise UserError(f"{path}: duplicate column name '{repeated[0]}'; rename one of the columns")
     return table.set_axis(names, axis=1)
 
 
 def _not_empty(table: pd.DataFrame, path: str) -> pd.DataFrame:
     if table.empty:
-        raise UserError(f"{path}: no rows; give a file with at least one example")
+        raise UserError(f"{path}: no rows; use a file with at least one example")
     return table
 
 
@@ -210,7 +210,7 @@ def choose_columns(names: Sequence[str], given: Columns, path: str, *, needs_lab
             text = _only(candidates, TEXT_NAMES, "text", path, names)
     if text is None:
         raise UserError(
-            f"{path}: which column is the text? It has {_listed(names)}; name it with --text-column"
+            f"{path}: no text column found among {_listed(names)}; specify one with --text-column"
         )
     return Columns(text, pair, label, given.split)
 
@@ -222,7 +222,7 @@ def _only(
     found = [name for name in names if name.casefold() in usual and name.casefold() in free]
     if len(found) > 1:
         raise UserError(
-            f"{path}: {_listed(found)} may each be the {role} (columns: {_listed(names)}); "
+            f"{path}: several columns could be the {role}: {_listed(found)} (columns: {_listed(names)}); "
             f"choose one with --{role}-column"
         )
     return found[0] if found else None
@@ -262,7 +262,7 @@ def _read_delimited(text: str, path: str, suffix: str) -> pd.DataFrame:
     quoted = suffix != ".tsv" or _is_quoted(text, delimiter)
     rows = _rows(text, path, delimiter, csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
     if not rows:
-        raise UserError(f"{path}: empty; give a file with a header and at least one row")
+        raise UserError(f"{path}: empty; use a file with a header and at least one row")
     (_, names), *rows = rows
     cells = [row + [None] * (len(names) - len(row)) for _, row in rows]
     return pd.DataFrame(cells, columns=names, index=[line for line, _ in rows], dtype=object)
@@ -311,7 +311,7 @@ def _is_quoted(text: str, delimiter: str) -> bool:
 
 
 def _read_json(text: str, path: str, *, lines: bool) -> pd.DataFrame:
-    """An array of objects, an object of equally long arrays, or one object a line."""
+    """An array of objects, an object of equally long arrays, or one object per line."""
     remedy = "write one object with the same keys for each example"
     if not lines:
         try:
@@ -346,8 +346,8 @@ def _table_of(content: Any, path: str, remedy: str) -> pd.DataFrame:
             content = arrays[0]
         elif len(arrays) > 1 and all(isinstance(row, dict) for array in arrays for row in array):
             raise UserError(
-                f"{path}: an array of examples under each of {_listed(list(content))}; write a file for each "
-                "split and give them with --train, --valid and --test"
+                f"{path}: an array of examples under each of {_listed(list(content))}; write one file per "
+                "split and pass the files with --train, --valid and --test"
             )
         elif arrays and len(arrays) == len(content) and len({len(array) for array in arrays}) == 1:
             return _from_one(pd.DataFrame(content, dtype=object))

@@ -10,7 +10,7 @@ The archive holds `cls-acl10-unprocessed/<language>/<category>/{train,test}.revi
       ...
 
 Only `text` and `rating` are used. The text is kept as it is, double spaces and all, except that a
-line break within it becomes one space: one review a line.
+line break within it becomes one space: one review per line.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class _ItemParser:
     def doctype(self, *_: object) -> None:
         """A document type declaration: refused."""
         raise UserError(
-            f"{self.name}, line {self.parser.CurrentLineNumber}: a document type declaration, "
-            "which these files never contain and which enables entity attacks; download the file again"
+            f"{self.name}, line {self.parser.CurrentLineNumber}: contains a document type "
+            "declaration, which is not allowed (entity attacks); download the file again"
         )
 
 
@@ -130,7 +130,7 @@ def _review(item: dict[str, str], name: str, line: int) -> Iterator[Record]:
 
 
 def convert(stream: IO[bytes], name: str, review: Path, label: Path) -> int:
-    """Write one XML file as `review` (a text a line) and `label` (0 or 1 a line); returns the count.
+    """Write one XML file as `review` (one text per line) and `label` (0 or 1 per line); returns the count.
 
     Neither file appears unless the whole source was read. Raises `UserError` as `parse_reviews`
     does, and where there is no review at all.
@@ -143,5 +143,5 @@ def convert(stream: IO[bytes], name: str, review: Path, label: Path) -> int:
             labels.write(f"{record.label}\n")
             count += 1
         if count == 0:
-            raise UserError(f"{name}: no review in it; it should hold <item> elements")
+            raise UserError(f"{name}: contains no reviews (<item> elements); download the file again")
     return count

@@ -51,7 +51,7 @@ PARAGRAPH_MIX = Mix(
 class Writer:
     """Writes texts; all that is random comes from one generator.
 
-    Choices are drawn without replacement from shuffled packs, one pack a label: all expressions are equally
+    Choices are drawn without replacement from shuffled packs, one pack per label: all expressions are equally
     frequent, and no neutral word correlates with a label. Only `Random.random` is used, whose numbers are
     guaranteed to be the same in every version of Python.
     """

@@ -77,7 +77,9 @@ def test_changed_source_is_named(source, capsys):
     split("--valid-size", "10")
     (source / "label").write_text("a\n" * 50)
     assert split("--from-indices", "out/split.json", destdir="again") == 1
-    assert capsys.readouterr().err.startswith("error: label: SHA-256 differs")
+    error = capsys.readouterr().err
+    assert error.startswith("error: label: ")
+    assert "out/split.json" in error
 
 
 def test_pairs_and_test_set_go_along(source):
@@ -132,8 +134,8 @@ def damage(change):
         (lambda s: (s / "text").unlink(), [], "text: No such file"),
         (lambda s: None, ["--valid-size", "50"], "--valid-size 50"),
         (lambda s: None, ["--valid-size", "0.001"], "--valid-size 0.001: 0 of 50"),
-        (lambda s: None, ["--valid-size", "few"], "--valid-size few: give"),
-        (lambda s: None, ["--test-label", "label"], "--test-text and --test-label: give both"),
+        (lambda s: None, ["--valid-size", "few"], "--valid-size few:"),
+        (lambda s: None, ["--test-label", "label"], "--test-text and --test-label:"),
         (lambda s: None, ["--from-indices", "text"], "text: not a split.json"),
         (damage(lambda r: r.pop("indices")), ["--from-indices", "bad.json"], "bad.json: not a split.json"),
         (

@@ -63,11 +63,11 @@ def test_agrees_with_elementtree_across_pieces(tmp_path, monkeypatch):
             "<items><item><rating>cinq</rating><text>a</text></item></items>",
             "line 1: the item's rating is 'cinq'",
         ),
-        ("<items></items>", "no review in it"),
+        ("<items></items>", "<item>"),
         ("", "line 1, column 1: no element found"),
         (
             '<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><items>&b;</items>',
-            "line 1: a document type declaration",
+            "line 1: contains a document type",
         ),
     ],
 )
