@@ -22,8 +22,8 @@ commands:
   train          train runs of a method over seeds and initializations (./train.sh)
   pretrain       pre-train a language model (./pretrain.sh)
   lora-causal    LoRA of a causal language model
-  lora-sample    a small instruction data set to try lora-causal on
-  lora-table     a table of LoRA runs
+  lora-sample    generate a small model and question-answer data to try lora-causal with
+  lora-table     accuracy and cost of LoRA and full fine-tuning
   task           one task of a SLURM job array (started by SLURM)
 
 examples:
@@ -96,7 +96,11 @@ def _method_name(argv: Sequence[str]) -> str:
 
 
 def _add_method_option(parser: SettingsParser) -> None:
-    parser.add_setting("method", methods.DEFAULT, f"{', '.join(methods.REGISTERED)} or package.module:OBJECT")
+    parser.add_setting(
+        "method",
+        methods.DEFAULT,
+        f"{', '.join(methods.REGISTERED)} or package.module:OBJECT for a method outside the project",
+    )
 
 
 if __name__ == "__main__":

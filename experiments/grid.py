@@ -55,7 +55,7 @@ def parse(words: Sequence[str]) -> Grid:
             raise UserError(f"--grid: '{flag}' is given twice; write all its values after one {flag}=")
         if flag in SELECTION_FLAGS:
             raise UserError(
-                f"--grid {word!r}: all settings must select their checkpoints in the same way; "
+                f"--grid {word!r}: all settings must select their checkpoint by the same metric; "
                 f"set --{flag} in the recipe"
             )
         for index, value in enumerate(values):

@@ -86,7 +86,7 @@ def count_classes(dictionary: Path) -> int:
 def require_checkpoint(path: Path, flag: str) -> None:
     """Raise `UserError` unless `path` is a readable, non-empty file."""
     if not path.is_file():
-        raise UserError(f"{path}: no such checkpoint file; correct {flag}, or create one with pretrain.sh")
+        raise UserError(f"{path}: no such file; correct {flag}, or pre-train a checkpoint with pretrain.sh")
     if path.stat().st_size == 0:
         raise UserError(f"{path}: the checkpoint file is empty; create or download it again")
 

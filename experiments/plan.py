@@ -44,9 +44,9 @@ class Planned:
     def action(self) -> str:
         """What the command will do with the run, for the table printed before the start."""
         if self.state is State.FINISHED:
-            return "finished: skipped"
+            return "finished (skipped)"
         if self.state is State.QUEUED:
-            return "queued: not submitted again"
+            return "queued (not resubmitted)"
         if self.state is State.RESUME:
             saved = self.progress.saved
             return f"resume after epoch {saved[0]}, update {saved[1]}" if saved else "resume"

@@ -102,8 +102,8 @@ def with_budget(recipe: Recipe, tokens: int | None, hours: float | None = None) 
     """
     if sum(given is not None for given in (tokens, hours, recipe.number("--max-update"))) != 1:
         raise UserError(
-            "give the length of the training exactly once: --tokens, --hours, or --max-update (in the recipe "
-            "or after --)"
+            "set the length of the training in exactly one way: --tokens, --hours, or --max-update (in "
+            "the recipe or after --)"
         )
     if hours is not None:
         return for_hours(recipe, hours)

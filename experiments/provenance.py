@@ -65,7 +65,7 @@ def machine(device: str, jobs: int | None = 1, runs: int = 1, processes: int = 1
     """
     gpus = () if device == "cpu" else _gpus()
     if device == "cuda" and not gpus:
-        raise UserError("--device cuda: PyTorch finds no GPU; check nvidia-smi, or use --device cpu")
+        raise UserError("--device cuda: PyTorch does not detect a GPU; check nvidia-smi, or use --device cpu")
     if gpus and processes > len(gpus):
         raise UserError(
             f"--processes {processes}: PyTorch finds {len(gpus)} GPU(s), and each process needs one; "

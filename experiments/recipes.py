@@ -1,4 +1,4 @@
-"""Recipes: files of hyper-parameters in fairseq-train's flags, one flag a line; `#` starts a comment.
+"""Recipes: files of hyperparameters in fairseq-train's flags, one flag a line; `#` starts a comment.
 
 `recipes/README.md` describes the format. All code that needs a flag of a recipe reads it through `Recipe`.
 """
@@ -21,20 +21,20 @@ BASE = "--base"
 """On the first line of a recipe: the recipe whose flags it inherits."""
 
 RESERVED = {
-    "--seed": "use --seeds, or --seed of pretrain.sh",
+    "--seed": "use --seeds (train.sh) or --seed (pretrain.sh)",
     "--save-dir": "use --out",
     "--tensorboard-logdir": "use --out",
     "--restore-file": "use --inits and --pretrained",
     "--finetune-from-model": "use --inits and --pretrained",
-    "--reset-optimizer": "the first start from a checkpoint resets the optimizer",
-    "--reset-dataloader": "the first start from a checkpoint resets the data loader",
-    "--reset-meters": "the first start from a checkpoint resets the meters",
-    "--reset-lr-scheduler": "the first start from a checkpoint resets the schedule",
+    "--reset-optimizer": "reset when a run first starts from a checkpoint",
+    "--reset-dataloader": "reset when a run first starts from a checkpoint",
+    "--reset-meters": "reset when a run first starts from a checkpoint",
+    "--reset-lr-scheduler": "reset when a run first starts from a checkpoint",
     "--no-save": "the best and the last checkpoint are always kept",
     "--no-last-checkpoints": "a run resumes from its last checkpoint",
     "--cpu": "use --device cpu",
     "--user-dir": "the project's plugin is always loaded",
-    "--num-classes": "the classes are counted in the data",
+    "--num-classes": "the number of classes is read from the data",
     "--log-format": "the progress is read from the log",
     "--log-file": "the log is train.log in the run folder",
 }
@@ -129,7 +129,7 @@ def load(recipe: str, extra: Sequence[str] = ()) -> Recipe:
         raise UserError(f"recipe '{recipe}': no such file; known recipes are {', '.join(known())}")
     if extra and not extra[0].startswith("--"):
         raise UserError(
-            f"after --: {extra[0]!r} is not a flag; write --flag value, as fairseq-train takes it"
+            f"after --: {extra[0]!r} is not a flag; use the syntax of fairseq-train: --flag value"
         )
     _check_not_reserved(extra, "after --")
     return _resolve(path, ()).replace(extra)
@@ -155,7 +155,9 @@ def _base_path(path: Path, base: str | None) -> Path | None:
 def _resolve(path: Path, above: tuple[Path, ...]) -> Recipe:
     """The recipe in a file, with the flags of its base; `above` are the files that inherit from it."""
     if path.resolve() in above:
-        raise UserError(f"{path}: the recipe inherits from itself; remove {BASE} from one of the files")
+        raise UserError(
+            f"{path}: circular {BASE}: the recipe inherits from itself; remove {BASE} from one of the files"
+        )
     base, words = _read(path)
     base_path = _base_path(path, base)
     if base_path is None:
@@ -184,10 +186,10 @@ def _read(path: Path) -> tuple[str | None, list[str]]:
         flag, *values = next(iter(flags_of(new).values()))
         if not flag.startswith("--"):
             raise UserError(
-                f"{where}: {new[0]!r} is not a flag; write one flag a line, as fairseq-train takes it"
+                f"{where}: {new[0]!r} is not a flag; write one flag per line, in the syntax of fairseq-train"
             )
         if flag in seen:
-            raise UserError(f"{where}: {flag} is given twice; keep one")
+            raise UserError(f"{where}: {flag} is repeated; keep one of the lines")
         seen.add(flag)
         if flag == BASE:
             if len(seen) > 1 or len(values) != 1:
@@ -199,7 +201,7 @@ def _read(path: Path) -> tuple[str | None, list[str]]:
         _check_not_reserved(new, where)
         words += new
     if not words:
-        raise UserError(f"{path}: contains no flag; write one flag a line, as fairseq-train takes it")
+        raise UserError(f"{path}: contains no flag; write one flag per line, in the syntax of fairseq-train")
     return base, words
 
 

@@ -41,27 +41,30 @@ class Length:
         """For the plan."""
         return (
             f"{self.examples:,} training examples in batches of {self.batch:,}: {self.per_epoch:,} updates "
-            f"per epoch, {self.updates:,} in total, {self.warmup:,} of warm-up"
+            f"per epoch, {self.updates:,} in total, {self.warmup:,} of them warm-up"
         )
 
     def warnings(self) -> list[str]:
         """What is unusual about it, each beginning with "warning: "."""
         found = []
         if self.warmup >= self.updates:
-            found.append(f"warm-up takes {self.warmup:,} updates, but the run ends after {self.updates:,}")
+            found.append(
+                f"the run ends after {self.updates:,} updates, before the warm-up of {self.warmup:,} "
+                "updates is over"
+            )
         if self.updates % self.per_epoch:
             epochs = self.updates / self.per_epoch
-            found.append(f"the run ends within an epoch, after {epochs:.2f} of them")
+            found.append(f"the run ends in the middle of an epoch, after {epochs:.2f} epochs")
         if self.decay_end is not None and self.decay_end < self.updates:
             found.append(
-                f"the learning rate is at its end after update {self.decay_end:,} of {self.updates:,} "
+                f"the learning rate reaches its final value at update {self.decay_end:,} of {self.updates:,} "
                 "(--total-num-update)"
             )
         elif self.decay_end is not None and self.decay_end > self.updates > self.warmup:
             left = (self.decay_end - self.updates) / (self.decay_end - self.warmup)
             found.append(
-                f"the run ends at {left:.0%} of the learning rate: it lasts {self.updates:,} updates, but "
-                f"the schedule {self.decay_end:,} (--total-num-update)"
+                f"the run ends at {left:.0%} of the peak learning rate: it has {self.updates:,} updates, but "
+                f"the decay ends at update {self.decay_end:,} (--total-num-update)"
             )
         return [f"warning: {text}" for text in found]
 
@@ -135,7 +138,7 @@ def _per_epoch(recipe: Recipe, examples: int) -> tuple[int, int]:
     """Updates of an epoch, and examples of an update."""
     if "--max-tokens" in recipe.flags or recipe.number("--batch-size") is None:
         raise UserError(
-            f"recipe '{recipe.name}': the number of updates does not follow from --max-tokens; give "
+            f"recipe '{recipe.name}': the number of updates cannot be computed with --max-tokens; set "
             f"--batch-size, or --max-update, --total-num-update and --warmup-updates instead of {RATIO}"
         )
     batch = recipe.number("--batch-size") or 1
@@ -151,5 +154,7 @@ def _ratio(text: str | None, recipe: Recipe) -> float:
     except ValueError:
         ratio = -1.0
     if not 0 <= ratio < 1:
-        raise UserError(f"recipe '{recipe.name}': {RATIO} {text}: give a number from 0 up to 1, such as 0.06")
+        raise UserError(
+            f"recipe '{recipe.name}': {RATIO} {text}: must be at least 0 and below 1, for example 0.06"
+        )
     return ratio

@@ -33,8 +33,8 @@ Inits = dict[str, Path | None]
 """Name of each initialization -> its checkpoint as given (`checkpoints.resolve`); None for random weights."""
 
 TRAIN_DESCRIPTION = """\
-Fine-tune a sentence classifier with fairseq from each initialization with each seed and, with
---grid, each setting. Runs are written to OUT/ARM/INIT/seedN, or OUT/ARM,FLAG=VALUE/INIT/seedN if
+Fine-tune a sentence classifier with fairseq for each initialization and seed and, with --grid,
+for each setting. Runs are written to OUT/ARM/INIT/seedN, or OUT/ARM,FLAG=VALUE/INIT/seedN if
 their setting differs from the recipe. A file given as --data is prepared once, in data/. To resume,
 run the same command again: finished runs are skipped, and interrupted runs resume from their last
 checkpoint.
@@ -57,10 +57,10 @@ examples:
 
 Each run uses OMP_NUM_THREADS threads if this variable is set, else cores / JOBS.
 
-With --launcher slurm each unfinished run becomes a task of a job array. The nodes must share this folder, OUT
-and the Python installation with this machine. The final table and the exit code are the same. Runs that the
-cluster ended (scancel, time limit, node failure) resume with the same command; queued runs are not submitted
-again."""
+With --launcher slurm each unfinished run becomes a task of a job array. The nodes must share this folder, the
+data, OUT and the Python installation with this machine. The final table and the exit code are the same. Runs
+that the cluster ended (scancel, time limit, node failure) resume with the same command; queued runs are not
+submitted again."""
 
 PRETRAIN_DESCRIPTION = """\
 Pre-train a language model with fairseq, masked (roberta_small) or left to right (the recipes
@@ -149,13 +149,13 @@ def add_sweep(parser: SettingsParser, *, arm: str, inits: str | None = None) -> 
     add("seeds", "1 2 3", "random seeds; each initialization is trained once with each seed", nargs="+")
     add(
         "grid", None,
-        "values to try, FLAG=VALUE,VALUE with a flag of fairseq; several flags give all combinations",
+        "grid of hyperparameters, FLAG=VALUE,VALUE with flags of fairseq-train; all combinations are trained",
         nargs="+", action=Collect,
     )  # fmt: skip
-    add("arm", arm, "name of the method in run folders and tables")
-    add("recipe", "reference", "hyperparameters: a name in recipes/ or a file of flags, one a line")
+    add("arm", arm, "name of the runs in folders and tables, by default that of the method")
+    add("recipe", "reference", "hyperparameters: a name in recipes/ or a file with one flag per line")
     add("out", "runs", "folder of the runs")
-    add("jobs", "auto", "runs trained at the same time, which share the cores; auto: one per GPU or core")
+    add("jobs", "auto", "number of runs trained in parallel; auto: one per GPU or CPU core, as memory allows")
     add("device", "auto", "auto, cpu or cuda; auto uses a GPU if there is one")
     parser.add_argument(
         "--dry-run", action="store_true", help="print the plan and the commands only (a file is prepared)"
@@ -226,13 +226,14 @@ def pretrain_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Pretra
         "hours", None,
         "training time instead of tokens, for example 1.5; the learning rate decays over this time",
     )  # fmt: skip
-    add("processes", "1", "data-parallel processes; the batch size is multiplied by this number")
+    add("processes", "1", "number of data-parallel processes; multiplies the batch size")
     add(
         "start", None,
-        "checkpoint with initial weights, for example of python -m fairseq_plugin ppmi-svd (default: random)",
+        "checkpoint of the initial weights, for example of python -m fairseq_plugin ppmi-svd (default: "
+        "random)",
     )  # fmt: skip
     add("seed", "1", "random seed")
-    add("recipe", "pretrain", "hyperparameters: a name in recipes/ or a file of flags, one a line")
+    add("recipe", "pretrain", "hyperparameters: a name in recipes/ or a file with one flag per line")
     add("device", "auto", "auto, cpu or cuda; auto uses a GPU if there is one")
     parser.add_argument("--dry-run", action="store_true", help="print the plan and the commands only")
     options = parser.parse_settings(argv, environ)
@@ -266,7 +267,7 @@ def _parser(prog: str) -> SettingsParser:
 
 def _common(options: argparse.Namespace) -> dict[str, Any]:
     if options.data is None:
-        raise UserError("--data (or RS_DATA=) is missing; give a file of labelled text or a data folder")
+        raise UserError("--data (or RS_DATA=) is required: a file of labelled text or a data folder")
     if options.device not in DEVICES:
         raise UserError(f"--device {options.device!r}: choose from {', '.join(DEVICES)}")
     return {
@@ -306,10 +307,10 @@ def _inits(words: list[str] | None, pretrained: str | None) -> Inits:
         name, equals, path = word.partition("=")
         _name("--inits", name)
         if name in inits:
-            raise UserError(f"--inits: '{name}' is given twice; give each initialization once")
+            raise UserError(f"--inits: '{name}' is repeated; list each initialization once")
         if equals:
             if name == "random" or not path:
-                raise UserError(f"--inits {word!r}: write NAME=FILE, with a name other than 'random'")
+                raise UserError(f"--inits {word!r}: write NAME=FILE; the name 'random' is reserved")
             inits[name] = written(path)
         elif name == "random":
             inits[name] = None
@@ -321,7 +322,7 @@ def _inits(words: list[str] | None, pretrained: str | None) -> Inits:
         else:
             raise UserError(f"--inits: '{name}' is unknown; use {', '.join(KNOWN_INITS)} or NAME=FILE")
     if not inits:
-        raise UserError("--inits is empty; give at least one, for example --inits random pretrained")
+        raise UserError("--inits is empty; name at least one initialization, for example --inits random")
     if pretrained is not None and "pretrained" not in words:
         raise UserError(
             f"--pretrained {pretrained} is not used by --inits {' '.join(words)}; "
@@ -355,15 +356,15 @@ def _with_shipped(
 def _seeds(words: list[str]) -> tuple[int, ...]:
     seeds = tuple(integer("--seeds", word, minimum=0, maximum=MAX_SEED) for word in words)
     if not seeds:
-        raise UserError("--seeds is empty; give at least one, for example --seeds 1 2 3")
+        raise UserError("--seeds is empty; list at least one seed, for example --seeds 1 2 3")
     if len(set(seeds)) < len(seeds):
-        raise UserError(f"--seeds {' '.join(words)}: a seed is given twice; remove one of them")
+        raise UserError(f"--seeds {' '.join(words)}: duplicate seed; list each seed once")
     return seeds
 
 
 def _hours(text: str) -> float:
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) or not float(text):
-        raise UserError(f"--hours {text!r}: not a positive number; write 1.5 for 90 minutes")
+        raise UserError(f"--hours {text!r}: not a positive number of hours, such as 1.5")
     return float(text)
 
 

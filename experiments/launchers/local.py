@@ -162,7 +162,7 @@ class Runner:
 
     def _close(self, active: Active, code: int) -> Outcome:
         run = active.job.planned.run
-        problem = f"the trainer ended with {_exit_text(code)}" if code else self._missing_output(run)
+        problem = f"the trainer exited with {_exit_text(code)}" if code else self._missing_output(run)
         if problem is None:
             try:
                 self._finish(run)
@@ -203,7 +203,7 @@ class Runner:
                 _signal_group(active.process, signal.SIGKILL)
                 active.process.wait()
         for active in self._active:  # after all have stopped: writing may fail (full disk, closed terminal)
-            ending = "interrupted; the same command resumes it"
+            ending = "interrupted; run the same command again to resume"
             try:
                 self._write_end(active, "interrupted")
             except (UserError, OSError) as error:

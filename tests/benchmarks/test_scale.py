@@ -45,7 +45,7 @@ def test_runs_are_taken_for_what_they_are(settings, tmp_path):
     assert "All runs are finished" in (tmp_path / "skip.log").read_text()
     resumed = (tmp_path / "plan_resumption.log").read_text()
     assert resumed.count("resume") == 2
-    assert resumed.count("finished: skipped") == 18
+    assert resumed.count("finished (skipped)") == 18
     assert "20" in (tmp_path / "tables.log").read_text()
     assert manifest.read(tmp_path / "runs/fairseq/random/seed1")["status"] == "finished"
 

@@ -114,9 +114,9 @@ def test_a_larger_grid_and_the_recipe_alone_skip_the_finished_runs(sweep, starts
     assert code == 0
     assert out.count("skipped") == 0  # with the dropout, all settings are new
     code, out, _ = sweep(*RANDOM, "--grid", "lr=1e-4,1e-3,1e-2")
-    assert (code, out.count("finished: skipped")) == (0, 2)
+    assert (code, out.count("finished (skipped)")) == (0, 2)
     code, out, _ = sweep(*RANDOM)
-    assert (code, out.count("finished: skipped")) == (0, 1)
+    assert (code, out.count("finished (skipped)")) == (0, 1)
     assert len(starts("runs/fairseq/random/seed1")) == 1
     assert "setting" not in out
 

@@ -70,7 +70,7 @@ def test_finished_runs_are_skipped(sweep, starts):
     shutil.rmtree(RUN2)
     code, out, _ = sweep(*RANDOM)
     assert code == 0
-    assert "finished: skipped" in out
+    assert "finished (skipped)" in out
     assert (len(starts(RUN1)), len(starts(RUN2))) == (1, 1)
     assert sweep(*RANDOM)[0] == 0
     assert (len(starts(RUN1)), len(starts(RUN2))) == (1, 1)

@@ -143,7 +143,7 @@ def test_left_over_temporary_files_are_ignored(here):
     for name in ("checkpoint_last.pt.tmp", "checkpoint_best.pt.tmp"):
         (run / name).write_bytes(b"PK half of a checkpoint")
     code, said = tiny.run(here, *ONE, "--", "--hang-seed", "2", trainer=tiny.FAKE)
-    assert (code, said.count("finished: skipped")) == (0, 1)
+    assert (code, said.count("finished (skipped)")) == (0, 1)
     originals.events(run / "tensorboard/valid" / EVENTS)
     assert analysis(["runs", str(here / "runs")]) == 0
 

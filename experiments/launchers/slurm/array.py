@@ -80,7 +80,9 @@ def train(sweep: Experiment, slurm: Slurm, device: str, *, dry_run: bool) -> int
         }
         if not slurm.wait:
             if watched:
-                print("To wait for the tasks and see how they ended, run the same command without --no-wait.")
+                print(
+                    "To wait for the tasks and print the final table, run the same command without --no-wait."
+                )
             return 0
         outcomes = queue.watch(watched, folder)
     return report.summary(jobs, outcomes, sweep.recipe, out=sweep.out)

@@ -40,12 +40,14 @@ class Slurm:
 
 def add_flags(parser: SettingsParser) -> None:
     """Add the options; environment variables other than RS_LAUNCHER apply only with --launcher slurm."""
-    parser.add_setting("launcher", "local", "local, or slurm for a job array with one task per run")
+    parser.add_setting(
+        "launcher", "local", "where runs are trained: local, or slurm (a job array with one task per run)"
+    )
     for name, explanation in (
         ("partition", "partition of the tasks (default: the cluster's)"),
-        ("time", "time limit of a run, in sbatch's format, for example 2:00:00 (default: the cluster's)"),
-        ("memory", "memory of a run, in sbatch's format, for example 4G (default: the cluster's)"),
-        ("cpus", "threads of a run (default: 1)"),
+        ("time", "time limit per run, in sbatch's format, for example 2:00:00 (default: the cluster's)"),
+        ("memory", "memory per run, in sbatch's format, for example 4G (default: the cluster's)"),
+        ("cpus", "threads per run (default: 1)"),
         ("gpus", "GPUs of a run, 0 or 1 (default: 0); --device auto means cpu or cuda accordingly"),
         ("throttle", "maximum number of tasks at the same time (default: no limit)"),
         ("slurm", 'other options of sbatch, for example "--account=lab --constraint=a100"'),
@@ -77,7 +79,10 @@ def parse(options: argparse.Namespace) -> Slurm | None:
         raise UserError(f"--jobs {options.jobs} requires --launcher local; use --throttle with SLURM")
     gpus = integer("--gpus", options.gpus or "0", minimum=0)
     if gpus > 1:
-        raise UserError(f"--gpus {gpus}: two GPUs would double the batch size of a run; use --gpus 1")
+        raise UserError(
+            f"--gpus {gpus}: not supported, because fairseq multiplies the batch size by the number of "
+            "GPUs; use --gpus 1"
+        )
     if gpus and options.device == "cpu":
         raise UserError("--gpus 1 contradicts --device cpu; remove one of them")
     return Slurm(

@@ -79,7 +79,7 @@ def read(path: Path) -> Assignment:
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(
-            f"{path}: cannot be read as a submission of this version ({type(error).__name__}: {error}); "
+            f"{path}: not a submission of this version of the project ({type(error).__name__}: {error}); "
             f"cancel its tasks (scancel --name={path.stem}) and submit them again"
         ) from None
 
@@ -92,7 +92,8 @@ def train_task(path: Path, environ: Mapping[str, str]) -> int:
     index = environ.get(INDEX, "")
     if not index.isdigit():
         raise UserError(
-            f"{INDEX} is not set; this command is started by SLURM, use ./train.sh --launcher slurm instead"
+            f"{INDEX} is not set: `task` is an internal command of SLURM jobs; use ./train.sh "
+            "--launcher slurm"
         )
     assignment = read(path)
     os.chdir(assignment.directory)

@@ -34,15 +34,24 @@ CLASSIFIER = LoraSettings(rank=8, alpha=16, dropout=0.1, target_modules=("query"
 def add_lora(parser: argparse.ArgumentParser, defaults: LoraSettings) -> None:
     """Add the options of LoRA."""
     group = parser.add_argument_group("LoRA")
-    group.add_argument("--rank", type=positive, default=defaults.rank, metavar="R", help="r (%(default)s)")
+    group.add_argument(
+        "--rank",
+        type=positive,
+        default=defaults.rank,
+        metavar="R",
+        help="rank r of the adapters (%(default)s)",
+    )
     group.add_argument(
         "--alpha",
         type=positive_number,
         default=defaults.alpha,
-        help="the update is scaled by ALPHA / R (%(default)s)",
+        help="scaling: the update is multiplied by ALPHA / R (%(default)s)",
     )
     group.add_argument(
-        "--dropout", type=fraction, default=defaults.dropout, help="dropout on the input of A (%(default)s)"
+        "--dropout",
+        type=fraction,
+        default=defaults.dropout,
+        help="dropout on the adapter input (%(default)s)",
     )
     group.add_argument(
         "--target-modules", nargs="+", default=list(defaults.target_modules), metavar="NAME",

@@ -114,7 +114,7 @@ def fit(splits: Splits, features: Features) -> Fitted:
         train_NV = vectorizer.fit_transform(splits.train.texts)
     except ValueError as error:
         raise UserError(
-            f"{' '.join(features.words())}: no n-gram of the training texts is left ({error}); lower --min-df"
+            f"{' '.join(features.words())}: no n-gram remains ({error}); lower --min-df"
         ) from None
     valid_NV = vectorizer.transform(splits.valid.texts)
     accuracy, classifiers = {}, {}

@@ -187,7 +187,7 @@ class Tfidf:
     def train(self, options: argparse.Namespace) -> int:
         """Fit, write the run and return the exit code; raises `UserError` before the run is written."""
         if options.passthrough:
-            raise UserError(f"after --: {options.passthrough[0]}: the method tfidf takes no flags there")
+            raise UserError(f"after --: {options.passthrough[0]}: the method tfidf accepts no flags after --")
         features, out = _features(options), Path(options.out)
         inputs.require_writable(out)
         return _train(_text(options), out, features)
@@ -200,7 +200,7 @@ def _train(text: Path, out: Path, features: Features) -> int:
     splits = read_folder(text)
     run = plan(out, text, features)
     if run.finished:
-        print(f"{run.folder}: finished: skipped (delete it to fit again)")
+        print(f"{run.folder}: finished, skipped (delete the folder to fit again)")
         return 0
     started, began = provenance.now(), time.monotonic()
     fitted = fit(splits, features)

@@ -89,9 +89,9 @@ def add_arguments(
     parser.add_argument(
         "--precision",
         choices=("auto", "fp32", "bf16"),
-        help="of the matrix products (default: the recipe's)",
+        help="precision of the matrix products (default: as in the recipe)",
     )
-    default = "the recipe's" if lr is None else f"{lr:g}"
+    default = "as in the recipe" if lr is None else f"{lr:g}"
     parser.add_argument("--lr", type=positive_number, help=f"learning rate (default: {default})")
 
 
@@ -108,9 +108,9 @@ def settings_of(options: argparse.Namespace) -> TrainSettings:
         if value is None:
             continue
         if f"--{name}" in after:
-            raise UserError(f"--{name} {value} is given after -- as well; keep one of them")
+            raise UserError(f"--{name} {value} is also set after --; keep one of them")
         if any(word.partition("=")[0] in (name, f"--{name}") for word in grid):
-            raise UserError(f"--{name} {value} is in --grid as well; keep one of them")
+            raise UserError(f"--{name} {value} is also in --grid; keep one of them")
         flags += [f"--{name}", str(value)]
     settings = sweep_settings(options)
     return replace(settings, passthrough=(*settings.passthrough, *flags))

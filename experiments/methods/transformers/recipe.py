@@ -129,9 +129,7 @@ def parse(data: str, words: Sequence[str]) -> Recipe:
     """
     flags = flags_of(words)
     if unknown := [flag for flag in flags if flag not in SUPPORTED]:
-        raise UserError(
-            f"recipe: {' '.join(unknown)}: not supported with the Transformers Trainer; remove it"
-        )
+        raise UserError(f"recipe: {' '.join(unknown)}: not supported by --method transformers; remove it")
     for flag, values in ONLY.items():
         if flag in flags and flags[flag][-1] not in values:
             raise UserError(

@@ -70,7 +70,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--lora", action="store_true")
     add_lora(parser, CLASSIFIER)
-    parser.add_argument("--recipe", nargs=argparse.REMAINDER, required=True, help="all further words")
+    parser.add_argument(
+        "--recipe", nargs=argparse.REMAINDER, required=True, help="flags of the recipe (all remaining words)"
+    )
     return parser
 
 

@@ -63,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of the runs (%(default)s)")
     parser.add_argument(
-        "--name", help="name of the base model, the init in tables (default: that of --model)"
+        "--name",
+        help="name of the base model, used as init in run folders and tables (default: from --model)",
     )
     parser.add_argument(
         "--seed", type=int, default=1, help="seed of split, training and sampling (%(default)s)"
@@ -83,7 +84,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="fraction of the updates with warm-up (%(default)s)",
     )
     group.add_argument(
-        "--max-length", type=positive, default=512, help="maximum tokens of a pair (%(default)s)"
+        "--max-length",
+        type=positive,
+        default=512,
+        help="maximum number of tokens per question-answer pair (%(default)s)",
     )
     group.add_argument(
         "--valid-share", type=fraction, default=0.1, help="fraction of questions held out (%(default)s)"
@@ -95,11 +99,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(%(default)s)")
     group = parser.add_argument_group("output")
-    group.add_argument("--ask", nargs="+", metavar="Q", help="questions to answer (default: held-out ones)")
     group.add_argument(
-        "--new-tokens", type=positive, metavar="N", help=f"maximum tokens of an answer ({NEW_TOKENS})"
+        "--ask", nargs="+", metavar="Q", help="questions to answer (default: held-out questions)"
     )
-    group.add_argument("--merge", action="store_true", help="also write the model with the adapter merged")
+    group.add_argument(
+        "--new-tokens", type=positive, metavar="N", help=f"maximum number of tokens per answer ({NEW_TOKENS})"
+    )
+    group.add_argument("--merge", action="store_true", help="also write a merged model without adapters")
     run(parser.parse_args(argv))
     return 0
 

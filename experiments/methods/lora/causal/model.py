@@ -89,7 +89,7 @@ def _download(model: str) -> Path:
     except HFValidationError:
         why = "no such folder"
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        why = f"no such folder, and the hub did not give it ({type(error).__name__})"
+        why = f"no such folder, and the download from the hub failed ({type(error).__name__})"
     raise UserError(
         f"--model {model}: {why}; get BLOOM-560m with: python -m preprocess download bloom --out bloom"
     )
@@ -102,7 +102,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     except (OSError, ValueError) as error:
         raise UserError(f"{folder}: the tokenizer cannot be loaded ({_first_line(error)})") from None
     if tokenizer.eos_token_id is None:
-        raise UserError(f"{folder}: the tokenizer has no end-of-text token, which ends an answer")
+        raise UserError(f"{folder}: the tokenizer has no end-of-text token, so answers cannot be terminated")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
