@@ -75,7 +75,8 @@ class Metric:
     digits: int = 4
     """Decimals in tables and figures."""
     from_confusion: FromConfusion | None = None
-    """(..., K, K) counts, rows true classes, columns predicted ones -> (...)."""
+    """(..., K, K) counts or sums of weights, rows true classes, columns predicted ones -> (...); 0 where
+    undefined, such as for an empty matrix, without a warning."""
     from_predictions: FromPredictions | None = None
     """A test set of N examples and weights (D, N) -> (D,); NaN where undefined."""
     heading: str = ""

@@ -1,4 +1,7 @@
-"""A metric registered from outside the package reaches training logs and `eval evaluate`."""
+"""The metric registry: a metric registered from outside reaches training logs and `eval evaluate`.
+
+The values of the metrics in `common/metrics.py` are tested in tests/eval/test_intervals.py.
+"""
 
 import json
 import math

@@ -47,17 +47,16 @@ def test_metrics_equal_scikit_learn(classes, seed):
         if classes == 2
         else sk.roc_auc_score(labels, p, multi_class="ovr", average="macro")
     )
-    assert values(scored) == pytest.approx(
-        {
-            "accuracy": 100 * sk.accuracy_score(labels, predicted),
-            "macro_f1": sk.f1_score(labels, predicted, average="macro"),
-            "mcc": sk.matthews_corrcoef(labels, predicted),
-            "auroc": auroc,
-            "brier": sk.brier_score_loss(labels, p, scale_by_half=False),
-            "calibration_error": expected_calibration_error(labels, p),
-        },
-        abs=1e-12,
-    )
+    found = values(scored)
+    expected = {
+        "accuracy": 100 * sk.accuracy_score(labels, predicted),
+        "macro_f1": sk.f1_score(labels, predicted, average="macro"),
+        "mcc": sk.matthews_corrcoef(labels, predicted),
+        "auroc": auroc,
+        "brier": sk.brier_score_loss(labels, p, scale_by_half=False),
+        "calibration_error": expected_calibration_error(labels, p),
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
     matrix = scored.confusion(np.ones((1, len(labels))))[0]
     assert np.array_equal(matrix, sk.confusion_matrix(labels, predicted))
     columns = np.array(sk.precision_recall_fscore_support(labels, predicted, zero_division=0))

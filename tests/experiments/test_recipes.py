@@ -30,16 +30,9 @@ def test_reference_has_the_flags_of_the_published_command():
 
 
 def test_all_recipes_of_the_project_load():
-    assert recipes.known() == [
-        "causal-pretrain",
-        "causal-reference",
-        "causal-roberta-pretrain",
-        "pretrain",
-        "reference",
-        "sample",
-        "sample-pretrain",
-        "tuned",
-    ]
+    files = sorted(path.stem for path in (RESULTS.parent / "recipes").glob("*.txt"))
+    assert recipes.known() == files
+    assert {"reference", "tuned", "sample", "pretrain"} <= set(files)
     for name in recipes.known():
         assert recipes.load(name).name == name
 
