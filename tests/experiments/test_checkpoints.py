@@ -132,8 +132,8 @@ def test_two_at_once_convert_it_once(camembert, conversions, monkeypatch):
     convert = to_fairseq.convert_back
 
     def slow(*arguments, **options):
-        other.start()
         waiting.clear()
+        other.start()
         assert waiting.wait(20)  # the other one has announced that it waits
         return convert(*arguments, **options)
 

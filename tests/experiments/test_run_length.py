@@ -83,7 +83,7 @@ def test_what_gives_no_length_is_refused(words, named):
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("--max-update", "100"), "within an epoch"),
+        (("--max-update", "100"), "0.44"),
         (("--total-num-update", "500"), "500"),
         (("--total-num-update", "5000"), "5,000"),
         (("--warmup-updates", "2000"), "2,000"),
