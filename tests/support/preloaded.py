@@ -123,7 +123,7 @@ def serve(place: str, *more: str) -> dict[str, Any]:
         listener.listen()
         print("ready", flush=True)
         while True:
-            if sys.stdin.fileno() in select.select([listener, sys.stdin], [], [])[0]:
+            if sys.stdin in select.select([listener, sys.stdin], [], [])[0]:
                 os._exit(0)  # the process that started this one has ended
             connection, _ = listener.accept()
             if os.fork() == 0:
