@@ -42,7 +42,7 @@ def complete(recipe: Recipe, data: Path, classes: Sequence[str]) -> Recipe:
     except UserError as error:
         raise UserError(f"recipe '{recipe.name}': {error}") from None
     if PATIENCE in recipe.flags and not re.fullmatch(r"-1|[0-9]+", text := recipe.value(PATIENCE) or ""):
-        raise UserError(f"recipe '{recipe.name}': {PATIENCE} {text}: give a number of validations")
+        raise UserError(f"recipe '{recipe.name}': {PATIENCE} {text}: must be a number of validations")
     return _with_direction(recipe)
 
 
@@ -86,7 +86,7 @@ def _check_smoothing(recipe: Recipe) -> None:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:
-        raise UserError(f"{SMOOTHING} {text}: give a number from 0 up to 1, such as 0.1")
+        raise UserError(f"{SMOOTHING} {text}: must be at least 0 and below 1, such as 0.1")
 
 
 def _with_weights(recipe: Recipe, data: Path, classes: Sequence[str]) -> Recipe:

@@ -81,7 +81,7 @@ def variants(
     base = recipes.load(recipe, (*defaults, *passthrough))
     for flag in grid:
         if f"--{flag}" in flags_of(passthrough):
-            raise UserError(f"--{flag} is both in --grid and after --; give it once")
+            raise UserError(f"--{flag} is both in --grid and after --; keep one of them")
     found = []
     for values in product(*grid.values()):
         setting = _without_defaults(tuple(sorted(zip(grid, values, strict=True))), base)

@@ -84,7 +84,7 @@ def reject_options(options: argparse.Namespace, reason: str) -> None:
     if given:
         raise UserError(
             f"{', '.join(given)}: only for a file of labelled text, but {reason}; "
-            "remove the option, or give the file as --data"
+            "remove the option, or pass the file as --data"
         )
 
 
@@ -95,7 +95,7 @@ def text_folder(data: Path) -> Path:
     if not data.is_dir():
         raise UserError(f"{data}: no such file or folder; {KINDS}")
     if not (data / TEXT).is_dir():
-        raise UserError(f"{data}: contains no {TEXT}/; give the folder of the line files with --text instead")
+        raise UserError(f"{data}: contains no {TEXT}/; pass the folder of the line files as --text instead")
     return data / TEXT
 
 
@@ -115,7 +115,7 @@ def _request(options: argparse.Namespace, checkpoints: Mapping[str, Path]) -> Op
     files = {name: part for name, part in parts.items() if not (is_size(part) or _is_dataset(part))}
     for name, part in files.items():
         if not Path(part).is_file():
-            raise UserError(f"--{name} {part}: no such file; give a file, a number of examples or a fraction")
+            raise UserError(f"--{name} {part}: no such file; use a file, a number of examples or a fraction")
     files = {name: shown_path(Path(part)) for name, part in files.items()}
     tokenizer, dictionary = _tokenizer(options.tokenizer, options.dict, checkpoints)
     return replace(request, **files, tokenizer=tokenizer, dictionary=dictionary)

@@ -218,7 +218,7 @@ def _text(options: argparse.Namespace) -> Path:
     """The folder of line files: --text, or that of the data folder or file in --data."""
     if (options.text is None) == (options.data is None):
         problem = "both are given" if options.text is not None else "both are missing"
-        raise UserError(f"--data and --text (or RS_DATA= and RS_TEXT=): {problem}; give one of them")
+        raise UserError(f"--data and --text (or RS_DATA= and RS_TEXT=): {problem}; pass one of them")
     if options.data is not None:
         return prepare.text_folder(prepare.data_folder(options))
     prepare.reject_options(options, f"--text {options.text} contains the splits already")

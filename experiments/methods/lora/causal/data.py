@@ -92,7 +92,7 @@ def split(pairs: Sequence[Pair], valid_share: float, seed: int) -> tuple[list[Pa
     if not train or not valid:
         raise UserError(
             f"--valid-share {valid_share:g} of {len(questions)} different questions leaves {len(train)} "
-            f"pairs for training and {len(valid)} for validation; give more pairs or another fraction"
+            f"pairs for training and {len(valid)} for validation; use more pairs or another fraction"
         )
     return train, valid
 

@@ -76,7 +76,7 @@ def find_folder(model: str) -> Path:
     if not any(folder.glob("*.safetensors")):
         pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
         found = f"only {', '.join(pickles)}, which can execute code" if pickles else "no weights"
-        raise UserError(f"{folder}: {found}; give a folder with model.safetensors to --model")
+        raise UserError(f"{folder}: {found}; pass a folder with model.safetensors as --model")
     return folder
 
 
