@@ -166,5 +166,5 @@ def test_logs_that_did_not_change_are_read_once(sweep, monkeypatch):
 
 
 def test_a_missing_folder_is_an_error(tmp_path):
-    with pytest.raises(UserError, match="no such folder"):
+    with pytest.raises(UserError, match="absent"):
         watch(tmp_path / "absent", once=True)
