@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from analysis import best_checkpoints, load_runs
 from analysis.__main__ import main as analysis
-from common import manifest, predictions
+from common import manifest, metrics, predictions
 from experiments import ROOT
 from experiments.__main__ import main as experiments
 from experiments.methods.tfidf.model import read_folder
@@ -63,6 +63,7 @@ def test_logged_scores_equal_those_of_the_predictions(fitted, texts):
             "mcc": matthews_corrcoef(labels, predicted),
             "loss": log_loss(labels, columns, labels=classes) / np.log(2),
         }
+        assert set(logged) == {metric.name for metric in metrics.logged()} | {metrics.LOSS}
         assert {tag: logged[tag].value for tag in expected} == pytest.approx(expected, rel=1e-5)
 
 
