@@ -59,7 +59,7 @@ examples:
   make bench
   python -m benchmarks floor finetune --data data/cls-books --rounds 5
   python -m benchmarks --data data/cls-books --corpus data/corpus --out bench-output/cls-books
-  python -m benchmarks finetune --size base --batch-sizes 8 32 --updates 20 --data data/cls-books
+  python -m benchmarks finetune --size base --batch-sizes 8 32 --updates 10 --warm-up 3 --data data/cls-books
   python -m benchmarks binarize --text news.txt --sentencepiece-model xlmr.model --dict dict.txt
 """
 
@@ -81,13 +81,17 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=DEVICES, default="auto", help="default: %(default)s")
     for name, explanation in (
         ("rounds", "of all contenders but those of sweep, which run once"),
-        ("updates", "of finetune, the first ten for warming up"),
+        ("updates", "of finetune, including those of --warm-up"),
+        ("warm_up", "updates of finetune that are not timed"),
         ("epochs", "of each run of sweep"),
         ("workers", "processes of binarize"),
     ):
         default = getattr(Settings, name)
         parser.add_argument(
-            f"--{name}", type=int, default=default, help=f"{explanation} (default: {default})"
+            f"--{name.replace('_', '-')}",
+            type=int,
+            default=default,
+            help=f"{explanation} (default: {default})",
         )
     parser.add_argument(
         "--size",
@@ -122,9 +126,10 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     if unknown := [name for name in args.names if name not in BENCHMARKS]:
         raise UserError(f"{', '.join(unknown)}: no such benchmark; there are {', '.join(BENCHMARKS)}")
     check_text_options(vars(args))
-    if min(args.rounds, args.epochs, args.workers, args.limit) < 1 or args.updates < Settings.warm_up + 2:
-        least = Settings.warm_up + 2
-        raise UserError(f"--rounds, --epochs, --workers and --limit are at least 1, --updates {least}")
+    if min(args.rounds, args.epochs, args.workers, args.warm_up, args.limit) < 1:
+        raise UserError("--rounds, --epochs, --workers, --warm-up and --limit are at least 1")
+    if args.updates < args.warm_up + 2:
+        raise UserError(f"--updates {args.updates}: at least {args.warm_up + 2}, two more than --warm-up")
     return args
 
 
