@@ -28,7 +28,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ examples:
   make bench
   python -m benchmarks floor finetune --data data/cls-books --rounds 5
   python -m benchmarks --data data/cls-books --corpus data/corpus --out bench-output/cls-books
-  python -m benchmarks finetune --size base --batch-sizes 8 32 --updates 10 --warm-up 3 --data data/cls-books
+  python -m benchmarks finetune --size base --batch-sizes 8 32 --updates 36 --warm-up 3 --data data/cls-books
   python -m benchmarks binarize --text news.txt --sentencepiece-model xlmr.model --dict dict.txt
 """
 
@@ -81,7 +81,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", choices=DEVICES, default="auto", help="default: %(default)s")
     for name, explanation in (
         ("rounds", "of all contenders but those of sweep, which run once"),
-        ("updates", "of finetune, including those of --warm-up"),
+        ("updates", "of finetune, including --warm-up, with 8 sentences each; larger batches get fewer"),
         ("warm_up", "updates of finetune that are not timed"),
         ("epochs", "of each run of sweep"),
         ("workers", "processes of binarize"),
@@ -182,7 +182,7 @@ def main(argv: list[str] | None = None) -> int:
         document = describe(settings)
         for name in args.names or BENCHMARKS:
             for size in args.batch_sizes if name == "finetune" else args.batch_sizes[:1]:
-                document["benchmarks"].append(BENCHMARKS[name](replace(settings, batch_size=size)))
+                document["benchmarks"].append(BENCHMARKS[name](settings.with_batch_size(size)))
                 # After each, so that an interruption loses nothing.
                 text = report.write(document, args.output)
                 report.save(document, args.output)

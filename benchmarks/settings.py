@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common.errors import UserError
@@ -91,3 +91,8 @@ class Settings:
     max_positions: int = POSITIONS["small"]
     best_only: bool = False
     """Whether finetune compares only our defaults with the fastest settings of Transformers."""
+
+    def with_batch_size(self, size: int) -> Settings:
+        """Other batches with the same number of timed sentences, so that they can be sorted as well."""
+        timed = max(2, (self.updates - self.warm_up) * self.batch_size // size)
+        return replace(self, batch_size=size, updates=self.warm_up + timed)
