@@ -20,6 +20,8 @@ TRANSFORMERS = {
     "Transformers, bf16, by length": ("--precision", "bf16", "--group"),
 }
 
+PART = 8
+"""Sentences of an accumulated batch."""
 PROFILE_WARM_UP, PROFILED = 5, 5
 """Updates before the profile, and updates in it."""
 OPERATORS = 25
@@ -46,7 +48,7 @@ def contenders(settings: Settings) -> list[Contender]:
     """Stock fairseq with and without our environment; our contenders; Transformers.
 
     With `best_only`, the Transformers Trainer in bf16, in batches of similar length and with our environment,
-    and our defaults.
+    and our defaults. Larger batches are also accumulated from batches of `PART`: they need less memory.
     """
     tuned = command_line.tuned(settings)
     best, flags = list(TRANSFORMERS.items())[-1]
@@ -54,7 +56,12 @@ def contenders(settings: Settings) -> list[Contender]:
         f"{best}{command_line.SAME_VARIABLES}", _transformers(settings, flags), tuned, needs="accelerate"
     )
     if settings.best_only:
-        return [fastest, _ours(settings, "ours", tuned)]
+        accumulated = []
+        if (parts := settings.batch_size // PART) > 1:
+            name = f"{best}{command_line.SAME_VARIABLES}, {parts} x {PART}"
+            command = _transformers(settings, (*flags, f"--accumulate={parts}"))
+            accumulated.append(Contender(name, command, tuned, needs="accelerate"))
+        return [*accumulated, fastest, _ours(settings, "ours", tuned)]
     stock = _fairseq(
         settings, command_line.stock(settings, "reference", settings.data, changes(settings, "stock"))
     )

@@ -25,6 +25,10 @@ class Clock:
         self._starts.append(time.perf_counter())
         self._tokens.append(tokens)
 
+    def add(self, tokens: int) -> None:
+        """A further part of the update that started last, with gradient accumulation."""
+        self._tokens[-1] += tokens
+
     def note_memory(self) -> None:
         """Record the peak memory of the GPU; call it before the peak is reset."""
         self._gpu_bytes = max(self._gpu_bytes, torch.cuda.max_memory_allocated())

@@ -31,12 +31,20 @@ class TimedTrainer(Trainer):
     def __init__(self, clock: Clock, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._clock = clock
+        self._losses: list[float] = []
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
-        """One update's forward and backward pass."""
-        self._clock.start(int(inputs["attention_mask"].sum()))
+        """Forward and backward pass of an update, or of one of the batches that it accumulates."""
+        tokens = int(inputs["attention_mask"].sum())
+        if self._losses:
+            self._clock.add(tokens)
+        else:
+            self._clock.start(tokens)
         loss = super().training_step(model, inputs, *args, **kwargs)
-        self._clock.loss(float(loss))
+        self._losses.append(float(loss))  # divided by the number of accumulated batches
+        if len(self._losses) == self.args.gradient_accumulation_steps:
+            self._clock.loss(sum(self._losses))
+            self._losses = []
         return loss
 
 
@@ -50,7 +58,8 @@ def batches_of(args: argparse.Namespace, reviews: list[dict[str, Any]]) -> list[
     if not args.group:
         return batches
     sizes = np.array([len(review["input_ids"]) for review in reviews])
-    return [*batches[: args.warm_up], *by_length(batches[args.warm_up : -1], sizes, SEED), batches[-1]]
+    batches = [*batches[: args.warm_up], *by_length(batches[args.warm_up : -1], sizes, SEED), batches[-1]]
+    return [sorted(batch, key=sizes.__getitem__) for batch in batches] if args.accumulate > 1 else batches
 
 
 def training_arguments(args: argparse.Namespace, folder: str) -> TrainingArguments:
@@ -58,7 +67,8 @@ def training_arguments(args: argparse.Namespace, folder: str) -> TrainingArgumen
     return TrainingArguments(
         output_dir=folder,
         max_steps=args.updates,
-        per_device_train_batch_size=args.batch_size,
+        per_device_train_batch_size=args.batch_size // args.accumulate,
+        gradient_accumulation_steps=args.accumulate,
         train_sampling_strategy="sequential",
         learning_rate=1e-5,
         lr_scheduler_type="linear",
@@ -84,6 +94,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=8)
     parser.add_argument("--updates", type=int, required=True)
     parser.add_argument("--warm-up", type=int, required=True)
+    parser.add_argument("--accumulate", type=int, default=1, help="batches of an update")
     parser.add_argument("--group", action="store_true", help="batches of similar length")
     args = parser.parse_args()
 

@@ -47,9 +47,21 @@ def test_transformers_trains_on_the_same_sentences(settings, tmp_path):
     assert record["losses"][0] == pytest.approx(math.log(2), abs=0.1)
 
 
+def test_accumulated_batches_are_one_update_of_the_same_sentences(settings, tmp_path):
+    pytest.importorskip("accelerate")
+    changed = replace(settings, best_only=True, batch_size=16)
+    accumulated, plain, _ = finetune.contenders(changed)
+    records = [execute(contender, changed, tmp_path / "log") for contender in (accumulated, plain)]
+    assert len(records[0]["seconds"]) == len(records[1]["seconds"]) == 3
+    assert sum(records[0]["tokens"]) == sum(records[1]["tokens"])
+    assert len(records[0]["losses"]) == 5
+    assert records[0]["losses"][0] == pytest.approx(records[1]["losses"][0], abs=0.02)
+
+
 def test_of_other_sizes_only_the_fastest_are_compared(settings):
     changed = replace(settings, best_only=True, max_positions=32, batch_size=16)
-    transformers, ours = finetune.contenders(changed)
+    accumulated, transformers, ours = finetune.contenders(changed)
+    assert accumulated.command == (*transformers.command[:-2], "--accumulate=2", *transformers.command[-2:])
     assert (transformers.ours, ours.ours) == (False, True)
     assert transformers.environment == ours.environment
     assert {"--max-positions=32", "--batch-size=16", "--group", "bf16"} <= set(transformers.command)
