@@ -27,7 +27,7 @@ from common.files import atomic_write, sha256
 
 from .ensemble import in_order_of, mean_probabilities
 from .loading.runs import RunCheckpoint, find_runs
-from .options import add_checkpoint_files, add_computation, add_max_tokens
+from .options import MAX_TOKENS, add_checkpoint_files, add_computation, add_max_tokens
 
 if TYPE_CHECKING:
     from .loading.precision import PrecisionMessages
@@ -269,6 +269,8 @@ def _check_no_unused_options(args: argparse.Namespace) -> None:
         "--data": args.data,
         "--dict": args.dict,
         "--precision": args.precision,
+        "--device": args.device != "auto",
+        "--max-tokens": args.max_tokens != MAX_TOKENS,
     }
     if names := [name for name, value in given.items() if value]:
         raise UserError(f"{', '.join(names)}: not allowed with --from-predictions")

@@ -14,6 +14,8 @@ from preprocess.readers.lines import BLOCK_BYTES, Block, read_blocks
 from preprocess.readers.records import DEFAULT as LINES
 
 STDIN = "standard input"
+MAX_TOKENS = 4096
+"""Default tokens per batch, including padding."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def add_max_tokens(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--max-tokens",
         type=positive,
-        default=4096,
+        default=MAX_TOKENS,
         metavar="N",
         help="tokens per batch, including padding (default: %(default)s)",
     )

@@ -163,6 +163,7 @@ def _downloaded(name: str, flag: str) -> Path:
     """The files of a model on the hub, in Hugging Face's own cache; raises `UserError` if there are none."""
     with missing_package_is_reported():
         from huggingface_hub import snapshot_download
+    print(f"{name}: loading from the Hugging Face hub", file=sys.stderr)  # without a network it retries
     text = [f"*{suffix}" for suffix in TEXT_SUFFIXES]
     try:
         folder = Path(snapshot_download(name, allow_patterns=[*text, SAFETENSORS], ignore_patterns=TOP_LEVEL))

@@ -115,7 +115,7 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
         return checks.complete(run_length.resolve(recipe, examples), settings.data, classes)
 
     resolved = {variant.arm: complete(variant.recipe) for variant in variants}
-    fitted = _fit(settings, resolved, trainer)
+    fitted = _fit(settings, resolved, trainer, classes)
     return Experiment(
         out=settings.out,
         data=settings.data,
@@ -134,7 +134,9 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
     )
 
 
-def _fit(settings: TrainSettings, resolved: dict[str, Recipe], trainer: Sequence[str]) -> architecture.Fit:
+def _fit(
+    settings: TrainSettings, resolved: dict[str, Recipe], trainer: Sequence[str], classes: Sequence[str]
+) -> architecture.Fit:
     """The architecture of the initial checkpoints, unless a trainer other than fairseq-train reads them.
 
     Methods without a trainer import fairseq themselves.
@@ -142,4 +144,4 @@ def _fit(settings: TrainSettings, resolved: dict[str, Recipe], trainer: Sequence
     if tuple(trainer) not in ((), fairseq.TRAINER):
         return architecture.Fit()
     places = architecture.places_of(settings.recipe, settings.passthrough, settings.grid)
-    return architecture.fit(resolved, places, settings.inits, separate=bool(trainer))
+    return architecture.fit(resolved, places, settings.inits, classes=classes, separate=bool(trainer))

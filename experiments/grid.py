@@ -62,7 +62,7 @@ def parse(words: Sequence[str]) -> Grid:
             if not VALUE.fullmatch(value):
                 raise UserError(
                     f"--grid {word!r}: {value!r} cannot be part of a folder name (letters, digits, '_', "
-                    "'.', '+', '-'); write such a setting into a recipe file and give it its own --arm"
+                    "'.', '+', '-'); write this value into a recipe file and use another --arm"
                 )
             if any(same(value, earlier) for earlier in values[:index]):
                 raise UserError(f"--grid {word!r}: the value {value} is given twice; remove one of them")

@@ -28,7 +28,9 @@ def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
     if not data.is_dir():
         raise UserError(f"{data}: no such file or folder; --data is a file of labelled text or a data folder")
     return _require_files(
-        data, _with_extensions(names), "input0/ and label/ as `python -m preprocess` writes them"
+        data,
+        _with_extensions(names),
+        "input0/ and label/ as written by `python -m preprocess dataset` or `binarize`",
     )
 
 
@@ -38,12 +40,14 @@ def masked_lm_files(data: Path, subsets: Sequence[str]) -> list[str]:
     In a folder of shards, every shard contains train and only the first contains the other subsets.
     """
     if os.pathsep in str(data):
-        raise UserError(f"{data}: fairseq splits paths at '{os.pathsep}'; rename the folder")
+        raise UserError(
+            f"{data}: the path contains '{os.pathsep}', at which fairseq splits paths; rename the folder"
+        )
     names: list[str] = []
     for number, shard in enumerate(shards_of(data)):
         here = ["dict.txt", *(subset for subset in subsets if number == 0 or subset == "train")]
         names += [(shard / name).relative_to(data).as_posix() for name in here]
-    layout = "dict.txt and binarized text as `python -m preprocess` writes them"
+    layout = "dict.txt and binarized text as written by `python -m preprocess binarize`"
     return _require_files(data, _with_extensions(names), layout)
 
 

@@ -78,8 +78,8 @@ def inspect(run: Run, identity: dict[str, Any], recipe: Recipe) -> Planned:
         if _failed_early(run, existing, recipe) and _name_difference(existing, run) is None:
             return Planned(run, State.NEW, Progress(recipe), replaces=True)
         raise UserError(
-            f"{run.folder / manifest.NAME}: the existing run has {difference}; choose another --out, "
-            f"or delete the folder to restart the run"
+            f"{run.folder / manifest.NAME}: the existing run was started with {difference}; choose another "
+            f"--out or --arm, or delete the folder to restart the run"
         )
     progress = read_log(run.folder / LOG, recipe)
     if existing["status"] == "finished":
@@ -121,7 +121,7 @@ def _check_no_unknown_files(folder: Path) -> None:
     if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise UserError(
             f"{folder}: contains files but no {manifest.NAME}, so it is not a run folder; "
-            f"move it away or choose another --out"
+            f"move or delete it, or choose another --out"
         )
 
 
@@ -161,7 +161,8 @@ def _data_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
 def _checkpoint_difference(old: dict[str, Any] | None, new: dict[str, Any] | None) -> str | None:
     if (old or {}).get("sha256") == (new or {}).get("sha256"):
         return None
-    return f"another initial checkpoint ({(old or {}).get('path')}, now {(new or {}).get('path')})"
+    before, now = ((recorded or {}).get("path", "random weights") for recorded in (old, new))
+    return f"another initial checkpoint ({before}, now {now})"
 
 
 def _flags_difference(old: Sequence[str] | None, new: Sequence[str]) -> str | None:
@@ -170,7 +171,7 @@ def _flags_difference(old: Sequence[str] | None, new: Sequence[str]) -> str | No
         return None
     flags = [flag for flag in before | now if before.get(flag) != now.get(flag)]
     shown = [
-        f"{' '.join(before.get(flag, (f'no {flag}',)))}, now {' '.join(now.get(flag, ('without it',)))}"
+        f"{' '.join(before.get(flag, (flag, 'not set')))}, now {' '.join(now.get(flag, ('not set',)))}"
         for flag in flags
     ]
     return f"another recipe ({'; '.join(shown)})"

@@ -39,7 +39,7 @@ OPTIONS = (
 )
 """The attributes of the options that `add_options` adds; None if they are not given."""
 DICTIONARY = "dict.txt"
-FILE = "a file of labelled text (.csv, .tsv, .json, .jsonl, .parquet)"
+FILE = "a file of labelled text (such as .csv, .jsonl or .parquet)"
 KINDS = f"--data is {FILE} or a data folder"
 DATA_HELP = f"{FILE}, which is prepared once in {FOLDER}/; datasets:NAME; or a data folder"
 """Of the option --data."""

@@ -116,7 +116,10 @@ def for_hours(recipe: Recipe, hours: float) -> Recipe:
     Raises `UserError` if the recipe has flags of a schedule over updates.
     """
     if unusable := [flag for flag in UPDATE_FLAGS if recipe.value(flag) is not None]:
-        raise UserError(f"--hours: the learning rate depends on elapsed time; remove {' '.join(unusable)}")
+        raise UserError(
+            f"--hours: cannot be combined with {' '.join(unusable)}, because the learning rate depends on "
+            "elapsed time; remove one of them"
+        )
     return recipe.replace(("--lr-scheduler", "time_budget", "--stop-time-hours", f"{hours:g}"))
 
 

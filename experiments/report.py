@@ -81,7 +81,7 @@ def summary(
                 "-" if progress.best is None else f"{progress.best:.4g}",
                 "-" if progress.best_epoch is None else str(progress.best_epoch),
                 *("-" if value is None else number(value, recipe.metric) for value in tests),
-                duration(outcome.seconds) if outcome else "skipped",
+                duration(outcome.seconds) if outcome else "–",
             ]
         )
     best, test = f"best valid {recipe.metric}", [f"{subset} {recipe.metric}" for subset in others]
@@ -146,7 +146,10 @@ def _names(runs: Sequence[Run]) -> list[list[str]]:
 def _print_failure(outcome: Outcome) -> None:
     """Print why a run is not finished: the problem and the end of its log."""
     if outcome.stopped:
-        print(f"\n{outcome.run.label} is not finished: {outcome.problem}. The same command resumes it.")
+        print(
+            f"\n{outcome.run.label} is not finished: {outcome.problem}. "
+            "Run the same command again to resume it."
+        )
         return
     log = outcome.run.folder / LOG
     print(f"\n{outcome.run.label} failed: {outcome.problem}. The end of {shown_path(log)}:")

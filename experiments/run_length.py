@@ -87,8 +87,9 @@ def resolve(recipe: Recipe, examples: int | None) -> Recipe:
     ratio = _ratio(text, recipe)
     if examples is None:
         raise UserError(
-            f"recipe '{recipe.name}': {RATIO} needs the number of training examples, but label/train.idx is "
-            "not an index as `python -m preprocess binarize` writes it; binarize again"
+            f"recipe '{recipe.name}': {RATIO} cannot be used, because label/train.idx is not in the "
+            "format of `python -m preprocess binarize`, so the number of training examples is unknown; "
+            "binarize the data again"
         )
     total = _updates(recipe, examples)
     words = {

@@ -43,7 +43,7 @@ from .options import (
     add_splits,
     add_tokenizer,
 )
-from .readers import hub, read_records, reader_name, tables
+from .readers import TABLE, hub, read_records, reader_name, suffixes_of, tables
 from .readers.records import Record
 from .readers.tables import Columns
 from .split import grouped_split, part_of
@@ -214,7 +214,7 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
         if columns.split is None:
             columns = Columns(columns.text, columns.pair, columns.label, hub.SPLIT)
         return [Row(source, record) for record in tables.records(table, columns, source)], columns
-    if reader_name(source, options.reader) == "table":
+    if reader_name(source, options.reader) == TABLE:
         table = tables.read_table(source)
         columns = _labelled_columns(table, columns, source)
         return [Row(source, record) for record in tables.records(table, columns, source)], columns
@@ -227,7 +227,7 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
     if rows and all(row.record.label is None for row in rows):
         raise UserError(
             f"{source}: read as {reader_name(source, options.reader)}, a format without labels; use a table "
-            "with a column of labels (.csv, .tsv, .json, .jsonl, .parquet)"
+            f"with a column of labels ({', '.join(suffixes_of(TABLE))})"
         )
     return rows, columns
 

@@ -1,12 +1,14 @@
 """`python -m preprocess download`: the public data and models, from their authors' servers.
 
     cls-books   French book reviews of Webis-CLS-10, as train.review/.label and test.review/.label
+    allocine    French film reviews of the Allociné data set, as train.jsonl, valid.jsonl and test.jsonl
     xlmr        SentencePiece model of XLM-R (`FacebookAI/xlm-roberta-base`)
     bloom       BLOOM-560m (`bigscience/bloom-560m`)
 
 Each file is checked against the digest recorded for it here, and its SHA-256 is printed:
 
     cls-books   SHA-256 of the archive, from the FLUE loader of Hugging Face `datasets`
+    allocine    the same, from its loader there
     xlmr        SHA-256 that Hugging Face publishes
     bloom       the same for tokenizer.json and model.safetensors; of the three small JSON files the host
                 publishes git's SHA-1 alone: detects corruption but not forgery
@@ -19,13 +21,16 @@ from __future__ import annotations
 import argparse
 import gzip
 import re
+import shutil
 import tarfile
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import IO
 
 from common.errors import UserError
-from common.files import sha256
+from common.files import atomic_open, sha256
 
 from .fetch import Digest, copy, fetch
 from .readers.webis import convert
@@ -41,12 +46,25 @@ class Source:
 
 CLS_ARCHIVE = "cls-acl10-unprocessed.tar.gz"
 CLS_MEMBER = "cls-acl10-unprocessed/fr/books/{split}.review"
+ALLOCINE_ARCHIVE = "data.tar.bz2"
+ALLOCINE_MEMBERS = {
+    f"data/{name}.jsonl": split for name, split in (("train", "train"), ("val", "valid"), ("test", "test"))
+}
+"""Member -> split. The authors' files have one JSON object per line, with `review` and `polarity` (0, 1)."""
 
 SOURCES = {
     "cls-books": Source(
         # The FLUE loader records its SHA-256 for this address.
         "https://zenodo.org/record/3251672/files",
         {CLS_ARCHIVE: Digest("sha256", "51504dea54dfad525ec5373db0606a263393feb9182ffc50c276682936e14ee5")},
+    ),
+    "allocine": Source(
+        "https://github.com/TheophileBlard/french-sentiment-analysis-with-bert/raw/master/allocine_dataset",
+        {
+            ALLOCINE_ARCHIVE: Digest(
+                "sha256", "8c49a8cac783da201697ed1a91b36d2f6618222b3b7ea1c2996f2a3fbc37dfb4"
+            )
+        },
     ),
     "xlmr": Source(
         "https://huggingface.co/FacebookAI/xlm-roberta-base/resolve/main",
@@ -90,25 +108,50 @@ def download(source: Source, destdir: Path, local: Path | None = None) -> None:
 def unpack_books(archive: Path, destdir: Path) -> None:
     """Write `{train,test}.review` and `.label` from the French book reviews in the archive.
 
-    Members are read as streams and written under our own names: paths, links and permissions in the archive
-    have no effect. Raises `UserError` where the archive is corrupt or a split is missing.
+    Raises `UserError` as `unpack`.
     """
-    wanted = {CLS_MEMBER.format(split=split): split for split in ("train", "test")}
+
+    def write(stream: IO[bytes], name: str, split: str) -> None:
+        review, label = (destdir / f"{split}.{kind}" for kind in ("review", "label"))
+        count = convert(stream, f"{archive}: {name}", review, label)
+        print(f"{review}: {count} reviews")
+
+    unpack(archive, {CLS_MEMBER.format(split=split): split for split in ("train", "test")}, write)
+
+
+def unpack_allocine(archive: Path, destdir: Path) -> None:
+    """Write `{train,valid,test}.jsonl`, unchanged. Raises `UserError` as `unpack`."""
+
+    def write(stream: IO[bytes], name: str, split: str) -> None:
+        path = destdir / f"{split}.jsonl"
+        with atomic_open(path, "wb") as target:
+            shutil.copyfileobj(stream, target)
+        print(path)
+
+    unpack(archive, ALLOCINE_MEMBERS, write)
+
+
+def unpack(archive: Path, members: dict[str, str], write: Callable[[IO[bytes], str, str], None]) -> None:
+    """Call `write(content, name, split)` for the `members` (name -> split) of a tar archive.
+
+    Members are read as streams and written under our own names: paths, links and permissions in the archive
+    have no effect. Raises `UserError` where the archive is corrupt or a member is missing.
+    """
+    wanted = dict(members)
     try:
-        with tarfile.open(archive, "r|gz") as tar:
+        with tarfile.open(archive, "r|*") as tar:
             for member in tar:
                 split = wanted.pop(member.name, None) if member.isfile() else None
                 if split and (stream := tar.extractfile(member)):
-                    review, label = (destdir / f"{split}.{kind}" for kind in ("review", "label"))
-                    count = convert(stream, f"{archive}: {member.name}", review, label)
-                    print(f"{review}: {count} reviews")
+                    write(stream, member.name, split)
                 if not wanted:
                     return
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{archive}: corrupt archive ({error}); delete it and fetch it again") from None
-    raise UserError(
-        f"{archive}: no member {', '.join(wanted)}; this is not the unprocessed Webis-CLS-10 archive"
-    )
+    raise UserError(f"{archive}: no member {', '.join(wanted)}; this is another archive")
+
+
+UNPACK = {"cls-books": (CLS_ARCHIVE, unpack_books), "allocine": (ALLOCINE_ARCHIVE, unpack_allocine)}
 
 
 def run(args: argparse.Namespace) -> None:
@@ -125,8 +168,9 @@ def run(args: argparse.Namespace) -> None:
             raise UserError(f"--sha256 {args.sha256}: not 64 hexadecimal digits")
         source = replace(source, files={name: Digest("sha256", args.sha256.lower()) for name in source.files})
     download(source, args.out, args.local)
-    if args.what == "cls-books":
-        unpack_books(args.out / CLS_ARCHIVE, args.out)
+    if args.what in UNPACK:
+        archive, unpacked = UNPACK[args.what]
+        unpacked(args.out / archive, args.out)
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:

@@ -22,7 +22,7 @@ from ..tables.best_settings import chosen_table, settings_table
 from ..tables.predictions import examples_table
 from ..tables.runs import best_note
 from ..tables.seeds import comparison_table
-from .options import add_command, add_common, choice, selected_runs, show
+from .options import add_command, add_common, add_pairs, choice, pairs, selected_runs, show
 
 EXAMPLES = """examples:
   python -m analysis best-settings runs
@@ -40,6 +40,7 @@ def register(commands: argparse._SubParsersAction) -> None:
         EXAMPLES,
     )
     add_common(parser)
+    add_pairs(parser)
 
 
 def _best_settings(options: argparse.Namespace) -> None:
@@ -64,27 +65,29 @@ def _chosen_tables(
     runs: Sequence[Run], table: pd.DataFrame, best: pd.DataFrame, data: pd.DataFrame, note: str,
     options: argparse.Namespace,
 ) -> list[Table]:  # fmt: skip
-    """Tables of the chosen settings and the recipes, and pairwise comparisons of the chosen settings."""
+    """Tables of the chosen settings and the recipes, and comparisons of the chosen settings or of --pair."""
     shown = data[data["chosen"] | (data["setting"] == "")]
     tried = number_tried(data)
     names = {
         (row.arm, row.init): f"chosen: {row.label}" if row.chosen and tried[row.Index] > 1 else row.label
         for row in shown.itertuples()
     }
-    values = scores(table, best, options.metric)
-    values = values[values["at"] == BEST].merge(shown[GROUP], on=GROUP)
+    all_values = scores(table, best, options.metric)
+    values = all_values[all_values["at"] == BEST].merge(shown[GROUP], on=GROUP)
     size = options.test_size or (find_size(runs) if options.metric in ACCURACIES else None)
     spread = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size)
     tables = [chosen_table(spread, names, options.metric, note, ddof=options.ddof, test_size=size)]
     chosen = shown[shown["chosen"]]
     groups = [group for group in (chosen["arm"] + "/" + chosen["init"]) if group in set(values["group"])]
-    if len(groups) < 2:
+    compared = pairs(options)
+    if compared is not None:
+        groups = list(dict.fromkeys(group for pair in compared for group in pair))
+    elif len(groups) < 2:
         return tables
     lower = lower_is_better(options.metric, "auto" if options.by else options.direction)
-    tables.append(
-        comparison_table(compare_groups(values, groups, at=[BEST], lower=lower), options.metric, "test", note)
-    )
-    examples = compare_all_predictions(read_predictions(runs), groups)
+    differences = compare_groups(all_values, groups, pairs=compared, at=[BEST], lower=lower)
+    tables.append(comparison_table(differences, options.metric, "test", note))
+    examples = compare_all_predictions(read_predictions(runs), groups, compared)
     return [*tables, examples_table(examples, "test")] if len(examples) else tables
 
 

@@ -108,6 +108,20 @@ def add_out(parser: Parser, text: str, *, metavar: str = "DIR", required: bool =
         parser.deprecated(old, "--out")
 
 
+def add_pairs(parser: Parser) -> None:
+    """Add --pair."""
+    parser.add_argument(
+        "--pair", nargs=2, action="append", metavar=("A", "B"),
+        help="compare only these two groups, METHOD/INIT each; repeatable: the corrected p-values count all "
+        "pairs given as one family (default: all pairs)",
+    )  # fmt: skip
+
+
+def pairs(options: argparse.Namespace) -> list[tuple[str, str]] | None:
+    """The pairs of `add_pairs`; None for all pairs."""
+    return None if options.pair is None else [(a, b) for a, b in options.pair]
+
+
 def add_split(parser: Parser) -> None:
     """Add --split."""
     parser.add_argument("--split", default="test", help="split to report (%(default)s)")

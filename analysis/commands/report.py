@@ -17,10 +17,12 @@ from .options import (
     add_command,
     add_ddof,
     add_out,
+    add_pairs,
     add_selection,
     choice,
     choose_metrics,
     found_runs,
+    pairs,
 )
 
 EXAMPLES = """examples:
@@ -44,9 +46,11 @@ def register(commands: argparse._SubParsersAction) -> None:
         "--figure-format", nargs="+", choices=FORMATS, default=["png"], help="formats of the figures (png)"
     )
     drawn.deprecated("--format", "--figure-format")
+    drawn.set_defaults(pair=None)
 
     report = _add_findings(commands, "report", _report, "write everything about the runs to one HTML file")
     add_out(report, "HTML file to write", metavar="FILE", required=True)
+    add_pairs(report)
     report.add_argument("--title", default="Results", help="heading of the report (%(default)s)")
 
 
@@ -70,7 +74,7 @@ def _gather(options: argparse.Namespace) -> Findings:
     rule = Rule(metric=options.metric, ddof=options.ddof, **choice(options))
     return gather(
         chosen, rule, test_size=options.test_size, audit=options.audit, reference=options.reference,
-        left_out=[run for run in found if run not in chosen],
+        left_out=[run for run in found if run not in chosen], pairs=pairs(options),
     )  # fmt: skip
 
 

@@ -33,9 +33,11 @@ from .options import (
     add_ddof,
     add_format,
     add_out,
+    add_pairs,
     add_selection,
     add_split,
     choice,
+    pairs,
     selected_runs,
 )
 
@@ -44,6 +46,7 @@ EXAMPLES = """examples:
   python -m analysis expected runs
   python -m analysis compare runs --groups fairseq/pretrained fairseq/random
   python -m analysis compare runs --groups fairseq/random other-runs:fairseq/random --at all --detect 2
+  python -m analysis compare runs --pair fairseq/pretrained fairseq/random --pair hf/random fairseq/random
   python -m analysis compare runs --reference results/cls-books/published.csv
   python -m analysis accuracy runs --audit audit.json
 """
@@ -75,6 +78,7 @@ def register(commands: argparse._SubParsersAction) -> None:
         "--groups", nargs="+", metavar="METHOD/INIT",
         help="two or more groups to compare pairwise; FOLDER:METHOD/INIT for runs in another folder",
     )  # fmt: skip
+    add_pairs(compared)
     compared.add_argument(
         "--reference", metavar="FILE",
         help="published results, .csv, .md or .json, with the columns "
@@ -130,6 +134,10 @@ def _seeds(options: argparse.Namespace) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
+    if options.groups and options.pair:
+        raise UserError("--groups and --pair: give all groups to compare pairwise, or single pairs")
+    if options.pair:
+        options.groups = list(dict.fromkeys(group for pair in options.pair for group in pair))
     if not options.groups and not options.reference:
         raise UserError(
             "compare: give two groups (--groups A B), a file of published results (--reference FILE), or both"
@@ -162,7 +170,7 @@ def _group_tables(
         predictions.append(other_predictions.assign(group=f"{folder}:" + other_predictions["group"]))
     detect = options.detect or (1.0 if in_percent(options.metric) else 0.01)
     data = compare_groups(
-        pd.concat(values, ignore_index=True), options.groups,
+        pd.concat(values, ignore_index=True), options.groups, pairs=pairs(options),
         at=None if "all" in options.at else options.at, pairing=options.pairing, detect=detect,
         lower=lower_is_better(options.metric, "auto" if options.by else options.direction),
     )  # fmt: skip
@@ -176,7 +184,7 @@ def _group_tables(
 def _example_tables(predictions: pd.DataFrame, options: argparse.Namespace) -> list[Table]:
     if options.metric not in ACCURACIES:
         return []
-    examples = compare_all_predictions(predictions, options.groups)
+    examples = compare_all_predictions(predictions, options.groups, pairs(options))
     return [examples_table(examples, options.split)] if len(examples) else []
 
 

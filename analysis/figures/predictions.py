@@ -33,6 +33,8 @@ PAIRS = 15
 """Number of pairs of classes in the figure of confused pairs."""
 OTHERS = "other classes"
 CELL_INCHES = 0.27
+ROW_CHARACTERS = 36
+"""Maximum number of characters of all class names below a panel; more are rotated."""
 NAME_CHARACTERS = 20
 """Maximum length of a class name beside a matrix of many classes."""
 
@@ -59,7 +61,9 @@ def draw_confusion(predictions: pd.DataFrame) -> Figure:
             _write_cells(panel, fraction_CC, counts)
         names = [literal(_short(name)) if many else wrap(name, 12) for name in classes]
         size = 7 if many else None
-        panel.set_xticks(range(len(classes)), names, rotation=90 if len(classes) > 4 else 0, fontsize=size)
+        widest = max(len(line) for name in names for line in name.split("\n"))
+        rotation = 90 if len(classes) * widest > ROW_CHARACTERS else 0
+        panel.set_xticks(range(len(classes)), names, rotation=rotation, fontsize=size)
         panel.set_yticks(range(len(classes)), names, fontsize=size)
         panel.set_title(title, fontsize="medium")
         panel.set_xlabel("predicted")

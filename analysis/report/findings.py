@@ -68,6 +68,8 @@ class Findings:
     reference_name: str = ""
     left_out: Sequence[Run] = ()
     """Runs of the folder that are not finished; all other fields exclude them."""
+    pairs: Sequence[tuple[str, str]] | None = None
+    """The groups to compare; None for all pairs."""
 
     @property
     def groups(self) -> list[str]:
@@ -76,13 +78,15 @@ class Findings:
 
     @cached_property
     def comparison(self) -> pd.DataFrame | None:
-        """`compare_groups` of each pair of groups at the best checkpoints; None for a single group."""
+        """`compare_groups` of the pairs of groups at the best checkpoints; None for a single group."""
         rule = self.rule
         groups = _groups(self.values[self.values["at"] == BEST])
-        if len(groups) < 2:
+        if self.pairs is not None:
+            groups = list(dict.fromkeys(group for pair in self.pairs for group in pair))
+        elif len(groups) < 2:
             return None
         return compare_groups(
-            self.values, groups, at=[BEST], detect=1.0 if in_percent(rule.metric) else 0.01,
+            self.values, groups, pairs=self.pairs, at=[BEST], detect=1.0 if in_percent(rule.metric) else 0.01,
             lower=lower_is_better(rule.metric, "auto" if rule.by != rule.metric else rule.direction),
         )  # fmt: skip
 
@@ -99,7 +103,7 @@ class Findings:
         """
         if not self._has_accuracy:
             return None
-        frame = compare_all_predictions(self.predictions, _groups(self.predictions))
+        frame = compare_all_predictions(self.predictions, _groups(self.predictions), self.pairs)
         return frame if len(frame) else None
 
     @property
@@ -115,6 +119,7 @@ def gather(
     audit: str | os.PathLike[str] | None = None,
     reference: str | os.PathLike[str] | None = None,
     left_out: Sequence[Run] = (),
+    pairs: Sequence[tuple[str, str]] | None = None,
 ) -> Findings:
     """Read the logs and prediction files of these runs, the audit and the published results.
 
@@ -142,6 +147,7 @@ def gather(
         reference=None if published is None else compare_reference(table, best, published),
         reference_name=Path(reference).name if reference else "",
         left_out=left_out,
+        pairs=pairs,
     )
 
 

@@ -31,6 +31,7 @@ def compare_groups(
     values: pd.DataFrame,
     groups: Sequence[str],
     *,
+    pairs: Sequence[tuple[str, str]] | None = None,
     at: Sequence[str] | None = None,
     pairing: Pairing = "auto",
     level: float = LEVEL,
@@ -39,7 +40,9 @@ def compare_groups(
     alpha: float = ALPHA,
     power: float = POWER,
 ) -> pd.DataFrame:
-    """Pairwise comparisons of `groups` at each point in `at` (epochs and "best"; None: all points).
+    """Comparisons of all pairs of `groups`, or of `pairs` alone, at each point in `at`.
+
+    Points are epochs and "best"; None: all points.
 
     `values` is the frame of `spread.scores`. With `pairing` "auto" or "paired", runs are paired by seed if at
     least two seeds are common; only these runs are used, and `dropped_a`, `dropped_b` (str) list the other
@@ -58,8 +61,8 @@ def compare_groups(
     _check(values, groups, at)
     points = list(dict.fromkeys(values["at"])) if at is None else list(dict.fromkeys(at))
     rows = []
-    pairs = list(combinations(dict.fromkeys(groups), 2))
-    for a, b in tqdm(pairs, desc="comparing", delay=1, leave=False):
+    compared = list(combinations(dict.fromkeys(groups), 2)) if pairs is None else pairs
+    for a, b in tqdm(compared, desc="comparing", delay=1, leave=False):
         for point in points:
             here = values[values["at"] == point]
             by_seed = [here[here["group"] == group].set_index("seed")["value"] for group in (a, b)]
@@ -128,11 +131,11 @@ def _plan(row: dict, detect: float, alpha: float, power: float) -> dict[str, flo
 def _check(values: pd.DataFrame, groups: Sequence[str], at: Sequence[str] | None) -> None:
     known = list(dict.fromkeys(values["group"]))
     if len(set(groups)) < 2:
-        raise UserError(f"--groups: give at least two of {', '.join(known)}")
+        raise UserError(f"--groups or --pair: give at least two different groups of {', '.join(known)}")
     for group in groups:
         if group not in known:
             raise UserError(
-                f"--groups: no selected run of '{group}' has the metric; available: "
+                f"--groups or --pair: no selected run of '{group}' has the metric; available: "
                 f"{', '.join(known) or 'none'}"
             )
     points = list(dict.fromkeys(values["at"]))

@@ -140,9 +140,14 @@ def compare_predictions(
     return frame
 
 
-def compare_all_predictions(predictions: pd.DataFrame, groups: Iterable[str]) -> pd.DataFrame:
-    """The concatenated `compare_predictions` of each pair of `groups`; empty if nothing can be paired."""
-    pairs = combinations(dict.fromkeys(groups), 2)
+def compare_all_predictions(
+    predictions: pd.DataFrame, groups: Iterable[str], pairs: Iterable[tuple[str, str]] | None = None
+) -> pd.DataFrame:
+    """The concatenated `compare_predictions` of all pairs of `groups`, or of `pairs` alone.
+
+    Empty if nothing can be paired.
+    """
+    pairs = combinations(dict.fromkeys(groups), 2) if pairs is None else pairs
     frames = [compare_predictions(predictions, a, b) for a, b in pairs]
     frames = [frame for frame in frames if len(frame)]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Classify raw text from the command line, a file or standard input.
 
-A file with the suffix .csv, .tsv, .json, .jsonl or .parquet (also .gz, .xz) is a table: the output has its
-rows and columns, followed by prediction and probabilities. Any other file has one text per line, and each
-line gets one prediction, in input order; empty lines too. Empty texts, and texts with more unknown tokens
-than known ones, are noted in the output.
+A file with the suffix of a table, such as .csv, .jsonl or .parquet (also .gz, .xz), is read as a table: the
+output has its rows and columns, followed by prediction and probabilities. Any other file has one text per
+line, and each line gets one prediction, in input order; empty lines too. Empty texts, and texts with more
+unknown tokens than known ones, are noted in the output.
 
 Sentence pairs are two columns of a table, two sentences with a tab between them on a line, or two arguments.
 
@@ -78,7 +78,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "deviation as std. All words directly after --checkpoint are then paths; write TEXT before it or "
         "after another option",
     )
-    add_texts(parser, "text", tables="; or a table: .csv, .tsv, .json, .jsonl, .parquet")
+    add_texts(parser, "text", tables="; or a table, such as .csv or .jsonl")
     parser.add_argument(
         "--text-column", metavar="NAME", help="column of the texts (default: guessed by its name)"
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError
-from preprocess.readers import reader_name, tables
+from preprocess.readers import TABLE, reader_name, suffixes_of, tables
 from preprocess.readers.tables import Columns
 
 from ..options import read_input
@@ -22,8 +22,6 @@ from ..options import read_input
 if TYPE_CHECKING:
     from ..classifier import Text
 
-TABLE = "table"
-"""Name of the reader of tables."""
 BLOCK_ROWS = 4096
 SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -167,8 +165,8 @@ def open_input(texts: Sequence[str], path: str | None, columns: Columns) -> Line
     if named := columns.named():
         flags = ", ".join(f"--{role}-column" for role in named)
         raise UserError(
-            f"{flags}: {path or 'this input'} has no columns; pass a table (.csv, .tsv, .json, .jsonl or "
-            ".parquet) as --input"
+            f"{flags}: {path or 'this input'} has no columns; pass a table ({', '.join(suffixes_of(TABLE))}) "
+            "as --input"
         )
     return Lines(texts, path)
 

@@ -178,10 +178,10 @@ class Runner:
     def _missing_output(self, run: Run) -> str | None:
         """An error message if an output file of a run is missing, else None."""
         if not (run.folder / "checkpoint_best.pt").is_file():
-            return "the trainer ended without an error but wrote no checkpoint_best.pt"
+            return "the trainer exited without an error but wrote no checkpoint_best.pt"
         for subset in ("train", *self._recipe.valid_subsets):
             if not any((run.folder / TENSORBOARD / subset).glob("events.out.tfevents.*")):
-                return f"the trainer ended without an error but wrote no {TENSORBOARD}/{subset}/ events"
+                return f"the trainer exited without an error but wrote no {TENSORBOARD}/{subset}/ events"
         return None
 
     def _write_end(self, active: Active, status: str) -> None:
@@ -225,7 +225,7 @@ def locked(out: Path, *, shared: bool = False, seconds: float | None = None) -> 
         while not _try_lock(lock, fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             if time.monotonic() > deadline:
                 raise UserError(
-                    f"{out}: another sweep is writing there; wait until it ends, stop it "
+                    f"{out}: the folder is locked by another command; wait until it ends, stop it "
                     f"(fuser -v {out / LOCK} lists its processes), or choose another --out"
                 )
             time.sleep(POLL_SECONDS)

@@ -80,7 +80,7 @@ def find(name: str) -> Method:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
         # Python's message names the missing module, which may be a dependency of the method.
-        raise UserError(f"--method {name}: {error}; install or correct it") from None
+        raise UserError(f"--method {name}: {error}; install the package or correct the name") from None
     except AttributeError:
         raise UserError(
             f"--method {name}: module {module} has no object {attribute!r}; correct the name after the colon"

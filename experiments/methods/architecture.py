@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common.cli import flags_of
-from common.errors import UserError
+from common.errors import UserError, enumerate_some
 from common.files import shown_path
 
 from .. import recipes
@@ -29,10 +29,12 @@ from ..recipes import Recipe
 from . import fairseq_flags
 
 if TYPE_CHECKING:
-    from fairseq_plugin.checkpoints.architecture import Architecture
+    from fairseq_plugin.checkpoints.architecture import Architecture, Head
 
 OWN = ("roberta_small", "causal_roberta_small", "causal_lm_small")
 """Values of --arch that select a model of the plugin. In a recipe file, their sizes are only defaults."""
+HEAD_NAME = "sentence_classification_head"
+"""Default of --classification-head-name."""
 AFTER, GRID = "after --", "--grid"
 """Places of flags, beside recipe files."""
 RELEVANT = (
@@ -62,13 +64,15 @@ def fit(
     places: Mapping[str, str],
     inits: Mapping[str, Path | None],
     *,
+    classes: Sequence[str] = (),
     separate: bool = True,
 ) -> Fit:
     """Compare the recipe of each arm with the checkpoints of the inits.
 
-    `places` is that of `places_of`; `separate` is whether to use a separate process. Raises `UserError` for
-    an unreadable checkpoint, a contradicting flag, a table of positions that is too short, and an
-    architecture that no flags can express.
+    `places` is that of `places_of`, `classes` are the names of the data's classes (none for pre-training),
+    and `separate` is whether to use a separate process. Raises `UserError` for an unreadable
+    checkpoint, a contradicting flag, a table of positions that is too short, and an architecture that no
+    flags can express.
     """
     if not any(inits.values()):
         return Fit()
@@ -76,6 +80,7 @@ def fit(
         "recipes": {arm: list(recipe.words) for arm, recipe in by_arm.items()},
         "places": dict(places),
         "inits": {init: path and str(path) for init, path in inits.items()},
+        "classes": list(classes),
     }
     if not separate:
         return Fit(**_answer(request))
@@ -102,10 +107,12 @@ def main() -> None:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    from fairseq_plugin.checkpoints.architecture import read_architecture
+    from fairseq_plugin.checkpoints.architecture import head_of, of_state
+    from fairseq_plugin.checkpoints.loading import read_outline
 
     inits = {init: path and Path(path) for init, path in request["inits"].items()}
-    found = {path: read_architecture(path) for path in inits.values() if path}
+    states = {path: read_outline(path) for path in inits.values() if path}
+    found = {path: of_state(path, state) for path, state in states.items()}
     flags: dict[str, dict[str, list[str]]] = {}
     notes: dict[str, list[str]] = {}
     for arm, words in request["recipes"].items():
@@ -115,7 +122,12 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         notes[arm] += [
             f"{init}: {note}"
             for init, path in inits.items()
-            if path and (note := comparison.truncation(path, found[path]))
+            if path
+            for note in (
+                comparison.truncation(path, found[path]),
+                comparison.head(path, head_of(states[path]), request["classes"]),
+            )
+            if note
         ]
     return {"flags": flags, "notes": notes}
 
@@ -185,6 +197,21 @@ class _Comparison:
             f"{shown_path(path)} has {theirs.positions} positions, of which the first {ours} are used "
             f"(--max-positions {ours}; -- --max-positions {theirs.positions} uses all)"
         )
+
+    def head(self, path: Path, theirs: Head | None, classes: Sequence[str]) -> str | None:
+        """What happens to the classification head of a checkpoint: fairseq keeps one of the same shape."""
+        if theirs is None or not classes:
+            return None
+        name = flags_of(self.words).get("--classification-head-name", ("", HEAD_NAME))[-1]
+        has = f"{shown_path(path)} has a classification head"
+        if theirs.class_names is not None:
+            has += f" for {enumerate_some(theirs.class_names)}"
+        if theirs.name != name or theirs.classes != len(classes):
+            other = f" ({theirs.classes} classes, the data have {len(classes)})"
+            return f"{has}{other if theirs.name == name else ''}: a new one starts from random weights"
+        if theirs.class_names is not None and list(theirs.class_names) != list(classes):
+            return f"{has}, which is kept for {enumerate_some(classes)}, in this order"
+        return f"{has}, which is kept"
 
     def _contradiction(self, name: str, theirs: Architecture, ours: Architecture) -> str | None:
         """What is wrong with the flag that sets a field, if the user gives it."""

@@ -36,7 +36,7 @@ def check(words: Sequence[str]) -> None:
         return
     unknown = [word for word in re.findall(r"--[\w-]+", result["problem"]) if word not in result["known"]]
     suggestion = nearest(unknown[0], result["known"]) if unknown else ""
-    raise UserError(f"after --: fairseq-train: {result['problem']}{suggestion}")
+    raise UserError(f"flags of the recipe or after --: fairseq-train: {result['problem']}{suggestion}")
 
 
 def ask(function: str, request: Any) -> Any:

@@ -179,6 +179,12 @@ def _check_special_tokens(origin: Origin) -> None:
             f"{path}: trained on pairs with --separator-token {config.separator_token}; the tokenizer in "
             f"Transformers separates them by </s>, so only --separator-token {separator} can be converted"
         )
+    if config.keep_eos and config.separator_token not in (None, separator):
+        raise UserError(
+            f"{path}: trained with --keep-eos and --separator-token {config.separator_token}; the "
+            f"tokenizer in Transformers ends texts with </s>, so only --separator-token {separator} can be "
+            "converted"
+        )
 
 
 def _masked_lm_dictionary(source: Source, folder: DataFolder, given: OptionalPath) -> Path:

@@ -184,6 +184,27 @@ def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
     return found
 
 
+@dataclass(frozen=True)
+class Head:
+    """The classification head of a checkpoint."""
+
+    name: str
+    classes: int
+    class_names: tuple[str, ...] | None
+    """In the order of the logits; None if the checkpoint does not record them."""
+
+
+def head_of(state: Mapping[str, Any]) -> Head | None:
+    """The classification head of a checkpoint in fairseq's format; None if it has none."""
+    for name, weight in state["model"].items():
+        parts = name.split(".")
+        if parts[0] == "classification_heads" and parts[2:] == ["out_proj", "weight"]:
+            recorded = (state.get("extra_state") or {}).get("SentenceClassificationTask") or {}
+            names = recorded.get("class_names")
+            return Head(parts[1], len(weight), None if names is None else tuple(names))
+    return None
+
+
 def read_architecture(path: Path) -> Architecture:
     """The architecture of a checkpoint file, without reading its weights.
 

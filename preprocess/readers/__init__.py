@@ -1,10 +1,24 @@
 """Readers of raw text formats, and the table of those that come with the package."""
 
 from . import lines, tables, webis
-from .records import Record, names, read_records, reader_name, register
+from .records import TABLE, Record, names, read_records, reader_name, register, suffixes_of
+from .tables import register_table
 
-__all__ = ["Record", "names", "read_records", "reader_name", "register"]
+__all__ = [
+    "TABLE",
+    "Record",
+    "names",
+    "read_records",
+    "reader_name",
+    "register",
+    "register_table",
+    "suffixes_of",
+]
 
 register("lines", lines.read)
 register("webis", webis.read, suffixes=(".xml",))
-register("table", tables.read, suffixes=(".csv", ".tsv", ".json", ".jsonl", ".parquet"))
+register(TABLE, tables.read)
+register_table(tables.load_delimited, suffixes=(".csv", ".tsv"))
+register_table(tables.load_json, suffixes=(".json",))
+register_table(tables.load_json_lines, suffixes=(".jsonl",))
+register_table(tables.load_parquet, suffixes=(".parquet",))

@@ -15,6 +15,8 @@ from common.errors import UserError
 
 DEFAULT = "lines"
 """The reader of files whose suffix no reader claims."""
+TABLE = "table"
+"""The reader of tables (`preprocess.readers.tables`), whose columns the command line names."""
 COMPRESSED = (".gz", ".xz")
 
 
@@ -46,11 +48,22 @@ def register(name: str, reader: Reader, suffixes: tuple[str, ...] = ()) -> None:
 
     Raises `ValueError` where the name or a suffix is taken.
     """
-    taken = [name] * (name in _readers) + [suffix for suffix in suffixes if suffix in _by_suffix]
-    if taken:
-        raise ValueError(f"reader {name!r}: {taken[0]!r} is registered already")
+    if name in _readers:
+        raise ValueError(f"reader {name!r} is registered already")
+    claim(name, suffixes)
     _readers[name] = reader
+
+
+def claim(name: str, suffixes: tuple[str, ...]) -> None:
+    """Choose the reader `name` for files with one of `suffixes`; raises `ValueError` where one is taken."""
+    if taken := [suffix for suffix in suffixes if suffix in _by_suffix]:
+        raise ValueError(f"reader {name!r}: {taken[0]!r} is registered already")
     _by_suffix.update(dict.fromkeys(suffixes, name))
+
+
+def suffixes_of(name: str) -> list[str]:
+    """The suffixes of the files that the reader `name` reads, in order of registration."""
+    return [suffix for suffix, reader in _by_suffix.items() if reader == name]
 
 
 def names() -> list[str]:
@@ -64,9 +77,13 @@ def reader_name(path: str, name: str | None = None) -> str:
         if name not in _readers:
             raise UserError(f"--reader {name}: unknown; the readers are {', '.join(names())}")
         return name
+    return _by_suffix.get(format_suffix(path), DEFAULT)
+
+
+def format_suffix(path: str) -> str:
+    """The suffix that decides the format, in lower case; a compression suffix does not count."""
     file = Path(path)
-    suffix = Path(file.stem).suffix if file.suffix in COMPRESSED else file.suffix
-    return _by_suffix.get(suffix.lower(), DEFAULT)
+    return (Path(file.stem).suffix if file.suffix in COMPRESSED else file.suffix).lower()
 
 
 def read_records(path: str, name: str | None = None, **options: Any) -> Iterator[Record]:

@@ -1,5 +1,6 @@
 """Tables of labelled text: CSV, TSV, JSON, JSON lines and Parquet, plain or compressed (`.gz`, `.xz`).
 
+    register_table  add a format
     read_table      a file -> a DataFrame of strings; the index is the line where each row begins
     read_cells      the same with the cells as the file stores them
     choose_columns  which columns are text, second text, label and split; guessed where unambiguous
@@ -18,9 +19,8 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -30,7 +30,7 @@ from common.errors import UserError, enumerate_some
 from common.files import json_fault
 
 from .lines import open_raw
-from .records import COMPRESSED, Record
+from .records import TABLE, Record, claim, format_suffix, suffixes_of
 
 TEXT_NAMES = ("text", "sentence", "review", "content", "comment", "body", "document", "tweet", "message")
 PAIR_NAMES = (
@@ -48,6 +48,7 @@ BYTE_ORDER_MARK = "\ufeff"
 LINE_BREAKS = re.compile(r"\r\n|[\n\r\t\x00]")
 SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character outside the 16-bit range, which JSON can contain (\\ud83d) and UTF-8 cannot."""
+ONE_OBJECT = "write one object with the same keys for each example"
 MOST_NUL = 0.25
 """Of the characters of a file: with more it is UTF-16."""
 QUOTED = re.compile(r'"([^"]|"")*"')
@@ -66,6 +67,22 @@ class Columns:
         """Role -> column, for the roles that have one."""
         pairs = ((field.name, getattr(self, field.name)) for field in fields(self))
         return {role: column for role, column in pairs if column is not None}
+
+
+Load = Callable[[str], pd.DataFrame]
+"""`load(path)`: the rows with their cells as stored. The index is the line of each row, counted from 1, or a
+`RangeIndex` from 0, which becomes the number of the row. Raises `UserError` for malformed content."""
+
+_formats: dict[str, Load] = {}
+
+
+def register_table(load: Load, suffixes: tuple[str, ...]) -> None:
+    """Add a format of tables for files with one of `suffixes` (".xlsx"), in lower case.
+
+    Raises `ValueError` where a suffix is taken.
+    """
+    claim(TABLE, suffixes)
+    _formats.update(dict.fromkeys(suffixes, load))
 
 
 class Nested(str):
@@ -146,12 +163,14 @@ def cleaned(table: pd.DataFrame, path: str) -> pd.DataFrame:
 
 
 def _load(path: str) -> pd.DataFrame:
-    suffix = table_suffix(path)
-    if suffix == ".parquet":
-        return _read_parquet(path)
-    if suffix in DELIMITERS:
-        return _read_delimited(_decoded(path), path, suffix)
-    return _read_json(_decoded(path), path, lines=suffix != ".json")
+    load = _formats.get(format_suffix(path))
+    if load is None:
+        known = enumerate_some(suffixes_of(TABLE), 12)
+        raise UserError(f"{path}: not the suffix of a table ({known}); rename the file after its format")
+    table = load(path)
+    if isinstance(table.index, pd.RangeIndex) and table.index.start == 0:
+        return table.set_axis(range(1, len(table) + 1))
+    return table
 
 
 def _named(table: pd.DataFrame, path: str) -> pd.DataFrame:
@@ -166,12 +185,6 @@ def _not_empty(table: pd.DataFrame, path: str) -> pd.DataFrame:
     if table.empty:
         raise UserError(f"{path}: no rows; use a file with at least one example")
     return table
-
-
-def table_suffix(path: str) -> str:
-    """The suffix that decides the format, in lower case; a compression suffix does not count."""
-    file = Path(path)
-    return (Path(file.stem).suffix if file.suffix in COMPRESSED else file.suffix).lower()
 
 
 def choose_columns(names: Sequence[str], given: Columns, path: str, *, needs_label: bool = True) -> Columns:
@@ -253,8 +266,9 @@ def _decoded(path: str) -> str:
     return text.replace(BYTE_ORDER_MARK, "").replace("\r\n", "\n")
 
 
-def _read_delimited(text: str, path: str, suffix: str) -> pd.DataFrame:
+def load_delimited(path: str) -> pd.DataFrame:
     """A table with a header line. Quotes as in CSV, unless a TSV file uses them as ordinary characters."""
+    text, suffix = _decoded(path), format_suffix(path)
     if "\r" in text.strip() and "\n" not in text.strip():
         raise UserError(f"{path}: lines end with a carriage return only; convert them: tr '\\r' '\\n'")
     header = text.lstrip("\n").partition("\n")[0]
@@ -310,35 +324,37 @@ def _is_quoted(text: str, delimiter: str) -> bool:
     return all(map(QUOTED.fullmatch, begun)) or len({line.count(delimiter) for line in lines}) > 1
 
 
-def _read_json(text: str, path: str, *, lines: bool) -> pd.DataFrame:
+def load_json(path: str) -> pd.DataFrame:
     """An array of objects, an object of equally long arrays, or one object per line."""
-    remedy = "write one object with the same keys for each example"
-    if not lines:
-        try:
-            content = json.loads(text)
-        except json.JSONDecodeError as error:
-            if error.msg != "Extra data":  # several values: JSON lines under another suffix
-                raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); {remedy}") from None
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}: not JSON that can be read ({json_fault(error)}); {remedy}") from None
-        else:
-            return _table_of(content, path, remedy)
+    try:
+        content = json.loads(_decoded(path))
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":  # several values: JSON lines under another suffix
+            return load_json_lines(path)
+        raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); {ONE_OBJECT}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON that can be read ({json_fault(error)}); {ONE_OBJECT}") from None
+    return _table_of(content, path)
+
+
+def load_json_lines(path: str) -> pd.DataFrame:
+    """One object per line."""
     rows, numbers = [], []
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(_decoded(path).split("\n"), start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}, line {number}: not JSON ({json_fault(error)}); {remedy}") from None
+            raise UserError(f"{path}, line {number}: not JSON ({json_fault(error)}); {ONE_OBJECT}") from None
         if not isinstance(row, dict):
-            raise UserError(f"{path}, line {number}: not a JSON object; {remedy}")
+            raise UserError(f"{path}, line {number}: not a JSON object; {ONE_OBJECT}")
         rows.append(row)
         numbers.append(number)
     return pd.DataFrame(rows, index=numbers, dtype=object)
 
 
-def _table_of(content: Any, path: str, remedy: str) -> pd.DataFrame:
+def _table_of(content: Any, path: str) -> pd.DataFrame:
     """The rows of a whole JSON document; `{"data": [...]}` is read as its only array."""
     if isinstance(content, dict):
         arrays = [value for value in content.values() if isinstance(value, list)]
@@ -350,13 +366,14 @@ def _table_of(content: Any, path: str, remedy: str) -> pd.DataFrame:
                 "split and pass the files with --train, --valid and --test"
             )
         elif arrays and len(arrays) == len(content) and len({len(array) for array in arrays}) == 1:
-            return _from_one(pd.DataFrame(content, dtype=object))
+            return pd.DataFrame(content, dtype=object)
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
-        raise UserError(f"{path}: not an array of objects; {remedy}")
-    return _from_one(pd.DataFrame(content, dtype=object))
+        raise UserError(f"{path}: not an array of objects; {ONE_OBJECT}")
+    return pd.DataFrame(content, dtype=object)
 
 
-def _read_parquet(path: str) -> pd.DataFrame:
+def load_parquet(path: str) -> pd.DataFrame:
+    """The columns of a Parquet file."""
     try:
         import pyarrow.parquet
     except ImportError:
@@ -365,15 +382,10 @@ def _read_parquet(path: str) -> pd.DataFrame:
         data = stream.read()
     try:
         table = pyarrow.parquet.read_table(io.BytesIO(data))
-        return _from_one(pd.DataFrame(table.to_pydict(), dtype=object))
+        return pd.DataFrame(table.to_pydict(), dtype=object)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not a Parquet file ({reason}); fetch or write it again") from None
-
-
-def _from_one(table: pd.DataFrame) -> pd.DataFrame:
-    table.index = range(1, len(table) + 1)
-    return table
 
 
 def cell_text(value: Any) -> str | None:

@@ -184,6 +184,9 @@ def test_prediction_files_give_the_same_scores_without_checkpoints(sweep, tmp_pa
     words = ["evaluate", "--from-predictions", "--checkpoint", str(copied)]
     assert main([*words, "--data", "data"]) == 1
     assert re.search("--data: .*--from-predictions", capsys.readouterr().err)
+    for option in (["--device", "cpu"], ["--max-tokens", "100"]):
+        assert main([*words, *option]) == 1
+        assert option[0] in capsys.readouterr().err
     assert main([*words, "--split", "valid"]) == 1
     assert re.search(rf"{copied}: .*predictions-valid\.jsonl", capsys.readouterr().err)
     path = copied / "fairseq/random/seed2/predictions-test.jsonl"

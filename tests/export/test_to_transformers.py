@@ -234,6 +234,11 @@ def test_padding_entries_of_the_dictionary_count(masked_lm, tmp_path, capsys):
     assert "--dict" in message
 
 
+def test_another_end_of_truncated_texts_is_an_error(tmp_path, capsys):
+    _, run = train_classifier(tmp_path, "--keep-eos", "--separator-token", "4")
+    assert "--separator-token 4" in error_of([run, tmp_path / "folder"], capsys)
+
+
 def test_another_init_token_is_an_error(tmp_path, capsys):
     _, run = train_classifier(tmp_path, "--init-token", "2")
     assert "--init-token 2" in error_of([run, tmp_path / "folder"], capsys)

@@ -1,14 +1,16 @@
 import gzip
 import hashlib
 import io
+import json
 import re
 import tarfile
+from pathlib import Path
 
 import pytest
 
 from common.errors import UserError
 from preprocess.__main__ import main
-from preprocess.download import CLS_ARCHIVE, CLS_MEMBER, SOURCES, unpack_books
+from preprocess.download import ALLOCINE_MEMBERS, CLS_ARCHIVE, CLS_MEMBER, SOURCES, unpack_books
 
 XML = "<items><item><rating>{}</rating><text>Avis {}</text></item></items>"
 
@@ -41,6 +43,28 @@ def test_local_archive_to_text(tmp_path, capsys):
     assert digest in printed.out
     assert (out / "train.review").read_text() == "Avis train\n"
     assert (out / "test.label").read_text() == "1\n"
+
+
+def test_film_reviews_to_data(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"film-url": "x", "review": f"Film {i} {'bon' if i % 2 else 'nul'}.", "polarity": i % 2}
+        for i in range(40)
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    with tarfile.open("data.tar.bz2", "w:bz2") as tar:
+        for name in ("data/allocine_dataset.pickle", *ALLOCINE_MEMBERS):
+            member = tarfile.TarInfo(name)
+            content = text.replace("Film", name.removeprefix("data/")).encode()
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    digest = hashlib.sha256(Path("data.tar.bz2").read_bytes()).hexdigest()
+    code, _ = run(capsys, "allocine", "--out", "films", "--from", ".", "--sha256", digest)
+    assert code == 0
+    files = [word for split in ("train", "valid", "test") for word in (f"--{split}", f"films/{split}.jsonl")]
+    assert main(["dataset", *files, "--out", "data"]) == 0
+    assert Path("data/text/valid.label").read_text() == "0\n1\n" * 20
+    assert Path("data/text/valid.input0").read_text().startswith("val.jsonl 0 nul.\n")
 
 
 def test_published_digest_is_checked(tmp_path, capsys):

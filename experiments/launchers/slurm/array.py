@@ -61,7 +61,9 @@ def train(sweep: Experiment, slurm: Slurm, device: str, *, dry_run: bool) -> int
         report.dry_run(jobs, Machine(gpus, slurm.cpus), sweep.notes())
         if count := sum(job.planned.to_train for job in jobs):
             words = ["sbatch", *_options(slurm, name, folder, count)]
-            print(f"\n# each as a task of\n{shlex.join(words)} <<'END'\n{_script(folder / name)}END")
+            print(
+                f"\n# submitted as one job array:\n{shlex.join(words)} <<'END'\n{_script(folder / name)}END"
+            )
         return 0
     with locked(sweep.out, shared=True):
         with locked(folder):

@@ -222,15 +222,15 @@ class _Watcher:
                 self.outcomes.append(outcome)
                 _print_outcome(outcome)
         self._bar.n = len(self.outcomes)
-        waiting = f", others waiting ({', '.join(sorted(reasons))})" if reasons else ""
-        self._bar.set_description_str(f"{len(self._running)} in training{waiting}")
+        waiting = f", others pending ({', '.join(sorted(reasons))})" if reasons else ""
+        self._bar.set_description_str(f"{len(self._running)} running{waiting}")
 
     def _report_held(self, task: Task, entry: Entry) -> None:
         """Report a held task once; it waits until a user releases it."""
         if "held" in entry.reason.lower() and task not in self._held:
             self._held.add(task)
             print_above(
-                f"{self.unfinished[task].planned.run.label}  is held by SLURM ({entry.reason}): "
+                f"{self.unfinished[task].planned.run.label}  held in the queue ({entry.reason}): "
                 f"scontrol release {entry.job} starts it, scancel {entry.job} cancels it"
             )
 

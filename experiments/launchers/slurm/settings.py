@@ -48,7 +48,7 @@ def add_flags(parser: SettingsParser) -> None:
         ("time", "time limit per run, in sbatch's format, for example 2:00:00 (default: the cluster's)"),
         ("memory", "memory per run, in sbatch's format, for example 4G (default: the cluster's)"),
         ("cpus", "threads per run (default: 1)"),
-        ("gpus", "GPUs of a run, 0 or 1 (default: 0); --device auto means cpu or cuda accordingly"),
+        ("gpus", "GPUs per run, 0 or 1 (default: 0); --device auto is cuda with 1, cpu with 0"),
         ("throttle", "maximum number of tasks at the same time (default: no limit)"),
         ("slurm", 'other options of sbatch, for example "--account=lab --constraint=a100"'),
     ):

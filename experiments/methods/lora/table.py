@@ -37,7 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(prog="python -m experiments lora-table", description=__doc__, examples=EXAMPLES)
     parser.add_argument("runs", type=Path, metavar="RUNS", help="folder with runs below it")
     parser.add_argument("--format", choices=FORMATS, default="markdown", help="(%(default)s)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help=f"write all formats there, and {FIGURE}.png")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help=f"folder for the table in all formats and {FIGURE}.png"
+    )
     parser.deprecated("--output-dir", "--out")
     run(parser.parse_args(argv))
     return 0
@@ -107,7 +109,7 @@ def cost_table(runs: pd.DataFrame) -> Table:
             "Best: highest accuracy on valid, the latest of equal ones. ±: sample standard deviation "
             "(ddof 1) over seeds.",
             "seconds: of the whole run, with loading and validation. Peak memory: resident memory of the "
-            "process, or what PyTorch held of the GPU. –: the manifest does not say.",
+            "process, or GPU memory allocated by PyTorch. –: not recorded in the manifest.",
         ),
         data=runs.assign(metric="accuracy", ddof=1),
         shown=pd.DataFrame(shown),

@@ -137,12 +137,11 @@ def _model(fitted: Fitted) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
-STRENGTH_STEP = STRENGTHS[1] / STRENGTHS[0]
 DESCRIPTION = f"""\
 TF-IDF of word n-grams and logistic regression, fitted on train: a baseline for neural classifiers.
 The strength of the regularization is chosen by accuracy on valid, among {len(STRENGTHS)} values of C
-from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g}, each {STRENGTH_STEP:.2f} times the one before; the smallest on
-a tie. Test is not used for the choice.
+from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g} on a logarithmic scale; the smallest C wins a tie.
+Test is not used for the choice.
 
 A word is a run of two or more letters, digits or underscores, in lower case (scikit-learn's token_pattern).
 
@@ -168,7 +167,10 @@ class Tfidf:
         parser.description, parser.epilog = DESCRIPTION, EXAMPLES
         parser.add_setting("data", None, prepare.DATA_HELP)
         parser.add_setting(
-            "text", None, "instead of --data: folder of `python -m preprocess split`, SPLIT.input0 and .label"
+            "text",
+            None,
+            "instead of --data: folder with SPLIT.input0 and SPLIT.label, as written by "
+            "`python -m preprocess split`",
         )
         parser.add_setting("out", "runs", "folder of the runs")
         parser.add_argument(

@@ -14,6 +14,8 @@ from printed_tables import notes_with
 from run_trees import write_events, write_run
 
 from analysis.__main__ import main
+from analysis.stats.compare import holm
+from common.tables import p_value
 
 ROOT = Path(__file__).parents[3]
 GROUPS = ["--groups", "fairseq/pretrained", "fairseq/random"]
@@ -118,6 +120,28 @@ def test_holm_counts_the_tests_that_could_be_made(tmp_path, capsys):
         write_run(tmp_path, "random", seed, [50.0, 60.0], [60.0, 60.0])
     out = printed(capsys, "compare", tmp_path, *GROUPS, "--at", "1", "2")
     assert notes_with(out, "Holm", "t 1, rank 2, perm. 2")
+
+
+def other_groups(runs):
+    for number, init in enumerate(("other", "third"), start=1):
+        for seed in (1, 2, 3):
+            write_run(runs, init, seed, [50.0 + seed] * 3, [60.0 + seed**2, 60.0, 61.0 - seed * number])
+
+
+def test_single_pairs_are_one_family_in_every_command(runs, tmp_path, capsys):
+    other_groups(runs)
+    pairs = [["fairseq/pretrained", "fairseq/random"], ["fairseq/third", "fairseq/other"]]
+    words = [word for pair in pairs for word in ("--pair", *pair)]
+    rows = parsed(capsys, "compare", runs, *words)["comparison"]["rows"]
+    assert [[row["a"], row["b"]] for row in rows] == pairs
+    assert [row["p_t_holm"] for row in rows] == holm([row["p_t"] for row in rows]).tolist()
+    chosen = parsed(capsys, "best-settings", runs, *words)["comparison"]["rows"]
+    assert [row["p_t_holm"] for row in chosen] == [row["p_t_holm"] for row in rows]
+    printed(capsys, "report", runs, *words, "--out", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    table = page[page.index('id="table-comparison"') :].partition("</table>")[0]
+    assert table.count("<tr>") == 3
+    assert p_value(rows[0]["p_t_holm"]) in table
 
 
 def test_holm_over_one_row_is_none(runs, capsys):
@@ -249,6 +273,9 @@ def test_every_command_in_every_format_and_as_files(run_tree, tmp_path, capsys, 
         (["compare", "RUNS", "--groups", "random", "pretrained"], ("--groups", "'random'")),
         (["compare", "RUNS", "--groups", "a/b", "nowhere:a/b"], ("nowhere",)),
         (["compare", "RUNS", "--reference", "absent.csv"], ("absent.csv",)),
+        (["compare", "RUNS", *GROUPS, "--pair", "a/b", "c/d"], ("--groups", "--pair")),
+        (["compare", "RUNS", "--pair", "a/b", "fairseq/random"], ("'a/b'",)),
+        (["best-settings", "RUNS", "--pair", "a/b", "fairseq/random"], ("'a/b'",)),
         (["compare", "RUNS", *GROUPS, "--at", "7"], ("--at 7", "1, 2, 3, best")),
         (["compare", "RUNS", *GROUPS, "--by", "mcc"], ("'mcc'", "--metric", "accuracy")),
         (["seeds", "RUNS", "--audit", "absent.json"], ("absent.json",)),

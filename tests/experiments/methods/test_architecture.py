@@ -145,6 +145,32 @@ def test_places_name_the_file_that_sets_a_flag(root):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("classes", "extra", "facts"),
+    [
+        (("a", "b"), "", ["a, b", "kept"]),
+        (("b", "a"), "", ["a, b", "kept", "b, a"]),
+        (("a", "b", "c"), "", ["a, b", "2 classes", "have 3", "random weights"]),
+        (("a", "b"), "--classification-head-name other", ["a, b", "random weights"]),
+        ((), "", None),
+    ],
+)
+def test_what_happens_to_the_head_of_a_classifier(root, classes, extra, facts):
+    state = torch.load(root / "small.pt", weights_only=False)
+    state["extra_state"]["SentenceClassificationTask"] = {"class_names": ["a", "b"]}
+    torch.save(state, root / "classifier.pt")
+    words = shlex.split(extra)
+    loaded = recipes.load(str(root / "recipe.txt"), words)
+    found = fit({"x": loaded}, {}, {"new": root / "classifier.pt"}, classes=classes, separate=False)
+    if facts is None:
+        assert found.notes["x"] == []
+    else:
+        (note,) = found.notes["x"]
+        assert note.startswith("new: ")
+        assert all(fact in note for fact in ["classifier.pt", *facts])
+    assert found.flags["x"] == {}
+
+
 def train(root, *words):
     common = ["--data", root / "data", "--recipe", root / "recipe.txt", "--device", "cpu", "--seeds", "1"]
     return main(["train", *map(str, [*common, "--out", root / "runs", *words])])

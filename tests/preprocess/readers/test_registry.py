@@ -2,11 +2,22 @@ import gzip
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from common.errors import UserError
 from preprocess.__main__ import main
-from preprocess.readers import Record, names, read_records, reader_name, records, register
+from preprocess.readers import (
+    Record,
+    names,
+    read_records,
+    reader_name,
+    records,
+    register,
+    register_table,
+    suffixes_of,
+    tables,
+)
 from preprocess.readers.lines import read_text_lines
 
 REVIEWS = "<items>{}</items>"
@@ -27,6 +38,18 @@ def toy(monkeypatch):
     monkeypatch.setattr(records, "_readers", dict(records._readers))
     monkeypatch.setattr(records, "_by_suffix", dict(records._by_suffix))
     register("toy", read_toy, suffixes=(".toy",))
+
+
+@pytest.fixture
+def toy_table(monkeypatch, toy):
+    """A table format registered from outside the package: `a=1;b=2` a line."""
+    monkeypatch.setattr(tables, "_formats", dict(tables._formats))
+
+    def load(path):
+        rows = [dict(cell.split("=") for cell in line.split(";")) for line in read_text_lines(path)]
+        return pd.DataFrame(rows, dtype=object)
+
+    register_table(load, suffixes=(".cells",))
 
 
 def split(*arguments):
@@ -60,6 +83,20 @@ def test_toy_format_is_split_with_its_own_labels(toy, workdir):
     assert (Path("out/test.input0").read_text(), Path("out/test.label").read_text()) == ("fin\n", "a\n")
     assert main(["split", "--text", "all.toy", "--from-indices", "out/split.json", "--out", "again"]) == 0
     assert Path("again/valid.input0").read_bytes() == Path("out/valid.input0").read_bytes()
+
+
+def test_toy_table_has_the_options_of_columns(toy_table, workdir, capsys):
+    assert ".cells" in suffixes_of("table")
+    rows = [f"id={i};text=texte {i} {'plat' if i % 2 else 'beau'};stars={i % 2}\n" for i in range(40)]
+    Path("all.cells").write_text("".join(rows))
+    words = ["dataset", "all.cells", "--valid", "0.2", "--test", "0.2", "--out", "data"]
+    assert main([*words, "--text-column", "nothing"]) == 1
+    assert "all.cells: no column 'nothing'" in capsys.readouterr().err
+    assert main(words) == 0
+    assert len(Path("data/text/train.input0").read_text().splitlines()) == 24
+    assert [record.line for record in read_records("all.cells")] == list(range(1, 41))
+    with pytest.raises(UserError, match=r"a\.txt: .*\.cells"):
+        next(read_records("a.txt", "table"))
 
 
 def test_pairs_of_one_file(toy, workdir):

@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(prog="python -m experiments lora-causal", description=__doc__, examples=EXAMPLES)
     parser.add_argument(
         "--data", type=Path, required=True, metavar="JSON",
-        help='{"questions": [{"question": "…", "answer": "…"}, …]} or the list alone',
+        help='JSON file: {"questions": [{"question": "…", "answer": "…"}, …]}, or only the list',
     )  # fmt: skip
     parser.add_argument(
         "--model", default="bigscience/bloom-560m", metavar="M",
@@ -95,7 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     group.add_argument("--answer-only", action="store_true", help="compute the loss only on the answers")
     group.add_argument(
         "--precision", choices=("auto", "fp32", "bf16", "4bit"), default="auto",
-        help="precision of the base (auto: 4 bits with bitsandbytes and a GPU, else fp32; 4bit: CPU too)",
+        help="precision of the base model (auto: 4 bits with bitsandbytes and a GPU, else fp32; 4bit also "
+        "runs on CPU)",
     )  # fmt: skip
     group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(%(default)s)")
     group = parser.add_argument_group("output")

@@ -91,8 +91,8 @@ def split(pairs: Sequence[Pair], valid_share: float, seed: int) -> tuple[list[Pa
     valid = [pair for pair in pairs if pair.question.casefold() in held_out]
     if not train or not valid:
         raise UserError(
-            f"--valid-share {valid_share:g} of {len(questions)} different questions leaves {len(train)} "
-            f"pairs for training and {len(valid)} for validation; use more pairs or another fraction"
+            f"--valid-share {valid_share:g} of {len(questions)} different questions: {len(train)} pairs "
+            f"remain for training and {len(valid)} for validation; use more pairs or another fraction"
         )
     return train, valid
 

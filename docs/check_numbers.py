@@ -1,0 +1,250 @@
+"""Numbers in the documentation: computed from committed files, and checked.
+
+A number is enclosed in a pair of comments that do not appear in the rendered page. The first one contains the
+expression that computes it:
+
+    Random weights reach <!--= mean("cls-books:fairseq/random") -->67.23 ± 1.28<!--/--> %.
+
+    python docs/check_numbers.py            compare every number with its expression; list those without one
+    python docs/check_numbers.py --write    replace numbers that differ
+
+An expression is a call of a function of `FUNCTIONS`. Numbers that no committed file contains (settings,
+sizes, published results) are listed with a reason in `docs/given.toml`. Code, link targets and dates are not
+checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import csv
+import functools
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from analysis import best_checkpoints, compare_groups, load_runs, scores  # noqa: E402
+from common.cli import Parser  # noqa: E402
+from common.errors import UserError, report_errors  # noqa: E402
+from common.files import atomic_write  # noqa: E402
+from common.metrics import number  # noqa: E402
+from common.statistics import mean_std, t_interval  # noqa: E402
+
+GIVEN = ROOT / "docs" / "given.toml"
+MARKED = re.compile(r"<!--=\s*(?P<expression>.+?)\s*-->(?P<text>.*?)<!--/-->", re.DOTALL)
+UNCHECKED = re.compile(
+    r"^```.*?^```|`[^`\n]*`|<!--.*?-->|\]\([^)\s]*\)|\b\d{4}-\d\d-\d\d\b", re.DOTALL | re.MULTILINE
+)
+"""Fenced and inline code, comments, link targets and dates."""
+UNITS = (
+    r"%|points?\b|times\b|percent|bits?\b|ms\b|s\b|min(?:utes?)?\b|hours?\b|[KMG]i?B\b|tokens?\b|reviews?\b"
+)
+NUMBER = re.compile(
+    rf"(?<![\w.,])[-+−]?(?:\d+(?:,\d{{3}})*\.\d+|\d{{1,3}}(?:,\d{{3}})+|\d+(?=[ -]?(?:{UNITS})))"
+)
+"""A number with decimals, with thousands, or with a unit."""
+
+
+def mean(
+    group: str, at: str | int = "best", *, metric: str = "accuracy", subset: str = "test", ddof: int = 1
+) -> str:
+    """Mean and standard deviation over the seeds: `67.23 ± 1.28`. For groups and points see `_scores`."""
+    middle, std = mean_std(_scores(group, at, metric, subset), ddof)
+    return f"{number(middle, metric)} ± {number(std, metric)}"
+
+
+def only(
+    group: str,
+    at: str | int = "best",
+    *,
+    metric: str = "accuracy",
+    subset: str = "test",
+    digits: int | None = None,
+) -> str:
+    """The mean over the seeds alone; `digits` decimals instead of the metric's."""
+    middle, _ = mean_std(_scores(group, at, metric, subset))
+    return number(middle, metric) if digits is None else f"{middle:.{digits}f}"
+
+
+def interval(group: str, at: str | int = "best", *, metric: str = "accuracy", subset: str = "test") -> str:
+    """The mean with the 95 % t interval over the seeds: `80.15 [78.44, 81.86]`."""
+    values = _scores(group, at, metric, subset)
+    middle, _ = mean_std(values)
+    return f"{number(middle, metric)} {_brackets(*t_interval(values), metric)}"
+
+
+def difference(
+    a: str, b: str, at: str | int = "best", *, metric: str = "accuracy", subset: str = "test"
+) -> str:
+    """The difference of two groups, paired by seed where possible, with its 95 % interval."""
+    row = _comparison(a, b, str(at), metric, subset)
+    return f"{number(row['difference'], metric):s} {_brackets(row['low'], row['high'], metric)}"
+
+
+def signed(a: str, b: str, at: str | int = "best", *, metric: str = "accuracy", subset: str = "test") -> str:
+    """`difference` with an explicit sign of all values: `+1.07 [-1.51, +3.64]`."""
+    row = _comparison(a, b, str(at), metric, subset)
+    middle, low, high = (_plus(row[key], metric) for key in ("difference", "low", "high"))
+    return f"{middle} [{low}, {high}]"
+
+
+def cell(path: str, column: str, shown: str = ".2f", **where: str) -> str:
+    """A cell of a committed CSV file, formatted; `where` are column=value pairs that select one row."""
+    with (ROOT / "results" / path).open(encoding="utf-8", newline="") as stream:
+        rows = [row for row in csv.DictReader(stream) if all(row[key] == str(v) for key, v in where.items())]
+    if len(rows) != 1:
+        raise UserError(f"{path}: {len(rows)} rows with {where}; select exactly one")
+    return format(float(rows[0][column]), shown)
+
+
+def value(path: str, place: str, shown: str = ".2f", scale: float = 1.0) -> str:
+    """A number of a committed JSON file, times `scale`, formatted; `place` is its path: `runs.0.seconds`."""
+    found: Any = json.loads((ROOT / path).read_text(encoding="utf-8"))
+    for key in place.split("."):
+        found = found[int(key)] if isinstance(found, list) else found[key]
+    return format(found * scale, shown)
+
+
+FUNCTIONS: dict[str, Callable[..., str]] = {
+    function.__name__: function for function in (mean, only, interval, difference, signed, cell, value)
+}
+
+
+def documents() -> list[Path]:
+    """The documents with a table in `docs/given.toml`."""
+    return [ROOT / name for name in tomllib.loads(GIVEN.read_text(encoding="utf-8")) if name != "*"]
+
+
+def compute(expression: str) -> str:
+    """The value of an expression; raises `UserError` if it is not valid or cannot be computed."""
+    try:
+        call = ast.parse(expression, mode="eval").body
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            raise UserError("not a call of a function")
+        arguments = [ast.literal_eval(node) for node in call.args]
+        options = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        return FUNCTIONS[call.func.id](*arguments, **options)
+    except (UserError, OSError, LookupError, TypeError, ValueError, SyntaxError) as error:
+        raise UserError(f"{expression}: {type(error).__name__}: {error}") from None
+
+
+def differences(text: str) -> Iterator[tuple[str, str, str]]:
+    """(expression, text, computed) of every marked number that is not as computed."""
+    for match in MARKED.finditer(text):
+        computed = compute(match["expression"])
+        if computed != match["text"]:
+            yield match["expression"], match["text"], computed
+
+
+def unmarked(text: str, given: list[str]) -> Iterator[tuple[int, str]]:
+    """(line, number) of every number that is neither marked nor within one of the `given` phrases."""
+    blank = _blanked(text)
+    covered = [match.span() for phrase in given for match in re.finditer(re.escape(phrase), blank)]
+    for match in NUMBER.finditer(blank):
+        if not any(low <= match.start() and match.end() <= high for low, high in covered):
+            yield text.count("\n", 0, match.start()) + 1, match[0]
+
+
+def given_phrases(path: Path) -> list[str]:
+    """The phrases of `docs/given.toml` for a document: its own, and those of all documents."""
+    content = tomllib.loads(GIVEN.read_text(encoding="utf-8"))
+    return [*content.get("*", {}), *content.get(str(path.relative_to(ROOT)), {})]
+
+
+def _blanked(text: str) -> str:
+    """The text with marked numbers, code, comments and link targets replaced by blanks of the same length."""
+
+    def blanks(match: re.Match[str]) -> str:
+        return re.sub(r"[^\n]", " ", match[0])
+
+    return UNCHECKED.sub(blanks, MARKED.sub(blanks, text))
+
+
+def _brackets(low: float, high: float, metric: str) -> str:
+    return f"[{number(low, metric)}, {number(high, metric)}]"
+
+
+def _plus(x: float, metric: str) -> str:
+    shown = number(x, metric)
+    return shown if shown.startswith(("-", "−")) else f"+{shown}"
+
+
+def _comparison(a: str, b: str, at: str, metric: str, subset: str) -> dict[str, Any]:
+    import pandas as pd
+
+    frames, names = [], []
+    for position, name in enumerate((a, b)):
+        study, _, group = name.partition(":")
+        values = _study(study, metric, subset)
+        # Two studies may have groups of the same name.
+        names.append(f"{position}:{group}")
+        frames.append(values[values["group"] == group].assign(group=names[-1]))
+    return compare_groups(pd.concat(frames), names, at=[at]).iloc[0].to_dict()
+
+
+def _scores(group: str, at: str | int, metric: str, subset: str) -> Any:
+    """The values of the seeds of a group `STUDY:METHOD/INIT` at the best checkpoint or after an epoch.
+
+    STUDY is a folder below results/ that contains runs, directly or in `runs`.
+    """
+    study, _, name = group.partition(":")
+    values = _study(study, metric, subset)
+    found = values.loc[(values["group"] == name) & (values["at"] == str(at)), "value"]
+    if found.empty:
+        raise UserError(f"no group {name} at {at}; there are {', '.join(sorted(set(values['group'])))}")
+    return found.to_numpy(dtype=float)
+
+
+@functools.cache
+def _study(study: str, metric: str, subset: str) -> Any:
+    folder = ROOT / "results" / study
+    table = _table(folder / "runs" if (folder / "runs").is_dir() else folder)
+    return scores(table, best_checkpoints(table), metric, subset)
+
+
+@functools.cache
+def _table(folder: Path) -> Any:
+    return load_runs(folder)
+
+
+@report_errors
+def main(argv: list[str] | None = None) -> int:
+    """Check or write; 1 if a number differs from its expression or has none."""
+    parser = Parser(
+        prog="python docs/check_numbers.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--write", action="store_true", help="replace numbers that differ")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="documents (default: all)")
+    args = parser.parse_args(argv)
+    faults = 0
+    for path in [file.resolve() for file in args.files] or documents():
+        text = path.read_text(encoding="utf-8")
+        changed = list(differences(text))
+        for expression, old, new in changed:
+            print(f"{path.relative_to(ROOT)}: {old} -> {new}  ({expression})")
+        if changed and args.write:
+            text = MARKED.sub(
+                lambda m: m[0].replace(f"-->{m['text']}<", f"-->{compute(m['expression'])}<"), text
+            )
+            atomic_write(path, text)
+        else:
+            faults += len(changed)
+        for line, found in unmarked(text, given_phrases(path)):
+            print(
+                f"{path.relative_to(ROOT)}, line {line}: {found} has no expression and is not in {GIVEN.name}"
+            )
+            faults += 1
+    return int(faults > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
