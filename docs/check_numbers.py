@@ -20,6 +20,7 @@ import ast
 import csv
 import functools
 import json
+import operator
 import re
 import sys
 import tomllib
@@ -106,15 +107,39 @@ def cell(path: str, column: str, shown: str = ".2f", **where: str) -> str:
 
 def value(path: str, place: str, shown: str = ".2f", scale: float = 1.0) -> str:
     """A number of a committed JSON file, times `scale`, formatted; `place` is its path: `runs.0.seconds`."""
-    found: Any = json.loads((ROOT / path).read_text(encoding="utf-8"))
-    for key in place.split("."):
-        found = found[int(key)] if isinstance(found, list) else found[key]
-    return format(found * scale, shown)
+    return format(_at(path, place) * scale, shown)
+
+
+def formula(path: str, terms: str, shown: str = ".2f", **places: str) -> str:
+    """The value of `terms` (+, -, *, / of constants and names), formatted.
+
+    `places` are the places of the names in a committed JSON file:
+    `formula("results/scale/text.json", "b / s / 1e6", b="rows.0.text_bytes", s="rows.0.binarize_seconds")`.
+    """
+    names = {name: float(_at(path, place)) for name, place in places.items()}
+    return format(_arithmetic(ast.parse(terms, mode="eval").body, names), shown)
+
+
+def benchmark(
+    work: str,
+    contender: str,
+    shown: str = ".0f",
+    scale: float = 1.0,
+    *,
+    quantity: str = "median",
+    over: str = "",
+    folder: str = "results/benchmarks",
+) -> str:
+    """A number of a contender in `benchmarks.json`; with `over`, divided by that of another contender."""
+    place = f"benchmarks.name={work}.contenders.contender={{}}.{quantity}"
+    path = f"{folder}/benchmarks.json"
+    found = _at(path, place.format(contender))
+    return format(found * scale / (_at(path, place.format(over)) if over else 1), shown)
 
 
 FUNCTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function for function in (mean, only, interval, difference, signed, cell, value)
-}
+} | {"formula": formula, "benchmark": benchmark}
 
 
 def documents() -> list[Path]:
@@ -169,6 +194,32 @@ def _blanked(text: str) -> str:
 
 def _brackets(low: float, high: float, metric: str) -> str:
     return f"[{number(low, metric)}, {number(high, metric)}]"
+
+
+def _at(path: str, place: str) -> Any:
+    """What a committed JSON file has at a place: keys, and positions or KEY=VALUE of one element in lists."""
+    found: Any = json.loads((ROOT / path).read_text(encoding="utf-8"))
+    for step in place.split("."):
+        key, selects, wanted = step.partition("=")
+        if isinstance(found, list) and selects:
+            (found,) = [element for element in found if str(element.get(key)) == wanted]
+        else:
+            found = found[int(step)] if isinstance(found, list) else found[step]
+    return found
+
+
+_OPERATIONS: dict[type, Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def _arithmetic(node: ast.expr, names: dict[str, float]) -> float:
+    if isinstance(node, ast.BinOp):
+        return _OPERATIONS[type(node.op)](_arithmetic(node.left, names), _arithmetic(node.right, names))
+    return names[node.id] if isinstance(node, ast.Name) else float(ast.literal_eval(node))
 
 
 def _plus(x: float, metric: str) -> str:
