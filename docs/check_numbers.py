@@ -8,6 +8,9 @@ expression that computes it:
     python docs/check_numbers.py            compare every number with its expression; list those without one
     python docs/check_numbers.py --write    replace numbers that differ
 
+A marker does not begin a line, which would begin an HTML block, and does not contain two hyphens, which end a
+comment on GitHub (write `"\\x2d-jobs"`).
+
 An expression is a call of a function of `FUNCTIONS`. Numbers that no committed file contains (settings,
 sizes, published results) are listed with a reason in `docs/given.toml`. Code, link targets and dates are not
 checked.
@@ -197,12 +200,14 @@ def _brackets(low: float, high: float, metric: str) -> str:
 
 
 def _at(path: str, place: str) -> Any:
-    """What a committed JSON file has at a place: keys, and positions or KEY=VALUE of one element in lists."""
+    """What a committed JSON file has at a place of keys; in lists, a position, KEY=VALUE or `length`."""
     found: Any = json.loads((ROOT / path).read_text(encoding="utf-8"))
     for step in place.split("."):
         key, selects, wanted = step.partition("=")
         if isinstance(found, list) and selects:
             (found,) = [element for element in found if str(element.get(key)) == wanted]
+        elif isinstance(found, list) and step == "length":
+            found = len(found)
         else:
             found = found[int(step)] if isinstance(found, list) else found[step]
     return found

@@ -1,5 +1,6 @@
 """Numbers in the documentation are those of the committed files."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -45,3 +46,23 @@ def test_a_number_without_expression_is_found():
     text = f"Of 2,000 reviews, `1.5` and [1.25](a-2.5.md) in 30 s;\n{code}\nversion 2, <!--= x -->4.5<!--/-->"
     assert list(numbers.unmarked(text, [])) == [(1, "2,000"), (1, "1.25"), (1, "30")]
     assert list(numbers.unmarked(text, ["Of 2,000 reviews", "[1.25", "in 30 s"])) == []
+
+
+@pytest.mark.parametrize("path", numbers.documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_markers_do_not_appear_in_the_rendered_page(path):
+    text = path.read_text(encoding="utf-8")
+    assert re.findall(r"^[ \t]*<!--=.*", text, re.MULTILINE) == []  # begins an HTML block
+    expressions = [match["expression"] for match in numbers.MARKED.finditer(text)]
+    assert [expression for expression in expressions if "--" in expression] == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ('formula("results/scale/text.json", "b / 1e9 - 10 * 2", ".0f", b="rows.shards=40.text_bytes")', "0"),
+        ('benchmark("finetune", "ours", ".1f", over="ours")', "1.0"),
+        ('value("results/cls-books/audit.json", "duplicates.normalized.test.train.length", ".0f")', "52"),
+    ],
+)
+def test_expressions_of_json_files(expression, expected):
+    assert numbers.compute(expression) == expected
