@@ -131,13 +131,12 @@ def benchmark(
     *,
     quantity: str = "median",
     over: str = "",
-    folder: str = "results/benchmarks",
+    file: str = "results/benchmarks/benchmarks.json",
 ) -> str:
-    """A number of a contender in `benchmarks.json`; with `over`, divided by that of another contender."""
+    """A number of a contender of `python -m benchmarks`; with `over`, divided by that of another one."""
     place = f"benchmarks.name={work}.contenders.contender={{}}.{quantity}"
-    path = f"{folder}/benchmarks.json"
-    found = _at(path, place.format(contender))
-    return format(found * scale / (_at(path, place.format(over)) if over else 1), shown)
+    found = _at(file, place.format(contender))
+    return format(found * scale / (_at(file, place.format(over)) if over else 1), shown)
 
 
 FUNCTIONS: dict[str, Callable[..., str]] = {
