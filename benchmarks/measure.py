@@ -26,6 +26,7 @@ import numpy as np
 
 from common.cpu import TUNING
 from common.errors import UserError
+from common.files import shown_path
 from experiments import ROOT
 
 from .settings import Settings
@@ -119,9 +120,11 @@ def execute(contender: Contender, settings: Settings, log: Path) -> dict[str, An
     with open(log, "wb") as output:
         code, wall, peak = run_bounded(command, environment, output, settings.limit)
     if code is None:
-        raise UserError(f"gave up after {settings.limit:.0f} s (see {log})")
+        raise UserError(f"gave up after {settings.limit:.0f} s (see {shown_path(log)})")
+    if code == -signal.SIGKILL:
+        raise UserError(f"killed, usually because memory was exhausted (see {shown_path(log)})")
     if code:
-        raise UserError(f"ended with exit code {code}: {reason(log)} (see {log})")
+        raise UserError(f"ended with exit code {code}: {reason(log)} (see {shown_path(log)})")
     record = json.loads(result.read_text(encoding="utf-8")) if RESULT in contender.command else {}
     seconds = [contender.scale * value for value in record.pop("seconds", [wall])]
     peak = record.pop("gpu_bytes", peak)

@@ -34,7 +34,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from analysis import best_checkpoints, compare_groups, load_runs, scores  # noqa: E402
+from analysis import best_checkpoints, compare_groups, load_runs, scores, values_of  # noqa: E402
 from common.cli import Parser  # noqa: E402
 from common.errors import UserError, report_errors  # noqa: E402
 from common.files import atomic_write  # noqa: E402
@@ -139,9 +139,49 @@ def benchmark(
     return format(found * scale / (_at(file, place.format(over)) if over else 1), shown)
 
 
+def compared(
+    a: str,
+    b: str,
+    column: str,
+    shown: str = ".2f",
+    at: str | int = "best",
+    *,
+    metric: str = "accuracy",
+    subset: str = "test",
+) -> str:
+    """One column of the comparison of two groups: `difference`, `low`, `high`, `p_t`, `seeds_needed`, ..."""
+    return format(float(_comparison(a, b, str(at), metric, subset)[column]), shown)
+
+
+def logged(
+    run: str, metric: str, at: str | int = "last", shown: str = ".2f", *, subset: str = "valid"
+) -> str:
+    """A scalar of one run, a folder below results/: `last`, `lowest`, `median`, or at an update."""
+    return format(_logged(run, metric, at, subset), shown)
+
+
+def hours(run: str, tokens: float, shown: str = ".1f") -> str:
+    """The hours that a run needs for `tokens` at its median throughput."""
+    return format(tokens / _logged(run, "wps", "median", "train_inner") / 3600, shown)
+
+
 FUNCTIONS: dict[str, Callable[..., str]] = {
-    function.__name__: function for function in (mean, only, interval, difference, signed, cell, value)
-} | {"formula": formula, "benchmark": benchmark}
+    function.__name__: function
+    for function in (
+        mean,
+        only,
+        interval,
+        difference,
+        signed,
+        cell,
+        value,
+        compared,
+        logged,
+        hours,
+        formula,
+        benchmark,
+    )
+}
 
 
 def documents() -> list[Path]:
@@ -255,6 +295,14 @@ def _scores(group: str, at: str | int, metric: str, subset: str) -> Any:
     if found.empty:
         raise UserError(f"no group {name} at {at}; there are {', '.join(sorted(set(values['group'])))}")
     return found.to_numpy(dtype=float)
+
+
+def _logged(run: str, metric: str, at: str | int, subset: str) -> float:
+    found = values_of(_table(ROOT / "results" / run), subset, metric)
+    by_step = found.set_index("step")["value"]
+    if at == "last":
+        return float(by_step.iloc[-1])
+    return float({"lowest": by_step.min, "median": by_step.median}.get(str(at), lambda: by_step.loc[at])())
 
 
 @functools.cache
