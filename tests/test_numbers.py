@@ -12,9 +12,6 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 import check_numbers as numbers  # noqa: E402
 
-BEGIN_LINES = {"causal", "objectives", "first-weights", "bag-of-words", "pretraining"}
-"""Folders whose README still has markers at the beginning of lines."""
-
 
 @pytest.mark.parametrize("path", numbers.documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_number_is_that_of_a_committed_file(path):
@@ -54,8 +51,7 @@ def test_a_number_without_expression_is_found():
 @pytest.mark.parametrize("path", numbers.documents(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_markers_do_not_appear_in_the_rendered_page(path):
     text = path.read_text(encoding="utf-8")
-    if path.parent.name not in BEGIN_LINES:
-        assert re.findall(r"^[ \t>*+-]*<!--=.*", text, re.MULTILINE) == []  # begins an HTML block
+    assert re.findall(r"^[ \t>*+-]*<!--=.*", text, re.MULTILINE) == []  # begins an HTML block
     expressions = [match["expression"] for match in numbers.MARKED.finditer(text)]
     assert [expression for expression in expressions if "--" in expression] == []
 
