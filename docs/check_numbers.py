@@ -165,6 +165,17 @@ def hours(run: str, tokens: float, shown: str = ".1f") -> str:
     return format(tokens / _logged(run, "wps", "median", "train_inner") / 3600, shown)
 
 
+def from_published(
+    group: str, at: str | int = "best", shown: str = "+.2f", *, metric: str = "accuracy", subset: str = "test"
+) -> str:
+    """The mean over the seeds less the mean that the `published.csv` of the study has for the group."""
+    study, _, name = group.partition(":")
+    arm, _, init = name.rpartition("/")
+    where = {"arm": arm, "init": init, "epoch": str(at), "subset": subset, "metric": metric}
+    middle, _ = mean_std(_scores(group, at, metric, subset))
+    return format(middle - float(cell(f"{study}/published.csv", "mean", "", **where)), shown)
+
+
 FUNCTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function
     for function in (
@@ -180,6 +191,7 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
         hours,
         formula,
         benchmark,
+        from_published,
     )
 }
 
