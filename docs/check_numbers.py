@@ -225,7 +225,7 @@ def differences(text: str) -> Iterator[tuple[str, str, str]]:
 def unmarked(text: str, given: list[str]) -> Iterator[tuple[int, str]]:
     """(line, number) of every number that is neither marked nor within one of the `given` phrases."""
     blank = _blanked(text)
-    covered = [match.span() for phrase in given for match in re.finditer(re.escape(phrase), blank)]
+    covered = [match.span() for phrase in given for match in re.finditer(_pattern(phrase), blank)]
     for match in NUMBER.finditer(blank):
         if not any(low <= match.start() and match.end() <= high for low, high in covered):
             yield text.count("\n", 0, match.start()) + 1, match[0]
@@ -235,6 +235,11 @@ def given_phrases(path: Path) -> list[str]:
     """The phrases of `docs/given.toml` for a document: its own, and those of all documents."""
     content = tomllib.loads(GIVEN.read_text(encoding="utf-8"))
     return [*content.get("*", {}), *content.get(str(path.relative_to(ROOT)), {})]
+
+
+def _pattern(phrase: str) -> str:
+    """A regular expression for a phrase that lines may break anywhere."""
+    return r"\s+".join(map(re.escape, phrase.split()))
 
 
 def _blanked(text: str) -> str:
