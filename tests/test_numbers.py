@@ -61,8 +61,9 @@ def test_markers_do_not_appear_in_the_rendered_page(path):
     [
         ('formula("results/scale/text.json", "b / 1e9 - 10 * 2", ".0f", b="rows.shards=40.text_bytes")', "0"),
         ('benchmark("finetune", "ours", ".1f", over="ours")', "1.0"),
+        ('from_published("causal:causal/random", "best")', "+0.45"),
         ('value("results/cls-books/audit.json", "duplicates.normalized.test.train.length", ".0f")', "52"),
     ],
 )
-def test_expressions_of_json_files(expression, expected):
+def test_values_of_expressions(expression, expected):
     assert numbers.compute(expression) == expected
