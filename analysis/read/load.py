@@ -13,6 +13,7 @@ import pandas as pd
 from common.errors import UserError, count, enumerate_some
 from common.metrics import ACCURACIES
 
+from .discovery import readable
 from .epochs import number_epochs
 from .events import read_event_files
 from .layout import split_tag
@@ -40,7 +41,8 @@ def read_runs(runs: Iterable[Run]) -> pd.DataFrame:
     it is NaN, with a warning if the values differ. Corrupt records are skipped with a warning, see
     `scalars.report`. Accuracies that a run without manifest logged as fractions are converted to percent.
 
-    Raises `UserError` if a finished run or all runs have no scalars, and for a file without valid records.
+    Raises `UserError` if a finished run or all runs have no scalars, and for a file that cannot be read or
+    has no valid records.
     """
     runs = sorted(runs, key=lambda run: (run.arm, run.init, run.seed))
     tags = Tags()
@@ -77,8 +79,9 @@ def _read_logs(runs: Sequence[Run], tags: Tags) -> Scalars:
     for kind, read in READERS.items():
         numbers = [number for number, (_, log) in enumerate(logs) if log.kind == kind]
         paths = [logs[number][1].path for number in numbers]
-        for part in read(paths, tags, [checks[number] for number in numbers]):
-            parts.append(part._replace(file=np.array(numbers, np.int32)[part.file]))
+        with readable():
+            for part in read(paths, tags, [checks[number] for number in numbers]):
+                parts.append(part._replace(file=np.array(numbers, np.int32)[part.file]))
     report(checks)
     return concatenate(parts)
 

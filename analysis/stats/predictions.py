@@ -12,6 +12,7 @@ Frame of predictions, one row for each run and labelled example:
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
@@ -29,6 +30,7 @@ from common.files import sha256
 from common.predictions import Prediction
 from common.statistics import DRAWS, LEVEL, SEED, wilson_interval
 
+from ..read.discovery import readable
 from ..read.long_table import RUN
 from ..read.runs import Run
 from .compare import bootstrap_examples, holm, mcnemar
@@ -42,16 +44,18 @@ def read_predictions(runs: Iterable[Run], split: str = "test") -> pd.DataFrame:
     """The frame of predictions of all runs with a prediction file for `split`; empty if there is none.
 
     The categories of `label` and `predicted` are all classes in the order of the label dictionary. Files
-    without labels are skipped with a warning. Raises `UserError` as `common.predictions.read`.
+    without labels are skipped with a warning. Raises `UserError` as `common.predictions.read`, and for a file
+    that cannot be read.
     """
     frames, classes = [], {}
     for run in runs:
         path = run.path / prediction_files.file_name(split)
         if not path.exists():
             continue
-        labelled = [
-            prediction for prediction in prediction_files.read(path) if prediction.true_class is not None
-        ]
+        with readable():
+            labelled = [
+                prediction for prediction in prediction_files.read(path) if prediction.true_class is not None
+            ]
         if not labelled:
             logger.warning("%s: skipped, the true class is null on every line", path)
             continue
@@ -213,7 +217,8 @@ def _aligned(
 def find_size(runs: Iterable[Run], subset: str = "test") -> int | None:
     """Number of examples of `subset`, from the prediction files or else the data folders of the runs.
 
-    The data folder in the manifest is used only if its `label/<subset>.idx` still has the recorded SHA-256.
+    The data folder in the manifest is used only if its `label/<subset>.idx` is readable and still has the
+    recorded SHA-256.
     None if no run has either. Raises `UserError` if runs differ.
     """
     sizes: dict[int, Run] = {}
@@ -231,7 +236,8 @@ def find_size(runs: Iterable[Run], subset: str = "test") -> int | None:
 
 def _from_predictions(run: Run, subset: str) -> int | None:
     path = run.path / prediction_files.file_name(subset)
-    return len(prediction_files.read(path)) if path.exists() else None
+    with readable():
+        return len(prediction_files.read(path)) if path.exists() else None
 
 
 def _from_data(run: Run, subset: str) -> int | None:
@@ -239,7 +245,7 @@ def _from_data(run: Run, subset: str) -> int | None:
     name = f"label/{subset}.idx"
     digest = (data.get("sha256") or {}).get(name)
     path = Path(data.get("path") or "") / name
-    if digest is None or not path.is_file() or sha256(path) != digest:
+    if digest is None or not os.path.isfile(path) or not os.access(path, os.R_OK) or sha256(path) != digest:
         return None
     header = read_header(path)
     return None if header is None else header.sentences
