@@ -85,7 +85,8 @@ def _add_findings(commands: argparse._SubParsersAction, name: str, run: object, 
     add_choice(parser)
     parser.add_argument(
         "--test-size", type=positive, metavar="N",
-        help="examples in test (default: counted in the audit, the prediction files or the data folder)",
+        help="examples in the reported split (default: counted in the audit, the prediction files or the "
+        "data folder)",
     )  # fmt: skip
     parser.add_argument("--audit", metavar="JSON", help="written by: python -m preprocess audit --out")
     parser.add_argument(

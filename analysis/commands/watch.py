@@ -27,6 +27,7 @@ from common.tables import text_table
 from ..read.discovery import Log, discover
 from ..read.layout import Pattern
 from ..read.load import read_runs
+from ..read.long_table import SELECTING, usual_or_only
 from ..read.runs import Run, find_runs
 from .options import add_command
 
@@ -312,8 +313,9 @@ def read_progress(run: Run, logs: Sequence[Log], metric: str) -> Progress:
         rows = table[(table["subset"] == subset) & (table["metric"] == name)]
         return rows.sort_values("step").set_index("step")["value"]
 
-    validations = table.loc[table["subset"] == "valid", "step"].drop_duplicates().sort_values()
-    valid = series("valid", metric).dropna()
+    subset = usual_or_only(SELECTING, table["subset"].unique())
+    validations = table.loc[table["subset"] == subset, "step"].drop_duplicates().sort_values()
+    valid = series(subset, metric).dropna()
     return Progress(
         epoch=len(validations),
         update=int(table["step"].max()),

@@ -17,7 +17,7 @@ from .discovery import readable
 from .epochs import number_epochs
 from .events import read_event_files
 from .layout import split_tag
-from .long_table import COLUMNS
+from .long_table import COLUMNS, SELECTING, usual_or_only
 from .runs import NO_MANIFEST, Run, find_runs, select_finished
 from .scalars import LogCheck, Scalars, Tags, concatenate, report
 from .text_logs import read_csv_files, read_json_files
@@ -173,7 +173,8 @@ def _in_percent(runs: Sequence[Run], rows: Rows) -> Rows:
 
 def _frame(runs: Sequence[Run], rows: Rows) -> pd.DataFrame:
     """The long table as a data frame."""
-    valid = _positions(rows.subsets).get("valid", -1)
+    subsets = [rows.subsets[position] for position in np.unique(rows.subset)]
+    valid = _positions(rows.subsets).get(usual_or_only(SELECTING, subsets), -1)
     columns = {
         "arm": _texts([run.arm for run in runs], rows.run),
         "init": _texts([run.init for run in runs], rows.run),
