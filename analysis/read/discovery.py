@@ -123,10 +123,11 @@ def _folders(root: Path) -> Iterator[tuple[str, list[str]]]:
 
     Links are followed after everything that is reached without them: a folder below `root` has its own path,
     another folder that of the first link to it. Visiting each folder once also ends cycles of links. Warns
-    about links without a target. Raises `UserError` for a folder that cannot be read.
+    about links without a target and logs that are no regular files. Raises `UserError` for a folder that
+    cannot be read.
     """
     seen: set[tuple[int, int]] = set()
-    starts, broken = [str(root)], []
+    starts, broken, special = [str(root)], [], []
     while starts:
         links = []
         for start in starts:
@@ -138,10 +139,16 @@ def _folders(root: Path) -> Iterator[tuple[str, list[str]]]:
                 left += [os.path.join(folder, name) for name in reversed(inside.folders)]
                 links += [os.path.join(folder, name) for name in inside.links]
                 broken += [os.path.join(folder, name) for name in inside.broken]
+                special += [os.path.join(folder, name) for name in inside.special if _looks_like_log(name)]
                 yield folder, inside.files
         starts = links
     if broken:
         logger.warning("%s without a target: %s", count(len(broken), "link"), enumerate_some(broken))
+    if special:
+        logger.warning(
+            "%s skipped, not a regular file (a pipe, a device): %s",
+            count(len(special), "log"), enumerate_some(special),
+        )  # fmt: skip
 
 
 class _Inside(NamedTuple):
@@ -151,7 +158,9 @@ class _Inside(NamedTuple):
     links: list[str]
     """Symbolic links to folders."""
     files: list[str]
-    """All other names, also those of broken links."""
+    """Regular files, and broken links."""
+    special: list[str]
+    """Pipes, sockets and devices, which would block a reader."""
     broken: list[str]
     """Symbolic links without a target."""
 
@@ -161,7 +170,7 @@ def _enter(folder: str, seen: set[tuple[int, int]]) -> _Inside | None:
 
     Folders in `seen` are identified by device and inode, which are the same for all their paths.
     """
-    inside = _Inside([], [], [], [])
+    inside = _Inside([], [], [], [], [])
     with readable():
         try:
             state = os.stat(folder)
@@ -174,10 +183,12 @@ def _enter(folder: str, seen: set[tuple[int, int]]) -> _Inside | None:
         for entry in entries:
             if broken := entry.is_symlink() and _is_broken(entry.path):
                 inside.broken.append(entry.name)
-            if broken or not entry.is_dir():
+            if broken or entry.is_file() or entry.name == manifest.NAME:  # a manifest is never skipped
                 inside.files.append(entry.name)
-            else:
+            elif entry.is_dir():
                 (inside.links if entry.is_symlink() else inside.folders).append(entry.name)
+            else:
+                inside.special.append(entry.name)
     for names in inside:
         names.sort()
     return inside
@@ -212,6 +223,10 @@ def readable() -> Iterator[None]:
         raise UserError(
             f"{error.filename}: cannot be read ({error.strerror}); {remedy} out of the folder of the runs"
         ) from None
+
+
+def _looks_like_log(name: str) -> bool:
+    return "tfevents" in name or name.endswith(".log") or EXPORT.fullmatch(name) is not None
 
 
 def _kind(folder: str, name: str) -> Kind | None:

@@ -14,14 +14,19 @@ import pandas as pd
 
 from common.data_folder import Overlap, read_overlap
 from common.metrics import ACCURACIES, Direction, in_percent, lower_is_better
-from common.predictions import file_name
 
 from ..read.load import read_runs
 from ..read.long_table import GROUP, REPORTED
 from ..read.runs import Run
 from ..stats.best import TieRule, at_best, best_checkpoints, choose_subsets
 from ..stats.compare import compare_groups
-from ..stats.predictions import accuracies, compare_all_predictions, find_size, read_predictions
+from ..stats.predictions import (
+    accuracies,
+    compare_all_predictions,
+    find_predictions,
+    find_size,
+    read_predictions,
+)
 from ..stats.reference import compare_reference, read_reference
 from ..stats.spread import BEST, expected_best_of_seeds, scores, spread_over_seeds
 
@@ -146,7 +151,7 @@ def gather(
     best = best_checkpoints(table, rule.metric, **rule.choice)
     values = scores(table, best, rule.metric, reported)
     predictions = read_predictions(runs, reported)
-    if predictions.empty and any((run.path / file_name(REPORTED)).exists() for run in runs):
+    if predictions.empty and any(find_predictions(run, REPORTED) for run in runs):
         logger.warning("predictions of %s exist, but the report is on %s", REPORTED, reported)
     size = test_size or (overlap.size if overlap else find_size(runs, reported))
     return Findings(

@@ -49,8 +49,7 @@ def read_predictions(runs: Iterable[Run], split: str = "test") -> pd.DataFrame:
     """
     frames, classes = [], {}
     for run in runs:
-        path = run.path / prediction_files.file_name(split)
-        if not path.exists():
+        if (path := find_predictions(run, split)) is None:
             continue
         with readable():
             labelled = [
@@ -65,6 +64,17 @@ def read_predictions(runs: Iterable[Run], split: str = "test") -> pd.DataFrame:
         return pd.DataFrame(columns=COLUMNS)
     categories = pd.CategoricalDtype(list(classes))
     return pd.concat(frames, ignore_index=True).astype({"label": categories, "predicted": categories})
+
+
+def find_predictions(run: Run, split: str) -> Path | None:
+    """The prediction file of a run; None if there is none, or with a warning if it is no regular file."""
+    path = run.path / prediction_files.file_name(split)
+    if not path.exists():
+        return None
+    if not path.is_file():
+        logger.warning("%s: skipped, not a regular file", path)
+        return None
+    return path
 
 
 def accuracies(
@@ -235,9 +245,9 @@ def find_size(runs: Iterable[Run], subset: str = "test") -> int | None:
 
 
 def _from_predictions(run: Run, subset: str) -> int | None:
-    path = run.path / prediction_files.file_name(subset)
+    path = find_predictions(run, subset)
     with readable():
-        return len(prediction_files.read(path)) if path.exists() else None
+        return None if path is None else len(prediction_files.read(path))
 
 
 def _from_data(run: Run, subset: str) -> int | None:
