@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from common.cli import Parser, positive
+from common.files import escaped
 from common.metrics import DIRECTIONS
 from common.tables import FORMATS, Table, render, write_tables
 
@@ -57,6 +58,7 @@ def add_selection(parser: Parser) -> None:
     """Add --metric and --include-unfinished."""
     parser.add_argument(
         "--metric",
+        type=escaped,
         help=f"metric to report on --split, and to select on --choose-on without --by ({DEFAULT_METRIC})",
     )
     parser.add_argument(
@@ -79,12 +81,13 @@ def add_choice(parser: Parser) -> None:
         help="how to break ties between checkpoints; fairseq keeps the latest (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--by", metavar="METRIC",
+        "--by", type=escaped, metavar="METRIC",
         help="metric that selects the best checkpoint (default: --metric, or without it the one that "
         "selected the runs' checkpoint_best.pt)",
     )  # fmt: skip
     parser.add_argument(
         "--choose-on",
+        type=escaped,
         metavar="SPLIT",
         help="split on which the best checkpoint is selected (default: valid, or the only evaluated one)",
     )
@@ -92,7 +95,9 @@ def add_choice(parser: Parser) -> None:
         "--direction", choices=DIRECTIONS, default="auto",
         help="whether high or low values are better; auto: defined by the metric (%(default)s)",
     )  # fmt: skip
-    parser.add_argument("--split", help="split to report (default: test, or the only evaluated one)")
+    parser.add_argument(
+        "--split", type=escaped, help="split to report (default: test, or the only evaluated one)"
+    )
 
 
 def choice(options: argparse.Namespace) -> dict[str, str]:
@@ -116,7 +121,7 @@ def add_out(parser: Parser, text: str, *, metavar: str = "DIR", required: bool =
 def add_pairs(parser: Parser) -> None:
     """Add --pair."""
     parser.add_argument(
-        "--pair", nargs=2, action="append", metavar=("A", "B"),
+        "--pair", nargs=2, type=escaped, action="append", metavar=("A", "B"),
         help="compare only these two groups, METHOD/INIT each; repeatable: the corrected p-values count all "
         "pairs given as one family (default: all pairs)",
     )  # fmt: skip

@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from common.cli import Parser, positive
+from common.files import escaped
 
 from ..figures.style import FORMATS, save_figure
 from ..read.runs import select_finished
@@ -51,7 +52,9 @@ def register(commands: argparse._SubParsersAction) -> None:
     report = _add_findings(commands, "report", _report, "write everything about the runs to one HTML file")
     add_out(report, "HTML file to write", metavar="FILE", required=True)
     add_pairs(report)
-    report.add_argument("--title", default="Results", help="heading of the report (%(default)s)")
+    report.add_argument(
+        "--title", type=escaped, default="Results", help="heading of the report (%(default)s)"
+    )
 
 
 def _figures(options: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 from common.cli import Parser, positive
 from common.data_folder import NOTIONS, read_overlap
 from common.errors import UserError
+from common.files import escaped
 from common.metrics import ACCURACIES, in_percent, lower_is_better
 from common.tables import Table, render, write_tables
 
@@ -147,7 +148,9 @@ def _compare(options: argparse.Namespace) -> None:
     if options.reference:
         reference = read_reference(options.reference)
         data = compare_reference(table, best, reference)
-        tables.append(reference_table(data, Path(options.reference).name, best_note(**choice(options))))
+        tables.append(
+            reference_table(data, escaped(Path(options.reference).name), best_note(**choice(options)))
+        )
     _show(tables, options)
 
 
@@ -162,10 +165,12 @@ def _group_tables(
         others, other_table, other_best = _read(argparse.Namespace(**{**vars(options), "runs": folder}))
         other_values = scores(other_table, other_best, options.metric, options.split)
         other_diverged = diverged(other_table, other_values, options.metric, options.split)
-        left_out += [f"{folder}:{name}" for name in other_diverged]
+        left_out += [f"{escaped(folder)}:{name}" for name in other_diverged]
         other_predictions = read_predictions(others, options.split)
-        values.append(other_values.assign(group=f"{folder}:" + other_values["group"]))
-        predictions.append(other_predictions.assign(group=f"{folder}:" + other_predictions["group"]))
+        prefix = f"{escaped(folder)}:"
+        values.append(other_values.assign(group=prefix + other_values["group"]))
+        predictions.append(other_predictions.assign(group=prefix + other_predictions["group"]))
+    options.groups = [escaped(group) for group in options.groups]
     detect = options.detect or (1.0 if in_percent(options.metric) else 0.01)
     data = compare_groups(
         pd.concat(values, ignore_index=True), options.groups, pairs=pairs(options),

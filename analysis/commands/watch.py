@@ -21,6 +21,7 @@ import pandas as pd
 from common import manifest
 from common.cli import positive
 from common.errors import UserError, count
+from common.files import escaped
 from common.metrics import lower_is_better, number
 from common.tables import text_table
 
@@ -43,7 +44,9 @@ def register(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands, "watch", _watch, "show a live table of the runs, finished or not", EXAMPLES
     )
-    parser.add_argument("--metric", default="accuracy", help="validation metric to show (%(default)s)")
+    parser.add_argument(
+        "--metric", type=escaped, default="accuracy", help="validation metric to show (%(default)s)"
+    )
     parser.add_argument(
         "--interval", type=positive, default=5, metavar="S", help="seconds between updates (%(default)s)"
     )
@@ -169,8 +172,8 @@ def _cells(row: Row, metric: str) -> tuple[str, ...]:
 
 
 def _printable(text: str) -> str:
-    """Replace control characters by spaces."""
-    return re.sub(r"[^\S ]|[\x00-\x1f\x7f-\x9f]", " ", text)
+    """Replace control characters by spaces, and escape lone surrogates."""
+    return re.sub(r"[^\S ]|[\x00-\x1f\x7f-\x9f]", " ", escaped(text))
 
 
 def _of(done: int, limit: int | None) -> str:

@@ -24,6 +24,7 @@ from typing import Literal, NamedTuple
 
 from common import manifest
 from common.errors import UserError, count, enumerate_some
+from common.files import escaped
 
 from .layout import Name, Pattern, name_run, plain_subset, split_subset, strip
 
@@ -284,7 +285,8 @@ def _plain_subsets(logs: Sequence[Log]) -> tuple[Log, ...]:
     """The logs of a run with the usual names of their subsets, see `plain_subset`."""
     siblings = {log.subset for log in logs if log.subset}
     return tuple(
-        replace(log, subset=plain_subset(log.subset, siblings)) if log.subset else log for log in logs
+        replace(log, subset=escaped(plain_subset(log.subset, siblings))) if log.subset else log
+        for log in logs
     )
 
 

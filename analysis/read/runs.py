@@ -13,6 +13,7 @@ import common.run
 from common import manifest
 from common.cli import flags_of
 from common.errors import UserError, count, enumerate_some
+from common.files import escaped
 
 from .discovery import Found, Log, discover, readable
 from .layout import Pattern
@@ -154,8 +155,8 @@ def _run(found: Found) -> Run:
         name = found.name
         return Run(
             found.folder,
-            name.arm,
-            name.init,
+            escaped(name.arm),
+            escaped(name.init),
             name.seed,
             status=NO_MANIFEST,
             named_by=name.named_by,

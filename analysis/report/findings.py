@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from common.data_folder import Overlap, read_overlap
+from common.files import escaped
 from common.metrics import ACCURACIES, Direction, in_percent, lower_is_better
 
 from ..read.load import read_runs
@@ -166,7 +167,7 @@ def gather(
         test_size=size,
         overlap=overlap,
         reference=None if published is None else compare_reference(table, best, published),
-        reference_name=Path(reference).name if reference else "",
+        reference_name=escaped(Path(reference).name) if reference else "",
         left_out=left_out,
         pairs=pairs,
     )
