@@ -37,6 +37,8 @@ from .compare import bootstrap_examples, holm, mcnemar
 
 logger = logging.getLogger(__name__)
 
+BOOTSTRAP, WILSON = "bootstrap", "Wilson"
+"""The values of the column `interval` of `compare_predictions`."""
 COLUMNS = ["group", *RUN, "index", "label", "predicted", "confidence", "correct"]
 
 
@@ -122,7 +124,8 @@ def compare_predictions(
 
     Columns: `a`, `b`, `seed` (int, or "mean"), `n` (examples), `only_a`, `only_b` (examples that only one of
     them gets right), `p_mcnemar` (exact; empty for the mean), `p_mcnemar_holm` (over the seeds), `difference`
-    of accuracy in points, `low`, `high` (paired bootstrap over the examples, `draws` test sets).
+    of accuracy in points, `low`, `high` (paired bootstrap over the examples, `draws` test sets). If a row has
+    another interval, see `_without_variation`, there is a column `interval`: "bootstrap" or "Wilson".
 
     Empty if nothing can be paired. Raises `UserError` if paired runs have different examples or labels.
     """
@@ -145,13 +148,31 @@ def compare_predictions(
         rows.append({"seed": "mean"})
         differences.append(np.mean(differences, axis=0))
     for row, difference in zip(rows, differences, strict=True):
-        low, high = bootstrap_examples(100 * difference, level, draws=draws, seed=seed)
+        varies = np.ptp(difference) > 0
+        low, high = (
+            bootstrap_examples(100 * difference, level, draws=draws, seed=seed)
+            if varies
+            else _without_variation(100 * difference, level)
+        )
         row |= {"n": len(difference), "difference": 100 * difference.mean(), "low": low, "high": high}
+        row["interval"] = BOOTSTRAP if varies else WILSON
     columns = ["seed", "n", "only_a", "only_b", "p_mcnemar", "p_mcnemar_holm", "difference", "low", "high"]
+    if any(row["interval"] == WILSON for row in rows):
+        columns.append("interval")
     frame = pd.DataFrame(rows).reindex(columns=columns).astype({"only_a": "Int64", "only_b": "Int64"})
     frame.insert(0, "a", a)
     frame.insert(1, "b", b)
     return frame
+
+
+def _without_variation(differences: NDArray[np.float64], level: float) -> tuple[float, float]:
+    """The interval of a mean of (N,) equal differences in points, for which the bootstrap has no width.
+
+    Wilson's interval limits the fraction of other examples in the population; their differences are between
+    -100 and 100.
+    """
+    equal, _ = wilson_interval(1.0, len(differences), level)
+    return equal * differences[0] - 100 * (1 - equal), equal * differences[0] + 100 * (1 - equal)
 
 
 def compare_all_predictions(
@@ -164,7 +185,8 @@ def compare_all_predictions(
     pairs = combinations(dict.fromkeys(groups), 2) if pairs is None else pairs
     frames = [compare_predictions(predictions, a, b) for a, b in pairs]
     frames = [frame for frame in frames if len(frame)]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return frame.fillna({"interval": BOOTSTRAP}) if "interval" in frame else frame
 
 
 def _frame(run: Run, labelled: list[Prediction]) -> pd.DataFrame:
