@@ -19,6 +19,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from common.errors import UserError
+from common.metrics import measures_quality
 
 from .layout import NO_SUBSET
 
@@ -40,7 +41,7 @@ def usual_or_only(usual: str, subsets: Iterable[str]) -> str:
 def values_of(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
     """The rows of one metric on one subset, with the columns and order of the table.
 
-    Raises `UserError`, listing what exists, if there are none.
+    Raises `UserError`, listing the subsets or the metrics of quality that exist, if there are none.
     """
     on_subset = table[table["subset"] == subset]
     if on_subset.empty:
@@ -52,6 +53,7 @@ def values_of(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
         )
     rows = on_subset[on_subset["metric"] == metric]
     if rows.empty:
-        known = ", ".join(sorted(on_subset["metric"].unique()))
-        raise UserError(f"no '{metric}' on the subset '{subset}'; available for --metric: {known}")
+        known = sorted(on_subset["metric"].unique())
+        suggested = ", ".join(filter(measures_quality, known)) or ", ".join(known)
+        raise UserError(f"no '{metric}' on the subset '{subset}'; available for --metric: {suggested}")
     return rows
