@@ -20,7 +20,7 @@ from .commands.options import (
     add_out,
     add_selection,
     choice,
-    selected_runs,
+    selected_table,
 )
 from .read.load import read_runs
 from .read.runs import find_runs
@@ -53,10 +53,10 @@ def _runs(options: argparse.Namespace) -> None:
 
 
 def _tables(options: argparse.Namespace) -> None:
-    table = read_runs(selected_runs(options))
+    _, table = selected_table(options)
     tables = [
         table1(table, options.metric, ddof=options.ddof, **choice(options)),
-        table2(table, options.metric, ddof=options.ddof),
+        table2(table, options.metric, subset=options.split, ddof=options.ddof),
     ]
     if options.out:
         for path in write_tables(tables, options.out):

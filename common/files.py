@@ -21,6 +21,8 @@ from .errors import UserError
 CHUNK_BYTES = 1 << 20
 ROOT = Path(__file__).resolve().parents[1]
 """The root of the repository."""
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escape in JSON that is half of a surrogate pair, alone or not."""
 LINE_BREAK = re.compile("[\x85\u2028\u2029]")
 """Line breaks of Unicode that JSON does not escape."""
 
@@ -105,16 +107,39 @@ def read_json(path: str | os.PathLike[str], remedy: str) -> Any:
 
 
 def parse_json(text: str, path: str | os.PathLike[str], remedy: str) -> Any:
-    """Parse the text of the JSON file `path`.
+    """Parse the text of the JSON file `path`; lone surrogates are `escaped`.
 
     Raises `UserError` with file, line and remedy if it is not valid JSON or is nested too deeply.
     """
     try:
-        return json.loads(text)
+        return load_json(text)
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}); {remedy}") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: JSON that cannot be read ({json_fault(error)}); {remedy}") from None
+
+
+def load_json(text: str) -> Any:
+    """`json.loads`, with lone surrogates as in `escaped`, also in keys. Raises as `json.loads`."""
+    content = json.loads(text)
+    return _escape_all(content) if SURROGATE.search(text) else content
+
+
+def _escape_all(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {escaped(key): _escape_all(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_escape_all(item) for item in value]
+    return escaped(value) if isinstance(value, str) else value
+
+
+def escaped(text: str) -> str:
+    """The text with lone surrogates as escapes (`\\udce9`), so that it can be written as UTF-8.
+
+    JSON may contain lone surrogates. Python also represents bytes of file names and arguments that are not
+    UTF-8 by them.
+    """
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def json_line(record: Any, default: Callable[[Any], Any] | None = None) -> str:

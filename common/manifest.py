@@ -95,6 +95,8 @@ def _check_type(
 def read(run: str | os.PathLike[str]) -> Manifest | None:
     """Read the manifest of a run folder; None if there is none. Raises `UserError` if it is not valid."""
     path = Path(run) / NAME
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: not a regular file; {REMEDY}")
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

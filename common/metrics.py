@@ -37,6 +37,16 @@ LOSS = "loss"
 ACCURACIES = frozenset({"accuracy", "best_accuracy"})
 """Names in logs of the percentage of correct predictions, to which binomial intervals and tests apply."""
 
+NOT_QUALITY = re.compile(
+    # fairseq
+    "bsz|clip|cuda_gb_(allocated|reserved)|epoch|gb_free|gnorm|loss_scale|lr|nsentences|ntokens|num_updates|"
+    "sample_size|train_wall|ups|update|wall|wpb|wps|"
+    # Transformers
+    "grad_norm|jit_compilation_time|learning_rate|model_preparation_time|num_input_tokens_seen|num_tokens|"
+    "(train_)?runtime|(train_)?(samples|steps|tokens)_per_second|total_flos"
+)
+"""Names in logs that describe speed, sizes and the optimizer; not suggested as metrics of a model."""
+
 
 @dataclass(frozen=True, eq=False)
 class Scored:
@@ -111,6 +121,11 @@ def register(metric: Metric) -> Metric:
 def find(name: str) -> Metric | None:
     """The metric of this name or log tag, or None; fairseq logs the best value so far as `best_accuracy`."""
     return METRICS.get(name) or METRICS.get(name.removeprefix("best_"))
+
+
+def measures_quality(name: str) -> bool:
+    """Whether a name in logs may be a metric of a model, in contrast to speed, sizes and the optimizer."""
+    return name in METRICS or NOT_QUALITY.fullmatch(name) is None
 
 
 def logged() -> list[Metric]:

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import UserError
-from .files import atomic_open, json_fault, json_line, read_lines
+from .files import atomic_open, json_fault, json_line, load_json, read_lines
 
 TOLERANCE = 1e-4
 REMEDY = "write the predictions again"
@@ -84,7 +83,7 @@ def write(path: str | os.PathLike[str], predictions: Iterable[Prediction]) -> No
 
 
 def read(path: str | os.PathLike[str]) -> list[Prediction]:
-    """Read all predictions, ordered by index.
+    """Read all predictions, ordered by index; lone surrogates in class names are escaped.
 
     Raises `UserError` with file and line for invalid JSON, a missing key, a value of the wrong type, a
     repeated index, classes that differ from the first line, a true class that is none of them, and
@@ -94,7 +93,7 @@ def read(path: str | os.PathLike[str]) -> list[Prediction]:
     predictions = []
     for number, line in enumerate(read_lines(path), start=1):
         try:
-            record = json.loads(line)
+            record = load_json(line)
         except (ValueError, RecursionError) as error:
             raise validator.error(number, f"not JSON ({json_fault(error)}; truncated?)") from None
         predictions.append(validator.check(record, number))

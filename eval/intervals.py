@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.metrics import METRICS, Array, Scored
-from common.statistics import LEVEL, SEED
+from common.metrics import ACCURACIES, METRICS, Array, Scored
+from common.statistics import LEVEL, SEED, wilson_interval
 
 DRAWS = 2000
 """Fewer than in `common.statistics`: every metric of every checkpoint is computed for each draw."""
@@ -26,6 +26,8 @@ class Interval:
     value: float
     low: float
     high: float
+    wilson: bool = False
+    """Whether it is Wilson's interval instead: for an accuracy of 0 or 100 %."""
 
 
 def measure(scored: Scored, weights_DN: Array) -> dict[str, Array]:
@@ -44,7 +46,9 @@ def intervals(
 ) -> dict[str, Interval]:
     """Each metric with its percentile bootstrap interval from `draws` resampled test sets.
 
-    Resampled sets on which a metric is undefined are left out of its interval.
+    Resampled sets on which a metric is undefined are left out of its interval. If all predictions are right,
+    or all wrong, all resampled sets have the same accuracy, whose interval is then Wilson's; those of other
+    metrics with the same value in all sets are NaN.
     """
     count = len(scored.labels)
     values = {name: float(v[0]) for name, v in measure(scored, np.ones((1, count))).items()}
@@ -53,7 +57,10 @@ def intervals(
         for name, value_D in measure(scored, weights_DN).items():
             drawn[name].append(value_D)
     tails = [50 * (1 - level), 50 * (1 + level)]
-    return {name: Interval(value, *_percentiles(drawn[name], tails)) for name, value in values.items()}
+    found = {name: Interval(value, *_percentiles(drawn[name], tails)) for name, value in values.items()}
+    if values["accuracy"] not in (0, 100):
+        return found
+    return {name: _with_width(name, one, count, level) for name, one in found.items()}
 
 
 def per_class(matrix_KK: Array) -> list[dict[str, float]]:
@@ -94,6 +101,16 @@ def _bootstrap_weights(count: int, classes: int, draws: int, seed: int) -> Itera
         size = min(portion, draws - start)
         picked = rng.integers(count, size=(size, count)) + np.arange(size)[:, None] * count
         yield np.bincount(picked.ravel(), minlength=size * count).reshape(size, count).astype(float)
+
+
+def _with_width(name: str, interval: Interval, count: int, level: float) -> Interval:
+    """The interval, or its replacement if all resampled sets of `count` examples have the same value."""
+    if interval.low != interval.high:  # also if they are NaN
+        return interval
+    if name not in ACCURACIES:
+        return Interval(interval.value, float("nan"), float("nan"))
+    low, high = wilson_interval(interval.value / 100, count, level)
+    return Interval(interval.value, 100 * low, 100 * high, wilson=True)
 
 
 def _percentiles(portions: list[Array], tails: list[float]) -> tuple[float, float]:

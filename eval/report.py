@@ -23,6 +23,10 @@ EXTREMES = 10
 """Number of the worst and of the best classes, and of the most frequent confusions, that are printed."""
 MAX_DIGITS = 3
 """In the printed table, which has six columns of values with intervals; the JSON has full precision."""
+WILSON = (
+    "In brackets, for an accuracy of 0 or 100 %: Wilson's interval, because the bootstrap interval has no "
+    "width; other metrics whose bootstrap interval has no width have none.\n"
+)
 CONVENTIONS = {
     "confusion": "rows true classes, columns predicted ones",
     "std": "sample standard deviation over the checkpoints (ddof 1)",
@@ -56,7 +60,8 @@ class Scores:
     def as_json(self) -> dict[str, Any]:
         """The entry of the JSON report; undefined values are null."""
         metrics = {
-            name: {key: _finite(value) for key, value in vars(interval).items()}
+            name: {key: _finite(getattr(interval, key)) for key in ("value", "low", "high")}
+            | ({"interval": "Wilson"} if interval.wilson else {})
             for name, interval in self.intervals.items()
         }
         return {
@@ -120,6 +125,9 @@ def tables(groups: Sequence[Group], meaning: dict[str, str]) -> str:
     if len(groups) == 1 and groups[0].ensemble is None:
         parts += _class_tables(groups[0].members[0])
     parts.append(f"In brackets: {meaning['interval']}. ECE: {meaning['calibration_error']}.\n")
+    scores = [one for group in groups for one in (*group.members, group.ensemble) if one is not None]
+    if any(interval.wilson for one in scores for interval in one.intervals.values()):
+        parts.append(WILSON)
     return "\n".join(parts)
 
 

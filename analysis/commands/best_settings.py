@@ -10,7 +10,6 @@ import pandas as pd
 from common.metrics import ACCURACIES, lower_is_better
 from common.tables import Table
 
-from ..read.load import read_runs
 from ..read.long_table import GROUP
 from ..read.runs import Run
 from ..stats.best import best_checkpoints
@@ -22,7 +21,7 @@ from ..tables.best_settings import chosen_table, settings_table
 from ..tables.predictions import examples_table
 from ..tables.runs import best_note
 from ..tables.seeds import comparison_table
-from .options import add_command, add_common, add_pairs, choice, pairs, selected_runs, show
+from .options import add_command, add_common, add_pairs, choice, pairs, selected_table, show
 
 EXAMPLES = """examples:
   python -m analysis best-settings runs
@@ -44,8 +43,7 @@ def register(commands: argparse._SubParsersAction) -> None:
 
 
 def _best_settings(options: argparse.Namespace) -> None:
-    runs = selected_runs(options)
-    table = read_runs(runs)
+    runs, table = selected_table(options)
     rule = choice(options)
     best = best_checkpoints(table, options.metric, **rule)
     lower = lower_is_better(rule["by"], options.direction)
@@ -54,7 +52,16 @@ def _best_settings(options: argparse.Namespace) -> None:
     grid = set(data.loc[number_tried(data) > 1, GROUP].itertuples(index=False, name=None))
     size = find_size([run for run in runs if (run.arm, run.init) in grid], rule["subset"])
     tables = [
-        settings_table(data, options.metric, rule["by"], rule["subset"], note, ddof=options.ddof, size=size),
+        settings_table(
+            data,
+            options.metric,
+            rule["by"],
+            rule["subset"],
+            note,
+            ddof=options.ddof,
+            size=size,
+            reported=options.split,
+        ),
         *_chosen_tables(runs, table, best, data, note, options),
     ]
     figures = _settings_figures(table, best, data, options) if options.out else []
@@ -72,11 +79,15 @@ def _chosen_tables(
         (row.arm, row.init): f"chosen: {row.label}" if row.chosen and tried[row.Index] > 1 else row.label
         for row in shown.itertuples()
     }
-    all_values = scores(table, best, options.metric)
+    all_values = scores(table, best, options.metric, options.split)
     values = all_values[all_values["at"] == BEST].merge(shown[GROUP], on=GROUP)
-    size = options.test_size or (find_size(runs) if options.metric in ACCURACIES else None)
+    size = options.test_size or (find_size(runs, options.split) if options.metric in ACCURACIES else None)
     spread = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size)
-    tables = [chosen_table(spread, names, options.metric, note, ddof=options.ddof, test_size=size)]
+    tables = [
+        chosen_table(
+            spread, names, options.metric, note, ddof=options.ddof, test_size=size, subset=options.split
+        )
+    ]
     chosen = shown[shown["chosen"]]
     groups = [group for group in (chosen["arm"] + "/" + chosen["init"]) if group in set(values["group"])]
     compared = pairs(options)
@@ -86,9 +97,9 @@ def _chosen_tables(
         return tables
     lower = lower_is_better(options.metric, "auto" if options.by else options.direction)
     differences = compare_groups(all_values, groups, pairs=compared, at=[BEST], lower=lower)
-    tables.append(comparison_table(differences, options.metric, "test", note))
-    examples = compare_all_predictions(read_predictions(runs), groups, compared)
-    return [*tables, examples_table(examples, "test")] if len(examples) else tables
+    tables.append(comparison_table(differences, options.metric, options.split, note))
+    examples = compare_all_predictions(read_predictions(runs, options.split), groups, compared)
+    return [*tables, examples_table(examples, options.split)] if len(examples) else tables
 
 
 def _settings_figures(
@@ -100,13 +111,23 @@ def _settings_figures(
     if number_tried(data).max() == 1:
         return []
     rule = choice(options)
-    curves = draw_best_settings(table, data, options.metric, ddof=options.ddof, chance=options.chance)
+    curves = draw_best_settings(
+        table, data, options.metric, ddof=options.ddof, chance=options.chance, reported=options.split
+    )
     return [
         (f"{options.metric}_best_settings", curves),
         *(
             (
                 f"{options.metric}_by_{flag}",
-                draw_flag(best, data, flag, options.metric, rule["by"], subset=rule["subset"]),
+                draw_flag(
+                    best,
+                    data,
+                    flag,
+                    options.metric,
+                    rule["by"],
+                    subset=rule["subset"],
+                    reported=options.split,
+                ),
             )
             for flag in flags_to_draw(data)
         ),

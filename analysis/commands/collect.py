@@ -70,6 +70,9 @@ def collect(runs: Sequence[Run], root: str | os.PathLike[str], target: str | os.
     for run in runs:
         folder = folders[run.path]
         for path in [run.path / manifest.NAME, *sorted(run.path.glob("predictions-*.jsonl"))]:
+            if not path.is_file():
+                logger.warning("%s: not copied, not a regular file", path)
+                continue
             atomic_write(folder / path.name, path.read_bytes())
         for log in run.logs:
             if log.kind == "events":

@@ -7,14 +7,18 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 
+import pandas as pd
+
 from common.cli import Parser, positive
+from common.files import escaped
 from common.metrics import DIRECTIONS
 from common.tables import FORMATS, Table, render, write_tables
 
 from ..figures.style import FORMATS as FIGURE_FORMATS
 from ..figures.style import save_figure
+from ..read.load import read_runs
 from ..read.runs import Run, describe, find_runs, inferred, mixed_precision, select_finished
-from ..stats.best import TIE_RULES
+from ..stats.best import TIE_RULES, choose_subsets
 
 logger = logging.getLogger(__name__)
 DEFAULT_METRIC = "accuracy"
@@ -53,7 +57,9 @@ def add_command(
 def add_selection(parser: Parser) -> None:
     """Add --metric and --include-unfinished."""
     parser.add_argument(
-        "--metric", help=f"metric to report on test, and to select on valid without --by ({DEFAULT_METRIC})"
+        "--metric",
+        type=escaped,
+        help=f"metric to report on --split, and to select on --choose-on without --by ({DEFAULT_METRIC})",
     )
     parser.add_argument(
         "--include-unfinished", action="store_true", help="also use runs that are not finished"
@@ -69,26 +75,29 @@ def add_ddof(parser: Parser) -> None:
 
 
 def add_choice(parser: Parser) -> None:
-    """Add the options for selecting the best checkpoint of a run."""
+    """Add the options for selecting the best checkpoint of a run, and --split."""
     parser.add_argument(
         "--ties", choices=TIE_RULES, default="latest",
         help="how to break ties between checkpoints; fairseq keeps the latest (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--by", metavar="METRIC",
+        "--by", type=escaped, metavar="METRIC",
         help="metric that selects the best checkpoint (default: --metric, or without it the one that "
         "selected the runs' checkpoint_best.pt)",
     )  # fmt: skip
     parser.add_argument(
         "--choose-on",
+        type=escaped,
         metavar="SPLIT",
-        default="valid",
-        help="split on which the best checkpoint is selected (%(default)s)",
+        help="split on which the best checkpoint is selected (default: valid, or the only evaluated one)",
     )
     parser.add_argument(
         "--direction", choices=DIRECTIONS, default="auto",
         help="whether high or low values are better; auto: defined by the metric (%(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--split", type=escaped, help="split to report (default: test, or the only evaluated one)"
+    )
 
 
 def choice(options: argparse.Namespace) -> dict[str, str]:
@@ -98,6 +107,7 @@ def choice(options: argparse.Namespace) -> dict[str, str]:
         "subset": options.choose_on,
         "ties": options.ties,
         "direction": options.direction,
+        "reported": options.split,
     }
 
 
@@ -111,7 +121,7 @@ def add_out(parser: Parser, text: str, *, metavar: str = "DIR", required: bool =
 def add_pairs(parser: Parser) -> None:
     """Add --pair."""
     parser.add_argument(
-        "--pair", nargs=2, action="append", metavar=("A", "B"),
+        "--pair", nargs=2, type=escaped, action="append", metavar=("A", "B"),
         help="compare only these two groups, METHOD/INIT each; repeatable: the corrected p-values count all "
         "pairs given as one family (default: all pairs)",
     )  # fmt: skip
@@ -120,12 +130,6 @@ def add_pairs(parser: Parser) -> None:
 def pairs(options: argparse.Namespace) -> list[tuple[str, str]] | None:
     """The pairs of `add_pairs`; None for all pairs."""
     return None if options.pair is None else [(a, b) for a, b in options.pair]
-
-
-def add_split(parser: Parser) -> None:
-    """Add --split."""
-    parser.add_argument("--split", default="test", help="split to report (%(default)s)")
-    parser.deprecated("--subset", "--split")
 
 
 def add_format(parser: Parser) -> None:
@@ -151,7 +155,8 @@ def add_common(parser: Parser) -> None:
     )
     parser.add_argument(
         "--test-size", type=positive, metavar="N",
-        help="examples in test (default: counted in the prediction files or the runs' data folder)",
+        help="examples in the reported split (default: counted in the prediction files or the runs' data "
+        "folder)",
     )  # fmt: skip
     parser.add_argument("--chance", type=float, help="draw a horizontal line at chance level, for example 50")
 
@@ -171,6 +176,14 @@ def selected_runs(options: argparse.Namespace) -> list[Run]:
     runs = select_finished(found_runs(options), options.include_unfinished)
     choose_metrics(options, runs)
     return runs
+
+
+def selected_table(options: argparse.Namespace) -> tuple[list[Run], pd.DataFrame]:
+    """The runs of `selected_runs` and their long table; completes the options as `choose_subsets`."""
+    runs = selected_runs(options)
+    table = read_runs(runs)
+    options.choose_on, options.split = choose_subsets(table, options.choose_on, options.split)
+    return runs, table
 
 
 def choose_metrics(options: argparse.Namespace, runs: Sequence[Run]) -> None:

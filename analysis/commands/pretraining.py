@@ -16,7 +16,7 @@ from common.run import split_arm
 from ..read.load import read_runs
 from ..read.long_table import GROUP
 from ..read.runs import Run
-from ..stats.best import best_checkpoints
+from ..stats.best import best_checkpoints, choose_subsets
 from ..stats.best_settings import choose_settings, find_settings
 from ..stats.predictions import find_size
 from ..stats.pretraining import METRIC, find_perplexities, find_tokens, read_tokens
@@ -54,7 +54,7 @@ def _pretraining(options: argparse.Namespace) -> None:
     tokens = find_tokens(runs, read_tokens(options.tokens) if options.tokens else None)
     _warn_of_recipes(runs, tokens)
     values = _scores(runs, options)
-    size = options.test_size or (find_size(runs) if options.metric in ACCURACIES else None)
+    size = options.test_size or (find_size(runs, options.split) if options.metric in ACCURACIES else None)
     perplexities = find_perplexities(run for run in runs if tokens.get((run.arm, run.init)))
     counts = pd.DataFrame(
         [(*group, number, perplexities.get(group, math.nan)) for group, number in tokens.items()],
@@ -65,19 +65,22 @@ def _pretraining(options: argparse.Namespace) -> None:
     )
     if not (data["tokens"] > 0).any():
         raise UserError(
-            f"no pre-trained run has a finite {options.metric} on test; check the train.log of the runs"
+            f"no pre-trained run has a finite {options.metric} on {options.split}; "
+            "check the train.log of the runs"
         )
     if options.best_settings:
         values, data = (
             frame.assign(arm=[split_arm(arm)[0] for arm in frame["arm"]]) for frame in (values, data)
         )
     note = best_note(**choice(options))
-    tables = [pretraining_table(data, options.metric, note, ddof=options.ddof, test_size=size)]
+    tables = [
+        pretraining_table(data, options.metric, note, ddof=options.ddof, test_size=size, subset=options.split)
+    ]
     figures = []
     if options.out:
         from ..figures.pretraining import draw_perplexity, draw_pretraining
 
-        figure = draw_pretraining(values, data, options.metric, chance=options.chance)
+        figure = draw_pretraining(values, data, options.metric, chance=options.chance, subset=options.split)
         figures.append((f"{options.metric}_by_tokens", figure))
         if data["perplexity"].notna().any():
             figures.append((f"{METRIC}_by_tokens", draw_perplexity(data)))
@@ -85,10 +88,15 @@ def _pretraining(options: argparse.Namespace) -> None:
 
 
 def _scores(runs: Sequence[Run], options: argparse.Namespace) -> pd.DataFrame:
-    """The frame of `spread.scores` at the best checkpoints; only selected settings if requested."""
-    table, rule = read_runs(runs), choice(options)
+    """The frame of `spread.scores` at the best checkpoints; only selected settings if requested.
+
+    Completes the options as `choose_subsets`.
+    """
+    table = read_runs(runs)
+    options.choose_on, options.split = choose_subsets(table, options.choose_on, options.split)
+    rule = choice(options)
     best = best_checkpoints(table, options.metric, **rule)
-    values = scores(table, best, options.metric)
+    values = scores(table, best, options.metric, options.split)
     values = values[values["at"] == BEST]
     if not options.best_settings:
         return values

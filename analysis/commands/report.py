@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from common.cli import Parser, positive
+from common.files import escaped
 
 from ..figures.style import FORMATS, save_figure
 from ..read.runs import select_finished
@@ -51,7 +52,9 @@ def register(commands: argparse._SubParsersAction) -> None:
     report = _add_findings(commands, "report", _report, "write everything about the runs to one HTML file")
     add_out(report, "HTML file to write", metavar="FILE", required=True)
     add_pairs(report)
-    report.add_argument("--title", default="Results", help="heading of the report (%(default)s)")
+    report.add_argument(
+        "--title", type=escaped, default="Results", help="heading of the report (%(default)s)"
+    )
 
 
 def _figures(options: argparse.Namespace) -> None:
@@ -85,7 +88,8 @@ def _add_findings(commands: argparse._SubParsersAction, name: str, run: object, 
     add_choice(parser)
     parser.add_argument(
         "--test-size", type=positive, metavar="N",
-        help="examples in test (default: counted in the audit, the prediction files or the data folder)",
+        help="examples in the reported split (default: counted in the audit, the prediction files or the "
+        "data folder)",
     )  # fmt: skip
     parser.add_argument("--audit", metavar="JSON", help="written by: python -m preprocess audit --out")
     parser.add_argument(

@@ -13,10 +13,11 @@ import pandas as pd
 from common.cli import Parser, positive
 from common.data_folder import NOTIONS, read_overlap
 from common.errors import UserError
+from common.files import escaped
 from common.metrics import ACCURACIES, in_percent, lower_is_better
 from common.tables import Table, render, write_tables
 
-from ..read.load import read_runs
+from ..read.long_table import REPORTED
 from ..read.runs import Run
 from ..stats.best import at_best, best_checkpoints
 from ..stats.compare import PAIRINGS, compare_groups
@@ -35,10 +36,9 @@ from .options import (
     add_out,
     add_pairs,
     add_selection,
-    add_split,
     choice,
     pairs,
-    selected_runs,
+    selected_table,
 )
 
 EXAMPLES = """examples:
@@ -61,7 +61,6 @@ def register(commands: argparse._SubParsersAction) -> None:
         "mean, spread and intervals over seeds, and the interval due to the test set",
     )
     add_ddof(seeds)
-    add_split(seeds)
     size = seeds.add_mutually_exclusive_group()
     size.add_argument(
         "--test-size", type=positive, metavar="N",
@@ -84,7 +83,6 @@ def register(commands: argparse._SubParsersAction) -> None:
         help="published results, .csv, .md or .json, with the columns "
         f"{', '.join(REQUIRED)} and optionally {', '.join(OPTIONAL)}",
     )  # fmt: skip
-    add_split(compared)
     compared.add_argument(
         "--at",
         nargs="+",
@@ -109,11 +107,12 @@ def register(commands: argparse._SubParsersAction) -> None:
         _accuracy,
         "accuracy from prediction files, with and without duplicates of train",
     )
-    add_split(accuracy)
     accuracy.add_argument("--audit", metavar="JSON", help="written by: python -m preprocess audit --out")
     accuracy.add_argument(
         "--duplicates", choices=NOTIONS, default="exact", help="kind of duplicate to exclude (%(default)s)"
     )
+    for parser in (seeds, compared, accuracy):
+        parser.deprecated("--subset", "--split")
 
 
 def _seeds(options: argparse.Namespace) -> None:
@@ -149,7 +148,9 @@ def _compare(options: argparse.Namespace) -> None:
     if options.reference:
         reference = read_reference(options.reference)
         data = compare_reference(table, best, reference)
-        tables.append(reference_table(data, Path(options.reference).name, best_note(**choice(options))))
+        tables.append(
+            reference_table(data, escaped(Path(options.reference).name), best_note(**choice(options)))
+        )
     _show(tables, options)
 
 
@@ -164,10 +165,12 @@ def _group_tables(
         others, other_table, other_best = _read(argparse.Namespace(**{**vars(options), "runs": folder}))
         other_values = scores(other_table, other_best, options.metric, options.split)
         other_diverged = diverged(other_table, other_values, options.metric, options.split)
-        left_out += [f"{folder}:{name}" for name in other_diverged]
+        left_out += [f"{escaped(folder)}:{name}" for name in other_diverged]
         other_predictions = read_predictions(others, options.split)
-        values.append(other_values.assign(group=f"{folder}:" + other_values["group"]))
-        predictions.append(other_predictions.assign(group=f"{folder}:" + other_predictions["group"]))
+        prefix = f"{escaped(folder)}:"
+        values.append(other_values.assign(group=prefix + other_values["group"]))
+        predictions.append(other_predictions.assign(group=prefix + other_predictions["group"]))
+    options.groups = [escaped(group) for group in options.groups]
     detect = options.detect or (1.0 if in_percent(options.metric) else 0.01)
     data = compare_groups(
         pd.concat(values, ignore_index=True), options.groups, pairs=pairs(options),
@@ -195,31 +198,32 @@ def _expected(options: argparse.Namespace) -> None:
     counted = best.dropna(subset=["valid", "test"]).assign(at=BEST)
     found = expected_table(
         data, options.metric, rule["by"], rule["subset"], best_note(**rule),
-        left_out=diverged(table, counted, options.metric),
+        reported=options.split, left_out=diverged(table, counted, options.metric, options.split),
     )  # fmt: skip
     _show([found], options)
 
 
 def _accuracy(options: argparse.Namespace) -> None:
+    split, options.split = options.split, None  # best checkpoints do not depend on the predicted split
     runs, table, best = _read(options)
-    predictions = read_predictions(runs, options.split)
-    if predictions.empty:
+    for name in [split] if split else dict.fromkeys([REPORTED, options.split]):
+        split, predictions = name, read_predictions(runs, name)
+        if len(predictions):
+            break
+    else:
         raise UserError(
-            f"{options.runs}: no run has a file predictions-{options.split}.jsonl with labels; "
+            f"{options.runs}: no run has a file predictions-{split}.jsonl with labels; "
             "write it with python -m eval evaluate --write-predictions"
         )
-    overlap = None
-    if options.audit:
-        overlap = read_overlap(options.audit, options.split, notion=options.duplicates)
-    has_accuracy = ((table["subset"] == options.split) & (table["metric"] == "accuracy")).any()
-    logged = at_best(table, best, "accuracy", options.split) if has_accuracy else None
-    _show([accuracy_table(accuracies(predictions, overlap), logged, options.split, overlap)], options)
+    overlap = read_overlap(options.audit, split, notion=options.duplicates) if options.audit else None
+    has_accuracy = ((table["subset"] == split) & (table["metric"] == "accuracy")).any()
+    logged = at_best(table, best, "accuracy", split) if has_accuracy else None
+    _show([accuracy_table(accuracies(predictions, overlap), logged, split, overlap)], options)
 
 
 def _read(options: argparse.Namespace) -> tuple[list[Run], pd.DataFrame, pd.DataFrame]:
     """The runs, their long table and their best checkpoints."""
-    runs = selected_runs(options)
-    table = read_runs(runs)
+    runs, table = selected_table(options)
     return runs, table, best_checkpoints(table, options.metric, **choice(options))
 
 

@@ -21,12 +21,14 @@ import pandas as pd
 from common import manifest
 from common.cli import positive
 from common.errors import UserError, count
+from common.files import escaped
 from common.metrics import lower_is_better, number
 from common.tables import text_table
 
 from ..read.discovery import Log, discover
 from ..read.layout import Pattern
 from ..read.load import read_runs
+from ..read.long_table import SELECTING, usual_or_only
 from ..read.runs import Run, find_runs
 from .options import add_command
 
@@ -42,7 +44,9 @@ def register(commands: argparse._SubParsersAction) -> None:
     parser = add_command(
         commands, "watch", _watch, "show a live table of the runs, finished or not", EXAMPLES
     )
-    parser.add_argument("--metric", default="accuracy", help="validation metric to show (%(default)s)")
+    parser.add_argument(
+        "--metric", type=escaped, default="accuracy", help="validation metric to show (%(default)s)"
+    )
     parser.add_argument(
         "--interval", type=positive, default=5, metavar="S", help="seconds between updates (%(default)s)"
     )
@@ -168,8 +172,8 @@ def _cells(row: Row, metric: str) -> tuple[str, ...]:
 
 
 def _printable(text: str) -> str:
-    """Replace control characters by spaces."""
-    return re.sub(r"[^\S ]|[\x00-\x1f\x7f-\x9f]", " ", text)
+    """Replace control characters by spaces, and escape lone surrogates."""
+    return re.sub(r"[^\S ]|[\x00-\x1f\x7f-\x9f]", " ", escaped(text))
 
 
 def _of(done: int, limit: int | None) -> str:
@@ -312,8 +316,9 @@ def read_progress(run: Run, logs: Sequence[Log], metric: str) -> Progress:
         rows = table[(table["subset"] == subset) & (table["metric"] == name)]
         return rows.sort_values("step").set_index("step")["value"]
 
-    validations = table.loc[table["subset"] == "valid", "step"].drop_duplicates().sort_values()
-    valid = series("valid", metric).dropna()
+    subset = usual_or_only(SELECTING, table["subset"].unique())
+    validations = table.loc[table["subset"] == subset, "step"].drop_duplicates().sort_values()
+    valid = series(subset, metric).dropna()
     return Progress(
         epoch=len(validations),
         update=int(table["step"].max()),

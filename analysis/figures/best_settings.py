@@ -30,17 +30,19 @@ APART = 0.012
 
 
 def draw_best_settings(
-    table: pd.DataFrame, chosen: pd.DataFrame, metric: str, *, ddof: int = 1, chance: float | None = None
-) -> Figure:
-    """`metric` on test after each epoch; left the unchanged recipe, right the chosen setting of each init.
+    table: pd.DataFrame, chosen: pd.DataFrame, metric: str, *, ddof: int = 1, chance: float | None = None,
+    reported: str = "test",
+) -> Figure:  # fmt: skip
+    """`metric` on `reported` after each epoch: the unchanged recipe, and the chosen setting of each init.
 
-    One row of panels for each family with more than one setting (only the right panel if there are no runs of
-    the recipe). `chosen` is the frame of `choose_settings`. Methods with a single validation are horizontal
-    lines. Raises `UserError` as `at_validations`.
+    One row of two panels for each family with more than one setting (only the second panel if there are no
+    runs of the recipe). `chosen` is the frame of `choose_settings`. Methods with a single validation are
+    horizontal lines. Raises `UserError` as `at_validations`.
     """
     from matplotlib.figure import Figure
 
-    values, means = at_validations(table, "test", metric), per_epoch(table, metric, ddof=ddof)
+    values = at_validations(table, reported, metric)
+    means = per_epoch(table, metric, subset=reported, ddof=ddof)
     tried = chosen[number_tried(chosen) > 1]
     flat = _flat(chosen, values)
     style_of = styles(sorted(set(tried["init"])))
@@ -63,15 +65,16 @@ def draw_best_settings(
             if chance is not None:
                 name = f"chance ({chance:g})" if last else None
                 panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=name)
-            label_panel(panel, wrap(f"{family}: {title}", 40), f"{label(metric)} on test")
+            label_panel(panel, wrap(f"{family}: {title}", 40), f"{label(metric)} on {reported}")
         legend_below(row, f"thick: mean over seeds, band or bar: ± std (ddof {ddof}), thin: one seed")
     return figure
 
 
 def draw_flag(
-    best: pd.DataFrame, chosen: pd.DataFrame, flag: str, metric: str, by: str, *, subset: str = "valid"
-) -> Figure:
-    """The score at the best checkpoint against the value of a flag: left on `subset`, right on test.
+    best: pd.DataFrame, chosen: pd.DataFrame, flag: str, metric: str, by: str, *, subset: str = "valid",
+    reported: str = "test",
+) -> Figure:  # fmt: skip
+    """The score at the best checkpoint against the value of a flag: left on `subset`, right on `reported`.
 
     Each line is a family and init with all other flags as in its chosen setting, which has a ring. Bars are t
     intervals of the mean over seeds, faint dots are seeds. A family and init with a single setting is a point
@@ -87,7 +90,7 @@ def draw_flag(
     style_of = styles([name for name, _ in groups])
     figure = Figure(figsize=(2 * PANEL_INCHES[0], PANEL_INCHES[1]), layout="constrained")
     panels = figure.subplots(1, 2, sharey=by == metric)
-    titles = {"valid": f"{label(by)} on {subset}, which chooses", "test": f"{label(metric)} on test"}
+    titles = {"valid": f"{label(by)} on {subset}, which chooses", "test": f"{label(metric)} on {reported}"}
     for panel, (column, title) in zip(panels, titles.items(), strict=True):
         for index, (name, line) in enumerate(groups):
             shift = APART * (index - (len(groups) - 1) / 2)

@@ -12,7 +12,7 @@ import pandas as pd
 from common.errors import count
 from common.metrics import label, number
 
-from ..read.long_table import RUN
+from ..read.long_table import REPORTED, RUN, SELECTING, usual_or_only
 from ..stats.spread import BEST, at_validations, per_epoch
 from .style import Style, finish, legend_below, literal, styles, whole_numbers, wrap
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-SUBSETS = ("valid", "test")
 PANEL_INCHES = (4.4, 3.8)
 LINES = ((0, (6, 2)), (0, (6, 2, 1, 2)), (0, (3, 1)), (0, (12, 3)), (0, (6, 2, 1, 2, 1, 2)))
 """Line styles that differ from the dots of the chance level."""
@@ -38,35 +37,42 @@ def draw_curves(
     ddof: int = 1,
     chance: float | None = None,
     reference: pd.DataFrame | None = None,
+    reported: str | None = None,
 ) -> Figure:
-    """`metric` after each epoch: a row of panels for each arm, valid on the left and test on the right.
+    """`metric` after each epoch: a row of panels for each arm, valid on the left and `reported` on the right.
+
+    The default of `reported` is that of `scores`; if a single subset was evaluated, there is one panel.
 
     Thin lines are seeds, thick lines their means, bands (bars with more than three groups) one standard
     deviation (`ddof`) to each side. An arm with a single validation is a horizontal line in the panels of the
     others. `reference`, a frame of `compare_reference`, adds published results, see `draw_reference`. All
-    panels have the same scale. Raises `UserError` if no run has `metric` on valid or on test.
+    panels have the same scale. Raises `UserError` if no run has `metric` on one of the subsets.
     """
     from matplotlib.figure import Figure  # imported here: slow
 
-    values = {subset: at_validations(table, subset, metric) for subset in SUBSETS}
-    means = {subset: per_epoch(table, metric, subset=subset, ddof=ddof) for subset in SUBSETS}
+    logged = table["subset"].unique()
+    subsets = list(
+        dict.fromkeys([usual_or_only(SELECTING, logged), reported or usual_or_only(REPORTED, logged)])
+    )
+    values = {subset: at_validations(table, subset, metric) for subset in subsets}
+    means = {subset: per_epoch(table, metric, subset=subset, ddof=ddof) for subset in subsets}
     pooled = pd.concat(values.values())
     arms, flat = _curves_and_lines(pooled)
     style_of = styles(sorted(set(pooled.loc[pooled["arm"].isin(arms), "init"])))
 
     width, height = PANEL_INCHES
-    figure = Figure(figsize=(width * len(SUBSETS), height * len(arms)), layout="constrained")
+    figure = Figure(figsize=(width * len(subsets), height * len(arms)), layout="constrained")
     rows = figure.subfigures(len(arms), 1, squeeze=False)[:, 0]
     for row, arm in zip(rows, arms, strict=True):
         bars = pooled.loc[pooled["arm"] == arm, "init"].nunique() > MOST_BANDS
-        panels = row.subplots(1, len(SUBSETS))
-        for panel, subset in zip(panels, SUBSETS, strict=True):
+        panels = row.subplots(1, len(subsets), squeeze=False)[0]
+        for panel, subset in zip(panels, subsets, strict=True):
             draw_runs(panel, _of(arm, values[subset]), style_of)
             draw_means(panel, _of(arm, means[subset]), style_of, bars=bars)
             draw_lines(panel, means[subset][means[subset]["arm"].isin(flat)], metric)
             if reference is not None:
-                reported = (reference["subset"] == subset) & (reference["metric"] == metric)
-                draw_reference(panel, _of(arm, reference[reported]), style_of, ddof=ddof)
+                published = (reference["subset"] == subset) & (reference["metric"] == metric)
+                draw_reference(panel, _of(arm, reference[published]), style_of, ddof=ddof)
             if chance is not None:
                 panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=f"chance ({chance:g})")
             label_panel(panel, wrap(f"{arm}: {subset}", 40), label(metric))

@@ -27,9 +27,10 @@ ASIDE = 1.03
 
 
 def draw_pretraining(
-    values: pd.DataFrame, spread: pd.DataFrame, metric: str, *, chance: float | None = None
-) -> Figure:
-    """`metric` on test at the best checkpoint against tokens of pre-training, on a logarithmic axis.
+    values: pd.DataFrame, spread: pd.DataFrame, metric: str, *, chance: float | None = None,
+    subset: str = "test",
+) -> Figure:  # fmt: skip
+    """`metric` on `subset` at the best checkpoint against tokens of pre-training, on a logarithmic axis.
 
     `values` is the frame of `scores`, `spread` that of `spread_over_seeds` with a column `tokens`, both for
     one point. Each arm is a line through the means over seeds, with t intervals. Arms and inits without
@@ -60,7 +61,7 @@ def draw_pretraining(
     if chance is not None:
         panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=f"chance ({chance:g})")
     _tokens_axis(panel, trained["tokens"])
-    panel.set_ylabel(literal(f"{label(metric)} on test"))
+    panel.set_ylabel(literal(f"{label(metric)} on {subset}"))
     finish(panel)
     title = f"mean over seeds, bar and band: {PERCENT} (t; a single run: its examples), dots: seeds"
     legend_below(figure, title, characters=72)

@@ -66,15 +66,20 @@ def draw_seeds(
     return figure
 
 
-def draw_expected(expected: pd.DataFrame, metric: str, by: str, *, subset: str = "valid") -> Figure:
-    """Expected score of the best of n seeds on `subset` and on test (`expected_best_of_seeds`)."""
+def draw_expected(
+    expected: pd.DataFrame, metric: str, by: str, *, subset: str = "valid", reported: str = "test"
+) -> Figure:
+    """Expected score of the best of n seeds on `subset` and on `reported` (`expected_best_of_seeds`)."""
     from matplotlib.figure import Figure
 
     names = _names(expected.drop_duplicates(GROUP))
     style_of = styles(names)
     figure = Figure(figsize=(1.25 * WIDTH_INCHES, 3.6), layout="constrained")
     panels = figure.subplots(1, 2, sharey=by == metric)
-    titles = {"valid": f"best {label(by)} on {subset}", "test": f"{label(metric)} on test of the same run"}
+    titles = {
+        "valid": f"best {label(by)} on {subset}",
+        "test": f"{label(metric)} on {reported} of the same run",
+    }
     for panel, (column, title) in zip(panels, titles.items(), strict=True):
         for name, (_, group) in zip(names, expected.groupby(GROUP, sort=False), strict=True):
             panel.plot(

@@ -11,17 +11,20 @@ The last two are only read for runs without event files.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from common import manifest
-from common.errors import UserError
+from common.errors import UserError, count, enumerate_some
+from common.files import escaped
 
 from .layout import Name, Pattern, name_run, plain_subset, split_subset, strip
 
@@ -66,7 +69,7 @@ class _File:
 def discover(root: Path, pattern: Pattern | None) -> list[Found]:
     """All runs below `root`, ordered by folder, including those with a manifest but no logs.
 
-    Raises `UserError` if there are logs but none matches the pattern.
+    Raises `UserError` if a folder or log cannot be read, and if there are logs but none matches the pattern.
     """
     files, manifests = _walk(root)
     siblings: dict[tuple[str, ...], set[str]] = defaultdict(set)
@@ -108,7 +111,7 @@ def _walk(root: Path) -> tuple[list[_File], set[str]]:
         here = os.path.normpath(os.path.join(absolute, os.path.relpath(folder, root)))
         if manifest.NAME in inside:
             manifests.add(here)
-        for name in sorted(inside):
+        for name in inside:
             if (kind := _kind(folder, name)) is not None:
                 files.append(
                     _File(os.path.join(folder, name), kind, tuple(_describe(here, name, kind).split("/")))
@@ -120,31 +123,111 @@ def _folders(root: Path) -> Iterator[tuple[str, list[str]]]:
     """Each folder below `root` once, with the names of the files in it; follows symbolic links.
 
     Links are followed after everything that is reached without them: a folder below `root` has its own path,
-    another folder that of the first link to it. Visiting each folder once also ends cycles of links.
+    another folder that of the first link to it. Visiting each folder once also ends cycles of links. Warns
+    about links without a target and logs that are no regular files. Raises `UserError` for a folder that
+    cannot be read.
     """
     seen: set[tuple[int, int]] = set()
-    starts = [str(root)]
+    starts, broken, special = [str(root)], [], []
     while starts:
         links = []
         for start in starts:
-            for folder, names, inside in os.walk(start):
-                if (identity := _identity(folder)) is None or identity in seen:
-                    names.clear()
+            left = [start]
+            while left:
+                folder = left.pop()
+                if (inside := _enter(folder, seen)) is None:
                     continue
-                seen.add(identity)
-                names.sort()
-                links += [path for name in names if os.path.islink(path := os.path.join(folder, name))]
-                yield folder, inside
+                left += [os.path.join(folder, name) for name in reversed(inside.folders)]
+                links += [os.path.join(folder, name) for name in inside.links]
+                broken += [os.path.join(folder, name) for name in inside.broken]
+                special += [os.path.join(folder, name) for name in inside.special if _looks_like_log(name)]
+                yield folder, inside.files
         starts = links
+    if broken:
+        logger.warning("%s without a target: %s", count(len(broken), "link"), enumerate_some(broken))
+    if special:
+        logger.warning(
+            "%s skipped, not a regular file (a pipe, a device): %s",
+            count(len(special), "log"), enumerate_some(special),
+        )  # fmt: skip
 
 
-def _identity(folder: str) -> tuple[int, int] | None:
-    """Device and inode of a folder, the same for all its paths; None if it was deleted meanwhile."""
+class _Inside(NamedTuple):
+    """The sorted names in a folder."""
+
+    folders: list[str]
+    links: list[str]
+    """Symbolic links to folders."""
+    files: list[str]
+    """Regular files, and broken links."""
+    special: list[str]
+    """Pipes, sockets and devices, which would block a reader."""
+    broken: list[str]
+    """Symbolic links without a target."""
+
+
+def _enter(folder: str, seen: set[tuple[int, int]]) -> _Inside | None:
+    """The names in a folder, which is added to `seen`; None if it is in `seen` or was deleted meanwhile.
+
+    Folders in `seen` are identified by device and inode, which are the same for all their paths.
+    """
+    inside = _Inside([], [], [], [], [])
+    with readable():
+        try:
+            state = os.stat(folder)
+            if (state.st_dev, state.st_ino) in seen:
+                return None
+            seen.add((state.st_dev, state.st_ino))
+            entries = list(os.scandir(folder))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        for entry in entries:
+            if broken := entry.is_symlink() and _is_broken(entry.path):
+                inside.broken.append(entry.name)
+            if broken or entry.is_file() or entry.name == manifest.NAME:  # a manifest is never skipped
+                inside.files.append(entry.name)
+            elif entry.is_dir():
+                (inside.links if entry.is_symlink() else inside.folders).append(entry.name)
+            else:
+                inside.special.append(entry.name)
+    for names in inside:
+        names.sort()
+    return inside
+
+
+def _is_broken(link: str) -> bool:
+    """Whether a link leads to nothing or to itself."""
     try:
-        state = os.stat(folder)
+        os.stat(link)
     except FileNotFoundError:
-        return None
-    return state.st_dev, state.st_ino
+        return True
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return True
+        raise
+    return False
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Raise the errors of folders and logs that cannot be read as `UserError` with path and remedy.
+
+    Without these files, the statistics would lack runs.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            raise
+        denied = isinstance(error, PermissionError)
+        remedy = "make it readable (chmod -R u+rX) or move it" if denied else "restore it, or move it"
+        raise UserError(
+            f"{error.filename}: cannot be read ({error.strerror}); {remedy} out of the folder of the runs"
+        ) from None
+
+
+def _looks_like_log(name: str) -> bool:
+    return "tfevents" in name or name.endswith(".log") or EXPORT.fullmatch(name) is not None
 
 
 def _kind(folder: str, name: str) -> Kind | None:
@@ -159,7 +242,7 @@ def _kind(folder: str, name: str) -> Kind | None:
 
 def _has_json_lines(path: str) -> bool:
     tail = b""
-    with open(path, "rb") as stream:
+    with readable(), open(path, "rb") as stream:
         while chunk := stream.read(CHUNK_BYTES):
             if JSON_LINE in tail + chunk:
                 return True
@@ -202,7 +285,8 @@ def _plain_subsets(logs: Sequence[Log]) -> tuple[Log, ...]:
     """The logs of a run with the usual names of their subsets, see `plain_subset`."""
     siblings = {log.subset for log in logs if log.subset}
     return tuple(
-        replace(log, subset=plain_subset(log.subset, siblings)) if log.subset else log for log in logs
+        replace(log, subset=escaped(plain_subset(log.subset, siblings))) if log.subset else log
+        for log in logs
     )
 
 

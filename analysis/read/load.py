@@ -13,10 +13,11 @@ import pandas as pd
 from common.errors import UserError, count, enumerate_some
 from common.metrics import ACCURACIES
 
+from .discovery import readable
 from .epochs import number_epochs
 from .events import read_event_files
 from .layout import split_tag
-from .long_table import COLUMNS
+from .long_table import COLUMNS, SELECTING, usual_or_only
 from .runs import NO_MANIFEST, Run, find_runs, select_finished
 from .scalars import LogCheck, Scalars, Tags, concatenate, report
 from .text_logs import read_csv_files, read_json_files
@@ -40,7 +41,8 @@ def read_runs(runs: Iterable[Run]) -> pd.DataFrame:
     it is NaN, with a warning if the values differ. Corrupt records are skipped with a warning, see
     `scalars.report`. Accuracies that a run without manifest logged as fractions are converted to percent.
 
-    Raises `UserError` if a finished run or all runs have no scalars, and for a file without valid records.
+    Raises `UserError` if a finished run or all runs have no scalars, and for a file that cannot be read or
+    has no valid records.
     """
     runs = sorted(runs, key=lambda run: (run.arm, run.init, run.seed))
     tags = Tags()
@@ -77,8 +79,9 @@ def _read_logs(runs: Sequence[Run], tags: Tags) -> Scalars:
     for kind, read in READERS.items():
         numbers = [number for number, (_, log) in enumerate(logs) if log.kind == kind]
         paths = [logs[number][1].path for number in numbers]
-        for part in read(paths, tags, [checks[number] for number in numbers]):
-            parts.append(part._replace(file=np.array(numbers, np.int32)[part.file]))
+        with readable():
+            for part in read(paths, tags, [checks[number] for number in numbers]):
+                parts.append(part._replace(file=np.array(numbers, np.int32)[part.file]))
     report(checks)
     return concatenate(parts)
 
@@ -170,7 +173,8 @@ def _in_percent(runs: Sequence[Run], rows: Rows) -> Rows:
 
 def _frame(runs: Sequence[Run], rows: Rows) -> pd.DataFrame:
     """The long table as a data frame."""
-    valid = _positions(rows.subsets).get("valid", -1)
+    subsets = [rows.subsets[position] for position in np.unique(rows.subset)]
+    valid = _positions(rows.subsets).get(usual_or_only(SELECTING, subsets), -1)
     columns = {
         "arm": _texts([run.arm for run in runs], rows.run),
         "init": _texts([run.init for run in runs], rows.run),

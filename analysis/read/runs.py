@@ -13,8 +13,9 @@ import common.run
 from common import manifest
 from common.cli import flags_of
 from common.errors import UserError, count, enumerate_some
+from common.files import escaped
 
-from .discovery import Found, Log, discover
+from .discovery import Found, Log, discover, readable
 from .layout import Pattern
 
 logger = logging.getLogger(__name__)
@@ -60,11 +61,13 @@ def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[
     A run is named by its manifest, or by `pattern` (see `layout.Pattern`), or by its path (see `layout`).
     Exports and JSON logs are used only for runs without event files.
 
-    Raises `UserError` for a missing folder, a folder without logs, a malformed manifest or pattern, a pattern
-    that matches no log, and two runs with the same name.
+    Raises `UserError` for a missing folder, a folder without logs, a folder or file that cannot be read, a
+    malformed manifest or pattern, a pattern that matches no log, and two runs with the same name.
     """
     root = Path(root)
-    if not root.is_dir():
+    with readable():
+        is_folder = root.is_dir()
+    if not is_folder:
         raise UserError(f"{root}: no such folder; specify the folder of the runs")
     runs = [_run(found) for found in discover(root, None if pattern is None else Pattern(pattern))]
     if not runs:
@@ -152,14 +155,19 @@ def _run(found: Found) -> Run:
         name = found.name
         return Run(
             found.folder,
-            name.arm,
-            name.init,
+            escaped(name.arm),
+            escaped(name.init),
             name.seed,
             status=NO_MANIFEST,
             named_by=name.named_by,
             logs=found.logs,
         )
-    content = manifest.read(found.folder)
+    with readable():
+        content = manifest.read(found.folder)
+    if content is None:
+        raise UserError(
+            f"{found.folder / manifest.NAME}: cannot be read (a link without a target?); restore it"
+        )
     return Run(
         folder=found.folder,
         arm=content["arm"],

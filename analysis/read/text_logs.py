@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from common.errors import UserError, count, enumerate_some
+from common.files import escaped
 
 from .discovery import EXPORT, JSON_LINE
 from .scalars import LogCheck, Scalars, Tags, read_step, scalars
@@ -87,7 +88,7 @@ def read_csv_files(paths: Sequence[Path], tags: Tags, checks: Sequence[LogCheck]
     """
     unended = []
     for file, path in enumerate(paths):
-        tag = tags[None, EXPORT.fullmatch(path.name)["tag"]]
+        tag = tags[None, escaped(EXPORT.fullmatch(path.name)["tag"])]
         lines = path.read_bytes().splitlines(keepends=True)
         checks[file].empty = not lines
         if lines and lines[0].decode("utf-8", errors="replace").strip().lstrip("\ufeff") != HEADER:

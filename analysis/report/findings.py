@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,22 +13,28 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from common.data_folder import Overlap, read_overlap
+from common.files import escaped
 from common.metrics import ACCURACIES, Direction, in_percent, lower_is_better
 
 from ..read.load import read_runs
-from ..read.long_table import GROUP
+from ..read.long_table import GROUP, REPORTED
 from ..read.runs import Run
-from ..stats.best import TieRule, at_best, best_checkpoints
+from ..stats.best import TieRule, at_best, best_checkpoints, choose_subsets
 from ..stats.compare import compare_groups
-from ..stats.predictions import accuracies, compare_all_predictions, find_size, read_predictions
+from ..stats.predictions import (
+    accuracies,
+    compare_all_predictions,
+    find_predictions,
+    find_size,
+    read_predictions,
+)
 from ..stats.reference import compare_reference, read_reference
 from ..stats.spread import BEST, expected_best_of_seeds, scores, spread_over_seeds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
-TEST = "test"
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,15 +43,23 @@ class Rule:
 
     metric: str = "accuracy"
     by: str = "accuracy"
-    subset: str = "valid"
+    subset: str | None = None
     ties: TieRule = "latest"
     direction: Direction = "auto"
     ddof: int = 1
+    reported: str | None = None
+    """The default of this and of `subset`: see `choose_subsets`; in `Findings` both are known."""
 
     @property
     def choice(self) -> dict[str, str]:
         """The keyword arguments of `best_checkpoints`."""
-        return {"by": self.by, "subset": self.subset, "ties": self.ties, "direction": self.direction}
+        return {
+            "by": self.by,
+            "subset": self.subset,
+            "ties": self.ties,
+            "direction": self.direction,
+            "reported": self.reported,
+        }
 
 
 @dataclass(frozen=True)
@@ -57,11 +72,11 @@ class Findings:
     """The long table."""
     best: pd.DataFrame
     values: pd.DataFrame
-    """`scores` on test."""
+    """`scores` on the reported subset."""
     spread: pd.DataFrame
     expected: pd.DataFrame
     predictions: pd.DataFrame
-    """`read_predictions` on test."""
+    """`read_predictions` on the reported subset."""
     test_size: int | None
     overlap: Overlap | None
     reference: pd.DataFrame | None
@@ -123,16 +138,23 @@ def gather(
 ) -> Findings:
     """Read the logs and prediction files of these runs, the audit and the published results.
 
-    The size of the test set is `test_size`, or that of the audit, or `find_size`. Raises `UserError` as the
+    The number of examples is `test_size`, or that of the audit, or `find_size`. Raises `UserError` as the
     readers.
     """
     # Small files first: errors in them are reported before the slow reading of logs.
-    overlap = read_overlap(audit) if audit else None
+    overlap = read_overlap(audit, rule.reported or REPORTED) if audit else None
     published = read_reference(reference) if reference else None
     table = read_runs(runs)
+    subset, reported = choose_subsets(table, rule.subset, rule.reported)
+    rule = replace(rule, subset=subset, reported=reported)
+    if overlap is not None and overlap.split != reported:
+        overlap = read_overlap(audit, reported)
     best = best_checkpoints(table, rule.metric, **rule.choice)
-    values = scores(table, best, rule.metric)
-    size = test_size or (overlap.size if overlap else find_size(runs, TEST))
+    values = scores(table, best, rule.metric, reported)
+    predictions = read_predictions(runs, reported)
+    if predictions.empty and any(find_predictions(run, REPORTED) for run in runs):
+        logger.warning("predictions of %s exist, but the report is on %s", REPORTED, reported)
+    size = test_size or (overlap.size if overlap else find_size(runs, reported))
     return Findings(
         rule=rule,
         runs=runs,
@@ -141,21 +163,21 @@ def gather(
         values=values,
         spread=spread_over_seeds(values, rule.metric, ddof=rule.ddof, test_size=size),
         expected=expected_best_of_seeds(best, lower=lower_is_better(rule.by, rule.direction)),
-        predictions=read_predictions(runs, TEST),
+        predictions=predictions,
         test_size=size,
         overlap=overlap,
         reference=None if published is None else compare_reference(table, best, published),
-        reference_name=Path(reference).name if reference else "",
+        reference_name=escaped(Path(reference).name) if reference else "",
         left_out=left_out,
         pairs=pairs,
     )
 
 
 def logged_accuracy(findings: Findings) -> pd.DataFrame | None:
-    """The logged accuracy on test at the best checkpoints; None if no log has it."""
-    table = findings.table
-    has_accuracy = ((table["subset"] == TEST) & (table["metric"] == "accuracy")).any()
-    return at_best(table, findings.best, "accuracy", TEST) if has_accuracy else None
+    """The logged accuracy on the reported subset at the best checkpoints; None if no log has it."""
+    table, reported = findings.table, findings.rule.reported
+    has_accuracy = ((table["subset"] == reported) & (table["metric"] == "accuracy")).any()
+    return at_best(table, findings.best, "accuracy", reported) if has_accuracy else None
 
 
 def figures(findings: Findings, chance: float | None = None) -> Iterator[tuple[str, Figure]]:
@@ -172,14 +194,26 @@ def figures(findings: Findings, chance: float | None = None) -> Iterator[tuple[s
     rule = findings.rule
     yield (
         f"{rule.metric}_per_epoch",
-        draw_curves(findings.table, rule.metric, ddof=rule.ddof, chance=chance, reference=findings.reference),
+        draw_curves(
+            findings.table,
+            rule.metric,
+            ddof=rule.ddof,
+            chance=chance,
+            reference=findings.reference,
+            reported=rule.reported,
+        ),
     )
     if BEST in set(findings.spread["at"]):
-        yield f"{rule.metric}_seeds", draw_seeds(findings.values, findings.spread, rule.metric)
+        yield (
+            f"{rule.metric}_seeds",
+            draw_seeds(findings.values, findings.spread, rule.metric, subset=rule.reported),
+        )
     if len(findings.expected) and findings.expected["seeds"].max() > 1:
         yield (
             f"{rule.metric}_expected",
-            draw_expected(findings.expected, rule.metric, rule.by, subset=rule.subset),
+            draw_expected(
+                findings.expected, rule.metric, rule.by, subset=rule.subset, reported=rule.reported
+            ),
         )
     if len(findings.predictions):
         yield "confusion", draw_confusion(findings.predictions)

@@ -21,9 +21,9 @@ from common.files import atomic_write
 from common.metrics import digits, label
 from common.tables import LEFT_ALIGNED, Table
 
-from ..read.long_table import RUN
+from ..read.long_table import RUN, SELECTING, usual_or_only
 from ..read.runs import describe
-from ..stats.spread import diverged
+from ..stats.spread import diverged, validations
 from ..tables.predictions import accuracy_table, examples_table
 from ..tables.published import reference_table
 from ..tables.runs import best_note, table1, table2
@@ -46,9 +46,8 @@ CAPTIONS = {
     "confused_pairs": "The most frequent errors: the true class and the class that is predicted instead.",
     "reliability": "Accuracy against confidence; below the dotted line, the model is overconfident.",
 }
-SUBSETS = ("train", "valid", "test")
 MORE_METRICS = ("accuracy", "macro_f1", "f1", "mcc", "loss", "ppl")
-"""Selectable in the chart in addition to the metric of the report, if valid or test has them."""
+"""Selectable in the chart in addition to the metric of the report, if an evaluated subset has them."""
 
 
 def write_report(
@@ -114,14 +113,14 @@ def _lede(findings: Findings) -> str:
 
 def _result_tables(findings: Findings) -> list[Table]:
     rule, note = findings.rule, best_note(**findings.rule.choice)
-    left_out = diverged(findings.table, findings.values, rule.metric)
+    left_out = diverged(findings.table, findings.values, rule.metric, rule.reported)
     tables = [
         table1(findings.table, rule.metric, ddof=rule.ddof, **rule.choice),
-        table2(findings.table, rule.metric, ddof=rule.ddof),
+        table2(findings.table, rule.metric, subset=rule.reported, ddof=rule.ddof),
         spread_table(
             findings.spread,
             rule.metric,
-            "test",
+            rule.reported,
             note,
             ddof=rule.ddof,
             test_size=findings.test_size,
@@ -129,17 +128,27 @@ def _result_tables(findings: Findings) -> list[Table]:
         ),
     ]
     if findings.comparison is not None:
-        tables.append(comparison_table(findings.comparison, rule.metric, "test", note, left_out=left_out))
+        tables.append(
+            comparison_table(findings.comparison, rule.metric, rule.reported, note, left_out=left_out)
+        )
         tables.append(plan_table(findings.comparison, rule.metric))
     if findings.accuracies is not None:
         tables.append(
-            accuracy_table(findings.accuracies, logged_accuracy(findings), "test", findings.overlap)
+            accuracy_table(findings.accuracies, logged_accuracy(findings), rule.reported, findings.overlap)
         )
     if findings.examples is not None:
-        tables.append(examples_table(findings.examples, "test"))
+        tables.append(examples_table(findings.examples, rule.reported))
     if len(findings.expected):
         tables.append(
-            expected_table(findings.expected, rule.metric, rule.by, rule.subset, note, left_out=left_out)
+            expected_table(
+                findings.expected,
+                rule.metric,
+                rule.by,
+                rule.subset,
+                note,
+                reported=rule.reported,
+                left_out=left_out,
+            )
         )
     return tables
 
@@ -214,14 +223,15 @@ def curves_json(findings: Findings) -> str:
     Values are those logged at validations; NaN and infinity become null. The metric of the report is first.
     """
     table = findings.table
-    validations = table.loc[table["subset"] == "valid", [*RUN, "step"]].drop_duplicates()
-    rows = table[table["subset"].isin(SUBSETS)].merge(validations, on=[*RUN, "step"])
+    selecting = usual_or_only(SELECTING, table["subset"].unique())
+    subsets = list(dict.fromkeys(["train", selecting, findings.rule.reported]))
+    rows = table[table["subset"].isin(subsets)].merge(validations(table), on=[*RUN, "step"])
     known = set(rows.loc[rows["subset"] != "train", "metric"])
     metrics = [metric for metric in dict.fromkeys([findings.rule.metric, *MORE_METRICS]) if metric in known]
     rows = rows[rows["metric"].isin(metrics)]
     content = {
         "metrics": [{"name": metric, "label": label(metric), "digits": digits(metric)} for metric in metrics],
-        "subsets": [subset for subset in SUBSETS if subset in set(rows["subset"])],
+        "subsets": [subset for subset in subsets if subset in set(rows["subset"])],
         "groups": findings.groups,
         "runs": [_run(names, run) for names, run in rows.groupby(RUN)],
     }

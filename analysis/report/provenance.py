@@ -11,6 +11,7 @@ from typing import Any
 
 from common import manifest
 from common.errors import count
+from common.files import escaped
 
 from ..read.runs import NO_MANIFEST, Run
 
@@ -68,7 +69,7 @@ def _logs(runs: Sequence[Run]) -> str:
     if not runs:
         return ""
     folder = os.path.commonpath([run.place for run in runs])
-    return f"{folder} (named by the {_distinct([run.named_by for run in runs])})"
+    return f"{escaped(folder)} (named by the {_distinct([run.named_by for run in runs])})"
 
 
 def _hardware(content: Manifest) -> str:

@@ -10,9 +10,10 @@ from common.errors import count
 from common.metrics import ACCURACIES, label, number
 from common.tables import PERCENT, interval, p_value, signed, signed_interval, whole
 
-from ..read.long_table import GROUP
+from ..read.long_table import GROUP, REPORTED
 from ..stats.power import ALPHA, POWER
 from ..stats.spread import BEST
+from ..tables.runs import CHOSEN_ON_REPORTED
 from .findings import Findings
 
 FEW_SEEDS = 5
@@ -52,9 +53,9 @@ def summary(findings: Findings) -> list[str]:
 
 def _groups(at_best: pd.DataFrame, findings: Findings) -> str:
     """Mean and range of the seeds of each group."""
-    metric = findings.rule.metric
+    metric, reported = findings.rule.metric, findings.rule.reported
     if at_best.empty:
-        return f"No run has a {label(metric)} on test at its best checkpoint."
+        return f"No run has a {label(metric)} on {reported} at its best checkpoint."
     parts = []
     for row in at_best.to_dict("records"):
         mean = number(row["mean"], metric)
@@ -63,7 +64,10 @@ def _groups(at_best: pd.DataFrame, findings: Findings) -> str:
         else:
             low, high = number(row["min"], metric), number(row["max"], metric)
             parts.append(f"{_name(row)} reaches {mean} on average of {row['n']} seeds ({low} to {high})")
-    return f"Test {label(metric)} at each run's best validation: {'; '.join(parts)}."
+    text = f"{reported.capitalize()} {label(metric)} at each run's best validation: {'; '.join(parts)}."
+    if reported == findings.rule.subset != REPORTED:
+        text += f" {CHOSEN_ON_REPORTED.format(reported)}"
+    return text
 
 
 def _sources(at_best: pd.DataFrame, findings: Findings) -> str:
@@ -71,7 +75,10 @@ def _sources(at_best: pd.DataFrame, findings: Findings) -> str:
     metric, size = findings.rule.metric, findings.test_size
     known = at_best[at_best["t_low"].notna() | at_best["examples_low"].notna()]
     parts = []
-    sources = {"t": "over seeds", "examples": f"due to the {size:,} test examples" if size else ""}
+    sources = {
+        "t": "over seeds",
+        "examples": f"due to the {size:,} {findings.rule.reported} examples" if size else "",
+    }
     sources = {name: text for name, text in sources.items() if known[f"{name}_low"].notna().any()}
     for row in known.to_dict("records"):
         ends = (interval(row[f"{name}_low"], row[f"{name}_high"], metric) for name in sources)
@@ -214,11 +221,11 @@ def _overlap(findings: Findings) -> str:
     if overlap is None:
         return ""
     if not overlap.lines:
-        return "The audit found no test example that occurs verbatim in train."
+        return f"The audit found no {overlap.split} example that occurs verbatim in train."
     percentage = 100 * len(overlap.lines) / overlap.size
     text = (
-        f"{len(overlap.lines):,} of the {overlap.size:,} test examples ({percentage:.1f} %) occur verbatim "
-        f"in {overlap.other}; the scores include them."
+        f"{len(overlap.lines):,} of the {overlap.size:,} {overlap.split} examples ({percentage:.1f} %) "
+        f"occur verbatim in {overlap.other}; the scores include them."
     )
     if findings.accuracies is None:
         known = findings.rule.metric in ACCURACIES

@@ -1,4 +1,4 @@
-"""The best checkpoint of each run: selected on validation, reported on test."""
+"""The best checkpoint of each run: selected on one subset (valid), reported on another one (test)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 from common.errors import count, enumerate_some
 from common.metrics import Direction, lower_is_better
 
-from ..read.long_table import RUN, values_of
+from ..read.long_table import REPORTED, RUN, SELECTING, usual_or_only, values_of
 
 logger = logging.getLogger(__name__)
 
@@ -25,18 +25,19 @@ def best_checkpoints(
     *,
     ties: TieRule = "latest",
     by: str | None = None,
-    subset: str = "valid",
+    subset: str | None = None,
     direction: Direction = "auto",
+    reported: str | None = None,
 ) -> pd.DataFrame:
     """The best validation of each run that logged `by` on `subset`, ordered by arm, init and seed.
 
-    The checkpoint is selected by the metric `by` (default: `metric`) on `subset`; its `metric` on test is
-    reported. Whether the highest or the lowest value is best: see `lower_is_better`. Selection on test itself
-    is optimistic.
+    The checkpoint is selected by the metric `by` (default: `metric`) on `subset`; its `metric` on `reported`
+    is reported. For the default subsets see `choose_subsets`. Whether the highest or the lowest value is
+    best: see `lower_is_better`. A value on the subset that selects is optimistic.
 
-    Columns: `arm`, `init`, `seed`, `valid` (float, the best value of `by`), `test` (float, `metric` on test
-    at the same step), `epoch`, `step`, `ties` (nullable int; `ties` is the number of validations with the
-    best value: 1 without a tie) and `tied_steps` (str, their steps separated by spaces).
+    Columns: `arm`, `init`, `seed`, `valid` (float, the best value of `by`), `test` (float, `metric` on
+    `reported` at the same step), `epoch`, `step`, `ties` (nullable int; `ties` is the number of validations
+    with the best value: 1 without a tie) and `tied_steps` (str, their steps separated by spaces).
 
     `ties` selects among equally good validations: the latest, as fairseq does
     (`checkpoint_utils.save_checkpoint` compares with >=, so `checkpoint_best.pt` is the last of them), the
@@ -46,12 +47,14 @@ def best_checkpoints(
     NaN is never best: a run with nothing else has `ties` 0, no step and NaN values. A missing test value at
     the best step is NaN, with a warning.
 
-    Raises `UserError`, listing the existing metrics, if no run has `by` on `subset` or `metric` on test.
+    Raises `UserError`, listing the existing metrics, if no run has `by` on `subset` or `metric` on
+    `reported`.
     """
     if ties not in TIE_RULES:
         raise ValueError(f"ties is {ties!r}, not one of {TIE_RULES}")
     by = by or metric
-    selecting, test = values_of(table, subset, by), values_of(table, "test", metric)
+    subset, reported = choose_subsets(table, subset, reported)
+    selecting, test = values_of(table, subset, by), values_of(table, reported, metric)
     extreme = "min" if lower_is_better(by, direction) else "max"
     best_of_run = selecting.groupby(RUN)["value"].transform(extreme)
     tied = selecting[selecting["value"] == best_of_run].rename(columns={"value": "valid"})
@@ -64,8 +67,26 @@ def best_checkpoints(
     )
     _warn(f"excluded, no {by} on {subset}", _without(table, best))
     _warn(f"without a best checkpoint because {by} on {subset} is always NaN", best[best["ties"] == 0])
-    _warn(f"without {metric} on test at the best step", best[best["valid"].notna() & best["test"].isna()])
+    without = best[best["valid"].notna() & best["test"].isna()]
+    _warn(f"without {metric} on {reported} at the best step", without)
     return best
+
+
+def choose_subsets(
+    table: pd.DataFrame, subset: str | None = None, reported: str | None = None
+) -> tuple[str, str]:
+    """The subset that selects the best checkpoint, and the one that is reported.
+
+    Defaults are valid and test. If a single subset was evaluated, it has both roles, with a warning.
+    """
+    logged = table["subset"].unique()
+    only = usual_or_only(REPORTED, logged)
+    if reported is None and subset in (None, only) and only == usual_or_only(SELECTING, logged):
+        logger.warning(
+            "%s is the only evaluated subset: it selects the best checkpoint and is reported, which is "
+            "optimistic", only,
+        )  # fmt: skip
+    return subset or usual_or_only(SELECTING, logged), reported or only
 
 
 def at_best(table: pd.DataFrame, best: pd.DataFrame, metric: str, subset: str) -> pd.DataFrame:

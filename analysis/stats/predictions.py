@@ -12,6 +12,7 @@ Frame of predictions, one row for each run and labelled example:
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
@@ -29,12 +30,15 @@ from common.files import sha256
 from common.predictions import Prediction
 from common.statistics import DRAWS, LEVEL, SEED, wilson_interval
 
+from ..read.discovery import readable
 from ..read.long_table import RUN
 from ..read.runs import Run
 from .compare import bootstrap_examples, holm, mcnemar
 
 logger = logging.getLogger(__name__)
 
+BOOTSTRAP, WILSON = "bootstrap", "Wilson"
+"""The values of the column `interval` of `compare_predictions`."""
 COLUMNS = ["group", *RUN, "index", "label", "predicted", "confidence", "correct"]
 
 
@@ -42,16 +46,17 @@ def read_predictions(runs: Iterable[Run], split: str = "test") -> pd.DataFrame:
     """The frame of predictions of all runs with a prediction file for `split`; empty if there is none.
 
     The categories of `label` and `predicted` are all classes in the order of the label dictionary. Files
-    without labels are skipped with a warning. Raises `UserError` as `common.predictions.read`.
+    without labels are skipped with a warning. Raises `UserError` as `common.predictions.read`, and for a file
+    that cannot be read.
     """
     frames, classes = [], {}
     for run in runs:
-        path = run.path / prediction_files.file_name(split)
-        if not path.exists():
+        if (path := find_predictions(run, split)) is None:
             continue
-        labelled = [
-            prediction for prediction in prediction_files.read(path) if prediction.true_class is not None
-        ]
+        with readable():
+            labelled = [
+                prediction for prediction in prediction_files.read(path) if prediction.true_class is not None
+            ]
         if not labelled:
             logger.warning("%s: skipped, the true class is null on every line", path)
             continue
@@ -61,6 +66,17 @@ def read_predictions(runs: Iterable[Run], split: str = "test") -> pd.DataFrame:
         return pd.DataFrame(columns=COLUMNS)
     categories = pd.CategoricalDtype(list(classes))
     return pd.concat(frames, ignore_index=True).astype({"label": categories, "predicted": categories})
+
+
+def find_predictions(run: Run, split: str) -> Path | None:
+    """The prediction file of a run; None if there is none, or with a warning if it is no regular file."""
+    path = run.path / prediction_files.file_name(split)
+    if not path.exists():
+        return None
+    if not path.is_file():
+        logger.warning("%s: skipped, not a regular file", path)
+        return None
+    return path
 
 
 def accuracies(
@@ -108,7 +124,8 @@ def compare_predictions(
 
     Columns: `a`, `b`, `seed` (int, or "mean"), `n` (examples), `only_a`, `only_b` (examples that only one of
     them gets right), `p_mcnemar` (exact; empty for the mean), `p_mcnemar_holm` (over the seeds), `difference`
-    of accuracy in points, `low`, `high` (paired bootstrap over the examples, `draws` test sets).
+    of accuracy in points, `low`, `high` (paired bootstrap over the examples, `draws` test sets). If a row has
+    another interval, see `_without_variation`, there is a column `interval`: "bootstrap" or "Wilson".
 
     Empty if nothing can be paired. Raises `UserError` if paired runs have different examples or labels.
     """
@@ -131,13 +148,31 @@ def compare_predictions(
         rows.append({"seed": "mean"})
         differences.append(np.mean(differences, axis=0))
     for row, difference in zip(rows, differences, strict=True):
-        low, high = bootstrap_examples(100 * difference, level, draws=draws, seed=seed)
+        varies = np.ptp(difference) > 0
+        low, high = (
+            bootstrap_examples(100 * difference, level, draws=draws, seed=seed)
+            if varies
+            else _without_variation(100 * difference, level)
+        )
         row |= {"n": len(difference), "difference": 100 * difference.mean(), "low": low, "high": high}
+        row["interval"] = BOOTSTRAP if varies else WILSON
     columns = ["seed", "n", "only_a", "only_b", "p_mcnemar", "p_mcnemar_holm", "difference", "low", "high"]
+    if any(row["interval"] == WILSON for row in rows):
+        columns.append("interval")
     frame = pd.DataFrame(rows).reindex(columns=columns).astype({"only_a": "Int64", "only_b": "Int64"})
     frame.insert(0, "a", a)
     frame.insert(1, "b", b)
     return frame
+
+
+def _without_variation(differences: NDArray[np.float64], level: float) -> tuple[float, float]:
+    """The interval of a mean of (N,) equal differences in points, for which the bootstrap has no width.
+
+    Wilson's interval limits the fraction of other examples in the population; their differences are between
+    -100 and 100.
+    """
+    equal, _ = wilson_interval(1.0, len(differences), level)
+    return equal * differences[0] - 100 * (1 - equal), equal * differences[0] + 100 * (1 - equal)
 
 
 def compare_all_predictions(
@@ -150,7 +185,8 @@ def compare_all_predictions(
     pairs = combinations(dict.fromkeys(groups), 2) if pairs is None else pairs
     frames = [compare_predictions(predictions, a, b) for a, b in pairs]
     frames = [frame for frame in frames if len(frame)]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return frame.fillna({"interval": BOOTSTRAP}) if "interval" in frame else frame
 
 
 def _frame(run: Run, labelled: list[Prediction]) -> pd.DataFrame:
@@ -213,7 +249,8 @@ def _aligned(
 def find_size(runs: Iterable[Run], subset: str = "test") -> int | None:
     """Number of examples of `subset`, from the prediction files or else the data folders of the runs.
 
-    The data folder in the manifest is used only if its `label/<subset>.idx` still has the recorded SHA-256.
+    The data folder in the manifest is used only if its `label/<subset>.idx` is readable and still has the
+    recorded SHA-256.
     None if no run has either. Raises `UserError` if runs differ.
     """
     sizes: dict[int, Run] = {}
@@ -230,8 +267,9 @@ def find_size(runs: Iterable[Run], subset: str = "test") -> int | None:
 
 
 def _from_predictions(run: Run, subset: str) -> int | None:
-    path = run.path / prediction_files.file_name(subset)
-    return len(prediction_files.read(path)) if path.exists() else None
+    path = find_predictions(run, subset)
+    with readable():
+        return None if path is None else len(prediction_files.read(path))
 
 
 def _from_data(run: Run, subset: str) -> int | None:
@@ -239,7 +277,7 @@ def _from_data(run: Run, subset: str) -> int | None:
     name = f"label/{subset}.idx"
     digest = (data.get("sha256") or {}).get(name)
     path = Path(data.get("path") or "") / name
-    if digest is None or not path.is_file() or sha256(path) != digest:
+    if digest is None or not os.path.isfile(path) or not os.access(path, os.R_OK) or sha256(path) != digest:
         return None
     header = read_header(path)
     return None if header is None else header.sentences

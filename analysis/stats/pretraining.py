@@ -197,10 +197,11 @@ def _perplexity(checkpoint: Mapping[str, Any], logged: Callable[[Path], pd.DataF
 
 
 def _logged(folder: Path) -> pd.DataFrame | None:
-    """The logged perplexities on held-out text of a pre-training run; None without readable logs."""
+    """The logged perplexities on held-out text of a pre-training run; None, with a warning, without logs."""
     try:
         run = run_at(folder)
         table = None if run is None else read_runs([run])
-    except UserError:
+    except UserError as error:
+        logger.warning("perplexity unknown: %s", error)
         return None
     return None if table is None else table[(table["subset"] == SUBSET) & (table["metric"] == METRIC)]

@@ -25,20 +25,21 @@ from common.statistics import (
     wilson_interval,
 )
 
-from ..read.long_table import GROUP, RUN, values_of
+from ..read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only, values_of
 from .best import at_best
 
 BEST = "best"
 COLUMNS = ["group", *RUN, "at", "value"]
 
 
-def scores(table: pd.DataFrame, best: pd.DataFrame, metric: str, subset: str = "test") -> pd.DataFrame:
+def scores(table: pd.DataFrame, best: pd.DataFrame, metric: str, subset: str | None = None) -> pd.DataFrame:
     """`metric` on `subset` of each run after each epoch and at its best checkpoint.
 
-    `best` is the frame of `best_checkpoints`. Columns as above, epochs in order and "best" last. Values that
-    are not finite (diverged runs) are excluded, see `diverged`. Raises `UserError` as `at_validations`, and
-    if no value is finite.
+    The default of `subset` is test, or the only evaluated one. `best` is the frame of `best_checkpoints`.
+    Columns as above, epochs in order and "best" last. Values that are not finite (diverged runs) are
+    excluded, see `diverged`. Raises `UserError` as `at_validations`, and if no value is finite.
     """
+    subset = subset or usual_or_only(REPORTED, table["subset"].unique())
     epochs = at_validations(table, subset, metric).sort_values([*GROUP, "epoch", "seed"])
     epochs = epochs.assign(at=epochs["epoch"].astype(str))[[*RUN, "at", "value"]]
     rows = pd.concat([epochs, at_best(table, best, metric, subset).assign(at=BEST)], ignore_index=True)
@@ -131,23 +132,32 @@ def summarize(values: pd.DataFrame, by: list[str], column: str, *, ddof: int = 1
     ).reset_index()
 
 
+def validations(table: pd.DataFrame) -> pd.DataFrame:
+    """The `arm`, `init`, `seed` and `step` of each validation: on valid, or the only evaluated subset."""
+    subset = usual_or_only(SELECTING, table["subset"].unique())
+    return table.loc[table["subset"] == subset, [*RUN, "step"]].drop_duplicates()
+
+
 def at_validations(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
     """The rows of `metric` on `subset` that were logged at a validation: one per run and epoch.
 
     Values at other steps are excluded: they are not known to be at the end of an epoch (for example if the
     log of `valid` is corrupt). Raises `UserError` as `values_of`, and if no row is left.
     """
-    validations = table.loc[table["subset"] == "valid", [*RUN, "step"]].drop_duplicates()
-    rows = values_of(table, subset, metric).merge(validations, on=[*RUN, "step"])
+    rows = values_of(table, subset, metric).merge(validations(table), on=[*RUN, "step"])
     if rows.empty:
         raise UserError(f"'{metric}' on the subset '{subset}' was never logged at the step of a validation")
     return rows
 
 
 def per_epoch(
-    table: pd.DataFrame, metric: str = "accuracy", *, subset: str = "test", ddof: int = 1
+    table: pd.DataFrame, metric: str = "accuracy", *, subset: str | None = None, ddof: int = 1
 ) -> pd.DataFrame:
-    """`summarize` over the seeds of each arm, init and epoch. Raises `UserError` as `at_validations`."""
+    """`summarize` over the seeds of each arm, init and epoch; the default of `subset` is that of `scores`.
+
+    Raises `UserError` as `at_validations`.
+    """
+    subset = subset or usual_or_only(REPORTED, table["subset"].unique())
     return summarize(at_validations(table, subset, metric), [*GROUP, "epoch"], "value", ddof=ddof)
 
 
@@ -177,7 +187,7 @@ def expected_best_of_seeds(best: pd.DataFrame, *, lower: bool = False) -> pd.Dat
     """`expected_best` for each arm and init of `best_checkpoints`, one row for each number of seeds tried.
 
     Columns: `arm`, `init`, `seeds_tried`, `seeds` (their total number), `valid` (expected best), `test`
-    (expected test score of the run with the best `valid`). Runs that lack one of them are excluded.
+    (expected `test` of the run with the best `valid`). Runs that lack one of them are excluded.
     """
     frames = []
     for group, runs in best.dropna(subset=["valid", "test"]).groupby(GROUP):

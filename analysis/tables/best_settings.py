@@ -22,8 +22,9 @@ PERPLEXITY = (
 
 
 def settings_table(
-    data: pd.DataFrame, metric: str, by: str, subset: str, best_note: str, *, ddof: int, size: int | None
-) -> Table:
+    data: pd.DataFrame, metric: str, by: str, subset: str, best_note: str, *, ddof: int, size: int | None,
+    reported: str = "test",
+) -> Table:  # fmt: skip
     """The frame of `choose_settings` as a table; `size` is the number of examples of `subset`, if known."""
     rows = data.to_dict("records")
     tried = number_tried(data)
@@ -36,7 +37,7 @@ def settings_table(
             f"{label(by)} on {subset}": [_cell(row, "valid", by) for row in rows],
             "behind": ["–" if row["chosen"] else signed(row["behind"], by).removeprefix("+") for row in rows],
             PERCENT: ["–" if row["chosen"] else signed_interval(row["low"], row["high"], by) for row in rows],
-            f"{label(metric)} on test": [_cell(row, "test", metric) for row in rows],
+            f"{label(metric)} on {reported}": [_cell(row, "test", metric) for row in rows],
             "best": [
                 "" if not row["chosen"] else "chosen" if n > 1 else "the only one"
                 for row, n in zip(rows, tried, strict=True)
@@ -48,13 +49,13 @@ def settings_table(
         caption=f"Settings, chosen on {subset}",
         notes=(
             best_note,
-            f"chosen: the best mean over seeds of {label(by)} on {subset}{_test_note(subset)}. "
+            f"chosen: the best mean over seeds of {label(by)} on {subset}{_test_note(subset, reported)}. "
             "Of equal means the recipe itself counts, then the smallest values.",
             f"Cells are mean ± std over n seeds; std: {STD_NOTES[ddof]}.",
             f"behind: difference to the chosen setting on {subset}, over the seeds of both; "
             f"{PERCENT}: its t interval.",
             f"The mean of the chosen setting on {subset} is biased upwards by the selection"
-            f"{'' if subset == 'test' else '; the mean on test is not'}.",
+            f"{'' if subset == reported else f'; the mean on {reported} is not'}.",
             *_uncertainty_notes(data, subset, size),
         ),
         data=data.drop(columns="values").assign(metric=metric, by=by, subset=subset, ddof=ddof, level=LEVEL),
@@ -64,7 +65,7 @@ def settings_table(
 
 def chosen_table(
     spread: pd.DataFrame, names: dict[tuple[str, str], str], metric: str, best_note: str, *,
-    ddof: int, test_size: int | None,
+    ddof: int, test_size: int | None, subset: str = "test",
 ) -> Table:  # fmt: skip
     """The frame of `spread_over_seeds` for the chosen settings and the unchanged recipes.
 
@@ -73,25 +74,27 @@ def chosen_table(
     place = {group: index for index, group in enumerate(names)}
     order = [place[arm, init] for arm, init in zip(spread["arm"], spread["init"], strict=True)]
     spread = spread.assign(order=order).sort_values("order", ignore_index=True).drop(columns="order")
-    table = spread_table(spread, metric, "test", best_note, ddof=ddof, test_size=test_size)
+    table = spread_table(spread, metric, subset, best_note, ddof=ddof, test_size=test_size)
     roles = [names[arm, init] for arm, init in zip(spread["arm"], spread["init"], strict=True)]
     shown = table.shown.copy()
     shown.insert(2, "setting", roles)
     return replace(
         table,
         name="best_settings",
-        caption=f"Test {label(metric)} over seeds at the chosen settings, beside the recipe's own",
+        caption=f"{subset.capitalize()} {label(metric)} over seeds at the chosen settings, beside the "
+        "recipe's own",
         data=table.data.assign(role=roles),
         shown=shown,
     )
 
 
 def pretraining_table(
-    spread: pd.DataFrame, metric: str, best_note: str, *, ddof: int, test_size: int | None
-) -> Table:
+    spread: pd.DataFrame, metric: str, best_note: str, *, ddof: int, test_size: int | None,
+    subset: str = "test",
+) -> Table:  # fmt: skip
     """The frame of `spread_over_seeds` with `tokens` and `perplexity` (NaN if unknown), by arm and tokens."""
     spread = spread.sort_values(["arm", "tokens", "init"], ignore_index=True)
-    table = spread_table(spread, metric, "test", best_note, ddof=ddof, test_size=test_size)
+    table = spread_table(spread, metric, subset, best_note, ddof=ddof, test_size=test_size)
     shown = table.shown.copy()
     shown.insert(2, "tokens", [f"{tokens:,}" for tokens in spread["tokens"]])
     known = spread["perplexity"].notna()
@@ -100,7 +103,7 @@ def pretraining_table(
     return replace(
         table,
         name="pretraining",
-        caption=f"Test {label(metric)} over seeds, by tokens of pre-training",
+        caption=f"{subset.capitalize()} {label(metric)} over seeds, by tokens of pre-training",
         notes=(
             "tokens: from --tokens, otherwise updates times batch size, up to the update of the "
             "checkpoint (for the checkpoint with the lowest validation loss: of the whole "
@@ -141,8 +144,10 @@ def _uncertainty_notes(data: pd.DataFrame, subset: str, size: int | None) -> lis
     return notes
 
 
-def _test_note(subset: str) -> str:
-    return "" if subset == "test" else "; the test set is not used"
+def _test_note(subset: str, reported: str) -> str:
+    if subset == reported:
+        return ""
+    return f"; {'the test set' if reported == 'test' else reported} is not used"
 
 
 def _cell(row: dict, column: str, metric: str) -> str:

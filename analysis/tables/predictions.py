@@ -20,6 +20,10 @@ AVERAGED = {
     "unseen accuracy": "unseen_accuracy",
     "seen accuracy": "seen_accuracy",
 }
+NO_VARIATION = (
+    "Where the difference is the same in every example, for example if both are always right, the bootstrap "
+    "interval has no width: the one shown follows from Wilson's interval for the fraction of such examples."
+)
 LOGGED_TOLERANCE = 0.1
 """Difference in points between the accuracies of prediction file and log above which a note is added; the
 precision of the forward pass changes single predictions."""
@@ -107,6 +111,7 @@ def examples_table(data: pd.DataFrame, split: str) -> Table:
             "Holm: over the seeds of each two groups.",
             f"bootstrap: percentiles of {DRAWS:,} test sets drawn from the examples, the same for A and B, "
             f"seed {SEED}; mean: of the accuracies of all seeds.",
+            *([NO_VARIATION] if "interval" in data else []),
             "The inference is over test examples for these runs; the comparison over seeds is over runs.",
         ),
         data=data.assign(split=split, level=LEVEL, draws=DRAWS),

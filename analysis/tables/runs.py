@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from common.files import escaped
 from common.metrics import Direction, label, lower_is_better, number
 from common.tables import Table, mean_std_cell
 
-from ..read.long_table import GROUP, RUN
+from ..read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only
 from ..read.runs import Run
-from ..stats.best import TieRule, best_checkpoints
-from ..stats.spread import per_epoch, summarize
+from ..stats.best import TieRule, best_checkpoints, choose_subsets
+from ..stats.spread import per_epoch, summarize, validations
 
 TIE_NOTES = {
     "latest": "the latest of equal ones, as fairseq's checkpoint_best.pt",
@@ -20,6 +21,10 @@ TIE_NOTES = {
     "mean": "of equal ones, the mean of their test values",
 }
 CHOSEN_ON_TEST = "A score selected on the test set is biased upwards."
+CHOSEN_ON_REPORTED = (
+    "The values on {0} are optimistic, because {0} was also used for the selection; evaluate the best "
+    "checkpoints on a test set."
+)
 STD_NOTES = {0: "population standard deviation (ddof 0)", 1: "sample standard deviation (ddof 1)"}
 
 
@@ -30,16 +35,21 @@ def table1(
     ties: TieRule = "latest",
     ddof: int = 1,
     by: str | None = None,
-    subset: str = "valid",
+    subset: str | None = None,
     direction: Direction = "auto",
+    reported: str | None = None,
 ) -> Table:
     """Each run at its best validation, with mean and standard deviation over the seeds of each arm and init.
 
     `data` has the columns of `best_checkpoints` and `metric`, `by`, `subset`, `tie_rule` and `ddof`; in the
-    rows of statistics, `seed` is "mean" or "std". Raises `UserError` as `best_checkpoints`.
+    rows of statistics, `seed` is "mean" or "std". If a subset other than test is reported, the column
+    `reported` is its name. Raises `UserError` as `best_checkpoints`.
     """
     by = by or metric
-    best = best_checkpoints(table, metric, ties=ties, by=by, subset=subset, direction=direction)
+    subset, reported = choose_subsets(table, subset, reported)
+    best = best_checkpoints(
+        table, metric, ties=ties, by=by, subset=subset, direction=direction, reported=reported
+    )
     metric_of = {"valid": by, "test": metric}
     summaries = {column: summarize(best, GROUP, column, ddof=ddof) for column in ("valid", "test")}
     data, shown = [], []
@@ -53,38 +63,49 @@ def table1(
             column: _mean_std(summary.loc[index], metric_of[column]) for column, summary in summaries.items()
         }
         shown.append(dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **cells))
-    headings = (
-        {}
-        if (by, subset) == (metric, "valid")
-        else {"valid": f"{by} on {subset}", "test": f"{metric} on test"}
-    )
+    shown = pd.DataFrame(shown).fillna("")
+    if by == metric and subset == reported != REPORTED:  # both columns are the same
+        shown = shown.drop(columns="test").rename(columns={"valid": f"{metric} on {subset}"})
+    elif (by, subset, reported) != (metric, SELECTING, REPORTED):
+        shown = shown.rename(columns={"valid": f"{by} on {subset}", "test": f"{metric} on {reported}"})
+    columns = {} if reported == REPORTED else {"reported": reported}
     return Table(
         name="table1",
-        caption=f"Test {label(metric)} of each run at its best validation",
+        caption=f"{reported.capitalize()} {label(metric)} of each run at its best validation",
         notes=(
-            best_note(by, subset=subset, ties=ties, direction=direction),
+            best_note(by, subset=subset, ties=ties, direction=direction, reported=reported),
             "ties: how many validations share the best value (1: no tie).",
             _std_note(ddof),
         ),
         data=pd.concat(data, ignore_index=True).assign(
-            metric=metric, by=by, subset=subset, tie_rule=ties, ddof=ddof
+            metric=metric, by=by, subset=subset, **columns, tie_rule=ties, ddof=ddof
         ),
-        shown=pd.DataFrame(shown).fillna("").rename(columns=headings),
+        shown=shown,
     )
 
 
-def best_note(by: str, *, subset: str, ties: TieRule, direction: Direction = "auto") -> str:
+def best_note(
+    by: str, *, subset: str, ties: TieRule, direction: Direction = "auto", reported: str = REPORTED
+) -> str:
     """A note on how best checkpoints were selected."""
     extreme = "lowest" if lower_is_better(by, direction) else "highest"
-    warning = f" {CHOSEN_ON_TEST}" if subset == "test" else ""
+    warning = ""
+    if subset == REPORTED:
+        warning = f" {CHOSEN_ON_TEST}"
+    elif subset == reported:
+        warning = f" {CHOSEN_ON_REPORTED.format(reported)}"
     return f"Best: {extreme} {label(by)} on {subset}; {TIE_NOTES[ties]} (tie rule {ties}).{warning}"
 
 
-def table2(table: pd.DataFrame, metric: str = "accuracy", *, subset: str = "test", ddof: int = 1) -> Table:
+def table2(
+    table: pd.DataFrame, metric: str = "accuracy", *, subset: str | None = None, ddof: int = 1
+) -> Table:
     """Mean and standard deviation over seeds after each epoch, with a column for each arm and init.
 
-    `data` has the columns of `per_epoch`, `metric`, `subset` and `ddof`. Raises `UserError` as `per_epoch`.
+    The default of `subset` is that of `scores`. `data` has the columns of `per_epoch`, `metric`, `subset` and
+    `ddof`. Raises `UserError` as `per_epoch`.
     """
+    subset = subset or usual_or_only(REPORTED, table["subset"].unique())
     data = per_epoch(table, metric, subset=subset, ddof=ddof)
     cells = data.assign(
         column=data["arm"] + "/" + data["init"], cell=[_mean_std(row, metric) for _, row in data.iterrows()]
@@ -105,7 +126,7 @@ def list_runs(runs: Sequence[Run], table: pd.DataFrame) -> Table:
     `named_by` is the source of arm, init and seed: the manifest, a pattern or the path.
     """
     last_steps = table.groupby(RUN)["step"].max()
-    validations = table[table["subset"] == "valid"].groupby(RUN)["step"].nunique()
+    validated = validations(table).groupby(RUN)["step"].nunique()
     subsets = table.groupby(RUN)["subset"].unique()
     rows = []
     for run in runs:
@@ -118,13 +139,13 @@ def list_runs(runs: Sequence[Run], table: pd.DataFrame) -> Table:
                 "seed": run.seed,
                 "recipe": run.recipe,
                 "status": run.status,
-                "epochs": int(validations.get(key, 0)),
+                "epochs": int(validated.get(key, 0)),
                 "updates": updates,
                 "seconds": run.seconds,
                 "updates_per_second": updates / run.seconds if run.seconds else None,
                 "subsets": " ".join(subsets.get(key, ())),
                 "named_by": run.named_by,
-                "folder": str(run.place),
+                "folder": escaped(str(run.place)),
             }
         )
     data = pd.DataFrame(rows).astype({"seconds": float, "updates_per_second": float})

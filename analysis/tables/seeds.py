@@ -189,8 +189,9 @@ def plan_table(data: pd.DataFrame, metric: str) -> Table:
 
 
 def expected_table(
-    data: pd.DataFrame, metric: str, by: str, subset: str, best_note: str, *, left_out: Sequence[str] = ()
-) -> Table:
+    data: pd.DataFrame, metric: str, by: str, subset: str, best_note: str, *, reported: str = "test",
+    left_out: Sequence[str] = (),
+) -> Table:  # fmt: skip
     """The frame of `expected_best_of_seeds` as a table; `left_out` as in `spread_table`."""
     shown = pd.DataFrame(
         {
@@ -198,7 +199,7 @@ def expected_table(
             "init": data["init"],
             "seeds tried": [f"{row.seeds_tried} of {row.seeds}" for row in data.itertuples()],
             f"best {label(by)} on {subset}": [number(x, by) for x in data["valid"]],
-            f"its {label(metric)} on test": [number(x, metric) for x in data["test"]],
+            f"its {label(metric)} on {reported}": [number(x, metric) for x in data["test"]],
         }
     )
     return Table(

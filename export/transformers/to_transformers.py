@@ -173,7 +173,7 @@ def _logged(folder: Path) -> list[str]:
         return []
     logging.getLogger("analysis").setLevel(logging.ERROR)
     try:
-        best = best_checkpoints(load_runs(str(folder)))
+        best = best_checkpoints(load_runs(str(folder)), reported="test")
     except UserError:
         return []
     if len(best) != 1:

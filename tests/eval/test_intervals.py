@@ -11,6 +11,7 @@ from common.metrics import METRICS as NAMES
 from common.metrics import Scored
 from common.statistics import BINS
 from eval.intervals import intervals, measure, per_class
+from eval.report import Group, Scores, conventions, tables
 
 
 def example(count=200, classes=3, seed=0, digits=1):
@@ -103,3 +104,28 @@ def test_interval_grows_with_its_level():
     wide, narrow = intervals(scored, 0.99, draws=500), intervals(scored, 0.5, draws=500)
     for name in NAMES:
         assert wide[name].low < narrow[name].low < narrow[name].high < wide[name].high
+
+
+@pytest.mark.parametrize(("right", "ends"), [(True, (77.19, 100.0)), (False, (0.0, 22.81))])
+def test_all_right_or_all_wrong_have_wilsons_interval(right, ends):
+    """Wilson 1927: z² / (n + z²) for 0 of 13, which is 0.2281 at the level 0.95."""
+    labels = np.arange(13) % 2
+    probabilities = np.where(np.eye(2, dtype=bool)[labels if right else 1 - labels], 0.75, 0.25)
+    found = intervals(Scored(labels, probabilities), draws=200)
+    assert (found["accuracy"].low, found["accuracy"].high) == pytest.approx(ends, abs=0.01)
+    assert found["accuracy"].wilson
+    assert np.isnan(found["macro_f1"].low)
+    assert not any(one.low == one.high for one in found.values())
+
+
+def test_the_printed_tables_and_the_json_name_wilsons_interval():
+    labels = np.arange(13) % 2
+    for right, named in ((13, True), (12, False)):
+        predicted = np.where(np.arange(13) < right, labels, 1 - labels)
+        scores = Scores.compute(
+            "run", Scored(labels, 0.25 + 0.5 * np.eye(2)[predicted]), ["0", "1"], draws=200
+        )
+        text = tables([Group("", [scores], None)], conventions(200))
+        assert ("Wilson" in text) == named
+        assert (scores.as_json()["metrics"]["accuracy"].get("interval") == "Wilson") == named
+        assert "interval" not in scores.as_json()["metrics"]["brier"]

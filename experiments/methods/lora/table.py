@@ -72,7 +72,7 @@ def measured_runs(folder: Path) -> pd.DataFrame:
     from analysis import best_checkpoints, find_runs, read_runs, select_finished
 
     runs = select_finished(find_runs(folder))
-    best = best_checkpoints(read_runs(runs))[["arm", "init", "seed", "valid", "test"]]
+    best = best_checkpoints(read_runs(runs), reported="test")[["arm", "init", "seed", "valid", "test"]]
     rows = []
     for one in runs:
         content = manifest.read(one.path) or {}

@@ -10,6 +10,7 @@ from statsmodels.stats.proportion import proportion_confint
 
 from analysis.read.runs import find_runs
 from analysis.stats.predictions import accuracies, compare_predictions, read_predictions
+from analysis.tables.predictions import examples_table
 from common.data_folder import Overlap
 from common.errors import UserError
 
@@ -149,3 +150,26 @@ def test_seeds_with_different_test_sets_are_an_error(run_tree):
 
 def test_no_pairs_without_common_seeds(run_tree):
     assert compare_predictions(read_predictions(find_runs(run_tree[0])), GROUPS[0], "fairseq/none").empty
+
+
+@pytest.mark.parametrize(
+    ("predicted", "ends"),
+    [
+        (["0"] * 13, (-22.81, 22.81)),  # both always right
+        (["1"] * 13, (54.38, 100.0)),  # a always right, b always wrong
+    ],
+)
+def test_without_variation_the_interval_has_a_width(tmp_path, predicted, ends):
+    """z² / (n + z²) is 0.2281 for n = 13 (Wilson 1927), the largest fraction of examples that differ."""
+    for init, answers in (("a", ["0"] * 13), ("b", predicted)):
+        write_predictions(write_run(tmp_path, init, 1, [50.0], [50.0]), ["0"] * 13, answers)
+    frame = compare_predictions(read_predictions(find_runs(tmp_path)), "fairseq/a", "fairseq/b")
+    assert frame[["low", "high"]].iloc[0].tolist() == pytest.approx(ends, abs=0.01)
+    assert frame["interval"].tolist() == ["Wilson"]
+    assert any("Wilson" in note for note in examples_table(frame, "test").notes)
+
+
+def test_with_variation_there_is_no_column_of_the_kind_of_interval(run_tree):
+    frame = compare_predictions(read_predictions(find_runs(run_tree[0])), *GROUPS)
+    assert len(frame)
+    assert "interval" not in frame
