@@ -24,6 +24,7 @@ SOURCES = {
     ],
 }
 """Marker of the tests -> their code."""
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def digest(marker):
@@ -32,9 +33,8 @@ def digest(marker):
     for path in SOURCES[marker]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
-            body = getattr(node, "body", None)
-            if isinstance(body, list) and body and ast.get_docstring(node, clean=False) is not None:
-                node.body = body[1:]
+            if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+                node.body = node.body[1:]
         state.update(path.name.encode() + ast.dump(tree).encode())
     return state.hexdigest()
 
