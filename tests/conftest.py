@@ -1,14 +1,38 @@
-"""The order of the tests, and data that several folders test with."""
+"""The order of the tests, data that several folders test with, and the evidence of long test runs."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
+
+FIGURES = pytest.StashKey[dict]()
+BEGUN = time.monotonic()
+
+
+def pytest_configure(config):
+    config.stash[FIGURES] = {}
 
 
 def pytest_collection_modifyitems(items):
     """Longest first, so that no core is idle at the end."""
     items.sort(key=lambda item: "test_readme" not in item.nodeid)
+
+
+@pytest.fixture
+def figures(request):
+    """Name -> figure, for the file RS_EVIDENCE (see `evidence`)."""
+    return request.config.stash[FIGURES]
+
+
+def pytest_terminal_summary(terminalreporter, exitstatus, config):
+    """Write RS_EVIDENCE if every test passed."""
+    if (path := os.environ.get("RS_EVIDENCE")) and exitstatus == 0:
+        import evidence
+
+        passed = len(terminalreporter.stats.get("passed", ()))
+        evidence.write(path, config.option.markexpr, passed, time.monotonic() - BEGUN, config.stash[FIGURES])
+        terminalreporter.write_line(f"wrote {path}")
 
 
 @pytest.fixture(scope="session")

@@ -75,7 +75,7 @@ def test_the_same_sweep_twice_is_the_same(sweep):
     assert differences(sweep.outcome, sweep.run("again")) == []
 
 
-def test_killed_sweeps_have_the_same_outcome(sweep, capsys):
+def test_killed_sweeps_have_the_same_outcome(sweep, capsys, figures):
     begun = time.monotonic()
     fallen, folders = sweep.kill(KILLS)
     phases = Counter(fell.phase for fell in fallen)
@@ -83,15 +83,17 @@ def test_killed_sweeps_have_the_same_outcome(sweep, capsys):
     with capsys.disabled():
         print(f"\n{len(fallen)} kills in {folders} sweeps, {time.monotonic() - begun:.0f} s: {dict(phases)}")
         print(f"by quarters of the updates: {[quarters[i] for i in range(4)]}")
+    figures["killed sweeps"] = {"kills": len(fallen), "sweeps": folders, **phases}
     if len(fallen) >= ENOUGH:
         assert phases.keys() >= {"start", "train", "validate", "save", "copy", "saved", "log"}
         assert quarters.keys() == {0, 1, 2, 3}
 
 
-def test_a_killed_pretraining_has_the_same_outcome(tmp_path, capsys):
+def test_a_killed_pretraining_has_the_same_outcome(tmp_path, capsys, figures):
     """With shards, and with model.pt, which is written at the end."""
     begun = time.monotonic()
     fallen, folders = Whole(tmp_path, tiny.PRETRAINING).kill(OF_PRETRAINING)
     phases = dict(Counter(fell.phase for fell in fallen))
     with capsys.disabled():
         print(f"\n{len(fallen)} kills in {folders} pre-trainings, {time.monotonic() - begun:.0f} s: {phases}")
+    figures["killed pre-trainings"] = {"kills": len(fallen), "pre-trainings": folders, **phases}

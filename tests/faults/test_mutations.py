@@ -76,7 +76,7 @@ def table(found):
     return "\n".join("  ".join(cell.rjust(13) for cell in row) for row in rows)
 
 
-def test_corrupt_files_are_read_correctly_or_refused(tmp_path, monkeypatch, capsys):
+def test_corrupt_files_are_read_correctly_or_refused(tmp_path, monkeypatch, capsys, figures):
     (tmp_path / "good").mkdir()
     monkeypatch.chdir(tmp_path / "good")
     originals.write(tmp_path / "good")
@@ -87,5 +87,10 @@ def test_corrupt_files_are_read_correctly_or_refused(tmp_path, monkeypatch, caps
             worse.append(f"seed {seed}, {corruption} of {kind}: {outcome} {detail}")
     with capsys.disabled():
         print(f"\n{found.total():,} corrupt files, {time.monotonic() - begun:.0f} s\n{table(found)}")
+    outcomes = Counter()
+    for (_, outcome), count in found.items():
+        outcomes[outcome] += count
+    unseen = {kind: count for (kind, outcome), count in found.items() if outcome == "unseen"}
+    figures["corrupt files"] = {"total": found.total(), **outcomes, "unseen by kind": unseen}
     assert found.total() == FILES
     assert not worse, "\n".join(worse[:50])

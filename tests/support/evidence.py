@@ -1,0 +1,55 @@
+"""What a long test run found, as a committed file that the documentation quotes.
+
+`make test-faults` and `make test-slurm` set RS_EVIDENCE to the file. It contains the figures that the tests
+recorded in the fixture `figures`, the number of tests, the machine, and a digest of the tests' code. A test
+in `tests/test_evidence.py` fails when that code has changed since, so the figures cannot go stale.
+"""
+
+import ast
+import hashlib
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+from common.files import atomic_write
+from experiments import provenance
+
+ROOT = Path(__file__).parents[2]
+SOURCES = {
+    "faults": sorted((ROOT / "tests/faults").glob("*.py")),
+    "slurm": [
+        ROOT / "tests/experiments/launchers/slurm/test_cluster.py",
+        *(ROOT / "tests/faults" / name for name in ("test_slurm_training.py", "tiny.py", "outcome.py")),
+        ROOT / "tests/support/real_slurm.py",
+    ],
+}
+"""Marker of the tests -> their code."""
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def digest(marker):
+    """SHA-256 of the code of the tests; comments, docstrings and layout do not count."""
+    state = hashlib.sha256()
+    for path in SOURCES[marker]:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+                node.body = node.body[1:]
+        state.update(path.name.encode() + ast.dump(tree).encode())
+    return state.hexdigest()
+
+
+def write(path, marker, passed, seconds, figures):
+    """Write the file; `figures` maps names to numbers or to further dictionaries."""
+    machine = provenance.static(provenance.machine("cpu"))
+    content = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "git_commit": machine["git_commit"],
+        "git_changed": machine["git_changed"],
+        "hardware": machine["hardware"],
+        "tests_passed": passed,
+        "minutes": round(seconds / 60),
+        "code": digest(marker),
+        "figures": figures,
+    }
+    atomic_write(Path(path), json.dumps(content, indent=2, ensure_ascii=False) + "\n")
