@@ -55,7 +55,7 @@ test-slurm: $(VENV)/installed  ## the SLURM launcher on a real two-node SLURM st
 		{ echo "error: no $$name on this machine; on Debian: apt install slurm-wlm munge"; exit 1; }; done
 	RS_EVIDENCE=results/faults/slurm.json $(BIN)/python -m pytest -m slurm
 
-test-faults: $(VENV)/installed  ## fault injection: kill -9, corrupt files, full disks, hostile names (36 minutes; root for the disks)
+test-faults: $(VENV)/installed  ## fault injection: kill -9, corrupt files, full disks, hostile names (half an hour; root for the disks)
 	RS_EVIDENCE=results/faults/faults.json OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults tests/faults
 
 test-fairseq: $(VENV)/installed  ## fairseq's own tests, without and with the plugin (5 minutes; a package index)
