@@ -197,8 +197,10 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
 
 
 def documents() -> list[Path]:
-    """The documents with a table in `docs/given.toml`."""
-    return [ROOT / name for name in tomllib.loads(GIVEN.read_text(encoding="utf-8")) if name != "*"]
+    """README, the pages of docs/ (without the generated command reference), results and model card."""
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "command-line.md"]
+    folders = [*(ROOT / "results").rglob("README.md"), *(ROOT / "pretrained").rglob("README.md")]
+    return [ROOT / "README.md", *sorted(pages), *sorted(folders)]
 
 
 def compute(expression: str) -> str:
