@@ -41,9 +41,9 @@ class TimedTrainer(Trainer):
         else:
             self._clock.start(tokens)
         loss = super().training_step(model, inputs, *args, **kwargs)
-        self._losses.append(float(loss))  # divided by the number of accumulated batches
+        self._losses.append(float(loss))
         if len(self._losses) == self.args.gradient_accumulation_steps:
-            self._clock.loss(sum(self._losses))
+            self._clock.loss(sum(self._losses) / len(self._losses))
             self._losses = []
         return loss
 

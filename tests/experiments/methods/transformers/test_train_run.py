@@ -156,7 +156,7 @@ def test_finished_runs_are_skipped_and_another_recipe_is_an_error(swept, capfd):
     capfd.readouterr()
     assert command(*TRANSFORMERS, *options(swept), "--", "--dropout", "0.3") == 1
     err = capfd.readouterr().err
-    assert "no --dropout" in err
+    assert "--dropout not set" in err
     assert "--dropout 0.3" in err
     assert command(*LORA, *options(swept), "--rank", "3") == 1
     err = capfd.readouterr().err
