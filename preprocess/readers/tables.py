@@ -381,7 +381,8 @@ def load_parquet(path: str) -> pd.DataFrame:
     with open_raw(path) as stream:
         data = stream.read()
     try:
-        table = pyarrow.parquet.read_table(io.BytesIO(data))
+        # Without threads: a process that ends soon after they were started is aborted (seen with pyarrow 26).
+        table = pyarrow.parquet.read_table(io.BytesIO(data), use_threads=False)
         return pd.DataFrame(table.to_pydict(), dtype=object)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]

@@ -4,6 +4,9 @@ import gzip
 import io
 import json
 import lzma
+import subprocess
+import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -11,6 +14,8 @@ import pytest
 from common.errors import UserError
 from preprocess.readers import read_records
 from preprocess.readers.tables import Columns, choose_columns, read_cells, read_table
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -85,6 +90,15 @@ def test_json_lines(write):
 )
 def test_json(write, content):
     assert rows(write("a.json", json.dumps(content))) == [(1, "a", "x"), (2, "b", None)]
+
+
+def test_a_process_that_ends_after_reading_parquet_is_not_aborted(tmp_path):
+    pd.DataFrame({"text": [None, None], "label": [None, None]}).to_parquet(tmp_path / "a.parquet")
+    path = str(tmp_path / "a.parquet")
+    program = f"from preprocess.readers.tables import load_parquet; load_parquet({path!r})"
+    command = [sys.executable, "-c", program]
+    codes = {subprocess.run(command, cwd=ROOT, check=False).returncode for _ in range(5)}
+    assert codes == {0}
 
 
 def test_parquet_as_pandas_writes_it(write):
