@@ -22,7 +22,7 @@ def test_only_code_counts(tmp_path, monkeypatch):
     digests = []
     for text in (
         'def f():\n    """A."""\n    return 1\n',
-        "def f():  # why\n\n    return 1\n",
+        "def f():\n    # why\n\n    return  1\n",
         "def f():\n    return 2\n",
     ):
         path.write_text(text)

@@ -28,15 +28,27 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def digest(marker):
-    """SHA-256 of the code of the tests; comments, docstrings and layout do not count."""
+    """SHA-256 of the code of the tests; comment lines, docstrings and white space do not count.
+
+    It is computed from the text, because the syntax tree of a file depends on the version of Python.
+    """
     state = hashlib.sha256()
     for path in SOURCES[marker]:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-                node.body = node.body[1:]
-        state.update(path.name.encode() + ast.dump(tree).encode())
+        text = path.read_text(encoding="utf-8")
+        ignored = docstring_lines(text)
+        lines = [line for number, line in enumerate(text.splitlines(), start=1) if number not in ignored]
+        code = "".join("".join(line.split()) for line in lines if not line.lstrip().startswith("#"))
+        state.update(f"{path.name}:{code}".encode())
     return state.hexdigest()
+
+
+def docstring_lines(text):
+    """The numbers of the lines that docstrings occupy."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            found.update(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return found
 
 
 def write(path, marker, passed, seconds, figures):
