@@ -375,14 +375,16 @@ def _table_of(content: Any, path: str) -> pd.DataFrame:
 def load_parquet(path: str) -> pd.DataFrame:
     """The columns of a Parquet file."""
     try:
+        import pyarrow
         import pyarrow.parquet
     except ImportError:
         raise UserError(f"{path}: Parquet needs pyarrow; install it: pip install pyarrow") from None
     with open_raw(path) as stream:
         data = stream.read()
     try:
-        # Without threads: a process that ends soon after they were started is aborted (seen with pyarrow 26).
-        table = pyarrow.parquet.read_table(io.BytesIO(data), use_threads=False)
+        # `read_table`, or a Python stream, would start threads even with use_threads=False, and a process
+        # that ends while they start is aborted (apache/arrow#34314).
+        table = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(data)).read(use_threads=False)
         return pd.DataFrame(table.to_pydict(), dtype=object)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
