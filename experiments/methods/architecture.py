@@ -209,9 +209,11 @@ class _Comparison:
         if theirs.name != name or theirs.classes != len(classes):
             other = f" ({theirs.classes} classes, the data have {len(classes)})"
             return f"{has}{other if theirs.name == name else ''}: a new one starts from random weights"
-        if theirs.class_names is not None and set(theirs.class_names) != set(classes):
-            return f"{has}, which is kept for {enumerate_some(classes)}, in this order"
-        return f"{has}, which is kept"
+        if theirs.class_names is None or list(theirs.class_names) == list(classes):
+            return f"{has}, which is kept"
+        if set(theirs.class_names) == set(classes):
+            return f"{has}, which is kept; its classes are reordered to {enumerate_some(classes)}"
+        return f"{has}, which is kept for {enumerate_some(classes)}, in this order"
 
     def _contradiction(self, name: str, theirs: Architecture, ours: Architecture) -> str | None:
         """What is wrong with the flag that sets a field, if the user gives it."""

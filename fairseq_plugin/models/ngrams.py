@@ -39,7 +39,7 @@ from ..tasks.sentence_classification import SentenceClassificationTask
 ORDER = 2
 """Default number of tokens of the longest n-grams."""
 MAX_ORDER = 5
-BUCKETS = 1 << 18
+BUCKETS = 1 << 19
 """Default number of buckets."""
 MAX_BUCKETS = 1 << 28
 MULTIPLIER = 0x9E3779B97F4A7C15 - (1 << 64)
