@@ -23,6 +23,7 @@ K classes.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -122,30 +123,63 @@ class NgramHead(nn.Module):
 
     def forward(self, src_tokens: Tensor) -> Tensor:
         """(B, L) token ids, int64 -> (B, K) logits, float32."""
+        text_D, bucket_D, value_D, _ = self.values(src_tokens)
+        terms_DK = value_D[:, None] * F.embedding(bucket_D, self.out_proj.weight.t())
+        logits_BK = terms_DK.new_zeros(len(src_tokens), self.classes).index_add(0, text_D, terms_DK)
+        return logits_BK + self.out_proj.bias
+
+    def values(self, src_tokens: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The distinct buckets of each text, (D,): row of `src_tokens`, bucket, x_j * s_j and count c_j.
+
+        Rows and buckets are int64, the others float32.
+        """
         text_D, bucket_D, count_D = self.occurrences(src_tokens)
         tfidf_D = (1 + count_D.log()) * self.idf[bucket_D]
         square_B = tfidf_D.new_zeros(len(src_tokens)).index_add_(0, text_D, tfidf_D.square())
-        value_D = tfidf_D * self.spread[bucket_D] / square_B.sqrt()[text_D]
-        terms_DK = value_D[:, None] * F.embedding(bucket_D, self.out_proj.weight.t())
-        return terms_DK.new_zeros(len(src_tokens), self.classes).index_add(0, text_D, terms_DK) + (
-            self.out_proj.bias
-        )
+        return text_D, bucket_D, tfidf_D * self.spread[bucket_D] / square_B.sqrt()[text_D], count_D
 
     def occurrences(self, src_tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The distinct buckets of each text, (D,): row of `src_tokens`, bucket (int64), count (float32)."""
-        hash_BL, known_BL = src_tokens * MULTIPLIER, src_tokens >= SPECIAL
-        gram, counts = hash_BL, known_BL
-        keys = []
         row_B1 = torch.arange(len(src_tokens), device=src_tokens.device)[:, None]
+        keys = [(row_B1 * self.buckets + bucket)[valid] for bucket, valid in self.hashed(src_tokens)]
+        key_D, count_D = torch.cat(keys).unique(return_counts=True)
+        return key_D // self.buckets, key_D % self.buckets, count_D.float()
+
+    def hashed(self, src_tokens: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """For n = 1, 2, ...: the buckets of the n-grams that begin at each token, and whether they count.
+
+        Both are (B, L - n + 1), int64 and bool. An n-gram with a special symbol does not count.
+        """
+        hash_BL, known_BL = src_tokens * MULTIPLIER, src_tokens >= SPECIAL
+        gram, valid = hash_BL, known_BL
         for n in range(1, min(self.order, src_tokens.size(1)) + 1):
             if n > 1:
                 gram = gram[:, :-1] * MULTIPLIER + hash_BL[:, n - 1 :]
-                counts = counts[:, :-1] & known_BL[:, n - 1 :]
+                valid = valid[:, :-1] & known_BL[:, n - 1 :]
             # The upper bits of a product depend on all bits of its factors.
-            bucket = ((gram ^ (gram >> 32)) * MULTIPLIER >> 24) % self.buckets
-            keys.append((row_B1 * self.buckets + bucket)[counts])
-        key_D, count_D = torch.cat(keys).unique(return_counts=True)
-        return key_D // self.buckets, key_D % self.buckets, count_D.float()
+            yield ((gram ^ (gram >> 32)) * MULTIPLIER >> 24) % self.buckets, valid
+
+    @torch.no_grad()
+    def contributions(self, tokens_L: Tensor) -> Tensor:
+        """What each token of a text contributes to the predicted class, (L,), float64.
+
+        The explained value is the logit of the predicted class minus the mean of the other logits; without
+        the bias, it is the sum of the contributions. The term of an n-gram is divided equally among its
+        occurrences and their tokens.
+        """
+        src_tokens_1L = tokens_L[None]
+        predicted = int(self(src_tokens_1L).argmax())
+        _, bucket_D, value_D, count_D = self.values(src_tokens_1L)
+        weight_KD = self.out_proj.weight[:, bucket_D]
+        others_D = (weight_KD.sum(dim=0) - weight_KD[predicted]) / max(1, self.classes - 1)
+        term_D = (weight_KD[predicted] - others_D) * value_D / count_D
+        term_of = dict(zip(bucket_D.tolist(), term_D.tolist(), strict=True))
+        scores_L = [0.0] * len(tokens_L)
+        for n, (bucket, valid) in enumerate(self.hashed(src_tokens_1L), start=1):
+            for start in valid[0].nonzero().flatten().tolist():
+                for token in range(start, start + n):
+                    scores_L[token] += term_of[int(bucket[0, start])] / n
+        return torch.tensor(scores_L, dtype=torch.float64)
 
     @torch.no_grad()
     def count(self, examples: list[tuple[Tensor, int]]) -> None:
@@ -165,6 +199,6 @@ class NgramHead(nn.Module):
 @register_model_architecture("ngram_classifier", "ngram_classifier")
 def ngram_classifier_architecture(args: argparse.Namespace) -> None:
     """Set the defaults of flags that are not given."""
-    for name, value in (("ngrams", ORDER), ("ngram_buckets", BUCKETS)):
+    for name, value in (("ngrams", ORDER), ("ngram_buckets", BUCKETS), ("precision", "fp32")):
         if getattr(args, name, None) is None:
             setattr(args, name, value)

@@ -86,6 +86,19 @@ def test_a_text_without_ngrams_has_the_logits_of_the_bias():
     assert logits_BK.isfinite().all()
 
 
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_contributions_sum_to_the_difference_of_the_logits(order):
+    head = fitted(order)
+    torch.nn.init.normal_(head.out_proj.weight)
+    for row_L in tokens(TEXTS + UNSEEN):
+        scores_L = head.contributions(row_L)
+        logits_K = head(row_L[None])[0]
+        best = int(logits_K.argmax())
+        others = (logits_K.sum() - logits_K[best]) / (CLASSES - 1)
+        assert float(scores_L.sum()) == pytest.approx(float(logits_K[best] - others), abs=1e-5)
+        assert (scores_L[row_L < 4] == 0).all()
+
+
 def trainer_of(data, save_dir, *flags):
     trainer = build_trainer([data, *NGRAMS, *INPUT, *STEPS, "--save-dir", save_dir, *flags])[1]
     checkpoint_utils.load_checkpoint(trainer.cfg.checkpoint, trainer)
