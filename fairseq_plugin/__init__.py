@@ -1,10 +1,10 @@
 """The fairseq extension of this project: `fairseq-train DATA --user-dir fairseq_plugin ...`.
 
 Importing the package registers the task `sentence_classification`, the criteria `sentence_classification`,
-`fast_masked_lm` and `fast_lm`, the models `roberta_small`, `causal_roberta_small` and `causal_lm_small`, the
-optimizer `fused_adam` and the schedule `time_budget`. It also adds fairseq's configuration classes to torch's
-allow-list for safe loading, replaces the functions and registry entries of fairseq that `compat.py` lists,
-and reports user errors as clear messages without a traceback.
+`fast_masked_lm` and `fast_lm`, the models `roberta_small`, `causal_roberta_small`, `causal_lm_small` and
+`ngram_classifier`, the optimizers `fused_adam` and `shared_adam` and the schedule `time_budget`. It also adds
+fairseq's configuration classes to torch's allow-list for safe loading, replaces the functions and registry
+entries of fairseq that `compat.py` lists, and reports user errors as clear messages without a traceback.
 """
 
 import logging
@@ -20,9 +20,9 @@ _level, _handlers = _root.level, list(_root.handlers)
 
 from . import compat, library_warnings  # noqa: E402
 from .checkpoints import loading  # noqa: E402
-from .models import causal, roberta  # noqa: E402, F401
+from .models import causal, ngrams, roberta  # noqa: E402, F401
 from .tasks import criterion, language_modeling, sentence_classification  # noqa: E402, F401
-from .training import optimizer, termination, time_budget  # noqa: E402, F401
+from .training import optimizer, shared_adam, termination, time_budget  # noqa: E402, F401
 
 _root.setLevel(_level)
 _root.handlers[:] = _handlers

@@ -1,7 +1,7 @@
 """Reading the checkpoint of a classifier: weights, model arguments and task settings.
 
 Supported models: RoBERTa trained with this project's task or fairseq's `sentence_prediction`, and this
-project's left-to-right classifiers.
+project's left-to-right and n-gram classifiers.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from common.errors import UserError
 from fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 from fairseq_plugin.models.causal import CausalLmSmall, CausalRobertaSmall
+from fairseq_plugin.models.ngrams import NgramClassifier
 from fairseq_plugin.models.roberta import RobertaSmall
 from fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationConfig,
@@ -27,12 +28,13 @@ from fairseq_plugin.tasks.sentence_classification import (
 from .precision import recorded_precision
 
 TASKS = ("sentence_classification", "sentence_prediction")
-MODELS: dict[str, type[RobertaSmall]] = {
+MODELS: dict[str, type[RobertaSmall] | type[NgramClassifier]] = {
     **dict.fromkeys(
         ("roberta_small", "roberta", "roberta_base", "roberta_large", "roberta_prenorm"), RobertaSmall
     ),
     "causal_roberta_small": CausalRobertaSmall,
     "causal_lm_small": CausalLmSmall,
+    "ngram_classifier": NgramClassifier,
 }
 """Architecture -> model class; stock RoBERTa has the same parameter names as the plugin's model."""
 
@@ -55,7 +57,7 @@ class Checkpoint:
     """`fp32` or `bf16`, of training; None if it is not recorded."""
 
     @property
-    def model(self) -> type[RobertaSmall]:
+    def model(self) -> type[RobertaSmall] | type[NgramClassifier]:
         """The model class."""
         return MODELS[arch_name(self.arguments)]
 

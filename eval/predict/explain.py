@@ -1,10 +1,13 @@
-"""Contributions of words to a prediction: integrated gradients over the embeddings.
+"""Contributions of words to a prediction: integrated gradients over the embeddings, or linear terms.
 
 The explained value is the log-odds of the predicted class: its logit minus the log-sum-exp of the others. The
 integration path is the straight line from zero embeddings (`<s>` and `</s>` keep theirs) to the embeddings of
 the text (Sundararajan, Taly and Yan 2017, equation 1). The attributions sum to the log-odds of the text minus
 those at the start of the path. A word's score is the sum over its tokens and their dimensions. All of this is
 computed in fp32.
+
+A classifier of n-grams (`--arch ngram_classifier`) is linear, and its terms are the contributions
+(`NgramHead.contributions`).
 
 B sentences, L tokens, C embedding size, K classes.
 """
@@ -24,6 +27,7 @@ from torch import Tensor
 
 from common.errors import UserError
 from common.files import atomic_open
+from fairseq_plugin.models.ngrams import NgramClassifier
 from fairseq_plugin.tasks.language_modeling import WORD_START
 from preprocess.dictionary import EOS
 
@@ -46,10 +50,11 @@ def explain_texts(
     Raises `UserError` if Captum is not installed.
     """
     check_texts(texts)
-    try:
-        import captum.attr  # noqa: F401
-    except ImportError:
-        raise UserError("--explain needs Captum: pip install captum (in the extra `explain`)") from None
+    if not isinstance(classifier.network.model, NgramClassifier):
+        try:
+            import captum.attr  # noqa: F401
+        except ImportError:
+            raise UserError("--explain needs Captum: pip install captum (in the extra `explain`)") from None
     return (explain(classifier, text, row) for text, row in zip(texts, rows, strict=True))
 
 
@@ -74,6 +79,9 @@ def explain(classifier: SentenceClassifier, text: Text, row: Ids) -> list[Word]:
 
 def attribute(network: Network, row: Ids, steps: int = STEPS) -> Tensor:
     """(L,) attribution of each token of one example, float64 on the CPU; zero for `<s>` and `</s>`."""
+    if isinstance(network.model, NgramClassifier):
+        tokens_L = torch.from_numpy(row).to(network.device)
+        return network.model.classification_heads[network.head].contributions(tokens_L)
     from captum.attr import IntegratedGradients
 
     encoder = network.model.encoder.sentence_encoder
@@ -141,7 +149,8 @@ h1 { font-size: 1.35rem } h2 { font-size: 1rem; margin: 0 0 .2rem } p { margin: 
 .for { --hue: 0 136 90 } .against { --hue: 208 70 30; text-decoration: underline dotted }
 </style></head><body>
 <h1>Contributions of words</h1>
-<p class="note">Integrated gradients of the log-odds of the predicted class over the embeddings.
+<p class="note">Contributions to the log-odds of the predicted class: integrated gradients over the
+embeddings, or the terms of a linear classifier of n-grams.
 <span class="word for" style="--strength:.5">Green</span> words contributed to the predicted class,
 <span class="word against" style="--strength:.5">orange</span> underlined words against it. The intensity is
 relative to the largest score of the text. Hover over a word for its score.</p>

@@ -209,9 +209,11 @@ class _Comparison:
         if theirs.name != name or theirs.classes != len(classes):
             other = f" ({theirs.classes} classes, the data have {len(classes)})"
             return f"{has}{other if theirs.name == name else ''}: a new one starts from random weights"
-        if theirs.class_names is not None and list(theirs.class_names) != list(classes):
-            return f"{has}, which is kept for {enumerate_some(classes)}, in this order"
-        return f"{has}, which is kept"
+        if theirs.class_names is None or list(theirs.class_names) == list(classes):
+            return f"{has}, which is kept"
+        if set(theirs.class_names) == set(classes):
+            return f"{has}, which is kept; its classes are reordered to {enumerate_some(classes)}"
+        return f"{has}, which is kept for {enumerate_some(classes)}, in this order"
 
     def _contradiction(self, name: str, theirs: Architecture, ours: Architecture) -> str | None:
         """What is wrong with the flag that sets a field, if the user gives it."""
@@ -244,8 +246,11 @@ def _resolve(words: tuple[str, ...]) -> Architecture:
 def _parse(words: tuple[str, ...]) -> Architecture:
     from fairseq import options
 
-    from fairseq_plugin.checkpoints.architecture import of_arguments
+    from fairseq_plugin.checkpoints.architecture import arch_name, is_roberta, of_arguments
 
     with fairseq_flags.parser_errors(lambda message: UserError(f"fairseq-train: {message}")):
         parser = options.get_training_parser()
-        return of_arguments(options.parse_args_and_arch(parser, ["data", *words]))
+        arguments = options.parse_args_and_arch(parser, ["data", *words])
+    if not is_roberta(name := arch_name(arguments)):
+        raise UserError(f"--arch {name}: cannot start from a checkpoint of a RoBERTa; use --inits random")
+    return of_arguments(arguments)

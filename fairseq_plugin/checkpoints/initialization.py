@@ -2,14 +2,16 @@
 
 If `--restore-file` does not exist, stock fairseq logs this and trains from random weights; if the checkpoint
 does not fit the model, it fails while loading. The plugin checks both before the first update and reports the
-differences.
+differences. The classification head of a checkpoint that has the classes of the data in another order is
+loaded in the order of the data.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from common.errors import UserError
 from common.run import LAST_CHECKPOINT
 
 from ..models.roberta import RobertaSmall
-from ..tasks.sentence_classification import load_dictionary
+from ..tasks.sentence_classification import SentenceClassificationTask, load_dictionary
 from . import architecture
 from .loading import load_checkpoint
 
@@ -40,28 +42,30 @@ def checking_initial_checkpoint(original: Callable[..., Any]) -> Callable[..., A
 
     @functools.wraps(original)
     def load(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
-        if isinstance(trainer, Trainer):  # fairseq's own tests call it with mocks
-            check(cfg, trainer)
-        return original(cfg, trainer, **kwargs)
+        if not isinstance(trainer, Trainer):  # fairseq's own tests call it with mocks
+            return original(cfg, trainer, **kwargs)
+        state = check(cfg, trainer)
+        with reordered_head(trainer.get_model(), trainer.task, state):
+            return original(cfg, trainer, **kwargs)
 
     return load
 
 
-def check(cfg: Any, trainer: Trainer) -> None:
-    """Check the checkpoint that fairseq is about to load; `cfg` is its `CheckpointConfig`.
+def check(cfg: Any, trainer: Trainer) -> dict[str, Any] | None:
+    """Check the checkpoint that fairseq is about to load, and return it; `cfg` is its `CheckpointConfig`.
 
-    Raises `UserError` for a checkpoint that is missing, unreadable, or does not fit criterion, dictionary,
-    architecture or model.
+    Returns None for random weights. Raises `UserError` for a checkpoint that is missing, unreadable, or does
+    not fit criterion, dictionary, architecture or model.
     """
     model, task = trainer.get_model(), trainer.task
     flag, name = initial_checkpoint(cfg, trainer.checkpoint_suffix)
     if name is None:
         logger.info("initialization: random weights")
-        return
+        return None
     path = local_path(name)
     if not path.is_file():
         if flag == "--restore-file" and not is_ours(model, task):
-            return  # fairseq warns and starts from random weights, which its own commands rely on
+            return None  # fairseq warns and starts from random weights, which its own commands rely on
         raise UserError(
             f"{flag} {name}: no such checkpoint; correct the path, "
             "or omit the flag to start from random weights"
@@ -74,6 +78,35 @@ def check(cfg: Any, trainer: Trainer) -> None:
     check_architecture(f"{flag} {path}", path, state, model, keeps_optimizer=keeps_optimizer)
     check_keys(path, state["model"], model)
     logger.info("initialization: weights of %s", path)
+    return state
+
+
+@contextlib.contextmanager
+def reordered_head(model: BaseFairseqModel, task: Any, state: dict[str, Any] | None) -> Iterator[None]:
+    """A context in which the head of the checkpoint `state` is loaded with its classes in the data's order.
+
+    Label dictionaries are sorted by frequency, so the same classes can have another order in other data.
+    Nothing is changed if the names of the classes differ or are not recorded.
+    """
+    recorded = ((state or {}).get("extra_state") or {}).get(SentenceClassificationTask.__name__) or {}
+    theirs, ours = recorded.get("class_names"), getattr(task, "class_names", None)
+    if not theirs or not ours or theirs == ours or sorted(theirs) != sorted(ours):
+        yield
+        return
+    rows_K = [theirs.index(name) for name in ours]
+
+    def reorder(weights: dict[str, Tensor], prefix: str, *unused: Any) -> None:
+        for key in (f"{prefix}out_proj.weight", f"{prefix}out_proj.bias"):
+            if key in weights and len(weights[key]) == len(rows_K):
+                weights[key] = weights[key][rows_K]
+
+    head = model.classification_heads[task.cfg.classification_head_name]
+    handle = head.register_load_state_dict_pre_hook(lambda module, *found: reorder(*found))
+    logger.info("classification head: classes reordered to %s, as in the data", ", ".join(ours))
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def is_ours(model: BaseFairseqModel, task: Any) -> bool:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
+import torch
 from fairseq import models
 from fairseq.data import (
     ConcatSentencesDataset,
@@ -162,6 +163,16 @@ class SentenceClassificationTask(FairseqTask):
         self.datasets[split] = dataset
         return dataset
 
+    def training_examples(self) -> list[tuple[torch.Tensor, int]]:
+        """Token ids (L,), int64, and class of each training example, without word dropout."""
+        examples = []
+        for split in self.cfg.train_subset.split(","):
+            tokens = self._shorten(self._load_text(split, combine=True, dropout=False), split)
+            labels = load_split(self.cfg.data, "label", split, self.label_dictionary, combine=True)
+            classes = (int(labels[i][0]) - self.label_dictionary.nspecial for i in range(len(labels)))
+            examples += zip((tokens[i] for i in range(len(tokens))), classes, strict=True)
+        return examples
+
     def get_batch_iterator(self, *args: Any, **kwargs: Any) -> EpochBatchIterator:
         """Batches of all sentences.
 
@@ -177,24 +188,27 @@ class SentenceClassificationTask(FairseqTask):
             shuffle = np.random.permutation(len(tokens))
         return shuffle if split in self.cfg.train_subset.split(",") else tokens.sizes
 
-    def _load_text(self, split: str, combine: bool) -> FairseqDataset:
+    def _load_text(self, split: str, combine: bool, *, dropout: bool = True) -> FairseqDataset:
         """The sentences, or pairs of sentences, with initial and separator tokens."""
-        first = self._load_tokens("input0", split, combine)
+        first = self._load_tokens("input0", split, combine, dropout)
         if self.cfg.init_token is not None:
             first = PrependTokenDataset(first, self.cfg.init_token)
         if not (Path(self.cfg.data) / "input1").is_dir():
             return first
-        second = self._load_tokens("input1", split, combine)
+        second = self._load_tokens("input1", split, combine, dropout)
         check_same_length(self.cfg.data, split, {"input0": first, "input1": second})
         if self.cfg.separator_token is not None:
             second = PrependTokenDataset(second, self.cfg.separator_token)
         return ConcatSentencesDataset(first, second)
 
-    def _load_tokens(self, key: str, split: str, combine: bool) -> FairseqDataset:
-        """Tokens of `input0` or `input1`, with word dropout in training (Iyyer et al. 2015, section 3.2)."""
+    def _load_tokens(self, key: str, split: str, combine: bool, dropout: bool) -> FairseqDataset:
+        """Tokens of `input0` or `input1`; `dropout` is whether training has word dropout.
+
+        Word dropout is that of Iyyer et al. (2015, section 3.2).
+        """
         dictionary, cfg = self.source_dictionary, self.cfg
         tokens = load_split(cfg.data, key, split, dictionary, combine)
-        if not cfg.word_dropout or split not in cfg.train_subset.split(","):
+        if not (dropout and cfg.word_dropout) or split not in cfg.train_subset.split(","):
             return tokens
         return MaskTokensDataset(
             tokens,

@@ -7,6 +7,7 @@ With a misspelt `--best-checkpoint-metric` fairseq fails after the first epoch, 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -17,11 +18,12 @@ from common.metrics import check_selectable, find, lower_is_better
 
 from ..tasks.criterion import SentenceClassificationCriterion
 
+logger = logging.getLogger(__name__)
 MAXIMIZE = "--maximize-best-checkpoint-metric"
 
 
 def checking_settings(original: Callable[..., None]) -> Callable[..., None]:
-    """Replace `Trainer.__init__`: check the choice of the best checkpoint, and read the class weights."""
+    """Replace `Trainer.__init__`: check the best checkpoint's metric, and read what the data determine."""
 
     @functools.wraps(original)
     def build(
@@ -31,9 +33,26 @@ def checking_settings(original: Callable[..., None]) -> Callable[..., None]:
             check_selectable(cfg.checkpoint.best_checkpoint_metric)
             criterion.prepare()
         check_direction(cfg.checkpoint)
+        prepare_model(cfg.checkpoint, task, model)
         original(trainer, cfg, task, model, criterion, *args, **kwargs)
 
     return build
+
+
+def prepare_model(checkpoint: Any, task: Any, model: Any) -> None:
+    """Call `model.prepare(task)` of a model that has it: statistics of the training data become weights.
+
+    A run that resumes loads them from its own checkpoint afterwards. Those of another run would not fit the
+    data: raises `UserError` if an initial checkpoint is given. `checkpoint` is fairseq's `CheckpointConfig`.
+    """
+    if not hasattr(model, "prepare"):
+        return
+    if checkpoint.finetune_from_model or checkpoint.reset_optimizer:
+        raise UserError(
+            f"--arch {model.args.arch}: cannot start from a checkpoint, because its weights belong to other "
+            "training data; train it on both data sets at once, or use --inits random"
+        )
+    logger.info(model.prepare(task))
 
 
 def check_direction(checkpoint: Any) -> None:

@@ -84,7 +84,10 @@ def save(trainer, path):
     iterator = trainer.get_train_iterator(epoch=1, load_dataset=True)
     iterator.next_epoch_itr()
     trainer.consolidate_optimizer()
-    trainer.save_checkpoint(str(path), {"train_iterator": iterator.state_dict()})
+    extra = {"train_iterator": iterator.state_dict()}
+    if hasattr(trainer.task, "get_checkpoint_dict"):
+        extra |= trainer.task.get_checkpoint_dict()
+    trainer.save_checkpoint(str(path), extra)
 
 
 def fairseq_train(*arguments, cwd=ROOT):

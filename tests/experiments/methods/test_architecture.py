@@ -149,7 +149,8 @@ def test_places_name_the_file_that_sets_a_flag(root):
     ("classes", "extra", "facts"),
     [
         (("a", "b"), "", ["a, b", "kept"]),
-        (("b", "a"), "", ["a, b", "kept", "b, a"]),
+        (("b", "a"), "", ["a, b", "kept", "reordered to b, a"]),
+        (("c", "d"), "", ["a, b", "kept", "c, d", "in this order"]),
         (("a", "b", "c"), "", ["a, b", "2 classes", "have 3", "random weights"]),
         (("a", "b"), "--classification-head-name other", ["a, b", "random weights"]),
         ((), "", None),
@@ -225,3 +226,10 @@ def test_pretraining_resumes_with_the_architecture_of_its_start(root, capfd):
     command = next(line for line in out.splitlines() if line.startswith("fairseq-train"))
     assert "--encoder-attention-heads 12" in command
     assert "--start: architecture of " in out
+
+
+def test_a_model_without_an_encoder_starts_from_no_checkpoint(root):
+    (root / "ngrams.txt").write_text(RECIPE.replace("roberta_small", "ngram_classifier"))
+    assert fitted(root, "random", recipe="ngrams.txt").flags == {}
+    with pytest.raises(UserError, match=r"--arch ngram_classifier.*--inits random"):
+        fitted(root, "small", recipe="ngrams.txt")

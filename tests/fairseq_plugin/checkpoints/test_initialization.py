@@ -280,3 +280,29 @@ def test_a_mocked_trainer_is_not_checked():
     load(cfg, trainer)
     assert calls == [(cfg, trainer)]
     trainer.get_model.assert_not_called()
+
+
+@pytest.mark.parametrize("flags", [("--restore-file", *RESET), ("--finetune-from-model",)])
+def test_the_head_of_a_checkpoint_is_loaded_in_the_order_of_the_datas_classes(data, tmp_path, flags):
+    trainer = start(data, tmp_path / "first")
+    first = trainer.get_model().classification_heads["sentence_classification_head"].out_proj
+    torch.nn.init.normal_(first.bias)
+    save(trainer, tmp_path / "model.pt")
+    other = write_data(tmp_path / "other", classes=("1", "0"))
+
+    flag, *rest = flags
+    loaded = start(other, tmp_path / "run", flag, tmp_path / "model.pt", *rest).get_model()
+    head = loaded.classification_heads["sentence_classification_head"].out_proj
+    assert torch.equal(head.weight, first.weight.flip(0))
+    assert torch.equal(head.bias, first.bias.flip(0))
+
+
+def test_the_head_of_other_classes_keeps_its_order(data, tmp_path):
+    trainer = start(data, tmp_path / "first")
+    save(trainer, tmp_path / "model.pt")
+    other = write_data(tmp_path / "other", classes=("neg", "pos"))
+    loaded = start(other, tmp_path / "run", "--restore-file", tmp_path / "model.pt", *RESET).get_model()
+    first = trainer.get_model().classification_heads["sentence_classification_head"].out_proj
+    assert torch.equal(
+        loaded.classification_heads["sentence_classification_head"].out_proj.weight, first.weight
+    )
