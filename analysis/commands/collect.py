@@ -19,7 +19,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.types_pb2 import DataType
 
-from common import manifest, study
+from common import archive, manifest
 from common.cli import deprecation
 from common.errors import UsageError, UserError, enumerate_some
 from common.files import atomic_write
@@ -45,7 +45,7 @@ def register(commands: argparse._SubParsersAction) -> None:
         "copy manifests, scalars and predictions to a small folder or archive",
         EXAMPLES,
     )
-    add_out(parser, f"target folder, or archive (*{study.SUFFIX}); run folders keep their relative paths")
+    add_out(parser, f"target folder, or archive (*{archive.SUFFIX}); run folders keep their relative paths")
     parser.add_argument("target", nargs="?", metavar="DIR", help=argparse.SUPPRESS)
 
 
@@ -63,19 +63,19 @@ def _collect(options: argparse.Namespace) -> None:
 def collect(runs: Sequence[Run], root: str | os.PathLike[str], target: str | os.PathLike[str]) -> list[Path]:
     """Copy manifest, predictions and scalars of each run to the same relative path below `target`.
 
-    If `target` ends in `study.SUFFIX`, they are packed into one archive (see `common.study`).
+    If `target` ends in `archive.SUFFIX`, they are packed into one archive (see `common.archive`).
 
     Returns the new folders, or the archive. Raises `UserError`, before anything is written, if a run has no
     manifest or if the archive or one of the folders exists.
     """
-    if str(target).endswith(study.SUFFIX):
+    if str(target).endswith(archive.SUFFIX):
         if Path(target).exists():
             raise UserError(f"{target}: already exists; choose another --out or delete it")
         with tempfile.TemporaryDirectory(prefix="study-") as temporary:
             collect(runs, root, temporary)
-            study.write(temporary, target)
+            archive.write(temporary, target)
         return [Path(target)]
-    folders = {run.path: Path(target) / run.path.relative_to(study.opened(root)) for run in runs}
+    folders = {run.path: Path(target) / run.path.relative_to(archive.opened(root)) for run in runs}
     without = [str(path) for path in folders if not (path / manifest.NAME).is_file()]
     if without:
         raise UserError(f"{enumerate_some(without)}: no {manifest.NAME}; collect needs one for every run")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import common.run
-from common import manifest, study
+from common import archive, manifest
 from common.cli import flags_of
 from common.errors import UserError, count, enumerate_some
 from common.files import escaped
@@ -65,11 +65,11 @@ def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[
     malformed manifest or pattern, a pattern that matches no log, and two runs with the same name.
     """
     with readable():
-        root = study.opened(root)
+        root = archive.opened(root)
         is_folder = root.is_dir()
     if not is_folder:
         raise UserError(
-            f"{root}: no such folder; specify the folder of the runs, or their archive ({study.SUFFIX})"
+            f"{root}: no such folder; specify the folder of the runs, or their archive ({archive.SUFFIX})"
         )
     runs = [_run(found) for found in discover(root, None if pattern is None else Pattern(pattern))]
     if not runs:

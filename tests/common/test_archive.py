@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from common import study
+from common import archive
 from common.errors import UserError
 
 
@@ -26,40 +26,40 @@ def contents(folder):
 
 
 def test_what_is_packed_is_extracted(folder, tmp_path):
-    study.write(folder, tmp_path / "s.tar.xz")
-    opened = study.opened(tmp_path / "s.tar.xz")
+    archive.write(folder, tmp_path / "s.tar.xz")
+    opened = archive.opened(tmp_path / "s.tar.xz")
     assert contents(opened) == contents(folder)
-    assert study.opened(str(tmp_path / "s.tar.xz")) == opened
-    assert study.opened(folder) == folder
+    assert archive.opened(str(tmp_path / "s.tar.xz")) == opened
+    assert archive.opened(folder) == folder
     with tarfile.open(tmp_path / "s.tar.xz") as tar:  # any program can read it
         assert sorted(tar.getnames()) == sorted(contents(folder))
 
 
 def test_dates_and_permissions_do_not_change_the_bytes(folder, tmp_path):
-    study.write(folder, tmp_path / "1.tar.xz")
+    archive.write(folder, tmp_path / "1.tar.xz")
     (folder / "a/manifest.json").touch()
     (folder / "a/manifest.json").chmod(0o600)
-    study.write(folder, tmp_path / "2.tar.xz")
+    archive.write(folder, tmp_path / "2.tar.xz")
     assert (tmp_path / "1.tar.xz").read_bytes() == (tmp_path / "2.tar.xz").read_bytes()
 
 
 def test_paths_are_shown_with_the_name_of_the_archive(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    study.write(folder, "s.tar.xz")
-    assert study.shown(study.opened("s.tar.xz") / "a") == "s.tar.xz/a"
+    archive.write(folder, "s.tar.xz")
+    assert archive.shown(archive.opened("s.tar.xz") / "a") == "s.tar.xz/a"
     absolute = str(tmp_path / "s.tar.xz")
-    assert study.shown(study.opened(absolute)) == absolute
-    assert study.shown(tmp_path / "other") == str(tmp_path / "other")
+    assert archive.shown(archive.opened(absolute)) == absolute
+    assert archive.shown(tmp_path / "other") == str(tmp_path / "other")
 
 
 def test_an_archive_that_changed_is_extracted_again(folder, tmp_path):
-    archive = tmp_path / "s.tar.xz"
-    study.write(folder, archive)
-    study.opened(archive)
+    file = tmp_path / "s.tar.xz"
+    archive.write(folder, file)
+    archive.opened(file)
     (folder / "new").write_text("new")
-    archive.unlink()
-    study.write(folder, archive)
-    assert contents(study.opened(archive)) == contents(folder)
+    file.unlink()
+    archive.write(folder, file)
+    assert contents(archive.opened(file)) == contents(folder)
 
 
 def pack(path, *members):
@@ -90,20 +90,20 @@ def member(name, content=b"", kind=tarfile.REGTYPE, target=""):
     ],
 )
 def test_what_is_not_a_file_below_the_folder_is_refused(tmp_path, members):
-    archive = tmp_path / "inner" / "hostile.tar.xz"
-    archive.parent.mkdir()
-    pack(archive, *members)
+    file = tmp_path / "inner" / "hostile.tar.xz"
+    file.parent.mkdir()
+    pack(file, *members)
     with pytest.raises(UserError, match=r"hostile\.tar\.xz"):
-        study.opened(archive)
+        archive.opened(file)
     assert [path.name for path in tmp_path.rglob("*")] == ["inner", "hostile.tar.xz"]
 
 
 @pytest.mark.parametrize(("name", "limit"), [("MAX_BYTES", 10_000), ("MAX_FILES", 1)])
 def test_what_is_too_large_is_refused_before_it_is_written(folder, tmp_path, monkeypatch, name, limit):
     pack(tmp_path / "s.tar.xz", member("a", b"0" * 9_000), member("b", b"0" * 9_000))
-    monkeypatch.setattr(study, name, limit)
+    monkeypatch.setattr(archive, name, limit)
     with pytest.raises(UserError, match=r"s\.tar\.xz"):
-        study.opened(tmp_path / "s.tar.xz")
+        archive.opened(tmp_path / "s.tar.xz")
 
 
 def test_a_member_that_claims_an_impossible_size_is_refused(tmp_path):
@@ -112,16 +112,16 @@ def test_a_member_that_claims_an_impossible_size_is_refused(tmp_path):
     with lzma.open(tmp_path / "s.tar.xz", "wb") as stream:
         stream.write(info.tobuf())
     with pytest.raises(UserError, match=r"s\.tar\.xz"):
-        study.opened(tmp_path / "s.tar.xz")
+        archive.opened(tmp_path / "s.tar.xz")
 
 
 def test_a_damaged_archive_is_refused(folder, tmp_path):
-    archive = tmp_path / "s.tar.xz"
-    study.write(folder, archive)
-    content = archive.read_bytes()
+    file = tmp_path / "s.tar.xz"
+    archive.write(folder, file)
+    content = file.read_bytes()
     flipped = bytearray(content)
     flipped[len(content) // 2] ^= 0xFF
     for damaged in (b"", content[:-8], content[: len(content) // 2], bytes(flipped), b"no archive at all"):
-        archive.write_bytes(damaged)
+        file.write_bytes(damaged)
         with pytest.raises(UserError, match=r"s\.tar\.xz"):
-            study.opened(archive)
+            archive.opened(file)
