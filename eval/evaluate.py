@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common import predictions
+from common import archive, predictions
 from common.cli import positive
 from common.data_folder import NOTIONS, Overlap, read_overlap
 from common.errors import UserError
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> None:
         "dedup": _excluded(args, overlap),
         "classes": evaluated[0].classes,
         "conventions": conventions(args.draws),
-        "sha256": {str(member.source): sha256(member.source) for member in evaluated},
+        "sha256": {archive.shown(member.source): sha256(member.source) for member in evaluated},
         "groups": [group.as_json() for group in groups],
     }
     if args.out:

@@ -1,7 +1,7 @@
-"""The command `collect`: copy manifests, scalars and predictions of runs to a folder that can be published.
+"""The command `collect`: copy manifests, scalars and predictions of runs to a folder or an archive.
 
-Text records of event files are removed, because trainers write their command line with local paths into them.
-Checkpoints and the trainer's log are not copied.
+The copy can be published. Text records of event files are removed, because trainers write their command line
+with local paths into them. Checkpoints and the trainer's log are not copied.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import argparse
 import logging
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.types_pb2 import DataType
 
-from common import manifest
+from common import archive, manifest
 from common.cli import deprecation
 from common.errors import UsageError, UserError, enumerate_some
 from common.files import atomic_write
@@ -31,15 +32,20 @@ logger = logging.getLogger(__name__)
 
 EXAMPLES = """examples:
   python -m analysis collect runs --out results/runs
+  python -m analysis collect runs --out results/study.tar.xz
 """
 
 
 def register(commands: argparse._SubParsersAction) -> None:
     """Add the command."""
     parser = add_command(
-        commands, "collect", _collect, "copy manifests, scalars and predictions to a small folder", EXAMPLES
+        commands,
+        "collect",
+        _collect,
+        "copy manifests, scalars and predictions to a small folder or archive",
+        EXAMPLES,
     )
-    add_out(parser, "target folder; run folders keep their relative paths")
+    add_out(parser, f"target folder, or archive (*{archive.SUFFIX}); run folders keep their relative paths")
     parser.add_argument("target", nargs="?", metavar="DIR", help=argparse.SUPPRESS)
 
 
@@ -50,17 +56,26 @@ def _collect(options: argparse.Namespace) -> None:
     if options.target is not None:
         deprecation("collect RUNS DIR is deprecated, use collect RUNS --out DIR")
     runs = select_finished(found_runs(options))
-    for folder in collect(runs, options.runs, target):
-        print(f"wrote {folder}", file=sys.stderr)
+    for path in collect(runs, options.runs, target):
+        print(f"wrote {path}", file=sys.stderr)
 
 
 def collect(runs: Sequence[Run], root: str | os.PathLike[str], target: str | os.PathLike[str]) -> list[Path]:
     """Copy manifest, predictions and scalars of each run to the same relative path below `target`.
 
-    Returns the new folders. Raises `UserError`, before anything is written, if a run has no manifest or if
-    one of the folders exists.
+    If `target` ends in `archive.SUFFIX`, they are packed into one archive (see `common.archive`).
+
+    Returns the new folders, or the archive. Raises `UserError`, before anything is written, if a run has no
+    manifest or if the archive or one of the folders exists.
     """
-    folders = {run.path: Path(target) / run.path.relative_to(root) for run in runs}
+    if str(target).endswith(archive.SUFFIX):
+        if Path(target).exists():
+            raise UserError(f"{target}: already exists; choose another --out or delete it")
+        with tempfile.TemporaryDirectory(prefix="study-") as temporary:
+            collect(runs, root, temporary)
+            archive.write(temporary, target)
+        return [Path(target)]
+    folders = {run.path: Path(target) / run.path.relative_to(archive.opened(root)) for run in runs}
     without = [str(path) for path in folders if not (path / manifest.NAME).is_file()]
     if without:
         raise UserError(f"{enumerate_some(without)}: no {manifest.NAME}; collect needs one for every run")

@@ -43,7 +43,9 @@ def add_command(
         examples="\n".join(["examples:", *own]),
     )
     parser.add_argument(
-        "runs", metavar="RUNS", help="folder of runs (<method>/<init>/seed<N>/) or of other logs"
+        "runs",
+        metavar="RUNS",
+        help="folder of runs (<method>/<init>/seed<N>/) or of other logs, or an archive (see `collect`)",
     )
     parser.add_argument(
         "--pattern", metavar="PATH",

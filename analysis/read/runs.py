@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import common.run
-from common import manifest
+from common import archive, manifest
 from common.cli import flags_of
 from common.errors import UserError, count, enumerate_some
 from common.files import escaped
@@ -56,7 +56,7 @@ class Run(common.run.Run):
 
 
 def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[Run]:
-    """Every run below `root` (or `root` itself), ordered by arm, init and seed.
+    """Every run below `root` (or `root` itself), ordered by arm, init and seed; `root` may be an archive.
 
     A run is named by its manifest, or by `pattern` (see `layout.Pattern`), or by its path (see `layout`).
     Exports and JSON logs are used only for runs without event files.
@@ -64,11 +64,13 @@ def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[
     Raises `UserError` for a missing folder, a folder without logs, a folder or file that cannot be read, a
     malformed manifest or pattern, a pattern that matches no log, and two runs with the same name.
     """
-    root = Path(root)
     with readable():
+        root = archive.opened(root)
         is_folder = root.is_dir()
     if not is_folder:
-        raise UserError(f"{root}: no such folder; specify the folder of the runs")
+        raise UserError(
+            f"{root}: no such folder; specify the folder of the runs, or their archive ({archive.SUFFIX})"
+        )
     runs = [_run(found) for found in discover(root, None if pattern is None else Pattern(pattern))]
     if not runs:
         raise UserError(f"{root}: no logs in this folder (TensorBoard event files, ...); train first")

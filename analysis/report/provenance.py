@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common import manifest
+from common import archive, manifest
 from common.errors import count
 from common.files import escaped
 
@@ -69,7 +69,7 @@ def _logs(runs: Sequence[Run]) -> str:
     if not runs:
         return ""
     folder = os.path.commonpath([run.place for run in runs])
-    return f"{escaped(folder)} (named by the {_distinct([run.named_by for run in runs])})"
+    return f"{escaped(archive.shown(folder))} (named by the {_distinct([run.named_by for run in runs])})"
 
 
 def _hardware(content: Manifest) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from common import archive
 from common.files import escaped
 from common.metrics import Direction, label, lower_is_better, number
 from common.tables import Table, mean_std_cell
@@ -145,7 +146,7 @@ def list_runs(runs: Sequence[Run], table: pd.DataFrame) -> Table:
                 "updates_per_second": updates / run.seconds if run.seconds else None,
                 "subsets": " ".join(subsets.get(key, ())),
                 "named_by": run.named_by,
-                "folder": escaped(str(run.place)),
+                "folder": escaped(archive.shown(run.place)),
             }
         )
     data = pd.DataFrame(rows).astype({"seconds": float, "updates_per_second": float})

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from common import run
+from common import archive, run
 from common.errors import UserError
 from common.manifest import Manifest
 from common.run import BEST_CHECKPOINT, find_checkpoint
@@ -74,7 +74,7 @@ def find_runs(paths: Iterable[str | os.PathLike[str]], file: str = BEST_CHECKPOI
 
     Raises `UserError` for a path without such a file and for a checkpoint given twice.
     """
-    found = [one for path in paths for one in _find(Path(path), file)]
+    found = [one for path in paths for one in _find(archive.opened(path), file)]
     seen: set[Path] = set()
     for one in found:
         if (resolved := one.checkpoint.resolve()) in seen:

@@ -60,3 +60,28 @@ def test_corrupt_records_are_skipped_with_a_warning(runs, tmp_path, caplog):
     assert main(["collect", str(runs), "--out", str(tmp_path / "results")]) == 0
     assert str(path) in caplog.text
     assert len(load_runs(tmp_path / "results")) == len(load_runs(runs))
+
+
+def test_an_archive_is_read_as_the_folder(runs, tmp_path, capsys):
+    archive = tmp_path / "study.tar.xz"
+    assert main(["collect", str(runs), "--out", str(archive)]) == 0
+    assert main(["collect", str(archive), "--out", str(tmp_path / "again.tar.xz")]) == 0
+    assert archive.read_bytes() == (tmp_path / "again.tar.xz").read_bytes()
+    pd.testing.assert_frame_equal(load_runs(archive), load_runs(runs))
+
+    def printed(path, *words):
+        capsys.readouterr()
+        assert main([words[0], str(path), *words[1:]]) == 0
+        return capsys.readouterr().out
+
+    assert printed(archive, "tables") == printed(runs, "tables")
+    listed = printed(archive, "runs", "--format", "csv").replace(str(archive), str(runs))
+    assert listed == printed(runs, "runs", "--format", "csv")
+
+
+def test_an_archive_is_not_overwritten(runs, tmp_path, capsys):
+    archive = tmp_path / "study.tar.xz"
+    archive.write_bytes(b"old")
+    assert main(["collect", str(runs), "--out", str(archive)]) == 1
+    assert str(archive) in capsys.readouterr().err
+    assert archive.read_bytes() == b"old"
