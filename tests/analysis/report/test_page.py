@@ -236,6 +236,6 @@ def test_colours_of_the_page_read_on_both_backgrounds():
     for scheme in schemes:
         colours = dict(re.findall(r"--(\w+): #(\w+);", scheme))
         back = luminance(colours["back"])
-        for index in range(7):
+        for index in range(10):
             one, other = sorted((luminance(colours[f"c{index}"]), back))
             assert (other + 0.05) / (one + 0.05) >= 3, index
