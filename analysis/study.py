@@ -229,10 +229,10 @@ NO_STUDY = Study()
 def from_options(options: argparse.Namespace) -> Study:
     """The study file of the options, if they have one, with the options that override it.
 
-    Raises `UserError` as `read`, and for a caption or LaTeX label of an unknown table.
+    Raises `UserError` as `read_study`, and for a caption or LaTeX label of an unknown table.
     """
     given = vars(options)
-    study = read(given["study_file"]) if given.get("study_file") else Study()
+    study = read_study(given["study_file"]) if given.get("study_file") else Study()
     changed: dict[str, Any] = {
         key: given[key]
         for key in ("groups", "exclude", "order", "baseline", "digits", "bold", "wide", "width")
@@ -252,7 +252,7 @@ def from_options(options: argparse.Namespace) -> Study:
     return study
 
 
-def read(path: str | os.PathLike[str]) -> Study:
+def read_study(path: str | os.PathLike[str]) -> Study:
     """Read a study file.
 
     Raises `UserError` with the file and the place for a file that is missing or no TOML, an unknown key, a

@@ -2,12 +2,14 @@
 
 import argparse
 import os
+import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from analysis.__main__ import main
-from analysis.study import FILE_KEYS, WIDTHS, Study, from_options, read
+from analysis.study import FILE_KEYS, WIDTHS, Study, from_options, read_study
 from common.errors import UserError
 
 KNOWN = ("bow/tfidf", "fairseq/random", "fairseq,lr=1e-4/random", "hf/random")
@@ -43,7 +45,7 @@ seeds = "Results"
 seeds = "tab:main"
 """,
     )
-    study = read(path).resolve(KNOWN)
+    study = read_study(path).resolve(KNOWN)
     assert set(FILE_KEYS) == {
         "groups", "exclude", "order", "baseline", "digits", "bold", "wide", "width", "labels", "captions",
         "latex-labels",
@@ -126,24 +128,24 @@ def test_names_in_a_text_are_replaced_whole():
 def test_a_malformed_file_is_one_error_with_its_place(tmp_path, text, facts):
     path = study_file(tmp_path, text)
     with pytest.raises(UserError) as error:
-        read(path)
+        read_study(path)
     assert all(fact in str(error.value) for fact in facts), error.value
 
 
 def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path):
-    assert read(study_file(tmp_path, "\ufeffdigits = 3")).digits == 3
+    assert read_study(study_file(tmp_path, "\ufeffdigits = 3")).digits == 3
 
 
 def test_files_that_cannot_be_read(tmp_path):
     for path in (tmp_path / "absent.toml", tmp_path):
         with pytest.raises(UserError, match=str(path)):
-            read(path)
+            read_study(path)
     os.mkfifo(tmp_path / "pipe.toml")
     with pytest.raises(UserError, match=r"pipe\.toml"):
-        read(tmp_path / "pipe.toml")
+        read_study(tmp_path / "pipe.toml")
     (tmp_path / "latin.toml").write_bytes(b'baseline = "\xe9"')
     with pytest.raises(UserError, match=r"latin\.toml"):
-        read(tmp_path / "latin.toml")
+        read_study(tmp_path / "latin.toml")
 
 
 @pytest.mark.parametrize(
@@ -197,3 +199,22 @@ def test_every_command_reads_the_file_and_stops_before_it_writes(runs, tmp_path,
     assert len(errors) == 1
     assert "fairseq/random?" in errors[0]
     assert not out.exists()
+
+
+def test_the_file_of_the_documentation_with_the_committed_runs(tmp_path, capsys):
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "how-to" / "paper.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    path = study_file(tmp_path, text)
+    assert (
+        main(["seeds", str(root / "results/cls-books/runs"), "--study", str(path), "--format", "latex"]) == 0
+    )
+    latex = capsys.readouterr().out
+    assert r"\label{tab:books}" in latex
+    assert r"Random, lr 1e-4 & best & 3 & 80.5*" in latex
+    assert "fairseq/" not in latex
+    assert latex.isascii()
+    # Every key and option is in the table of the page.
+    assert {f"`{key}`" for key in FILE_KEYS} <= set(
+        re.findall(r"^\| (`[^`]*`)", page.replace("[", "").replace("]", ""), re.MULTILINE)
+    )
