@@ -150,8 +150,7 @@ class Study:
         """The rows of a frame with `arm` and `init` in the order of their groups, with a new index."""
         if not self._rank or not set(GROUP) <= set(frame):
             return frame
-        names = frame["arm"].astype(str) + "/" + frame["init"].astype(str)
-        rank = names.map(self._rank).fillna(len(self._rank))
+        rank = names_of(frame).map(self._rank).fillna(len(self._rank))
         return frame.iloc[rank.argsort(kind="stable")].reset_index(drop=True)
 
     def label(self, name: str) -> str:
@@ -191,10 +190,11 @@ class Study:
             given[group] = label
         labels = {**self.labels, **given}
         for group, label in labels.items():
-            if not label.strip() or UNPRINTABLE.search(label):
+            # matplotlib omits labels that begin with an underscore.
+            if not label.strip() or label.startswith("_") or UNPRINTABLE.search(label):
                 raise UserError(
-                    f"{self._where('labels')}: the label of '{group}' is empty or has a line break or "
-                    "control character; write a text on one line"
+                    f"{self._where('labels')}: the label of '{group}' is empty, begins with an underscore or "
+                    "has a line break or control character; write a text on one line"
                 )
         return labels
 
@@ -316,6 +316,11 @@ def _checked(where: str, key: str, value: Any) -> Any:
             f"{where}: '{value}' is not a width{nearest(value, WIDTHS)}; known: {', '.join(WIDTHS)}"
         )
     return value
+
+
+def names_of(frame: pd.DataFrame) -> pd.Series:
+    """The group of each row of a frame with `arm` and `init`, or its column `group` if it has one."""
+    return frame["group"] if "group" in frame else frame["arm"].astype(str) + "/" + frame["init"].astype(str)
 
 
 def arm_of(group: str) -> str:

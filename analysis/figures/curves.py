@@ -14,7 +14,7 @@ from common.metrics import label, number
 
 from ..read.long_table import GROUP, REPORTED, SELECTING, usual_or_only
 from ..stats.spread import BEST, at_validations, per_epoch
-from ..study import NO_STUDY, Study, arm_of
+from ..study import NO_STUDY, Study, arm_of, names_of
 from .style import (
     Style,
     finish,
@@ -142,7 +142,7 @@ def _curves_and_lines(pooled: pd.DataFrame, study: Study) -> tuple[list[str], li
     """The groups drawn as curves, and those of arms with a single validation, unless all have only one."""
     epochs = pooled.groupby("arm", sort=False)["epoch"].max()
     flat_arms = set(epochs.index[(epochs == 1) & (epochs.max() > 1)])
-    groups = study.ordered(_groups(pooled[GROUP].drop_duplicates().sort_values(GROUP)))
+    groups = study.ordered(names_of(pooled[GROUP].drop_duplicates().sort_values(GROUP)))
     flat = [group for group in groups if arm_of(group) in flat_arms]
     return [group for group in groups if group not in flat], flat
 
@@ -153,18 +153,14 @@ def _by_arm(groups: Sequence[str]) -> list[list[str]]:
     return [[group for group in groups if arm_of(group) == arm] for arm in arms]
 
 
-def _groups(frame: pd.DataFrame) -> pd.Series:
-    return frame["arm"].astype(str) + "/" + frame["init"].astype(str)
-
-
 def _of(groups: Sequence[str], frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[_groups(frame).isin(groups)]
+    return frame[names_of(frame).isin(groups)]
 
 
 def _named(frame: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
     """The rows of some groups, with their `name`."""
     rows = _of(list(names), frame)
-    return rows.assign(name=_groups(rows).map(names).astype(object))
+    return rows.assign(name=names_of(rows).map(names).astype(object))
 
 
 def draw_runs(panel: Axes, values: pd.DataFrame, style_of: dict[str, Style]) -> None:

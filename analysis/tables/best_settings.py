@@ -12,6 +12,7 @@ from common.tables import PERCENT, Mean, Table, mean_std_cell, signed, signed_in
 
 from ..stats.best_settings import FAMILY, number_tried
 from ..stats.spread import BEST
+from ..study import names_of
 from .runs import STD_NOTES
 from .seeds import spread_table
 
@@ -107,10 +108,10 @@ def pretraining_table(
 ) -> Table:  # fmt: skip
     """The frame of `spread_over_seeds` with `tokens` and `perplexity` (NaN if unknown), by arm and tokens.
 
-    If arms lack their setting, the column `group` has the whole name.
+    If arms lack their setting, a column `group` has the whole name.
     """
     spread = spread.sort_values(["arm", "tokens", "init"], ignore_index=True)
-    groups = spread.pop("group") if "group" in spread else spread["arm"] + "/" + spread["init"]
+    groups = names_of(spread)
     table = spread_table(spread, metric, subset, best_note, ddof=ddof, test_size=test_size)
     shown = table.shown.copy()
     shown.insert(2, "tokens", [f"{tokens:,}" for tokens in spread["tokens"]])

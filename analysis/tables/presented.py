@@ -15,7 +15,7 @@ from common.metrics import Direction, label, lower_is_better
 from common.tables import Mean, Table
 
 from ..stats.compare import compare_groups
-from ..study import Study
+from ..study import Study, names_of
 
 LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 """Largest p-value of each mark."""
@@ -175,7 +175,7 @@ def _with_labels(data: pd.DataFrame, study: Study) -> pd.DataFrame:
     """The frame with columns of labels at its end."""
     groups = {column: data[column] for column in ("a", "b") if column in data}
     if set(GROUP_COLUMNS) <= set(data):
-        groups[HEADING] = data["arm"].astype(str) + "/" + data["init"].astype(str)
+        groups[HEADING] = names_of(data)
     return data.assign(**{LABELLED[name]: column.map(study.label) for name, column in groups.items()})
 
 

@@ -165,6 +165,8 @@ def test_files_that_cannot_be_read(tmp_path):
         ({"label": ["hf/random=A", "bow/tfidf=A"]}, ("--label", "'hf/random'", "'bow/tfidf'", "'A'")),
         ({"label": ["hf/random=bow/tfidf"]}, ("--label", "'hf/random'", "'bow/tfidf'")),
         ({"label": ["hf/random= "]}, ("--label", "'hf/random'")),
+        ({"label": ["hf/random=_x"]}, ("--label", "'hf/random'")),
+        ({"label": ["hf=X", "bow=X", "bow/tfidf=X/random"]}, ("--label", "'hf/random'", "'bow/tfidf'")),
         ({"label": ["hf/random=a\nb"]}, ("--label", "'hf/random'")),
         ({"latex_label": ["seeds=a b"]}, ("--latex-label", "'a b'")),
     ],
