@@ -91,6 +91,8 @@ class Study:
     """The study file, for messages."""
     options: tuple[str, ...] = ()
     """The keys that were given on the command line, for messages."""
+    requested: tuple[tuple[str, str], ...] = ()
+    """Option and name of each table that was named on the command line, which must exist."""
     known: tuple[str, ...] = ()
     """All groups that were read, in alphabetical order; set by `resolve`."""
 
@@ -242,12 +244,15 @@ def from_options(options: argparse.Namespace) -> Study:
     # The folder of a group in another folder is a path, which is read as given.
     if "groups" in changed:
         changed["groups"] = tuple(name if _in_folder(name) else escaped(name) for name in changed["groups"])
+    requested: list[tuple[str, str]] = []
     for key, option in (("captions", "caption"), ("latex_labels", "latex_label")):
-        texts = dict(_split_table(text) for text in given.get(option) or ())
+        flag = f"--{option.replace('_', '-')}"
+        texts = dict(_split_table(flag, text) for text in given.get(option) or ())
         changed[key] = {**getattr(study, key), **texts}
+        requested += [(flag, table) for table in texts if table]
     labels = tuple(given.get("label") or ())
     keys = (*changed, "labels") if labels or not study.path else tuple(changed)
-    study = replace(study, **changed, label_options=labels, options=keys)
+    study = replace(study, **changed, label_options=labels, options=keys, requested=tuple(requested))
     _check_latex_labels(study.latex_labels, "--latex-label")
     return study
 
@@ -286,7 +291,7 @@ def read_study(path: str | os.PathLike[str]) -> Study:
 FILE_KEYS = tuple(
     name.name.replace("_", "-")
     for name in fields(Study)
-    if name.name not in ("label_options", "path", "options", "known")
+    if name.name not in ("label_options", "path", "options", "requested", "known")
 )
 """The keys of a study file."""
 
@@ -350,9 +355,14 @@ def _in_folder(name: str) -> bool:
     return bool(folder and colon) and group.count("/") == 1
 
 
-def _split_table(text: str) -> tuple[str, str]:
-    """TABLE=TEXT as (table, text), or ("", text) without the name of a table."""
+def _split_table(option: str, text: str) -> tuple[str, str]:
+    """TABLE=TEXT as (table, text), or ("", text) without the name of a table.
+
+    Raises `UserError` for what is nearly the name of a table.
+    """
     name, equals, rest = text.partition("=")
+    if equals and name not in TABLES and (hint := nearest(name, TABLES)):
+        raise UserError(f"{option} {text!r}: no table '{name}'{hint}")
     return (name, rest) if equals and name in TABLES else ("", text)
 
 

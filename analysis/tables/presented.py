@@ -40,10 +40,14 @@ def present(
 
     `values` is the frame of `scores` from which significance marks are computed; without it there are none.
     `wide` overrides that of the study; `directions` are those of metrics whose name does not define it.
-    Raises `UserError` for an unknown name in `only` and for a caption or LaTeX label without the name of a
-    table if there are several.
+    Raises `UserError` for an unknown name in `only`, for a caption or LaTeX label of a table that is not
+    there, and for one without the name of a table if there are several.
     """
     tables = _chosen(tables, only)
+    for option, name in study.requested:
+        if all(table.name != name for table in tables):
+            names = ", ".join(table.name for table in tables)
+            raise UserError(f"{option} {name}=...: there is no such table here; available: {names}")
     presented = []
     for table in tables:
         table = _ordered(table, study)

@@ -135,6 +135,9 @@ def test_digits_captions_and_labels_of_latex(runs, capsys):
     ("words", "facts"),
     [
         (["--caption", "Text"], ("--caption", "table1, table2", "--table")),
+        (["--caption", "tabel1=Text"], ("--caption", "'tabel1'", "did you mean table1?")),
+        (["--latex-label", "seeds=x"], ("--latex-label seeds", "table1, table2")),
+        (["--caption", "table2=x", "--table", "table1"], ("--caption table2", "table1")),
         (["--format", "csv"], ("--format csv", "table1, table2", "--table", "--out")),
         (["--table", "tabel1"], ("--table tabel1", "did you mean table1?")),
         (["--baseline", "fairseq/x"], ("--baseline", "'fairseq/x'")),
