@@ -346,7 +346,9 @@ def _split_label(text: str, groups: Sequence[str]) -> tuple[str, str]:
         if group in groups or _in_folder(group):
             return group, text[len(group) + 1 :]
     hint = next(filter(None, (nearest(group, groups) for group in beginnings)), "")
-    raise UserError(f"--label {text!r}: no run of this group{hint}; available: {', '.join(groups)}")
+    raise UserError(
+        f"--label {text!r}: no run of this group{hint}; available: {', '.join(dict.fromkeys(groups))}"
+    )
 
 
 def _in_folder(name: str) -> bool:
