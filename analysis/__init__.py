@@ -35,12 +35,15 @@ if TYPE_CHECKING:
     from .stats.predictions import accuracies, compare_predictions, read_predictions
     from .stats.reference import compare_reference, read_reference
     from .stats.spread import expected_best_of_seeds, per_epoch, scores, spread_over_seeds, summarize
+    from .study import Study, read_study
+    from .tables.presented import present
     from .tables.runs import list_runs, table1, table2
 
 MODULES = {
     "Rule": "analysis.report.findings",
     "Run": "analysis.read.runs",
     "Scalar": "analysis.read.events",
+    "Study": "analysis.study",
     "Table": "common.tables",
     "accuracies": "analysis.stats.predictions",
     "best_checkpoints": "analysis.stats.best",
@@ -56,10 +59,12 @@ MODULES = {
     "list_runs": "analysis.tables.runs",
     "load_runs": "analysis.read.load",
     "per_epoch": "analysis.stats.spread",
+    "present": "analysis.tables.presented",
     "read_predictions": "analysis.stats.predictions",
     "read_reference": "analysis.stats.reference",
     "read_runs": "analysis.read.load",
     "read_scalars": "analysis.read.events",
+    "read_study": "analysis.study",
     "render": "common.tables",
     "scores": "analysis.stats.spread",
     "select_finished": "analysis.read.runs",
@@ -76,6 +81,7 @@ __all__ = [
     "Rule",
     "Run",
     "Scalar",
+    "Study",
     "Table",
     "accuracies",
     "best_checkpoints",
@@ -91,10 +97,12 @@ __all__ = [
     "list_runs",
     "load_runs",
     "per_epoch",
+    "present",
     "read_predictions",
     "read_reference",
     "read_runs",
     "read_scalars",
+    "read_study",
     "render",
     "scores",
     "select_finished",

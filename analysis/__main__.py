@@ -9,21 +9,28 @@ from collections.abc import Sequence
 
 from common.cli import Parser
 from common.errors import report_errors
-from common.tables import FORMATS, render, write_tables
+from common.metrics import decimals
+from common.tables import FORMATS, render
 
+from . import study
 from .commands import best_settings, collect, pretraining, report, statistics, watch
 from .commands.options import (
     add_choice,
     add_command,
     add_ddof,
-    add_format,
+    add_marks,
     add_out,
     add_selection,
+    add_study,
+    add_table_options,
     choice,
     selected_table,
+    show,
 )
 from .read.load import read_runs
 from .read.runs import find_runs
+from .stats.best import best_checkpoints
+from .stats.spread import scores
 from .tables.runs import list_runs, table1, table2
 
 EXAMPLES = """examples:
@@ -33,6 +40,8 @@ EXAMPLES = """examples:
   python -m analysis tables runs --format latex > tables.tex
   python -m analysis tables runs --metric macro_f1 --out results
   python -m analysis tables runs --metric accuracy --by loss
+  python -m analysis tables runs --label 'fairseq/random=Random' --baseline fairseq/random --digits 1 --bold
+  python -m analysis tables runs --study study.toml --table table1 --format csv
 """
 
 
@@ -44,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.addLevelName(logging.INFO, "note")
     logging.getLogger(__package__).setLevel(logging.INFO)
     options = _parser().parse_args(arguments)
-    options.command(options)
+    options.study = study.from_options(options)
+    with decimals(options.study.digits):
+        options.command(options)
 
 
 def _runs(options: argparse.Namespace) -> None:
@@ -58,10 +69,11 @@ def _tables(options: argparse.Namespace) -> None:
         table1(table, options.metric, ddof=options.ddof, **choice(options)),
         table2(table, options.metric, subset=options.split, ddof=options.ddof),
     ]
-    if options.out:
-        for path in write_tables(tables, options.out):
-            print(f"wrote {path}", file=sys.stderr)
-    print(render(tables, options.format), end="")
+    values = None
+    if options.study.baseline is not None:
+        best = best_checkpoints(table, options.metric, **choice(options))
+        values = scores(table, best, options.metric, options.split)
+    show(tables, options, values=values)
 
 
 def _parser() -> Parser:
@@ -87,7 +99,9 @@ def _parser() -> Parser:
     add_selection(tables)
     add_ddof(tables)
     add_choice(tables)
-    add_format(tables)
+    add_study(tables)
+    add_marks(tables)
+    add_table_options(tables)
     add_out(tables, "folder for both tables (all formats)")
 
     for module in (collect, report, watch, statistics, best_settings, pretraining):

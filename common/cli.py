@@ -209,7 +209,9 @@ def flags_of(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A suggestion to append to an error message, "; did you mean --lr?", or "" if no known word is near."""
-    near = difflib.get_close_matches(word.partition("=")[0], list(known), 1)
+    known = list(known)
+    near = difflib.get_close_matches(word, known, 1)
+    near = near or difflib.get_close_matches(word.partition("=")[0], known, 1)  # an option with its value
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -12,7 +12,9 @@ row of ones for the test set itself, a row of counts for a bootstrap sample.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
@@ -168,8 +170,23 @@ def in_percent(name: str) -> bool:
     return metric is not None and metric.unit == "%"
 
 
+_decimals: ContextVar[int | None] = ContextVar("decimals", default=None)
+
+
+@contextmanager
+def decimals(count: int | None) -> Iterator[None]:
+    """Within the block, `digits` is `count` for every metric; None changes nothing."""
+    token = _decimals.set(count)
+    try:
+        yield
+    finally:
+        _decimals.reset(token)
+
+
 def digits(name: str) -> int:
-    """Decimals in tables and figures; 4 for unregistered metrics."""
+    """Decimals in tables and figures; 4 for unregistered metrics. `decimals` overrides them."""
+    if (count := _decimals.get()) is not None:
+        return count
     metric = find(name)
     return 4 if metric is None else metric.digits
 

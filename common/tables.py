@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from .errors import UserError
 from .files import atomic_write
 from .metrics import number
 from .statistics import LEVEL
@@ -31,6 +32,7 @@ LEFT_ALIGNED = frozenset(
         "B",
         "at",
         "design",
+        "group",
         "subset",
         "metric",
         "wider",
@@ -51,8 +53,27 @@ LATEX_ESCAPES = str.maketrans(
         "±": r"$\pm$",
         "–": "--",
         "−": r"$-$",
+        "≤": r"$\leq$",
     }
 )
+SINGLE_PRECISION = 2.0**-24
+"""Relative error of a value that was logged in single precision."""
+
+
+class Mean(NamedTuple):
+    """A cell of a table that shows the mean of a group."""
+
+    row: int
+    """Position in `Table.shown`."""
+    column: str
+    group: str
+    at: str
+    """Epoch, or "best"."""
+    subset: str
+    metric: str
+    value: float
+    tested: bool = True
+    """Whether it is the mean of the reported scores, which significance tests compare."""
 
 
 @dataclass(frozen=True)
@@ -60,21 +81,48 @@ class Table:
     """A table with its caption and notes, which state the conventions of its numbers."""
 
     name: str
-    """File stem and LaTeX label."""
+    """File stem; the default LaTeX label is `tab:NAME`."""
     caption: str
     notes: tuple[str, ...]
     data: pd.DataFrame
     """Full precision, one observation per row; used for CSV and JSON."""
     shown: pd.DataFrame
     """Formatted strings; used for Markdown and LaTeX."""
+    groups: tuple[str, ...] = ()
+    """The group (arm/init) of each row of `shown`, if the rows are groups."""
+    means: tuple[Mean, ...] = ()
+    """The cells that can be compared with each other."""
+    wide: tuple[str, ...] = ()
+    """Columns of `shown` that a page has no room for, see `narrow`."""
+    wide_notes: tuple[str, ...] = ()
+    """Notes on these columns."""
+    bold: frozenset[tuple[int, str]] = frozenset()
+    """Row and column of the cells in bold."""
+    latex_label: str = ""
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """The notes, those on wide columns last."""
+        return (*self.notes, *self.wide_notes)
+
+    def narrow(self) -> Table:
+        """The table without the columns in `wide` and their notes."""
+        shown = self.shown.drop(columns=[column for column in self.wide if column in self.shown])
+        return replace(self, shown=shown, wide=(), wide_notes=())
 
 
 def render(tables: Sequence[Table], fmt: str = "markdown") -> str:
     """All tables in one of `FORMATS`, ending with a newline.
 
-    Markdown and LaTeX contain rounded numbers, CSV and JSON full precision. JSON is one object with a key for
-    each table; CSV tables are separated by an empty line.
+    Markdown and LaTeX contain rounded numbers, CSV and JSON full precision (see `shortest`). JSON is one
+    object with a key for each table. Raises `UserError` for several tables as CSV.
     """
+    if fmt == "csv" and len(tables) > 1:
+        names = ", ".join(table.name for table in tables)
+        raise UserError(
+            f"--format csv prints a single table, but there are {len(tables)} ({names}); choose one with "
+            "--table NAME, or write a file for each with --out DIR"
+        )
     if fmt == "json":
         return json.dumps({table.name: _json(table) for table in tables}, indent=2, ensure_ascii=False) + "\n"
     write = {"markdown": _markdown, "csv": _csv, "latex": _latex}[fmt]
@@ -134,19 +182,55 @@ def _aligned(cells: Sequence[str], widths: Sequence[int], align: str) -> list[st
 def _markdown(table: Table) -> str:
     columns = list(table.shown)
     align = "".join("l" if column in LEFT_ALIGNED else "r" for column in columns)
-    notes = "".join(f"- {note}\n" for note in table.notes)
-    return f"**{table.caption}**\n\n{markdown(columns, table.shown.to_numpy().tolist(), align)}\n{notes}"
+    notes = "".join(f"- {note}\n" for note in table.all_notes).replace("*", r"\*")
+    rows = _cells(table, lambda cell: cell.replace("*", r"\*"), "**{}**")
+    return f"**{table.caption}**\n\n{markdown(columns, rows, align)}\n{notes}"
+
+
+def _cells(table: Table, escape: Callable[[str], str], bold: str) -> list[list[str]]:
+    """The escaped cells of `shown`; those in bold are in the format `bold`."""
+    return [
+        [
+            bold.format(escape(str(cell))) if (row, column) in table.bold else escape(str(cell))
+            for column, cell in zip(table.shown, cells, strict=True)
+        ]
+        for row, cells in enumerate(table.shown.to_numpy().tolist())
+    ]
+
+
+def shortest(value: float) -> float:
+    """The value with the fewest significant digits that differ from it by at most 2^-24 of it.
+
+    Logs are in single precision: 84.4 is read as 84.4000015258789. Further digits are noise. Whole numbers
+    are returned as they are.
+    """
+    if not math.isfinite(value) or value == int(value):
+        return value
+    for digits in range(1, 9):
+        rounded = float(f"{value:.{digits - 1}e}")
+        if abs(rounded - value) <= SINGLE_PRECISION * abs(value):
+            return rounded
+    return value
+
+
+def _without_noise(data: pd.DataFrame) -> pd.DataFrame:
+    """The frame with `shortest` of all floats."""
+    floats = data.select_dtypes("float").columns
+    return data.assign(**{column: data[column].map(shortest) for column in floats})
 
 
 def _csv(table: Table) -> str:
-    return table.data.to_csv(index=False, lineterminator="\n")
+    return _without_noise(table.data).to_csv(index=False, lineterminator="\n")
 
 
 def _latex(table: Table) -> str:
     """A LaTeX float that needs the package booktabs."""
 
+    def escape(cell: str) -> str:
+        return cell.translate(LATEX_ESCAPES)
+
     def line(cells: Sequence[str]) -> str:
-        return "  " + " & ".join(cell.translate(LATEX_ESCAPES) for cell in cells) + r" \\"
+        return f"  {' & '.join(cells)} " + r"\\"
 
     columns = list(table.shown)
     alignment = "".join("l" if column in LEFT_ALIGNED else "r" for column in columns)
@@ -155,16 +239,16 @@ def _latex(table: Table) -> str:
             r"% needs \usepackage{booktabs}",
             r"\begin{table}",
             r"\centering",
-            rf"\caption{{{table.caption.translate(LATEX_ESCAPES)}}}",
-            rf"\label{{tab:{table.name}}}",
+            rf"\caption{{{escape(table.caption)}}}",
+            rf"\label{{{table.latex_label or f'tab:{table.name}'}}}",
             rf"\begin{{tabular}}{{{alignment}}}",
             r"  \toprule",
-            line(columns),
+            line([escape(column) for column in columns]),
             r"  \midrule",
-            *(line(row) for row in table.shown.to_numpy().tolist()),
+            *(line(row) for row in _cells(table, escape, r"\textbf{{{}}}")),
             r"  \bottomrule",
             r"\end{tabular}",
-            *(rf"\par\footnotesize {note.translate(LATEX_ESCAPES)}" for note in table.notes),
+            *(rf"\par\footnotesize {escape(note)}" for note in table.all_notes),
             r"\end{table}",
             "",
         ]
@@ -173,9 +257,10 @@ def _latex(table: Table) -> str:
 
 def _json(table: Table) -> dict[str, object]:
     """The table as a JSON object; infinite and missing values become null."""
-    known = table.data.notna() & ~table.data.isin([math.inf, -math.inf])
-    rows = table.data.astype(object).where(known, None).to_dict("records")
-    return {"caption": table.caption, "notes": list(table.notes), "rows": rows}
+    data = _without_noise(table.data)
+    known = data.notna() & ~data.isin([math.inf, -math.inf])
+    rows = data.astype(object).where(known, None).to_dict("records")
+    return {"caption": table.caption, "notes": list(table.all_notes), "rows": rows}
 
 
 def mean_std_cell(mean: float, std: float, metric: str, n: float | None = None) -> str:

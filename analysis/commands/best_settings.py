@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -22,6 +23,9 @@ from ..tables.predictions import examples_table
 from ..tables.runs import best_note
 from ..tables.seeds import comparison_table
 from .options import add_command, add_common, add_pairs, choice, pairs, selected_table, show
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 EXAMPLES = """examples:
   python -m analysis best-settings runs
@@ -46,6 +50,7 @@ def _best_settings(options: argparse.Namespace) -> None:
     runs, table = selected_table(options)
     rule = choice(options)
     best = best_checkpoints(table, options.metric, **rule)
+    values = scores(table, best, options.metric, options.split)
     lower = lower_is_better(rule["by"], options.direction)
     data = choose_settings(find_settings(runs), best, lower=lower, ddof=options.ddof)
     note = best_note(**rule)
@@ -62,16 +67,14 @@ def _best_settings(options: argparse.Namespace) -> None:
             size=size,
             reported=options.split,
         ),
-        *_chosen_tables(runs, table, best, data, note, options),
+        *_chosen_tables(runs, values, data, note, options),
     ]
-    figures = _settings_figures(table, best, data, options) if options.out else []
-    show(tables, figures, options)
+    show(tables, options, figures=_settings_figures(table, best, data, options), values=values)
 
 
 def _chosen_tables(
-    runs: Sequence[Run], table: pd.DataFrame, best: pd.DataFrame, data: pd.DataFrame, note: str,
-    options: argparse.Namespace,
-) -> list[Table]:  # fmt: skip
+    runs: Sequence[Run], all_values: pd.DataFrame, data: pd.DataFrame, note: str, options: argparse.Namespace
+) -> list[Table]:
     """Tables of the chosen settings and the recipes, and comparisons of the chosen settings or of --pair."""
     shown = data[data["chosen"] | (data["setting"] == "")]
     tried = number_tried(data)
@@ -79,7 +82,6 @@ def _chosen_tables(
         (row.arm, row.init): f"chosen: {row.label}" if row.chosen and tried[row.Index] > 1 else row.label
         for row in shown.itertuples()
     }
-    all_values = scores(table, best, options.metric, options.split)
     values = all_values[all_values["at"] == BEST].merge(shown[GROUP], on=GROUP)
     size = options.test_size or (find_size(runs, options.split) if options.metric in ACCURACIES else None)
     spread = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size)
@@ -90,6 +92,7 @@ def _chosen_tables(
     ]
     chosen = shown[shown["chosen"]]
     groups = [group for group in (chosen["arm"] + "/" + chosen["init"]) if group in set(values["group"])]
+    groups = options.study.ordered(groups)
     compared = pairs(options)
     if compared is not None:
         groups = list(dict.fromkeys(group for pair in compared for group in pair))
@@ -104,31 +107,18 @@ def _chosen_tables(
 
 def _settings_figures(
     table: pd.DataFrame, best: pd.DataFrame, data: pd.DataFrame, options: argparse.Namespace
-) -> list[tuple[str, object]]:
-    """(name, figure) pairs; empty if no method and init has more than one setting."""
+) -> Iterator[tuple[str, Figure]]:
+    """(name, figure) pairs; none if no method and init has more than one setting."""
     from ..figures.best_settings import draw_best_settings, draw_flag, flags_to_draw
 
     if number_tried(data).max() == 1:
-        return []
-    rule = choice(options)
-    curves = draw_best_settings(
-        table, data, options.metric, ddof=options.ddof, chance=options.chance, reported=options.split
+        return
+    rule, metric = choice(options), options.metric
+    shared = {"reported": options.split, "study": options.study}
+    yield (
+        f"{metric}_best_settings",
+        draw_best_settings(table, data, metric, ddof=options.ddof, chance=options.chance, **shared),
     )
-    return [
-        (f"{options.metric}_best_settings", curves),
-        *(
-            (
-                f"{options.metric}_by_{flag}",
-                draw_flag(
-                    best,
-                    data,
-                    flag,
-                    options.metric,
-                    rule["by"],
-                    subset=rule["subset"],
-                    reported=options.split,
-                ),
-            )
-            for flag in flags_to_draw(data)
-        ),
-    ]
+    for flag in flags_to_draw(data):
+        figure = draw_flag(best, data, flag, metric, rule["by"], subset=rule["subset"], **shared)
+        yield f"{metric}_by_{flag}", figure

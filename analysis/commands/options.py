@@ -5,20 +5,27 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from common.cli import Parser, positive
+from common.cli import Collect, Parser, positive
+from common.errors import UserError
 from common.files import escaped
 from common.metrics import DIRECTIONS
 from common.tables import FORMATS, Table, render, write_tables
 
 from ..figures.style import FORMATS as FIGURE_FORMATS
-from ..figures.style import save_figure
+from ..figures.style import paper, save_figure, thin_lines
 from ..read.load import read_runs
 from ..read.runs import Run, describe, find_runs, inferred, mixed_precision, select_finished
 from ..stats.best import TIE_RULES, choose_subsets
+from ..study import MOST_DIGITS, WIDTHS
+from ..tables.presented import present
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 logger = logging.getLogger(__name__)
 DEFAULT_METRIC = "accuracy"
@@ -134,20 +141,44 @@ def pairs(options: argparse.Namespace) -> list[tuple[str, str]] | None:
     return None if options.pair is None else [(a, b) for a, b in options.pair]
 
 
-def add_format(parser: Parser) -> None:
-    """Add --format."""
+def add_study(parser: Parser) -> None:
+    """Add --study and the options for names, order and selection of groups, see `analysis.study`."""
     parser.add_argument(
-        "--format", choices=FORMATS, default="markdown", help="format of the printed tables (%(default)s)"
+        "--study", dest="study_file", metavar="FILE",
+        help="TOML file with names, order and selection of groups, captions, ...; the options below override "
+        "it (docs/how-to/paper.md)",
+    )  # fmt: skip
+    named = {"nargs": "+", "action": Collect, "metavar": "GROUP"}
+    parser.add_argument(
+        "--groups", **named,
+        help="only these groups, METHOD/INIT each, in this order (default: all); for `compare` also "
+        "FOLDER:METHOD/INIT, of another folder",
+    )  # fmt: skip
+    named["type"] = escaped
+    parser.add_argument("--exclude", **named, help="all groups except these")
+    parser.add_argument("--order", **named, help="groups to show first, in this order")
+    parser.add_argument(
+        "--label", action="append", type=escaped, metavar="GROUP=TEXT",
+        help="displayed name of a group, for example 'fairseq/random=Random'; repeatable",
+    )  # fmt: skip
+    parser.add_argument(
+        "--digits", type=_digits, metavar="N", help="decimals of all metrics (default: those of the metric)"
     )
 
 
-def add_common(parser: Parser) -> None:
-    """Add the options for tables and figures of selected checkpoints."""
-    add_selection(parser)
-    add_choice(parser)
-    add_ddof(parser)
-    add_format(parser)
-    add_out(parser, "folder for the tables (all formats) and figures")
+def add_marks(parser: Parser) -> None:
+    """Add --baseline and --bold, for tables of means."""
+    add_baseline(parser, "mark the means that differ significantly from those of this group")
+    parser.add_argument("--bold", action="store_true", help="the best means in bold")
+
+
+def add_baseline(parser: Parser, text: str) -> None:
+    """Add --baseline."""
+    parser.add_argument("--baseline", type=escaped, metavar="GROUP", help=text)
+
+
+def add_figure_options(parser: Parser) -> None:
+    """Add --figure-format and --width."""
     parser.add_argument(
         "--figure-format",
         nargs="+",
@@ -155,6 +186,55 @@ def add_common(parser: Parser) -> None:
         default=["png"],
         help="formats of the figures (png)",
     )
+    sizes = ", ".join(f"{name}: {inches:g} in" for name, inches in WIDTHS.items())
+    parser.add_argument(
+        "--width", choices=WIDTHS, help=f"width of the figures for a paper ({sizes}; default: for a screen)"
+    )
+
+
+def add_table_options(parser: Parser) -> None:
+    """Add --format and the options for the contents of tables."""
+    parser.add_argument(
+        "--format", choices=FORMATS, default="markdown",
+        help="format of the printed tables; csv prints a single one, see --table (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--table", nargs="+", type=escaped, action=Collect, metavar="NAME",
+        help="only these tables, for example table1 (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--wide", action="store_true", help="all columns in Markdown and LaTeX; CSV and JSON always have them"
+    )
+    parser.add_argument(
+        "--caption", action="append", type=escaped, metavar="[TABLE=]TEXT",
+        help="caption of a table, or of the only one; repeatable",
+    )  # fmt: skip
+    parser.add_argument(
+        "--latex-label", action="append", type=escaped, metavar="[TABLE=]LABEL",
+        help="\\label of a table in LaTeX (tab:TABLE); repeatable",
+    )  # fmt: skip
+
+
+def _digits(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= MOST_DIGITS:
+        raise argparse.ArgumentTypeError(f"{text} is not an integer from 0 to {MOST_DIGITS}")
+    return number
+
+
+def add_common(parser: Parser) -> None:
+    """Add the options for tables and figures of selected checkpoints."""
+    add_selection(parser)
+    add_choice(parser)
+    add_ddof(parser)
+    add_study(parser)
+    add_marks(parser)
+    add_table_options(parser)
+    add_out(parser, "folder for the tables (all formats) and figures")
+    add_figure_options(parser)
     parser.add_argument(
         "--test-size", type=positive, metavar="N",
         help="examples in the reported split (default: counted in the prediction files or the runs' data "
@@ -170,19 +250,26 @@ def found_runs(options: argparse.Namespace) -> list[Run]:
     return runs
 
 
-def selected_runs(options: argparse.Namespace) -> list[Run]:
-    """The finished runs among `found_runs`, or all of them with --include-unfinished.
+def selected_runs(options: argparse.Namespace, *, folders: bool = False) -> tuple[list[Run], list[Run]]:
+    """The runs of the selected groups that are finished (all with --include-unfinished), and all others.
 
-    Completes the options as `choose_metrics`.
+    Resolves `options.study` (for `folders` see `Study.resolve`), and completes the options as
+    `choose_metrics`.
     """
-    runs = select_finished(found_runs(options), options.include_unfinished)
+    found = found_runs(options)
+    options.study = options.study.resolve((run.group for run in found), folders=folders)
+    selected = options.study.select(found)
+    runs = select_finished(selected, options.include_unfinished)
+    baseline = options.study.baseline
+    if baseline is not None and all(run.group != baseline for run in runs):
+        raise UserError(f"--baseline: '{baseline}' has no finished run; finish one or choose another group")
     choose_metrics(options, runs)
-    return runs
+    return runs, [run for run in selected if run not in runs]
 
 
-def selected_table(options: argparse.Namespace) -> tuple[list[Run], pd.DataFrame]:
+def selected_table(options: argparse.Namespace, *, folders: bool = False) -> tuple[list[Run], pd.DataFrame]:
     """The runs of `selected_runs` and their long table; completes the options as `choose_subsets`."""
-    runs = selected_runs(options)
+    runs, _ = selected_runs(options, folders=folders)
     table = read_runs(runs)
     options.choose_on, options.split = choose_subsets(table, options.choose_on, options.split)
     return runs, table
@@ -206,15 +293,37 @@ def choose_metrics(options: argparse.Namespace, runs: Sequence[Run]) -> None:
         )  # fmt: skip
 
 
-def show(tables: Sequence[Table], figures: Sequence[tuple[str, object]], options: argparse.Namespace) -> None:
-    """Print the tables; with --out also write them and the figures."""
+def show(
+    tables: Sequence[Table],
+    options: argparse.Namespace,
+    *,
+    figures: Sequence[tuple[str, Figure]] = (),
+    values: pd.DataFrame | None = None,
+) -> None:
+    """Print the tables as the study presents them; with --out also write them and the figures.
+
+    `values` is the frame of `scores` from which significance marks are computed. Raises `UserError` as
+    `present`, and for several tables as CSV on standard output.
+    """
+    direction = "auto" if options.by not in (None, options.metric) else options.direction
+    tables = present(
+        tables, options.study, values, only=options.table, directions={options.metric: direction}
+    )
+    text = (
+        "" if options.format == "csv" and options.out and len(tables) > 1 else render(tables, options.format)
+    )
     if options.out:
-        paths = write_tables(tables, options.out)
-        paths += [
-            save_figure(figure, options.out, name, fmt)
-            for name, figure in figures
-            for fmt in options.figure_format
-        ]
-        for path in paths:
+        for path in write_tables(tables, options.out):
             print(f"wrote {path}", file=sys.stderr)
-    print(render(tables, options.format), end="")
+        write_figures(figures, options)
+    print(text, end="")
+
+
+def write_figures(figures: Iterable[tuple[str, Figure]], options: argparse.Namespace) -> None:
+    """Write the figures to --out in every format of --figure-format; they are drawn for --width."""
+    with paper(options.study.width):
+        for name, figure in figures:
+            if options.study.width is not None:
+                thin_lines(figure)
+            for fmt in options.figure_format:
+                print(f"wrote {save_figure(figure, options.out, name, fmt)}", file=sys.stderr)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -24,6 +25,9 @@ from ..stats.spread import BEST, scores, spread_over_seeds
 from ..tables.best_settings import pretraining_table
 from ..tables.runs import best_note
 from .options import add_command, add_common, choice, selected_runs, show
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +54,7 @@ def register(commands: argparse._SubParsersAction) -> None:
 
 
 def _pretraining(options: argparse.Namespace) -> None:
-    runs = selected_runs(options)
+    runs, _ = selected_runs(options)
     tokens = find_tokens(runs, read_tokens(options.tokens) if options.tokens else None)
     _warn_of_recipes(runs, tokens)
     values = _scores(runs, options)
@@ -70,21 +74,29 @@ def _pretraining(options: argparse.Namespace) -> None:
         )
     if options.best_settings:
         values, data = (
-            frame.assign(arm=[split_arm(arm)[0] for arm in frame["arm"]]) for frame in (values, data)
+            frame.assign(
+                group=frame["arm"] + "/" + frame["init"], arm=[split_arm(arm)[0] for arm in frame["arm"]]
+            )
+            for frame in (values, data)
         )
     note = best_note(**choice(options))
     tables = [
         pretraining_table(data, options.metric, note, ddof=options.ddof, test_size=size, subset=options.split)
     ]
-    figures = []
-    if options.out:
-        from ..figures.pretraining import draw_perplexity, draw_pretraining
+    show(tables, options, figures=_figures(values, data, options), values=values)
 
-        figure = draw_pretraining(values, data, options.metric, chance=options.chance, subset=options.split)
-        figures.append((f"{options.metric}_by_tokens", figure))
-        if data["perplexity"].notna().any():
-            figures.append((f"{METRIC}_by_tokens", draw_perplexity(data)))
-    show(tables, figures, options)
+
+def _figures(
+    values: pd.DataFrame, data: pd.DataFrame, options: argparse.Namespace
+) -> Iterator[tuple[str, Figure]]:
+    from ..figures.pretraining import draw_perplexity, draw_pretraining
+
+    figure = draw_pretraining(
+        values, data, options.metric, chance=options.chance, subset=options.split, study=options.study
+    )
+    yield f"{options.metric}_by_tokens", figure
+    if data["perplexity"].notna().any():
+        yield f"{METRIC}_by_tokens", draw_perplexity(data, study=options.study)
 
 
 def _scores(runs: Sequence[Run], options: argparse.Namespace) -> pd.DataFrame:

@@ -8,8 +8,6 @@ import sys
 from common.cli import Parser, positive
 from common.files import escaped
 
-from ..figures.style import FORMATS, save_figure
-from ..read.runs import select_finished
 from ..report.audit import audit_tables
 from ..report.findings import Findings, Rule, figures, gather
 from ..report.page import write_report
@@ -17,18 +15,22 @@ from .options import (
     add_choice,
     add_command,
     add_ddof,
+    add_figure_options,
+    add_marks,
     add_out,
     add_pairs,
     add_selection,
+    add_study,
     choice,
-    choose_metrics,
-    found_runs,
     pairs,
+    selected_runs,
+    write_figures,
 )
 
 EXAMPLES = """examples:
   python -m analysis figures runs --out results --figure-format png svg --chance 50
   python -m analysis figures runs --out results --reference published.csv
+  python -m analysis figures runs --study study.toml --width one-column --figure-format pdf --out figures
   python -m analysis report runs --out report.html
   python -m analysis report runs --audit audit.json --reference published.csv --out report.html
 """
@@ -43,24 +45,21 @@ def register(commands: argparse._SubParsersAction) -> None:
         "draw learning curves, seeds with intervals, the expected best of n seeds, and predictions",
     )
     add_out(drawn, "folder for the figures", required=True)
-    drawn.add_argument(
-        "--figure-format", nargs="+", choices=FORMATS, default=["png"], help="formats of the figures (png)"
-    )
+    add_figure_options(drawn)
     drawn.deprecated("--format", "--figure-format")
     drawn.set_defaults(pair=None)
 
     report = _add_findings(commands, "report", _report, "write everything about the runs to one HTML file")
     add_out(report, "HTML file to write", metavar="FILE", required=True)
     add_pairs(report)
+    add_marks(report)
     report.add_argument(
         "--title", type=escaped, default="Results", help="heading of the report (%(default)s)"
     )
 
 
 def _figures(options: argparse.Namespace) -> None:
-    for name, figure in figures(_gather(options), options.chance):
-        for fmt in options.figure_format:
-            print(f"wrote {save_figure(figure, options.out, name, fmt)}", file=sys.stderr)
+    write_figures(figures(_gather(options), options.chance), options)
 
 
 def _report(options: argparse.Namespace) -> None:
@@ -71,13 +70,11 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _gather(options: argparse.Namespace) -> Findings:
-    found = found_runs(options)
-    chosen = select_finished(found, options.include_unfinished)
-    choose_metrics(options, chosen)
+    chosen, left_out = selected_runs(options)
     rule = Rule(metric=options.metric, ddof=options.ddof, **choice(options))
     return gather(
         chosen, rule, test_size=options.test_size, audit=options.audit, reference=options.reference,
-        left_out=[run for run in found if run not in chosen], pairs=pairs(options),
+        left_out=left_out, pairs=pairs(options), study=options.study,
     )  # fmt: skip
 
 
@@ -86,6 +83,7 @@ def _add_findings(commands: argparse._SubParsersAction, name: str, run: object, 
     add_selection(parser)
     add_ddof(parser)
     add_choice(parser)
+    add_study(parser)
     parser.add_argument(
         "--test-size", type=positive, metavar="N",
         help="examples in the reported split (default: counted in the audit, the prediction files or the "

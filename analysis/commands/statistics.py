@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +14,7 @@ from common.data_folder import NOTIONS, read_overlap
 from common.errors import UserError
 from common.files import escaped
 from common.metrics import ACCURACIES, in_percent, lower_is_better
-from common.tables import Table, render, write_tables
+from common.tables import Table
 
 from ..read.long_table import REPORTED
 from ..read.runs import Run
@@ -24,27 +23,33 @@ from ..stats.compare import PAIRINGS, compare_groups
 from ..stats.predictions import accuracies, compare_all_predictions, find_size, read_predictions
 from ..stats.reference import OPTIONAL, REQUIRED, compare_reference, read_reference
 from ..stats.spread import BEST, diverged, expected_best_of_seeds, scores, spread_over_seeds
+from ..study import NO_STUDY
 from ..tables.predictions import accuracy_table, examples_table
 from ..tables.published import reference_table
 from ..tables.runs import best_note
 from ..tables.seeds import comparison_table, expected_table, plan_table, spread_table
 from .options import (
+    add_baseline,
     add_choice,
     add_command,
     add_ddof,
-    add_format,
+    add_marks,
     add_out,
     add_pairs,
     add_selection,
+    add_study,
+    add_table_options,
     choice,
     pairs,
     selected_table,
+    show,
 )
 
 EXAMPLES = """examples:
   python -m analysis seeds runs --test-size 2000
   python -m analysis expected runs
   python -m analysis compare runs --groups fairseq/pretrained fairseq/random
+  python -m analysis compare runs --baseline fairseq/random
   python -m analysis compare runs --groups fairseq/random other-runs:fairseq/random --at all --detect 2
   python -m analysis compare runs --pair fairseq/pretrained fairseq/random --pair hf/random fairseq/random
   python -m analysis compare runs --reference results/cls-books/published.csv
@@ -61,6 +66,7 @@ def register(commands: argparse._SubParsersAction) -> None:
         "mean, spread and intervals over seeds, and the interval due to the test set",
     )
     add_ddof(seeds)
+    add_marks(seeds)
     size = seeds.add_mutually_exclusive_group()
     size.add_argument(
         "--test-size", type=positive, metavar="N",
@@ -73,10 +79,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     compared = _add(
         commands, "compare", _compare, "compare groups of runs with each other or with published results"
     )
-    compared.add_argument(
-        "--groups", nargs="+", metavar="METHOD/INIT",
-        help="two or more groups to compare pairwise; FOLDER:METHOD/INIT for runs in another folder",
-    )  # fmt: skip
+    add_baseline(compared, "compare each of the other groups with this one, instead of all pairs")
     add_pairs(compared)
     compared.add_argument(
         "--reference", metavar="FILE",
@@ -107,6 +110,7 @@ def register(commands: argparse._SubParsersAction) -> None:
         _accuracy,
         "accuracy from prediction files, with and without duplicates of train",
     )
+    add_marks(accuracy)
     accuracy.add_argument("--audit", metavar="JSON", help="written by: python -m preprocess audit --out")
     accuracy.add_argument(
         "--duplicates", choices=NOTIONS, default="exact", help="kind of duplicate to exclude (%(default)s)"
@@ -129,19 +133,34 @@ def _seeds(options: argparse.Namespace) -> None:
         data, options.metric, options.split, note,
         ddof=options.ddof, test_size=size, left_out=diverged(table, values, options.metric, options.split),
     )  # fmt: skip
-    _show([found], options)
+    show([found], options, values=values)
 
 
 def _compare(options: argparse.Namespace) -> None:
+    study = options.study
     if options.groups and options.pair:
         raise UserError("--groups and --pair: give all groups to compare pairwise, or single pairs")
-    if options.pair:
-        options.groups = list(dict.fromkeys(group for pair in options.pair for group in pair))
-    if not options.groups and not options.reference:
+    if not (study.groups or study.exclude or study.baseline or options.pair or options.reference):
         raise UserError(
             "compare: give two groups (--groups A B), a file of published results (--reference FILE), or both"
         )
-    runs, table, best = _read(options)
+    runs, table, best = _read(options, folders=True)
+    study = options.study
+    if options.pair:
+        options.groups = list(dict.fromkeys(group for pair in options.pair for group in pair))
+    elif study.groups:
+        options.groups = study.ordered(name for name in study.groups if name not in study.exclude)
+    elif study.exclude or study.baseline:
+        options.groups = list(study.selected)
+    if study.baseline and not options.pair:
+        others = [group for group in options.groups if group != study.baseline]
+        options.pair = [(group, study.baseline) for group in others]
+        options.groups = [*others, study.baseline]
+    if options.groups and len(set(options.groups)) < 2:
+        raise UserError(
+            f"--groups: '{options.groups[0]}' is a single group; compare at least two of "
+            f"{', '.join(study.known)}"
+        )
     tables = []
     if options.groups:
         tables += _group_tables(runs, table, best, options)
@@ -151,7 +170,7 @@ def _compare(options: argparse.Namespace) -> None:
         tables.append(
             reference_table(data, escaped(Path(options.reference).name), best_note(**choice(options)))
         )
-    _show(tables, options)
+    show(tables, options)
 
 
 def _group_tables(
@@ -162,7 +181,8 @@ def _group_tables(
     left_out = diverged(table, values[0], options.metric, options.split)
     predictions = [read_predictions(runs, options.split)]
     for folder in dict.fromkeys(group.rpartition(":")[0] for group in options.groups if ":" in group):
-        others, other_table, other_best = _read(argparse.Namespace(**{**vars(options), "runs": folder}))
+        other_options = {**vars(options), "runs": folder, "study": NO_STUDY}
+        others, other_table, other_best = _read(argparse.Namespace(**other_options))
         other_values = scores(other_table, other_best, options.metric, options.split)
         other_diverged = diverged(other_table, other_values, options.metric, options.split)
         left_out += [f"{escaped(folder)}:{name}" for name in other_diverged]
@@ -200,7 +220,7 @@ def _expected(options: argparse.Namespace) -> None:
         data, options.metric, rule["by"], rule["subset"], best_note(**rule),
         reported=options.split, left_out=diverged(table, counted, options.metric, options.split),
     )  # fmt: skip
-    _show([found], options)
+    show([found], options)
 
 
 def _accuracy(options: argparse.Namespace) -> None:
@@ -218,20 +238,17 @@ def _accuracy(options: argparse.Namespace) -> None:
     overlap = read_overlap(options.audit, split, notion=options.duplicates) if options.audit else None
     has_accuracy = ((table["subset"] == split) & (table["metric"] == "accuracy")).any()
     logged = at_best(table, best, "accuracy", split) if has_accuracy else None
-    _show([accuracy_table(accuracies(predictions, overlap), logged, split, overlap)], options)
+    data = accuracies(predictions, overlap)
+    values = data.assign(group=data["arm"] + "/" + data["init"], at=BEST, value=data["accuracy"])
+    show([accuracy_table(data, logged, split, overlap)], options, values=values)
 
 
-def _read(options: argparse.Namespace) -> tuple[list[Run], pd.DataFrame, pd.DataFrame]:
-    """The runs, their long table and their best checkpoints."""
-    runs, table = selected_table(options)
+def _read(
+    options: argparse.Namespace, *, folders: bool = False
+) -> tuple[list[Run], pd.DataFrame, pd.DataFrame]:
+    """The runs, their long table and their best checkpoints; for `folders` see `Study.resolve`."""
+    runs, table = selected_table(options, folders=folders)
     return runs, table, best_checkpoints(table, options.metric, **choice(options))
-
-
-def _show(tables: Sequence[Table], options: argparse.Namespace) -> None:
-    if options.out:
-        for path in write_tables(tables, options.out):
-            print(f"wrote {path}", file=sys.stderr)
-    print(render(tables, options.format), end="")
 
 
 def _add(
@@ -240,7 +257,8 @@ def _add(
     parser = add_command(commands, name, run, text, EXAMPLES)
     add_selection(parser)
     add_choice(parser)
-    add_format(parser)
+    add_study(parser)
+    add_table_options(parser)
     add_out(parser, "folder to also write the tables to, in every format")
     return parser
 

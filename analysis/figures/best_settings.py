@@ -14,8 +14,9 @@ from common.tables import PERCENT
 from ..read.long_table import GROUP
 from ..stats.best_settings import AS_RECIPE, FAMILY, number_of, number_tried, varied_flags
 from ..stats.spread import at_validations, per_epoch
+from ..study import NO_STUDY, Study
 from .curves import MOST_BANDS, draw_lines, draw_means, draw_runs, label_panel
-from .style import Style, finish, legend_below, literal, styles, wrap
+from .style import Style, family_of, finish, grid, group_styles, legend_below, literal, wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +32,7 @@ APART = 0.012
 
 def draw_best_settings(
     table: pd.DataFrame, chosen: pd.DataFrame, metric: str, *, ddof: int = 1, chance: float | None = None,
-    reported: str = "test",
+    reported: str = "test", study: Study = NO_STUDY,
 ) -> Figure:  # fmt: skip
     """`metric` on `reported` after each epoch: the unchanged recipe, and the chosen setting of each init.
 
@@ -41,14 +42,14 @@ def draw_best_settings(
     """
     from matplotlib.figure import Figure
 
+    study = study.resolved_for(chosen)
     values = at_validations(table, reported, metric)
     means = per_epoch(table, metric, subset=reported, ddof=ddof)
     tried = chosen[number_tried(chosen) > 1]
     flat = _flat(chosen, values)
-    style_of = styles(sorted(set(tried["init"])))
     families = list(dict.fromkeys(tried["family"]))
-    width, height = PANEL_INCHES
-    figure = Figure(figsize=(2 * width, height * len(families)), layout="constrained")
+    columns, (width, height) = grid(2, PANEL_INCHES)
+    figure = Figure(figsize=(width, height * len(families)), layout="constrained")
     rows = figure.subfigures(len(families), 1, squeeze=False)[:, 0]
     for row, family in zip(rows, families, strict=True):
         of_family = tried[tried["family"] == family]
@@ -57,22 +58,23 @@ def draw_best_settings(
             "each init at its best setting": of_family[of_family["chosen"]],
         }
         shown = {title: settings for title, settings in shown.items() if len(settings)}
-        panels = row.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+        columns = min(columns, len(shown))
+        panels = row.subplots(len(shown) // columns, columns, sharey=True, squeeze=False).ravel()
         for panel, (title, settings) in zip(panels, shown.items(), strict=True):
             last = panel is panels[-1]  # the curves of all panels come first in the legend
-            _draw_curves(panel, settings, values, means, style_of)
-            draw_lines(panel, means.merge(flat, on=GROUP), metric, named=last)
+            _draw_curves(panel, study.sorted(settings), values, means, study)
+            draw_lines(panel, means.merge(flat, on=GROUP), metric, study, named=last)
             if chance is not None:
                 name = f"chance ({chance:g})" if last else None
                 panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=name)
-            label_panel(panel, wrap(f"{family}: {title}", 40), f"{label(metric)} on {reported}")
+            label_panel(panel, wrap(f"{study.label(family)}: {title}", 40), f"{label(metric)} on {reported}")
         legend_below(row, f"thick: mean over seeds, band or bar: ± std (ddof {ddof}), thin: one seed")
     return figure
 
 
 def draw_flag(
     best: pd.DataFrame, chosen: pd.DataFrame, flag: str, metric: str, by: str, *, subset: str = "valid",
-    reported: str = "test",
+    reported: str = "test", study: Study = NO_STUDY,
 ) -> Figure:  # fmt: skip
     """The score at the best checkpoint against the value of a flag: left on `subset`, right on `reported`.
 
@@ -83,20 +85,23 @@ def draw_flag(
     """
     from matplotlib.figure import Figure
 
+    study = study.resolved_for(chosen)
     alone = chosen[number_tried(chosen) == 1]
     has_value = np.array([flag in values for values in alone["values"]], dtype=bool)
     groups = [*_lines(chosen, flag), *_points(alone[has_value], flag)]
     places, names = _places(pd.concat([line["value"] for _, line in groups]))
-    style_of = styles([name for name, _ in groups])
-    figure = Figure(figsize=(2 * PANEL_INCHES[0], PANEL_INCHES[1]), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=by == metric)
+    style_of = group_styles([name for name, _ in groups], study, family_of)
+    columns, size = grid(2, PANEL_INCHES)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(2 // columns, columns, sharey=by == metric, squeeze=False).ravel()
     titles = {"valid": f"{label(by)} on {subset}, which chooses", "test": f"{label(metric)} on {reported}"}
     for panel, (column, title) in zip(panels, titles.items(), strict=True):
         for index, (name, line) in enumerate(groups):
             shift = APART * (index - (len(groups) - 1) / 2)
-            _draw_line(panel, line, best, column, (places, shift), name, style_of[name])
+            shown = _label_of(name, line, study)
+            _draw_line(panel, line, best, column, (places, shift), shown, style_of[name])
         means = alone[~has_value].assign(mean=alone[f"{column}_mean"])
-        draw_lines(panel, means, by if column == "valid" else metric)
+        draw_lines(panel, means, by if column == "valid" else metric, study)
         _label_values(panel, flag, names)
         panel.set_title(literal(title), fontsize="medium")
         finish(panel)
@@ -132,21 +137,35 @@ def _points(alone: pd.DataFrame, flag: str) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _draw_curves(
-    panel: Axes, settings: pd.DataFrame, values: pd.DataFrame, means: pd.DataFrame, style_of: dict[str, Style]
+    panel: Axes, settings: pd.DataFrame, values: pd.DataFrame, means: pd.DataFrame, study: Study
 ) -> None:
-    """The curves of some settings; the legend contains init and setting."""
-    names = settings.assign(
+    """The curves of some settings; the legend contains the label of the group, or init and setting.
+
+    All settings of a method and init have the color of the recipe.
+    """
+    groups = [f"{arm}/{init}" for arm, init in settings[GROUP].itertuples(index=False)]
+    plain = [
+        f"{row.init}, {row.setting}" if row.setting else row.init for row in settings.itertuples(index=False)
+    ]
+    names = settings[GROUP].assign(
         name=[
-            f"{row.init}, {row.setting}" if row.setting else row.init
-            for row in settings.itertuples(index=False)
+            name if study.label(group) == group else study.label(group)
+            for group, name in zip(groups, plain, strict=True)
         ]
-    )[[*GROUP, "name"]]
-    style = {name: style_of[init] for init, name in zip(names["init"], names["name"], strict=True)}
-    runs, curves = (
-        frame.merge(names, on=GROUP).assign(init=lambda rows: rows["name"]) for frame in (values, means)
     )
+    style_of = group_styles(map(family_of, groups), study, family_of)
+    style = {name: style_of[family_of(group)] for group, name in zip(groups, names["name"], strict=True)}
+    runs, curves = (frame.merge(names, on=GROUP) for frame in (values, means))
     draw_runs(panel, runs, style)
     draw_means(panel, curves, style, bars=len(names) > MOST_BANDS)
+
+
+def _label_of(name: str, line: pd.DataFrame, study: Study) -> str:
+    """The label of a group, or METHOD/INIT with the label of the method if the line has several groups."""
+    if len(line) == 1:
+        return study.label("/".join(line[GROUP].iloc[0]))
+    family, _, init = name.rpartition("/")
+    return f"{study.label(family)}/{init}"
 
 
 def _flat(chosen: pd.DataFrame, values: pd.DataFrame) -> pd.DataFrame:

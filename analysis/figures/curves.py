@@ -1,4 +1,4 @@
-"""Learning curves of all runs on validation and test, with one color for each init."""
+"""Learning curves of all runs on validation and test, with one color for each group."""
 
 from __future__ import annotations
 
@@ -12,9 +12,20 @@ import pandas as pd
 from common.errors import count
 from common.metrics import label, number
 
-from ..read.long_table import REPORTED, RUN, SELECTING, usual_or_only
+from ..read.long_table import GROUP, REPORTED, SELECTING, usual_or_only
 from ..stats.spread import BEST, at_validations, per_epoch
-from .style import Style, finish, legend_below, literal, styles, whole_numbers, wrap
+from ..study import NO_STUDY, Study, arm_of, names_of
+from .style import (
+    Style,
+    finish,
+    grid,
+    group_styles,
+    legend_below,
+    literal,
+    paper_inches,
+    whole_numbers,
+    wrap,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,10 +49,12 @@ def draw_curves(
     chance: float | None = None,
     reference: pd.DataFrame | None = None,
     reported: str | None = None,
+    study: Study = NO_STUDY,
 ) -> Figure:
     """`metric` after each epoch: a row of panels for each arm, valid on the left and `reported` on the right.
 
-    The default of `reported` is that of `scores`; if a single subset was evaluated, there is one panel.
+    All groups share one row if they have labels and in figures for a paper. The default of `reported` is that
+    of `scores`; if a single subset was evaluated, there is one panel for each arm.
 
     Thin lines are seeds, thick lines their means, bands (bars with more than three groups) one standard
     deviation (`ddof`) to each side. An arm with a single validation is a horizontal line in the panels of the
@@ -54,28 +67,32 @@ def draw_curves(
     subsets = list(
         dict.fromkeys([usual_or_only(SELECTING, logged), reported or usual_or_only(REPORTED, logged)])
     )
+    study = study.resolved_for(table)
+    shared = bool(study.labels) or paper_inches() is not None
     values = {subset: at_validations(table, subset, metric) for subset in subsets}
     means = {subset: per_epoch(table, metric, subset=subset, ddof=ddof) for subset in subsets}
-    pooled = pd.concat(values.values())
-    arms, flat = _curves_and_lines(pooled)
-    style_of = styles(sorted(set(pooled.loc[pooled["arm"].isin(arms), "init"])))
+    groups, flat = _curves_and_lines(pd.concat(values.values()), study)
+    style_of = group_styles([*groups, *flat], study)
+    rows = [groups] if shared else _by_arm(groups)
 
-    width, height = PANEL_INCHES
-    figure = Figure(figsize=(width * len(subsets), height * len(arms)), layout="constrained")
-    rows = figure.subfigures(len(arms), 1, squeeze=False)[:, 0]
-    for row, arm in zip(rows, arms, strict=True):
-        bars = pooled.loc[pooled["arm"] == arm, "init"].nunique() > MOST_BANDS
-        panels = row.subplots(1, len(subsets), squeeze=False)[0]
+    columns, (width, height) = grid(len(subsets), PANEL_INCHES)
+    figure = Figure(figsize=(width, height * len(rows)), layout="constrained")
+    for row, shown in zip(figure.subfigures(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
+        names = {group: study.label(group) if shared else group.rpartition("/")[2] for group in shown}
+        styles = {names[group]: style_of[group] for group in shown}
+        bars = len(shown) > MOST_BANDS
+        panels = row.subplots(len(subsets) // columns, columns, squeeze=False).ravel()
         for panel, subset in zip(panels, subsets, strict=True):
-            draw_runs(panel, _of(arm, values[subset]), style_of)
-            draw_means(panel, _of(arm, means[subset]), style_of, bars=bars)
-            draw_lines(panel, means[subset][means[subset]["arm"].isin(flat)], metric)
+            draw_runs(panel, _named(values[subset], names), styles)
+            draw_means(panel, _named(means[subset], names), styles, bars=bars)
+            draw_lines(panel, study.sorted(_of(flat, means[subset])), metric, study)
             if reference is not None:
-                published = (reference["subset"] == subset) & (reference["metric"] == metric)
-                draw_reference(panel, _of(arm, reference[published]), style_of, ddof=ddof)
+                published = reference[(reference["subset"] == subset) & (reference["metric"] == metric)]
+                draw_reference(panel, _named(published, names), styles, ddof=ddof)
             if chance is not None:
                 panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=f"chance ({chance:g})")
-            label_panel(panel, wrap(f"{arm}: {subset}", 40), label(metric))
+            title = subset if shared else f"{study.label(arm_of(shown[0]))}: {subset}"
+            label_panel(panel, wrap(title, 40), label(metric))
         spread = "bar" if bars else "band"
         legend_below(row, f"thick: mean over seeds, {spread}: ± std (ddof {ddof}), thin: one seed")
     share_scale(figure)
@@ -86,24 +103,27 @@ def draw_lines(
     panel: Axes,
     means: pd.DataFrame,
     metric: str,
+    study: Study = NO_STUDY,
     *,
     named: bool = True,
     color_of: Mapping[str, str] | None = None,
 ) -> None:
     """A horizontal line for each row of `means` (`arm`, `init`, `mean`), which has no value on the axis.
 
-    `named`: add the names to the legend. `color_of`: the colors of arms that also have a curve.
+    `named`: add the names to the legend. `color_of`: the colors of arms that also have a curve; other lines
+    have the color of their group.
     """
     rows = list(means[["arm", "init", "mean"]].itertuples(index=False))
-    for index, (arm, init, mean) in enumerate(rows):
-        color = (color_of or {}).get(arm, "0.25")
-        name = wrap(f"{arm}/{init}") if named else None
+    style_of = group_styles([f"{row.arm}/{row.init}" for row in rows], study)
+    places = _places(panel, [row.mean for row in rows])
+    for index, ((arm, init, mean), place) in enumerate(zip(rows, places, strict=True)):
+        color = (color_of or {}).get(arm, style_of[f"{arm}/{init}"]["color"])
+        name = wrap(study.label(f"{arm}/{init}")) if named else None
         panel.axhline(mean, color=color, linewidth=1.4, linestyle=LINES[index % len(LINES)], label=name)
-    for (arm, _, mean), place in zip(rows, _places(panel, [row.mean for row in rows]), strict=True):
         panel.annotate(
             number(mean, metric), (1, mean), xycoords=("axes fraction", "data"),
             xytext=(-NUMBER_POINTS * place, 2), textcoords="offset points", ha="right", va="bottom",
-            fontsize="small", color=(color_of or {}).get(arm, "0.25"),
+            fontsize="small", color=color,
         )  # fmt: skip
 
 
@@ -118,33 +138,52 @@ def _places(panel: Axes, heights: Sequence[float]) -> list[int]:
     return places
 
 
-def _curves_and_lines(pooled: pd.DataFrame) -> tuple[list[str], list[str]]:
-    """The arms drawn as curves, and those with a single validation, unless all have only one."""
+def _curves_and_lines(pooled: pd.DataFrame, study: Study) -> tuple[list[str], list[str]]:
+    """The groups drawn as curves, and those of arms with a single validation, unless all have only one."""
     epochs = pooled.groupby("arm", sort=False)["epoch"].max()
-    flat = list(epochs.index[(epochs == 1) & (epochs.max() > 1)])
-    return [arm for arm in epochs.index if arm not in flat], flat
+    flat_arms = set(epochs.index[(epochs == 1) & (epochs.max() > 1)])
+    groups = study.ordered(names_of(pooled[GROUP].drop_duplicates().sort_values(GROUP)))
+    flat = [group for group in groups if arm_of(group) in flat_arms]
+    return [group for group in groups if group not in flat], flat
+
+
+def _by_arm(groups: Sequence[str]) -> list[list[str]]:
+    """The groups of each arm."""
+    arms = dict.fromkeys(map(arm_of, groups))
+    return [[group for group in groups if arm_of(group) == arm] for arm in arms]
+
+
+def _of(groups: Sequence[str], frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[names_of(frame).isin(groups)]
+
+
+def _named(frame: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    """The rows of some groups, with their `name`."""
+    rows = _of(list(names), frame)
+    return rows.assign(name=names_of(rows).map(names).astype(object))
 
 
 def draw_runs(panel: Axes, values: pd.DataFrame, style_of: dict[str, Style]) -> None:
-    """A thin line for each run of the rows `arm`, `init`, `seed`, `epoch`, `value`."""
-    for (_, init, _), run in values.groupby(RUN):
+    """A thin line for each run of the rows `name` (of the group), `seed`, `epoch`, `value`."""
+    for (name, _), run in values.groupby(["name", "seed"]):
         panel.plot(
-            run["epoch"], run["value"], color=style_of[init]["color"], linestyle=style_of[init]["linestyle"],
+            run["epoch"], run["value"], color=style_of[name]["color"], linestyle=style_of[name]["linestyle"],
             linewidth=0.8, alpha=0.5,
         )  # fmt: skip
 
 
 def draw_means(panel: Axes, means: pd.DataFrame, style_of: dict[str, Style], *, bars: bool) -> None:
-    """A thick line for each init of a frame of `per_epoch`, with its band or bars."""
-    groups = list(means.groupby("init"))
-    for index, (init, curve) in enumerate(groups):
+    """A thick line with band or bars for each `name` of a frame of `per_epoch`, in the order of styles."""
+    by_name = dict(iter(means.groupby("name")))
+    groups = [(name, by_name[name]) for name in style_of if name in by_name]
+    for index, (name, curve) in enumerate(groups):
         seeds = count(curve["n"].max(), "seed")
         # Shifted by a few hundredths of an epoch, so that bars do not overlap.
         shift = 0.06 * (index - (len(groups) - 1) / 2) if bars else 0.0
-        epochs, color = curve["epoch"] + shift, style_of[init]["color"]
+        epochs, color = curve["epoch"] + shift, style_of[name]["color"]
         panel.plot(
-            epochs, curve["mean"], label=wrap(f"{init} ({seeds})"), linewidth=2.2, markersize=5,
-            **style_of[init],
+            epochs, curve["mean"], label=wrap(f"{name} ({seeds})"), linewidth=2.2, markersize=5,
+            **style_of[name],
         )  # fmt: skip
         low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
         if len(curve) > 1 and not bars:
@@ -154,16 +193,16 @@ def draw_means(panel: Axes, means: pd.DataFrame, style_of: dict[str, Style], *, 
 
 
 def draw_reference(panel: Axes, rows: pd.DataFrame, style_of: dict[str, Style], *, ddof: int) -> None:
-    """Published results of an arm: hollow markers after each epoch, with a bar for the standard deviation.
+    """Published results of groups: hollow markers after each epoch, with a bar for the standard deviation.
 
-    An init with only a result at the best checkpoint is a dotted horizontal line.
+    A `name` with only a result at the best checkpoint is a dotted horizontal line.
     """
-    for init, reported in rows.groupby("init"):
-        style, curve = style_of[init], reported[reported["epoch"] != BEST]
+    for name, reported in rows.groupby("name"):
+        style, curve = style_of[name], reported[reported["epoch"] != BEST]
         if curve.empty:
             panel.axhline(
                 reported["reference_mean"].item(), color=style["color"], linewidth=1.6, linestyle=(0, (1, 1)),
-                label=wrap(f"{init}, published: best"),
+                label=wrap(f"{name}, published: best"),
             )  # fmt: skip
             continue
         epochs = curve["epoch"].astype(int)
@@ -171,7 +210,7 @@ def draw_reference(panel: Axes, rows: pd.DataFrame, style_of: dict[str, Style], 
         panel.errorbar(
             epochs, curve["reference_mean"], yerr=(curve["reference_std"] * factors).fillna(0.0),
             color=style["color"], marker=style["marker"], markerfacecolor="white", markersize=7,
-            linewidth=0.8, linestyle=(0, (1, 1)), label=wrap(f"{init}, published"),
+            linewidth=0.8, linestyle=(0, (1, 1)), label=wrap(f"{name}, published"),
         )  # fmt: skip
 
 
@@ -190,7 +229,3 @@ def share_scale(figure: Figure) -> None:
     limits = [panel.get_ylim() for panel in figure.axes]
     for panel in figure.axes:
         panel.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
-
-
-def _of(arm: str, frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[frame["arm"] == arm]

@@ -12,7 +12,8 @@ import pandas as pd
 from common.errors import count
 from common.statistics import BINS, ECE, confusion, expected_calibration_error, reliability
 
-from .style import COLORS, finish, legend_below, literal, wrap
+from ..study import NO_STUDY, Study
+from .style import finish, legend_below, literal, paper_inches, wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 COLUMNS = 3
 PANEL_INCHES = 2.9
+SMALLEST_PANEL_INCHES = 1.6
+NEUTRAL = "0.2"
+"""Color of what every panel shows: the colors of groups would be misleading."""
 PAGE_INCHES = 14
 """Maximum width of a figure with several panels."""
 FEW = 8
@@ -39,7 +43,7 @@ NAME_CHARACTERS = 20
 """Maximum length of a class name beside a matrix of many classes."""
 
 
-def draw_confusion(predictions: pd.DataFrame) -> Figure:
+def draw_confusion(predictions: pd.DataFrame, *, study: Study = NO_STUDY) -> Figure:
     """Confusion matrices of the frame of `read_predictions`, one for each group.
 
     Colors and percentages are fractions of the true class. The number below is the mean count per run; it is
@@ -48,7 +52,7 @@ def draw_confusion(predictions: pd.DataFrame) -> Figure:
     """
     shown = _classes_shown(predictions)
     many = len(shown) > FEW
-    figure, panels = _panels(predictions, len(shown) * CELL_INCHES + 1.6 if many else PANEL_INCHES)
+    figure, panels = _panels(predictions, len(shown) * CELL_INCHES + 1.6 if many else PANEL_INCHES, study)
     for panel, title, group in panels:
         counts = _merged(confusion(group), shown)
         classes = list(counts)
@@ -78,16 +82,16 @@ def has_many_classes(predictions: pd.DataFrame) -> bool:
     return len(predictions["label"].cat.categories) > FEW
 
 
-def draw_confused_pairs(predictions: pd.DataFrame) -> Figure:
+def draw_confused_pairs(predictions: pd.DataFrame, *, study: Study = NO_STUDY) -> Figure:
     """The most frequent errors of the frame of `read_predictions`, a panel for each group.
 
     A bar is the mean count per run of a true class and the class that is predicted instead.
     """
-    figure, panels = _panels(predictions, 4.6)
+    figure, panels = _panels(predictions, 4.6, study)
     for panel, title, group in panels:
         pairs = confused_pairs(confusion(group))[:PAIRS]
         names = [literal(f"{_short(true)} → {_short(predicted)}") for true, predicted, _ in pairs]
-        panel.barh(range(len(pairs)), [count for _, _, count in pairs], color=COLORS[0])
+        panel.barh(range(len(pairs)), [count for _, _, count in pairs], color=NEUTRAL)
         panel.set_yticks(range(len(pairs)), names, fontsize=7)
         panel.invert_yaxis()
         panel.set_title(title, fontsize="medium")
@@ -107,13 +111,13 @@ def confused_pairs(counts: pd.DataFrame) -> list[tuple[str, str, float]]:
     return sorted(pairs, key=lambda pair: -pair[2])
 
 
-def draw_reliability(predictions: pd.DataFrame) -> Figure:
+def draw_reliability(predictions: pd.DataFrame, *, study: Study = NO_STUDY) -> Figure:
     """Reliability diagrams of the frame of `read_predictions`, with the predictions of all seeds of a group.
 
     Bars at the bottom are the fraction of predictions in each bin. The title contains the mean over runs of
     the expected calibration error, in percentage points.
     """
-    figure, panels = _panels(predictions, PANEL_INCHES)
+    figure, panels = _panels(predictions, PANEL_INCHES, study)
     least = 1 / BINS * math.floor(BINS * predictions["confidence"].min())
     for panel, title, group in panels:
         table = reliability(group["confidence"], group["correct"])
@@ -132,38 +136,53 @@ def draw_reliability(predictions: pd.DataFrame) -> Figure:
         )
         panel.plot([0, 1], [0, 1], color="0.4", linewidth=1, linestyle=":", label="calibrated")
         panel.plot(
-            table["confidence"], table["accuracy"], color=COLORS[0], marker="o", linewidth=1.8,
+            table["confidence"], table["accuracy"], color=NEUTRAL, marker="o", linewidth=1.8,
             label="accuracy", clip_on=False,  # a marker at 1 or 0 is shown whole
         )  # fmt: skip
-        panel.set_title(f"{title}\n{ECE} {100 * error:.1f} points", fontsize="medium")
+        narrow = panel.get_position().width * figure.get_figwidth() < SMALLEST_PANEL_INCHES
+        ece = f"{ECE}{chr(10) if narrow else ' '}{100 * error:.1f} points"
+        panel.set_title(f"{title}\n{ece}", fontsize="medium")
         panel.set_xlabel("confidence")
         panel.set_xlim(min(least, 0.9), 1)
         panel.set_ylim(0, 1)
         finish(panel)
     figure.axes[0].set_ylabel("accuracy")
-    legend_below(figure, characters=int(10 * figure.get_figwidth()))
+    legend_below(figure)
     return figure
 
 
 def _panels(
-    predictions: pd.DataFrame, inches: float
+    predictions: pd.DataFrame, inches: float, study: Study
 ) -> tuple[Figure, Iterator[tuple[Axes, str, pd.DataFrame]]]:
     """A figure, and (panel, title, predictions) for each group."""
     from matplotlib.figure import Figure
 
-    groups = list(predictions.groupby("group"))
+    by_name = dict(iter(predictions.groupby("group", sort=False)))
+    groups = [(name, by_name[name]) for name in study.ordered(by_name)]
     columns = max(1, min(COLUMNS, len(groups), int(PAGE_INCHES / inches)))
+    characters = 26
+    size = max(4.2, inches * columns + 0.8), (inches - 0.3) * math.ceil(len(groups) / columns) + 0.9
+    if (page := paper_inches()) is not None:
+        columns = max(1, min(columns, int(page / (SMALLEST_PANEL_INCHES * inches / PANEL_INCHES))))
+        height = min(page / columns, inches) + (0.5 if page / columns < PANEL_INCHES else 0.1)
+        size = page, math.ceil(len(groups) / columns) * height + 0.6
+        characters = 16 if page / columns < PANEL_INCHES else characters
+    figure = Figure(figsize=size, layout="constrained")
     rows = math.ceil(len(groups) / columns)
-    figure = Figure(
-        figsize=(max(4.2, inches * columns + 0.8), (inches - 0.3) * rows + 0.9), layout="constrained"
-    )
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel in panels[len(groups) :]:
         panel.remove()
     return figure, (
-        (panel, f"{wrap(name, 26)} ({count(group['seed'].nunique(), 'seed')})", group)
+        (panel, _title(study.label(name), count(group["seed"].nunique(), "seed"), characters), group)
         for panel, (name, group) in zip(panels, groups, strict=False)
     )
+
+
+def _title(name: str, seeds: str, characters: int) -> str:
+    """The name and the number of seeds, which is not broken."""
+    lines = wrap(name, characters)
+    fits = len(lines.split("\n")[-1]) + len(seeds) + 3 <= characters
+    return f"{lines}{' ' if fits else chr(10)}({seeds})"
 
 
 def _classes_shown(predictions: pd.DataFrame) -> list[str]:
@@ -206,7 +225,7 @@ def _write_percentages(panel: Axes, fraction_CC: pd.DataFrame) -> None:
 
 
 def _write_cells(panel: Axes, fraction_CC: pd.DataFrame, counts: pd.DataFrame) -> None:
-    size = 10 if len(fraction_CC) <= 3 else 7
+    size = 10 if len(fraction_CC) <= 3 and paper_inches() is None else 7
     for row in range(len(fraction_CC)):
         for column in range(len(fraction_CC)):
             fraction = fraction_CC.iat[row, column]

@@ -10,8 +10,9 @@ from common.metrics import label
 from common.tables import PERCENT
 
 from ..read.long_table import GROUP
+from ..study import NO_STUDY, Study, arm_of
 from .curves import draw_lines
-from .style import finish, legend_below, literal, styles, wrap
+from .style import family_of, finish, group_styles, legend_below, literal, paper_inches, wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +29,7 @@ ASIDE = 1.03
 
 def draw_pretraining(
     values: pd.DataFrame, spread: pd.DataFrame, metric: str, *, chance: float | None = None,
-    subset: str = "test",
+    subset: str = "test", study: Study = NO_STUDY,
 ) -> Figure:  # fmt: skip
     """`metric` on `subset` at the best checkpoint against tokens of pre-training, on a logarithmic axis.
 
@@ -39,10 +40,11 @@ def draw_pretraining(
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=INCHES, layout="constrained")
+    study = study.resolved_for(spread)
+    figure = Figure(figsize=_inches(), layout="constrained")
     panel = figure.subplots()
     trained, flat = spread[spread["tokens"] > 0], spread[spread["tokens"] == 0]
-    style_of = styles(dict.fromkeys(trained["arm"]))
+    style_of = group_styles(trained["arm"], study, arm_of, lambda group: arm_of(family_of(group)))
     for place, (arm, line) in enumerate(trained.sort_values("tokens").groupby("arm", sort=False)):
         line = line.assign(tokens=line["tokens"] * ASIDE**place)
         runs = values.merge(line[[*GROUP, "tokens"]], on=GROUP)
@@ -50,25 +52,26 @@ def draw_pretraining(
         panel.plot(runs["tokens"], runs["value"], ".", color=color, alpha=0.35, markersize=5)
         panel.vlines(line["tokens"], line["t_low"], line["t_high"], color=color, linewidth=1.4)
         panel.plot(
-            line["tokens"], line["mean"], label=wrap(f"{arm}, pre-trained"), linewidth=2, markersize=6,
-            **style_of[arm],
+            line["tokens"], line["mean"], label=wrap(f"{study.label(arm)}, pre-trained"), linewidth=2,
+            markersize=6, **style_of[arm],
         )  # fmt: skip
     color_of = {arm: style["color"] for arm, style in style_of.items()}
     for row in flat.to_dict("records"):
-        key, color = "t" if row["n"] > 1 else "examples", color_of.get(row["arm"], "0.4")
+        key, group = "t" if row["n"] > 1 else "examples", f"{row['arm']}/{row['init']}"
+        color = color_of.setdefault(row["arm"], group_styles([group], study)[group]["color"])
         panel.axhspan(row[f"{key}_low"], row[f"{key}_high"], color=color, alpha=0.1, linewidth=0)
-    draw_lines(panel, flat, metric, color_of=color_of)
+    draw_lines(panel, flat, metric, study, color_of=color_of)
     if chance is not None:
         panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=f"chance ({chance:g})")
     _tokens_axis(panel, trained["tokens"])
     panel.set_ylabel(literal(f"{label(metric)} on {subset}"))
     finish(panel)
     title = f"mean over seeds, bar and band: {PERCENT} (t; a single run: its examples), dots: seeds"
-    legend_below(figure, title, characters=72)
+    legend_below(figure, title)
     return figure
 
 
-def draw_perplexity(spread: pd.DataFrame) -> Figure:
+def draw_perplexity(spread: pd.DataFrame, *, study: Study = NO_STUDY) -> Figure:
     """Perplexity on held-out text against tokens of pre-training, both on logarithmic axes.
 
     `spread` has the columns arm, init, tokens and perplexity; each arm is a line. Rows without perplexity are
@@ -77,13 +80,19 @@ def draw_perplexity(spread: pd.DataFrame) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.ticker import ScalarFormatter
 
+    study = study.resolved_for(spread)
     known = spread[(spread["tokens"] > 0) & spread["perplexity"].notna()]
-    figure = Figure(figsize=INCHES, layout="constrained")
+    figure = Figure(figsize=_inches(), layout="constrained")
     panel = figure.subplots()
-    style_of = styles(dict.fromkeys(known["arm"]))
+    style_of = group_styles(known["arm"], study, arm_of, lambda group: arm_of(family_of(group)))
     for arm, line in known.sort_values("tokens").groupby("arm", sort=False):
         panel.plot(
-            line["tokens"], line["perplexity"], label=wrap(arm), linewidth=2, markersize=6, **style_of[arm]
+            line["tokens"],
+            line["perplexity"],
+            label=wrap(study.label(arm)),
+            linewidth=2,
+            markersize=6,
+            **style_of[arm],
         )
     _tokens_axis(panel, known["tokens"])
     panel.set_yscale("log")
@@ -92,6 +101,12 @@ def draw_perplexity(spread: pd.DataFrame) -> Figure:
     finish(panel)
     legend_below(figure, "perplexity of masked and of left-to-right models is not comparable")
     return figure
+
+
+def _inches() -> tuple[float, float]:
+    """Width and height of the figure."""
+    page = paper_inches()
+    return INCHES if page is None else (page, 0.55 * page + 1.1)
 
 
 def _tokens_axis(panel: Axes, tokens: pd.Series) -> None:

@@ -12,7 +12,8 @@ from common.tables import PERCENT
 
 from ..read.long_table import GROUP
 from ..stats.spread import BEST
-from .style import finish, legend_below, literal, styles, whole_numbers, wrap
+from ..study import NO_STUDY, Study
+from .style import finish, grid, group_styles, legend_below, literal, paper_inches, whole_numbers, wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,8 +28,9 @@ CLOSE = 0.03
 
 
 def draw_seeds(
-    values: pd.DataFrame, spread: pd.DataFrame, metric: str, *, subset: str = "test", at: str = BEST
-) -> Figure:
+    values: pd.DataFrame, spread: pd.DataFrame, metric: str, *, subset: str = "test", at: str = BEST,
+    study: Study = NO_STUDY,
+) -> Figure:  # fmt: skip
     """A dot for each run at `at` (default: best checkpoint), with the intervals of the mean of each group.
 
     `values` is the frame of `scores`, `spread` that of `spread_over_seeds`. The interval due to the test set
@@ -37,9 +39,11 @@ def draw_seeds(
     from matplotlib.figure import Figure
 
     values, spread = values[values["at"] == at], spread[spread["at"] == at].reset_index(drop=True)
-    names = _names(spread)
-    style_of = styles(names)
-    figure = Figure(figsize=(WIDTH_INCHES, 1.7 + 0.72 * len(names)), layout="constrained")
+    names, study = _names(spread), study.resolved_for(spread)
+    style_of = group_styles(names, study)
+    page = paper_inches()
+    height = 1.7 + 0.72 * len(names) if page is None else 1.1 + 0.42 * len(names)
+    figure = Figure(figsize=(page or WIDTH_INCHES, height), layout="constrained")
     panel = figure.subplots()
     apart = CLOSE * _range(values, spread)
     for line, (name, row) in enumerate(zip(names, spread.to_dict("records"), strict=True)):
@@ -57,25 +61,28 @@ def draw_seeds(
             linestyle=(0, (3, 1)),
         )  # fmt: skip
     _explain(panel, **{f"has_{key}": bool(spread[f"{key}_low"].notna().any()) for key in ("t", "examples")})
-    panel.set_yticks(range(len(names)), [wrap(name, 24) for name in names])
+    characters = 24 if page is None or page > WIDTH_INCHES else 16
+    panel.set_yticks(range(len(names)), [wrap(study.label(name), characters) for name in names])
     panel.set_ylim(len(names) - 0.5, -0.65)
     where = "at the best checkpoint" if at == BEST else f"after epoch {at}"
-    panel.set_xlabel(literal(f"{label(metric)} on {subset} {where}"))
+    panel.set_xlabel(wrap(f"{label(metric)} on {subset} {where}", 96 if page is None else int(11 * page)))
     finish(panel, grid="x")
-    legend_below(figure, characters=72)
+    legend_below(figure)
     return figure
 
 
 def draw_expected(
-    expected: pd.DataFrame, metric: str, by: str, *, subset: str = "valid", reported: str = "test"
-) -> Figure:
+    expected: pd.DataFrame, metric: str, by: str, *, subset: str = "valid", reported: str = "test",
+    study: Study = NO_STUDY,
+) -> Figure:  # fmt: skip
     """Expected score of the best of n seeds on `subset` and on `reported` (`expected_best_of_seeds`)."""
     from matplotlib.figure import Figure
 
-    names = _names(expected.drop_duplicates(GROUP))
-    style_of = styles(names)
-    figure = Figure(figsize=(1.25 * WIDTH_INCHES, 3.6), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=by == metric)
+    names, study = _names(expected.drop_duplicates(GROUP)), study.resolved_for(expected)
+    style_of = group_styles(names, study)
+    columns, size = grid(2, (1.25 * WIDTH_INCHES / 2, 3.6))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(2 // columns, columns, sharey=by == metric, squeeze=False).ravel()
     titles = {
         "valid": f"best {label(by)} on {subset}",
         "test": f"{label(metric)} on {reported} of the same run",
@@ -83,7 +90,7 @@ def draw_expected(
     for panel, (column, title) in zip(panels, titles.items(), strict=True):
         for name, (_, group) in zip(names, expected.groupby(GROUP, sort=False), strict=True):
             panel.plot(
-                group["seeds_tried"], group[column], label=wrap(name), linewidth=2, markersize=6,
+                group["seeds_tried"], group[column], label=wrap(study.label(name)), linewidth=2, markersize=6,
                 **style_of[name],
             )  # fmt: skip
         panel.set_title(literal(title), fontsize="medium")
@@ -92,7 +99,8 @@ def draw_expected(
         panel.margins(y=0.12)
         whole_numbers(panel)
         finish(panel)
-    panels[0].set_ylabel("expected value")
+    for panel in panels[::columns]:
+        panel.set_ylabel("expected value")
     legend_below(figure)
     return figure
 

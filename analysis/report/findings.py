@@ -30,6 +30,7 @@ from ..stats.predictions import (
 )
 from ..stats.reference import compare_reference, read_reference
 from ..stats.spread import BEST, expected_best_of_seeds, scores, spread_over_seeds
+from ..study import NO_STUDY, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,17 +86,19 @@ class Findings:
     """Runs of the folder that are not finished; all other fields exclude them."""
     pairs: Sequence[tuple[str, str]] | None = None
     """The groups to compare; None for all pairs."""
+    study: Study = NO_STUDY
+    """Names and order of the groups; all frames with groups are in this order."""
 
     @property
     def groups(self) -> list[str]:
         """`arm/init`, in order."""
-        return list(dict.fromkeys(f"{run.arm}/{run.init}" for run in self.runs))
+        return self.study.ordered(run.group for run in self.runs)
 
     @cached_property
     def comparison(self) -> pd.DataFrame | None:
         """`compare_groups` of the pairs of groups at the best checkpoints; None for a single group."""
         rule = self.rule
-        groups = _groups(self.values[self.values["at"] == BEST])
+        groups = self._groups(self.values[self.values["at"] == BEST])
         if self.pairs is not None:
             groups = list(dict.fromkeys(group for pair in self.pairs for group in pair))
         elif len(groups) < 2:
@@ -118,8 +121,12 @@ class Findings:
         """
         if not self._has_accuracy:
             return None
-        frame = compare_all_predictions(self.predictions, _groups(self.predictions), self.pairs)
+        frame = compare_all_predictions(self.predictions, self._groups(self.predictions), self.pairs)
         return frame if len(frame) else None
+
+    def _groups(self, frame: pd.DataFrame) -> list[str]:
+        names = frame[GROUP].drop_duplicates().sort_values(GROUP).itertuples(index=False)
+        return self.study.ordered(f"{arm}/{init}" for arm, init in names)
 
     @property
     def _has_accuracy(self) -> bool:
@@ -135,12 +142,14 @@ def gather(
     reference: str | os.PathLike[str] | None = None,
     left_out: Sequence[Run] = (),
     pairs: Sequence[tuple[str, str]] | None = None,
+    study: Study = NO_STUDY,
 ) -> Findings:
     """Read the logs and prediction files of these runs, the audit and the published results.
 
     The number of examples is `test_size`, or that of the audit, or `find_size`. Raises `UserError` as the
     readers.
     """
+    study = study if study.known else study.resolve(run.group for run in runs)
     # Small files first: errors in them are reported before the slow reading of logs.
     overlap = read_overlap(audit, rule.reported or REPORTED) if audit else None
     published = read_reference(reference) if reference else None
@@ -150,7 +159,7 @@ def gather(
     if overlap is not None and overlap.split != reported:
         overlap = read_overlap(audit, reported)
     best = best_checkpoints(table, rule.metric, **rule.choice)
-    values = scores(table, best, rule.metric, reported)
+    values = study.sorted(scores(table, best, rule.metric, reported))
     predictions = read_predictions(runs, reported)
     if predictions.empty and any(find_predictions(run, REPORTED) for run in runs):
         logger.warning("predictions of %s exist, but the report is on %s", REPORTED, reported)
@@ -161,15 +170,16 @@ def gather(
         table=table,
         best=best,
         values=values,
-        spread=spread_over_seeds(values, rule.metric, ddof=rule.ddof, test_size=size),
-        expected=expected_best_of_seeds(best, lower=lower_is_better(rule.by, rule.direction)),
-        predictions=predictions,
+        spread=study.sorted(spread_over_seeds(values, rule.metric, ddof=rule.ddof, test_size=size)),
+        expected=study.sorted(expected_best_of_seeds(best, lower=lower_is_better(rule.by, rule.direction))),
+        predictions=study.sorted(predictions),
         test_size=size,
         overlap=overlap,
-        reference=None if published is None else compare_reference(table, best, published),
+        reference=None if published is None else study.sorted(compare_reference(table, best, published)),
         reference_name=escaped(Path(reference).name) if reference else "",
         left_out=left_out,
         pairs=pairs,
+        study=study,
     )
 
 
@@ -191,7 +201,7 @@ def figures(findings: Findings, chance: float | None = None) -> Iterator[tuple[s
     )
     from ..figures.seeds import draw_expected, draw_seeds
 
-    rule = findings.rule
+    rule, study = findings.rule, findings.study
     yield (
         f"{rule.metric}_per_epoch",
         draw_curves(
@@ -201,29 +211,28 @@ def figures(findings: Findings, chance: float | None = None) -> Iterator[tuple[s
             chance=chance,
             reference=findings.reference,
             reported=rule.reported,
+            study=study,
         ),
     )
     if BEST in set(findings.spread["at"]):
         yield (
             f"{rule.metric}_seeds",
-            draw_seeds(findings.values, findings.spread, rule.metric, subset=rule.reported),
+            draw_seeds(findings.values, findings.spread, rule.metric, subset=rule.reported, study=study),
         )
     if len(findings.expected) and findings.expected["seeds"].max() > 1:
         yield (
             f"{rule.metric}_expected",
             draw_expected(
-                findings.expected, rule.metric, rule.by, subset=rule.subset, reported=rule.reported
+                findings.expected,
+                rule.metric,
+                rule.by,
+                subset=rule.subset,
+                reported=rule.reported,
+                study=study,
             ),
         )
     if len(findings.predictions):
-        yield "confusion", draw_confusion(findings.predictions)
+        yield "confusion", draw_confusion(findings.predictions, study=study)
         if has_many_classes(findings.predictions):
-            yield "confused_pairs", draw_confused_pairs(findings.predictions)
-        yield "reliability", draw_reliability(findings.predictions)
-
-
-def _groups(frame: pd.DataFrame) -> list[str]:
-    return [
-        f"{arm}/{init}"
-        for arm, init in frame[GROUP].drop_duplicates().sort_values(GROUP).itertuples(index=False)
-    ]
+            yield "confused_pairs", draw_confused_pairs(findings.predictions, study=study)
+        yield "reliability", draw_reliability(findings.predictions, study=study)

@@ -10,7 +10,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -21,10 +22,13 @@ from common.files import atomic_write
 from common.metrics import digits, label
 from common.tables import LEFT_ALIGNED, Table
 
+from ..figures.style import style_indices
 from ..read.long_table import RUN, SELECTING, usual_or_only
 from ..read.runs import describe
 from ..stats.spread import diverged, validations
+from ..study import Study
 from ..tables.predictions import accuracy_table, examples_table
+from ..tables.presented import present
 from ..tables.published import reference_table
 from ..tables.runs import best_note, table1, table2
 from ..tables.seeds import comparison_table, expected_table, plan_table, spread_table
@@ -83,15 +87,20 @@ def render_report(
             "Curves", ['<div id="chart"></div>', f"<noscript>{_figure('per_epoch', curves)}</noscript>"]
         ),
         _section("Seeds", [_figure(name, drawing) for name, drawing in others]),
-        _section("Results", map(_table, _result_tables(findings))),
+        _section("Results", map(_table, _presented(_result_tables(findings), findings))),
     ]
     if findings.reference is not None:
         note = best_note(**findings.rule.choice)
         table = reference_table(findings.reference, findings.reference_name, note)
-        sections.append(_section("Published results", [_table(table)]))
+        sections.append(_section("Published results", map(_table, _presented([table], findings))))
     if audit:
         sections.append(_section("The data", map(_table, audit)))
-    sections.append(_section("What was run", map(_group, group_facts(findings.runs))))
+    facts = [
+        replace(group, name=f"{label} ({group.name})" if label != group.name else label)
+        for group in sorted(group_facts(findings.runs), key=lambda group: findings.groups.index(group.name))
+        for label in [findings.study.label(group.name)]
+    ]
+    sections.append(_section("What was run", map(_group, facts)))
     script = (ASSETS / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
@@ -107,8 +116,14 @@ def render_report(
 
 def _lede(findings: Findings) -> str:
     """The runs of the report, and those that it excludes."""
-    left_out = ", ".join(f"{run.name} ({run.status})" for run in findings.left_out)
-    return describe(findings.runs) + (f". Not finished and excluded: {left_out}" if left_out else "") + "."
+    left_out = ", ".join(
+        f"{findings.study.run_label(run.arm, run.init, run.seed)} ({run.status})" for run in findings.left_out
+    )
+    return (
+        findings.study.relabel(describe(findings.runs))
+        + (f". Not finished and excluded: {left_out}" if left_out else "")
+        + "."
+    )
 
 
 def _result_tables(findings: Findings) -> list[Table]:
@@ -153,6 +168,13 @@ def _result_tables(findings: Findings) -> list[Table]:
     return tables
 
 
+def _presented(tables: Sequence[Table], findings: Findings) -> list[Table]:
+    """The tables as the study presents them, with all columns."""
+    rule = findings.rule
+    direction = rule.direction if rule.by == rule.metric else "auto"
+    return present(tables, findings.study, findings.values, wide=True, directions={rule.metric: direction})
+
+
 def _section(heading: str, parts: Iterable[str]) -> str:
     content = "\n".join(parts)
     return f"<section>\n<h2>{heading}</h2>\n{content}\n</section>" if content else ""
@@ -161,8 +183,11 @@ def _section(heading: str, parts: Iterable[str]) -> str:
 def _table(table: Table) -> str:
     """A table with caption, formatted cells and notes, as in Markdown."""
     columns = list(table.shown)
-    body = "\n".join(_row(columns, row, "td") for row in table.shown.to_numpy().tolist())
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes)
+    body = "\n".join(
+        _row(columns, row, "td", {column for place, column in table.bold if place == index})
+        for index, row in enumerate(table.shown.to_numpy().tolist())
+    )
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.all_notes)
     return (
         f'<h3>{html.escape(table.caption)}</h3>\n<div class="wide"><table id="table-{table.name}">\n'
         f"<thead>{_row(columns, columns, 'th')}</thead>\n<tbody>\n{body}\n</tbody></table></div>\n"
@@ -170,12 +195,19 @@ def _table(table: Table) -> str:
     )
 
 
-def _row(columns: Sequence[str], cells: Sequence[str], tag: str) -> str:
-    """A table row; rows with the mean over seeds have a class of their own."""
+def _row(columns: Sequence[str], cells: Sequence[str], tag: str, bold: Collection[str] = frozenset()) -> str:
+    """A table row with the cells of the columns `bold` in bold.
+
+    Rows with the mean over seeds have a class of their own.
+    """
     is_mean = tag == "td" and any(str(cell).startswith("mean ±") for cell in cells)
-    written = "".join(
-        f'<{tag} class="{"left" if column in LEFT else "right"}">{html.escape(str(cell))}</{tag}>'
+    texts = [
+        f"<strong>{html.escape(str(cell))}</strong>" if column in bold else html.escape(str(cell))
         for column, cell in zip(columns, cells, strict=True)
+    ]
+    written = "".join(
+        f'<{tag} class="{"left" if column in LEFT else "right"}">{text}</{tag}>'
+        for column, text in zip(columns, texts, strict=True)
     )
     return f'<tr class="sum">{written}</tr>' if is_mean else f"<tr>{written}</tr>"
 
@@ -217,8 +249,11 @@ def inline_svg(figure: Figure, name: str) -> str:
 def curves_json(findings: Findings) -> str:
     """The data of the interactive chart as JSON without `<`, so that it cannot end a `<script>` element.
 
-    {"metrics": [{"name", "label", "digits"}], "subsets": [...], "groups": [...],
+    {"metrics": [{"name", "label", "digits"}], "subsets": [...],
+     "groups": [...], "labels": {group: text}, "styles": {group: index},
      "runs": [{"name", "group", "seed", "curves": {metric: {subset: [[epoch, value], ...]}}}]}
+
+    `styles` is the index of the color and dashes of a group, as in the figures.
 
     Values are those logged at validations; NaN and infinity become null. The metric of the report is first.
     """
@@ -233,12 +268,14 @@ def curves_json(findings: Findings) -> str:
         "metrics": [{"name": metric, "label": label(metric), "digits": digits(metric)} for metric in metrics],
         "subsets": [subset for subset in subsets if subset in set(rows["subset"])],
         "groups": findings.groups,
-        "runs": [_run(names, run) for names, run in rows.groupby(RUN)],
+        "labels": {group: findings.study.label(group) for group in findings.groups},
+        "styles": style_indices(findings.groups, findings.study),
+        "runs": [_run(names, run, findings.study) for names, run in rows.groupby(RUN)],
     }
     return json.dumps(content, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
 
 
-def _run(names: tuple[str, str, int], rows: pd.DataFrame) -> dict[str, Any]:
+def _run(names: tuple[str, str, int], rows: pd.DataFrame, study: Study) -> dict[str, Any]:
     arm, init, seed = names
     curves: dict[str, dict[str, list]] = {}
     for (metric, subset), curve in rows.groupby(["metric", "subset"]):
@@ -246,4 +283,5 @@ def _run(names: tuple[str, str, int], rows: pd.DataFrame) -> dict[str, Any]:
         curves.setdefault(metric, {})[subset] = [
             list(point) for point in zip(curve["epoch"].tolist(), values, strict=True)
         ]
-    return {"name": f"{arm}/{init}/seed{seed}", "group": f"{arm}/{init}", "seed": seed, "curves": curves}
+    name = study.run_label(arm, init, seed)
+    return {"name": name, "group": f"{arm}/{init}", "seed": seed, "curves": curves}

@@ -48,7 +48,7 @@ def summary(findings: Findings) -> list[str]:
         _reference(findings),
         _overlap(findings),
     ]
-    return [paragraph for paragraph in paragraphs if paragraph]
+    return [findings.study.relabel(paragraph) for paragraph in paragraphs if paragraph]
 
 
 def _groups(at_best: pd.DataFrame, findings: Findings) -> str:

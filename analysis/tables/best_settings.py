@@ -8,9 +8,11 @@ import pandas as pd
 
 from common.metrics import label
 from common.statistics import LEVEL
-from common.tables import PERCENT, Table, mean_std_cell, signed, signed_interval
+from common.tables import PERCENT, Mean, Table, mean_std_cell, signed, signed_interval
 
 from ..stats.best_settings import FAMILY, number_tried
+from ..stats.spread import BEST
+from ..study import names_of
 from .runs import STD_NOTES
 from .seeds import spread_table
 
@@ -52,15 +54,27 @@ def settings_table(
             f"chosen: the best mean over seeds of {label(by)} on {subset}{_test_note(subset, reported)}. "
             "Of equal means the recipe itself counts, then the smallest values.",
             f"Cells are mean ± std over n seeds; std: {STD_NOTES[ddof]}.",
-            f"behind: difference to the chosen setting on {subset}, over the seeds of both; "
-            f"{PERCENT}: its t interval.",
             f"The mean of the chosen setting on {subset} is biased upwards by the selection"
             f"{'' if subset == reported else f'; the mean on {reported} is not'}.",
             *_uncertainty_notes(data, subset, size),
         ),
         data=data.drop(columns="values").assign(metric=metric, by=by, subset=subset, ddof=ddof, level=LEVEL),
         shown=shown,
-    )
+        groups=tuple(data["arm"] + "/" + data["init"]),
+        wide=("behind", PERCENT),
+        wide_notes=(
+            f"behind: difference to the chosen setting on {subset}, over the seeds of both; "
+            f"{PERCENT}: its t interval.",
+        ),
+        means=tuple(
+            Mean(
+                index, f"{label(measured)} on {split}", f"{row['arm']}/{row['init']}", BEST, split, measured,
+                row[f"{key}_mean"], tested=key == "test",
+            )
+            for index, row in enumerate(rows)
+            for key, measured, split in (("valid", by, subset), ("test", metric, reported))
+        ),
+    )  # fmt: skip
 
 
 def chosen_table(
@@ -92,8 +106,12 @@ def pretraining_table(
     spread: pd.DataFrame, metric: str, best_note: str, *, ddof: int, test_size: int | None,
     subset: str = "test",
 ) -> Table:  # fmt: skip
-    """The frame of `spread_over_seeds` with `tokens` and `perplexity` (NaN if unknown), by arm and tokens."""
+    """The frame of `spread_over_seeds` with `tokens` and `perplexity` (NaN if unknown), by arm and tokens.
+
+    If arms lack their setting, a column `group` has the whole name.
+    """
     spread = spread.sort_values(["arm", "tokens", "init"], ignore_index=True)
+    groups = names_of(spread)
     table = spread_table(spread, metric, subset, best_note, ddof=ddof, test_size=test_size)
     shown = table.shown.copy()
     shown.insert(2, "tokens", [f"{tokens:,}" for tokens in spread["tokens"]])
@@ -112,6 +130,8 @@ def pretraining_table(
             *table.notes,
         ),
         shown=shown,
+        groups=tuple(groups),
+        means=tuple(mean._replace(group=group) for mean, group in zip(table.means, groups, strict=True)),
     )
 
 

@@ -9,9 +9,20 @@ import pandas as pd
 from common.data_folder import Overlap
 from common.metrics import number
 from common.statistics import DRAWS, LEVEL, SEED, mean_std
-from common.tables import PERCENT, Table, interval, mean_std_cell, p_value, signed, signed_interval, whole
+from common.tables import (
+    PERCENT,
+    Mean,
+    Table,
+    interval,
+    mean_std_cell,
+    p_value,
+    signed,
+    signed_interval,
+    whole,
+)
 
 from ..read.long_table import GROUP, RUN
+from ..stats.spread import BEST
 
 ACCURACY = "accuracy"
 AVERAGED = {
@@ -62,8 +73,7 @@ def accuracy_table(
         ]
         shown["seen accuracy"] = [number(x, ACCURACY) for x in data["seen_accuracy"]]
     notes = [
-        f"From the prediction files of {split}; {PERCENT}: Wilson's interval. logged: accuracy at the "
-        "best checkpoint in the logs. std: ddof 1.",
+        f"From the prediction files of {split}; {PERCENT}: Wilson's interval. std: ddof 1.",
     ]
     if overlap is not None:
         notes.append(
@@ -77,12 +87,17 @@ def accuracy_table(
             f"More than {LOGGED_TOLERANCE} points from the log, perhaps another checkpoint or other data: "
             f"{names}."
         )
+    shown, groups, means = _with_means(shown, data)
     return Table(
         name="accuracy",
         caption=f"Accuracy (%) on {split}, counted from the predictions",
         notes=tuple(notes),
         data=data.assign(split=split, level=LEVEL),
-        shown=_with_means(shown, data),
+        shown=shown,
+        groups=tuple(groups),
+        means=tuple(mean._replace(subset=split) for mean in means),
+        wide=("logged", "examples", "unseen", "seen accuracy"),
+        wide_notes=("logged: accuracy at the best checkpoint in the logs.",),
     )
 
 
@@ -116,18 +131,30 @@ def examples_table(data: pd.DataFrame, split: str) -> Table:
         ),
         data=data.assign(split=split, level=LEVEL, draws=DRAWS),
         shown=shown,
+        wide=("examples", "only A right", "only B right"),
     )
 
 
-def _with_means(shown: pd.DataFrame, data: pd.DataFrame) -> pd.DataFrame:
-    """Add a row with mean and standard deviation over seeds below the runs of each arm and init."""
-    parts = []
+def _with_means(shown: pd.DataFrame, data: pd.DataFrame) -> tuple[pd.DataFrame, list[str], list[Mean]]:
+    """Add a row with mean and standard deviation over seeds below the runs of each arm and init.
+
+    Also returns the group of each row, and the means, whose subset is empty.
+    """
+    parts, groups, means = [], [], []
     for group, runs in data.groupby(GROUP):
-        means = {
-            heading: mean_std_cell(*mean_std(runs[column]), ACCURACY, runs[column].count())
-            for heading, column in AVERAGED.items()
-            if heading in shown
+        columns = {heading: column for heading, column in AVERAGED.items() if heading in shown}
+        statistics = {heading: mean_std(runs[column]) for heading, column in columns.items()}
+        cells = {
+            heading: mean_std_cell(*statistics[heading], ACCURACY, runs[column].count())
+            for heading, column in columns.items()
         }
-        last = dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **means)
+        last = dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **cells)
         parts += [shown.loc[runs.index], pd.DataFrame([last])]
-    return pd.concat(parts, ignore_index=True).fillna("")
+        name = "/".join(group)
+        groups += [name] * (len(runs) + 1)
+        means += [
+            Mean(len(groups) - 1, heading, name, BEST, "", column, mean, tested=column == ACCURACY)
+            for heading, column in columns.items()
+            for mean, _ in [statistics[heading]]
+        ]
+    return pd.concat(parts, ignore_index=True).fillna(""), groups, means

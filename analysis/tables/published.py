@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
+from common.metrics import label
 from common.statistics import LEVEL
 from common.tables import PERCENT, Table, mean_std_cell, signed, signed_interval
 
@@ -11,6 +12,9 @@ from common.tables import PERCENT, Table, mean_std_cell, signed, signed_interval
 def reference_table(data: pd.DataFrame, source: str, best_note: str) -> Table:
     """The frame of `compare_reference` as a table; `source` is the name of the reference file."""
     rows = data.to_dict("records")
+    constant = [key for key in ("subset", "metric") if data[key].nunique() == 1]
+    shared = " ".join(label(rows[0][key]) if key == "metric" else rows[0][key] for key in constant)
+    caption = f"{shared}: comparison with {source}" if constant else f"comparison with {source}"
     verdicts = {None: "–", True: "yes", False: "no"}
     shown = pd.DataFrame(
         {
@@ -31,7 +35,7 @@ def reference_table(data: pd.DataFrame, source: str, best_note: str) -> Table:
     )
     return Table(
         name="reference",
-        caption=f"Comparison with {source}",
+        caption=caption[0].upper() + caption[1:],
         notes=(
             best_note,
             "mean ± std (n seeds); both std with ddof 1, a population std of the reference is converted. "
@@ -43,4 +47,6 @@ def reference_table(data: pd.DataFrame, source: str, best_note: str) -> Table:
         ),
         data=data.assign(level=LEVEL),
         shown=shown,
+        groups=tuple(data["arm"] + "/" + data["init"]),
+        wide=tuple(constant),
     )

@@ -9,12 +9,12 @@ import pandas as pd
 from common import archive
 from common.files import escaped
 from common.metrics import Direction, label, lower_is_better, number
-from common.tables import Table, mean_std_cell
+from common.tables import Mean, Table, mean_std_cell
 
 from ..read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only
 from ..read.runs import Run
 from ..stats.best import TieRule, best_checkpoints, choose_subsets
-from ..stats.spread import per_epoch, summarize, validations
+from ..stats.spread import BEST, per_epoch, summarize, validations
 
 TIE_NOTES = {
     "latest": "the latest of equal ones, as fairseq's checkpoint_best.pt",
@@ -26,6 +26,8 @@ CHOSEN_ON_REPORTED = (
     "The values on {0} are optimistic, because {0} was also used for the selection; evaluate the best "
     "checkpoints on a test set."
 )
+MOST_COLUMNS = 4
+"""Number of columns `mean ± std (n)` for which a page has room."""
 STD_NOTES = {0: "population standard deviation (ddof 0)", 1: "sample standard deviation (ddof 1)"}
 
 
@@ -53,7 +55,7 @@ def table1(
     )
     metric_of = {"valid": by, "test": metric}
     summaries = {column: summarize(best, GROUP, column, ddof=ddof) for column in ("valid", "test")}
-    data, shown = [], []
+    data, shown, groups, means = [], [], [], []
     for index, (group, runs) in enumerate(best.groupby(GROUP)):
         data.append(runs.astype({"seed": object}))
         shown.extend(_best_cells(run, metric_of) for run in runs.to_dict("records"))
@@ -63,12 +65,22 @@ def table1(
         cells = {
             column: _mean_std(summary.loc[index], metric_of[column]) for column, summary in summaries.items()
         }
+        means += [
+            Mean(
+                len(shown), column, "/".join(group), BEST, {"valid": subset, "test": reported}[column],
+                metric_of[column], summary.at[index, "mean"], tested=column == "test",
+            )
+            for column, summary in summaries.items()
+        ]  # fmt: skip
         shown.append(dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **cells))
-    shown = pd.DataFrame(shown).fillna("")
+        groups += ["/".join(group)] * (len(runs) + 1)
+    shown, names = pd.DataFrame(shown).fillna(""), {}
     if by == metric and subset == reported != REPORTED:  # both columns are the same
-        shown = shown.drop(columns="test").rename(columns={"valid": f"{metric} on {subset}"})
+        shown = shown.drop(columns="valid")
+        means = [mean for mean in means if mean.column == "test"]
+        names = {"test": f"{metric} on {subset}"}
     elif (by, subset, reported) != (metric, SELECTING, REPORTED):
-        shown = shown.rename(columns={"valid": f"{by} on {subset}", "test": f"{metric} on {reported}"})
+        names = {"valid": f"{by} on {subset}", "test": f"{metric} on {reported}"}
     columns = {} if reported == REPORTED else {"reported": reported}
     return Table(
         name="table1",
@@ -81,7 +93,9 @@ def table1(
         data=pd.concat(data, ignore_index=True).assign(
             metric=metric, by=by, subset=subset, **columns, tie_rule=ties, ddof=ddof
         ),
-        shown=shown,
+        shown=shown.rename(columns=names),
+        groups=tuple(groups),
+        means=tuple(mean._replace(column=names.get(mean.column, mean.column)) for mean in means),
     )
 
 
@@ -103,6 +117,8 @@ def table2(
 ) -> Table:
     """Mean and standard deviation over seeds after each epoch, with a column for each arm and init.
 
+    More groups than `MOST_COLUMNS` and than epochs are rows, with a column for each epoch.
+
     The default of `subset` is that of `scores`. `data` has the columns of `per_epoch`, `metric`, `subset` and
     `ddof`. Raises `UserError` as `per_epoch`.
     """
@@ -111,14 +127,43 @@ def table2(
     cells = data.assign(
         column=data["arm"] + "/" + data["init"], cell=[_mean_std(row, metric) for _, row in data.iterrows()]
     )
-    shown = cells.pivot(index="epoch", columns="column", values="cell").fillna("").reset_index()
+    value_of = dict(zip(zip(cells["column"], cells["epoch"], strict=True), data["mean"], strict=True))
+    groups, epochs = list(dict.fromkeys(cells["column"])), sorted(set(cells["epoch"]))
+    cell_of = dict(zip(value_of, cells["cell"], strict=True))
+    as_rows = len(groups) > max(MOST_COLUMNS, len(epochs))
+    if as_rows:
+        shown = pd.DataFrame(
+            {
+                **data[GROUP].drop_duplicates().to_dict("list"),
+                **{
+                    f"epoch {epoch}": [cell_of.get((group, epoch), "") for group in groups]
+                    for epoch in epochs
+                },
+            }
+        )
+    else:
+        shown = pd.DataFrame(
+            {
+                "epoch": [str(epoch) for epoch in epochs],
+                **{group: [cell_of.get((group, epoch), "") for epoch in epochs] for group in groups},
+            }
+        )
     return Table(
         name="table2",
         caption=f"{subset.capitalize()} {label(metric)} after each epoch, mean ± std over seeds (n)",
         notes=(_std_note(ddof), "Epochs are counted by validations."),
         data=data.assign(metric=metric, subset=subset, ddof=ddof),
-        shown=shown.rename_axis(columns=None).astype({"epoch": str}),
-    )
+        shown=shown,
+        groups=tuple(groups) if as_rows else (),
+        means=tuple(
+            Mean(
+                groups.index(group) if as_rows else epochs.index(epoch),
+                f"epoch {epoch}" if as_rows else group,
+                group, str(epoch), subset, metric, value,
+            )
+            for (group, epoch), value in value_of.items()
+        ),
+    )  # fmt: skip
 
 
 def list_runs(runs: Sequence[Run], table: pd.DataFrame) -> Table:

@@ -10,10 +10,11 @@ import pandas as pd
 from common.errors import enumerate_some
 from common.metrics import ACCURACIES, label, number
 from common.statistics import DRAWS, LEVEL, SEED
-from common.tables import PERCENT, Table, interval, p_value, signed, signed_interval, whole
+from common.tables import PERCENT, Mean, Table, interval, p_value, signed, signed_interval, whole
 
 from ..stats.compare import EXACT_UP_TO, PERMUTATIONS
 from ..stats.power import ALPHA, POWER
+from ..stats.spread import BEST
 from .runs import STD_NOTES
 
 FEW = 20
@@ -24,10 +25,14 @@ BEYOND = (
     "too different to be informative."
 )
 DESIGNS = {
-    "paired": "paired: n pairs of runs of equal seed; t interval and t test of their differences, rank: "
-    "Wilcoxon's signed ranks, perm.: sign flips.",
-    "unpaired": "unpaired: Welch's t interval and test, rank: Mann and Whitney, perm.: relabelling.",
+    "paired": "paired: n pairs of runs of equal seed; t interval and t test of their differences.",
+    "unpaired": "unpaired (n as 3+3): Welch's t interval and test.",
 }
+OTHER_TESTS = {
+    "paired": "paired, rank: Wilcoxon's signed ranks; perm.: sign flips.",
+    "unpaired": "unpaired, rank: Mann and Whitney; perm.: relabelling.",
+}
+"""Notes on columns that only the whole table has."""
 TESTS = {"t": "t", "rank": "rank", "perm.": "permutation"}
 AT = 'at: epoch, or "best" checkpoint.'
 
@@ -63,6 +68,7 @@ def spread_table(
             "wider": data["wider"].fillna("–"),
         }
     )
+    groups = tuple(data["arm"] + "/" + data["init"])
     if data["examples_low"].isna().all():
         shown = shown.drop(columns=[f"examples {PERCENT}", "wider"])
         examples = (
@@ -73,7 +79,7 @@ def spread_table(
         examples = (
             f"examples: Wilson's {PERCENT} interval for one run of that mean on {test_size:,} examples of "
             f"{subset}. All seeds are evaluated on the same examples, so more seeds do not narrow this "
-            "interval. wider: whether the t or the examples interval is wider."
+            "interval."
         )
     several = data.loc[data["n"] > 1, "n"]
     fewest = int(several.min()) if len(several) else FEW
@@ -87,10 +93,8 @@ def spread_table(
         notes=(
             best_note,
             f"{AT} n: seeds. std: {STD_NOTES[ddof]}.",
-            f"t: Student's {PERCENT} interval for the mean over seeds (std with ddof 1). "
-            f"bootstrap: percentiles of {DRAWS:,} resampled means, seed {SEED}.",
+            f"t: Student's {PERCENT} interval for the mean over seeds (std with ddof 1).",
             *([BEYOND] if metric in ACCURACIES and _beyond(data) else []),
-            *([few] if fewest < FEW else []),
             *([SINGLE] if (data["n"] == 1).any() else []),
             examples,
             *_left_out(left_out),
@@ -105,6 +109,17 @@ def spread_table(
             best_checkpoint=best_note,
         ),
         shown=shown,
+        groups=groups,
+        means=tuple(
+            Mean(row, "mean", group, at, subset, metric, mean)
+            for row, (group, at, mean) in enumerate(zip(groups, data["at"], data["mean"], strict=True))
+        ),
+        wide=("median", "min", "max", f"bootstrap {PERCENT}", "wider"),
+        wide_notes=(
+            f"bootstrap: percentiles of {DRAWS:,} resampled means, seed {SEED}.",
+            *([few] if fewest < FEW else []),
+            *(["wider: whether the t or the examples interval is wider."] if "wider" in shown else []),
+        ),
     )
 
 
@@ -112,7 +127,7 @@ def comparison_table(
     data: pd.DataFrame, metric: str, subset: str, best_note: str, *, left_out: Sequence[str] = ()
 ) -> Table:
     """Differences, intervals and tests of the frame of `compare_groups`; `left_out` as in `spread_table`."""
-    family = len(data)
+    family, one_point = len(data), data["at"].nunique() == 1
     p_columns = {}
     for name, key in TESTS.items():
         p_columns[f"p {name}"] = data[f"p_{key}"].map(p_value)
@@ -139,26 +154,35 @@ def comparison_table(
     )
     return Table(
         name="comparison",
-        caption=f"{subset.capitalize()} {label(metric)}: A against B",
+        caption=f"{subset.capitalize()} {label(metric)}{_at(data) if one_point else ''}: A against B",
         notes=(
             best_note,
-            f"{AT} All tests are two-sided; "
-            f"perm. is exact up to {EXACT_UP_TO:,} permutations and draws {PERMUTATIONS:,} beyond.",
+            "All tests are two-sided." if one_point else f"{AT} All tests are two-sided.",
             *(DESIGNS[design] for design in dict.fromkeys(data["design"])),
             *_holm_notes(data),
             *_dropped_notes(rows),
             *_left_out(left_out),
             *_floor_notes(data),
-            "P(A beats B): over all pairs of runs, a tie counts half.",
             "The inference is over seeds on this test set, not over test sets.",
         ),
         data=data.assign(metric=metric, subset=subset, level=LEVEL, best_checkpoint=best_note),
         shown=shown,
-    )
+        wide=(
+            *(("at",) if one_point else ()), "design", "mean A", "mean B",
+            *(column for column in p_columns if column != ("t Holm" if family > 1 else "p t")),
+            "P(A beats B)",
+        ),
+        wide_notes=(
+            *(OTHER_TESTS[design] for design in dict.fromkeys(data["design"])),
+            f"perm. is exact up to {EXACT_UP_TO:,} permutations and draws {PERMUTATIONS:,} beyond.",
+            "P(A beats B): over all pairs of runs, a tie counts half.",
+        ),
+    )  # fmt: skip
 
 
 def plan_table(data: pd.DataFrame, metric: str) -> Table:
     """The number of seeds needed, from the frame of `compare_groups`."""
+    one_point = data["at"].nunique() == 1
     detect = number(data["detect"].iloc[0], metric)
     columns = ["a", "b", "at", "design", "n_a", "n_b", "std", "std_low", "std_high", "detect"]
     columns += ["seeds_needed", "seeds_needed_low", "seeds_needed_high", "seeds_more"]
@@ -176,7 +200,8 @@ def plan_table(data: pd.DataFrame, metric: str) -> Table:
     )
     return Table(
         name="plan",
-        caption=f"Seeds needed to find a difference of {detect} in {label(metric)}",
+        caption=f"Seeds needed to find a difference of {detect} in {label(metric)}"
+        f"{_at(data) if one_point else ''}",
         notes=(
             f"Power of the two-sided t test, noncentral t: alpha {ALPHA}, power {POWER}. "
             "paired: pairs of runs, std of their differences (ddof 1); "
@@ -185,6 +210,7 @@ def plan_table(data: pd.DataFrame, metric: str) -> Table:
         ),
         data=data[columns].assign(metric=metric, alpha=ALPHA, power=POWER),
         shown=shown,
+        wide=("at", "design") if one_point else ("design",),
     )
 
 
@@ -217,7 +243,14 @@ def expected_table(
             metric=metric, by=by, subset=subset, estimator="without replacement", best_checkpoint=best_note
         ),
         shown=shown,
+        groups=tuple(data["arm"] + "/" + data["init"]),
     )
+
+
+def _at(data: pd.DataFrame) -> str:
+    """The only point of a comparison."""
+    at = data["at"].iloc[0]
+    return " at the best checkpoint" if at == BEST else f" after epoch {at}"
 
 
 def _beyond(data: pd.DataFrame) -> bool:

@@ -5,7 +5,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const root = document.getElementById("chart");
   const WIDTH = { left: 48, right: 12 }, HEIGHT = 300, TOP = 28, BOTTOM = 40;
-  const COLORS = 7; // of report.css; lines differ by their dashes as well
+  const COLORS = 10; // of report.css; lines differ by their dashes as well
   const DASHES = ["", "7 4", "9 3 2 3", "2 3", "12 3 5 3", "4 2", "9 3 2 3 2 3"];
   const MOST_ROWS = 16; // more visible runs than this, and only means are listed
   const state = {
@@ -91,7 +91,8 @@
     }
     picture.append(svg("text", { x: (WIDTH.left + width - WIDTH.right) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, "epoch"));
     picture.append(svg("line", { x1: x(state.epoch), x2: x(state.epoch), y1: TOP, y2: HEIGHT - BOTTOM, class: "cursor" }));
-    data.groups.forEach((group, index) => {
+    data.groups.forEach((group) => {
+      const index = data.styles[group];
       const style = { stroke: color(index), "stroke-dasharray": dashes(index) };
       const lines = [...visible(group).map((run) => [points(run, subset), "run"]), [means(group, subset), "mean"]];
       for (const [line, kind] of lines) {
@@ -132,7 +133,7 @@
       if (!runs.length) continue;
       if (few) rows.push(...runs.map((run) => cells(run.name, subsets.map((subset) => at(run, subset, state.epoch)), "")));
       const mean = (subset) => (means(group, subset).find(([epoch]) => epoch === state.epoch) || [0, null])[1];
-      rows.push(cells(`${group}, mean of ${runs.length} shown`, subsets.map(mean), "sum"));
+      rows.push(cells(`${data.labels[group]}, mean of ${runs.length} shown`, subsets.map(mean), "sum"));
     }
     return html("div", { class: "wide readout" }, html("table", {},
       html("thead", {}, html("tr", {}, html("th", { class: "left" }, `epoch ${state.epoch}`),
@@ -171,7 +172,8 @@
     return html("div", { class: "controls" }, html("label", {}, "metric ", select), ...boxes);
   }
 
-  function groupRow(group, index) {
+  function groupRow(group) {
+    const index = data.styles[group];
     const runs = data.runs.filter((run) => run.group === group);
     const key = svg("svg", { class: "key", viewBox: "0 0 36 12" }, svg("line", { x1: 0, x2: 36, y1: 6, y2: 6,
       stroke: color(index), "stroke-width": 3, "stroke-dasharray": dashes(index) }));
@@ -190,10 +192,10 @@
       for (const run of runs) toggle(state.hidden, run.name, !all.checked);
       refresh();
     });
-    return html("div", { class: "group" }, html("label", {}, all, key, group), ...buttons);
+    return html("div", { class: "group" }, html("label", {}, all, key, data.labels[group]), ...buttons);
   }
 
-  root.append(controls(), ...data.groups.map(groupRow), plots, values);
+  root.append(controls(), ...data.groups.map((group) => groupRow(group)), plots, values);
   draw();
   window.addEventListener("resize", draw);
 })();

@@ -51,7 +51,7 @@ def run_tree(runs):
 
 
 def test_seeds(runs, capsys):
-    out = printed(capsys, "seeds", runs, "--test-size", 2000)
+    out = printed(capsys, "seeds", runs, "--test-size", 2000, "--wide")
     assert (
         "| fairseq | pretrained | best |   3 | 79.25 | 0.75 |  79.25 | 78.50 | 80.00 | [77.39, 81.11] |"
         in out
@@ -254,8 +254,11 @@ def test_every_command_in_every_format_and_as_files(run_tree, tmp_path, capsys, 
     name, *more = command
     output = tmp_path / "report"
     out = printed(capsys, name, run_tree, *more, "--format", fmt, "--out", output)
-    assert out.endswith("\n")
-    assert not out.endswith("\n\n")
+    if fmt == "csv" and name == "compare":  # several tables: only files
+        assert out == ""
+    else:
+        assert out.endswith("\n")
+        assert not out.endswith("\n\n")
     assert {path.suffix for path in output.iterdir()} == {".md", ".tex", ".csv", ".json"}
     if fmt == "latex":
         assert out.isascii()
@@ -271,7 +274,7 @@ def test_every_command_in_every_format_and_as_files(run_tree, tmp_path, capsys, 
         (["compare", "RUNS"], ("compare", "--groups", "--reference")),
         (["compare", "RUNS", "--groups", "fairseq/random"], ("--groups", "fairseq/pretrained")),
         (["compare", "RUNS", "--groups", "random", "pretrained"], ("--groups", "'random'")),
-        (["compare", "RUNS", "--groups", "a/b", "nowhere:a/b"], ("nowhere",)),
+        (["compare", "RUNS", "--groups", "fairseq/random", "nowhere:a/b"], ("nowhere",)),
         (["compare", "RUNS", "--reference", "absent.csv"], ("absent.csv",)),
         (["compare", "RUNS", *GROUPS, "--pair", "a/b", "c/d"], ("--groups", "--pair")),
         (["compare", "RUNS", "--pair", "a/b", "fairseq/random"], ("'a/b'",)),

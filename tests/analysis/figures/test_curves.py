@@ -49,7 +49,7 @@ def test_a_row_an_arm_on_one_scale(runs):
     ]  # fmt: skip
     assert len({panel.get_ylim() for panel in figure.axes}) == 1
     fairseq, hf = (thick_lines(figure.axes[index]) for index in (1, 3))
-    assert fairseq["random (3 seeds)"].get_color() == hf["random (1 seed)"].get_color()
+    assert fairseq["random (3 seeds)"].get_color() != hf["random (1 seed)"].get_color()
 
 
 PUBLISHED = """arm,init,epoch,subset,metric,mean,std,n,ddof

@@ -17,6 +17,8 @@ from analysis.read.runs import find_runs
 from analysis.report.findings import Rule, gather
 from analysis.report.page import render_report
 from analysis.report.provenance import group_facts
+from analysis.report.summary import summary
+from analysis.study import Study
 from analysis.tables.runs import table1
 from common.errors import UserError
 from common.tables import render
@@ -59,7 +61,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if self.open and self.open[-1] in ("td", "th"):
+        if self.open and self.open[-1] in ("td", "th", "strong"):
             self.rows[-1][-1] += data
         elif self.open and self.open[-1] == "script":
             self.scripts[-1] += data
@@ -97,6 +99,21 @@ def test_tables_have_the_cells_of_the_markdown(runs):
     assert {"table-table2", "table-seeds", "table-comparison", "table-plan", "table-expected"} <= set(
         page.tables
     )
+
+
+def test_the_names_of_a_study_are_in_tables_summary_and_chart(runs):
+    labels = {"fairseq/random": "Scratch <0>", "fairseq/pretrained": "Pre"}
+    page, findings = page_of(runs, study=Study(labels=labels, baseline="fairseq/random", bold=True))
+    rows = page.tables["table-table1"]
+    assert [row[0] for row in rows if row[1].startswith("mean")] == ["Pre", "Scratch <0>"]
+    assert page.tables["table-table2"][0] == ["epoch", "Pre", "Scratch <0>"]
+    assert re.match(r"79\.25\*+ ±", rows[4][3])
+    assert [tag for tag, _ in page.elements].count("strong") >= 2
+    assert "Scratch <0> reaches" in " ".join(summary(findings))
+    assert "fairseq/" not in " ".join(summary(findings))
+    content = json.loads(page.scripts[0])
+    assert content["labels"] == labels
+    assert content["runs"][0]["name"] == "Pre/seed1"
 
 
 def test_the_page_loads_nothing_and_allows_only_its_own_script(runs):
@@ -236,6 +253,6 @@ def test_colours_of_the_page_read_on_both_backgrounds():
     for scheme in schemes:
         colours = dict(re.findall(r"--(\w+): #(\w+);", scheme))
         back = luminance(colours["back"])
-        for index in range(7):
+        for index in range(10):
             one, other = sorted((luminance(colours[f"c{index}"]), back))
             assert (other + 0.05) / (one + 0.05) >= 3, index

@@ -264,6 +264,10 @@ def test_of_each_init_only_the_chosen_setting(tree, tmp_path, capsys):
         ("fairseq", "long", 92.0),
     ]
     assert (tmp_path / "out" / "accuracy_by_tokens.png").exists()
+    label = ["--label", "fairseq,lr=1e-3/long=Long", "--order", "fairseq,lr=1e-3/long"]
+    assert main([*words, "--best-settings", *label]) == 0
+    row = json.loads(capsys.readouterr().out)["pretraining"]["rows"][0]
+    assert (row["arm"], row["init"], row["group_label"]) == ("fairseq", "long", "Long")
     assert main(words) == 0
     rows = json.loads(capsys.readouterr().out)["pretraining"]["rows"]
     assert len(rows) == 5

@@ -54,7 +54,7 @@ def test_groups_of_several_seeds_without_a_common_one_are_still_not_paired(with_
 
 
 def test_its_interval_is_that_of_the_examples(with_baseline, capsys):
-    assert main(["seeds", str(with_baseline)]) == 0
+    assert main(["seeds", str(with_baseline), "--wide"]) == 0
     out = capsys.readouterr().out
     # statsmodels: proportion_confint(8, 10, method="wilson") = (0.490162, 0.943318)
     (row,) = [line for line in out.splitlines() if "tfidf" in line and "best" in line]

@@ -1,0 +1,379 @@
+"""Names, order and selection of groups in all tables, figures and reports: the study file and its options.
+
+A group is METHOD/INIT, the runs that differ only in their seed. A study file is TOML:
+
+    groups = ["fairseq/pretrained", "fairseq/random"]    only these, in this order
+    exclude = ["hf/random"]
+    order = ["fairseq/random"]                           first, the others after them
+    baseline = "fairseq/random"                          significance marks compare with it
+    digits = 1                                           decimals of all metrics
+    bold = true                                          the best means in bold
+    wide = false                                         all columns of wide tables
+    width = "one-column"                                 of figures
+
+    [labels]
+    "fairseq,lr=1e-4/random" = "Random, lr 1e-4"
+    [captions]
+    seeds = "Test accuracy on CLS-books"
+    [latex-labels]
+    seeds = "tab:main"
+
+Every key is also an option, which overrides the file; labels and captions are merged one by one. A label may
+also be that of a method. FOLDER:METHOD/INIT is a group of another folder, which only `compare` reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from common.cli import nearest
+from common.errors import UserError
+from common.files import escaped
+
+from .read.long_table import GROUP
+from .read.runs import Run
+
+WIDTHS = {"one-column": 3.25, "two-column": 6.75}
+"""Width of a figure in inches, for one column and for the whole page of a paper in two columns."""
+TABLES = (
+    "table1",
+    "table2",
+    "seeds",
+    "comparison",
+    "plan",
+    "examples",
+    "reference",
+    "expected",
+    "accuracy",
+    "settings",
+    "best_settings",
+    "pretraining",
+)
+"""The names of all tables of groups."""
+MOST_DIGITS = 10
+UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+LATEX_LABEL = re.compile(r"[\w:./+-]+", re.ASCII)
+NOT_IN_NAMES = r"\w/,.=+:-"
+"""Characters that continue the name of a group, apart from `/seed1`."""
+
+RunT = TypeVar("RunT", bound=Run)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study file and its options contain; `resolve` checks it against the groups of the runs."""
+
+    groups: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    baseline: str | None = None
+    digits: int | None = None
+    bold: bool = False
+    wide: bool = False
+    width: str | None = None
+    """A key of `WIDTHS`; None for figures on a screen."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    captions: Mapping[str, str] = field(default_factory=dict)
+    """By name of the table; "" for the only table of a command."""
+    latex_labels: Mapping[str, str] = field(default_factory=dict)
+    label_options: tuple[str, ...] = ()
+    """GROUP=TEXT as on the command line; `resolve` turns them into `labels`, because groups contain `=`."""
+    path: str = ""
+    """The study file, for messages."""
+    options: tuple[str, ...] = ()
+    """The keys that were given on the command line, for messages."""
+    requested: tuple[tuple[str, str], ...] = ()
+    """Option and name of each table that was named on the command line, which must exist."""
+    known: tuple[str, ...] = ()
+    """All groups that were read, in alphabetical order; set by `resolve`."""
+
+    def resolve(self, known: Iterable[str], *, folders: bool = False) -> Study:
+        """The study for the groups that were read; also those that it excludes have a name and a color.
+
+        With `folders`, `groups` may contain groups of other folders. Raises `UserError` for an unknown group,
+        for a name that two groups have, if no group is left and if the baseline is not among them.
+        """
+        known = tuple(dict.fromkeys(known))
+        study = replace(self, known=known, label_options=(), labels=self._all_labels(known))
+        for key in ("groups", "exclude", "order", "labels"):
+            for name in getattr(study, key):
+                if not (_in_folder(name) and (folders or key != "groups")):
+                    study._check_known(key, name, arms=key == "labels")
+        study._check_names()
+        if not study.selected:
+            raise UserError(
+                f"{self._where('exclude')}: no group is left of {', '.join(known)}; exclude fewer"
+            )
+        if self.baseline is not None:
+            study._check_known("baseline", self.baseline)
+            if self.baseline not in study.selected:
+                raise UserError(
+                    f"{self._where('baseline')}: '{self.baseline}' is not selected; choose one of "
+                    f"{', '.join(study.selected)}"
+                )
+        return study
+
+    def resolved_for(self, frame: pd.DataFrame) -> Study:
+        """The study, resolved for the groups of a frame with `arm` and `init` if it is not resolved yet."""
+        if self.known:
+            return self
+        groups = frame[GROUP].drop_duplicates().sort_values(GROUP).itertuples(index=False)
+        return self.resolve(f"{arm}/{init}" for arm, init in groups)
+
+    @cached_property
+    def selected(self) -> tuple[str, ...]:
+        """The groups of the folder that are shown, in order."""
+        chosen = [name for name in self.groups if name in self.known] or self.known
+        return tuple(self.ordered(name for name in chosen if name not in self.exclude))
+
+    def select(self, runs: Iterable[RunT]) -> list[RunT]:
+        """The runs of the selected groups."""
+        chosen = set(self.selected)
+        return [run for run in runs if run.group in chosen]
+
+    @cached_property
+    def _rank(self) -> dict[str, int]:
+        return {name: rank for rank, name in enumerate(dict.fromkeys([*self.order, *self.groups]))}
+
+    def ordered(self, groups: Iterable[str]) -> list[str]:
+        """The distinct groups in the order of `order`, then of `groups`, then as given."""
+        return sorted(dict.fromkeys(groups), key=lambda name: self._rank.get(name, len(self._rank)))
+
+    def sorted(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows of a frame with `arm` and `init` in the order of their groups, with a new index."""
+        if not self._rank or not set(GROUP) <= set(frame):
+            return frame
+        rank = names_of(frame).map(self._rank).fillna(len(self._rank))
+        return frame.iloc[rank.argsort(kind="stable")].reset_index(drop=True)
+
+    def label(self, name: str) -> str:
+        """The displayed name of a group or an arm; a group without a label contains that of its arm."""
+        if name in self.labels:
+            return self.labels[name]
+        arm, slash, init = name.rpartition("/")
+        return f"{self.labels.get(arm, arm)}{slash}{init}"
+
+    def run_label(self, arm: str, init: str, seed: int) -> str:
+        """The displayed name of a run."""
+        return f"{self.label(f'{arm}/{init}')}/seed{seed}"
+
+    def relabel(self, text: str) -> str:
+        """A text with the labels instead of the names of groups."""
+        groups = [group for group in self._named if self.label(group) != group]
+        if not groups:
+            return text
+        names = "|".join(re.escape(group) for group in sorted(groups, key=len, reverse=True))
+        pattern = rf"(?<![{NOT_IN_NAMES}])({names})(?=/seed\d|[.,:]?(?![{NOT_IN_NAMES}]))"
+        return re.sub(pattern, lambda match: self.label(match[0]), text)
+
+    @cached_property
+    def _named(self) -> list[str]:
+        """All groups that were read or have a label."""
+        return list(dict.fromkeys([*self.known, *(name for name in self.labels if "/" in name)]))
+
+    def _all_labels(self, known: Sequence[str]) -> dict[str, str]:
+        """The labels of the file, overridden by those of the command line."""
+        given: dict[str, str] = {}
+        for text in self.label_options:
+            group, label = _split_label(text, [*known, *map(arm_of, known), *self.labels])
+            if group in given:
+                raise UserError(
+                    f"--label: '{group}' has two labels, '{given[group]}' and '{label}'; keep one"
+                )
+            given[group] = label
+        labels = {**self.labels, **given}
+        for group, label in labels.items():
+            # matplotlib omits labels that begin with an underscore.
+            if not label.strip() or label.startswith("_") or UNPRINTABLE.search(label):
+                raise UserError(
+                    f"{self._where('labels')}: the label of '{group}' is empty, begins with an underscore or "
+                    "has a line break or control character; write a text on one line"
+                )
+        return labels
+
+    def _check_known(self, key: str, name: str, *, arms: bool = False) -> None:
+        if name not in self.known and not (arms and name in map(arm_of, self.known)):
+            raise UserError(
+                f"{self._where(key)}: no run of the group '{name}'{nearest(name, self.known)}; available: "
+                f"{', '.join(self.known)}"
+            )
+
+    def _check_names(self) -> None:
+        names: dict[str, str] = {}
+        for group in self._named:
+            if (other := names.setdefault(self.label(group), group)) != group:
+                raise UserError(
+                    f"{self._where('labels')}: '{other}' and '{group}' would both be called "
+                    f"'{self.label(group)}'; give them different labels"
+                )
+
+    def _where(self, key: str) -> str:
+        """The place of a key, for messages."""
+        if key not in self.options:
+            return f"{self.path}, {key}"
+        option = f"--{'label' if key == 'labels' else key}"
+        return f"{self.path}, labels, or {option}" if self.path and key == "labels" else option
+
+
+NO_STUDY = Study()
+"""All groups, with their own names."""
+
+
+def from_options(options: argparse.Namespace) -> Study:
+    """The study file of the options, if they have one, with the options that override it.
+
+    Raises `UserError` as `read_study`, and for a caption or LaTeX label of an unknown table.
+    """
+    given = vars(options)
+    study = read_study(given["study_file"]) if given.get("study_file") else Study()
+    changed: dict[str, Any] = {
+        key: given[key]
+        for key in ("groups", "exclude", "order", "baseline", "digits", "bold", "wide", "width")
+        if given.get(key) is not None and given[key] is not False
+    }
+    changed = {key: tuple(value) if isinstance(value, list) else value for key, value in changed.items()}
+    # The folder of a group in another folder is a path, which is read as given.
+    if "groups" in changed:
+        changed["groups"] = tuple(name if _in_folder(name) else escaped(name) for name in changed["groups"])
+    requested: list[tuple[str, str]] = []
+    for key, option in (("captions", "caption"), ("latex_labels", "latex_label")):
+        flag = f"--{option.replace('_', '-')}"
+        texts = dict(_split_table(flag, text) for text in given.get(option) or ())
+        changed[key] = {**getattr(study, key), **texts}
+        requested += [(flag, table) for table in texts if table]
+    labels = tuple(given.get("label") or ())
+    keys = (*changed, "labels") if labels or not study.path else tuple(changed)
+    study = replace(study, **changed, label_options=labels, options=keys, requested=tuple(requested))
+    _check_latex_labels(study.latex_labels, "--latex-label")
+    return study
+
+
+def read_study(path: str | os.PathLike[str]) -> Study:
+    """Read a study file.
+
+    Raises `UserError` with the file and the place for a file that is missing or no TOML, an unknown key, a
+    value of another type and a caption of an unknown table.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would block
+        raise UserError(f"{path}: not a regular file; give a study file")
+    try:
+        with open(path, encoding="utf-8-sig") as stream:
+            content = tomllib.loads(stream.read())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; write one as docs/how-to/paper.md shows") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 ({error}); save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path}: not TOML: {error}; names with commas or slashes need quotes") from None
+    values: dict[str, Any] = {}
+    for key, value in content.items():
+        if key not in FILE_KEYS:
+            raise UserError(
+                f"{path}: unknown key '{key}'{nearest(key, FILE_KEYS)}; known: {', '.join(FILE_KEYS)}"
+            )
+        values[key.replace("-", "_")] = _checked(f"{path}, {key}", key, value)
+    for key in ("captions", "latex_labels"):
+        for table in values.get(key, ()):
+            _check_table(f"{path}, {key.replace('_', '-')}", table)
+    _check_latex_labels(values.get("latex_labels", {}), f"{path}, latex-labels")
+    return Study(path=escaped(str(path)), **values)
+
+
+FILE_KEYS = tuple(
+    name.name.replace("_", "-")
+    for name in fields(Study)
+    if name.name not in ("label_options", "path", "options", "requested", "known")
+)
+"""The keys of a study file."""
+
+
+def _checked(where: str, key: str, value: Any) -> Any:
+    """The value of a key; raises `UserError` if it has another type."""
+    if key in ("groups", "exclude", "order"):
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise UserError(f'{where}: not a list of groups; write {key} = ["METHOD/INIT", ...]')
+        return tuple(value)
+    if key in ("labels", "captions", "latex-labels"):
+        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+            raise UserError(f'{where}: not a table of texts; write [{key}] and below it "NAME" = "TEXT"')
+        return value
+    if key in ("bold", "wide"):
+        if not isinstance(value, bool):
+            raise UserError(f"{where}: {value!r} is not true or false")
+        return value
+    if key == "digits":
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_DIGITS:
+            raise UserError(f"{where}: {value!r} is not an integer from 0 to {MOST_DIGITS}")
+        return value
+    if not isinstance(value, str):
+        raise UserError(f"{where}: {value!r} is not a text; put it in quotes")
+    if key == "width" and value not in WIDTHS:
+        raise UserError(
+            f"{where}: '{value}' is not a width{nearest(value, WIDTHS)}; known: {', '.join(WIDTHS)}"
+        )
+    return value
+
+
+def names_of(frame: pd.DataFrame) -> pd.Series:
+    """The group of each row of a frame with `arm` and `init`, or its column `group` if it has one."""
+    return frame["group"] if "group" in frame else frame["arm"].astype(str) + "/" + frame["init"].astype(str)
+
+
+def arm_of(group: str) -> str:
+    """The arm of a group: `fairseq,lr=1e-4` for `fairseq,lr=1e-4/random`."""
+    return group.rpartition("/")[0]
+
+
+def _split_label(text: str, groups: Sequence[str]) -> tuple[str, str]:
+    """GROUP=TEXT as (group, text); the group may contain `=`.
+
+    Raises `UserError` if no beginning of the text is one of the groups.
+    """
+    cuts = [match.start() for match in re.finditer("=", text)]
+    if not cuts:
+        raise UserError(f"--label {text!r}: write GROUP=TEXT, for example 'fairseq/random=Random'")
+    beginnings = [text[:cut] for cut in reversed(cuts)]
+    for group in beginnings:
+        if group in groups or _in_folder(group):
+            return group, text[len(group) + 1 :]
+    hint = next(filter(None, (nearest(group, groups) for group in beginnings)), "")
+    raise UserError(
+        f"--label {text!r}: no run of this group{hint}; available: {', '.join(dict.fromkeys(groups))}"
+    )
+
+
+def _in_folder(name: str) -> bool:
+    """Whether the name is that of a group in another folder: FOLDER:METHOD/INIT."""
+    folder, colon, group = name.rpartition(":")
+    return bool(folder and colon) and group.count("/") == 1
+
+
+def _split_table(option: str, text: str) -> tuple[str, str]:
+    """TABLE=TEXT as (table, text), or ("", text) without the name of a table.
+
+    Raises `UserError` for what is nearly the name of a table.
+    """
+    name, equals, rest = text.partition("=")
+    if equals and name not in TABLES and (hint := nearest(name, TABLES)):
+        raise UserError(f"{option} {text!r}: no table '{name}'{hint}")
+    return (name, rest) if equals and name in TABLES else ("", text)
+
+
+def _check_table(where: str, name: str) -> None:
+    if name not in TABLES:
+        raise UserError(f"{where}: no table '{name}'{nearest(name, TABLES)}; tables are {', '.join(TABLES)}")
+
+
+def _check_latex_labels(labels: Mapping[str, str], where: str) -> None:
+    for label in labels.values():
+        if not LATEX_LABEL.fullmatch(label):
+            raise UserError(f"{where}: '{label}' is not a LaTeX label; use letters, digits and : . / + _ -")

@@ -1,0 +1,199 @@
+"""Tables as a study presents them: order, labels, width, captions, best means in bold, significance marks."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from common.cli import nearest
+from common.errors import UserError, count
+from common.metrics import Direction, label, lower_is_better
+from common.tables import Mean, Table
+
+from ..stats.compare import compare_groups
+from ..study import Study, names_of
+
+LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
+"""Largest p-value of each mark."""
+PAIR = ("A", "B")
+"""Columns with the names of two compared groups."""
+GROUP_COLUMNS = ("arm", "init")
+HEADING = "group"
+LABELLED = {HEADING: "group_label", "a": "a_label", "b": "b_label"}
+"""Columns of labels that are added to CSV and JSON."""
+
+
+def present(
+    tables: Sequence[Table],
+    study: Study,
+    values: pd.DataFrame | None = None,
+    *,
+    only: Sequence[str] | None = None,
+    wide: bool | None = None,
+    directions: Mapping[str, Direction] | None = None,
+) -> list[Table]:
+    """The tables, or those named in `only`, as `study` presents them.
+
+    `values` is the frame of `scores` from which significance marks are computed; without it there are none.
+    `wide` overrides that of the study; `directions` are those of metrics whose name does not define it.
+    Raises `UserError` for an unknown name in `only`, for a caption or LaTeX label of a table that is not
+    there, and for one without the name of a table if there are several.
+    """
+    tables = _chosen(tables, only)
+    for option, name in study.requested:
+        if all(table.name != name for table in tables):
+            names = ", ".join(table.name for table in tables)
+            raise UserError(f"{option} {name}=...: there is no such table here; available: {names}")
+    presented = []
+    for table in tables:
+        table = _ordered(table, study)
+        if study.baseline is not None and values is not None:
+            table = _marked(table, study.baseline, values, study)
+        if study.bold:
+            best = best_means(table.means, directions or {})
+            table = replace(table, bold=frozenset((mean.row, mean.column) for mean in best))
+        table = table if (study.wide if wide is None else wide) else table.narrow()
+        presented.append(_titled(_labelled(table, study), study, tables))
+    return presented
+
+
+def _chosen(tables: Sequence[Table], only: Sequence[str] | None) -> list[Table]:
+    if only is None:
+        return list(tables)
+    by_name = {table.name: table for table in tables}
+    for name in only:
+        if name not in by_name:
+            raise UserError(
+                f"--table {name}: no such table here{nearest(name, by_name)}; available: {', '.join(by_name)}"
+            )
+    return [by_name[name] for name in dict.fromkeys(only)]
+
+
+def _ordered(table: Table, study: Study) -> Table:
+    """Rows, or columns that are groups, in the order of the study."""
+    table = replace(table, data=study.sorted(table.data))
+    if table.groups:
+        rank = {group: place for place, group in enumerate(study.ordered(table.groups))}
+        rows = sorted(range(len(table.groups)), key=lambda row: rank[table.groups[row]])
+        place = {row: index for index, row in enumerate(rows)}
+        return replace(
+            table,
+            shown=table.shown.iloc[rows].reset_index(drop=True),
+            groups=tuple(table.groups[row] for row in rows),
+            means=tuple(mean._replace(row=place[mean.row]) for mean in table.means),
+        )
+    columns = [mean.column for mean in table.means if mean.column == mean.group]
+    others = [column for column in table.shown if column not in columns]
+    return replace(table, shown=table.shown[[*others, *study.ordered(columns)]])
+
+
+def best_means(means: Iterable[Mean], directions: Mapping[str, Direction]) -> list[Mean]:
+    """The best of the means of the same metric, subset and point, where there are several."""
+    by_point: dict[tuple[str, str, str], list[Mean]] = {}
+    for mean in means:
+        if not math.isnan(mean.value):
+            by_point.setdefault((mean.at, mean.subset, mean.metric), []).append(mean)
+    found = []
+    for (_, _, metric), candidates in by_point.items():
+        extreme = min if lower_is_better(metric, directions.get(metric, "auto")) else max
+        best = extreme(mean.value for mean in candidates)
+        if len(candidates) > 1:
+            found += [mean for mean in candidates if math.isclose(mean.value, best, rel_tol=1e-9)]
+    return found
+
+
+def _marked(table: Table, baseline: str, values: pd.DataFrame, study: Study) -> Table:
+    """The table with marks at the means that differ significantly from the baseline at the same point.
+
+    `values` are of one metric on one subset; other means have no marks.
+    """
+    known = set(values[["group", "at"]].itertuples(index=False, name=None))
+    means = [
+        mean
+        for mean in table.means
+        if mean.tested and (mean.group, mean.at) in known and (baseline, mean.at) in known
+    ]
+    p_of = _p_values(values, baseline, means)
+    if not p_of:
+        return table
+    shown = table.shown.astype(object)
+    for mean in means:
+        p = p_of.get((mean.group, mean.at), math.nan)
+        mark = next((mark for level, mark in LEVELS if p <= level), "")
+        place = (mean.row, shown.columns.get_loc(mean.column))
+        shown.iloc[place] = re.sub(r"^\S+", rf"\g<0>{mark}", shown.iloc[place])
+    tested = sum(not math.isnan(p) for p in p_of.values())
+    marks = ", ".join(f"{mark} p ≤ {level:g}" for level, mark in reversed(LEVELS))
+    note = (
+        f"Marks: {label(means[0].metric)} on {means[0].subset} differs from that of {study.label(baseline)}: "
+        f"{marks}. Two-sided t test over seeds (paired where at least two seeds are common, else Welch), "
+        f"Holm's correction over the {count(tested, 'test')} of this table. No mark: not significant, or "
+        "fewer than two seeds."
+    )
+    return replace(table, shown=shown, notes=(*table.notes, note))
+
+
+def _p_values(values: pd.DataFrame, baseline: str, means: Sequence[Mean]) -> dict[tuple[str, str], float]:
+    """(group, point) -> p-value of the t test against the baseline, with Holm's correction over all."""
+    groups = list(dict.fromkeys(mean.group for mean in means if mean.group != baseline))
+    points = list(dict.fromkeys(mean.at for mean in means))
+    if not groups:
+        return {}
+    needed = values[values["group"].isin([baseline, *groups]) & values["at"].isin(points)]
+    data = compare_groups(
+        needed, [baseline, *groups], pairs=[(group, baseline) for group in groups], at=points
+    )
+    rows = data[["a", "at", "p_t_holm"]].itertuples(index=False, name=None)
+    return {(group, at): p for group, at, p in rows}
+
+
+def _labelled(table: Table, study: Study) -> Table:
+    """Labels instead of names of groups, and one column instead of `arm` and `init`."""
+    if not study.labels:
+        return table
+    shown, names = table.shown, {}
+    if table.groups and set(GROUP_COLUMNS) <= set(shown):
+        place = shown.columns.get_loc("arm")
+        shown = shown.drop(columns=list(GROUP_COLUMNS))
+        shown.insert(place, HEADING, [study.label(group) for group in table.groups])
+    for column in shown:
+        if column in PAIR:
+            shown = shown.assign(**{column: shown[column].map(study.label)})
+        elif study.label(column) != column:
+            names[column] = study.label(column)
+    return replace(
+        table,
+        shown=shown.rename(columns=names),
+        notes=tuple(map(study.relabel, table.notes)),
+        wide_notes=tuple(map(study.relabel, table.wide_notes)),
+        bold=frozenset((row, names.get(column, column)) for row, column in table.bold),
+        data=_with_labels(table.data, study),
+    )
+
+
+def _with_labels(data: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """The frame with columns of labels at its end."""
+    groups = {column: data[column] for column in ("a", "b") if column in data}
+    if set(GROUP_COLUMNS) <= set(data):
+        groups[HEADING] = names_of(data)
+    return data.assign(**{LABELLED[name]: column.map(study.label) for name, column in groups.items()})
+
+
+def _titled(table: Table, study: Study, tables: Sequence[Table]) -> Table:
+    """The table with caption and LaTeX label of the study."""
+    for texts, option in ((study.captions, "--caption"), (study.latex_labels, "--latex-label")):
+        if "" in texts and len(tables) > 1:
+            names = ", ".join(table.name for table in tables)
+            raise UserError(
+                f"{option} {texts['']!r}: there are several tables ({names}); write {option} TABLE=TEXT, or "
+                "choose a table with --table NAME"
+            )
+    return replace(
+        table,
+        caption=study.captions.get("", study.captions.get(table.name, table.caption)),
+        latex_label=study.latex_labels.get("", study.latex_labels.get(table.name, table.latex_label)),
+    )

@@ -1,0 +1,222 @@
+"""The study file and its options: names, order and selection of groups, one error for each mistake."""
+
+import argparse
+import os
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis.__main__ import main
+from analysis.study import FILE_KEYS, WIDTHS, Study, from_options, read_study
+from common.errors import UserError
+
+KNOWN = ("bow/tfidf", "fairseq/random", "fairseq,lr=1e-4/random", "hf/random")
+
+
+def options(**given):
+    return argparse.Namespace(**given)
+
+
+def study_file(tmp_path, text):
+    path = tmp_path / "study.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_every_key_of_a_file_and_its_values(tmp_path):
+    path = study_file(
+        tmp_path,
+        """
+groups = ["hf/random", "bow/tfidf"]
+exclude = ["fairseq/random"]
+order = ["bow/tfidf"]
+baseline = "hf/random"
+digits = 1
+bold = true
+wide = true
+width = "one-column"
+[labels]
+"fairseq,lr=1e-4/random" = "Random, lr 1e-4"
+[captions]
+seeds = "Results"
+[latex-labels]
+seeds = "tab:main"
+""",
+    )
+    study = read_study(path).resolve(KNOWN)
+    assert set(FILE_KEYS) == {
+        "groups", "exclude", "order", "baseline", "digits", "bold", "wide", "width", "labels", "captions",
+        "latex-labels",
+    }  # fmt: skip
+    assert study.selected == ("bow/tfidf", "hf/random")
+    assert (study.baseline, study.digits, study.bold, study.wide) == ("hf/random", 1, True, True)
+    assert WIDTHS[study.width] == 3.25
+    assert study.label("fairseq,lr=1e-4/random") == "Random, lr 1e-4"
+    assert (study.captions, study.latex_labels) == ({"seeds": "Results"}, {"seeds": "tab:main"})
+
+
+def test_options_override_the_file_and_labels_are_merged(tmp_path):
+    path = study_file(
+        tmp_path,
+        'digits = 1\nexclude = ["hf/random"]\n[labels]\n"hf/random" = "HF"\n"bow/tfidf" = "Bag"\n'
+        '[captions]\nseeds = "A"\nplan = "B"\n',
+    )
+    study = from_options(
+        options(
+            study_file=path, digits=0, exclude=["bow/tfidf"], label=["bow/tfidf=TF-IDF"],
+            caption=["seeds=C=D"], bold=False,
+        )
+    ).resolve(KNOWN)  # fmt: skip
+    assert study.digits == 0
+    assert study.selected == ("fairseq/random", "fairseq,lr=1e-4/random", "hf/random")
+    assert study.labels == {"hf/random": "HF", "bow/tfidf": "TF-IDF"}
+    assert study.captions == {"seeds": "C=D", "plan": "B"}
+
+
+@pytest.mark.parametrize(
+    ("text", "group", "label"),
+    [
+        ("fairseq,lr=1e-4/random=Random, lr 1e-4", "fairseq,lr=1e-4/random", "Random, lr 1e-4"),
+        ("fairseq,lr=1e-4/random=lr=1e-4, 1/8", "fairseq,lr=1e-4/random", "lr=1e-4, 1/8"),
+        ("fairseq,lr=1e-4=Faster", "fairseq,lr=1e-4/random", "Faster/random"),
+        ("../other:x,a=1/y=There", "../other:x,a=1/y", "There"),
+    ],
+)
+def test_a_label_is_after_the_name_of_a_group_which_contains_equals_signs(text, group, label):
+    study = from_options(options(label=[text])).resolve(KNOWN)
+    assert study.label(group) == label
+    assert study.label("bow/tfidf") == "bow/tfidf"
+
+
+def test_order_then_groups_then_the_rest():
+    assert Study().resolve(KNOWN).selected == KNOWN
+    assert Study(order=("hf/random",)).resolve(KNOWN).selected == ("hf/random", *KNOWN[:3])
+    study = Study(groups=("hf/random", "bow/tfidf", "fairseq/random"), order=("fairseq/random",))
+    assert study.resolve(KNOWN).selected == ("fairseq/random", "hf/random", "bow/tfidf")
+    frame = pd.DataFrame(
+        {"arm": ["bow", "fairseq", "hf"], "init": ["tfidf", "random", "random"], "x": [1, 2, 3]}
+    )
+    assert study.sorted(frame)["x"].tolist() == [2, 3, 1]
+
+
+def test_names_in_a_text_are_replaced_whole():
+    study = Study(labels={"fairseq/random": "R", "fairseq,lr=1e-4/random": "$F$"}).resolve(KNOWN)
+    text = "fairseq/random, fairseq,lr=1e-4/random/seed1: my-fairseq/random x:fairseq/random fairseq/random2."
+    assert study.relabel(text) == "R, $F$/seed1: my-fairseq/random x:fairseq/random fairseq/random2."
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("groups = [", ("study.toml", "end of document")),
+        ('grups = ["hf/random"]', ("study.toml", "'grups'", "groups")),
+        ('groups = "hf/random"', ("study.toml, groups", '["METHOD/INIT"')),
+        ("exclude = [1]", ("study.toml, exclude",)),
+        ("digits = true", ("study.toml, digits", "True")),
+        ("digits = 11", ("study.toml, digits", "11")),
+        ('bold = "yes"', ("study.toml, bold", "'yes'")),
+        ("baseline = 3", ("study.toml, baseline",)),
+        ('width = "one-colum"', ("study.toml, width", "one-column")),
+        ('labels = "x"', ("study.toml, labels", "[labels]")),
+        ('[labels]\n"a/b" = "x"\n"a/b" = "y"', ("study.toml", "overwrite")),
+        ('[captions]\ntabel1 = "x"', ("study.toml, captions", "'tabel1'", "table1")),
+        ('[latex-labels]\ntable1 = "a{b"', ("study.toml, latex-labels", "'a{b'")),
+    ],
+)
+def test_a_malformed_file_is_one_error_with_its_place(tmp_path, text, facts):
+    path = study_file(tmp_path, text)
+    with pytest.raises(UserError) as error:
+        read_study(path)
+    assert all(fact in str(error.value) for fact in facts), error.value
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path):
+    assert read_study(study_file(tmp_path, "\ufeffdigits = 3")).digits == 3
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    for path in (tmp_path / "absent.toml", tmp_path):
+        with pytest.raises(UserError, match=str(path)):
+            read_study(path)
+    os.mkfifo(tmp_path / "pipe.toml")
+    with pytest.raises(UserError, match=r"pipe\.toml"):
+        read_study(tmp_path / "pipe.toml")
+    (tmp_path / "latin.toml").write_bytes(b'baseline = "\xe9"')
+    with pytest.raises(UserError, match=r"latin\.toml"):
+        read_study(tmp_path / "latin.toml")
+
+
+@pytest.mark.parametrize(
+    ("given", "facts"),
+    [
+        ({"groups": ["hf/randm"]}, ("--groups", "'hf/randm'", "did you mean hf/random?")),
+        ({"exclude": ["fairseq,lr=1e-4/randm"]}, ("--exclude", "did you mean fairseq,lr=1e-4/random?")),
+        ({"order": ["x"]}, ("--order", "'x'", "bow/tfidf")),
+        ({"groups": ["runs2:hf/random"]}, ("--groups", "'runs2:hf/random'")),
+        ({"exclude": list(KNOWN)}, ("--exclude",)),
+        ({"baseline": "nothing"}, ("--baseline", "'nothing'")),
+        ({"baseline": "hf/random", "exclude": ["hf/random"]}, ("--baseline", "'hf/random'", "bow/tfidf")),
+        ({"label": ["hf/random"]}, ("--label", "GROUP=TEXT")),
+        ({"label": ["hf/randm=HF"]}, ("--label", "did you mean hf/random?")),
+        ({"label": ["fairseq,lr=1e-4/randm=A=B"]}, ("--label", "did you mean fairseq,lr=1e-4/random?")),
+        ({"label": ["hf/random=A", "hf/random=B"]}, ("--label", "'A'", "'B'")),
+        ({"label": ["hf/random=A", "bow/tfidf=A"]}, ("--label", "'hf/random'", "'bow/tfidf'", "'A'")),
+        ({"label": ["hf/random=bow/tfidf"]}, ("--label", "'hf/random'", "'bow/tfidf'")),
+        ({"label": ["hf/random= "]}, ("--label", "'hf/random'")),
+        ({"label": ["hf/random=_x"]}, ("--label", "'hf/random'")),
+        ({"label": ["hf=X", "bow=X", "bow/tfidf=X/random"]}, ("--label", "'hf/random'", "'bow/tfidf'")),
+        ({"label": ["hf/random=a\nb"]}, ("--label", "'hf/random'")),
+        ({"latex_label": ["seeds=a b"]}, ("--latex-label", "'a b'")),
+    ],
+)
+def test_a_wrong_option_is_one_error_with_the_nearest_name(given, facts):
+    with pytest.raises(UserError) as error:
+        from_options(options(**given)).resolve(KNOWN)
+    assert all(fact in str(error.value) for fact in facts), error.value
+
+
+def test_an_error_names_the_option_or_the_file_that_contains_the_name(tmp_path):
+    path = study_file(tmp_path, 'exclude = ["a/b"]')
+    with pytest.raises(UserError, match=r"study\.toml, exclude: "):
+        from_options(options(study_file=path)).resolve(KNOWN)
+    with pytest.raises(UserError, match=r"^--exclude: "):
+        from_options(options(study_file=path, exclude=["c/d"])).resolve(KNOWN)
+
+
+def test_groups_of_other_folders_are_only_for_commands_that_read_them():
+    study = Study(groups=("hf/random", "runs2:hf/random")).resolve(KNOWN, folders=True)
+    assert study.selected == ("hf/random",)
+
+
+@pytest.mark.parametrize(
+    "command", ["tables", "seeds", "expected", "best-settings", "figures", "report", "compare"]
+)
+def test_every_command_reads_the_file_and_stops_before_it_writes(runs, tmp_path, capsys, command):
+    path = study_file(tmp_path, 'groups = ["fairseq/randm"]')
+    out = tmp_path / "out"
+    assert main([command, str(runs), "--study", str(path), "--out", str(out)]) == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    assert len(errors) == 1
+    assert "fairseq/random?" in errors[0]
+    assert not out.exists()
+
+
+def test_the_file_of_the_documentation_with_the_committed_runs(tmp_path, capsys):
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "how-to" / "paper.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    path = study_file(tmp_path, text)
+    assert (
+        main(["seeds", str(root / "results/cls-books/runs"), "--study", str(path), "--format", "latex"]) == 0
+    )
+    latex = capsys.readouterr().out
+    assert r"\label{tab:books}" in latex
+    assert r"Random, lr 1e-4 & best & 3 & 80.5*" in latex
+    assert "fairseq/" not in latex
+    assert latex.isascii()
+    # Every key and option is in the table of the page.
+    assert {f"`{key}`" for key in FILE_KEYS} <= set(
+        re.findall(r"^\| (`[^`]*`)", page.replace("[", "").replace("]", ""), re.MULTILINE)
+    )
