@@ -114,7 +114,7 @@ setup(
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
-    python_requires=">=3.11,<3.13",
+    python_requires=">=3.11,<3.15",
     classifiers=[
         "Intended Audience :: Education",
         "Intended Audience :: Science/Research",
@@ -122,6 +122,8 @@ setup(
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Programming Language :: Python :: 3.14",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
     packages=find_packages(include=[pattern for name in PACKAGES for pattern in (name, f"{name}.*")]),
