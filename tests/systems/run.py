@@ -241,8 +241,9 @@ def machine_files() -> list[str]:
 
 
 def machine_folders() -> list[str]:
-    """The local folders that pip uses as an index."""
-    return sorted({str(path) for path in _named_paths() if path.is_dir()})
+    """The local folders that pip uses; of an index (`simple`) the parent, because its files may be beside it."""
+    folders = (path for path in _named_paths() if path.is_dir())
+    return sorted({str(path.parent if path.name == "simple" else path) for path in folders})
 
 
 def summarize(systems: list[System], commit: str) -> None:
