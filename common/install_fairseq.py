@@ -1,14 +1,14 @@
 """Install fairseq for this interpreter, with the change of its source that Python 3.14 needs.
 
 fairseq is not among the dependencies in `setup.py`, because pip cannot install it as one: its distribution
-requires torchaudio, which nothing here uses, and has to be compiled against the installed torch. `make install`
-calls this module; after `pip install .` it is a command of its own.
+requires torchaudio, which nothing here uses, and has to be compiled against the installed torch.
+`make install` calls this module; after `pip install .` it is a command of its own.
 
-The commands of fairseq import its tasks before the plugin (`--user-dir`), so what keeps the tasks from being
-imported cannot be replaced by the plugin. `CHANGES` are therefore made in the installed source file. Only that
-file is different: there is no code that every start of Python would execute, and each program that uses this
-fairseq has the change. Installing fairseq again removes it; `python -m fairseq_plugin.compat` lists the changes
-and whether they are made, and training refuses to start without one that is needed.
+The commands of fairseq import its tasks before the plugin (`--user-dir`), so the plugin cannot replace what
+prevents that import. `CHANGES` are therefore made in the installed source file. No code is added to the start
+of Python, and every program that uses this fairseq has the change. Installing fairseq again removes it.
+`python -m fairseq_plugin.compat` lists the changes and their state, and training does not start without one
+that is needed.
 
     python -m common.install_fairseq
 """
@@ -100,8 +100,8 @@ CHANGES = (
     return field_type
 """,
         new="""\
-    # Changed by fairseq-roberta-small: recognize optional types by their structure. Their text differs between
-    # versions of Python: typing.Optional[int] until 3.13, int | None since 3.14.
+    # Changed by fairseq-roberta-small: recognize optional types by their structure. Their text depends on
+    # the version of Python: typing.Optional[int] before 3.14, int | None since.
     from typing import Union, get_args, get_origin
 
     types = get_args(field_type)
@@ -186,8 +186,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Install fairseq."""
     parser = Parser(
         prog=COMMAND,
-        description=f"Compile and install {DISTRIBUTION} {VERSION} against the installed torch, without torchaudio,\n"
-        "and make the change of its source that Python 3.14 needs. An installed one is kept.",
+        description=f"Compile and install {DISTRIBUTION} {VERSION} against the installed torch, without\n"
+        "torchaudio, and make the change of its source that Python 3.14 needs. An installed one is kept.",
         examples=f"example:\n  {COMMAND}",
     )
     parser.add_argument("--constraint", type=Path, help="a file of versions, as for pip")

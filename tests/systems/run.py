@@ -74,13 +74,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--systems", nargs="+", choices=SUITES, default=list(SUITES), metavar="NAME",
-                        help=f"of {', '.join(SUITES)}; default: all")  # fmt: skip
-    parser.add_argument("--roots", type=Path, default=ROOT / "data" / "systems", metavar="FOLDER",
-                        help="folder of the systems, 8 GB each; default: data/systems")  # fmt: skip
-    parser.add_argument("--commands", nargs="+", default=list(COMMANDS), metavar="COMMAND",
-                        help="commands in the clone; with others than the default, no summary is written")  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="print the steps of each system and their state")
+    names = ", ".join(SUITES)
+    parser.add_argument(
+        "--systems", nargs="+", choices=SUITES, default=list(SUITES), metavar="NAME", help=f"of {names}"
+    )
+    parser.add_argument(
+        "--roots", type=Path, default=ROOT / "data" / "systems", metavar="FOLDER",
+        help="folder of the systems, 8 GB each; default: data/systems",
+    )  # fmt: skip
+    parser.add_argument(
+        "--commands", nargs="+", default=list(COMMANDS), metavar="COMMAND",
+        help="commands in the clone; with other commands, no summary is written",
+    )  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="print the steps and their state")
     options = parser.parse_args()
     commit, roots = _git("rev-parse", "HEAD"), options.roots.absolute()
     systems = [System(name, roots, commit) for name in options.systems]
@@ -219,7 +225,9 @@ def mirror() -> str:
     for path in sorted(Path("/etc/apt").glob("sources.list*")):
         for file in [path] if path.is_file() else sorted(path.iterdir()):
             text = file.read_text(encoding="utf-8")
-            if found := re.search(r"^(?:URIs:|deb(?: \[.*?\])?)\s+(\S+/debian)/?(?:\s|$)", text, re.MULTILINE):
+            if found := re.search(
+                r"^(?:URIs:|deb(?: \[.*?\])?)\s+(\S+/debian)/?(?:\s|$)", text, re.MULTILINE
+            ):
                 return found[1]
     return MIRROR
 
@@ -241,7 +249,7 @@ def machine_files() -> list[str]:
 
 
 def machine_folders() -> list[str]:
-    """The local folders that pip uses; of an index (`simple`) the parent, because its files may be beside it."""
+    """The local folders that pip uses; the parent of an index (`simple`), whose files may be beside it."""
     folders = (path for path in _named_paths() if path.is_dir())
     return sorted({str(path.parent if path.name == "simple" else path) for path in folders})
 
@@ -264,7 +272,9 @@ def _outcome(log: Path, begin: int) -> str | None:
     with log.open("rb") as stream:
         stream.seek(begin)
         text = stream.read().decode("utf-8", errors="replace")
-    found = re.findall(r"^(?:=+ )?(\d+ (?:passed|failed|error)[^\n=]*?)(?: in [^\n]*)?(?: =+)?$", text, re.MULTILINE)
+    found = re.findall(
+        r"^(?:=+ )?(\d+ (?:passed|failed|error)[^\n=]*?)(?: in [^\n]*)?(?: =+)?$", text, re.MULTILINE
+    )
     return found[-1].strip() if found else None
 
 
@@ -277,7 +287,9 @@ def _check() -> None:
 
 
 def _git(*words: str) -> str:
-    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 if __name__ == "__main__":
