@@ -46,6 +46,7 @@ class Change:
     """Qualified name of the changed function."""
     old: str
     new: str
+    """The text that replaces `old`. Its first line, a comment, identifies the change in an installed file."""
     reason: str
     since: tuple[int, int]
     """The first version of Python that needs it."""
@@ -58,9 +59,13 @@ class Change:
     @property
     def state(self) -> str:
         """`yes` if the change is made, else `not needed` or `no`."""
-        if self.new in _read(self.path()):
+        if self.is_in(_read(self.path())):
             return "yes"
         return "no" if self.needed else "not needed"
+
+    def is_in(self, text: str) -> bool:
+        """Whether the change has been made in the text of the file."""
+        return self.new.partition("\n")[0] in text
 
     def path(self) -> Path:
         """The file that contains the target; raises `UserError` if fairseq is not installed."""
@@ -77,7 +82,7 @@ class Change:
         """
         path = self.path()
         text = _read(path)
-        if self.new in text:
+        if self.is_in(text):
             return
         if text.count(self.old) != 1:
             raise UserError(
@@ -100,8 +105,8 @@ CHANGES = (
     return field_type
 """,
         new="""\
-    # Changed by fairseq-roberta-small: recognize optional types by their structure. Their text depends on
-    # the version of Python: typing.Optional[int] before 3.14, int | None since.
+    # Changed by fairseq-roberta-small: recognize optional types by their structure.
+    # Their text depends on the version of Python: typing.Optional[int] before 3.14, int | None since.
     from typing import Union, get_args, get_origin
 
     types = get_args(field_type)

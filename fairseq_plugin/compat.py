@@ -102,6 +102,11 @@ PATCHES = (
         "a clear error for data without a batch",
     ),
     Patch(
+        "fairseq.data.iterators.EpochBatchIterator.__init__",
+        "tasks.datasets:forking_workers",
+        "processes of --num-workers start by fork, also on Python 3.14",
+    ),
+    Patch(
         "fairseq.trainer.Trainer.train_step",
         "training.termination:stopping_at_divergence",
         "abort on NaN or on a loss above 1e4",

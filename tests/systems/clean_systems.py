@@ -10,7 +10,7 @@ configuration files, its variables, certificates and proxies are passed on, and 
 are mounted. Everything is mounted in a mount namespace of its own, which ends with the command: an
 interrupted call leaves no mount behind.
 
-    tests/systems/run.py [--systems NAME ...] [--roots FOLDER] [--commands "make install" ...] [--dry-run]
+    tests/systems/clean_systems.py [--systems NAME ...] [--roots FOLDER] [--commands COMMAND ...] [--dry-run]
 """
 
 from __future__ import annotations
