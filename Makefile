@@ -14,7 +14,7 @@ SAMPLE      := data/sample
 SAMPLE_RUNS := data/sample/runs
 
 .DELETE_ON_ERROR:
-.PHONY: help install sweep test test-cuda test-slurm test-faults test-fairseq lint bench
+.PHONY: help install sweep test test-cuda test-slurm test-faults test-fairseq test-systems lint bench
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +28,7 @@ $(VENV)/installed: setup.py constraints.txt
 sweep: $(VENV)/installed  ## pre-train, fine-tune and compare on generated data: six runs, two tables, a figure
 	experiments/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
 
-test: $(VENV)/installed  ## all tests except those of test-cuda, test-slurm, test-faults and test-fairseq
+test: $(VENV)/installed  ## all tests except those of the other targets
 	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not faults and not fairseq" $(PARALLEL)
 
 test-cuda: $(VENV)/installed  ## the tests that need a GPU
@@ -45,6 +45,9 @@ test-faults: $(VENV)/installed  ## fault injection: kill -9, corrupt files, full
 
 test-fairseq: $(VENV)/installed  ## fairseq's own tests, without and with the plugin (5 minutes; a package index)
 	$(BIN)/python -m pytest -m fairseq
+
+test-systems:  ## the README's commands in clean Debian 12, 13 and unstable (root; debootstrap; hours, 25 GB in data/systems)
+	python3 tests/systems/clean_systems.py $(ARGS)
 
 lint: $(VENV)/installed  ## ruff: rules and format
 	$(BIN)/ruff check .

@@ -138,17 +138,19 @@ def requiring_batches(first_batch: Callable[[EpochBatchIterator], Any]) -> Calla
 
 
 def forking_workers(init: Callable[..., None]) -> Callable[..., None]:
-    """Replace `EpochBatchIterator.__init__`: `--num-workers` processes are forks, unless the program chose.
+    """Replace `EpochBatchIterator.__init__`: the processes of `--num-workers` start by fork.
 
-    The default of Python 3.14, "forkserver", would import torch and fairseq again in each worker of each
-    epoch, which takes seconds. Until 3.13, the default on Linux is "fork".
+    That is the default on Linux until Python 3.13. With "forkserver", the default of 3.14, each worker of
+    each epoch would import torch and fairseq again, which takes seconds. A method that is not the default
+    is kept.
     """
 
     @wraps(init)
     def initialize(iterator: EpochBatchIterator, *args: Any, **kwargs: Any) -> None:
         init(iterator, *args, **kwargs)
-        if iterator.num_workers > 0 and multiprocessing.get_start_method(allow_none=True) is None:
-            multiprocessing.set_start_method("fork")
+        default = multiprocessing.get_all_start_methods()[0]
+        if iterator.num_workers > 0 and default != "fork" and multiprocessing.get_start_method() == default:
+            multiprocessing.set_start_method("fork", force=True)
 
     return initialize
 
