@@ -39,6 +39,10 @@ COMMANDS = ("make install", "make sweep", "make test")
 PROJECT = "root/project"
 """The clone, below the folder of the system."""
 MIRROR = "http://deb.debian.org/debian"
+DEBIAN = re.compile(r"^(?:URIs:|deb(?: \[.*?\])?)\s+(\S+/debian)/?(?:\s|$)", re.MULTILINE)
+"""A mirror of Debian in a file of /etc/apt."""
+OUTCOME = re.compile(r"^(?:=+ )?(\d+ (?:passed|failed|error)[^\n=]*?)(?: in [^\n]*)?(?: =+)?$", re.MULTILINE)
+"""The last line of pytest."""
 PROGRAMS = {"debootstrap": "debootstrap", "unshare": "util-linux", "git": "git"}
 """What this needs -> Debian's package."""
 PASSED = re.compile(r"(?i:PIP_.*|.*_proxy)|SSL_CERT_FILE|REQUESTS_CA_BUNDLE|OPENBLAS_.*|TORCH")
@@ -225,9 +229,7 @@ def mirror() -> str:
     for path in sorted(Path("/etc/apt").glob("sources.list*")):
         for file in [path] if path.is_file() else sorted(path.iterdir()):
             text = file.read_text(encoding="utf-8")
-            if found := re.search(
-                r"^(?:URIs:|deb(?: \[.*?\])?)\s+(\S+/debian)/?(?:\s|$)", text, re.MULTILINE
-            ):
+            if found := DEBIAN.search(text):
                 return found[1]
     return MIRROR
 
@@ -272,9 +274,7 @@ def _outcome(log: Path, begin: int) -> str | None:
     with log.open("rb") as stream:
         stream.seek(begin)
         text = stream.read().decode("utf-8", errors="replace")
-    found = re.findall(
-        r"^(?:=+ )?(\d+ (?:passed|failed|error)[^\n=]*?)(?: in [^\n]*)?(?: =+)?$", text, re.MULTILINE
-    )
+    found = OUTCOME.findall(text)
     return found[-1].strip() if found else None
 
 
