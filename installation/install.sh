@@ -79,13 +79,13 @@ create_venv() {
 }
 
 from=$(find_python)
-printf 'Installing into .venv (a few minutes, of which torch is the largest part)\n'
+printf 'Installing into .venv: a few minutes, because torch is a large download and fairseq is compiled\n'
 printf '[1/5] virtual environment ... '
 if suitable $python && "$python" -m pip --version >/dev/null 2>&1 &&
     { [ -z "${PYTHON:-}" ] || [ "$(version "$PYTHON")" = "$(version $python)" ]; }; then
     printf 'exists'
 else
-    create_venv || fail "$from cannot create .venv, see above; on Debian: apt install python3-venv"
+    create_venv || fail "$from cannot create .venv, see above; it needs $needed"
     printf 'created'
 fi
 printf ' (Python %s)\n' "$(version $python)"
