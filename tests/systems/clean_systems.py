@@ -43,8 +43,12 @@ DEBIAN = re.compile(r"^(?:URIs:|deb(?: \[.*?\])?)\s+(\S+/debian)/?(?:\s|$)", re.
 """A mirror of Debian in a file of /etc/apt."""
 OUTCOME = re.compile(r"^(?:=+ )?(\d+ (?:passed|failed|error)[^\n=]*?)(?: in [^\n]*)?(?: =+)?$", re.MULTILINE)
 """The last line of pytest."""
-PROGRAMS = {"debootstrap": "debootstrap", "unshare": "util-linux", "git": "git"}
+PROGRAMS = {"debootstrap": "debootstrap", "unshare": "util-linux", "setpriv": "util-linux", "git": "git"}
 """What this needs -> Debian's package."""
+NAMESPACE = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
+"""Mounts, also those of debootstrap, and processes end with the command."""
+DEPENDENT = ("setpriv", "--pdeathsig", "KILL")
+"""Starts a process that is killed when this one ends, however it ends."""
 PASSED = re.compile(r"(?i:PIP_.*|.*_proxy)|SSL_CERT_FILE|REQUESTS_CA_BUNDLE|OPENBLAS_.*|TORCH")
 """Variables that the commands get."""
 PIP_FILES = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf", "/root/.pip/pip.conf", "/root/.config/pip/pip.conf")
@@ -164,7 +168,7 @@ class System:
         shutil.rmtree(self.folder, ignore_errors=True)
         packages = ",".join(["ca-certificates", *readme_packages()])
         words = ["debootstrap", "--variant=minbase", f"--include={packages}", self.suite, str(self.folder)]
-        return self._call([*words, mirror()])
+        return self._call([*NAMESPACE, *words, mirror()])
 
     def _clone(self) -> int:
         target = self.folder / PROJECT
@@ -199,15 +203,14 @@ class System:
         settings = [f"{name}={value}" for name, value in environment.items()]
         settings += ["HOME=/root", "LANG=C.UTF-8", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"]
         inside = ["env", "-i", f"--chdir=/{PROJECT}", *settings, *words]
-        namespace = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
-        return [*namespace, "sh", "-euc", ENTER, "enter", str(self.folder), *machine_folders(), "--", *inside]
+        return [*NAMESPACE, "sh", "-euc", ENTER, "enter", str(self.folder), *machine_folders(), "--", *inside]
 
     def _call(self, words: list[str]) -> int:
         """Execute a command with its output in the log; it ends with this process."""
         with self.log.open("a", encoding="utf-8") as log:
             log.write(f"\n$ {shlex.join(words)}\n")
             log.flush()
-            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            process = subprocess.Popen([*DEPENDENT, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             try:
                 return process.wait()
             finally:
