@@ -1,14 +1,9 @@
 # make help lists the targets. Settings: PYTHON=python3.12, TORCH=torch==2.13.0 or an index's URL.
 
-PYTHON ?= python3
-TORCH  ?= torch==2.13.0
+PYTHON ?=
+TORCH  ?=
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
-
-# An index serves the tested version of torch in another build (CPU, CUDA 12.8, ...), whose version
-# number sorts above that of PyPI.
-TORCH_FROM = $(if $(findstring ://,$(TORCH)),--extra-index-url $(TORCH) torch==2.13.0,$(TORCH))
 # PYTHON and TORCH apply to the installation only: what the targets start uses .venv.
 unexport PYTHON TORCH
 
@@ -19,31 +14,21 @@ SAMPLE      := data/sample
 SAMPLE_RUNS := data/sample/runs
 
 .DELETE_ON_ERROR:
-.PHONY: help install sweep test test-cuda test-slurm test-faults test-fairseq lint bench
+.PHONY: help install sweep test test-cuda test-slurm test-faults test-fairseq test-systems lint bench
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(VENV)/installed  ## create .venv and install everything (the other targets do so when needed)
 
-# torch first: the extensions of fairseq are compiled against it. CUDA_HOME is hidden because nothing here
-# uses its CUDA extensions, which take minutes to build. fairseq comes last and without its dependencies:
-# setup.py lists the ones it needs, with the reason.
 $(VENV)/installed: setup.py constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' || \
-		{ echo "error: $(PYTHON) is not Python 3.11 or 3.12; name one with PYTHON=python3.12"; exit 1; }
-	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt $(TORCH_FROM)
-	$(PIP) install --quiet --constraint constraints.txt numpy cython setuptools wheel ninja
-	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[test,hf,explain,data]'
-	env -u CUDA_HOME $(PIP) install --quiet --constraint constraints.txt --no-build-isolation --no-deps fairseq-fixed
-	$(BIN)/python -c "import transformers, fairseq"
-	touch $@
+	@PYTHON='$(PYTHON)' TORCH='$(TORCH)' installation/install.sh
+	@touch $@
 
 sweep: $(VENV)/installed  ## pre-train, fine-tune and compare on generated data: six runs, two tables, a figure
 	experiments/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
 
-test: $(VENV)/installed  ## all tests except those of test-cuda, test-slurm, test-faults and test-fairseq
+test: $(VENV)/installed  ## all tests except those of the other targets
 	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not faults and not fairseq" $(PARALLEL)
 
 test-cuda: $(VENV)/installed  ## the tests that need a GPU
@@ -61,6 +46,9 @@ test-faults: $(VENV)/installed  ## fault injection: kill -9, corrupt files, full
 test-fairseq: $(VENV)/installed  ## fairseq's own tests, without and with the plugin (5 minutes; a package index)
 	$(BIN)/python -m pytest -m fairseq
 
+test-systems:  ## the README's commands in clean Debian 12, 13 and unstable (root; debootstrap; hours, 25 GB in data/systems)
+	python3 tests/systems/clean_systems.py $(ARGS)
+
 lint: $(VENV)/installed  ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -70,5 +58,5 @@ bench: $(VENV)/installed-bench  ## speed compared with stock fairseq and Transfo
 
 # Packages that only the comparisons need.
 $(VENV)/installed-bench: $(VENV)/installed
-	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[bench]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[bench]'
 	touch $@

@@ -1,34 +1,32 @@
 """Package metadata and dependencies, each with its reason. Install with `make install`.
 
-The package names (`common`, `analysis`, ...) are too generic to install globally: they would shadow
-modules of other projects. `make install` therefore makes an editable install into the clone's own
-`.venv`, and a regular install is refused.
+The package names (`common`, `analysis`, ...) are too generic to install globally: they would shadow modules
+of other projects. `make install` makes an editable install into the clone's own `.venv`. A regular install
+(`pip install .`) has all packages below one name, `roberta_small` (installation/layout.py): the build backend
+of pyproject.toml arranges them in a temporary folder and executes this file there.
 """
 
+import sys
 from pathlib import Path
 
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
-PACKAGES = [
-    "analysis",
-    "benchmarks",
-    "common",
-    "eval",
-    "experiments",
-    "export",
-    "fairseq_plugin",
-    "preprocess",
-]
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "installation"))
+import layout  # noqa: E402
 
+PREFIX = f"{layout.NAME}." if (HERE / layout.NAME).is_dir() else ""
+"""What the names of the packages begin with: nothing in the clone."""
+CLONE_ONLY = ["benchmarks"]
 DEPRECATED = ["baseline", "hf", "sweep"]
-"""Old names of commands, kept for this release."""
+"""Old names of commands, kept for this release in the clone."""
 
 INSTALL_REQUIRES = [
     # fairseq itself is not listed: its distribution (fairseq-fixed) requires torchaudio, which
     # nothing here uses and which breaks `import transformers` when its version does not match
-    # torch. `make install` builds it with --no-deps against the installed torch. Its actual
-    # dependencies:
+    # torch. common/install_fairseq.py builds it without its dependencies against the installed
+    # torch (`make install`; after `pip install .`, roberta-small-install-fairseq). Its actual ones:
     "bitarray",
     "cffi",
     "cython",
@@ -80,33 +78,36 @@ EXTRAS = {
         "tensorboard-reducer",
     ],
 }
-CONSOLE_SCRIPTS = [
-    "roberta-small-preprocess = preprocess.__main__:main",
+CONSOLE_SCRIPTS = [f"roberta-small-{name} = {PREFIX}{function}" for name, function in layout.SCRIPTS.items()]
+DEPRECATED_SCRIPTS = [
     "roberta-small-sweep = experiments.__main__:main",
-    "roberta-small-export = export.__main__:main",
-    "roberta-small-analysis = analysis.__main__:main",
-    "roberta-small-eval = eval.__main__:main",
-    "roberta-small-parameters = fairseq_plugin.models.parameters:main",
-    # Deprecated names, kept for this release.
     "roberta-small-baseline = baseline:main",
     "roberta-small-hf = hf:main",
 ]
 
 
+def packages() -> list[str]:
+    """The packages of the clone, or `roberta_small` and those below it."""
+    if PREFIX:
+        return find_packages(include=[layout.NAME, f"{layout.NAME}.*"])
+    names = [*layout.PACKAGES, *CLONE_ONLY]
+    return find_packages(include=[pattern for name in names for pattern in (name, f"{name}.*")])
+
+
 class EditableOnly(build_py):
-    """Refuse a regular install: the package names are too generic for a shared environment."""
+    """Refuse to build the clone's layout, except for an editable install."""
 
     def run(self) -> None:
         """Build for an editable install."""
-        if not self.editable_mode:
-            raise SystemExit(
-                "error: this project runs from its clone, because its package names "
-                f"({', '.join(PACKAGES)}) are too generic to install globally; use `make install`, "
-                "or `pip install --editable .` in a separate environment"
-            )
+        if not self.editable_mode and not PREFIX:
+            raise SystemExit("error: setup.py is not a command; use `make install` or `pip install .`")
         super().run()
 
 
+package_data = {"eval": ["*.html"], "analysis.report": ["assets/*"], "experiments": ["*.sh"]}
+if PREFIX:
+    package_data = {f"{PREFIX}{name}": patterns for name, patterns in package_data.items()}
+    package_data[layout.NAME] = [f"{folder}/*" for folder in layout.DATA]
 setup(
     name="fairseq-roberta-small",
     version="0.1.0",
@@ -114,7 +115,7 @@ setup(
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
-    python_requires=">=3.11,<3.13",
+    python_requires=">=3.11,<3.15",
     classifiers=[
         "Intended Audience :: Education",
         "Intended Audience :: Science/Research",
@@ -122,13 +123,15 @@ setup(
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3.11",
         "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Programming Language :: Python :: 3.14",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
-    packages=find_packages(include=[pattern for name in PACKAGES for pattern in (name, f"{name}.*")]),
-    py_modules=DEPRECATED,
-    package_data={"eval": ["*.html"], "analysis.report": ["assets/*"], "experiments": ["*.sh"]},
+    packages=packages(),
+    py_modules=[] if PREFIX else DEPRECATED,
+    package_data=package_data,
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS,
-    entry_points={"console_scripts": CONSOLE_SCRIPTS},
+    entry_points={"console_scripts": CONSOLE_SCRIPTS if PREFIX else [*CONSOLE_SCRIPTS, *DEPRECATED_SCRIPTS]},
     cmdclass={"build_py": EditableOnly},
 )

@@ -24,6 +24,7 @@ MODULES = (
     "export",
     "fairseq_plugin",
     "fairseq_plugin.compat",
+    "common.install_fairseq",
     "benchmarks",
     "benchmarks.scale",
 )

@@ -7,6 +7,6 @@ over initializations, seeds and grid settings. Start reading at `train.py`, whic
 order.
 """
 
-from common.files import ROOT
+from common.files import IMPORT_PATH, ROOT
 
-__all__ = ["ROOT"]
+__all__ = ["IMPORT_PATH", "ROOT"]

@@ -50,10 +50,10 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) ->
     if command == "train":
         return _train(rest, trainer)
     if command == "pretrain":
-        from .pretrain import pretrain
+        from . import pretrain as pretraining
         from .settings import pretrain_settings
 
-        return pretrain(pretrain_settings(rest, os.environ), trainer)
+        return pretraining.pretrain(pretrain_settings(rest, os.environ), trainer)
     if command == "task" and len(rest) == 1:
         from .launchers.slurm.task import train_task
 
@@ -64,6 +64,16 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) ->
         f"{command!r} is not a command{nearest(command, COMMANDS)} (see python -m experiments --help)",
         usage=USAGE.partition("\n\n")[0] + "\n",
     )
+
+
+def train() -> int:
+    """`train.sh`, as a console script."""
+    return main(["train", *sys.argv[1:]])
+
+
+def pretrain() -> int:
+    """`pretrain.sh`, as a console script."""
+    return main(["pretrain", *sys.argv[1:]])
 
 
 def _train(argv: Sequence[str], trainer: Sequence[str]) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from common import install_fairseq
 from common.data_folder import read_report, recorded_checksums, require_recorded, shards_of
 from common.errors import UserError
 from common.files import read_lines, sha256, shown_path
@@ -109,12 +111,13 @@ def require_writable(out: Path) -> None:
 
 
 def require_fairseq() -> None:
-    """Raise `UserError` if fairseq is not installed for this interpreter."""
+    """Raise `UserError` if fairseq is not installed for this interpreter, or lacks a change that it needs."""
     if importlib.util.find_spec("fairseq_cli") is None:
         raise UserError(
-            "fairseq is not installed for this Python; install the project as described in README.md, "
-            "or set PYTHON to the right interpreter"
+            f"fairseq is not installed for {sys.executable}; in a clone run `make install` or set PYTHON to "
+            f"the right interpreter, otherwise run `{install_fairseq.COMMAND}`"
         )
+    install_fairseq.require_changes()
 
 
 def fingerprint_data(data: Path, names: Sequence[str]) -> dict[str, Any]:

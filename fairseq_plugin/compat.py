@@ -6,6 +6,9 @@ of its topic. Installed replacements have a marker. `install` searches the chain
 (`__wrapped__`) for it, so that each patch is installed once, even if another plugin has wrapped the same
 function.
 
+fairseq imports its tasks before the plugin. What they need on Python 3.14 is therefore not replaced but
+changed in fairseq's source when it is installed (`common.install_fairseq.CHANGES`). The table lists both.
+
     python -m fairseq_plugin.compat
 """
 
@@ -19,10 +22,9 @@ from typing import Any
 
 from common.cli import Parser
 from common.errors import report_errors
+from common.install_fairseq import CHANGES, VERSION
 from common.tables import markdown
 
-VERSION = "0.12.3.1"
-"""Version of fairseq (`fairseq-fixed`) that the replacements were written against."""
 MARKER = "_fairseq_plugin_patch"
 """Attribute of an installed replacement; its value is `Patch.key`."""
 
@@ -98,6 +100,11 @@ PATCHES = (
         "fairseq.data.iterators.EpochBatchIterator.first_batch",
         "tasks.datasets:requiring_batches",
         "a clear error for data without a batch",
+    ),
+    Patch(
+        "fairseq.data.iterators.EpochBatchIterator.__init__",
+        "tasks.datasets:forking_workers",
+        "processes of --num-workers start by fork, also on Python 3.14",
     ),
     Patch(
         "fairseq.trainer.Trainer.train_step",
@@ -218,7 +225,12 @@ def table() -> str:
     for patch in PATCHES:
         installed = "yes" if is_installed(patch, function_of(stored(*locate(patch.target)))) else "no"
         rows.append((patch.target, patch.reason, patch.replacement, patch.version, installed))
-    note = f"An installed replacement is recognized by its attribute {MARKER}, through __wrapped__."
+    for change in CHANGES:
+        python = ".".join(map(str, change.since))
+        written = f"{VERSION}, Python {python}"
+        rows.append((change.target, change.reason, "common.install_fairseq:CHANGES", written, change.state))
+    note = f"An installed replacement is recognized by its attribute {MARKER}, through __wrapped__.\n"
+    note += "A change of the source (CHANGES) is recognized by its text in fairseq's file."
     return f"{markdown(columns, rows, 'l')}\n{note}"
 
 

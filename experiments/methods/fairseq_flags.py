@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from common.cli import nearest
 from common.errors import UserError
 
-from .. import ROOT
+from .. import IMPORT_PATH
 
 
 def check(words: Sequence[str]) -> None:
@@ -79,7 +79,7 @@ def parser_errors(error: Callable[[str], Exception]) -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [*IMPORT_PATH, os.environ.get("PYTHONPATH")]))
     return os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
 
 

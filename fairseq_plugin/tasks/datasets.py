@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import struct
 from collections.abc import Callable
 from functools import wraps
@@ -134,6 +135,24 @@ def requiring_batches(first_batch: Callable[[EpochBatchIterator], Any]) -> Calla
         return first_batch(iterator)
 
     return checked
+
+
+def forking_workers(init: Callable[..., None]) -> Callable[..., None]:
+    """Replace `EpochBatchIterator.__init__`: the processes of `--num-workers` start by fork.
+
+    That is the default on Linux until Python 3.13. With "forkserver", the default of 3.14, each worker of
+    each epoch would import torch and fairseq again, which takes seconds. A method that is not the default
+    is kept.
+    """
+
+    @wraps(init)
+    def initialize(iterator: EpochBatchIterator, *args: Any, **kwargs: Any) -> None:
+        init(iterator, *args, **kwargs)
+        default = multiprocessing.get_all_start_methods()[0]
+        if iterator.num_workers > 0 and default != "fork" and multiprocessing.get_start_method() == default:
+            multiprocessing.set_start_method("fork", force=True)
+
+    return initialize
 
 
 class KeepEosDataset(BaseWrapperDataset):

@@ -307,7 +307,8 @@ def test_no_room_is_a_clear_error_and_leaves_nothing(workdir, model, lines, caps
     with small_disk():
         assert binarize(model, "--only-source", "--trainpref", "text") == 1
     output = capsys.readouterr().err.strip().split("\r")[-1].splitlines()
-    assert output[-1].startswith("error: bin/train.bin: cannot be written (File too large)")
+    # Which file is full first depends on the size of Python's buffers.
+    assert re.match(r"error: bin/train\.(bin|idx): cannot be written \(File too large\)", output[-1])
     assert sorted(path.name for path in workdir.iterdir()) == ["dict.txt", "text"]
 
 

@@ -19,11 +19,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "installation")]
+import layout  # noqa: E402
+
 from common.cli import Parser  # noqa: E402
 
 SCRIPTS = {"./train.sh": "train", "./pretrain.sh": "pretrain"}
-MODULES = ("preprocess", "fairseq_plugin", "experiments", "eval", "export", "analysis", "benchmarks")
+SCRIPT = "roberta-small-"
+"""What the console scripts begin with."""
+MODULES = (
+    "common",
+    "preprocess",
+    "fairseq_plugin",
+    "experiments",
+    "eval",
+    "export",
+    "analysis",
+    "benchmarks",
+)
 
 
 class ParsedError(BaseException):
@@ -99,6 +112,10 @@ def words_of(line: str) -> tuple[str, list[str]] | None:
         return None
     if words[0] in SCRIPTS:
         return "experiments", [SCRIPTS[words[0]], *words[1:]]
+    if words[0].startswith(SCRIPT):
+        name = words[0].removeprefix(SCRIPT)
+        module = layout.SCRIPTS[name].partition(":")[0].removesuffix(".__main__")
+        return module, [*([name] if name in SCRIPTS.values() else []), *words[1:]]
     if words[:2] == ["python", "-m"] and words[2].split(".")[0] in MODULES:
         return words[2], words[3:]
     return None

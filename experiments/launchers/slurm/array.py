@@ -23,7 +23,7 @@ from common.errors import UserError
 from common.files import shown_path
 from common.run import Run, State
 
-from ... import ROOT, report
+from ... import IMPORT_PATH, report
 from ...experiment import Experiment
 from ...plan import Job
 from ...provenance import Machine
@@ -177,7 +177,7 @@ def _escaped(folder: Path) -> str:
 
 def _script(path: Path) -> str:
     """The batch script of a task. It uses `exec`, so that SLURM's signals are sent to Python directly."""
-    found = [str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    found = [*IMPORT_PATH, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     words: Sequence[str] = (
         *("exec", "env", f"PYTHONPATH={os.pathsep.join(dict.fromkeys(filter(None, found)))}"),
         *(sys.executable, "-P", "-m", "experiments", "task", f"{path}.json"),

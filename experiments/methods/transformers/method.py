@@ -23,7 +23,7 @@ from common.errors import UserError
 from common.files import shown_path
 from common.run import Run, State
 
-from ... import ROOT, experiment, plan, provenance, report
+from ... import IMPORT_PATH, experiment, plan, provenance, report
 from ...launchers.local import Runner, locked
 from ...plan import Job, Planned
 from ...settings import TrainSettings, add_sweep, sweep_settings
@@ -190,7 +190,7 @@ def build(
     argv = (
         # PYTHONPATH and -P: our packages are found from any working directory, and the working directory
         # itself is not searched.
-        *("env", f"PYTHONPATH={os.pathsep.join([str(ROOT), *path])}"),
+        *("env", f"PYTHONPATH={os.pathsep.join([*IMPORT_PATH, *path])}"),
         *(sys.executable, "-P", "-m", "experiments.methods.transformers.train_run"),
         str(settings.data.absolute()),
         *("--seed", str(run.seed), "--save-dir", str(run.folder.absolute())),

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_trainer, fairseq
 
 from common.errors import UserError
 from common.files import sha256
+from fairseq_plugin.tasks import datasets
 
 
 def record(folder):
@@ -90,3 +92,24 @@ def test_a_run_over_shards_resumes_in_the_same_shard(tmp_path):
 def weights(run):
     state = torch.load(run / "checkpoint_last.pt", weights_only=True)["model"]
     return {name: tensor.numpy().tobytes() for name, tensor in state.items()}
+
+
+@pytest.mark.parametrize(
+    ("workers", "default", "current", "chosen"),
+    [
+        (1, "forkserver", "forkserver", ["fork"]),
+        (1, "forkserver", "spawn", []),
+        (0, "forkserver", "forkserver", []),
+        (1, "fork", "fork", []),
+    ],
+)
+def test_worker_processes_start_by_fork_unless_the_program_has_chosen(
+    monkeypatch, workers, default, current, chosen
+):
+    calls = []
+    monkeypatch.setattr(datasets.multiprocessing, "get_all_start_methods", lambda: [default, "other"])
+    monkeypatch.setattr(datasets.multiprocessing, "get_start_method", lambda: current)
+    monkeypatch.setattr(datasets.multiprocessing, "set_start_method", lambda name, force: calls.append(name))
+    initialize = datasets.forking_workers(lambda iterator, count: setattr(iterator, "num_workers", count))
+    initialize(SimpleNamespace(), workers)
+    assert calls == chosen

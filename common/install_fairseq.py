@@ -1,0 +1,206 @@
+"""Install fairseq for this interpreter, with the change of its source that Python 3.14 needs.
+
+fairseq is not among the dependencies in `setup.py`, because pip cannot install it as one: its distribution
+requires torchaudio, which nothing here uses, and has to be compiled against the installed torch.
+`make install` calls this module; after `pip install .` it is a command of its own.
+
+The commands of fairseq import its tasks before the plugin (`--user-dir`), so the plugin cannot replace what
+prevents that import. `CHANGES` are therefore made in the installed source file. No code is added to the start
+of Python, and every program that uses this fairseq has the change. Installing fairseq again removes it.
+`python -m fairseq_plugin.compat` lists the changes and their state, and training does not start without one
+that is needed.
+
+    python -m common.install_fairseq
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .cli import Parser
+from .errors import UserError, report_errors
+from .files import atomic_open
+
+DISTRIBUTION = "fairseq-fixed"
+VERSION = "0.12.3.1"
+"""Version of the distribution that this project is written for."""
+BUILD_REQUIREMENTS = ("numpy>=2", "cython", "setuptools", "wheel", "ninja")
+"""What compiling fairseq needs, apart from torch."""
+COMMAND = "python -m common.install_fairseq"
+CHECK = "import fairseq.tasks"
+"""What fails if a change that is needed has not been made."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the source of the installed fairseq."""
+
+    target: str
+    """Qualified name of the changed function."""
+    old: str
+    new: str
+    """The text that replaces `old`. Its first line, a comment, identifies the change in an installed file."""
+    reason: str
+    since: tuple[int, int]
+    """The first version of Python that needs it."""
+
+    @property
+    def needed(self) -> bool:
+        """Whether this interpreter needs the change."""
+        return sys.version_info >= self.since
+
+    @property
+    def state(self) -> str:
+        """`yes` if the change is made, else `not needed` or `no`."""
+        if self.is_in(_read(self.path())):
+            return "yes"
+        return "no" if self.needed else "not needed"
+
+    def is_in(self, text: str) -> bool:
+        """Whether the change has been made in the text of the file."""
+        return self.new.partition("\n")[0] in text
+
+    def path(self) -> Path:
+        """The file that contains the target; raises `UserError` if fairseq is not installed."""
+        package, *modules = self.target.split(".")[:-1]
+        spec = importlib.util.find_spec(package)
+        if spec is None or not spec.submodule_search_locations:
+            raise UserError(f"{package} is not installed for {sys.executable}; run `{COMMAND}`")
+        return Path(spec.submodule_search_locations[0], *modules).with_suffix(".py")
+
+    def make(self) -> None:
+        """Make the change, once; raises `UserError` if the file has another content than expected.
+
+        The file is replaced, not rewritten: other environments may have hard links to it (a cache of uv).
+        """
+        path = self.path()
+        text = _read(path)
+        if self.is_in(text):
+            return
+        if text.count(self.old) != 1:
+            raise UserError(
+                f"{path}: does not contain the text to be changed for Python {_dotted(self.since)}; "
+                f"install {DISTRIBUTION} {VERSION} with `{COMMAND} --reinstall`"
+            )
+        with atomic_open(path) as stream:
+            stream.write(text.replace(self.old, self.new))
+
+
+CHANGES = (
+    Change(
+        "fairseq.dataclass.utils.interpret_dc_type",
+        old="""\
+    typestring = str(field_type)
+    if re.match(
+        r"(typing.|^)Union\\[(.*), NoneType\\]$", typestring
+    ) or typestring.startswith("typing.Optional"):
+        return field_type.__args__[0]
+    return field_type
+""",
+        new="""\
+    # Changed by fairseq-roberta-small: recognize optional types by their structure.
+    # Their text depends on the version of Python: typing.Optional[int] before 3.14, int | None since.
+    from typing import Union, get_args, get_origin
+
+    types = get_args(field_type)
+    if get_origin(field_type) is Union and type(None) in types:
+        return next(kind for kind in types if kind is not type(None))
+    return field_type
+""",
+        reason="recognize optional types, whose text Python 3.14 has changed",
+        since=(3, 14),
+    ),
+)
+
+
+def missing_changes() -> list[Change]:
+    """The changes that this interpreter needs and that have not been made in the installed fairseq."""
+    return [change for change in CHANGES if change.needed and change.state == "no"]
+
+
+def make_changes() -> None:
+    """Make the changes that this interpreter needs."""
+    for change in missing_changes():
+        change.make()
+        print(f"changed {change.path()} ({change.target}): {change.reason}")
+
+
+def require_changes() -> None:
+    """Raise `UserError` if the installed fairseq lacks a change that this interpreter needs."""
+    for change in missing_changes():
+        raise UserError(
+            f"{change.path()}: Python {_dotted(change.since)} needs a change of this file ({change.reason}); "
+            f"run `{COMMAND}`"
+        )
+
+
+def install(constraint: Path | None = None, *, reinstall: bool = False) -> None:
+    """Install fairseq and make the changes; an installed fairseq of the right version is kept.
+
+    CUDA_HOME is hidden from the build: nothing here uses fairseq's CUDA extensions, which take minutes to
+    compile. Raises `UserError` if torch is missing or a step fails.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise UserError("torch is not installed, and fairseq is compiled against it; run `pip install torch`")
+    installer = _installer()
+    limits = () if constraint is None else ("--constraint", str(constraint))
+    _run([*installer, *limits, *BUILD_REQUIREMENTS])
+    again = ("--force-reinstall",) if reinstall else ()
+    requirement = f"{DISTRIBUTION}=={VERSION}"
+    _run([*installer, *again, *limits, "--no-build-isolation", "--no-deps", requirement])
+    importlib.invalidate_caches()
+    make_changes()
+    _run([sys.executable, "-P", "-c", CHECK])
+
+
+def _installer() -> list[str]:
+    """The words of `pip install` for this interpreter; uv's if it has no pip."""
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    if uv := shutil.which("uv"):
+        return [uv, "pip", "install", "--python", sys.executable]
+    raise UserError(f"{sys.executable} has no pip; run `{sys.executable} -m ensurepip`, or install uv")
+
+
+def _run(words: Sequence[str]) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "CUDA_HOME"}
+    if subprocess.run(words, env=environment).returncode:
+        raise UserError(
+            f"`{' '.join(words)}` failed, see above; compiling fairseq needs g++ and the headers of Python "
+            "(Debian: apt install g++ python3-dev)"
+        )
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+@report_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Install fairseq."""
+    parser = Parser(
+        prog=COMMAND,
+        description=f"Compile and install {DISTRIBUTION} {VERSION} against the installed torch, without\n"
+        "torchaudio, and make the change of its source that Python 3.14 needs. An installed one is kept.",
+        examples=f"example:\n  {COMMAND}",
+    )
+    parser.add_argument("--constraint", type=Path, help="a file of versions, as for pip")
+    parser.add_argument("--reinstall", action="store_true", help="install it again, from an unchanged source")
+    options = parser.parse_args(arguments)
+    install(options.constraint, reinstall=options.reinstall)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""The change of fairseq's source for Python 3.14, on copies of the installed file."""
+
+import dataclasses
+import enum
+import sys
+import typing
+from pathlib import Path
+
+import pytest
+from fairseq.dataclass import configs
+
+from common import install_fairseq
+from common.errors import UserError
+from common.install_fairseq import CHANGES
+
+OPTIONAL = CHANGES[0]
+NEW = sys.version_info >= (3, 14)
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+def copy_of_source(tmp_path):
+    """The file that OPTIONAL changes, as the distribution contains it."""
+    text = OPTIONAL.path().read_text(encoding="utf-8").replace(OPTIONAL.new, OPTIONAL.old)
+    path = tmp_path / "utils.py"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def change(tmp_path, monkeypatch):
+    """OPTIONAL, of a copy of the file, needed by this Python."""
+    path = copy_of_source(tmp_path)
+    monkeypatch.setattr(install_fairseq.Change, "path", lambda change: path)
+    needed = dataclasses.replace(OPTIONAL, since=(3, 0))
+    monkeypatch.setattr(install_fairseq, "CHANGES", (needed,))
+    return needed
+
+
+def function_in(path):
+    namespace = {"__name__": "copy"}
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), namespace)
+    return namespace["interpret_dc_type"]
+
+
+def fields():
+    """The types of all fields of fairseq's own configuration."""
+    for value in vars(configs).values():
+        if dataclasses.is_dataclass(value):
+            yield from (field.type for field in dataclasses.fields(value))
+
+
+@pytest.mark.skipif(NEW, reason="the unchanged function does not recognize optional types there")
+def test_the_changed_function_returns_what_the_unchanged_one_does(change):
+    before = function_in(change.path())
+    change.make()
+    after = function_in(change.path())
+    types = [*fields(), typing.Optional[typing.List[int]], typing.Union[int, str, None], Color, typing.Any]  # noqa: UP006, UP007, UP045
+    assert len(types) > 100
+    assert [after(kind) for kind in types] == [before(kind) for kind in types]
+
+
+def test_optional_types_are_recognized(change):
+    change.make()
+    interpret = function_in(change.path())
+    assert interpret(typing.Optional[int]) is int  # noqa: UP045
+    assert interpret(typing.Optional[Color]) is Color  # noqa: UP045
+    assert interpret(typing.List[typing.Optional[int]]) == typing.List[typing.Optional[int]]  # noqa: UP006, UP045
+    assert interpret(typing.Tuple[int, None]) == typing.Tuple[int, None]  # noqa: UP006
+    assert interpret(float) is float
+    assert interpret(typing.Any) is str
+
+
+def test_the_change_is_made_once_and_only_in_this_file(change, tmp_path):
+    cached = tmp_path / "link.py"
+    cached.hardlink_to(change.path())
+    before = cached.read_text()
+    with pytest.raises(UserError, match=r"utils\.py"):
+        install_fairseq.require_changes()
+    assert change.state == "no"
+    install_fairseq.make_changes()
+    after = change.path().read_text()
+    assert after != before
+    assert cached.read_text() == before
+    assert change.state == "yes"
+    install_fairseq.require_changes()
+    install_fairseq.make_changes()
+    change.make()
+    assert change.path().read_text() == after
+
+
+def test_a_file_with_another_content_is_an_error(change):
+    change.path().write_text("def interpret_dc_type(field_type): ...\n")
+    with pytest.raises(UserError, match=r"utils\.py"):
+        change.make()
+
+
+def test_the_installed_fairseq_has_what_this_python_needs():
+    assert install_fairseq.missing_changes() == []
+    assert OPTIONAL.state == ("yes" if NEW else "not needed")
+
+
+@pytest.mark.parametrize("name", ["torch", "pip"])
+def test_a_missing_tool_is_an_error(name, monkeypatch):
+    find = install_fairseq.importlib.util.find_spec
+    monkeypatch.setattr(
+        install_fairseq.importlib.util, "find_spec", lambda n, *a: None if n == name else find(n, *a)
+    )
+    monkeypatch.setattr(install_fairseq.shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match=name):
+        install_fairseq.install()
+
+
+def test_uv_installs_where_there_is_no_pip(monkeypatch, tmp_path):
+    calls = []
+    find = install_fairseq.importlib.util.find_spec
+    monkeypatch.setattr(
+        install_fairseq.importlib.util, "find_spec", lambda n, *a: None if n == "pip" else find(n, *a)
+    )
+    monkeypatch.setattr(install_fairseq.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(install_fairseq, "_run", calls.append)
+    install_fairseq.install(Path("versions.txt"))
+    assert calls[0][:5] == ["/bin/uv", "pip", "install", "--python", sys.executable]
+    assert "--no-deps" in calls[1]
+    assert f"fairseq-fixed=={install_fairseq.VERSION}" in calls[1]
+    assert calls[1][calls[1].index("--constraint") + 1] == "versions.txt"
