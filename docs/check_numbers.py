@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from analysis import best_checkpoints, compare_groups, load_runs, scores, values_of  # noqa: E402
+from common import archive  # noqa: E402
 from common.cli import Parser  # noqa: E402
 from common.errors import UserError, report_errors  # noqa: E402
 from common.files import atomic_write  # noqa: E402
@@ -306,7 +307,7 @@ def _comparison(a: str, b: str, at: str, metric: str, subset: str) -> dict[str, 
 def _scores(group: str, at: str | int, metric: str, subset: str) -> Any:
     """The values of the seeds of a group `STUDY:METHOD/INIT` at the best checkpoint or after an epoch.
 
-    STUDY is a folder below results/ that contains runs, directly or in `runs`.
+    STUDY is a folder below results/ that contains runs, directly or in `runs`, or an archive `STUDY.tar.xz`.
     """
     study, _, name = group.partition(":")
     values = _study(study, metric, subset)
@@ -327,7 +328,8 @@ def _logged(run: str, metric: str, at: str | int, subset: str) -> float:
 @functools.cache
 def _study(study: str, metric: str, subset: str) -> Any:
     folder = ROOT / "results" / study
-    table = _table(folder / "runs" if (folder / "runs").is_dir() else folder)
+    places = (folder.with_name(folder.name + archive.SUFFIX), folder / "runs", folder)
+    table = _table(next((place for place in places if place.exists()), folder))
     return scores(table, best_checkpoints(table), metric, subset)
 
 
