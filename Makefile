@@ -14,7 +14,7 @@ SAMPLE      := data/sample
 SAMPLE_RUNS := data/sample/runs
 
 .DELETE_ON_ERROR:
-.PHONY: help install sweep test test-cuda test-slurm test-faults test-fairseq test-systems lint bench
+.PHONY: help install sweep test test-cuda test-slurm test-faults test-fairseq test-systems lint bench update-constraints
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ lint: $(VENV)/installed  ## ruff: rules and format
 
 bench: $(VENV)/installed-bench  ## speed compared with stock fairseq and Transformers (an hour on an idle machine; ARGS="finetune --help")
 	$(BIN)/python -m benchmarks $(ARGS)
+
+update-constraints: $(VENV)/installed  ## the newest versions that setup.py allows into constraints.txt (a package index)
+	$(BIN)/python installation/constraints.py
 
 # Packages that only the comparisons need.
 $(VENV)/installed-bench: $(VENV)/installed
