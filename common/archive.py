@@ -2,7 +2,7 @@
 
     write    folder of runs -> archive; the same files give the same bytes
     opened   folder or archive -> folder; an archive is extracted to a temporary folder
-    shown    a path in that temporary folder -> the path that the user knows
+    shown    a path in that temporary folder -> the path that the user knows, which error messages contain too
 
 An archive from elsewhere is not trusted: only regular files with relative paths are accepted, and their
 number and size are limited before anything is written.
@@ -17,7 +17,7 @@ import tarfile
 import tempfile
 from pathlib import Path, PurePosixPath
 
-from .errors import UserError
+from .errors import SHOWN_AS, UserError, shown_text
 from .files import atomic_open
 
 SUFFIX = ".tar.xz"
@@ -28,8 +28,6 @@ CHUNK_BYTES = 1 << 20
 
 _folders: dict[tuple[str, int, int], tempfile.TemporaryDirectory] = {}
 """Path, modification time and size of an archive -> the folder with its files, which is removed at exit."""
-_archives: dict[str, str] = {}
-"""Such a folder -> the archive as the user named it."""
 
 
 def is_archive(path: str | os.PathLike[str]) -> bool:
@@ -67,17 +65,13 @@ def opened(path: str | os.PathLike[str]) -> Path:
         temporary = tempfile.TemporaryDirectory(prefix="study-")
         _extract(Path(path), Path(temporary.name))
         _folders[key] = temporary
-    _archives[_folders[key].name] = os.fspath(path)
+    SHOWN_AS[_folders[key].name] = os.fspath(path)
     return Path(_folders[key].name)
 
 
 def shown(path: str | os.PathLike[str]) -> str:
     """The path, with the archive in place of the temporary folder of its files."""
-    text = os.fspath(path)
-    for folder, archive in _archives.items():
-        if text == folder or text.startswith(folder + os.sep):
-            return archive + text[len(folder) :]
-    return text
+    return shown_text(os.fspath(path))
 
 
 def _extract(archive: Path, target: Path) -> None:

@@ -8,6 +8,16 @@ import sys
 from collections.abc import Callable, Iterable
 from types import TracebackType
 
+SHOWN_AS: dict[str, str] = {}
+"""A temporary folder -> the path of the user whose content it has (`common.archive`)."""
+
+
+def shown_text(text: str) -> str:
+    """The text with the user's paths in place of temporary folders."""
+    for folder, path in SHOWN_AS.items():
+        text = text.replace(folder, path)
+    return text
+
 
 class UserError(Exception):
     """Invalid input; the message names the file, the place in it and the remedy, on one line."""
@@ -27,11 +37,11 @@ class UsageError(UserError):
 def message_of(error: BaseException) -> str | None:
     """The message for an error that the user can correct; None for a bug in this project."""
     if isinstance(error, UserError):
-        return f"error: {error}"
+        return f"error: {shown_text(str(error))}"
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"error: {error.filename}: {error.strerror}"
+        return f"error: {shown_text(str(error.filename))}: {error.strerror}"
     return None
 
 

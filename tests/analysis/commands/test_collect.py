@@ -1,5 +1,7 @@
 """Copies of runs contain no local paths."""
 
+import tarfile
+
 import pandas as pd
 import pytest
 from run_trees import write_run
@@ -7,6 +9,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from analysis import load_runs
 from analysis.__main__ import main
+from common.archive import write
 
 SECRET = "/home/somebody/fairseq-train"
 
@@ -85,3 +88,15 @@ def test_an_archive_is_not_overwritten(runs, tmp_path, capsys):
     assert main(["collect", str(runs), "--out", str(archive)]) == 1
     assert str(archive) in capsys.readouterr().err
     assert archive.read_bytes() == b"old"
+
+
+def test_an_error_about_a_run_names_the_archive(runs, tmp_path, capsys):
+    archive = tmp_path / "study.tar.xz"
+    assert main(["collect", str(runs), "--out", str(archive)]) == 0
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path / "copy", filter="data")
+    (tmp_path / "copy/fairseq/random/seed1/manifest.json").write_text("{")
+    write(tmp_path / "copy", tmp_path / "bad.tar.xz")
+    capsys.readouterr()
+    assert main(["tables", str(tmp_path / "bad.tar.xz")]) == 1
+    assert f"{tmp_path}/bad.tar.xz/fairseq/random/seed1/manifest.json" in capsys.readouterr().err
