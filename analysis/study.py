@@ -6,6 +6,8 @@ A group is METHOD/INIT, the runs that differ only in their seed. A study file is
     exclude = ["hf/random"]
     order = ["fairseq/random"]                           first, the others after them
     baseline = "fairseq/random"                          significance marks compare with it
+    pairs = [["fairseq/pretrained", "fairseq/random"]]   the comparisons, one family for corrected p-values
+    at = ["5", "best"]                                   where they are made: after epochs, best checkpoint
     digits = 1                                           decimals of all metrics
     bold = true                                          the best means in bold
     wide = false                                         all columns of wide tables
@@ -62,6 +64,8 @@ TABLES = (
 MOST_DIGITS = 10
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 LATEX_LABEL = re.compile(r"[\w:./+-]+", re.ASCII)
+SINGULAR = {"labels": "label", "pairs": "pair"}
+"""Keys whose option is named differently, because it is repeated."""
 NOT_IN_NAMES = r"\w/,.=+:-"
 """Characters that continue the name of a group, apart from `/seed1`."""
 
@@ -76,6 +80,9 @@ class Study:
     exclude: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
     baseline: str | None = None
+    pairs: tuple[tuple[str, str], ...] = ()
+    at: tuple[str, ...] = ()
+    """Epochs as text, `best` or `all`; empty for the best checkpoint."""
     digits: int | None = None
     bold: bool = False
     wide: bool = False
@@ -100,7 +107,7 @@ class Study:
         """The study for the groups that were read; also those that it excludes have a name and a color.
 
         With `folders`, `groups` may contain groups of other folders. Raises `UserError` for an unknown group,
-        for a name that two groups have, if no group is left and if the baseline is not among them.
+        for a name that two groups have, if no group is left and if the baseline or a pair is not among them.
         """
         known = tuple(dict.fromkeys(known))
         study = replace(self, known=known, label_options=(), labels=self._all_labels(known))
@@ -115,11 +122,11 @@ class Study:
             )
         if self.baseline is not None:
             study._check_known("baseline", self.baseline)
-            if self.baseline not in study.selected:
-                raise UserError(
-                    f"{self._where('baseline')}: '{self.baseline}' is not selected; choose one of "
-                    f"{', '.join(study.selected)}"
-                )
+            study._check_selected("baseline", self.baseline)
+        for name in dict.fromkeys(name for pair in self.pairs for name in pair):
+            if not (folders and _in_folder(name)):
+                study._check_known("pairs", name)
+                study._check_selected("pairs", name)
         return study
 
     def resolved_for(self, frame: pd.DataFrame) -> Study:
@@ -207,6 +214,12 @@ class Study:
                 f"{', '.join(self.known)}"
             )
 
+    def _check_selected(self, key: str, name: str) -> None:
+        if name not in self.selected:
+            raise UserError(
+                f"{self._where(key)}: '{name}' is not selected; choose one of {', '.join(self.selected)}"
+            )
+
     def _check_names(self) -> None:
         names: dict[str, str] = {}
         for group in self._named:
@@ -220,7 +233,7 @@ class Study:
         """The place of a key, for messages."""
         if key not in self.options:
             return f"{self.path}, {key}"
-        option = f"--{'label' if key == 'labels' else key}"
+        option = f"--{SINGULAR.get(key, key)}"
         return f"{self.path}, labels, or {option}" if self.path and key == "labels" else option
 
 
@@ -237,9 +250,13 @@ def from_options(options: argparse.Namespace) -> Study:
     study = read_study(given["study_file"]) if given.get("study_file") else Study()
     changed: dict[str, Any] = {
         key: given[key]
-        for key in ("groups", "exclude", "order", "baseline", "digits", "bold", "wide", "width")
+        for key in ("groups", "exclude", "order", "baseline", "at", "digits", "bold", "wide", "width")
         if given.get(key) is not None and given[key] is not False
     }
+    if given.get("pair") is not None:
+        changed["pairs"] = [tuple(pair) for pair in given["pair"]]
+    elif any(key in changed for key in ("groups", "exclude", "baseline")):
+        changed["pairs"] = ()  # those of the file belong to its groups
     changed = {key: tuple(value) if isinstance(value, list) else value for key, value in changed.items()}
     # The folder of a group in another folder is a path, which is read as given.
     if "groups" in changed:
@@ -302,6 +319,14 @@ def _checked(where: str, key: str, value: Any) -> Any:
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             raise UserError(f'{where}: not a list of groups; write {key} = ["METHOD/INIT", ...]')
         return tuple(value)
+    if key == "pairs":
+        if not isinstance(value, list) or not all(_is_pair(pair) for pair in value):
+            raise UserError(f'{where}: not a list of pairs; write pairs = [["A/INIT", "B/INIT"], ...]')
+        return tuple((a, b) for a, b in value)
+    if key == "at":
+        if not isinstance(value, list) or not all(isinstance(at, str | int) for at in value):
+            raise UserError(f'{where}: not a list of epochs; write at = [5, "best"]')
+        return tuple(str(at) for at in value)
     if key in ("labels", "captions", "latex-labels"):
         if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
             raise UserError(f'{where}: not a table of texts; write [{key}] and below it "NAME" = "TEXT"')
@@ -321,6 +346,10 @@ def _checked(where: str, key: str, value: Any) -> Any:
             f"{where}: '{value}' is not a width{nearest(value, WIDTHS)}; known: {', '.join(WIDTHS)}"
         )
     return value
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(name, str) for name in value)
 
 
 def names_of(frame: pd.DataFrame) -> pd.Series:

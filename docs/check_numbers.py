@@ -41,6 +41,7 @@ from common.errors import UserError, report_errors  # noqa: E402
 from common.files import atomic_write  # noqa: E402
 from common.metrics import number  # noqa: E402
 from common.statistics import mean_std, t_interval  # noqa: E402
+from common.tables import p_value  # noqa: E402
 
 GIVEN = ROOT / "docs" / "given.toml"
 MARKED = re.compile(r"<!--=\s*(?P<expression>.+?)\s*-->(?P<text>.*?)<!--/-->", re.DOTALL)
@@ -154,6 +155,18 @@ def compared(
     return format(float(_comparison(a, b, str(at), metric, subset)[column]), shown)
 
 
+def corrected(study: str, a: str, b: str, at: str | int = "best") -> str:
+    """`p = 0.27` or `p < 0.001`: of the t test over seeds, corrected over the family of `comparison.csv`."""
+    shown = p_value(float(cell(f"{study}/comparison.csv", "p_t_holm", "", a=a, b=b, at=str(at))))
+    return f"p {shown[0]} {shown[1:]}" if shown.startswith("<") else f"p = {shown}"
+
+
+def configurations(*studies: str) -> str:
+    """The number of groups (method, settings and initialization) in these studies."""
+    groups = [set(_study(study, "accuracy", "test")["group"]) for study in studies]
+    return str(sum(map(len, groups)))
+
+
 def logged(
     run: str, metric: str, at: str | int = "last", shown: str = ".2f", *, subset: str = "valid"
 ) -> str:
@@ -188,6 +201,8 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
         cell,
         value,
         compared,
+        corrected,
+        configurations,
         logged,
         hours,
         formula,
@@ -307,7 +322,8 @@ def _comparison(a: str, b: str, at: str, metric: str, subset: str) -> dict[str, 
 def _scores(group: str, at: str | int, metric: str, subset: str) -> Any:
     """The values of the seeds of a group `STUDY:METHOD/INIT` at the best checkpoint or after an epoch.
 
-    STUDY is a folder below results/ that contains runs, directly or in `runs`, or an archive `STUDY.tar.xz`.
+    STUDY is a folder below results/ that contains runs, directly, in `runs` or in `runs.tar.xz`, or
+    an archive `STUDY.tar.xz`.
     """
     study, _, name = group.partition(":")
     values = _study(study, metric, subset)
@@ -328,7 +344,8 @@ def _logged(run: str, metric: str, at: str | int, subset: str) -> float:
 @functools.cache
 def _study(study: str, metric: str, subset: str) -> Any:
     folder = ROOT / "results" / study
-    places = (folder.with_name(folder.name + archive.SUFFIX), folder / "runs", folder)
+    inside = folder / "runs"
+    places = (*(path.with_name(path.name + archive.SUFFIX) for path in (folder, inside)), inside, folder)
     table = _table(next((place for place in places if place.exists()), folder))
     return scores(table, best_checkpoints(table), metric, subset)
 

@@ -22,7 +22,7 @@ from ..tables.best_settings import chosen_table, settings_table
 from ..tables.predictions import examples_table
 from ..tables.runs import best_note
 from ..tables.seeds import comparison_table
-from .options import add_command, add_common, add_pairs, choice, pairs, selected_table, show
+from .options import add_command, add_common, add_pairs, choice, compared_at, selected_table, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,7 +75,7 @@ def _best_settings(options: argparse.Namespace) -> None:
 def _chosen_tables(
     runs: Sequence[Run], all_values: pd.DataFrame, data: pd.DataFrame, note: str, options: argparse.Namespace
 ) -> list[Table]:
-    """Tables of the chosen settings and the recipes, and comparisons of the chosen settings or of --pair."""
+    """The chosen settings beside the recipes, and the comparisons of the study or of all chosen settings."""
     shown = data[data["chosen"] | (data["setting"] == "")]
     tried = number_tried(data)
     names = {
@@ -93,13 +93,15 @@ def _chosen_tables(
     chosen = shown[shown["chosen"]]
     groups = [group for group in (chosen["arm"] + "/" + chosen["init"]) if group in set(values["group"])]
     groups = options.study.ordered(groups)
-    compared = pairs(options)
-    if compared is not None:
+    compared = options.study.pairs or None
+    if compared:
         groups = list(dict.fromkeys(group for pair in compared for group in pair))
     elif len(groups) < 2:
         return tables
-    lower = lower_is_better(options.metric, "auto" if options.by else options.direction)
-    differences = compare_groups(all_values, groups, pairs=compared, at=[BEST], lower=lower)
+    differences = compare_groups(
+        all_values, groups, pairs=compared, at=compared_at(options.study),
+        lower=lower_is_better(options.metric, "auto" if options.by else options.direction),
+    )  # fmt: skip
     tables.append(comparison_table(differences, options.metric, options.split, note))
     examples = compare_all_predictions(read_predictions(runs, options.split), groups, compared)
     return [*tables, examples_table(examples, options.split)] if len(examples) else tables

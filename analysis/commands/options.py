@@ -21,7 +21,8 @@ from ..figures.style import paper, save_figure, thin_lines
 from ..read.load import read_runs
 from ..read.runs import Run, describe, find_runs, inferred, mixed_precision, select_finished
 from ..stats.best import TIE_RULES, choose_subsets
-from ..study import MOST_DIGITS, WIDTHS
+from ..stats.spread import BEST
+from ..study import MOST_DIGITS, WIDTHS, Study
 from ..tables.presented import present
 
 if TYPE_CHECKING:
@@ -128,17 +129,20 @@ def add_out(parser: Parser, text: str, *, metavar: str = "DIR", required: bool =
 
 
 def add_pairs(parser: Parser) -> None:
-    """Add --pair."""
+    """Add --pair and --at."""
     parser.add_argument(
         "--pair", nargs=2, type=escaped, action="append", metavar=("A", "B"),
         help="compare only these two groups, METHOD/INIT each; repeatable: the corrected p-values count all "
         "pairs given as one family (default: all pairs)",
     )  # fmt: skip
+    parser.add_argument(
+        "--at", nargs="+", metavar="EPOCH", help="epochs to compare, best or all (default: best)"
+    )
 
 
-def pairs(options: argparse.Namespace) -> list[tuple[str, str]] | None:
-    """The pairs of `add_pairs`; None for all pairs."""
-    return None if options.pair is None else [(a, b) for a, b in options.pair]
+def compared_at(study: Study) -> list[str] | None:
+    """Where a study compares: epochs and `best`; None for everywhere."""
+    return None if "all" in study.at else list(study.at) or [BEST]
 
 
 def add_study(parser: Parser) -> None:

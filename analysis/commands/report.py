@@ -22,7 +22,7 @@ from .options import (
     add_selection,
     add_study,
     choice,
-    pairs,
+    compared_at,
     selected_runs,
     write_figures,
 )
@@ -47,7 +47,6 @@ def register(commands: argparse._SubParsersAction) -> None:
     add_out(drawn, "folder for the figures", required=True)
     add_figure_options(drawn)
     drawn.deprecated("--format", "--figure-format")
-    drawn.set_defaults(pair=None)
 
     report = _add_findings(commands, "report", _report, "write everything about the runs to one HTML file")
     add_out(report, "HTML file to write", metavar="FILE", required=True)
@@ -74,7 +73,7 @@ def _gather(options: argparse.Namespace) -> Findings:
     rule = Rule(metric=options.metric, ddof=options.ddof, **choice(options))
     return gather(
         chosen, rule, test_size=options.test_size, audit=options.audit, reference=options.reference,
-        left_out=left_out, pairs=pairs(options), study=options.study,
+        left_out=left_out, at=compared_at(options.study), study=options.study,
     )  # fmt: skip
 
 

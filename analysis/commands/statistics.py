@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -40,7 +41,7 @@ from .options import (
     add_study,
     add_table_options,
     choice,
-    pairs,
+    compared_at,
     selected_table,
     show,
 )
@@ -86,13 +87,6 @@ def register(commands: argparse._SubParsersAction) -> None:
         help="published results, .csv, .md or .json, with the columns "
         f"{', '.join(REQUIRED)} and optionally {', '.join(OPTIONAL)}",
     )  # fmt: skip
-    compared.add_argument(
-        "--at",
-        nargs="+",
-        default=[BEST],
-        metavar="EPOCH",
-        help="epochs to compare, best or all (default: best)",
-    )
     compared.add_argument(
         "--pairing", choices=PAIRINGS, default="auto",
         help="pair runs of equal seed; auto: where at least two seeds match (%(default)s)",
@@ -140,21 +134,21 @@ def _compare(options: argparse.Namespace) -> None:
     study = options.study
     if options.groups and options.pair:
         raise UserError("--groups and --pair: give all groups to compare pairwise, or single pairs")
-    if not (study.groups or study.exclude or study.baseline or options.pair or options.reference):
+    if not (study.groups or study.exclude or study.baseline or study.pairs or options.reference):
         raise UserError(
             "compare: give two groups (--groups A B), a file of published results (--reference FILE), or both"
         )
     runs, table, best = _read(options, folders=True)
     study = options.study
-    if options.pair:
-        options.groups = list(dict.fromkeys(group for pair in options.pair for group in pair))
+    if study.pairs:
+        options.groups = list(dict.fromkeys(group for pair in study.pairs for group in pair))
     elif study.groups:
         options.groups = study.ordered(name for name in study.groups if name not in study.exclude)
     elif study.exclude or study.baseline:
         options.groups = list(study.selected)
-    if study.baseline and not options.pair:
+    if study.baseline and not study.pairs:
         others = [group for group in options.groups if group != study.baseline]
-        options.pair = [(group, study.baseline) for group in others]
+        options.study = replace(study, pairs=tuple((group, study.baseline) for group in others))
         options.groups = [*others, study.baseline]
     if options.groups and len(set(options.groups)) < 2:
         raise UserError(
@@ -193,8 +187,8 @@ def _group_tables(
     options.groups = [escaped(group) for group in options.groups]
     detect = options.detect or (1.0 if in_percent(options.metric) else 0.01)
     data = compare_groups(
-        pd.concat(values, ignore_index=True), options.groups, pairs=pairs(options),
-        at=None if "all" in options.at else options.at, pairing=options.pairing, detect=detect,
+        pd.concat(values, ignore_index=True), options.groups, pairs=options.study.pairs or None,
+        at=compared_at(options.study), pairing=options.pairing, detect=detect,
         lower=lower_is_better(options.metric, "auto" if options.by else options.direction),
     )  # fmt: skip
     note = best_note(**choice(options))
@@ -207,7 +201,7 @@ def _group_tables(
 def _example_tables(predictions: pd.DataFrame, options: argparse.Namespace) -> list[Table]:
     if options.metric not in ACCURACIES:
         return []
-    examples = compare_all_predictions(predictions, options.groups, pairs(options))
+    examples = compare_all_predictions(predictions, options.groups, options.study.pairs or None)
     return [examples_table(examples, options.split)] if len(examples) else []
 
 

@@ -84,10 +84,10 @@ class Findings:
     reference_name: str = ""
     left_out: Sequence[Run] = ()
     """Runs of the folder that are not finished; all other fields exclude them."""
-    pairs: Sequence[tuple[str, str]] | None = None
-    """The groups to compare; None for all pairs."""
+    at: Sequence[str] | None = (BEST,)
+    """Where groups are compared: epochs and `best`; None for everywhere."""
     study: Study = NO_STUDY
-    """Names and order of the groups; all frames with groups are in this order."""
+    """Names and order of the groups, in which all frames are, and the pairs to compare (default: all)."""
 
     @property
     def groups(self) -> list[str]:
@@ -96,15 +96,15 @@ class Findings:
 
     @cached_property
     def comparison(self) -> pd.DataFrame | None:
-        """`compare_groups` of the pairs of groups at the best checkpoints; None for a single group."""
-        rule = self.rule
+        """`compare_groups` of the pairs of groups; None for a single group."""
+        rule, pairs = self.rule, self.study.pairs or None
         groups = self._groups(self.values[self.values["at"] == BEST])
-        if self.pairs is not None:
-            groups = list(dict.fromkeys(group for pair in self.pairs for group in pair))
+        if pairs:
+            groups = list(dict.fromkeys(group for pair in pairs for group in pair))
         elif len(groups) < 2:
             return None
         return compare_groups(
-            self.values, groups, pairs=self.pairs, at=[BEST], detect=1.0 if in_percent(rule.metric) else 0.01,
+            self.values, groups, pairs=pairs, at=self.at, detect=1.0 if in_percent(rule.metric) else 0.01,
             lower=lower_is_better(rule.metric, "auto" if rule.by != rule.metric else rule.direction),
         )  # fmt: skip
 
@@ -121,7 +121,8 @@ class Findings:
         """
         if not self._has_accuracy:
             return None
-        frame = compare_all_predictions(self.predictions, self._groups(self.predictions), self.pairs)
+        groups = self._groups(self.predictions)
+        frame = compare_all_predictions(self.predictions, groups, self.study.pairs or None)
         return frame if len(frame) else None
 
     def _groups(self, frame: pd.DataFrame) -> list[str]:
@@ -141,7 +142,7 @@ def gather(
     audit: str | os.PathLike[str] | None = None,
     reference: str | os.PathLike[str] | None = None,
     left_out: Sequence[Run] = (),
-    pairs: Sequence[tuple[str, str]] | None = None,
+    at: Sequence[str] | None = (BEST,),
     study: Study = NO_STUDY,
 ) -> Findings:
     """Read the logs and prediction files of these runs, the audit and the published results.
@@ -178,7 +179,7 @@ def gather(
         reference=None if published is None else study.sorted(compare_reference(table, best, published)),
         reference_name=escaped(Path(reference).name) if reference else "",
         left_out=left_out,
-        pairs=pairs,
+        at=at,
         study=study,
     )
 

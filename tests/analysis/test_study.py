@@ -33,6 +33,8 @@ groups = ["hf/random", "bow/tfidf"]
 exclude = ["fairseq/random"]
 order = ["bow/tfidf"]
 baseline = "hf/random"
+pairs = [["hf/random", "bow/tfidf"]]
+at = [5, "best"]
 digits = 1
 bold = true
 wide = true
@@ -47,11 +49,12 @@ seeds = "tab:main"
     )
     study = read_study(path).resolve(KNOWN)
     assert set(FILE_KEYS) == {
-        "groups", "exclude", "order", "baseline", "digits", "bold", "wide", "width", "labels", "captions",
-        "latex-labels",
+        "groups", "exclude", "order", "baseline", "pairs", "at", "digits", "bold", "wide", "width", "labels",
+        "captions", "latex-labels",
     }  # fmt: skip
     assert study.selected == ("bow/tfidf", "hf/random")
     assert (study.baseline, study.digits, study.bold, study.wide) == ("hf/random", 1, True, True)
+    assert (study.pairs, study.at) == ((("hf/random", "bow/tfidf"),), ("5", "best"))
     assert WIDTHS[study.width] == 3.25
     assert study.label("fairseq,lr=1e-4/random") == "Random, lr 1e-4"
     assert (study.captions, study.latex_labels) == ({"seeds": "Results"}, {"seeds": "tab:main"})
@@ -158,6 +161,8 @@ def test_files_that_cannot_be_read(tmp_path):
         ({"exclude": list(KNOWN)}, ("--exclude",)),
         ({"baseline": "nothing"}, ("--baseline", "'nothing'")),
         ({"baseline": "hf/random", "exclude": ["hf/random"]}, ("--baseline", "'hf/random'", "bow/tfidf")),
+        ({"pair": [["hf/random", "hf/randm"]]}, ("--pair", "did you mean hf/random?")),
+        ({"pair": [["hf/random", "bow/tfidf"]], "exclude": ["hf/random"]}, ("--pair", "'hf/random'")),
         ({"label": ["hf/random"]}, ("--label", "GROUP=TEXT")),
         ({"label": ["hf/randm=HF"]}, ("--label", "did you mean hf/random?")),
         ({"label": ["fairseq,lr=1e-4/randm=A=B"]}, ("--label", "did you mean fairseq,lr=1e-4/random?")),
@@ -175,6 +180,12 @@ def test_a_wrong_option_is_one_error_with_the_nearest_name(given, facts):
     with pytest.raises(UserError) as error:
         from_options(options(**given)).resolve(KNOWN)
     assert all(fact in str(error.value) for fact in facts), error.value
+
+
+def test_groups_on_the_command_line_replace_the_pairs_of_the_file(tmp_path):
+    path = study_file(tmp_path, 'pairs = [["hf/random", "bow/tfidf"]]')
+    assert from_options(options(study_file=path)).resolve(KNOWN).pairs
+    assert not from_options(options(study_file=path, exclude=["bow/tfidf"])).resolve(KNOWN).pairs
 
 
 def test_an_error_names_the_option_or_the_file_that_contains_the_name(tmp_path):

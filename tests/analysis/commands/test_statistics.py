@@ -144,6 +144,33 @@ def test_single_pairs_are_one_family_in_every_command(runs, tmp_path, capsys):
     assert p_value(rows[0]["p_t_holm"]) in table
 
 
+def test_the_pairs_and_points_of_a_study_file_are_one_family_in_every_command(runs, tmp_path, capsys):
+    other_groups(runs)
+    study = tmp_path / "study.toml"
+    study.write_text(
+        'pairs = [["fairseq/pretrained", "fairseq/random"], ["fairseq/third", "fairseq/other"]]\n'
+        'at = [2, "best"]\n'
+    )
+    rows = parsed(capsys, "compare", runs, "--study", study)["comparison"]["rows"]
+    assert [(row["a"], row["at"]) for row in rows] == [
+        ("fairseq/pretrained", "2"),
+        ("fairseq/pretrained", "best"),
+        ("fairseq/third", "2"),
+        ("fairseq/third", "best"),
+    ]
+    corrected = [math.nan if row["p_t_holm"] is None else row["p_t_holm"] for row in rows]
+    expected = holm([math.nan if row["p_t"] is None else row["p_t"] for row in rows])
+    assert corrected == pytest.approx(expected.tolist(), nan_ok=True)
+    chosen = parsed(capsys, "best-settings", runs, "--study", study)["comparison"]["rows"]
+    assert chosen == rows
+    printed(capsys, "report", runs, "--study", study, "--out", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    table = page[page.index('id="table-comparison"') :].partition("</table>")[0]
+    assert table.count("<tr>") == 5
+    assert all(p_value(row["p_t_holm"]) in table for row in rows)
+    assert len(parsed(capsys, "compare", runs, "--study", study, *GROUPS)["comparison"]["rows"]) == 2
+
+
 def test_holm_over_one_row_is_none(runs, capsys):
     write_run(runs, "alone", 1, [50.0], [70.0])
     out = printed(capsys, "compare", runs, *GROUPS, "fairseq/alone")
