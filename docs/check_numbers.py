@@ -275,7 +275,7 @@ def _brackets(low: float, high: float, metric: str) -> str:
 
 def _at(path: str, place: str) -> Any:
     """What a committed JSON file has at a place of keys; in lists, a position, KEY=VALUE or `length`."""
-    found: Any = json.loads((ROOT / path).read_text(encoding="utf-8"))
+    found: Any = json.loads(_committed(path).read_text(encoding="utf-8"))
     for step in place.split("."):
         key, selects, wanted = step.partition("=")
         if isinstance(found, list) and selects:
@@ -322,8 +322,8 @@ def _comparison(a: str, b: str, at: str, metric: str, subset: str) -> dict[str, 
 def _scores(group: str, at: str | int, metric: str, subset: str) -> Any:
     """The values of the seeds of a group `STUDY:METHOD/INIT` at the best checkpoint or after an epoch.
 
-    STUDY is a folder below results/ that contains runs, directly, in `runs` or in `runs.tar.xz`, or
-    an archive `STUDY.tar.xz`.
+    STUDY is a folder below results/ that contains runs, directly or in `runs`. An archive is read as a folder
+    of its name without `.tar.xz`.
     """
     study, _, name = group.partition(":")
     values = _study(study, metric, subset)
@@ -334,19 +334,27 @@ def _scores(group: str, at: str | int, metric: str, subset: str) -> Any:
 
 
 def _logged(run: str, metric: str, at: str | int, subset: str) -> float:
-    found = values_of(_table(ROOT / "results" / run), subset, metric)
+    found = values_of(_table(_committed(f"results/{run}")), subset, metric)
     by_step = found.set_index("step")["value"]
     if at == "last":
         return float(by_step.iloc[-1])
     return float({"lowest": by_step.min, "median": by_step.median}.get(str(at), lambda: by_step.loc[at])())
 
 
+def _committed(path: str) -> Path:
+    """A committed file or folder, also one of an archive: `results/engine/runs/...` of `runs.tar.xz`."""
+    place = ROOT / path
+    for folder in (place, *place.parents[: len(place.relative_to(ROOT).parts) - 1]):
+        packed = folder.with_name(folder.name + archive.SUFFIX)
+        if packed.is_file():
+            return archive.opened(packed) / place.relative_to(folder)
+    return place
+
+
 @functools.cache
 def _study(study: str, metric: str, subset: str) -> Any:
-    folder = ROOT / "results" / study
-    inside = folder / "runs"
-    places = (*(path.with_name(path.name + archive.SUFFIX) for path in (folder, inside)), inside, folder)
-    table = _table(next((place for place in places if place.exists()), folder))
+    inside, folder = (_committed(f"results/{name}") for name in (f"{study}/runs", study))
+    table = _table(inside if inside.exists() else folder)
     return scores(table, best_checkpoints(table), metric, subset)
 
 

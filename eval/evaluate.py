@@ -36,7 +36,7 @@ EXAMPLES = """examples:
   python -m eval evaluate --checkpoint runs/fairseq/pretrained/seed1
   python -m eval evaluate --checkpoint runs --split test --out evaluation.json --write-predictions
   python -m eval evaluate --checkpoint runs --audit audit.json
-  python -m eval evaluate --checkpoint results/cls-books/runs --from-predictions
+  python -m eval evaluate --checkpoint results/cls-books/runs.tar.xz --from-predictions
   python -m eval evaluate --checkpoint a/model.pt b/model.pt --data data/books --split valid
 """
 

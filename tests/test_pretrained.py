@@ -8,6 +8,7 @@ import torch
 from fairseq.models.roberta import RobertaModel
 
 import fairseq_plugin  # noqa: F401  lets fairseq read safetensors
+from common import archive
 from common.files import sha256
 
 ROOT = Path(__file__).parents[1]
@@ -69,8 +70,9 @@ def test_its_manifests_lead_to_one_another():
         assert manifest["checkpoint"]["path"] == start
 
 
-def starts_of(runs: Path) -> list[str]:
+def starts_of(study: str, arm: str) -> list[str]:
     """Return the checksum of what each run began with; its data have the dictionary of the weights."""
+    runs = archive.opened(RESULTS / study / "runs.tar.xz") / arm / "pretrained"
     manifests = [json.loads(path.read_text()) for path in runs.glob("seed*/manifest.json")]
     for manifest in manifests:
         assert manifest["data"]["sha256"]["input0/dict.txt"] == sha256(FOLDER / "dict.txt")
@@ -79,14 +81,10 @@ def starts_of(runs: Path) -> list[str]:
 
 @pytest.mark.parametrize("arm", ["fairseq", "fairseq,lr=1e-4", "tuned"])
 def test_what_is_shown_of_it_began_with_it(arm):
-    assert starts_of(RESULTS / "cls-books/runs" / arm / "pretrained") == 3 * [
-        sha256(FOLDER / "model.safetensors")
-    ]
+    assert starts_of("cls-books", arm) == 3 * [sha256(FOLDER / "model.safetensors")]
 
 
 @pytest.mark.parametrize("arm", ["fairseq", "fairseq,lr=1e-4", "tuned", "hf", "lora", "lora,lr=3e-3"])
 def test_what_is_shown_of_the_first_weights_began_with_what_it_went_on_from(arm):
     more = json.loads((FOLDER / "pretrain-more-manifest.json").read_text())
-    assert starts_of(RESULTS / "first-weights/runs" / arm / "pretrained") == 3 * [
-        more["checkpoint"]["sha256"]
-    ]
+    assert starts_of("first-weights", arm) == 3 * [more["checkpoint"]["sha256"]]

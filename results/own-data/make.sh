@@ -16,13 +16,13 @@ for name in allocine movies packages; do
     ./train.sh --method tfidf --text data/$name/text --out runs/$name
     python -m eval evaluate --checkpoint runs/$name --write-predictions
     out=results/own-data/$name
-    python -m analysis collect runs/$name --out $out/runs
+    python -m analysis collect runs/$name --out $out/runs.tar.xz
     cp data/$name/audit.json $out/
-    python -m analysis tables $out/runs --out $out
-    python -m analysis best-settings $out/runs --out $out --chance $chance
-    python -m analysis best-settings $out/runs --metric macro_f1 --by accuracy --out $out/macro_f1
-    python -m analysis figures $out/runs --out $out --chance $chance
-    python -m analysis report $out/runs --title $name --audit $out/audit.json --chance $chance --out $out/report.html
-    python -m eval evaluate --checkpoint $out/runs --from-predictions --audit $out/audit.json \
+    python -m analysis tables $out/runs.tar.xz --out $out
+    python -m analysis best-settings $out/runs.tar.xz --out $out --chance $chance
+    python -m analysis best-settings $out/runs.tar.xz --metric macro_f1 --by accuracy --out $out/macro_f1
+    python -m analysis figures $out/runs.tar.xz --out $out --chance $chance
+    python -m analysis report $out/runs.tar.xz --title $name --audit $out/audit.json --chance $chance --out $out/report.html
+    python -m eval evaluate --checkpoint $out/runs.tar.xz --from-predictions --audit $out/audit.json \
         --out $out/evaluation.json > $out/evaluation.md
 done

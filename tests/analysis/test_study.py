@@ -220,7 +220,10 @@ def test_the_file_of_the_documentation_with_the_committed_runs(tmp_path, capsys)
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     path = study_file(tmp_path, text)
     assert (
-        main(["seeds", str(root / "results/cls-books/runs"), "--study", str(path), "--format", "latex"]) == 0
+        main(
+            ["seeds", str(root / "results/cls-books/runs.tar.xz"), "--study", str(path), "--format", "latex"]
+        )
+        == 0
     )
     latex = capsys.readouterr().out
     assert r"\label{tab:books}" in latex

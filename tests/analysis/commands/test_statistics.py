@@ -347,7 +347,7 @@ def test_importing_the_commands_does_not_import_scipy():
 
 def test_committed_runs_against_the_published_results(capsys):
     """After the last epoch random initialisation lands where the published runs did, within noise."""
-    runs, published = (ROOT / "results/cls-books" / name for name in ("runs", "published.csv"))
+    runs, published = (ROOT / "results/cls-books" / name for name in ("runs.tar.xz", "published.csv"))
     rows = parsed(capsys, "compare", runs, "--reference", published)["reference"]["rows"]
     assert len(rows) == 14
     (last,) = [row for row in rows if (row["init"], row["epoch"]) == ("random", "5")]
