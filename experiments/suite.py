@@ -19,7 +19,6 @@ from common.files import shown_path
 from common.suite import is_named, split_named
 
 from .methods import Method
-from .report import table
 
 OPTIONS = ("data", "text")
 """The options that take data sets."""
@@ -64,6 +63,8 @@ def train(method: Method, data_sets: Mapping[str, Options], out: Path) -> int:
     With --dry-run, prints the plan of each. Raises `UserError` that names the data set before the first run
     starts; later, a data set that fails does not stop the others.
     """
+    from .report import table  # imports NumPy, which --help does not need
+
     dry_run = any(options.dry_run for options in data_sets.values())
     _check(method, data_sets, show=dry_run)
     if dry_run:
@@ -85,6 +86,8 @@ def train(method: Method, data_sets: Mapping[str, Options], out: Path) -> int:
 
 def _check(method: Method, data_sets: Mapping[str, Options], *, show: bool) -> None:
     """Check every data set with --dry-run; `show` prints its plan."""
+    if not show:
+        print(f"{count(len(data_sets), 'data set')}: all are checked before the first run", flush=True)
     inits: dict[str, tuple[str, ...]] = {}
     for name, options in data_sets.items():
         checked = _with(options, dry_run=True)

@@ -56,13 +56,17 @@ def _collect(options: argparse.Namespace) -> None:
     if options.target is not None:
         deprecation("collect RUNS DIR is deprecated, use collect RUNS --out DIR")
     root = options.runs
-    runs = [
-        run
-        for folder in suite.data_sets(archive.opened(root)).values() or [root]
-        for run in select_finished(found_runs(options, folder))
-    ]
+    runs = [run for folder in _folders(options) for run in select_finished(found_runs(options, folder))]
     for path in collect(runs, root, target):
         print(f"wrote {path}", file=sys.stderr)
+
+
+def _folders(options: argparse.Namespace) -> list[str | os.PathLike[str]]:
+    """The folders whose runs are copied: those of the data sets of a suite, or the given one."""
+    root = archive.opened(options.runs)
+    if options.pattern is not None or suite.has_runs(root):
+        return [options.runs]
+    return list(suite.data_sets(root).values()) or [options.runs]
 
 
 def collect(runs: Sequence[Run], root: str | os.PathLike[str], target: str | os.PathLike[str]) -> list[Path]:
