@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import math
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,22 +11,24 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pandas as pd
 
-from common import archive, metrics
+from common import metrics
 from common import predictions as prediction_files
-from common import suite as layout
 from common.cli import Collect
 from common.errors import UserError, enumerate_some
 from common.metrics import label, lower_is_better, number
+from common.run import split_arm
 from common.tables import Table
 
 from ..read.load import read_runs
 from ..read.long_table import GROUP
 from ..read.runs import Run, describe, find_runs, inferred, mixed_precision, select_finished
+from ..read.suite import find_data_sets
 from ..stats.best import best_checkpoints, choose_subsets
-from ..stats.best_settings import recipe_values
+from ..stats.best_settings import choose_settings, find_settings, number_tried, recipe_values
 from ..stats.predictions import find_predictions
 from ..stats.spread import BEST, diverged, scores, summarize
 from ..stats.suite import Balanced, aggregate, balance, compare_pairs, normalized, profiles
+from ..study import names_of
 from ..tables.runs import best_note
 from ..tables.suite import NORMALIZED, aggregates_table, exclusions, improvement_table, suite_table
 from .options import (
@@ -51,13 +51,12 @@ from .options import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 EXAMPLES = """examples:
   python -m analysis suite runs
   python -m analysis suite runs --groups fairseq/pretrained fairseq/random --out results/suite
-  python -m analysis suite books=results/cls-books/runs films=films.tar.xz --normalize
+  python -m analysis suite books=results/cls-books/runs films=films.tar.xz --best-settings --normalize
 """
 SOURCES = (
     "folder of a suite (<data set>/<method>/<init>/seed<N>/), or data sets as NAME=FOLDER; folders can be "
@@ -74,6 +73,11 @@ def register(commands: argparse._SubParsersAction) -> None:
         "compare methods over several data sets: scores, ranks, interquartile mean, profiles, P(A > B)",
         EXAMPLES,
         several=SOURCES,
+    )
+    parser.add_argument(
+        "--best-settings",
+        action="store_true",
+        help="only the setting that validation selects for each method and init, for each data set",
     )
     parser.add_argument(
         "--normalize",
@@ -102,7 +106,9 @@ def _suite(options: argparse.Namespace) -> None:
     choose_metrics(options, [run for found in runs.values() for run in found])
     tables = {name: _in_data_set(name, read_runs, found) for name, found in runs.items()}
     _choose_subsets(tables, options)
-    read = {name: _in_data_set(name, _read_scores, table, options) for name, table in tables.items()}
+    read = {
+        name: _in_data_set(name, _read_scores, runs[name], table, options) for name, table in tables.items()
+    }
     values = pd.concat([found.values.assign(data_set=name) for name, found in read.items()])
     values = options.study.sorted(values.reset_index(drop=True))
     place = {name: index for index, name in enumerate(paths)}
@@ -120,7 +126,10 @@ def _suite(options: argparse.Namespace) -> None:
         ddof=options.ddof,
         chance=chance,
         left_out=[f"{name}: {run}" for name, found in read.items() for run in found.diverged],
-        notes=() if balanced.groups else ("Nothing is averaged over the data sets.", *exclusions(balanced)),
+        notes=[
+            *_setting_notes(read, options),
+            *([] if balanced.groups else ["Nothing is averaged over the data sets.", *exclusions(balanced)]),
+        ],
     )
     figures = _figures(values, summary, averaged, list(paths), options) if options.out else ()
     show([scored, *_over_all(balanced, averaged, chance, options)], options, figures=figures)
@@ -131,47 +140,6 @@ def _by_data_set(frame: pd.DataFrame, place: Mapping[str, int]) -> pd.DataFrame:
     return frame.sort_values("data_set", key=lambda names: names.map(place), kind="stable", ignore_index=True)
 
 
-def find_data_sets(words: Iterable[str]) -> dict[str, str]:
-    """Name -> folder or archive of each data set, from NAME=PATH and from folders of suites.
-
-    Raises `UserError` for a folder that is not that of a suite, for fewer than two data sets, and as
-    `common.suite.split_named`.
-    """
-    found: dict[str, str] = {}
-    for word in words:
-        if layout.is_named(word):
-            more = layout.split_named("RUNS", [word])
-        else:
-            more = {name: str(path) for name, path in _below(word).items()}
-        for name in more:
-            if name in found:
-                raise UserError(f"{word}: another data set is named '{name}' too; write NAME=PATH")
-            if name in GROUP:
-                raise UserError(f"{word}: '{name}' is the name of a column; choose another: NAME=PATH")
-        found |= more
-    if len(found) < 2:
-        raise UserError(
-            f"{', '.join(found)}: a single data set; give several, or use `python -m analysis tables`"
-        )
-    layout.split_named("RUNS", [f"{name}={path}" for name, path in found.items()])
-    return found
-
-
-def _below(word: str) -> Mapping[str, os.PathLike[str]]:
-    """The data sets below the folder of a suite."""
-    folder = archive.opened(word)
-    if not folder.is_dir():
-        raise UserError(f"{word}: no such folder; give the folder of a suite or NAME=PATH")
-    found = layout.data_sets(folder)
-    if layout.has_runs(folder):
-        if not found:
-            raise UserError(f"{word}: contains the runs of one data set; write NAME={word}")
-        logger.warning("%s: runs that are not below the folder of a data set are ignored", word)
-    if not found:
-        raise UserError(f"{word}: contains no <data set>/<method>/<init>/seed<N>/; write NAME=PATH for each")
-    return found
-
-
 def _selected_runs(paths: Mapping[str, str], options: argparse.Namespace) -> dict[str, list[Run]]:
     """The finished runs of the selected groups by data set; resolves `options.study` for all of them."""
     found = {}
@@ -179,11 +147,15 @@ def _selected_runs(paths: Mapping[str, str], options: argparse.Namespace) -> dic
         found[name] = _in_data_set(name, find_runs, path, options.pattern)
         lines = [describe(found[name]), *inferred(found[name]), *mixed_precision(found[name])]
         print(f"{name}: " + "\n".join(lines), file=sys.stderr)
-    groups = sorted({run.group for runs in found.values() for run in runs})
+
+    def group_of(run: Run) -> str:
+        return f"{run.method}/{run.init}" if options.best_settings else run.group
+
+    groups = sorted({group_of(run) for runs in found.values() for run in runs})
     options.study = options.study.resolve(groups)
     selected = {}
     for name, runs in found.items():
-        runs = options.study.select(runs)
+        runs = [run for run in runs if group_of(run) in options.study.selected]
         if not runs:
             raise UserError(f"data set {name}: no run of the selected groups; leave the data set out")
         selected[name] = _in_data_set(name, select_finished, runs, options.include_unfinished)
@@ -214,14 +186,39 @@ class _Scores:
     values: pd.DataFrame
     """group, arm, init, seed, value."""
     diverged: list[str]
+    settings: dict[str, str]
+    """With --best-settings: group -> selected setting, for groups with several."""
 
 
-def _read_scores(table: pd.DataFrame, options: argparse.Namespace) -> _Scores:
-    """The metric of each run at its best checkpoint."""
-    best = best_checkpoints(table, options.metric, **choice(options))
+def _read_scores(runs: Sequence[Run], table: pd.DataFrame, options: argparse.Namespace) -> _Scores:
+    """The metric of each run at its best checkpoint; with --best-settings, only of selected settings."""
+    rule = choice(options)
+    best = best_checkpoints(table, options.metric, **rule)
     values = scores(table, best, options.metric, options.split)
     lost = diverged(table, values, options.metric, options.split)
-    return _Scores(values[values["at"] == BEST].drop(columns="at"), lost)
+    values = values[values["at"] == BEST].drop(columns="at")
+    if not options.best_settings:
+        return _Scores(values, lost, {})
+    data = choose_settings(find_settings(runs), best, lower=lower_is_better(rule["by"], options.direction))
+    values = values.merge(data.loc[data["chosen"], GROUP], on=GROUP)
+    values = values.assign(arm=[split_arm(arm)[0] for arm in values["arm"]])
+    several = data[data["chosen"] & (number_tried(data) > 1)]
+    selected = dict(zip(several["family"] + "/" + several["init"], several["label"], strict=True))
+    return _Scores(values.assign(group=names_of(values[GROUP])), lost, selected)
+
+
+def _setting_notes(read: Mapping[str, _Scores], options: argparse.Namespace) -> list[str]:
+    """A note on the settings that --best-settings selected."""
+    if not options.best_settings:
+        return []
+    texts = [
+        f"{name}: " + ", ".join(f"{group} {setting}" for group, setting in found.settings.items())
+        for name, found in read.items()
+        if found.settings
+    ]
+    by = label(options.by or options.metric)
+    rule = f"Settings: for each data set, the one with the best mean of {by} on {options.choose_on}"
+    return [f"{rule}. {'; '.join(texts)}." if texts else f"{rule}; no method has several."]
 
 
 def _given_chance(words: Sequence[str], names: Iterable[str]) -> dict[str, float]:

@@ -198,3 +198,29 @@ def test_other_commands_refer_to_suite(suite, capsys, caplog):
         write_run(f"mixed/{name}", "random", 1, [60.0], [61.0], arm=arm)
     assert main(["tables", "mixed"]) == 0
     assert "`suite`" in caplog.text
+
+
+def test_the_setting_is_selected_for_each_data_set(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name, recipe, other in (("a", 60.0, 70.0), ("b", 80.0, 50.0)):
+        for seed in (1, 2):
+            write_run(f"runs/{name}", "random", seed, [recipe], [recipe + 1], recipe_flags=CLASSES)
+            write_run(
+                f"runs/{name}", "random", seed, [other], [other + 2], "fairseq,lr=1", recipe_flags=CLASSES
+            )
+    found = tables(capsys, "runs", "--best-settings", "--label", "fairseq/random=Random")
+    rows = {(row["data_set"], row["group_label"]): row["mean"] for row in found["suite"]["rows"]}
+    assert rows == {("a", "Random"): 72.0, ("b", "Random"): 81.0}
+    notes = " ".join(found["suite"]["notes"])
+    assert "a: Random lr=1; b: Random as the recipe" in notes
+    assert len(tables(capsys, "runs")["suite"]["rows"]) == 4
+
+
+def test_collect_keeps_the_folders_of_the_data_sets(suite):
+    assert main(["collect", "runs", "--out", "copy"]) == 0
+    manifests = {path.relative_to("runs") for path in suite.rglob("manifest.json")}
+    assert {path.relative_to("copy") for path in Path("copy").rglob("manifest.json")} == manifests
+    write_run("mixed", "random", 1, [60.0], [61.0], arm="alone")
+    write_run("mixed/books", "random", 1, [60.0], [61.0])
+    assert main(["collect", "mixed", "--out", "both"]) == 0
+    assert len(list(Path("both").rglob("manifest.json"))) == 2
