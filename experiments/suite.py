@@ -163,8 +163,8 @@ def _check_held_out(options: Options) -> None:
         value = getattr(options, name, None)
         if value is not None and not is_size(value):
             raise UserError(
-                f"--{name} {value}: a file belongs to one data set; prepare each data set with `python -m "
-                "preprocess dataset`, and pass the folders"
+                f"--{name} {value}: a file belongs to one data set; prepare each data set with "
+                "`python -m preprocess dataset`, and pass the folders"
             )
 
 
