@@ -9,7 +9,7 @@ import pytest
 
 from common import manifest
 from common.suite import data_sets
-from experiments import inputs, methods
+from experiments import inputs, methods, prepare
 from experiments.__main__ import main
 
 DATA = ("--data", "books=bin", "films=bin2")
@@ -187,3 +187,30 @@ def test_a_cluster_gets_the_jobs_of_all_data_sets(suite, cluster, status):
     first_end = out.index("best valid")
     assert out.count("Submitted 1 run") == out[:first_end].count("Submitted 1 run") == 2
     assert {status(f"runs/{name}/fairseq/random/seed1") for name in ("books", "films")} == {"finished"}
+
+
+def test_an_interruption_stops_the_suite(here, capsys):
+    trained = []
+
+    class Interrupted:
+        name = "interrupted"
+        summary = "is interrupted in its second data set"
+
+        def add_arguments(self, parser):
+            prepare.add_data(parser)
+            parser.add_setting("out", "runs", "folder of the runs")
+            parser.add_argument("--dry-run", action="store_true")
+
+        def train(self, options):
+            if not options.dry_run:
+                trained.append((options.data, options.out))
+                if len(trained) == 2:
+                    raise KeyboardInterrupt
+            return 0
+
+    methods.register(Interrupted())
+    try:
+        assert main(["train", "--method", "interrupted", "--data", "a=1", "b=2", "c=3"]) == 130
+    finally:
+        del methods.REGISTERED["interrupted"]
+    assert trained == [("1", "runs/a"), ("2", "runs/b")]
