@@ -59,6 +59,9 @@ TABLES = (
     "settings",
     "best_settings",
     "pretraining",
+    "suite",
+    "aggregates",
+    "improvement",
 )
 """The names of all tables of groups."""
 MOST_DIGITS = 10

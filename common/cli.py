@@ -190,6 +190,19 @@ class Collect(argparse.Action):
         setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), *values])
 
 
+class OneOrMore(argparse.Action):
+    """The value of an option with `nargs="+"`: a string, or a list if there are several."""
+
+    def __call__(  # noqa: D102
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, values if len(values) > 1 else values[0])
+
+
 def flags_of(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The words of a command line by flag: `{"--lr": ("--lr", "1e-4"), "--flag": ("--flag",)}`.
 

@@ -95,6 +95,13 @@ class Metric:
     """Column heading in the table of `eval evaluate`; default: the name with spaces."""
     description: str = ""
     """Definition and source; written to the JSON of `eval evaluate`."""
+    chance: Callable[[int], float] | None = None
+    """Number of classes -> value of uniform guessing on balanced classes; None if it is not defined."""
+
+    @property
+    def perfect(self) -> float:
+        """The best value of a metric with `chance`."""
+        return 100.0 if self.unit == "%" else 1.0
 
     def __post_init__(self) -> None:
         if (self.from_confusion is None) == (self.from_predictions is None):
@@ -288,7 +295,13 @@ def _sum_by(group_N: NDArray[np.int64], groups: int, weights_DN: Array) -> Array
 
 register(
     Metric(
-        "accuracy", higher_is_better=True, unit="%", digits=2, from_confusion=accuracy, description="percent"
+        "accuracy",
+        higher_is_better=True,
+        unit="%",
+        digits=2,
+        from_confusion=accuracy,
+        description="percent",
+        chance=lambda classes: 100 / classes,
     )
 )
 register(
@@ -298,6 +311,7 @@ register(
         from_confusion=macro_f1,
         heading="macro-F1",
         description="mean F1 of the classes that occur or are predicted",
+        chance=lambda classes: 1 / classes,
     )
 )
 register(
@@ -307,6 +321,7 @@ register(
         from_confusion=mcc,
         heading="MCC",
         description="Matthews correlation; 0 if all labels or all predictions are of one class",
+        chance=lambda classes: 0.0,
     )
 )
 register(

@@ -4,7 +4,7 @@
 
 `methods/` contains the trainers, `launchers/` starts their processes. A sweep is all runs of one command,
 over initializations, seeds and grid settings. Start reading at `train.py`, which contains its steps in
-order.
+order. `suite.py` repeats a command for several data sets.
 """
 
 from common.files import IMPORT_PATH, ROOT

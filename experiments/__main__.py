@@ -11,7 +11,7 @@ from pathlib import Path
 from common.cli import SettingsParser, nearest
 from common.errors import UsageError, report_errors
 
-from . import methods
+from . import methods, suite
 from .launchers.slurm.settings import join_slurm_value
 from .methods.fairseq import TRAINER, Fairseq
 
@@ -89,7 +89,10 @@ def _train(argv: Sequence[str], trainer: Sequence[str]) -> int:
     method.add_arguments(parser)
     listed = f"methods (--method NAME --help shows the options of each):\n{methods.summaries()}"
     parser.description = f"{parser.description}\n\n{listed}"
-    return method.train(parser.parse_settings(join_slurm_value(argv), os.environ))
+    options = parser.parse_settings(join_slurm_value(argv), os.environ)
+    if data_sets := suite.data_sets(options):
+        return suite.train(method, data_sets, Path(options.out))
+    return method.train(options)
 
 
 def _method_name(argv: Sequence[str]) -> str:

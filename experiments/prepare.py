@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common.cli import OneOrMore, SettingsParser
 from common.data_folder import REPORT, Report, finished
 from common.errors import UserError
 from common.files import exclusive, sha256, shown_path
@@ -42,7 +43,14 @@ DICTIONARY = "dict.txt"
 FILE = "a file of labelled text (such as .csv, .jsonl or .parquet)"
 KINDS = f"--data is {FILE} or a data folder"
 DATA_HELP = f"{FILE}, which is prepared once in {FOLDER}/; datasets:NAME; or a data folder"
-"""Of the option --data."""
+
+
+def add_data(parser: SettingsParser, note: str = "") -> None:
+    """Add the option --data; several data sets are NAME=PATH each (`experiments.suite`)."""
+    parser.add_setting(
+        "data", None, f"{DATA_HELP}; several data sets: NAME=PATH NAME=PATH ...{note}",
+        nargs="+", action=OneOrMore,
+    )  # fmt: skip
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from common.cli import DEVICES, Collect, SettingsParser, integer, split_words
 from common.errors import UserError
 from common.files import shown_path
+from common.suite import folder_name
 
 from . import grid, inputs, prepare, recipes
 from .checkpoints import flag_of, tokenizer_source, written
@@ -23,7 +24,6 @@ from .launchers.slurm.settings import Slurm
 
 KNOWN_INITS = ("random", "pretrained")
 MAX_SEED = 2**32 - 1  # NumPy's limit; fairseq seeds NumPy
-NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 MAX_COUNT = 10**18
 """Larger counts are rejected as typing errors."""
@@ -39,6 +39,9 @@ their setting differs from the recipe. A file given as --data is prepared once, 
 run the same command again: finished runs are skipped, and interrupted runs resume from their last
 checkpoint.
 
+Several data sets, --data NAME=PATH NAME=PATH ..., are all checked before the first run starts. Each is
+trained with the same settings, and its runs are written to OUT/NAME/ARM/INIT/seedN.
+
 Settings are options or environment variables, shown in brackets (the option takes precedence)."""
 
 TRAIN_EXAMPLES = """\
@@ -46,6 +49,7 @@ examples:
   ./train.sh --data reviews.csv --seeds 1 2 3
   ./train.sh --data reviews.csv --text-column body --label-column stars --valid 0.1 --test test.csv
   ./train.sh --data data/books/bin --pretrained pretrained/fr/model.pt
+  ./train.sh --data books=data/books/bin films=films.csv --seeds 1 2 3 --dry-run
   RS_DATA=data/books/bin RS_INITS=random RS_SEEDS="1 2 3 4 5" RS_JOBS=2 ./train.sh
   ./train.sh --data data/books/bin --inits random "small=ckpt/a.pt" --dry-run
   ./train.sh --data data/mine --pretrained camembert-base --seeds 1 2 3
@@ -137,7 +141,7 @@ def add_sweep(parser: SettingsParser, *, arm: str, inits: str | None = None) -> 
     checkpoint for it.
     """
     add = parser.add_setting
-    add("data", None, f"{prepare.DATA_HELP} (required)")
+    prepare.add_data(parser, " (required)")
     add(
         "pretrained", None,
         "checkpoint of the init 'pretrained': a fairseq file or its folder, or a RoBERTa, CamemBERT or "
@@ -175,7 +179,7 @@ def sweep_settings(options: argparse.Namespace) -> TrainSettings:
         **_common(options),
         inits={},
         seeds=_seeds(split_words(options.seeds)),
-        arm=_name("--arm", options.arm),
+        arm=folder_name("--arm", options.arm),
         jobs=None if options.jobs == "auto" else integer("--jobs", options.jobs, minimum=1),
         grid=grid.parse(split_words(options.grid or "")),
     )
@@ -183,6 +187,7 @@ def sweep_settings(options: argparse.Namespace) -> TrainSettings:
     inits = _inits(words, options.pretrained)
     data = _data(options, settings, inits)
     inits, notes = _with_shipped(inits, words, options.pretrained, data)
+    options.chosen_inits = tuple(inits)  # `experiments.suite` compares those of several data sets
     return replace(settings, data=data, inits=inits, notes=notes)
 
 
@@ -305,7 +310,7 @@ def _inits(words: list[str] | None, pretrained: str | None) -> Inits:
     inits: Inits = {}
     for word in words:
         name, equals, path = word.partition("=")
-        _name("--inits", name)
+        folder_name("--inits", name)
         if name in inits:
             raise UserError(f"--inits: '{name}' is repeated; list each initialization once")
         if equals:
@@ -366,11 +371,3 @@ def _hours(text: str) -> float:
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) or not float(text):
         raise UserError(f"--hours {text!r}: not a positive number of hours, such as 1.5")
     return float(text)
-
-
-def _name(flag: str, text: str) -> str:
-    if not NAME_PATTERN.fullmatch(text):
-        raise UserError(
-            f"{flag} {text!r}: cannot be the name of a folder; use only letters, digits, '_', '-' and '.'"
-        )
-    return text

@@ -5,7 +5,8 @@ from __future__ import annotations
 from common.cli import Parser
 from common.errors import report_errors
 
-from . import audit, binarize, corpus, dataset, download, split, vocabulary
+from . import audit, binarize, corpus, dataset, split, vocabulary
+from .download import command as download
 from .sample import generate
 
 COMMANDS = (dataset, generate, download, split, vocabulary, corpus, binarize, audit)

@@ -19,7 +19,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.types_pb2 import DataType
 
-from common import archive, manifest
+from common import archive, manifest, suite
 from common.cli import deprecation
 from common.errors import UsageError, UserError, enumerate_some
 from common.files import atomic_write
@@ -55,9 +55,18 @@ def _collect(options: argparse.Namespace) -> None:
         raise UsageError("collect: --out DIR is missing (see python -m analysis collect --help)")
     if options.target is not None:
         deprecation("collect RUNS DIR is deprecated, use collect RUNS --out DIR")
-    runs = select_finished(found_runs(options))
-    for path in collect(runs, options.runs, target):
+    root = options.runs
+    runs = [run for folder in _folders(options) for run in select_finished(found_runs(options, folder))]
+    for path in collect(runs, root, target):
         print(f"wrote {path}", file=sys.stderr)
+
+
+def _folders(options: argparse.Namespace) -> list[str | os.PathLike[str]]:
+    """The folders whose runs are copied: those of the data sets of a suite, or the given one."""
+    root = archive.opened(options.runs)
+    if options.pattern is not None or suite.has_runs(root):
+        return [options.runs]
+    return list(suite.data_sets(root).values()) or [options.runs]
 
 
 def collect(runs: Sequence[Run], root: str | os.PathLike[str], target: str | os.PathLike[str]) -> list[Path]:

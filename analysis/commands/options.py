@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -38,8 +39,10 @@ def add_command(
     run: Callable[[argparse.Namespace], None],
     text: str,
     examples: str,
+    *,
+    several: str = "",
 ) -> Parser:
-    """Add a command that reads the runs below a folder.
+    """Add a command that reads the runs below a folder, or with `several` (their description) below folders.
 
     `text` is its help and description; --help prints the lines of `examples` with this command.
     """
@@ -53,7 +56,9 @@ def add_command(
     parser.add_argument(
         "runs",
         metavar="RUNS",
-        help="folder of runs (<method>/<init>/seed<N>/) or of other logs, or an archive (see `collect`)",
+        nargs="+" if several else None,
+        help=several
+        or "folder of runs (<method>/<init>/seed<N>/) or of other logs, or an archive (see `collect`)",
     )
     parser.add_argument(
         "--pattern", metavar="PATH",
@@ -173,6 +178,11 @@ def add_study(parser: Parser) -> None:
 def add_marks(parser: Parser) -> None:
     """Add --baseline and --bold, for tables of means."""
     add_baseline(parser, "mark the means that differ significantly from those of this group")
+    add_bold(parser)
+
+
+def add_bold(parser: Parser) -> None:
+    """Add --bold."""
     parser.add_argument("--bold", action="store_true", help="the best means in bold")
 
 
@@ -247,9 +257,9 @@ def add_common(parser: Parser) -> None:
     parser.add_argument("--chance", type=float, help="draw a horizontal line at chance level, for example 50")
 
 
-def found_runs(options: argparse.Namespace) -> list[Run]:
-    """The runs below the given folder; prints a summary to stderr."""
-    runs = find_runs(options.runs, options.pattern)
+def found_runs(options: argparse.Namespace, folder: str | os.PathLike[str] | None = None) -> list[Run]:
+    """The runs below `folder` (default: the given one); prints a summary to stderr."""
+    runs = find_runs(options.runs if folder is None else folder, options.pattern)
     print(describe(runs), *inferred(runs), *mixed_precision(runs), sep="\n", file=sys.stderr)
     return runs
 

@@ -21,6 +21,8 @@ from .layout import Pattern
 logger = logging.getLogger(__name__)
 
 NO_MANIFEST = "no manifest"
+SUITE_DEPTH = 4
+"""Number of folders of a run below that of a suite: data set, arm, init and seed."""
 EXAMPLE = "--pattern '{arm}/*/{init}/{seed}/{subset}'"
 
 
@@ -75,7 +77,12 @@ def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[
     if not runs:
         raise UserError(f"{root}: no logs in this folder (TensorBoard event files, ...); train first")
     runs.sort(key=lambda run: (run.arm, run.init, run.seed))
-    _check_unique(runs)
+    _check_unique(runs, root)
+    if len(names := _data_sets(runs, root)) > 1:
+        logger.warning(
+            "%s: the runs of several data sets are read as if they were of one (%s); see `suite`",
+            archive.shown(root), enumerate_some(names),
+        )  # fmt: skip
     without = [run for run in runs if run.status == NO_MANIFEST]
     if without and len(without) < len(runs):
         logger.warning(
@@ -189,12 +196,20 @@ def _selecting_metric(recipe_flags: list[str] | None) -> str | None:
     return flags.get("--best-checkpoint-metric", (None,))[-1]
 
 
-def _check_unique(runs: Sequence[Run]) -> None:
+def _data_sets(runs: Sequence[Run], root: Path) -> list[str]:
+    """The data sets of the runs if `root` is the folder of a suite (`common.suite`), else nothing."""
+    paths = [run.folder.relative_to(root).parts for run in runs if run.named_by == manifest.NAME]
+    return sorted({parts[0] for parts in paths if len(parts) == SUITE_DEPTH})
+
+
+def _check_unique(runs: Sequence[Run], root: Path) -> None:
     seen: dict[str, Run] = {}
     for run in runs:
         if run.name in seen:
             other = seen[run.name]
             by_manifest = other.named_by == run.named_by == manifest.NAME
             remedy = "" if by_manifest else f" or distinguish them, for example with {EXAMPLE}"
+            if len(names := _data_sets([other, run], root)) > 1:
+                remedy = f", specify {' or '.join(str(root / name) for name in names)}, or see `suite`"
             raise UserError(f"{other.path} and {run.path} are both named {run.name}; move one away{remedy}")
         seen[run.name] = run

@@ -168,7 +168,7 @@ def paired(a: Values, b: Values, level: float = LEVEL) -> Difference:
     """
     from scipy.stats import permutation_test, ttest_1samp, wilcoxon
 
-    (a, b), unit = _in_whole_units(a, b)
+    (a, b), unit = in_whole_units(a, b)
     differences = a - b
     n = len(differences)
     if n < 2:
@@ -196,7 +196,7 @@ def unpaired(a: Values, b: Values, level: float = LEVEL) -> Difference:
     """Welch's t test, the Mann-Whitney rank-sum test and the permutation test of the group labels."""
     from scipy.stats import mannwhitneyu, permutation_test
 
-    (a, b), unit = _in_whole_units(a, b)
+    (a, b), unit = in_whole_units(a, b)
     if min(len(a), len(b)) < 2:
         return _untested(a * unit, b * unit)
     low, high, p_t = welch_interval(*mean_std(a), len(a), *mean_std(b), len(b), level)
@@ -227,7 +227,7 @@ def beats(a: Values, b: Values, *, lower: bool = False) -> float:
     """
     if not (len(a) and len(b)):
         return math.nan
-    (a, b), _ = _in_whole_units(a, b)
+    (a, b), _ = in_whole_units(a, b)
     signs = np.sign(a[:, None] - b[None, :])
     return float((1 + signs.mean() * (-1 if lower else 1)) / 2)
 
@@ -294,7 +294,7 @@ def _untested(a: Values, b: Values) -> Difference:
     return Difference(difference, *[math.nan] * 7)
 
 
-def _in_whole_units(*groups: Values) -> tuple[list[Values], float]:
+def in_whole_units(*groups: Values) -> tuple[list[Values], float]:
     """The values as integer multiples of a unit, the sixth significant digit of the largest, and that unit.
 
     Logs are in single precision: 54.45 is read as 54.450000763. Ranks and permutations depend on ties, and

@@ -1,8 +1,8 @@
 """A fake fairseq-train that writes the same log lines, checkpoints and event files in milliseconds.
 
-Flags after `--` change its behavior: --fail-seed S (exit code 3), --fail-early (the same before the first
-update), --hang-seed S (sleeps after the first epoch), --no-best (no checkpoint_best.pt), --stubborn (ignores
-SIGTERM), --linger SECONDS (sleeps first).
+Flags after `--` change its behavior: --fail-seed S (exit code 3), --fail-data FOLDER (the same for this
+data), --fail-early (the same before the first update), --hang-seed S (sleeps after the first epoch),
+--no-best (no checkpoint_best.pt), --stubborn (ignores SIGTERM), --linger SECONDS (sleeps first).
 """
 
 import argparse
@@ -33,6 +33,7 @@ def main():
         parser.add_argument(flag)
     for flag in ("--seed", "--max-epoch", "--fail-seed", "--hang-seed"):
         parser.add_argument(flag, type=int)
+    parser.add_argument("--fail-data")
     parser.add_argument("--linger", type=float, default=0.0)
     parser.add_argument("--no-best", action="store_true")
     parser.add_argument("--fail-early", action="store_true")
@@ -51,7 +52,7 @@ def main():
         "2026-01-02 03:04:05 | INFO | fairseq_plugin.training.precision | precision: bf16 (as requested)",
         flush=True,
     )
-    if args.fail_early:
+    if args.fail_early or (args.fail_data and args.fail_data == Path(sys.argv[1]).name):
         print("RuntimeError: out of memory")
         sys.exit(3)
     first = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from common import manifest, predictions
-from common.cli import SettingsParser, positive
+from common.cli import OneOrMore, SettingsParser, positive
 from common.errors import UserError
 from common.files import atomic_write, shown_path
 from common.predictions import Prediction
@@ -151,6 +152,7 @@ predictions of valid and test, and model.json: the chosen C and the most informa
 EXAMPLES = """examples:
   ./train.sh --method tfidf --data reviews.csv --out runs
   ./train.sh --method tfidf --text cls-books/split --out runs
+  ./train.sh --method tfidf --data books=data/books films=films.csv --out runs
   ./train.sh --method tfidf --text cls-books/split --out runs --ngrams 1 1 --min-df 2 --sublinear
   python -m analysis tables runs
 """
@@ -165,14 +167,19 @@ class Tfidf:
     def add_arguments(self, parser: SettingsParser) -> None:
         """Add --data or --text, --out and the options of the features."""
         parser.description, parser.epilog = DESCRIPTION, EXAMPLES
-        parser.add_setting("data", None, prepare.DATA_HELP)
+        prepare.add_data(parser)
         parser.add_setting(
             "text",
             None,
             "instead of --data: folder with SPLIT.input0 and SPLIT.label, as written by "
-            "`python -m preprocess split`",
+            "`python -m preprocess split`; several: NAME=FOLDER NAME=FOLDER ...",
+            nargs="+",
+            action=OneOrMore,
         )
         parser.add_setting("out", "runs", "folder of the runs")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="print the plan and the command only (a file is prepared)"
+        )
         parser.add_argument(
             "--ngrams", type=positive, nargs=2, default=(1, 2), metavar=("MIN", "MAX"),
             help="minimum and maximum number of words of an n-gram (1 2)",
@@ -192,15 +199,19 @@ class Tfidf:
             raise UserError(f"after --: {options.passthrough[0]}: the method tfidf accepts no flags after --")
         features, out = _features(options), Path(options.out)
         inputs.require_writable(out)
-        return _train(_text(options), out, features)
+        return _train(_text(options), out, features, dry_run=options.dry_run)
 
 
 METHOD = Tfidf()
 
 
-def _train(text: Path, out: Path, features: Features) -> int:
+def _train(text: Path, out: Path, features: Features, *, dry_run: bool) -> int:
     splits = read_folder(text)
     run = plan(out, text, features)
+    if dry_run:
+        print(f"{run.folder}: {'finished (skipped)' if run.finished else 'new'}")
+        print(shlex.join(run.content["command"]))
+        return 0
     if run.finished:
         print(f"{run.folder}: finished, skipped (delete the folder to fit again)")
         return 0

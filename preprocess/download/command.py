@@ -1,6 +1,7 @@
 """`python -m preprocess download`: the public data and models, from their authors' servers.
 
     cls-books   French book reviews of Webis-CLS-10, as train.review/.label and test.review/.label
+    flue        FLUE's classification tasks, as {cls-books,cls-dvd,cls-music,paws-x,xnli}/SPLIT.jsonl
     allocine    French film reviews of the Allociné data set, as train.jsonl, valid.jsonl and test.jsonl
     xlmr        SentencePiece model of XLM-R (`FacebookAI/xlm-roberta-base`)
     bloom       BLOOM-560m (`bigscience/bloom-560m`)
@@ -8,7 +9,8 @@
 Each file is checked against the digest recorded for it here, and its SHA-256 is printed:
 
     cls-books   SHA-256 of the archive, from the FLUE loader of Hugging Face `datasets`
-    allocine    the same, from its loader there
+    flue        the same
+    allocine    the same, from the loader of Allociné there
     xlmr        SHA-256 that Hugging Face publishes
     bloom       the same for tokenizer.json and model.safetensors; of the three small JSON files the host
                 publishes git's SHA-1 alone: detects corruption but not forgery
@@ -19,11 +21,8 @@ Run again, the command resumes an interrupted download; files that are complete 
 from __future__ import annotations
 
 import argparse
-import gzip
 import re
 import shutil
-import tarfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,8 +31,17 @@ from typing import IO
 from common.errors import UserError
 from common.files import atomic_open, sha256
 
+from ..readers.webis import convert
 from .fetch import Digest, copy, fetch
-from .readers.webis import convert
+from .flue import (
+    CLS_ARCHIVE,
+    CLS_MEMBER,
+    PAWSX_ARCHIVE,
+    XNLI_ARCHIVE,
+    XNLI_TRAIN_ARCHIVE,
+    unpack_flue,
+)
+from .unpack import unpack
 
 
 @dataclass(frozen=True)
@@ -44,50 +52,69 @@ class Source:
     files: dict[str, Digest]
 
 
-CLS_ARCHIVE = "cls-acl10-unprocessed.tar.gz"
-CLS_MEMBER = "cls-acl10-unprocessed/fr/books/{split}.review"
 ALLOCINE_ARCHIVE = "data.tar.bz2"
 ALLOCINE_MEMBERS = {
     f"data/{name}.jsonl": split for name, split in (("train", "train"), ("val", "valid"), ("test", "test"))
 }
 """Member -> split. The authors' files have one JSON object per line, with `review` and `polarity` (0, 1)."""
 
+CLS = Source(
+    "https://zenodo.org/record/3251672/files",
+    {CLS_ARCHIVE: Digest("sha256", "51504dea54dfad525ec5373db0606a263393feb9182ffc50c276682936e14ee5")},
+)
+PAWSX = Source(
+    "https://storage.googleapis.com/paws/pawsx",
+    {PAWSX_ARCHIVE: Digest("sha256", "4146db499101d66e68ae4c8ed3cf9dadecd625f44b7d8cf3d4a0fe93afc4fd9f")},
+)
+XNLI = Source(
+    "https://dl.fbaipublicfiles.com/XNLI",
+    {
+        XNLI_TRAIN_ARCHIVE: Digest(
+            "sha256", "f732517ba2fb1d550e9f3c2aabaef6017c91ee2dcec90e878f138764d224db05"
+        ),
+        XNLI_ARCHIVE: Digest("sha256", "4ba1d5e1afdb7161f0f23c66dc787802ccfa8a25a3ddd3b165a35e50df346ab1"),
+    },
+)
+"""The FLUE loader records these addresses and digests."""
 SOURCES = {
-    "cls-books": Source(
-        # The FLUE loader records its SHA-256 for this address.
-        "https://zenodo.org/record/3251672/files",
-        {CLS_ARCHIVE: Digest("sha256", "51504dea54dfad525ec5373db0606a263393feb9182ffc50c276682936e14ee5")},
+    "cls-books": (CLS,),
+    "flue": (CLS, PAWSX, XNLI),
+    "allocine": (
+        Source(
+            "https://github.com/TheophileBlard/french-sentiment-analysis-with-bert/raw/master/allocine_dataset",
+            {
+                ALLOCINE_ARCHIVE: Digest(
+                    "sha256", "8c49a8cac783da201697ed1a91b36d2f6618222b3b7ea1c2996f2a3fbc37dfb4"
+                )
+            },
+        ),
     ),
-    "allocine": Source(
-        "https://github.com/TheophileBlard/french-sentiment-analysis-with-bert/raw/master/allocine_dataset",
-        {
-            ALLOCINE_ARCHIVE: Digest(
-                "sha256", "8c49a8cac783da201697ed1a91b36d2f6618222b3b7ea1c2996f2a3fbc37dfb4"
-            )
-        },
+    "xlmr": (
+        Source(
+            "https://huggingface.co/FacebookAI/xlm-roberta-base/resolve/main",
+            {
+                "sentencepiece.bpe.model": Digest(
+                    "sha256", "cfc8146abe2a0488e9e2a0c56de7952f7c11ab059eca145a0a727afce0db2865"
+                )
+            },
+        ),
     ),
-    "xlmr": Source(
-        "https://huggingface.co/FacebookAI/xlm-roberta-base/resolve/main",
-        {
-            "sentencepiece.bpe.model": Digest(
-                "sha256", "cfc8146abe2a0488e9e2a0c56de7952f7c11ab059eca145a0a727afce0db2865"
-            )
-        },
-    ),
-    "bloom": Source(
-        # A fixed revision, so that the digests are those of its files.
-        "https://huggingface.co/bigscience/bloom-560m/resolve/e985a63cdc139290c5f700ff1929f0b5942cced2",
-        {
-            "config.json": Digest("git", "a9f31df161b949147c63449ead0bd4e5fc70770d"),
-            "tokenizer_config.json": Digest("git", "e7016b49fcff7e162946ec012d3c7b4db0b66d87"),
-            "special_tokens_map.json": Digest("git", "25bc39604f72700b3b8e10bd69bb2f227157edd1"),
-            "tokenizer.json": Digest(
-                "sha256", "3fa39cd4b1500feb205bcce3b9703a4373414cafe4970e0657b413f7ddd2a9d3"
-            ),
-            "model.safetensors": Digest(
-                "sha256", "a8702498162c95d68d2724e7f333c83d7be08de81cfc091455c38730682116d3"
-            ),
-        },
+    "bloom": (
+        Source(
+            # A fixed revision, so that the digests are those of its files.
+            "https://huggingface.co/bigscience/bloom-560m/resolve/e985a63cdc139290c5f700ff1929f0b5942cced2",
+            {
+                "config.json": Digest("git", "a9f31df161b949147c63449ead0bd4e5fc70770d"),
+                "tokenizer_config.json": Digest("git", "e7016b49fcff7e162946ec012d3c7b4db0b66d87"),
+                "special_tokens_map.json": Digest("git", "25bc39604f72700b3b8e10bd69bb2f227157edd1"),
+                "tokenizer.json": Digest(
+                    "sha256", "3fa39cd4b1500feb205bcce3b9703a4373414cafe4970e0657b413f7ddd2a9d3"
+                ),
+                "model.safetensors": Digest(
+                    "sha256", "a8702498162c95d68d2724e7f333c83d7be08de81cfc091455c38730682116d3"
+                ),
+            },
+        ),
     ),
 }
 
@@ -116,7 +143,11 @@ def unpack_books(archive: Path, destdir: Path) -> None:
         count = convert(stream, f"{archive}: {name}", review, label)
         print(f"{review}: {count} reviews")
 
-    unpack(archive, {CLS_MEMBER.format(split=split): split for split in ("train", "test")}, write)
+    unpack(
+        archive,
+        {CLS_MEMBER.format(category="books", split=split): split for split in ("train", "test")},
+        write,
+    )
 
 
 def unpack_allocine(archive: Path, destdir: Path) -> None:
@@ -131,46 +162,30 @@ def unpack_allocine(archive: Path, destdir: Path) -> None:
     unpack(archive, ALLOCINE_MEMBERS, write)
 
 
-def unpack(archive: Path, members: dict[str, str], write: Callable[[IO[bytes], str, str], None]) -> None:
-    """Call `write(content, name, split)` for the `members` (name -> split) of a tar archive.
-
-    Members are read as streams and written under our own names: paths, links and permissions in the archive
-    have no effect. Raises `UserError` where the archive is corrupt or a member is missing.
-    """
-    wanted = dict(members)
-    try:
-        with tarfile.open(archive, "r|*") as tar:
-            for member in tar:
-                split = wanted.pop(member.name, None) if member.isfile() else None
-                if split and (stream := tar.extractfile(member)):
-                    write(stream, member.name, split)
-                if not wanted:
-                    return
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{archive}: corrupt archive ({error}); delete it and fetch it again") from None
-    raise UserError(f"{archive}: no member {', '.join(wanted)}; this is another archive")
-
-
-UNPACK = {"cls-books": (CLS_ARCHIVE, unpack_books), "allocine": (ALLOCINE_ARCHIVE, unpack_allocine)}
+UNPACK: dict[str, Callable[[Path], None]] = {
+    "cls-books": lambda out: unpack_books(out / CLS_ARCHIVE, out),
+    "flue": unpack_flue,
+    "allocine": lambda out: unpack_allocine(out / ALLOCINE_ARCHIVE, out),
+}
+"""What is done with the archives in the folder."""
 
 
 def run(args: argparse.Namespace) -> None:
     """The command."""
-    source = SOURCES[args.what]
+    sources = SOURCES[args.what]
     if args.url:
-        source = replace(source, base=args.url)
+        sources = [replace(source, base=args.url) for source in sources]
     if args.sha256:
-        if len(source.files) > 1:
-            raise UserError(
-                f"--sha256: {args.what} has {len(source.files)} files; only for single-file downloads"
-            )
+        if (number := sum(len(source.files) for source in sources)) > 1:
+            raise UserError(f"--sha256: {args.what} has {number} files; only for single-file downloads")
         if not re.fullmatch("[0-9a-fA-F]{64}", args.sha256):
             raise UserError(f"--sha256 {args.sha256}: not 64 hexadecimal digits")
-        source = replace(source, files={name: Digest("sha256", args.sha256.lower()) for name in source.files})
-    download(source, args.out, args.local)
+        digest = Digest("sha256", args.sha256.lower())
+        sources = [replace(source, files=dict.fromkeys(source.files, digest)) for source in sources]
+    for source in sources:
+        download(source, args.out, args.local)
     if args.what in UNPACK:
-        archive, unpacked = UNPACK[args.what]
-        unpacked(args.out / archive, args.out)
+        UNPACK[args.what](args.out)
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:

@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from common.errors import UserError
-from preprocess import fetch as fetch_module
-from preprocess.fetch import Digest, copy, fetch
+from preprocess.download import fetch as fetch_module
+from preprocess.download.fetch import Digest, copy, fetch
 
 CONTENT = bytes(range(256)) * 400
 SHA = Digest("sha256", hashlib.sha256(CONTENT).hexdigest())

@@ -4,13 +4,14 @@ import io
 import json
 import re
 import tarfile
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from common.errors import UserError
 from preprocess.__main__ import main
-from preprocess.download import ALLOCINE_MEMBERS, CLS_ARCHIVE, CLS_MEMBER, SOURCES, unpack_books
+from preprocess.download.command import ALLOCINE_MEMBERS, CLS_ARCHIVE, CLS_MEMBER, SOURCES, unpack_books
 
 XML = "<items><item><rating>{}</rating><text>Avis {}</text></item></items>"
 
@@ -25,7 +26,9 @@ def archive(path, members):
 
 
 def books():
-    return {CLS_MEMBER.format(split=split): XML.format(5, split) for split in ("train", "test")}
+    return {
+        CLS_MEMBER.format(category="books", split=split): XML.format(5, split) for split in ("train", "test")
+    }
 
 
 def run(capsys, *arguments):
@@ -71,7 +74,7 @@ def test_published_digest_is_checked(tmp_path, capsys):
     archive(tmp_path / CLS_ARCHIVE, books())
     code, printed = run(capsys, "cls-books", "--destdir", tmp_path / "out", "--from", tmp_path)
     assert code == 1
-    assert SOURCES["cls-books"].files[CLS_ARCHIVE].value in printed.err
+    assert SOURCES["cls-books"][0].files[CLS_ARCHIVE].value in printed.err
     assert printed.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
@@ -118,13 +121,13 @@ def test_damaged_archives(tmp_path):
 
 def test_archive_without_the_split(tmp_path):
     members = books()
-    del members[CLS_MEMBER.format(split="test")]
+    del members[CLS_MEMBER.format(category="books", split="test")]
     with pytest.raises(UserError, match=r"test\.review"):
         unpack_books(archive(tmp_path / "a.tar.gz", members), tmp_path / "out")
 
 
 def test_sources_are_complete():
-    for source in SOURCES.values():
+    for source in chain.from_iterable(SOURCES.values()):
         assert source.base.startswith("https://")
         for digest in source.files.values():
             assert len(digest.value) == {"sha256": 64, "git": 40}[digest.kind]

@@ -1,0 +1,1 @@
+"""`python -m preprocess download`: public data and models, fetched, checked and unpacked."""

@@ -1,0 +1,216 @@
+"""`--data NAME=PATH NAME=PATH ...`: several data sets in one command."""
+
+import json
+import shutil
+from pathlib import Path
+
+import fake_trainer
+import pytest
+
+from common import manifest
+from common.suite import data_sets
+from experiments import inputs, methods, prepare
+from experiments.__main__ import main
+
+DATA = ("--data", "books=bin", "films=bin2")
+
+
+@pytest.fixture
+def suite(here, capfd):
+    """Run train.sh with the fake trainer and two data folders, bin and bin2."""
+    shutil.copytree("bin", "bin2")
+    Path("bin2/label/dict.txt").write_text("a 5\nb 5\nc 5\nmadeupword0000 0\n")
+
+    def run(*words):
+        common = ("--recipe", "quick.txt", "--device", "cpu", "--seeds", "1")
+        code = main(["train", *common, *words], trainer=fake_trainer.COMMAND)
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_every_data_set_has_the_runs_of_a_command_of_its_own(suite, starts):
+    code, out, err = suite(*DATA, "--inits", "random")
+    assert (code, err) == (0, "")
+    assert list(data_sets("runs")) == ["books", "films"]
+    for name, data, classes in (("books", "bin", "2"), ("films", "bin2", "3")):
+        run = Path(f"runs/{name}/fairseq/random/seed1")
+        content = manifest.read(run)
+        assert (content["status"], content["arm"], content["data"]["path"]) == ("finished", "fairseq", data)
+        argv = starts(run)[0]["argv"]
+        assert argv[argv.index("--num-classes") + 1] == classes
+    assert out.count("finished (skipped)") == 0
+    code, out, _ = suite(*DATA, "--inits", "random")
+    assert code == 0
+    assert out.count("finished (skipped)") == 2
+
+
+def test_one_data_set_without_a_name_is_written_as_before(suite):
+    named = suite("--data", "books=bin", "--inits", "random", "--out", "named")
+    unnamed = suite("--data", "bin", "--inits", "random", "--out", "unnamed")
+    assert (named[0], unnamed[0]) == (0, 0)
+    one = json.loads(Path("named/books/fairseq/random/seed1/manifest.json").read_text())
+    other = json.loads(Path("unnamed/fairseq/random/seed1/manifest.json").read_text())
+    assert (one["recipe_flags"], one["data"]) == (other["recipe_flags"], other["data"])
+    assert "==" not in unnamed[1]
+
+
+def test_a_variable_names_several_data_sets(suite, monkeypatch):
+    monkeypatch.setenv("RS_DATA", "books=bin films=bin2")
+    assert suite("--inits", "random", "--dry-run")[0] == 0
+    shutil.copytree("bin", "my data")
+    monkeypatch.setenv("RS_DATA", "my data")
+    assert suite("--inits", "random", "--out", "one")[0] == 0
+    monkeypatch.setenv("RS_DATA", "books=my data")
+    assert suite("--inits", "random", "--out", "two")[0] == 0
+    assert list(data_sets("two")) == ["books"]
+
+
+def test_a_folder_with_an_equals_sign_is_a_path(suite):
+    shutil.copytree("bin", "lr=1")
+    assert suite("--data", "lr=1", "--inits", "random")[0] == 0
+    assert Path("runs/fairseq/random/seed1").is_dir()
+    assert "a/lr=2" in suite("--data", "a/lr=2", "--inits", "random")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["books=bin", "bin2"], "bin2"),
+        (["bin", "bin2"], "NAME=PATH"),
+        (["books=bin", "books=bin2"], "books"),
+        (["books=bin", "films=./bin"], "books and films"),
+        (["books=bin", ".films=bin2"], ".films"),
+        (["books=bin", "b c=bin2"], "b c"),
+        (["books=bin", "=bin2"], "''"),
+        (["books=bin", "films="], "films="),
+        (["books=bin", "films=missing"], "films: missing"),
+        (["books=bin", "films=bin2", "--valid", "valid.csv"], "--valid valid.csv"),
+        (["books=bin", "films=bin2", "--text-column", "body"], "--text-column"),
+    ],
+)
+def test_all_data_sets_are_checked_before_the_first_run(suite, words, message):
+    code, out, err = suite("--data", *words, "--inits", "random")
+    assert code == 1
+    assert err.count("\n") == 1
+    assert message in err
+    assert not Path("runs").exists()
+    assert "==" not in out
+
+
+def test_a_broken_file_in_the_last_data_set_is_found_before_the_first_run(suite):
+    Path("bin2/label/dict.txt").write_text("only 3\n")
+    code, _, err = suite(*DATA, "--inits", "random")
+    assert code == 1
+    assert "data set films: bin2/label/dict.txt" in err
+    assert not Path("runs").exists()
+
+
+def test_the_initializations_are_the_same_for_all(suite, monkeypatch):
+    monkeypatch.setattr(inputs, "shipped", lambda: Path("model.pt"))
+    monkeypatch.setattr(
+        "experiments.settings.shipped_for", lambda data: Path("model.pt") if data.name == "bin" else None
+    )
+    code, _, err = suite(*DATA)
+    assert code == 1
+    assert "random, pretrained for books" in err
+    assert suite(*DATA, "--inits", "random")[0] == 0
+
+
+def test_a_failed_data_set_does_not_hide(suite, status):
+    code, out, _ = suite(*DATA, "--inits", "random", "--", "--fail-data", "bin")
+    assert code == 1
+    assert status("runs/books/fairseq/random/seed1") == "failed"
+    assert status("runs/films/fairseq/random/seed1") == "finished"
+    summary = out[out.index("\ndata set") + 1 :]
+    assert [line.split()[-1] for line in summary.splitlines()[1:3]] == ["FAILED", "finished"]
+
+
+def test_a_locked_data_set_does_not_stop_the_others(suite, status):
+    from experiments.launchers.local import locked
+
+    with locked(Path("runs/books")):
+        code, _, err = suite(*DATA, "--inits", "random")
+    assert code == 1
+    assert "runs/books" in err
+    assert status("runs/films/fairseq/random/seed1") == "finished"
+
+
+def test_a_dry_run_shows_the_commands_of_all(suite):
+    code, out, _ = suite(*DATA, "--inits", "random", "--dry-run")
+    assert code == 0
+    assert out.count("fairseq-train") == 2
+    assert "--save-dir runs/films/fairseq/random/seed1" in out
+    assert not Path("runs").exists()
+
+
+def test_tfidf_trains_on_several_folders_of_text(here, capfd):
+    for name in ("a", "b"):
+        Path(name).mkdir()
+        for split in ("train", "valid", "test"):
+            texts = [f"{'bon' if i % 2 else 'nul'} {name} {i}" for i in range(8)]
+            Path(name, f"{split}.input0").write_text("\n".join(texts) + "\n")
+            Path(name, f"{split}.label").write_text("\n".join(str(i % 2) for i in range(8)) + "\n")
+    words = ["train", "--method", "tfidf", "--text", "a=a", "b=b"]
+    assert main([*words, "--dry-run"]) == 0
+    assert capfd.readouterr().out.count("./train.sh --method tfidf") == 2
+    assert not Path("runs").exists()
+    assert main(words) == 0
+    assert manifest.read("runs/b/bow/tfidf/seed0")["data"]["path"] == "b"
+    assert main([*words, "--data", "c=bin"]) == 1
+
+
+def test_a_method_without_a_plan_is_refused(here, capsys):
+    class Plain:
+        name = "plain"
+        summary = "has no --dry-run"
+
+        def add_arguments(self, parser):
+            parser.add_setting("data", None, "data", nargs="+")
+            parser.add_setting("out", "runs", "folder of the runs")
+
+        def train(self, options):
+            raise AssertionError("must not be trained")
+
+    methods.register(Plain())
+    try:
+        assert main(["train", "--method", "plain", "--data", "a=bin", "b=bin2"]) == 1
+        assert "--dry-run" in capsys.readouterr().err
+    finally:
+        del methods.REGISTERED["plain"]
+
+
+def test_a_cluster_gets_the_jobs_of_all_data_sets(suite, cluster, status):
+    code, out, _ = suite(*DATA, "--inits", "random", "--launcher", "slurm")
+    assert code == 0
+    first_end = out.index("best valid")
+    assert out.count("Submitted 1 run") == out[:first_end].count("Submitted 1 run") == 2
+    assert {status(f"runs/{name}/fairseq/random/seed1") for name in ("books", "films")} == {"finished"}
+
+
+def test_an_interruption_stops_the_suite(here, capsys):
+    trained = []
+
+    class Interrupted:
+        name = "interrupted"
+        summary = "is interrupted in its second data set"
+
+        def add_arguments(self, parser):
+            prepare.add_data(parser)
+            parser.add_setting("out", "runs", "folder of the runs")
+            parser.add_argument("--dry-run", action="store_true")
+
+        def train(self, options):
+            if not options.dry_run:
+                trained.append((options.data, options.out))
+                if len(trained) == 2:
+                    raise KeyboardInterrupt
+            return 0
+
+    methods.register(Interrupted())
+    try:
+        assert main(["train", "--method", "interrupted", "--data", "a=1", "b=2", "c=3"]) == 130
+    finally:
+        del methods.REGISTERED["interrupted"]
+    assert trained == [("1", "runs/a"), ("2", "runs/b")]

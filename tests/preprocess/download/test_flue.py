@@ -1,0 +1,187 @@
+"""FLUE: archives of the same form as those of the authors, to JSON lines, to data folders."""
+
+import io
+import json
+import re
+import tarfile
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from preprocess.__main__ import main
+from preprocess.download import command
+from preprocess.download.fetch import Digest
+from preprocess.download.flue import (
+    CATEGORIES,
+    CLS_ARCHIVE,
+    CLS_MEMBER,
+    PAWSX_ARCHIVE,
+    XNLI_ARCHIVE,
+    XNLI_TRAIN_ARCHIVE,
+)
+
+REVIEW = "<item><category>{}</category><rating>{}</rating><text>Avis {} &amp; {}</text></item>"
+PAWSX = ("id", "sentence1", "sentence2", "label")
+XNLI = ("language", "gold_label", "sentence1_binary_parse", "sentence2_binary_parse", "sentence1_parse",
+        "sentence2_parse", "sentence1", "sentence2", "promptID")  # fmt: skip
+LABELS = ("neutral", "entailment", "contradiction")
+
+
+def tsv(header, rows):
+    return "".join("\t".join(map(str, row)) + "\n" for row in [header, *rows]).encode()
+
+
+def pairs(split):
+    rows = [(i, f'" Phrase {i} {split}', f"Phrase {i}", i % 2) for i in range(30)]
+    return [*rows, (30, "NS", "Phrase", 1), (31, "Phrase", "", 0)]
+
+
+def inference(split):
+    rows = []
+    for i in range(12):
+        for language in ("en", "fr"):
+            rows.append(
+                (language, LABELS[i % 3], "", "", "", "", f"{language} {split} {i}", f"hypothèse {i}", i)
+            )
+    return rows
+
+
+def write_tar(path, members):
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+
+
+def write_zip(path, members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+@pytest.fixture
+def archives(tmp_path, monkeypatch):
+    """A function that writes the archives to the folder `local`, whose digests are then the expected ones."""
+    monkeypatch.chdir(tmp_path)
+    local = tmp_path / "local"
+    local.mkdir()
+
+    def write(**changes):
+        reviews = {
+            CLS_MEMBER.format(category=category, split=split): "<items>{}</items>".format(
+                "".join(REVIEW.format(category, 1 + 4 * (i % 2), i, split) for i in range(20))
+            ).encode()
+            for category in CATEGORIES
+            for split in ("train", "test")
+        }
+        train = [
+            (f"Prémisse {i}", f"hypothèse {i}", ("neutral", "entailment", "contradictory")[i % 3])
+            for i in range(12)
+        ]
+        write_tar(local / CLS_ARCHIVE, {"cls-acl10-unprocessed/de/books/train.review": b"not XML", **reviews})
+        files = {"translated_train": "train", "dev_2k": "dev", "test_2k": "test"}
+        write_tar(
+            local / PAWSX_ARCHIVE,
+            {
+                f"x-final/fr/{name}.tsv": tsv(PAWSX, changes.get("pawsx") or pairs(split))
+                for name, split in files.items()
+            },
+        )
+        write_zip(
+            local / XNLI_TRAIN_ARCHIVE,
+            {
+                "XNLI-MT-1.0/multinli/multinli.train.fr.tsv": tsv(
+                    changes.get("header") or ("premise", "hypo", "label"), train
+                )
+            },
+        )
+        write_zip(
+            local / XNLI_ARCHIVE,
+            {f"XNLI-1.0/xnli.{split}.tsv": tsv(XNLI, inference(split)) for split in ("dev", "test")},
+        )
+        sources = [
+            replace(
+                source,
+                files={name: Digest("git", Digest("git", "").of(local / name)) for name in source.files},
+            )
+            for source in command.SOURCES["flue"]
+        ]
+        monkeypatch.setitem(command.SOURCES, "flue", tuple(sources))
+        return local
+
+    return write
+
+
+def rows(path):
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def test_all_tasks(archives, capsys):
+    assert main(["download", "flue", "--out", "flue", "--from", str(archives())]) == 0
+    printed = capsys.readouterr().out
+    found = {str(path.relative_to("flue")) for path in Path("flue").rglob("*.jsonl")}
+    reviews = {f"cls-{category}/{split}.jsonl" for category in CATEGORIES for split in ("train", "test")}
+    assert found == reviews | {
+        f"{t}/{s}.jsonl" for t in ("paws-x", "xnli") for s in ("train", "valid", "test")
+    }
+    assert rows("flue/cls-music/test.jsonl")[1] == {"text": "Avis 1 & test", "label": "1"}
+    valid = rows("flue/paws-x/valid.jsonl")
+    assert len(valid) == 30
+    # A quotation mark at the beginning of a field does not enclose it.
+    assert valid[3] == {"sentence1": '" Phrase 3 dev', "sentence2": "Phrase 3", "label": "1"}
+    assert re.search(r"paws-x/valid\.jsonl: 30 .*: 2\n", printed)
+    assert rows("flue/xnli/train.jsonl")[2]["label"] == "contradiction"
+    test = rows("flue/xnli/test.jsonl")
+    assert len(test) == 12
+    assert test[1] == {"premise": "fr test 1", "hypothesis": "hypothèse 1", "label": "entailment"}
+
+
+@pytest.mark.parametrize(("task", "paired"), [("cls-dvd", False), ("paws-x", True), ("xnli", True)])
+def test_the_files_become_data(archives, task, paired):
+    assert main(["download", "flue", "--out", "flue", "--from", str(archives())]) == 0
+    folder = Path("flue") / task
+    valid = folder / "valid.jsonl"
+    splits = ["--train", folder / "train.jsonl", "--valid", valid if valid.exists() else 4]
+    words = [*splits, "--test", folder / "test.jsonl", "--out", "data"]
+    assert main(["dataset", *map(str, words)]) == 0
+    assert Path("data/input1").is_dir() == paired
+    assert len(Path("data/text/test.label").read_text().splitlines()) == len(rows(folder / "test.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pawsx": [(1, "a", "b")]}, r"x-final\.tar\.gz: x-final/fr/\S+, line 2: 3 fields"),
+        ({"pawsx": [(1, "a", "b", 0), (2, "a", "b", "x")]}, r"line 3: label 'x'"),
+        ({"pawsx": [(1, "NS", "b", 0)]}, r"no examples"),
+        ({"header": ("premise", "hypothesis", "label")}, r"multinli\.train\.fr\.tsv, line 1: .*hypo"),
+    ],
+)
+def test_another_content(archives, capsys, changes, message):
+    local = archives(**changes)
+    assert main(["download", "flue", "--out", "flue", "--from", str(local)]) == 1
+    error = capsys.readouterr().err
+    assert re.search(message, error)
+    assert error.count("\n") == 1
+
+
+def test_damaged_zip_archives(archives, capsys, monkeypatch):
+    local = archives()
+    whole = (local / XNLI_ARCHIVE).read_bytes()
+    for content in (whole[: len(whole) // 2], whole[:60] + bytes(20) + whole[80:], b"<html></html>"):
+        out = Path("out")
+        out.mkdir(exist_ok=True)
+        for path in local.iterdir():
+            (out / path.name).write_bytes(path.read_bytes())
+        (out / XNLI_ARCHIVE).write_bytes(content)
+        monkeypatch.setattr(command, "download", lambda *_: None)
+        assert main(["download", "flue", "--out", "out"]) == 1
+        assert XNLI_ARCHIVE in capsys.readouterr().err
+
+
+def test_a_digest_for_several_archives_is_refused(tmp_path, capsys):
+    assert main(["download", "flue", "--out", str(tmp_path), "--sha256", "0" * 64]) == 1
+    assert "4 files" in capsys.readouterr().err
