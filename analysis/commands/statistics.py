@@ -23,7 +23,14 @@ from ..stats.best import at_best, best_checkpoints
 from ..stats.compare import PAIRINGS, compare_groups
 from ..stats.predictions import accuracies, compare_all_predictions, find_size, read_predictions
 from ..stats.reference import OPTIONAL, REQUIRED, compare_reference, read_reference
-from ..stats.spread import BEST, diverged, expected_best_of_seeds, scores, spread_over_seeds
+from ..stats.spread import (
+    BEST,
+    diverged,
+    expected_best_of_seeds,
+    scores,
+    select_points,
+    spread_over_seeds,
+)
 from ..study import NO_STUDY
 from ..tables.predictions import accuracy_table, examples_table
 from ..tables.published import reference_table
@@ -68,6 +75,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     )
     add_ddof(seeds)
     add_marks(seeds)
+    seeds.add_argument("--at", nargs="+", metavar="EPOCH", help="only these epochs, or best (default: all)")
     size = seeds.add_mutually_exclusive_group()
     size.add_argument(
         "--test-size", type=positive, metavar="N",
@@ -121,6 +129,8 @@ def _seeds(options: argparse.Namespace) -> None:
     elif size is None:
         size = find_size(runs, options.split)
     values = scores(table, best, options.metric, options.split)
+    if options.study.at:
+        values = select_points(values, compared_at(options.study))
     data = spread_over_seeds(values, options.metric, ddof=options.ddof, test_size=size)
     note = best_note(**choice(options))
     found = spread_table(

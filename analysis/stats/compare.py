@@ -17,6 +17,7 @@ from common.errors import UserError
 from common.statistics import LEVEL, SEED, Interval, Values, mean_std, t_interval, welch_interval
 
 from .power import ALPHA, POWER, seeds_needed, std_factors
+from .spread import select_points
 
 Pairing = Literal["auto", "paired", "unpaired"]
 PAIRINGS: tuple[Pairing, ...] = get_args(Pairing)
@@ -138,10 +139,7 @@ def _check(values: pd.DataFrame, groups: Sequence[str], at: Sequence[str] | None
                 f"--groups or --pair: no selected run of '{group}' has the metric; available: "
                 f"{', '.join(known) or 'none'}"
             )
-    points = list(dict.fromkeys(values["at"]))
-    for point in at or ():
-        if point not in points:
-            raise UserError(f"--at {point}: no such epoch; available: {', '.join(points)}")
+    select_points(values, at)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ Frame of scores: group, arm, init, seed, at, value. `group` is arm/init, `at` is
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -61,6 +62,18 @@ def diverged(table: pd.DataFrame, values: pd.DataFrame, metric: str, subset: str
     found = runs.merge(scored, on=RUN, how="left", indicator=True)
     without = found.loc[found["_merge"] == "left_only", RUN]
     return [f"{arm}/{init}/seed{seed}" for arm, init, seed in without.itertuples(index=False, name=None)]
+
+
+def select_points(values: pd.DataFrame, at: Sequence[str] | None) -> pd.DataFrame:
+    """The rows of `scores` at these points (epochs as text, or `best`); all rows for None.
+
+    Raises `UserError` for a point that no group has.
+    """
+    points = list(dict.fromkeys(values["at"]))
+    for point in at or ():
+        if point not in points:
+            raise UserError(f"--at {point}: no such epoch; available: {', '.join(points)}")
+    return values if at is None else values[values["at"].isin(at)]
 
 
 def spread_over_seeds(

@@ -171,6 +171,15 @@ def test_the_pairs_and_points_of_a_study_file_are_one_family_in_every_command(ru
     assert len(parsed(capsys, "compare", runs, "--study", study, *GROUPS)["comparison"]["rows"]) == 2
 
 
+def test_seeds_at_single_points(runs, capsys):
+    points = [row["at"] for row in parsed(capsys, "seeds", runs, "--at", "2", "best")["seeds"]["rows"]]
+    assert set(points) == {"2", "best"}
+    everywhere = [row["at"] for row in parsed(capsys, "seeds", runs)["seeds"]["rows"]]
+    assert set(everywhere) > set(points)
+    assert main(["seeds", str(runs), "--at", "99"]) == 1
+    assert "--at 99" in capsys.readouterr().err
+
+
 def test_holm_over_one_row_is_none(runs, capsys):
     write_run(runs, "alone", 1, [50.0], [70.0])
     out = printed(capsys, "compare", runs, *GROUPS, "fairseq/alone")
