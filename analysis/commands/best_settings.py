@@ -22,7 +22,7 @@ from ..tables.best_settings import chosen_table, settings_table
 from ..tables.predictions import examples_table
 from ..tables.runs import best_note
 from ..tables.seeds import comparison_table
-from .options import add_command, add_common, add_pairs, choice, compared_at, selected_table, show
+from .options import add_at, add_command, add_common, add_pairs, choice, compared_at, selected_table, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,6 +44,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     )
     add_common(parser)
     add_pairs(parser)
+    add_at(parser)
 
 
 def _best_settings(options: argparse.Namespace) -> None:

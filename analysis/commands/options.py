@@ -134,15 +134,17 @@ def add_out(parser: Parser, text: str, *, metavar: str = "DIR", required: bool =
 
 
 def add_pairs(parser: Parser) -> None:
-    """Add --pair and --at."""
+    """Add --pair."""
     parser.add_argument(
         "--pair", nargs=2, type=escaped, action="append", metavar=("A", "B"),
         help="compare only these two groups, METHOD/INIT each; repeatable: the corrected p-values count all "
         "pairs given as one family (default: all pairs)",
     )  # fmt: skip
-    parser.add_argument(
-        "--at", nargs="+", metavar="EPOCH", help="epochs to compare, best or all (default: best)"
-    )
+
+
+def add_at(parser: Parser, text: str = "epochs to compare, best or all (default: best)") -> None:
+    """Add --at."""
+    parser.add_argument("--at", nargs="+", metavar="EPOCH", help=text)
 
 
 def compared_at(study: Study) -> list[str] | None:

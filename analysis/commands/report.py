@@ -12,6 +12,7 @@ from ..report.audit import audit_tables
 from ..report.findings import Findings, Rule, figures, gather
 from ..report.page import write_report
 from .options import (
+    add_at,
     add_choice,
     add_command,
     add_ddof,
@@ -51,6 +52,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     report = _add_findings(commands, "report", _report, "write everything about the runs to one HTML file")
     add_out(report, "HTML file to write", metavar="FILE", required=True)
     add_pairs(report)
+    add_at(report)
     add_marks(report)
     report.add_argument(
         "--title", type=escaped, default="Results", help="heading of the report (%(default)s)"

@@ -37,6 +37,7 @@ from ..tables.published import reference_table
 from ..tables.runs import best_note
 from ..tables.seeds import comparison_table, expected_table, plan_table, spread_table
 from .options import (
+    add_at,
     add_baseline,
     add_choice,
     add_command,
@@ -75,7 +76,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     )
     add_ddof(seeds)
     add_marks(seeds)
-    seeds.add_argument("--at", nargs="+", metavar="EPOCH", help="only these epochs, or best (default: all)")
+    add_at(seeds, "only these epochs, or best (default: all)")
     size = seeds.add_mutually_exclusive_group()
     size.add_argument(
         "--test-size", type=positive, metavar="N",
@@ -90,6 +91,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     )
     add_baseline(compared, "compare each of the other groups with this one, instead of all pairs")
     add_pairs(compared)
+    add_at(compared)
     compared.add_argument(
         "--reference", metavar="FILE",
         help="published results, .csv, .md or .json, with the columns "

@@ -44,7 +44,6 @@ from .options import (
     add_table_options,
     choice,
     choose_metrics,
-    pairs,
     show,
 )
 
@@ -293,7 +292,7 @@ def _over_all(
     options: argparse.Namespace,
 ) -> list[Table]:
     """The tables of statistics over all data sets."""
-    requested = pairs(options)
+    requested = options.study.pairs or None
     for group in dict.fromkeys(group for pair in requested or () for group in pair):
         if group not in balanced.groups:
             raise UserError(
