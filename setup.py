@@ -104,7 +104,7 @@ class EditableOnly(build_py):
         super().run()
 
 
-package_data = {"eval": ["*.html"], "analysis.report": ["assets/*"]}
+package_data = {"eval": ["*.html", "demo/*.html"], "analysis.report": ["assets/*"]}
 if PREFIX:
     package_data = {f"{PREFIX}{name}": patterns for name, patterns in package_data.items()}
     package_data[layout.NAME] = [f"{folder}/*" for folder in layout.DATA]
