@@ -53,6 +53,8 @@ EXTRAS = {
         "pytest",
         "pytest-xdist",  # parallel tests
         "ruff",
+        "nbclient",  # executes docs/lab.ipynb
+        "ipykernel",  # the kernel for it
         "statsmodels",  # independent implementation to compare with: power, Holm, Wilson, McNemar
     ],
     "hf": [

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Classify text that is typed into a page of the browser.
 
-The page shows the class, the probabilities, the words that contributed most and, for several checkpoints, the
+The page shows the class, the probabilities, the contribution of each word and, for several checkpoints, the
 prediction of each and their mean. It loads nothing from the network and sends the text only to this program,
 which stores nothing. Ctrl-C ends it.
 """
