@@ -125,11 +125,11 @@ def test_every_cell_runs_and_shows_what_it_promises(executed):
     ]  # fmt: skip
     assert {manifest.read(run)["status"] for run in runs} == {"finished"}
 
-    assert len(shown(notebook, "draw_curves", "image/png")) == 1
+    assert len(shown(notebook, "draw_curves(table, chance", "image/png")) == 1
     assert len(shown(notebook, "draw_seeds(", "image/png")) == 1
     (tables,) = shown(notebook, "Markdown(render", "text/markdown")
     for init in ("random", "ppmi"):
-        assert len(re.findall(rf"^\| fairseq +\| {init} +\| [123] ", tables, re.MULTILINE)) == 3
+        assert len(re.findall(rf"^\| fairseq +\| {init} +\| +[123] \|", tables, re.MULTILINE)) == 3
 
     compared = printed(notebook, "analysis compare")
     assert len(re.findall(r"fairseq/ppmi *\| *fairseq/random", compared)) >= 2
