@@ -53,6 +53,8 @@ EXTRAS = {
         "pytest",
         "pytest-xdist",  # parallel tests
         "ruff",
+        "nbclient",  # executes docs/lab.ipynb
+        "ipykernel",  # the kernel for it
         "statsmodels",  # independent implementation to compare with: power, Holm, Wilson, McNemar
     ],
     "hf": [
@@ -104,7 +106,7 @@ class EditableOnly(build_py):
         super().run()
 
 
-package_data = {"eval": ["*.html"], "analysis.report": ["assets/*"]}
+package_data = {"eval": ["*.html", "demo/*.html"], "analysis.report": ["assets/*"]}
 if PREFIX:
     package_data = {f"{PREFIX}{name}": patterns for name, patterns in package_data.items()}
     package_data[layout.NAME] = [f"{folder}/*" for folder in layout.DATA]

@@ -9,9 +9,10 @@ from common.cli import Parser, deprecation
 from common.errors import report_errors
 
 from . import error_analysis, evaluate, generate
+from .demo import command as demo
 from .predict import command as predict
 
-COMMANDS = (predict, evaluate, error_analysis, generate)
+COMMANDS = (predict, evaluate, error_analysis, demo, generate)
 EXAMPLES = """examples:
   python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 "Un livre captivant."
   python -m eval evaluate --checkpoint runs --split test

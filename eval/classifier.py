@@ -44,6 +44,8 @@ class EncodedTexts:
     """The token ids of each text, as in training."""
     notes: list[str]
     """What is suspicious about each text (`text_notes`), or ""."""
+    lengths: list[int]
+    """Tokens of each text before truncation, special symbols included."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Classified:
     encoded: EncodedTexts
     std: NDArray[np.float64] | None = None
     """(N,) standard deviation of the predicted class's probability over the members of an ensemble."""
+    members: NDArray[np.float64] | None = None
+    """(M, N, K) probabilities of the M members of an ensemble."""
 
 
 class SentenceClassifier:
@@ -161,14 +165,16 @@ class SentenceClassifier:
         check_texts(texts)
         texts = list(texts)
         if not texts:
-            return EncodedTexts([], [])
+            return EncodedTexts([], [], [])
         encoded = [self._encode_column(column, first, where) for column in self._columns(texts, first, where)]
         columns = [np.split(one.ids.astype(np.int64), np.cumsum(one.sizes)[:-1]) for one in encoded]
+        examples = list(zip(*columns, strict=True))
         rows = [
             self.input_format.assemble(parts, f"{where} {number}")
-            for number, parts in enumerate(zip(*columns, strict=True), start=first)
+            for number, parts in enumerate(examples, start=first)
         ]
-        return EncodedTexts(rows, text_notes(encoded, self.encoder.dictionary))
+        lengths = [self.input_format.length(parts) for parts in examples]
+        return EncodedTexts(rows, text_notes(encoded, self.encoder.dictionary), lengths)
 
     def _columns(self, texts: list[Text], first: int, where: str) -> list[list[str]]:
         """The texts in one list; for pairs, the first and the second sentences in two."""

@@ -83,7 +83,8 @@ class Ensemble:
     def classify(
         self, texts: Iterable[Text], *, first: int = 1, where: str = "text", progress: str | None = None
     ) -> Classified:
-        """Mean probabilities, and the sample standard deviation (ddof 1) of that of the predicted class.
+        """Mean probabilities, the sample standard deviation (ddof 1) of that of the predicted class, and the
+        probabilities of the members.
 
         Errors as for `SentenceClassifier.encode`. Token ids are those of the first member.
         """
@@ -105,8 +106,9 @@ class Ensemble:
             )
         mean_NK = mean_probabilities(p_MNK)
         predicted_N = mean_NK.argmax(axis=1)
-        std_N = np.stack(p_MNK)[:, np.arange(len(mean_NK)), predicted_N].std(axis=0, ddof=1)
-        return Classified(mean_NK, encoded[self.members[0].input_format], std_N)
+        members_MNK = np.stack(p_MNK)
+        std_N = members_MNK[:, np.arange(len(mean_NK)), predicted_N].std(axis=0, ddof=1)
+        return Classified(mean_NK, encoded[self.members[0].input_format], std_N, members_MNK)
 
 
 def describe(ensemble: Ensemble) -> None:

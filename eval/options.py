@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from common.cli import DEVICES, Parser, positive
 from common.errors import UserError
@@ -83,6 +84,17 @@ def add_max_tokens(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="tokens per batch, including padding (default: %(default)s)",
     )
+
+
+def loading_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The values of `add_checkpoint_files` and `add_computation`, for `SentenceClassifier.from_run`."""
+    return {
+        "data": args.data,
+        "dictionary": args.dict,
+        "sentencepiece_model": args.sentencepiece_model,
+        "device": args.device,
+        "precision": args.precision,
+    }
 
 
 def read_input(texts: Sequence[str], path: str | None) -> Iterator[Lines]:

@@ -54,6 +54,11 @@ class InputFormat:
             keep_eos=config.keep_eos,
         )
 
+    def length(self, parts: Sequence[Ids]) -> int:
+        """The number of tokens of one example before truncation; `parts` as for `assemble`."""
+        starts = [self.init_token, self.separator_token][: len(parts)]
+        return sum(map(len, parts)) + sum(start is not None for start in starts)
+
     def assemble(self, parts: Sequence[Ids], where: str) -> Ids:
         """The ids (L,) of one example, made of its one or two sentences, each ending in `</s>`.
 

@@ -21,7 +21,7 @@ from common.run import BEST_CHECKPOINT
 from common.run import WEIGHTS as WEIGHT_FILES
 from preprocess.readers.tables import Columns
 
-from ..options import add_checkpoint_files, add_computation, add_max_tokens, add_texts
+from ..options import add_checkpoint_files, add_computation, add_max_tokens, add_texts, loading_options
 from .inputs import Block, open_input
 from .output import FORMATS, Layout, TextPrediction, avoid_columns, choose_format, open_writer
 
@@ -150,14 +150,7 @@ def _load(args: argparse.Namespace) -> SentenceClassifier | Ensemble:
     from ..loading.precision import PrecisionMessages
     from ..loading.runs import find_runs
 
-    options = {
-        "data": args.data,
-        "dictionary": args.dict,
-        "sentencepiece_model": args.sentencepiece_model,
-        "device": args.device,
-        "precision": args.precision,
-        "max_tokens": args.max_tokens,
-    }
+    options = loading_options(args) | {"max_tokens": args.max_tokens}
     messages = PrecisionMessages()
     if not args.ensemble:
         runs = find_runs(args.checkpoint)

@@ -50,12 +50,23 @@ def explain_texts(
     Raises `UserError` if Captum is not installed.
     """
     check_texts(texts)
-    if not isinstance(classifier.network.model, NgramClassifier):
-        try:
-            import captum.attr  # noqa: F401
-        except ImportError:
-            raise UserError("--explain needs Captum: pip install captum (in the extra `explain`)") from None
+    check_explainable(classifier)
     return (explain(classifier, text, row) for text, row in zip(texts, rows, strict=True))
+
+
+def check_explainable(classifier: SentenceClassifier) -> None:
+    """Raise `UserError` if Captum is needed and not installed."""
+    if is_linear(classifier):
+        return
+    try:
+        import captum.attr  # noqa: F401
+    except ImportError:
+        raise UserError("explanations need Captum: pip install captum (in the extra `explain`)") from None
+
+
+def is_linear(classifier: SentenceClassifier) -> bool:
+    """Whether the contributions are the terms of a linear classifier, not integrated gradients."""
+    return isinstance(classifier.network.model, NgramClassifier)
 
 
 def explain(classifier: SentenceClassifier, text: Text, row: Ids) -> list[Word]:
@@ -135,25 +146,28 @@ def _subword_tokens(classifier: SentenceClassifier, text: Text) -> list[str]:
     ]
 
 
+STYLE = """.word { padding: .1rem .15rem; border-radius: .2rem }
+.for, .against { --strength: 0; background: rgb(var(--hue) / var(--strength)) }
+.for { --hue: 0 136 90 } .against { --hue: 208 70 30; text-decoration: underline dotted }"""
+"""CSS of `marked`."""
+LEGEND = """<span class="word for" style="--strength:.5">Green</span> words contributed to the
+predicted class, <span class="word against" style="--strength:.5">orange</span> underlined words against it.
+The intensity is relative to the largest score of the text. Hover over a word for its score."""
+"""HTML that explains `marked`."""
 PAGE_HEAD = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Contributions of words</title>
 <style>
-body { font: 16px/1.7 system-ui, sans-serif; max-width: 60rem; margin: 1.5rem auto; padding: 0 1rem;
-       color: #1b1b1b; background: #fff; overflow-wrap: anywhere }
-article { border-top: 1px solid #ccc; padding: .6rem 0 }
-h1 { font-size: 1.35rem } h2 { font-size: 1rem; margin: 0 0 .2rem } p { margin: .2rem 0 }
-.word { padding: .1rem .15rem; border-radius: .2rem } .note { color: #555; font-size: .9rem }
-.for, .against { --strength: 0; background: rgb(var(--hue) / var(--strength)) }
-.for { --hue: 0 136 90 } .against { --hue: 208 70 30; text-decoration: underline dotted }
+body {{ font: 16px/1.7 system-ui, sans-serif; max-width: 60rem; margin: 1.5rem auto; padding: 0 1rem;
+       color: #1b1b1b; background: #fff; overflow-wrap: anywhere }}
+article {{ border-top: 1px solid #ccc; padding: .6rem 0 }}
+h1 {{ font-size: 1.35rem }} h2 {{ font-size: 1rem; margin: 0 0 .2rem }} p {{ margin: .2rem 0 }}
+{style} .note {{ color: #555; font-size: .9rem }}
 </style></head><body>
 <h1>Contributions of words</h1>
 <p class="note">Contributions to the log-odds of the predicted class: integrated gradients over the
-embeddings, or the terms of a linear classifier of n-grams.
-<span class="word for" style="--strength:.5">Green</span> words contributed to the predicted class,
-<span class="word against" style="--strength:.5">orange</span> underlined words against it. The intensity is
-relative to the largest score of the text. Hover over a word for its score.</p>
+embeddings, or the terms of a linear classifier of n-grams. {legend}</p>
 """
 PAGE_END = "</body></html>\n"
 
@@ -167,18 +181,16 @@ class ExplanationPage(AbstractContextManager):
 
     def __enter__(self) -> ExplanationPage:
         self._stream = self._file.__enter__()
-        self._stream.write(PAGE_HEAD)
+        self._stream.write(PAGE_HEAD.format(style=STYLE, legend=LEGEND))
         self._stream.write(f'<p class="note">Classes: {html.escape(", ".join(self.classes))}</p>\n')
         return self
 
     def write(self, prediction: TextPrediction) -> None:
         """Write one prediction and its marked words."""
-        words = prediction.words or []
-        strongest = max((abs(word.score) for word in words), default=0.0) or 1.0
-        marked = " ".join(_span(word, strongest) for word in words) or "<i>(empty)</i>"
         probability = prediction.probabilities[prediction.predicted]
         title = f"{prediction.index + 1}. {prediction.predicted} ({probability:.1%})"
-        self._stream.write(f"<article><h2>{html.escape(title)}</h2><p>{marked}</p></article>\n")
+        text = marked(prediction.words or [])
+        self._stream.write(f"<article><h2>{html.escape(title)}</h2><p>{text}</p></article>\n")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -186,6 +198,12 @@ class ExplanationPage(AbstractContextManager):
         if error is None:
             self._stream.write(PAGE_END)
         self._file.__exit__(kind, error, trace)
+
+
+def marked(words: Sequence[Word]) -> str:
+    """HTML of the words, each colored by its score."""
+    strongest = max((abs(word.score) for word in words), default=0.0) or 1.0
+    return " ".join(_span(word, strongest) for word in words) or "<i>(empty)</i>"
 
 
 def _span(word: Word, strongest: float) -> str:

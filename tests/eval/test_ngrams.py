@@ -1,6 +1,8 @@
 """Predictions and explanations of the n-gram classifier, from a run of train.sh."""
 
 import json
+import re
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from tiny_runs import BAD, GOOD, make_data
 
 from eval import SentenceClassifier
 from eval.__main__ import main
+from eval.demo.demonstration import LINEAR, Demonstration
 from experiments.__main__ import main as train
 
 
@@ -41,3 +44,13 @@ def test_the_word_that_decides_has_the_largest_contribution(run, capsys):
     scores = dict(json.loads(capsys.readouterr().out)["words"])
     assert max(scores, key=scores.get) == GOOD
     assert np.isfinite(list(scores.values())).all()
+
+
+def test_the_demonstration_explains_without_captum(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    demonstration = Demonstration(SentenceClassifier.from_run(run))
+    assert demonstration.settings()["explanation"] == [LINEAR]
+    found = demonstration.explain([f"un {GOOD} livre"], 0)
+    scores = {word: float(score) for score, word in re.findall(r'title="(.*?)">(.*?)<', found["html"])}
+    assert found["predicted"] == "pos"
+    assert max(scores, key=scores.get) == GOOD

@@ -1,0 +1,108 @@
+"""The page in a browser: typed text, shown results, and the addresses that it requests."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+from demo_servers import serving
+from tiny_runs import GOOD, make_data, make_run
+
+from eval import Ensemble, SentenceClassifier
+from eval.demo import server as server_module
+
+pytest.importorskip("captum")
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium")
+# Types the texts, submits them as Ctrl+Enter does, and writes down what the page requested.
+TYPING = """
+document.querySelectorAll("textarea").forEach((area, i) => { area.value = TEXTS[i]; });
+document.querySelector("textarea").dispatchEvent(
+  new KeyboardEvent("keydown", { key: "Enter", ctrlKey: true, bubbles: true }));
+const waiting = setInterval(() => {
+  if (!$("error").textContent && !$("words").childNodes.length) return;
+  clearInterval(waiting);
+  const requested = performance.getEntriesByType("resource").map((entry) => entry.name);
+  document.body.append(element("pre", JSON.stringify(requested)));
+}, 50);
+"""
+
+
+@pytest.fixture
+def opened(monkeypatch, tmp_path):
+    """Open the page under its own policy and type; returns the DOM when the words are shown."""
+
+    def open_page(model, *texts):
+        content = server_module.TEMPLATE.read_text("utf-8")
+        typing = TYPING.replace("TEXTS", json.dumps(texts).replace("<", "\\u003c"))
+        template = tmp_path / "page.html"
+        # Inside the page's own script, whose hash the policy has.
+        begin, end = content.rsplit("</script>", 1)
+        template.write_text(f"{begin}{typing}</script>{end}", encoding="utf-8")
+        monkeypatch.setattr(server_module, "TEMPLATE", template)
+        with serving(model) as server:
+            options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000"]
+            command = [BROWSER, *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", server.url]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+            requested = json.loads(re.search(r"<pre>(.*?)</pre>", done.stdout)[1])
+            addresses = {name.removeprefix(server.url) for name in requested}
+            assert "classify" in addresses
+            assert addresses <= {"classify", "explain"}
+        return done.stdout
+
+    return open_page
+
+
+def inside(page, name):
+    """The text of an element, without tags."""
+    content = re.search(rf'<(\w+)[^>]* id="{name}"[^>]*>(.*?)</\1>', page, re.S)[2]
+    return " ".join(re.sub("<[^>]*>", " ", content).split())
+
+
+def test_prediction_and_words_of_one_checkpoint(trained, opened):
+    classifier = SentenceClassifier.from_run(trained.run, device="cpu")
+    text = f"un </script><b>livre</b> {GOOD} 汉字"
+    page = opened(classifier, text)
+    (prediction,) = classifier.predict([text])
+    percent = f"{100 * prediction.probabilities[prediction.predicted]:.1f} %"
+    assert inside(page, "predicted") == f"{prediction.predicted} {percent}"
+    rows = inside(page, "probabilities").split(" %")
+    assert rows[0].split()[0] == prediction.predicted
+    assert len(rows) == 3
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+    assert GOOD in inside(page, "words")
+    assert 'class="word for"' in page
+    assert inside(page, "notes")
+    assert re.search(r'id="seeds" hidden', page)
+
+
+def test_every_checkpoint_of_an_ensemble_is_shown(trained, tmp_path, opened):
+    make_run(trained.data, tmp_path / "seed2", seed=2)
+    ensemble = Ensemble.from_runs([trained.run, tmp_path / "seed2"], device="cpu")
+    page = opened(ensemble, f"un livre {GOOD}")
+    (mean,) = ensemble.predict([f"un livre {GOOD}"])
+    own = [member.predict([f"un livre {GOOD}"])[0] for member in ensemble.members]
+    shown = [f"{100 * one.probabilities[mean.predicted]:.1f} %" for one in [*own, mean]]
+    table = inside(page, "members") + " " + inside(page, "mean")
+    assert re.findall(r"\d+\.\d %", table) == shown
+    assert not re.search(r'id="seeds" hidden', page)
+    agree = sum(one.predicted == mean.predicted for one in own)
+    assert re.match(rf"{agree} of 2 ", inside(page, "agreement"))
+
+
+def test_the_two_sentences_of_a_pair(tmp_path, opened):
+    make_run(make_data(tmp_path / "data", pairs=True), tmp_path / "run")
+    classifier = SentenceClassifier.from_run(tmp_path / "run", device="cpu")
+    page = opened(classifier, "un livre", "une histoire")
+    (prediction,) = classifier.predict([("un livre", "une histoire")])
+    percent = f"{100 * prediction.probabilities[prediction.predicted]:.1f} %"
+    assert inside(page, "predicted") == f"{prediction.predicted} {percent}"
+    assert inside(page, "words") == "un livre une histoire"
+
+
+def test_an_error_is_shown(trained, opened):
+    page = opened(SentenceClassifier.from_run(trained.run, device="cpu"), "u" * server_module.MAX_BYTES)
+    assert inside(page, "error")
+    assert re.search(r'<main id="result" hidden', page)

@@ -1,0 +1,21 @@
+"""A server of `eval demo` in a thread of the test."""
+
+import threading
+from contextlib import contextmanager
+
+from eval.demo.demonstration import Demonstration
+from eval.demo.server import DemoServer
+
+
+@contextmanager
+def serving(model):
+    """The server of a classifier or an ensemble, on any free port."""
+    with DemoServer("127.0.0.1", 0) as server:
+        server.present(Demonstration(model))
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
