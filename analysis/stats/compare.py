@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from common.errors import UserError
-from common.statistics import LEVEL, SEED, Interval, Values, mean_std, t_interval, welch_interval
+from common.statistics import (
+    DRAWS,
+    LEVEL,
+    SEED,
+    Interval,
+    Values,
+    mean_std,
+    t_interval,
+    welch_interval,
+    wilson_interval,
+)
 
 from .power import ALPHA, POWER, seeds_needed, std_factors
 
@@ -25,6 +35,8 @@ EXACT_UP_TO = 200_000
 """Maximum number of permutations that a test enumerates: 17 pairs, two groups of 10."""
 PERMUTATIONS = 20_000
 """Number of permutations drawn if there are more."""
+BOOTSTRAP, WILSON = "bootstrap", "Wilson"
+"""The methods of `examples_interval`."""
 
 
 def compare_groups(
@@ -253,6 +265,22 @@ def mcnemar(correct_a: NDArray[np.bool_], correct_b: NDArray[np.bool_]) -> tuple
     only_a, only_b = int((correct_a & ~correct_b).sum()), int((~correct_a & correct_b).sum())
     p = binomtest(only_a, only_a + only_b).pvalue if only_a + only_b else 1.0
     return only_a, only_b, float(p)
+
+
+def examples_interval(
+    differences: Values, level: float = LEVEL, *, draws: int = DRAWS, seed: int = SEED
+) -> tuple[Interval, str]:
+    """The interval over test examples of the mean of `differences` (N,), in points, and its method.
+
+    The method is `BOOTSTRAP`, see `bootstrap_examples`. If all differences are equal, the bootstrap interval
+    has no width and the method is `WILSON`: Wilson's interval limits the fraction of other examples in the
+    population, whose differences are between -100 and 100.
+    """
+    if np.ptp(differences) > 0:
+        return bootstrap_examples(differences, level, draws=draws, seed=seed), BOOTSTRAP
+    equal, _ = wilson_interval(1.0, len(differences), level)
+    middle, margin = float(equal * differences[0]), 100 * (1 - equal)
+    return (middle - margin, middle + margin), WILSON
 
 
 def bootstrap_examples(
