@@ -127,12 +127,12 @@ def add_out(parser: Parser, text: str, *, metavar: str = "DIR", required: bool =
         parser.deprecated(old, "--out")
 
 
-def add_pairs(parser: Parser) -> None:
-    """Add --pair."""
+def add_pairs(parser: argparse._ActionsContainer, default: str = "all pairs") -> None:
+    """Add --pair; `default` is what is compared without it."""
     parser.add_argument(
         "--pair", nargs=2, type=escaped, action="append", metavar=("A", "B"),
         help="compare only these two groups, METHOD/INIT each; repeatable: the corrected p-values count all "
-        "pairs given as one family (default: all pairs)",
+        f"pairs given as one family (default: {default})",
     )  # fmt: skip
 
 
@@ -169,12 +169,17 @@ def add_study(parser: Parser) -> None:
 def add_marks(parser: Parser) -> None:
     """Add --baseline and --bold, for tables of means."""
     add_baseline(parser, "mark the means that differ significantly from those of this group")
-    parser.add_argument("--bold", action="store_true", help="the best means in bold")
+    add_bold(parser)
 
 
 def add_baseline(parser: Parser, text: str) -> None:
     """Add --baseline."""
     parser.add_argument("--baseline", type=escaped, metavar="GROUP", help=text)
+
+
+def add_bold(parser: Parser) -> None:
+    """Add --bold."""
+    parser.add_argument("--bold", action="store_true", help="the best means in bold")
 
 
 def add_figure_options(parser: Parser) -> None:

@@ -12,11 +12,12 @@ from ..report.audit import audit_tables
 from ..report.findings import Findings, Rule, figures, gather
 from ..report.page import write_report
 from .options import (
+    add_baseline,
+    add_bold,
     add_choice,
     add_command,
     add_ddof,
     add_figure_options,
-    add_marks,
     add_out,
     add_pairs,
     add_selection,
@@ -47,12 +48,20 @@ def register(commands: argparse._SubParsersAction) -> None:
     add_out(drawn, "folder for the figures", required=True)
     add_figure_options(drawn)
     drawn.deprecated("--format", "--figure-format")
-    drawn.set_defaults(pair=None)
+    drawn.set_defaults(pair=None, all_pairs=False)
 
     report = _add_findings(commands, "report", _report, "write everything about the runs to one HTML file")
     add_out(report, "HTML file to write", metavar="FILE", required=True)
-    add_pairs(report)
-    add_marks(report)
+    compared = report.add_mutually_exclusive_group()
+    add_pairs(compared, "each group with the baseline")
+    compared.add_argument(
+        "--all-pairs", action="store_true",
+        help="compare all pairs of groups, which are then one family of corrected p-values",
+    )  # fmt: skip
+    add_baseline(
+        report, "group that all others are compared with (default: the first one with random weights)"
+    )
+    add_bold(report)
     report.add_argument(
         "--title", type=escaped, default="Results", help="heading of the report (%(default)s)"
     )
@@ -74,7 +83,7 @@ def _gather(options: argparse.Namespace) -> Findings:
     rule = Rule(metric=options.metric, ddof=options.ddof, **choice(options))
     return gather(
         chosen, rule, test_size=options.test_size, audit=options.audit, reference=options.reference,
-        left_out=left_out, pairs=pairs(options), study=options.study,
+        left_out=left_out, pairs=pairs(options), all_pairs=options.all_pairs, study=options.study,
     )  # fmt: skip
 
 

@@ -87,6 +87,36 @@ def compare_groups(
     return frame
 
 
+def against(comparison: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """The rows of `compare_groups` with this group, as differences of the other group minus it.
+
+    Columns: `group`, `at`, `design`, `n`, `n_baseline`, `difference`, `low`, `high`, and `p`, that of the t
+    test with Holm's correction over all rows of `comparison`.
+    """
+    rows = []
+    for row in comparison.to_dict("records"):
+        if baseline not in (row["a"], row["b"]):
+            continue
+        low, high, sides, sign = row["low"], row["high"], ("a", "b"), 1
+        if baseline == row["a"]:
+            low, high, sides, sign = -row["high"], -row["low"], ("b", "a"), -1
+        rows.append(
+            {
+                "group": row[sides[0]],
+                "at": row["at"],
+                "design": row["design"],
+                "n": row[f"n_{sides[0]}"],
+                "n_baseline": row[f"n_{sides[1]}"],
+                "difference": sign * row["difference"],
+                "low": low,
+                "high": high,
+                "p": row["p_t_holm"],
+            }
+        )
+    columns = ["group", "at", "design", "n", "n_baseline", "difference", "low", "high", "p"]
+    return pd.DataFrame(rows, columns=columns)
+
+
 def _compare_two(
     a: pd.Series, b: pd.Series, names: tuple[str, str, str], pairing: Pairing, level: float, lower: bool
 ) -> dict[str, object]:

@@ -107,8 +107,8 @@ def document(measured: list[Measured], labels_N: NDArray[np.int64] | None, split
         "threads": torch.get_num_threads(),
         "tolerance": TOLERANCE,
         "conventions": "each form against the first: exact McNemar test; difference of accuracy in points "
-        f"with the {LEVEL:.0%} interval of a paired bootstrap ({DRAWS:,} draws, seed {SEED}), or Wilson's where all sentences have the same "
-        "difference",
+        f"with the {LEVEL:.0%} interval of a paired bootstrap ({DRAWS:,} draws, seed {SEED}), or Wilson's if "
+        "the difference is the same in every sentence",
         "forms": [_form(form, measured[0], labels_N) for form in measured],
     }
 

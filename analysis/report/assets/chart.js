@@ -125,7 +125,7 @@
 
   function readout(subsets) {
     const cells = (name, values, kind) => html("tr", { class: kind },
-      html("td", { class: "left" }, name), ...values.map((value) => html("td", {}, shown(value))));
+      html("th", { class: "left", scope: "row" }, name), ...values.map((value) => html("td", {}, shown(value))));
     const rows = [];
     const few = data.runs.filter((run) => !state.hidden.has(run.name)).length <= MOST_ROWS;
     for (const group of data.groups) {
@@ -136,8 +136,8 @@
       rows.push(cells(`${data.labels[group]}, mean of ${runs.length} shown`, subsets.map(mean), "sum"));
     }
     return html("div", { class: "wide readout" }, html("table", {},
-      html("thead", {}, html("tr", {}, html("th", { class: "left" }, `epoch ${state.epoch}`),
-        ...subsets.map((subset) => html("th", {}, subset)))),
+      html("thead", {}, html("tr", {}, html("th", { class: "left", scope: "col" }, `epoch ${state.epoch}`),
+        ...subsets.map((subset) => html("th", { scope: "col" }, subset)))),
       html("tbody", {}, ...rows)));
   }
 
@@ -198,4 +198,5 @@
   root.append(controls(), ...data.groups.map((group) => groupRow(group)), plots, values);
   draw();
   window.addEventListener("resize", draw);
+  root.closest("details").addEventListener("toggle", draw); // a closed section has no width
 })();
