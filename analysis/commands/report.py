@@ -33,6 +33,7 @@ EXAMPLES = """examples:
   python -m analysis figures runs --out results --reference published.csv
   python -m analysis figures runs --study study.toml --width one-column --figure-format pdf --out figures
   python -m analysis report runs --out report.html
+  python -m analysis report runs --baseline fairseq/random --out report.html
   python -m analysis report runs --audit audit.json --reference published.csv --out report.html
 """
 
@@ -74,6 +75,8 @@ def _figures(options: argparse.Namespace) -> None:
 def _report(options: argparse.Namespace) -> None:
     audit = audit_tables(options.audit) if options.audit else []  # before the slow reading of logs
     findings = _gather(options)
+    if findings.baseline is not None and options.study.baseline is None:
+        print(f"baseline: {findings.baseline}; select another one with --baseline", file=sys.stderr)
     path = write_report(findings, options.out, title=options.title, audit=audit, chance=options.chance)
     print(f"wrote {path}", file=sys.stderr)
 

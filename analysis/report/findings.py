@@ -197,6 +197,10 @@ def gather(
     rule = replace(rule, subset=subset, reported=reported)
     if overlap is not None and overlap.split != reported:
         overlap = read_overlap(audit, reported)
+    if pairs and study.baseline is not None and all(study.baseline not in pair for pair in pairs):
+        logger.warning(
+            "--pair: no pair has the baseline %s, so there are no differences to it", study.baseline
+        )
     best = best_checkpoints(table, rule.metric, **rule.choice)
     values = study.sorted(scores(table, best, rule.metric, reported))
     predictions = read_predictions(runs, reported)

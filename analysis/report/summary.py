@@ -11,6 +11,7 @@ from common.metrics import ACCURACIES, in_percent, label, number
 from common.tables import PERCENT, Mean, interval, p_value, signed, signed_interval
 
 from ..read.long_table import GROUP, REPORTED
+from ..stats.compare import against
 from ..stats.power import ALPHA
 from ..stats.spread import BEST, diverged
 from ..study import names_of
@@ -35,9 +36,7 @@ FEW = (
     "With {} seeds, the standard deviation is uncertain; intervals and p-values assume normally distributed "
     "scores, which cannot be verified with so few values."
 )
-SINGLE = (
-    "{}: a single seed does not show the variation between seeds, so there is no interval or test over seeds."
-)
+SINGLE = "A single seed does not show the variation between seeds: no interval or test over seeds for {}."
 NO_REFERENCE_INTERVAL = (
     "no interval can be computed for any difference (std, n or seeds are missing): undecided."
 )
@@ -50,7 +49,7 @@ def main_findings(findings: Findings) -> list[str]:
         rule = findings.rule
         return [f"No run has a {label(rule.metric)} on {rule.reported} at its best checkpoint."]
     best = _best_groups(at_best, findings)
-    sentences = [_best(at_best, best, findings), *_differences(best, findings), _other_pairs(findings)]
+    sentences = [_best(at_best, best, findings), *_differences(best, findings), *_other_pairs(findings)]
     return _relabelled(sentences, findings)
 
 
@@ -159,24 +158,26 @@ def _differences(best: list[str], findings: Findings) -> list[str]:
     data = findings.differences
     if data is None:
         return []
-    rows = data.to_dict("records")
+    rows, baseline = data.to_dict("records"), str(findings.baseline)
     if len(rows) <= MOST_SENTENCES:
-        return [_difference(row, findings) for row in rows]
-    sentences = [_difference(row, findings) for row in rows if row["group"] in best[:1]]
+        return [_difference(row, baseline, findings) for row in rows]
+    sentences = [_difference(row, baseline, findings) for row in rows if row["group"] in best[:1]]
     return [*sentences, _summarized(data, findings)]
 
 
-def _difference(row: dict, findings: Findings) -> str:
-    metric, baseline = findings.rule.metric, f"the baseline {findings.baseline}"
+def _difference(row: dict, other: str, findings: Findings) -> str:
+    """The difference of a row of `against` to the group `other`, and whether it is significant."""
+    metric = findings.rule.metric
+    name = f"the baseline {other}" if other == findings.baseline else other
     distance = number(abs(row["difference"]), metric) + (" points" if in_percent(metric) else "")
-    text = f"{row['group']} is {distance} {'above' if row['difference'] > 0 else 'below'} {baseline}"
+    text = f"{row['group']} is {distance} {'above' if row['difference'] > 0 else 'below'} {name}"
     if row["difference"] == 0:
-        text = f"{row['group']} has the same mean as {baseline}"
+        text = f"{row['group']} has the same mean as {name}"
     if not math.isnan(row["low"]):
         text += f" ({PERCENT} interval {signed_interval(row['low'], row['high'], metric)})"
     if math.isnan(row["p"]):
         single = min(row["n"], row["n_baseline"]) == 1
-        return f"{text}, {ONE_SEED if single else EQUAL_SEEDS}{_by_example(row, findings)}."
+        return f"{text}, {ONE_SEED if single else EQUAL_SEEDS}{_by_example(row['group'], other, findings)}."
     if row["p"] <= ALPHA:
         return f"{text}: significant, p = {p_value(row['p'])} ({_test(findings)})."
     return f"{text}: not significant, p = {p_value(row['p'])} ({_test(findings)}); {UNDECIDED}."
@@ -206,19 +207,20 @@ def _summarized(data: pd.DataFrame, findings: Findings) -> str:
     return text
 
 
-def _other_pairs(findings: Findings) -> str:
-    """How many pairs without the baseline differ significantly."""
+def _other_pairs(findings: Findings) -> list[str]:
+    """The pairs without the baseline: a sentence each, or of many pairs how many differ significantly."""
     data = findings.comparison
     if data is None:
-        return ""
+        return []
     others = data[(data["a"] != findings.baseline) & (data["b"] != findings.baseline)]
-    if others.empty:
-        return ""
+    if len(others) <= MOST_SENTENCES:
+        pairs = [(row["b"], against(others.loc[[index]], row["b"])) for index, row in others.iterrows()]
+        return [_difference(frame.iloc[0].to_dict(), other, findings) for other, frame in pairs]
     tested = int(others["p_t_holm"].notna().sum())
-    return (
-        f"Of {count(len(others), 'other pair')} of groups, {int((others['p_t_holm'] <= ALPHA).sum())} differ "
+    return [
+        f"Of {len(others)} other pairs of groups, {int((others['p_t_holm'] <= ALPHA).sum())} differ "
         f"significantly ({tested} tested, {_test(findings)})."
-    )
+    ]
 
 
 def _test(findings: Findings) -> str:
@@ -227,12 +229,12 @@ def _test(findings: Findings) -> str:
     return f"t test, Holm's correction over {family} tests" if family > 1 else "t test"
 
 
-def _by_example(row: dict, findings: Findings) -> str:
-    """The comparison of a group with the baseline by example, if there are prediction files."""
+def _by_example(group: str, other: str, findings: Findings) -> str:
+    """The comparison of two groups by example, if there are prediction files."""
     examples = findings.examples
     if examples is None:
         return ""
-    for a, b, sign in ((row["group"], findings.baseline, 1), (findings.baseline, row["group"], -1)):
+    for a, b, sign in ((group, other, 1), (other, group, -1)):
         pair = examples[(examples["a"] == a) & (examples["b"] == b)]
         if len(pair):
             last = pair.iloc[-1]  # the mean, where there are several seeds

@@ -175,7 +175,7 @@
   function groupRow(group) {
     const index = data.styles[group];
     const runs = data.runs.filter((run) => run.group === group);
-    const key = svg("svg", { class: "key", viewBox: "0 0 36 12" }, svg("line", { x1: 0, x2: 36, y1: 6, y2: 6,
+    const key = svg("svg", { class: "key", viewBox: "0 0 36 12", "aria-hidden": "true" }, svg("line", { x1: 0, x2: 36, y1: 6, y2: 6,
       stroke: color(index), "stroke-width": 3, "stroke-dasharray": dashes(index) }));
     const all = html("input", { type: "checkbox", checked: true });
     const buttons = runs.map((run) => html("button", { type: "button", "aria-pressed": "true" }, `seed ${run.seed}`));
