@@ -179,8 +179,8 @@ def _difference(row: dict, other: str, findings: Findings) -> str:
         single = min(row["n"], row["n_baseline"]) == 1
         return f"{text}, {ONE_SEED if single else EQUAL_SEEDS}{_by_example(row['group'], other, findings)}."
     if row["p"] <= ALPHA:
-        return f"{text}: significant, p = {p_value(row['p'])} ({_test(findings)})."
-    return f"{text}: not significant, p = {p_value(row['p'])} ({_test(findings)}); {UNDECIDED}."
+        return f"{text}: significant, {_p(row['p'])} ({_test(findings)})."
+    return f"{text}: not significant, {_p(row['p'])} ({_test(findings)}); {UNDECIDED}."
 
 
 def _summarized(data: pd.DataFrame, findings: Findings) -> str:
@@ -227,6 +227,11 @@ def _test(findings: Findings) -> str:
     """The test and its correction."""
     family = findings.family
     return f"t test, Holm's correction over {family} tests" if family > 1 else "t test"
+
+
+def _p(p: float) -> str:
+    text = p_value(p)
+    return f"p {text.replace('<', '< ')}" if text.startswith("<") else f"p = {text}"
 
 
 def _by_example(group: str, other: str, findings: Findings) -> str:
