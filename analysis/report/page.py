@@ -185,9 +185,13 @@ def _lede(findings: Findings) -> str:
 
 
 def _drawings(findings: Findings, chance: float | None) -> dict[str, str]:
-    """The kind of each figure -> its HTML. The learning curves have no version for small screens."""
+    """The kind of each figure -> its HTML.
+
+    The learning curves, which a browser with scripts does not show, and figures of many classes have no
+    version for small screens.
+    """
     many = len(findings.predictions) > 0 and has_many_classes(findings.predictions)
-    unscaled = {"per_epoch", *(("confusion",) if many else ())}
+    unscaled = {"per_epoch", *(("confusion", "confused_pairs") if many else ())}
 
     def drawn(suffix: str) -> Iterator[tuple[str, str]]:
         for name, one in figures(findings, chance, baseline=findings.baseline):

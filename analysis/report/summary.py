@@ -31,7 +31,7 @@ MOST_NAMES = 8
 
 UNDECIDED = "these runs do not show which of the two is higher"
 ONE_SEED = "not tested over seeds, because one of them has a single seed"
-EQUAL_SEEDS = "not tested, because it is the same for all seeds"
+EQUAL_SEEDS = "not tested, because the difference is the same for all seeds"
 FEW = (
     "With {} seeds, the standard deviation is uncertain; intervals and p-values assume normally distributed "
     "scores, which cannot be verified with so few values."
