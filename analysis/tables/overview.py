@@ -58,7 +58,8 @@ def overview_table(
         notes += [
             f"difference: to {baseline}; its interval is not corrected.",
             f"p: two-sided t test over seeds{correction}; paired by seed where at least two are common, "
-            f"otherwise Welch's. {NOT_TESTED}: fewer than two seeds, or equal differences.",
+            "otherwise Welch's.",
+            f"{NOT_TESTED}: fewer than two seeds, or the same difference for all seeds.",
         ]
     groups = tuple(data["group"])
     return Table(

@@ -16,7 +16,7 @@ from scipy.stats import sem, t, ttest_rel
 
 from analysis.__main__ import main
 from analysis.read.runs import find_runs
-from analysis.report.findings import Rule, gather
+from analysis.report.findings import Rule, default_baseline, gather
 from analysis.report.page import render_report
 from analysis.report.provenance import group_facts
 from analysis.report.summary import main_findings
@@ -213,6 +213,26 @@ def test_which_pairs_are_compared(runs, options, family, baseline):
         assert all(b == "R" for a, b in pairs[:4])
     else:
         assert set(pairs) == family
+
+
+def test_the_default_baseline_has_random_weights_and_several_seeds(runs):
+    values = gather(find_runs(four_groups(runs)), Rule()).values
+    assert default_baseline(values) == "fairseq/random"
+    without = values[values["init"] != "random"]
+    assert default_baseline(without) == "fairseq/far"  # not bow/tfidf, a single run
+    assert default_baseline(without, Study(order=("fairseq/near",))) == "fairseq/near"
+    assert default_baseline(values[values["group"] == "fairseq/random"]) is None
+    pairs = [("fairseq/far", "fairseq/near"), ("bow/tfidf", "fairseq/near"), ("bow/tfidf", "fairseq/far")]
+    assert default_baseline(values, pairs=pairs) == "fairseq/near"
+
+
+def test_a_baseline_in_no_pair_is_a_warning(runs, caplog):
+    pairs = [("fairseq/far", "fairseq/near")]
+    findings = gather(
+        find_runs(four_groups(runs)), Rule(), pairs=pairs, study=Study(baseline="fairseq/random")
+    )
+    assert "fairseq/random" in caplog.text
+    assert findings.differences is None
 
 
 def test_the_baseline_on_the_command_line(runs, tmp_path, capsys):
