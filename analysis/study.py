@@ -47,6 +47,7 @@ from .read.runs import Run
 WIDTHS = {"one-column": 3.25, "two-column": 6.75}
 """Width of a figure in inches, for one column and for the whole page of a paper in two columns."""
 TABLES = (
+    "overview",
     "table1",
     "table2",
     "seeds",

@@ -75,11 +75,12 @@ def bootstrap_interval(
     """Percentile bootstrap interval of the mean (Efron and Tibshirani 1993, section 13.3).
 
     It stays within the range of the values and is too narrow for small samples: at level 0.95 it covers the
-    mean of a normal distribution in 76 % of samples of size 3 and in 91 % of samples of size 10.
+    mean of a normal distribution in 76 % of samples of size 3 and in 91 % of samples of size 10. (NaN, NaN)
+    for fewer than two values and if all values are equal.
     """
     from scipy.stats import bootstrap
 
-    if len(values) < 2:
+    if len(values) < 2 or np.ptp(values) == 0:
         return NONE
     interval = bootstrap(
         (values,), np.mean, n_resamples=draws, confidence_level=level, method="percentile",

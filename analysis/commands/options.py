@@ -14,7 +14,7 @@ import pandas as pd
 from common.cli import Collect, Parser, positive
 from common.errors import UserError
 from common.files import escaped
-from common.metrics import DIRECTIONS
+from common.metrics import DIRECTIONS, measures_quality
 from common.tables import FORMATS, Table, render, write_tables
 
 from ..figures.style import FORMATS as FIGURE_FORMATS
@@ -74,7 +74,8 @@ def add_selection(parser: Parser) -> None:
     parser.add_argument(
         "--metric",
         type=escaped,
-        help=f"metric to report on --split, and to select on --choose-on without --by ({DEFAULT_METRIC})",
+        help="metric to report on --split, and to select on --choose-on without --by, for example macro_f1, "
+        f"mcc or loss ({DEFAULT_METRIC})",
     )
     parser.add_argument(
         "--include-unfinished", action="store_true", help="also use runs that are not finished"
@@ -133,12 +134,12 @@ def add_out(parser: Parser, text: str, *, metavar: str = "DIR", required: bool =
         parser.deprecated(old, "--out")
 
 
-def add_pairs(parser: Parser) -> None:
-    """Add --pair."""
+def add_pairs(parser: argparse._ActionsContainer, default: str = "all pairs") -> None:
+    """Add --pair; `default` is what is compared without it."""
     parser.add_argument(
         "--pair", nargs=2, type=escaped, action="append", metavar=("A", "B"),
         help="compare only these two groups, METHOD/INIT each; repeatable: the corrected p-values count all "
-        "pairs given as one family (default: all pairs)",
+        f"pairs given as one family (default: {default})",
     )  # fmt: skip
 
 
@@ -183,14 +184,14 @@ def add_marks(parser: Parser) -> None:
     add_bold(parser)
 
 
-def add_bold(parser: Parser) -> None:
-    """Add --bold."""
-    parser.add_argument("--bold", action="store_true", help="the best means in bold")
-
-
 def add_baseline(parser: Parser, text: str) -> None:
     """Add --baseline."""
     parser.add_argument("--baseline", type=escaped, metavar="GROUP", help=text)
+
+
+def add_bold(parser: Parser) -> None:
+    """Add --bold."""
+    parser.add_argument("--bold", action="store_true", help="the best means in bold")
 
 
 def add_figure_options(parser: Parser) -> None:
@@ -294,7 +295,8 @@ def selected_table(options: argparse.Namespace, *, folders: bool = False) -> tup
 def choose_metrics(options: argparse.Namespace, runs: Sequence[Run]) -> None:
     """Set --metric and --by if they are not given, so that tables describe the runs' checkpoint_best.pt.
 
-    Warns if they select by another metric than the runs, or if the runs selected by different metrics.
+    Warns if they select by another metric than the runs, if the runs selected by different metrics, and about
+    a metric of speed, sizes or the optimizer.
     """
     recorded = sorted({run.selected_by for run in runs if run.selected_by})
     free = options.metric is None and options.by is None
@@ -302,6 +304,9 @@ def choose_metrics(options: argparse.Namespace, runs: Sequence[Run]) -> None:
     if free and len(recorded) == 1 and recorded[0] != options.metric:
         options.by = recorded[0]
     by = options.by or options.metric
+    for metric in dict.fromkeys([options.metric, by]):
+        if not measures_quality(metric):
+            logger.warning("%s describes speed, sizes or the optimizer, not the quality of a model", metric)
     if recorded and recorded != [by]:
         logger.warning(
             "checkpoint_best.pt of the runs was selected by %s, the best checkpoint here by %s (--by)",

@@ -13,11 +13,12 @@ from ..report.findings import Findings, Rule, figures, gather
 from ..report.page import write_report
 from .options import (
     add_at,
+    add_baseline,
+    add_bold,
     add_choice,
     add_command,
     add_ddof,
     add_figure_options,
-    add_marks,
     add_out,
     add_pairs,
     add_selection,
@@ -33,6 +34,7 @@ EXAMPLES = """examples:
   python -m analysis figures runs --out results --reference published.csv
   python -m analysis figures runs --study study.toml --width one-column --figure-format pdf --out figures
   python -m analysis report runs --out report.html
+  python -m analysis report runs --baseline fairseq/random --out report.html
   python -m analysis report runs --audit audit.json --reference published.csv --out report.html
 """
 
@@ -48,12 +50,21 @@ def register(commands: argparse._SubParsersAction) -> None:
     add_out(drawn, "folder for the figures", required=True)
     add_figure_options(drawn)
     drawn.deprecated("--format", "--figure-format")
+    drawn.set_defaults(all_pairs=False)
 
     report = _add_findings(commands, "report", _report, "write everything about the runs to one HTML file")
     add_out(report, "HTML file to write", metavar="FILE", required=True)
-    add_pairs(report)
+    compared = report.add_mutually_exclusive_group()
+    add_pairs(compared, "each group with the baseline")
+    compared.add_argument(
+        "--all-pairs", action="store_true",
+        help="compare all pairs of groups, which are then one family of corrected p-values",
+    )  # fmt: skip
     add_at(report)
-    add_marks(report)
+    add_baseline(
+        report, "group that all others are compared with (default: the first one with random weights)"
+    )
+    add_bold(report)
     report.add_argument(
         "--title", type=escaped, default="Results", help="heading of the report (%(default)s)"
     )
@@ -66,6 +77,8 @@ def _figures(options: argparse.Namespace) -> None:
 def _report(options: argparse.Namespace) -> None:
     audit = audit_tables(options.audit) if options.audit else []  # before the slow reading of logs
     findings = _gather(options)
+    if findings.baseline is not None and options.study.baseline is None:
+        print(f"baseline: {findings.baseline}; select another one with --baseline", file=sys.stderr)
     path = write_report(findings, options.out, title=options.title, audit=audit, chance=options.chance)
     print(f"wrote {path}", file=sys.stderr)
 
@@ -75,7 +88,7 @@ def _gather(options: argparse.Namespace) -> Findings:
     rule = Rule(metric=options.metric, ddof=options.ddof, **choice(options))
     return gather(
         chosen, rule, test_size=options.test_size, audit=options.audit, reference=options.reference,
-        left_out=left_out, at=compared_at(options.study), study=options.study,
+        left_out=left_out, at=compared_at(options.study), all_pairs=options.all_pairs, study=options.study,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from common.tables import PERCENT
 
 from ..read.long_table import GROUP
 from ..stats.spread import BEST
-from ..study import NO_STUDY, Study
+from ..study import NO_STUDY, WIDTHS, Study
 from .style import finish, grid, group_styles, legend_below, literal, paper_inches, whole_numbers, wrap
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-WIDTH_INCHES = 6.4
+WIDTH_INCHES = 8.5
 # Vertical offsets of seeds and intervals from the line of their group; the distance of groups is 1.
 SEEDS_LANE, T_LANE, EXAMPLES_LANE = -0.2, 0.12, 0.32
 CLOSE = 0.03
@@ -29,24 +29,27 @@ CLOSE = 0.03
 
 def draw_seeds(
     values: pd.DataFrame, spread: pd.DataFrame, metric: str, *, subset: str = "test", at: str = BEST,
-    study: Study = NO_STUDY,
+    baseline: str | None = None, study: Study = NO_STUDY,
 ) -> Figure:  # fmt: skip
     """A dot for each run at `at` (default: best checkpoint), with the intervals of the mean of each group.
 
     `values` is the frame of `scores`, `spread` that of `spread_over_seeds`. The interval due to the test set
-    is drawn if `spread` contains it.
+    is drawn if `spread` contains it, and a vertical line at the mean of the group `baseline`.
     """
     from matplotlib.figure import Figure
 
     values, spread = values[values["at"] == at], spread[spread["at"] == at].reset_index(drop=True)
     names, study = _names(spread), study.resolved_for(spread)
+    by_name = dict(zip(names, spread.to_dict("records"), strict=True))
     style_of = group_styles(names, study)
     page = paper_inches()
-    height = 1.7 + 0.72 * len(names) if page is None else 1.1 + 0.42 * len(names)
+    height = 1.5 + 0.6 * len(names) if page is None else 1.1 + 0.42 * len(names)
     figure = Figure(figsize=(page or WIDTH_INCHES, height), layout="constrained")
     panel = figure.subplots()
     apart = CLOSE * _range(values, spread)
-    for line, (name, row) in enumerate(zip(names, spread.to_dict("records"), strict=True)):
+    for mean in (row["mean"] for name, row in by_name.items() if name == baseline):
+        panel.axvline(mean, color="0.45", linewidth=1, linestyle=":", zorder=1)
+    for line, (name, row) in enumerate(by_name.items()):
         of_group = (values["arm"] == row["arm"]) & (values["init"] == row["init"])
         x = np.sort(values.loc[of_group, "value"].to_numpy(dtype=float))
         color = style_of[name]["color"]
@@ -60,8 +63,9 @@ def draw_seeds(
             line + EXAMPLES_LANE, row["examples_low"], row["examples_high"], color="0.45", linewidth=2,
             linestyle=(0, (3, 1)),
         )  # fmt: skip
-    _explain(panel, **{f"has_{key}": bool(spread[f"{key}_low"].notna().any()) for key in ("t", "examples")})
-    characters = 24 if page is None or page > WIDTH_INCHES else 16
+    has = {f"has_{key}": bool(spread[f"{key}_low"].notna().any()) for key in ("t", "examples")}
+    _explain(panel, has_baseline=baseline in by_name, **has)
+    characters = 24 if page is None or page > WIDTHS["one-column"] else 16
     panel.set_yticks(range(len(names)), [wrap(study.label(name), characters) for name in names])
     panel.set_ylim(len(names) - 0.5, -0.65)
     where = "at the best checkpoint" if at == BEST else f"after epoch {at}"
@@ -80,7 +84,7 @@ def draw_expected(
 
     names, study = _names(expected.drop_duplicates(GROUP)), study.resolved_for(expected)
     style_of = group_styles(names, study)
-    columns, size = grid(2, (1.25 * WIDTH_INCHES / 2, 3.6))
+    columns, size = grid(2, (WIDTH_INCHES / 2, 3.4))
     figure = Figure(figsize=size, layout="constrained")
     panels = figure.subplots(2 // columns, columns, sharey=by == metric, squeeze=False).ravel()
     titles = {
@@ -126,14 +130,16 @@ def _lanes(x: np.ndarray, apart: float) -> np.ndarray:
     return lanes
 
 
-def _explain(panel: Axes, *, has_t: bool, has_examples: bool) -> None:
+def _explain(panel: Axes, *, has_t: bool, has_examples: bool, has_baseline: bool) -> None:
     """Add grey legend entries that apply to all colors."""
     panel.plot([], [], linestyle="none", marker="o", color="0.3", label="one seed")
     panel.plot([], [], color="0.15", linewidth=1.2, label="mean")
+    if has_baseline:
+        panel.plot([], [], color="0.45", linewidth=1, linestyle=":", label="mean of the baseline")
     if has_t:
-        panel.plot([], [], color="0.3", linewidth=5, label=f"{PERCENT} for the mean over seeds (t)")
+        panel.plot([], [], color="0.3", linewidth=5, label=f"{PERCENT} over seeds (t)")
     if has_examples:
         panel.plot(
             [], [], color="0.45", linewidth=2, linestyle=(0, (3, 1)),
-            label=f"{PERCENT} due to the size of the test set (Wilson)",
+            label=f"{PERCENT} due to the test examples (Wilson)",
         )  # fmt: skip

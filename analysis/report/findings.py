@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from common.data_folder import Overlap, read_overlap
+from common.errors import UserError
 from common.files import escaped
 from common.metrics import ACCURACIES, Direction, in_percent, lower_is_better
 
@@ -20,7 +23,7 @@ from ..read.load import read_runs
 from ..read.long_table import GROUP, REPORTED
 from ..read.runs import Run
 from ..stats.best import TieRule, at_best, best_checkpoints, choose_subsets
-from ..stats.compare import compare_groups
+from ..stats.compare import against, compare_groups
 from ..stats.predictions import (
     accuracies,
     compare_all_predictions,
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 logger = logging.getLogger(__name__)
+RANDOM = "random"
+"""The initialization that is the baseline of a report unless another one is given."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +89,14 @@ class Findings:
     reference_name: str = ""
     left_out: Sequence[Run] = ()
     """Runs of the folder that are not finished; all other fields exclude them."""
+    baseline: str | None = None
+    """The group that every other group is compared with; None if a single group has values."""
     at: Sequence[str] | None = (BEST,)
     """Where groups are compared: epochs and `best`; None for everywhere."""
+    all_pairs: bool = False
+    """Whether all pairs of groups are compared, not those of the study or each with the baseline."""
     study: Study = NO_STUDY
-    """Names and order of the groups, in which all frames are, and the pairs to compare (default: all)."""
+    """Names and order of the groups, in which all frames are, and the pairs to compare."""
 
     @property
     def groups(self) -> list[str]:
@@ -96,17 +105,37 @@ class Findings:
 
     @cached_property
     def comparison(self) -> pd.DataFrame | None:
-        """`compare_groups` of the pairs of groups; None for a single group."""
-        rule, pairs = self.rule, self.study.pairs or None
-        groups = self._groups(self.values[self.values["at"] == BEST])
-        if pairs:
-            groups = list(dict.fromkeys(group for pair in pairs for group in pair))
-        elif len(groups) < 2:
+        """`compare_groups` of the compared pairs at the points in `at`; None for a single group.
+
+        The p-values of the whole report are those of this frame: its rows are one family.
+        """
+        rule = self.rule
+        pairs = self._compared(self._groups(self.values[self.values["at"] == BEST]))
+        if not pairs:
             return None
         return compare_groups(
-            self.values, groups, pairs=pairs, at=self.at, detect=1.0 if in_percent(rule.metric) else 0.01,
-            lower=lower_is_better(rule.metric, "auto" if rule.by != rule.metric else rule.direction),
+            self.values, [group for pair in pairs for group in pair], pairs=pairs, at=self.at,
+            detect=1.0 if in_percent(rule.metric) else 0.01, lower=self.lower,
         )  # fmt: skip
+
+    @cached_property
+    def differences(self) -> pd.DataFrame | None:
+        """`against` the baseline at the best checkpoints; None if nothing is compared with it there."""
+        if self.comparison is None or self.baseline is None:
+            return None
+        frame = against(self.comparison[self.comparison["at"] == BEST], self.baseline)
+        return frame if len(frame) else None
+
+    @property
+    def family(self) -> int:
+        """The number of tests in Holm's correction."""
+        return 0 if self.comparison is None else int(self.comparison["p_t"].notna().sum())
+
+    @property
+    def lower(self) -> bool:
+        """Whether lower values of the metric are better."""
+        rule = self.rule
+        return lower_is_better(rule.metric, "auto" if rule.by != rule.metric else rule.direction)
 
     @cached_property
     def accuracies(self) -> pd.DataFrame | None:
@@ -122,8 +151,16 @@ class Findings:
         if not self._has_accuracy:
             return None
         groups = self._groups(self.predictions)
-        frame = compare_all_predictions(self.predictions, groups, self.study.pairs or None)
+        frame = compare_all_predictions(self.predictions, groups, self._compared(groups))
         return frame if len(frame) else None
+
+    def _compared(self, groups: Sequence[str]) -> Sequence[tuple[str, str]]:
+        """The pairs to compare of these groups, those with the baseline first."""
+        if self.study.pairs and not self.all_pairs:
+            return self.study.pairs
+        others = [group for group in groups if group != self.baseline]
+        pairs = [(group, self.baseline) for group in others if self.baseline in groups]
+        return [*pairs, *combinations(others, 2)] if self.all_pairs else pairs
 
     def _groups(self, frame: pd.DataFrame) -> list[str]:
         names = frame[GROUP].drop_duplicates().sort_values(GROUP).itertuples(index=False)
@@ -143,12 +180,13 @@ def gather(
     reference: str | os.PathLike[str] | None = None,
     left_out: Sequence[Run] = (),
     at: Sequence[str] | None = (BEST,),
+    all_pairs: bool = False,
     study: Study = NO_STUDY,
 ) -> Findings:
     """Read the logs and prediction files of these runs, the audit and the published results.
 
-    The number of examples is `test_size`, or that of the audit, or `find_size`. Raises `UserError` as the
-    readers.
+    The number of examples is `test_size`, or that of the audit, or `find_size`. The baseline is that of
+    `study`, or `default_baseline`. Raises `UserError` as the readers, and if the baseline has no value.
     """
     study = study if study.known else study.resolve(run.group for run in runs)
     # Small files first: errors in them are reported before the slow reading of logs.
@@ -159,6 +197,10 @@ def gather(
     rule = replace(rule, subset=subset, reported=reported)
     if overlap is not None and overlap.split != reported:
         overlap = read_overlap(audit, reported)
+    if study.baseline and study.pairs and all(study.baseline not in pair for pair in study.pairs):
+        logger.warning(
+            "--pair: no pair has the baseline %s, so there are no differences to it", study.baseline
+        )
     best = best_checkpoints(table, rule.metric, **rule.choice)
     values = study.sorted(scores(table, best, rule.metric, reported))
     predictions = read_predictions(runs, reported)
@@ -179,9 +221,38 @@ def gather(
         reference=None if published is None else study.sorted(compare_reference(table, best, published)),
         reference_name=escaped(Path(reference).name) if reference else "",
         left_out=left_out,
+        baseline=_checked_baseline(values, rule, study) or default_baseline(values, study),
         at=at,
+        all_pairs=all_pairs,
         study=study,
     )
+
+
+def default_baseline(values: pd.DataFrame, study: Study = NO_STUDY) -> str | None:
+    """The group that most pairs of the study have second; without pairs, one of random weights, or the first.
+
+    Groups with several runs are preferred, because others have no test over seeds. `values` is the frame of
+    `scores`. None if fewer than two groups have values at their best checkpoints.
+    """
+    if study.pairs:
+        return Counter(second for _, second in study.pairs).most_common(1)[0][0]
+    runs = values[values["at"] == BEST].groupby("group", sort=False)["seed"].nunique()
+    if len(runs) < 2:
+        return None
+    return min(
+        study.ordered(runs.index), key=lambda group: (runs[group] < 2, not group.endswith(f"/{RANDOM}"))
+    )
+
+
+def _checked_baseline(values: pd.DataFrame, rule: Rule, study: Study) -> str | None:
+    """The baseline of the study. Raises `UserError` if it has no value at a best checkpoint."""
+    known = study.ordered(values.loc[values["at"] == BEST, "group"])
+    if study.baseline is not None and study.baseline not in known:
+        raise UserError(
+            f"--baseline: '{study.baseline}' has no {rule.metric} on {rule.reported} at its best checkpoint; "
+            f"choose one of {', '.join(known) or 'no group, none has one'}"
+        )
+    return study.baseline
 
 
 def logged_accuracy(findings: Findings) -> pd.DataFrame | None:
@@ -191,8 +262,10 @@ def logged_accuracy(findings: Findings) -> pd.DataFrame | None:
     return at_best(table, findings.best, "accuracy", reported) if has_accuracy else None
 
 
-def figures(findings: Findings, chance: float | None = None) -> Iterator[tuple[str, Figure]]:
-    """(name, figure) for each figure that has data."""
+def figures(
+    findings: Findings, chance: float | None = None, *, baseline: str | None = None
+) -> Iterator[tuple[str, Figure]]:
+    """(name, figure) for each figure that has data; `baseline` is marked (default: that of the study)."""
     from ..figures.curves import draw_curves
     from ..figures.predictions import (
         draw_confused_pairs,
@@ -218,7 +291,14 @@ def figures(findings: Findings, chance: float | None = None) -> Iterator[tuple[s
     if BEST in set(findings.spread["at"]):
         yield (
             f"{rule.metric}_seeds",
-            draw_seeds(findings.values, findings.spread, rule.metric, subset=rule.reported, study=study),
+            draw_seeds(
+                findings.values,
+                findings.spread,
+                rule.metric,
+                subset=rule.reported,
+                baseline=baseline or study.baseline,
+                study=study,
+            ),
         )
     if len(findings.expected) and findings.expected["seeds"].max() > 1:
         yield (

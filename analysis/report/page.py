@@ -5,53 +5,53 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import io
-import json
-import math
 import os
-import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
+from common.errors import count
 from common.files import atomic_write
-from common.metrics import digits, label
-from common.tables import LEFT_ALIGNED, Table
+from common.tables import Table
 
-from ..figures.style import style_indices
-from ..read.long_table import RUN, SELECTING, usual_or_only
-from ..read.runs import describe
-from ..stats.spread import diverged, validations
-from ..study import Study
+from ..figures.predictions import has_many_classes
+from ..figures.style import paper, thin_lines
+from ..stats.power import ALPHA
+from ..stats.spread import diverged
+from ..tables.overview import overview_table
 from ..tables.predictions import accuracy_table, examples_table
 from ..tables.presented import present
 from ..tables.published import reference_table
 from ..tables.runs import best_note, table1, table2
 from ..tables.seeds import comparison_table, expected_table, plan_table, spread_table
+from .chart import curves_json
+from .elements import (
+    Section,
+    bullets,
+    figure,
+    inline_svg,
+    links,
+    paragraph,
+    provenance,
+    table,
+    top_section,
+)
 from .findings import Findings, figures, logged_accuracy
-from .provenance import GroupFacts, group_facts
-from .summary import summary
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+from .provenance import group_facts
+from .summary import cautions, main_findings, overlap_remark, reference_remark, seeds_remark
 
 ASSETS = Path(__file__).parent / "assets"
-LEFT = LEFT_ALIGNED | {"lines of", "also in", "split", "labels"}
 CAPTIONS = {
     "per_epoch": "Every run and the mean of each group, after each epoch.",
-    "seeds": "Each run at its best checkpoint, with intervals for the mean.",
+    "seeds": "Each run at its best checkpoint as a dot, with both intervals of the mean of its group.",
     "expected": "The gain from trying more seeds alone: expected score of the best of n seeds.",
     "confusion": "Predicted classes for each true class, mean over seeds.",
     "confused_pairs": "The most frequent errors: the true class and the class that is predicted instead.",
     "reliability": "Accuracy against confidence; below the dotted line, the model is overconfident.",
 }
-MORE_METRICS = ("accuracy", "macro_f1", "f1", "mcc", "loss", "ppl")
-"""Selectable in the chart in addition to the metric of the report, if an evaluated subset has them."""
+SMALL_SCREEN = "one-column"
+"""The width of `WIDTHS` at which figures for a phone are drawn."""
 
 
 def write_report(
@@ -79,57 +79,147 @@ def render_report(
     chance: float | None = None,
 ) -> str:
     """The HTML of the report, see `write_report`."""
-    drawings = [(name, inline_svg(figure, name)) for name, figure in figures(findings, chance)]
-    (_, curves), *others = drawings
-    sections = [
-        _section("Summary", (f"<p>{html.escape(text)}</p>" for text in summary(findings))),
-        _section(
-            "Curves", ['<div id="chart"></div>', f"<noscript>{_figure('per_epoch', curves)}</noscript>"]
-        ),
-        _section("Seeds", [_figure(name, drawing) for name, drawing in others]),
-        _section("Results", map(_table, _presented(_result_tables(findings), findings))),
+    tables = {one.name: table(one) for one in _presented(_tables(findings), findings)}
+    drawings = _drawings(findings, chance)
+    warnings = bullets(cautions(findings), prefix="Caution:", style="cautions")
+    top = [
+        ("findings", "Main findings", [*bullets(main_findings(findings)), *warnings]),
+        ("results", "Results", _chosen(tables, "overview") + _chosen(drawings, "seeds")),
     ]
-    if findings.reference is not None:
-        note = best_note(**findings.rule.choice)
-        table = reference_table(findings.reference, findings.reference_name, note)
-        sections.append(_section("Published results", map(_table, _presented([table], findings))))
-    if audit:
-        sections.append(_section("The data", map(_table, audit)))
-    facts = [
-        replace(group, name=f"{label} ({group.name})" if label != group.name else label)
-        for group in sorted(group_facts(findings.runs), key=lambda group: findings.groups.index(group.name))
-        for label in [findings.study.label(group.name)]
-    ]
-    sections.append(_section("What was run", map(_group, facts)))
-    script = (ASSETS / "report.js").read_text(encoding="utf-8")
+    sections = [one for one in _sections(findings, tables, drawings, audit) if one.parts]
+    script = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("sections.js", "chart.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
         title=html.escape(title),
         lede=html.escape(_lede(findings)),
         style=(ASSETS / "report.css").read_text(encoding="utf-8"),
-        sections="\n".join(sections),
+        links=links((one.id, one.title) for one in sections),
+        sections="\n".join([*(top_section(*one) for one in top), *(one.html() for one in sections)]),
         data=curves_json(findings),
         script=script,
         script_hash=f"sha256-{digest}",
     )
 
 
+def _sections(
+    findings: Findings, tables: dict[str, str], drawings: dict[str, str], audit: Sequence[Table]
+) -> Iterator[Section]:
+    """The sections below the results, in order; they have no parts if there are no data for them."""
+    yield Section(
+        "curves",
+        "Learning curves",
+        "A thick line is the mean of a group after each epoch, a thin one a run. Select metric, subsets, "
+        "groups and seeds; point at an epoch to read its values in the table.",
+        ['<div id="chart"></div>', f"<noscript>{drawings['per_epoch']}</noscript>"],
+        is_open=True,
+    )
+    yield Section(
+        "runs",
+        "Runs and seeds",
+        "What each run reached, how much seeds differ, and what trying several seeds gains.",
+        [
+            *paragraph(seeds_remark(findings)),
+            *_chosen(tables, "table1", "table2", "seeds", "expected"),
+            *_chosen(drawings, "expected"),
+        ],
+    )
+    yield Section(
+        "comparisons",
+        "Comparisons",
+        f"A difference is significant if its p-value with Holm's correction is at most {ALPHA:g}; all pairs "
+        "below are one family. Not significant does not mean equal.",
+        _chosen(tables, "comparison", "plan", "examples"),
+    )
+    yield Section(
+        "predictions",
+        "Predictions and calibration",
+        "Computed from the prediction files of each run: which classes are confused, and whether the "
+        "probability of the predicted class is its accuracy.",
+        _chosen(tables, "accuracy") + _chosen(drawings, "confusion", "confused_pairs", "reliability"),
+    )
+    yield Section(
+        "audit",
+        "Data audit",
+        "The size of each split, and the lines that also occur in another split: scores on these may be too "
+        "high.",
+        [*paragraph(overlap_remark(findings)), *map(table, audit)] if audit or findings.overlap else [],
+    )
+    yield Section(
+        "published",
+        "Published results",
+        "Ours minus the published number. Not significantly different does not mean equal: with few seeds, "
+        "the intervals are wide.",
+        [*paragraph(reference_remark(findings)), *_chosen(tables, "reference")],
+    )
+    names = findings.groups
+    facts = sorted(group_facts(findings.runs), key=lambda group: names.index(group.name))
+    yield Section(
+        "provenance",
+        "Provenance",
+        "What the manifests of the runs record: data, weights, software, hardware and commands.",
+        [
+            provenance(replace(group, name=f"{label} ({group.name})" if label != group.name else label))
+            for group in facts
+            for label in [findings.study.label(group.name)]
+        ],
+    )
+
+
+def _chosen(parts: dict[str, str], *names: str) -> list[str]:
+    return [parts[name] for name in names if name in parts]
+
+
 def _lede(findings: Findings) -> str:
-    """The runs of the report, and those that it excludes."""
-    left_out = ", ".join(
-        f"{findings.study.run_label(run.arm, run.init, run.seed)} ({run.status})" for run in findings.left_out
-    )
-    return (
-        findings.study.relabel(describe(findings.runs))
-        + (f". Not finished and excluded: {left_out}" if left_out else "")
-        + "."
-    )
+    """The number of runs, the baseline, and the runs that the report excludes."""
+    study = findings.study
+    sentences = [f"{count(len(findings.runs), 'run')} in {count(len(findings.groups), 'group')}."]
+    if findings.baseline is not None:
+        default = "" if study.baseline else " (default; --baseline selects another group)"
+        sentences.append(f"Baseline: {study.label(findings.baseline)}{default}.")
+    if findings.left_out:
+        names = ", ".join(
+            f"{study.run_label(run.arm, run.init, run.seed)} ({run.status})" for run in findings.left_out
+        )
+        sentences.append(f"Not finished and excluded: {names}.")
+    return " ".join(sentences)
 
 
-def _result_tables(findings: Findings) -> list[Table]:
+def _drawings(findings: Findings, chance: float | None) -> dict[str, str]:
+    """The kind of each figure -> its HTML.
+
+    The learning curves, which a browser with scripts does not show, and figures of many classes have no
+    version for small screens.
+    """
+    many = len(findings.predictions) > 0 and has_many_classes(findings.predictions)
+    unscaled = {"per_epoch", *(("confusion", "confused_pairs") if many else ())}
+
+    def drawn(suffix: str) -> Iterator[tuple[str, str]]:
+        for name, one in figures(findings, chance, baseline=findings.baseline):
+            kind = name.removeprefix(f"{findings.rule.metric}_")
+            if suffix and kind not in unscaled:
+                thin_lines(one)
+            if not suffix or kind not in unscaled:
+                yield kind, inline_svg(one, f"{kind}{suffix}", CAPTIONS[kind])
+
+    large = dict(drawn(""))
+    with paper(SMALL_SCREEN):
+        small = dict(drawn("-small"))
+    return {kind: figure(CAPTIONS[kind], large[kind], small.get(kind)) for kind in large}
+
+
+def _tables(findings: Findings) -> list[Table]:
     rule, note = findings.rule, best_note(**findings.rule.choice)
     left_out = diverged(findings.table, findings.values, rule.metric, rule.reported)
     tables = [
+        overview_table(
+            findings.spread,
+            findings.differences,
+            rule.metric,
+            rule.reported,
+            note,
+            baseline=findings.baseline,
+            family=findings.family,
+        ),
         table1(findings.table, rule.metric, ddof=rule.ddof, **rule.choice),
         table2(findings.table, rule.metric, subset=rule.reported, ddof=rule.ddof),
         spread_table(
@@ -165,123 +255,15 @@ def _result_tables(findings: Findings) -> list[Table]:
                 left_out=left_out,
             )
         )
+    if findings.reference is not None:
+        tables.append(reference_table(findings.reference, findings.reference_name, note))
     return tables
 
 
 def _presented(tables: Sequence[Table], findings: Findings) -> list[Table]:
-    """The tables as the study presents them, with all columns."""
+    """The tables as the study presents them, with all columns and the p-values of `comparison`."""
     rule = findings.rule
     direction = rule.direction if rule.by == rule.metric else "auto"
-    return present(tables, findings.study, findings.values, wide=True, directions={rule.metric: direction})
-
-
-def _section(heading: str, parts: Iterable[str]) -> str:
-    content = "\n".join(parts)
-    return f"<section>\n<h2>{heading}</h2>\n{content}\n</section>" if content else ""
-
-
-def _table(table: Table) -> str:
-    """A table with caption, formatted cells and notes, as in Markdown."""
-    columns = list(table.shown)
-    body = "\n".join(
-        _row(columns, row, "td", {column for place, column in table.bold if place == index})
-        for index, row in enumerate(table.shown.to_numpy().tolist())
+    return present(
+        tables, findings.study, family=findings.comparison, wide=True, directions={rule.metric: direction}
     )
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.all_notes)
-    return (
-        f'<h3>{html.escape(table.caption)}</h3>\n<div class="wide"><table id="table-{table.name}">\n'
-        f"<thead>{_row(columns, columns, 'th')}</thead>\n<tbody>\n{body}\n</tbody></table></div>\n"
-        f'<ul class="notes">{notes}</ul>'
-    )
-
-
-def _row(columns: Sequence[str], cells: Sequence[str], tag: str, bold: Collection[str] = frozenset()) -> str:
-    """A table row with the cells of the columns `bold` in bold.
-
-    Rows with the mean over seeds have a class of their own.
-    """
-    is_mean = tag == "td" and any(str(cell).startswith("mean ±") for cell in cells)
-    texts = [
-        f"<strong>{html.escape(str(cell))}</strong>" if column in bold else html.escape(str(cell))
-        for column, cell in zip(columns, cells, strict=True)
-    ]
-    written = "".join(
-        f'<{tag} class="{"left" if column in LEFT else "right"}">{text}</{tag}>'
-        for column, text in zip(columns, texts, strict=True)
-    )
-    return f'<tr class="sum">{written}</tr>' if is_mean else f"<tr>{written}</tr>"
-
-
-def _figure(name: str, drawing: str) -> str:
-    caption = next(text for ending, text in CAPTIONS.items() if name.endswith(ending))
-    return f'<figure><div class="wide">{drawing}</div><figcaption>{caption}</figcaption></figure>'
-
-
-def _group(group: GroupFacts) -> str:
-    facts = "".join(f"<dt>{html.escape(key)}</dt><dd>{html.escape(value)}</dd>" for key, value in group.facts)
-    commands = "".join(
-        f"<p>{html.escape(name)}</p><pre>{html.escape(command)}</pre>" for name, command in group.commands
-    )
-    details = f"<details><summary>The commands</summary>{commands}</details>" if commands else ""
-    return f"<h3>{html.escape(group.name)}</h3>\n<dl>{facts}</dl>\n{details}"
-
-
-def inline_svg(figure: Figure, name: str) -> str:
-    """The figure as an `<svg>` element, with text as outlines and ids prefixed by `name`.
-
-    Comments, metadata and namespaces are removed: they repeat the text and contain unnecessary URLs.
-    """
-    from matplotlib import rc_context
-
-    stream = io.StringIO()
-    with rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
-        figure.savefig(stream, format="svg", metadata={"Date": None})
-    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", stream.getvalue(), flags=re.DOTALL)
-    text = text[text.index("<svg") :]
-    text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r'(href="#|url\(#)', rf"\1{name}-", text)
-    text = re.sub(r"\n\s*", "\n", text)
-    label = html.escape(name.replace("_", " "))
-    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()
-
-
-def curves_json(findings: Findings) -> str:
-    """The data of the interactive chart as JSON without `<`, so that it cannot end a `<script>` element.
-
-    {"metrics": [{"name", "label", "digits"}], "subsets": [...],
-     "groups": [...], "labels": {group: text}, "styles": {group: index},
-     "runs": [{"name", "group", "seed", "curves": {metric: {subset: [[epoch, value], ...]}}}]}
-
-    `styles` is the index of the color and dashes of a group, as in the figures.
-
-    Values are those logged at validations; NaN and infinity become null. The metric of the report is first.
-    """
-    table = findings.table
-    selecting = usual_or_only(SELECTING, table["subset"].unique())
-    subsets = list(dict.fromkeys(["train", selecting, findings.rule.reported]))
-    rows = table[table["subset"].isin(subsets)].merge(validations(table), on=[*RUN, "step"])
-    known = set(rows.loc[rows["subset"] != "train", "metric"])
-    metrics = [metric for metric in dict.fromkeys([findings.rule.metric, *MORE_METRICS]) if metric in known]
-    rows = rows[rows["metric"].isin(metrics)]
-    content = {
-        "metrics": [{"name": metric, "label": label(metric), "digits": digits(metric)} for metric in metrics],
-        "subsets": [subset for subset in subsets if subset in set(rows["subset"])],
-        "groups": findings.groups,
-        "labels": {group: findings.study.label(group) for group in findings.groups},
-        "styles": style_indices(findings.groups, findings.study),
-        "runs": [_run(names, run, findings.study) for names, run in rows.groupby(RUN)],
-    }
-    return json.dumps(content, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
-
-
-def _run(names: tuple[str, str, int], rows: pd.DataFrame, study: Study) -> dict[str, Any]:
-    arm, init, seed = names
-    curves: dict[str, dict[str, list]] = {}
-    for (metric, subset), curve in rows.groupby(["metric", "subset"]):
-        values = [value if math.isfinite(value) else None for value in curve["value"].tolist()]
-        curves.setdefault(metric, {})[subset] = [
-            list(point) for point in zip(curve["epoch"].tolist(), values, strict=True)
-        ]
-    name = study.run_label(arm, init, seed)
-    return {"name": name, "group": f"{arm}/{init}", "seed": seed, "curves": curves}

@@ -1,4 +1,4 @@
-"""The summary of the report: sentences derived from the statistics."""
+"""The sentences of the report: the main findings, their cautions, and remarks on single sections."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import math
 
 import pandas as pd
 
-from common.errors import count
-from common.metrics import ACCURACIES, label, number
-from common.tables import PERCENT, interval, p_value, signed, signed_interval, whole
+from common.errors import count, enumerate_some
+from common.metrics import ACCURACIES, in_percent, label, number
+from common.tables import PERCENT, Mean, interval, p_value, signed, signed_interval
 
 from ..read.long_table import GROUP, REPORTED
-from ..stats.power import ALPHA, POWER
-from ..stats.spread import BEST
-from ..tables.runs import CHOSEN_ON_REPORTED
+from ..stats.compare import against
+from ..stats.power import ALPHA
+from ..stats.spread import BEST, diverged
+from ..study import names_of
+from ..tables.presented import best_means
+from ..tables.runs import CHOSEN_ON_REPORTED, CHOSEN_ON_TEST
 from .findings import Findings
 
 FEW_SEEDS = 5
@@ -21,177 +24,59 @@ WIDER = {
     "seeds": "seed variance dominates test-set variance; more seeds would narrow the interval",
     "examples": "test-set variance dominates seed variance; more seeds would hardly narrow the interval",
 }
-MOST_PAIRS = 6
-"""Maximum number of pairs of groups with a paragraph each; more are summarized in one."""
+MOST_SENTENCES = 3
+"""Maximum number of differences to the baseline with a sentence each; more are summarized in one."""
+MOST_NAMES = 8
+"""Maximum number of groups that a sentence lists."""
 
-CONTAINS_ZERO = "The interval contains 0: these runs do not show which of the two is higher."
-EXCLUDES_ZERO = "The interval excludes 0: with other seeds, too, {} can be expected to be higher."
-ASSUMES_NORMAL = (
-    "This assumes normally distributed scores: no test without this assumption can be significant with so "
-    "few runs."
+UNDECIDED = "these runs do not show which of the two is higher"
+ONE_SEED = "not tested over seeds, because one of them has a single seed"
+EQUAL_SEEDS = "not tested, because the difference is the same for all seeds"
+FEW = (
+    "With {} seeds, the standard deviation is uncertain; intervals and p-values assume normally distributed "
+    "scores, which cannot be verified with so few values."
 )
-NO_INTERVAL = "There is no interval, because the seeds are too few or all equal: undecided."
+SINGLE = "A single seed does not show the variation between seeds: no interval or test over seeds for {}."
 NO_REFERENCE_INTERVAL = (
     "no interval can be computed for any difference (std, n or seeds are missing): undecided."
 )
-THIS_TEST_SET = "These statements hold for this test set only."
 
 
-def summary(findings: Findings) -> list[str]:
-    """Paragraphs of plain text, not escaped for HTML."""
-    at_best = findings.spread[findings.spread["at"] == BEST]
-    paragraphs = [
-        _groups(at_best, findings),
-        _sources(at_best, findings),
-        _few_seeds(at_best),
-        *_comparisons(findings),
-        _reference(findings),
-        _overlap(findings),
-    ]
-    return [findings.study.relabel(paragraph) for paragraph in paragraphs if paragraph]
-
-
-def _groups(at_best: pd.DataFrame, findings: Findings) -> str:
-    """Mean and range of the seeds of each group."""
-    metric, reported = findings.rule.metric, findings.rule.reported
+def main_findings(findings: Findings) -> list[str]:
+    """The best group and the differences to the baseline, as plain text that is not escaped for HTML."""
+    at_best = _at_best(findings)
     if at_best.empty:
-        return f"No run has a {label(metric)} on {reported} at its best checkpoint."
-    parts = []
-    for row in at_best.to_dict("records"):
-        mean = number(row["mean"], metric)
-        if row["n"] == 1:
-            parts.append(f"{_name(row)} reaches {mean} (one seed)")
-        else:
-            low, high = number(row["min"], metric), number(row["max"], metric)
-            parts.append(f"{_name(row)} reaches {mean} on average of {row['n']} seeds ({low} to {high})")
-    text = f"{reported.capitalize()} {label(metric)} at each run's best validation: {'; '.join(parts)}."
-    if reported == findings.rule.subset != REPORTED:
-        text += f" {CHOSEN_ON_REPORTED.format(reported)}"
-    return text
+        rule = findings.rule
+        return [f"No run has a {label(rule.metric)} on {rule.reported} at its best checkpoint."]
+    best = _best_groups(at_best, findings)
+    sentences = [_best(at_best, best, findings), *_differences(best, findings), *_other_pairs(findings)]
+    return _relabelled(sentences, findings)
 
 
-def _sources(at_best: pd.DataFrame, findings: Findings) -> str:
-    """The intervals of each group over seeds and due to the test size, and which is wider."""
-    metric, size = findings.rule.metric, findings.test_size
-    known = at_best[at_best["t_low"].notna() | at_best["examples_low"].notna()]
-    parts = []
-    sources = {
-        "t": "over seeds",
-        "examples": f"due to the {size:,} {findings.rule.reported} examples" if size else "",
-    }
-    sources = {name: text for name, text in sources.items() if known[f"{name}_low"].notna().any()}
-    for row in known.to_dict("records"):
-        ends = (interval(row[f"{name}_low"], row[f"{name}_high"], metric) for name in sources)
-        parts.append(f"{_name(row)} {', '.join(ends)}")
-    if not parts:
-        return ""
-    sentences = [f"{PERCENT} intervals ({', '.join(sources.values())}): {'; '.join(parts)}."]
+def cautions(findings: Findings) -> list[str]:
+    """What limits the findings, the most important first."""
+    sentences = [
+        _chosen_on_reported(findings),
+        *_few_seeds(_at_best(findings)),
+        _overlap(findings),
+        _diverged(findings),
+    ]
+    return _relabelled(sentences, findings)
+
+
+def seeds_remark(findings: Findings) -> str:
+    """Which of both intervals of each group is wider; empty if one is missing."""
+    known = _at_best(findings)
+    sentences = []
     for wider, verdict in WIDER.items():
         names = [_name(row) for row in known[known["wider"] == wider].to_dict("records")]
         if names:
-            *most, last = names
-            listed = f"{', '.join(most)} and {last}" if most else last
-            sentences.append(f"For {listed}, {verdict}.")
-    return " ".join(sentences)
+            sentences.append(f"For {_listed(names)}, {verdict}.")
+    return findings.study.relabel(" ".join(sentences))
 
 
-def _few_seeds(at_best: pd.DataFrame) -> str:
-    several = at_best.loc[at_best["n"] > 1, "n"]
-    sentences = []
-    if (at_best["n"] == 1).any():
-        sentences.append(
-            "A single seed does not show the variation between seeds: there is no interval over seeds."
-        )
-    if len(several) and several.min() < FEW_SEEDS:
-        sentences.append(_few(int(several.min())))
-    return " ".join(sentences)
-
-
-def _few(fewest: int) -> str:
-    return (
-        f"{fewest} seeds are few: their standard deviation is uncertain, and the intervals assume "
-        "normally distributed scores, which cannot be verified with so few values."
-    )
-
-
-def _comparisons(findings: Findings) -> list[str]:
-    data = findings.comparison
-    if data is None:
-        return []
-    if len(data) > MOST_PAIRS:
-        return [_many_pairs(data)]
-    paragraphs = [_pair(row, findings, family=len(data)) for row in data.to_dict("records")]
-    return [*paragraphs, THIS_TEST_SET]
-
-
-def _pair(row: dict, findings: Findings, family: int) -> str:
-    """A pair of groups: difference with its interval, significance, and the number of seeds needed."""
-    metric = findings.rule.metric
-    a, b, low, high = row["a"], row["b"], row["low"], row["high"]
-    difference = f"{a} minus {b}: {signed(row['difference'], metric)}"
-    if min(row["n_a"], row["n_b"]) == 1:
-        return f"{difference}. A test over seeds needs more than one run; {_by_example(row, findings)}"
-    if math.isnan(low):
-        return f"{difference}. {NO_INTERVAL}"
-    n = (
-        f"{row['n_a']} pairs of seeds"
-        if row["design"] == "paired"
-        else f"{row['n_a']} and {row['n_b']} seeds"
-    )
-    sentences = [f"{difference}, {PERCENT} interval {signed_interval(low, high, metric)} from {n}."]
-    if low <= 0 <= high:
-        sentences.append(CONTAINS_ZERO)
-    elif row["p_t_holm"] > ALPHA:
-        sentences.append(
-            f"The interval excludes 0, but the difference is not significant after correction for {family} "
-            f"comparisons (p = {p_value(row['p_t_holm'])})."
-        )
-    else:
-        higher = a if row["difference"] > 0 else b
-        sentences.append(EXCLUDES_ZERO.format(higher))
-        if row["p_floor"] > ALPHA:
-            sentences.append(ASSUMES_NORMAL)
-    if low <= 0 <= high and not math.isnan(row["seeds_needed"]):
-        sentences.append(_plan(row, metric))
-    return " ".join(sentences)
-
-
-def _by_example(row: dict, findings: Findings) -> str:
-    """The comparison of a pair by example, if there are prediction files."""
-    examples = findings.examples
-    if examples is not None:
-        pair = examples[(examples["a"] == row["a"]) & (examples["b"] == row["b"])]
-        if len(pair):
-            last = pair.iloc[-1]  # the mean, where there are several seeds
-            ends = signed_interval(last["low"], last["high"], "accuracy")
-            return f"by example, these runs differ by {ends} ({PERCENT} interval over test sets)."
-    return "with prediction files, the runs can be compared by example."
-
-
-def _plan(row: dict, metric: str) -> str:
-    each = "pairs of seeds" if row["design"] == "paired" else "seeds in each group"
-    return (
-        f"Detecting a difference of {number(row['detect'], metric)} with power {POWER:g} needs about "
-        f"{whole(row['seeds_needed'])} {each} (between {whole(row['seeds_needed_low'])} and "
-        f"{whole(row['seeds_needed_high'])}, because the standard deviation is uncertain)."
-    )
-
-
-def _many_pairs(data: pd.DataFrame) -> str:
-    tested = int(data["p_t_holm"].notna().sum())
-    significant = int((data["p_t_holm"] <= ALPHA).sum())
-    text = (
-        f"Of the {tested} pairs of groups that can be tested over seeds, {significant} differ significantly "
-        f"(t test, Holm's correction, p ≤ {ALPHA:g})"
-    )
-    if undecided := tested - significant:
-        text += f"; for {undecided}, these runs do not show which is higher"
-    if untested := len(data) - tested:
-        text += f". {count(untested, 'pair')} cannot be tested: too few seeds, or all equal"
-    return f"{text}. The table of comparisons contains all pairs. {THIS_TEST_SET}"
-
-
-def _reference(findings: Findings) -> str:
+def reference_remark(findings: Findings) -> str:
+    """How many published numbers differ significantly from the runs; empty without published results."""
     data = findings.reference
     if data is None:
         return ""
@@ -210,35 +95,211 @@ def _reference(findings: Findings) -> str:
             sentences.append(f"Of {numbers} for {arm}/{init}, {', '.join(verdicts)}.")
     if not sentences:
         return f"Comparison with {findings.reference_name}: {NO_REFERENCE_INTERVAL}"
-    return (
-        f"Comparison with {findings.reference_name}. {' '.join(sentences)} Not significantly different does "
-        "not mean equal: with few seeds the intervals are wide."
-    )
+    text = f"Comparison with {findings.reference_name}. {' '.join(sentences)}"
+    return findings.study.relabel(text)
 
 
-def _overlap(findings: Findings) -> str:
+def overlap_remark(findings: Findings) -> str:
+    """The effect of the examples of the reported split that are also in train; empty without an audit."""
     overlap = findings.overlap
     if overlap is None:
         return ""
     if not overlap.lines:
-        return f"The audit found no {overlap.split} example that occurs verbatim in train."
-    percentage = 100 * len(overlap.lines) / overlap.size
+        return f"The audit found no {overlap.split} example that occurs verbatim in {overlap.other}."
+    if findings.accuracies is None:
+        if findings.rule.metric not in ACCURACIES:
+            return ""
+        percentage = 100 * len(overlap.lines) / overlap.size
+        return (
+            f"The effect of the {overlap.split} examples in {overlap.other} on accuracy is at most "
+            f"{percentage:.1f} points; prediction files determine it."
+        )
+    changes = findings.accuracies["unseen_accuracy"] - findings.accuracies["accuracy"]
+    return (
+        f"Without the {overlap.split} examples in {overlap.other}, accuracy changes by "
+        f"{signed(changes.min(), 'accuracy')} to {signed(changes.max(), 'accuracy')} points, run by run."
+    )
+
+
+def _best_groups(at_best: pd.DataFrame, findings: Findings) -> list[str]:
+    """The group with the best mean, or all of them if several are equal."""
+    metric = findings.rule.metric
+    means = zip(names_of(at_best), at_best["mean"], strict=True)
+    cells = [Mean(row, "mean", group, BEST, "", metric, mean) for row, (group, mean) in enumerate(means)]
+    best = best_means(cells, {metric: "lowest" if findings.lower else "highest"}) or cells
+    return [cell.group for cell in best]
+
+
+def _best(at_best: pd.DataFrame, best: list[str], findings: Findings) -> str:
+    """The best group, with its mean and interval."""
+    metric, reported = findings.rule.metric, findings.rule.reported
+    quantity = f"{reported} {metric.replace('_', ' ')}"
+    row = at_best[names_of(at_best) == best[0]].to_dict("records")[0]
+    value = number(row["mean"], metric) + (" %" if in_percent(metric) else "")
+    if row["n"] == 1:
+        details = "one seed"
+        if not math.isnan(row["examples_low"]):
+            ends = interval(row["examples_low"], row["examples_high"], metric)
+            details += f"; {PERCENT} interval due to the {findings.test_size:,} {reported} examples: {ends}"
+    else:
+        details = f"mean of {row['n']} seeds"
+        if not math.isnan(row["t_low"]):
+            details += f"; {PERCENT} interval over seeds: {interval(row['t_low'], row['t_high'], metric)}"
+    if len(at_best) == 1:
+        return f"{best[0]} has a {quantity} of {value} ({details})."
+    extreme = "lowest" if findings.lower else "highest"
+    if len(best) > 1:
+        return f"{_listed(best)} have the {extreme} {quantity}: {value}."
+    return f"{best[0]} has the {extreme} {quantity}: {value} ({details})."
+
+
+def _differences(best: list[str], findings: Findings) -> list[str]:
+    """The differences to the baseline: a sentence each, or of many groups the best one and a summary."""
+    data = findings.differences
+    if data is None:
+        return []
+    rows, baseline = data.to_dict("records"), str(findings.baseline)
+    if len(rows) <= MOST_SENTENCES:
+        return [_difference(row, baseline, findings) for row in rows]
+    sentences = [_difference(row, baseline, findings) for row in rows if row["group"] in best[:1]]
+    return [*sentences, _summarized(data, findings)]
+
+
+def _difference(row: dict, other: str, findings: Findings) -> str:
+    """The difference of a row of `against` to the group `other`, and whether it is significant."""
+    metric = findings.rule.metric
+    name = f"the baseline {other}" if other == findings.baseline else other
+    distance = number(abs(row["difference"]), metric) + (" points" if in_percent(metric) else "")
+    text = f"{row['group']} is {distance} {'above' if row['difference'] > 0 else 'below'} {name}"
+    if row["difference"] == 0:
+        text = f"{row['group']} has the same mean as {name}"
+    if not math.isnan(row["low"]):
+        text += f" ({PERCENT} interval {signed_interval(row['low'], row['high'], metric)})"
+    if math.isnan(row["p"]):
+        single = min(row["n"], row["n_baseline"]) == 1
+        return f"{text}, {ONE_SEED if single else EQUAL_SEEDS}{_by_example(row['group'], other, findings)}."
+    if row["p"] <= ALPHA:
+        return f"{text}: significant, {_p(row['p'])} ({_test(findings)})."
+    return f"{text}: not significant, {_p(row['p'])} ({_test(findings)}); {UNDECIDED}."
+
+
+def _summarized(data: pd.DataFrame, findings: Findings) -> str:
+    """How many groups differ significantly from the baseline, and which."""
+    tested, significant = data["p"].notna(), data["p"] <= ALPHA
+    sides = {
+        "higher": significant & (data["difference"] > 0),
+        "lower": significant & (data["difference"] < 0),
+    }
+    named = [
+        f"{side}: {enumerate_some(data.loc[rows, 'group'], MOST_NAMES)}"
+        for side, rows in sides.items()
+        if any(rows)
+    ]
     text = (
+        f"{int(significant.sum())} of {count(len(data), 'group')} differ significantly from the baseline "
+        f"{findings.baseline} (p ≤ {ALPHA:g}, {_test(findings)})"
+    )
+    text += f"; {'; '.join(named)}." if named else "."
+    if undecided := enumerate_some(data.loc[tested & ~significant, "group"], MOST_NAMES):
+        text += f" Undecided: {undecided}."
+    if untested := enumerate_some(data.loc[~tested, "group"], MOST_NAMES):
+        text += f" Not tested over seeds: {untested}."
+    return text
+
+
+def _other_pairs(findings: Findings) -> list[str]:
+    """The pairs without the baseline: a sentence each, or of many pairs how many differ significantly."""
+    data = findings.comparison
+    if data is None:
+        return []
+    data = data[data["at"] == BEST]
+    others = data[(data["a"] != findings.baseline) & (data["b"] != findings.baseline)]
+    if len(others) <= MOST_SENTENCES:
+        pairs = [(row["b"], against(others.loc[[index]], row["b"])) for index, row in others.iterrows()]
+        return [_difference(frame.iloc[0].to_dict(), other, findings) for other, frame in pairs]
+    tested = int(others["p_t_holm"].notna().sum())
+    return [
+        f"Of {len(others)} other pairs of groups, {int((others['p_t_holm'] <= ALPHA).sum())} differ "
+        f"significantly ({tested} tested, {_test(findings)})."
+    ]
+
+
+def _test(findings: Findings) -> str:
+    """The test and its correction."""
+    family = findings.family
+    return f"t test, Holm's correction over {family} tests" if family > 1 else "t test"
+
+
+def _p(p: float) -> str:
+    text = p_value(p)
+    return f"p {text.replace('<', '< ')}" if text.startswith("<") else f"p = {text}"
+
+
+def _by_example(group: str, other: str, findings: Findings) -> str:
+    """The comparison of two groups by example, if there are prediction files."""
+    examples = findings.examples
+    if examples is None:
+        return ""
+    for a, b, sign in ((group, other, 1), (other, group, -1)):
+        pair = examples[(examples["a"] == a) & (examples["b"] == b)]
+        if len(pair):
+            last = pair.iloc[-1]  # the mean, where there are several seeds
+            low, high = sorted((sign * last["low"], sign * last["high"]))
+            return (
+                f"; by example, the difference is in {signed_interval(low, high, 'accuracy')} points "
+                f"({PERCENT} interval over test sets)"
+            )
+    return ""
+
+
+def _chosen_on_reported(findings: Findings) -> str:
+    rule = findings.rule
+    if rule.subset != rule.reported:
+        return ""
+    return CHOSEN_ON_TEST if rule.reported == REPORTED else CHOSEN_ON_REPORTED.format(rule.reported)
+
+
+def _few_seeds(at_best: pd.DataFrame) -> list[str]:
+    sentences = []
+    several = at_best.loc[at_best["n"] > 1, "n"]
+    if len(several) and several.min() < FEW_SEEDS:
+        sentences.append(FEW.format(int(several.min())))
+    single = [_name(row) for row in at_best[at_best["n"] == 1].to_dict("records")]
+    if single:
+        sentences.append(SINGLE.format(enumerate_some(single, MOST_NAMES)))
+    return sentences
+
+
+def _overlap(findings: Findings) -> str:
+    overlap = findings.overlap
+    if overlap is None or not overlap.lines:
+        return ""
+    percentage = 100 * len(overlap.lines) / overlap.size
+    return (
         f"{len(overlap.lines):,} of the {overlap.size:,} {overlap.split} examples ({percentage:.1f} %) "
         f"occur verbatim in {overlap.other}; the scores include them."
     )
-    if findings.accuracies is None:
-        known = findings.rule.metric in ACCURACIES
-        return text + (
-            f" Their effect on accuracy is at most {percentage:.1f} points; prediction files determine it."
-            if known
-            else ""
-        )
-    changes = findings.accuracies["unseen_accuracy"] - findings.accuracies["accuracy"]
-    return text + (
-        f" Without them, accuracy changes by {signed(changes.min(), 'accuracy')} to "
-        f"{signed(changes.max(), 'accuracy')} points, run by run."
-    )
+
+
+def _diverged(findings: Findings) -> str:
+    names = diverged(findings.table, findings.values, findings.rule.metric, findings.rule.reported)
+    if not names:
+        return ""
+    listed = enumerate_some(names, MOST_NAMES)
+    return f"Excluded, without a finite value at a best checkpoint (diverged): {listed}."
+
+
+def _at_best(findings: Findings) -> pd.DataFrame:
+    return findings.spread[findings.spread["at"] == BEST]
+
+
+def _relabelled(sentences: list[str], findings: Findings) -> list[str]:
+    return [findings.study.relabel(sentence) for sentence in sentences if sentence]
+
+
+def _listed(names: list[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _name(row: dict) -> str:

@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from common.errors import UserError
-from common.statistics import LEVEL, SEED, Interval, Values, mean_std, t_interval, welch_interval
+from common.statistics import (
+    DRAWS,
+    LEVEL,
+    SEED,
+    Interval,
+    Values,
+    mean_std,
+    t_interval,
+    welch_interval,
+    wilson_interval,
+)
 
 from .power import ALPHA, POWER, seeds_needed, std_factors
 from .spread import select_points
@@ -26,6 +36,8 @@ EXACT_UP_TO = 200_000
 """Maximum number of permutations that a test enumerates: 17 pairs, two groups of 10."""
 PERMUTATIONS = 20_000
 """Number of permutations drawn if there are more."""
+BOOTSTRAP, WILSON = "bootstrap", "Wilson"
+"""The methods of `examples_interval`."""
 
 
 def compare_groups(
@@ -74,6 +86,36 @@ def compare_groups(
     for test in TESTS:
         frame[f"{test}_holm"] = holm(frame[test].to_list())
     return frame
+
+
+def against(comparison: pd.DataFrame, baseline: str) -> pd.DataFrame:
+    """The rows of `compare_groups` with this group, as differences of the other group minus it.
+
+    Columns: `group`, `at`, `design`, `n`, `n_baseline`, `difference`, `low`, `high`, and `p`, that of the t
+    test with Holm's correction over all rows of `comparison`.
+    """
+    rows = []
+    for row in comparison.to_dict("records"):
+        if baseline not in (row["a"], row["b"]):
+            continue
+        low, high, sides, sign = row["low"], row["high"], ("a", "b"), 1
+        if baseline == row["a"]:
+            low, high, sides, sign = -row["high"], -row["low"], ("b", "a"), -1
+        rows.append(
+            {
+                "group": row[sides[0]],
+                "at": row["at"],
+                "design": row["design"],
+                "n": row[f"n_{sides[0]}"],
+                "n_baseline": row[f"n_{sides[1]}"],
+                "difference": sign * row["difference"],
+                "low": low,
+                "high": high,
+                "p": row["p_t_holm"],
+            }
+        )
+    columns = ["group", "at", "design", "n", "n_baseline", "difference", "low", "high", "p"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _compare_two(
@@ -251,6 +293,22 @@ def mcnemar(correct_a: NDArray[np.bool_], correct_b: NDArray[np.bool_]) -> tuple
     only_a, only_b = int((correct_a & ~correct_b).sum()), int((~correct_a & correct_b).sum())
     p = binomtest(only_a, only_a + only_b).pvalue if only_a + only_b else 1.0
     return only_a, only_b, float(p)
+
+
+def examples_interval(
+    differences: Values, level: float = LEVEL, *, draws: int = DRAWS, seed: int = SEED
+) -> tuple[Interval, str]:
+    """The interval over test examples of the mean of `differences` (N,), in points, and its method.
+
+    The method is `BOOTSTRAP`, see `bootstrap_examples`. If all differences are equal, the bootstrap interval
+    has no width and the method is `WILSON`: Wilson's interval limits the fraction of other examples in the
+    population, whose differences are between -100 and 100.
+    """
+    if np.ptp(differences) > 0:
+        return bootstrap_examples(differences, level, draws=draws, seed=seed), BOOTSTRAP
+    equal, _ = wilson_interval(1.0, len(differences), level)
+    middle, margin = float(equal * differences[0]), 100 * (1 - equal)
+    return (middle - margin, middle + margin), WILSON
 
 
 def bootstrap_examples(

@@ -33,12 +33,10 @@ from common.statistics import DRAWS, LEVEL, SEED, wilson_interval
 from ..read.discovery import readable
 from ..read.long_table import RUN
 from ..read.runs import Run
-from .compare import bootstrap_examples, holm, mcnemar
+from .compare import BOOTSTRAP, WILSON, examples_interval, holm, mcnemar
 
 logger = logging.getLogger(__name__)
 
-BOOTSTRAP, WILSON = "bootstrap", "Wilson"
-"""The values of the column `interval` of `compare_predictions`."""
 COLUMNS = ["group", *RUN, "index", "label", "predicted", "confidence", "correct"]
 
 
@@ -125,7 +123,7 @@ def compare_predictions(
     Columns: `a`, `b`, `seed` (int, or "mean"), `n` (examples), `only_a`, `only_b` (examples that only one of
     them gets right), `p_mcnemar` (exact; empty for the mean), `p_mcnemar_holm` (over the seeds), `difference`
     of accuracy in points, `low`, `high` (paired bootstrap over the examples, `draws` test sets). If a row has
-    another interval, see `_without_variation`, there is a column `interval`: "bootstrap" or "Wilson".
+    another interval, see `examples_interval`, there is a column `interval`: "bootstrap" or "Wilson".
 
     Empty if nothing can be paired. Raises `UserError` if paired runs have different examples or labels.
     """
@@ -148,14 +146,9 @@ def compare_predictions(
         rows.append({"seed": "mean"})
         differences.append(np.mean(differences, axis=0))
     for row, difference in zip(rows, differences, strict=True):
-        varies = np.ptp(difference) > 0
-        low, high = (
-            bootstrap_examples(100 * difference, level, draws=draws, seed=seed)
-            if varies
-            else _without_variation(100 * difference, level)
-        )
+        (low, high), method = examples_interval(100 * difference, level, draws=draws, seed=seed)
         row |= {"n": len(difference), "difference": 100 * difference.mean(), "low": low, "high": high}
-        row["interval"] = BOOTSTRAP if varies else WILSON
+        row["interval"] = method
     columns = ["seed", "n", "only_a", "only_b", "p_mcnemar", "p_mcnemar_holm", "difference", "low", "high"]
     if any(row["interval"] == WILSON for row in rows):
         columns.append("interval")
@@ -163,16 +156,6 @@ def compare_predictions(
     frame.insert(0, "a", a)
     frame.insert(1, "b", b)
     return frame
-
-
-def _without_variation(differences: NDArray[np.float64], level: float) -> tuple[float, float]:
-    """The interval of a mean of (N,) equal differences in points, for which the bootstrap has no width.
-
-    Wilson's interval limits the fraction of other examples in the population; their differences are between
-    -100 and 100.
-    """
-    equal, _ = wilson_interval(1.0, len(differences), level)
-    return equal * differences[0] - 100 * (1 - equal), equal * differences[0] + 100 * (1 - equal)
 
 
 def compare_all_predictions(

@@ -14,7 +14,7 @@ from common.errors import UserError, count
 from common.metrics import Direction, label, lower_is_better
 from common.tables import Mean, Table
 
-from ..stats.compare import compare_groups
+from ..stats.compare import against, compare_groups
 from ..study import Study, names_of
 
 LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
@@ -32,13 +32,16 @@ def present(
     study: Study,
     values: pd.DataFrame | None = None,
     *,
+    family: pd.DataFrame | None = None,
     only: Sequence[str] | None = None,
     wide: bool | None = None,
     directions: Mapping[str, Direction] | None = None,
 ) -> list[Table]:
     """The tables, or those named in `only`, as `study` presents them.
 
-    `values` is the frame of `scores` from which significance marks are computed; without it there are none.
+    `values` is the frame of `scores` from which significance marks are computed, with a correction over the
+    tests of each table; `family` is a frame of `compare_groups` with which the marks agree instead. Without
+    both there are no marks.
     `wide` overrides that of the study; `directions` are those of metrics whose name does not define it.
     Raises `UserError` for an unknown name in `only`, for a caption or LaTeX label of a table that is not
     there, and for one without the name of a table if there are several.
@@ -51,8 +54,8 @@ def present(
     presented = []
     for table in tables:
         table = _ordered(table, study)
-        if study.baseline is not None and values is not None:
-            table = _marked(table, study.baseline, values, study)
+        if study.baseline is not None and (family is not None or values is not None):
+            table = _marked(table, study.baseline, values, family, study)
         if study.bold:
             best = best_means(table.means, directions or {})
             table = replace(table, bold=frozenset((mean.row, mean.column) for mean in best))
@@ -106,19 +109,17 @@ def best_means(means: Iterable[Mean], directions: Mapping[str, Direction]) -> li
     return found
 
 
-def _marked(table: Table, baseline: str, values: pd.DataFrame, study: Study) -> Table:
+def _marked(
+    table: Table, baseline: str, values: pd.DataFrame | None, family: pd.DataFrame | None, study: Study
+) -> Table:
     """The table with marks at the means that differ significantly from the baseline at the same point.
 
-    `values` are of one metric on one subset; other means have no marks.
+    `values` and `family` are of one metric on one subset; other means have no marks.
     """
-    known = set(values[["group", "at"]].itertuples(index=False, name=None))
-    means = [
-        mean
-        for mean in table.means
-        if mean.tested and (mean.group, mean.at) in known and (baseline, mean.at) in known
-    ]
-    p_of = _p_values(values, baseline, means)
-    if not p_of:
+    means = [mean for mean in table.means if mean.tested]
+    p_of = _p_values(values, baseline, means) if family is None else _p_values_of(family, baseline)
+    means = [mean for mean in means if (mean.group, mean.at) in p_of]
+    if not means:
         return table
     shown = table.shown.astype(object)
     for mean in means:
@@ -126,12 +127,13 @@ def _marked(table: Table, baseline: str, values: pd.DataFrame, study: Study) -> 
         mark = next((mark for level, mark in LEVELS if p <= level), "")
         place = (mean.row, shown.columns.get_loc(mean.column))
         shown.iloc[place] = re.sub(r"^\S+", rf"\g<0>{mark}", shown.iloc[place])
-    tested = sum(not math.isnan(p) for p in p_of.values())
+    tested = sum(not math.isnan(p) for p in (p_of.values() if family is None else family["p_t"]))
+    where = "this table" if family is None else "the comparison"
     marks = ", ".join(f"{mark} p ≤ {level:g}" for level, mark in reversed(LEVELS))
     note = (
         f"Marks: {label(means[0].metric)} on {means[0].subset} differs from that of {study.label(baseline)}: "
         f"{marks}. Two-sided t test over seeds (paired where at least two seeds are common, else Welch), "
-        f"Holm's correction over the {count(tested, 'test')} of this table. No mark: not significant, or "
+        f"Holm's correction over the {count(tested, 'test')} of {where}. No mark: not significant, or "
         "fewer than two seeds."
     )
     return replace(table, shown=shown, notes=(*table.notes, note))
@@ -139,15 +141,20 @@ def _marked(table: Table, baseline: str, values: pd.DataFrame, study: Study) -> 
 
 def _p_values(values: pd.DataFrame, baseline: str, means: Sequence[Mean]) -> dict[tuple[str, str], float]:
     """(group, point) -> p-value of the t test against the baseline, with Holm's correction over all."""
+    known = set(values[["group", "at"]].itertuples(index=False, name=None))
+    means = [mean for mean in means if {(mean.group, mean.at), (baseline, mean.at)} <= known]
     groups = list(dict.fromkeys(mean.group for mean in means if mean.group != baseline))
     points = list(dict.fromkeys(mean.at for mean in means))
     if not groups:
         return {}
     needed = values[values["group"].isin([baseline, *groups]) & values["at"].isin(points)]
-    data = compare_groups(
-        needed, [baseline, *groups], pairs=[(group, baseline) for group in groups], at=points
-    )
-    rows = data[["a", "at", "p_t_holm"]].itertuples(index=False, name=None)
+    pairs = [(group, baseline) for group in groups]
+    return _p_values_of(compare_groups(needed, [baseline, *groups], pairs=pairs, at=points), baseline)
+
+
+def _p_values_of(family: pd.DataFrame, baseline: str) -> dict[tuple[str, str], float]:
+    """(group, point) -> corrected p-value of the t test against the baseline."""
+    rows = against(family, baseline)[["group", "at", "p"]].itertuples(index=False, name=None)
     return {(group, at): p for group, at, p in rows}
 
 
@@ -160,6 +167,8 @@ def _labelled(table: Table, study: Study) -> Table:
         place = shown.columns.get_loc("arm")
         shown = shown.drop(columns=list(GROUP_COLUMNS))
         shown.insert(place, HEADING, [study.label(group) for group in table.groups])
+    elif table.groups and HEADING in shown:
+        shown = shown.assign(**{HEADING: [study.label(group) for group in table.groups]})
     for column in shown:
         if column in PAIR:
             shown = shown.assign(**{column: shown[column].map(study.label)})

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from analysis.stats.compare import bootstrap_examples, mcnemar
+from analysis.stats.compare import WILSON, examples_interval, mcnemar
 from common.errors import UserError
 from common.statistics import DRAWS, LEVEL, SEED
 from common.tables import markdown
@@ -107,7 +107,8 @@ def document(measured: list[Measured], labels_N: NDArray[np.int64] | None, split
         "threads": torch.get_num_threads(),
         "tolerance": TOLERANCE,
         "conventions": "each form against the first: exact McNemar test; difference of accuracy in points "
-        f"with the {LEVEL:.0%} interval of a paired bootstrap ({DRAWS:,} draws, seed {SEED})",
+        f"with the {LEVEL:.0%} interval of a paired bootstrap ({DRAWS:,} draws, seed {SEED}), or Wilson's if "
+        "the difference is the same in every sentence",
         "forms": [_form(form, measured[0], labels_N) for form in measured],
     }
 
@@ -144,8 +145,9 @@ def table(document: dict[str, Any]) -> str:
         comparison = "accuracy was not measured: pass binarized data with --data"
     else:
         low, high = last["interval"]
+        wilson = ", Wilson" if last["interval_method"] == WILSON else ""
         comparison = (
-            f"{last['name']} against torch: {last['points']:+.2f} points [{low:+.2f}, {high:+.2f}]; "
+            f"{last['name']} against torch: {last['points']:+.2f} points [{low:+.2f}, {high:+.2f}{wilson}]; "
             f"only {last['name']} correct {last['only_this']}, only torch correct {last['only_torch']} "
             f"(McNemar p {last['p']:.2g})"
         )
@@ -167,10 +169,12 @@ def _form(form: Measured, reference: Measured, labels_N: NDArray[np.int64] | Non
     right_N, torch_N = predicted_N == labels_N, expected_N == labels_N
     only_this, only_torch, p = mcnemar(right_N, torch_N)
     points_N = 100 * (right_N.astype(float) - torch_N)
+    (low, high), method = examples_interval(points_N, LEVEL, draws=DRAWS, seed=SEED)
     return found | {
         "accuracy": 100 * float(right_N.mean()),
         "points": float(points_N.mean()),
-        "interval": [float(bound) for bound in bootstrap_examples(points_N, LEVEL, draws=DRAWS, seed=SEED)],
+        "interval": [low, high],
+        "interval_method": method,
         "only_this": int(only_this),
         "only_torch": int(only_torch),
         "p": float(p),

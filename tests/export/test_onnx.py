@@ -19,6 +19,9 @@ from export.classifier import find_classifier
 from export.onnx import check
 from export.transformers.folder import load_folder
 
+Z2 = 1.959964**2
+"""The square of the normal quantile of 95 % intervals."""
+
 
 @pytest.fixture(scope="module")
 def exported(trained, tmp_path_factory):
@@ -75,7 +78,10 @@ def test_the_accuracy_equals_that_of_eval(trained, tmp_path, capsys):
     assert (report["file"], report["split"], report["sentences"]) == ("model.onnx", "test", 31)
     assert report["sha256"] == sha256(tmp_path / "model.onnx")
     assert [form["accuracy"] for form in report["forms"][:2]] == [pytest.approx(accuracy)] * 2
-    assert report["forms"][1] | {"interval": [0.0, 0.0], "points": 0.0, "p": 1.0} == report["forms"][1]
+    fp32 = report["forms"][1]
+    assert (fp32["points"], fp32["p"], fp32["interval_method"]) == (0.0, 1.0, "Wilson")
+    most = 100 * Z2 / (31 + Z2)  # Wilson (1927): the largest fraction of sentences with another difference
+    assert fp32["interval"] == pytest.approx([-most, most])
 
 
 def test_forms_are_compared_on_the_same_sentences():

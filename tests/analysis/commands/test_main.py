@@ -49,6 +49,17 @@ def test_options_reach_the_tables(runs, capsys):
     assert "earliest" in out
 
 
+@pytest.mark.parametrize("options", [["--metric", "wpb"], ["--metric", "accuracy", "--by", "wpb"]])
+def test_a_metric_of_speed_is_a_warning(tmp_path, caplog, options):
+    run = write_run(tmp_path, "random", 1, [80.0], [81.0])
+    for subset in ("valid", "test"):
+        write_events(run / "tensorboard" / subset, [(225, "wpb", 99.0)], 1.8e9)
+    assert main(["tables", str(tmp_path), "--metric", "accuracy"]) == 0
+    assert not caplog.records
+    assert main(["tables", str(tmp_path), *options]) == 0
+    assert any("wpb" in record.message for record in caplog.records)
+
+
 @pytest.fixture
 def selected_by_mcc(tmp_path):
     """Two runs whose best epoch is the first by accuracy, and the second by MCC, which they recorded."""

@@ -34,6 +34,16 @@ def test_seeds_means_and_both_intervals(runs):
     assert [label.get_text() for label in panel.get_yticklabels()] == ["fairseq/pretrained", "fairseq/random"]
 
 
+def test_the_baseline_has_a_line_at_its_mean(runs):
+    findings = findings_of(runs)
+    for baseline, means in (("fairseq/random", [np.mean([65.5, 66.75, 68.25])]), (None, [])):
+        figure = draw_seeds(findings.values, findings.spread, "accuracy", baseline=baseline)
+        dotted = [line for line in figure.axes[0].get_lines() if line.get_linestyle() == ":"]
+        assert [line.get_xdata()[0] for line in dotted if len(line.get_xdata())] == pytest.approx(means)
+        names = [text.get_text() for text in figure.legends[0].get_texts()]
+        assert ("mean of the baseline" in names) == bool(means)
+
+
 def test_the_legend_contains_only_what_is_drawn(tmp_path):
     write_run(tmp_path, "random", 1, [50.0, 60.0], [51.0, 61.0])
     findings = findings_of(tmp_path)

@@ -12,8 +12,8 @@ from run_trees import write_run
 from analysis.__main__ import main
 from analysis.figures.style import grid, paper, style_indices
 from analysis.read.runs import find_runs
+from analysis.report.chart import curves_json
 from analysis.report.findings import Rule, figures, gather
-from analysis.report.page import curves_json
 from analysis.study import WIDTHS, Study
 
 GROUPS = ("bow/tfidf", "fairseq/pretrained", "fairseq/random", "hf/random")

@@ -5,26 +5,28 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from log_trees import write_fairseq
 from prediction_files import write_predictions
 from run_trees import write_manifest, write_run
+from scipy.stats import sem, t, ttest_rel
 
 from analysis.__main__ import main
 from analysis.read.runs import find_runs
-from analysis.report.findings import Rule, gather
+from analysis.report.findings import Rule, default_baseline, gather
 from analysis.report.page import render_report
 from analysis.report.provenance import group_facts
-from analysis.report.summary import summary
+from analysis.report.summary import main_findings
 from analysis.study import Study
 from analysis.tables.runs import table1
 from common.errors import UserError
-from common.tables import render
+from common.tables import p_value, render
 
 EVIL = "x</script><script>alert(1)</script><img src=http://evil.example onerror=alert(2)>\"'&$title"
-VOID = {"meta", "img", "input", "br"}
+VOID = {"meta", "img", "input", "br", "wbr"}
 LOADING = {"src", "srcset", "poster", "action", "formaction", "background", "data"}
 
 
@@ -61,7 +63,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if self.open and self.open[-1] in ("td", "th", "strong"):
+        if "tr" in self.open:
             self.rows[-1][-1] += data
         elif self.open and self.open[-1] == "script":
             self.scripts[-1] += data
@@ -109,11 +111,163 @@ def test_the_names_of_a_study_are_in_tables_summary_and_chart(runs):
     assert page.tables["table-table2"][0] == ["epoch", "Pre", "Scratch <0>"]
     assert re.match(r"79\.25\*+ ±", rows[4][3])
     assert [tag for tag, _ in page.elements].count("strong") >= 2
-    assert "Scratch <0> reaches" in " ".join(summary(findings))
-    assert "fairseq/" not in " ".join(summary(findings))
+    assert "the baseline Scratch <0>" in " ".join(main_findings(findings))
+    assert "fairseq/" not in " ".join(main_findings(findings))
+    assert [row[0] for row in page.tables["table-overview"][1:]] == ["Pre", "Scratch <0>"]
     content = json.loads(page.scripts[0])
     assert content["labels"] == labels
     assert content["runs"][0]["name"] == "Pre/seed1"
+
+
+def headings(text):
+    return [int(level) for level in re.findall(r"<h([1-6])\b", text)]
+
+
+def test_the_page_begins_with_findings_one_table_and_one_figure(runs):
+    text = render_report(gather(find_runs(runs), Rule(), test_size=2000))
+    ids = re.findall(r'<(?:section|details) id="(\w+)"', text)
+    assert ids[:3] == ["findings", "results", "curves"]
+    top = text[text.index("<main>") : text.index('<details id="curves"')]
+    assert re.findall(r'<table id="([\w-]+)"', top) == ["table-overview"]
+    assert top.count("<figure>") == 1
+    assert re.findall(r'class="(large|small)-screen"', top) == ["large", "small"]
+    # Headings are in order: none skips a level.
+    levels = headings(text)
+    assert levels[:2] == [1, 2]
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    # Every section has a line on how to read it and a link to it.
+    sections = re.findall(
+        r'<details id="(\w+)".*?</summary>\n<p class="reading">([^<]+)</p>', text, re.DOTALL
+    )
+    assert re.findall(r'href="#(\w+)"', text) == [name for name, _ in sections] == ids[2:]
+
+
+def test_the_overview_has_the_numbers_of_the_comparison(runs):
+    page, _ = page_of(runs, study=Study(baseline="fairseq/random"))
+    heading, pretrained, baseline = page.tables["table-overview"]
+    a, b = [79.25, 78.5, 80.0], [65.5, 66.75, 68.25]
+    test = ttest_rel(a, b)
+    low, high = test.confidence_interval(0.95)
+    assert pretrained[:4] == ["fairseq/pretrained", "79.25", "[77.39, 81.11]", "3"]
+    assert pretrained[4:6] == ["+12.42", f"[+{low:.2f}, +{high:.2f}]"]
+    assert pretrained[6] == f"{test.pvalue:.3f}"
+    low, high = t.interval(0.95, 2, np.mean(b), sem(b))
+    assert baseline == ["fairseq/random", "66.83", f"[{low:.2f}, {high:.2f}]", "3", "baseline", "", ""]
+    assert heading[6] == "p"  # one test needs no correction
+
+
+def four_groups(runs):
+    for seed in (1, 2, 3):
+        write_run(runs, "near", seed, [60.0], [64.0 + 1.5 * seed])
+        write_run(runs, "far", seed, [60.0], [70.0 + 1.1 * seed**1.5])
+    write_run(runs, "tfidf", 0, [70.0], [70.0], arm="bow")
+    return runs
+
+
+def test_text_table_and_comparison_have_the_same_p_values(runs):
+    """Three tests against the baseline; a single run cannot be tested."""
+    page, findings = page_of(four_groups(runs), study=Study(baseline="fairseq/random"))
+    expected = dict(zip(findings.comparison["a"], findings.comparison["p_t_holm"].map(p_value), strict=True))
+    assert findings.family == 3
+    overview = {row[0]: row[6] for row in page.tables["table-overview"][1:]}
+    assert overview.pop("fairseq/random") == ""
+    assert overview == expected | {"bow/tfidf": "not tested"}
+    heading, *rows = page.tables["table-comparison"]
+    assert {row[0]: row[heading.index("t Holm")] for row in rows} == expected
+    sentences = " ".join(main_findings(findings))
+    assert f"p = {expected['fairseq/pretrained']}" in sentences
+    assert "3 tests" in sentences
+    # Marks of other tables, too: those of the best checkpoints agree, epochs are not in the family.
+    marks = {
+        row[1]: re.findall(r"\*+", row[4]) for row in page.tables["table-table1"] if row[2][:4] == "mean"
+    }
+    assert {name for name, mark in marks.items() if mark} == {
+        group.split("/")[1]
+        for group, p in findings.comparison.set_index("a")["p_t_holm"].items()
+        if p <= 0.05
+    }
+    assert not any("*" in cell for row in page.tables["table-table2"] for cell in row)
+
+
+@pytest.mark.parametrize(
+    ("options", "family", "baseline"),
+    [
+        (
+            {},
+            {("bow/tfidf", "R"), ("fairseq/far", "R"), ("fairseq/near", "R"), ("fairseq/pretrained", "R")},
+            "R",
+        ),
+        (
+            {"study": Study(pairs=(("fairseq/far", "fairseq/near"),))},
+            {("fairseq/far", "fairseq/near")},
+            "fairseq/near",
+        ),
+        ({"all_pairs": True}, 10, "R"),
+    ],
+)
+def test_which_pairs_are_compared(runs, options, family, baseline):
+    findings = gather(find_runs(four_groups(runs)), Rule(), **options)
+    pairs = [
+        tuple("R" if name == "fairseq/random" else name for name in pair)
+        for pair in findings.comparison[["a", "b"]].itertuples(index=False, name=None)
+    ]
+    assert findings.baseline == baseline.replace("R", "fairseq/random")
+    if isinstance(family, int):
+        assert len(set(map(frozenset, pairs))) == len(pairs) == family
+        assert all(b == "R" for a, b in pairs[:4])
+    else:
+        assert set(pairs) == family
+
+
+def test_the_default_baseline_has_random_weights_and_several_seeds(runs):
+    values = gather(find_runs(four_groups(runs)), Rule()).values
+    assert default_baseline(values) == "fairseq/random"
+    without = values[values["init"] != "random"]
+    assert default_baseline(without) == "fairseq/far"  # not bow/tfidf, a single run
+    assert default_baseline(without, Study(order=("fairseq/near",))) == "fairseq/near"
+    assert default_baseline(values[values["group"] == "fairseq/random"]) is None
+    pairs = [("fairseq/far", "fairseq/near"), ("bow/tfidf", "fairseq/near"), ("bow/tfidf", "fairseq/far")]
+    assert default_baseline(values, Study(pairs=tuple(pairs))) == "fairseq/near"
+
+
+def test_a_baseline_in_no_pair_is_a_warning(runs, caplog):
+    pairs = [("fairseq/far", "fairseq/near")]
+    findings = gather(
+        find_runs(four_groups(runs)), Rule(), study=Study(baseline="fairseq/random", pairs=tuple(pairs))
+    )
+    assert "fairseq/random" in caplog.text
+    assert findings.differences is None
+
+
+def test_the_baseline_on_the_command_line(runs, tmp_path, capsys):
+    words = ["report", str(four_groups(runs)), "--out", str(tmp_path / "report.html")]
+    assert main(words) == 0
+    assert "baseline: fairseq/random" in capsys.readouterr().err
+    assert main([*words, "--baseline", "fairseq/near"]) == 0
+    assert "baseline:" not in capsys.readouterr().err
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert [row[0] for row in page.tables["table-overview"] if row[4] == "baseline"] == ["fairseq/near"]
+    assert {row[1] for row in page.tables["table-comparison"][1:]} == {"fairseq/near"}
+    assert main([*words, "--all-pairs", "--pair", "fairseq/near", "fairseq/random"]) == 2
+
+
+def test_a_baseline_without_a_value_is_an_error(runs, tmp_path, capsys):
+    write_run(runs, "broken", 1, [50.0], [float("nan")])
+    out = tmp_path / "report.html"
+    assert main(["report", str(runs), "--baseline", "fairseq/broken", "--out", str(out)]) == 1
+    assert "--baseline: 'fairseq/broken'" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_figures_without_images_follow_the_theme(runs):
+    for run in runs.glob("*/*/seed*"):
+        write_predictions(run, "0101", "0111")
+    text = render_report(gather(find_runs(runs), Rule(), test_size=2000))
+    drawings = re.findall(r'<svg class="(themed|fixed)".*?</svg>', text, re.DOTALL)
+    assert set(drawings) == {"themed", "fixed"}
+    for drawing in re.findall(r'<svg class="themed".*?</svg>', text, re.DOTALL):
+        assert "var(--back)" in drawing
+        assert not re.findall(r"(?:fill|stroke): #\w+", drawing)
 
 
 def test_the_page_loads_nothing_and_allows_only_its_own_script(runs):

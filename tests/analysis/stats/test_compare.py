@@ -11,7 +11,7 @@ from statsmodels.stats.power import TTestPower
 
 from analysis.read.load import load_runs
 from analysis.stats.best import best_checkpoints
-from analysis.stats.compare import compare_groups
+from analysis.stats.compare import against, compare_groups
 from analysis.stats.spread import scores
 from common.errors import UserError
 
@@ -33,6 +33,21 @@ def test_paired_by_seed(runs):
     assert row["p_t"] == row["p_t_holm"] == pytest.approx(expected.pvalue)
     assert row["correlation"] == pytest.approx(np.corrcoef(*BEST_TESTS)[0, 1])
     assert row["p_a_beats_b"] == 1.0
+
+
+def test_differences_to_a_baseline_have_its_sign_whatever_the_order_of_the_pair(runs):
+    random, pretrained = GROUPS[::-1]
+    forwards, backwards = (
+        against(compared(runs, at=["best"], pairs=[pair]), random).iloc[0]
+        for pair in ((pretrained, random), (random, pretrained))
+    )
+    assert forwards["group"] == backwards["group"] == pretrained
+    columns = ["difference", "low", "high", "p", "n", "n_baseline"]
+    assert forwards[columns].tolist() == pytest.approx(backwards[columns].tolist())
+    expected = stats.ttest_rel(*BEST_TESTS)
+    ends = expected.confidence_interval(0.95)
+    assert forwards[["low", "high"]].tolist() == pytest.approx([ends.low, ends.high])
+    assert against(compared(runs, at=["best"]), "fairseq/other").empty
 
 
 def test_unpaired_seeds_are_dropped_and_listed(runs):

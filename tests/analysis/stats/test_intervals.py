@@ -55,6 +55,7 @@ def test_too_few_values_have_no_interval():
     assert all(map(math.isnan, t_interval(THREE[:1])))
     assert all(map(math.isnan, t_interval(np.full(3, 50.0))))  # a width of zero would claim certainty
     assert all(map(math.isnan, bootstrap_interval(THREE[:1])))
+    assert all(map(math.isnan, bootstrap_interval(np.full(3, 100.0))))
     assert all(map(math.isnan, welch_interval(1.0, 1.0, 1, 2.0, 1.0, 3)))
     assert all(map(math.isnan, welch_interval(1.0, 0.0, 3, 2.0, 0.0, 3)))
 

@@ -125,7 +125,7 @@
 
   function readout(subsets) {
     const cells = (name, values, kind) => html("tr", { class: kind },
-      html("td", { class: "left" }, name), ...values.map((value) => html("td", {}, shown(value))));
+      html("th", { class: "left", scope: "row" }, name), ...values.map((value) => html("td", {}, shown(value))));
     const rows = [];
     const few = data.runs.filter((run) => !state.hidden.has(run.name)).length <= MOST_ROWS;
     for (const group of data.groups) {
@@ -136,8 +136,8 @@
       rows.push(cells(`${data.labels[group]}, mean of ${runs.length} shown`, subsets.map(mean), "sum"));
     }
     return html("div", { class: "wide readout" }, html("table", {},
-      html("thead", {}, html("tr", {}, html("th", { class: "left" }, `epoch ${state.epoch}`),
-        ...subsets.map((subset) => html("th", {}, subset)))),
+      html("thead", {}, html("tr", {}, html("th", { class: "left", scope: "col" }, `epoch ${state.epoch}`),
+        ...subsets.map((subset) => html("th", { scope: "col" }, subset)))),
       html("tbody", {}, ...rows)));
   }
 
@@ -175,7 +175,7 @@
   function groupRow(group) {
     const index = data.styles[group];
     const runs = data.runs.filter((run) => run.group === group);
-    const key = svg("svg", { class: "key", viewBox: "0 0 36 12" }, svg("line", { x1: 0, x2: 36, y1: 6, y2: 6,
+    const key = svg("svg", { class: "key", viewBox: "0 0 36 12", "aria-hidden": "true" }, svg("line", { x1: 0, x2: 36, y1: 6, y2: 6,
       stroke: color(index), "stroke-width": 3, "stroke-dasharray": dashes(index) }));
     const all = html("input", { type: "checkbox", checked: true });
     const buttons = runs.map((run) => html("button", { type: "button", "aria-pressed": "true" }, `seed ${run.seed}`));
@@ -198,4 +198,5 @@
   root.append(controls(), ...data.groups.map((group) => groupRow(group)), plots, values);
   draw();
   window.addEventListener("resize", draw);
+  root.closest("details").addEventListener("toggle", draw); // a closed section has no width
 })();

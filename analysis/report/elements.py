@@ -1,0 +1,177 @@
+"""HTML elements of the report: sections, tables, figures; all text is escaped."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from common.tables import LEFT_ALIGNED, Table
+
+from ..figures.style import COLORS
+from .provenance import GroupFacts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LEFT = LEFT_ALIGNED | {"lines of", "also in", "split", "labels"}
+SEPARATORS = re.compile(r"[/,_-]")
+"""Characters after which the names of groups may be broken."""
+THEME = {
+    **{color.lower(): f"--c{index}" for index, color in enumerate(COLORS)},
+    "#ffffff": "--back",
+    **dict.fromkeys(("#cccccc", "#e5e5e5", "#e6e6e6"), "--line"),
+    **dict.fromkeys(("#666666", "#737373"), "--faint"),
+    **dict.fromkeys(("#262626", "#333333", "#4c4c4c"), "--text"),
+}
+"""Colors of figures that are replaced by variables of report.css, which differ in dark mode."""
+REM_PER_INCH = 7.3
+"""The width of a figure on the page: its font of 10 points is then slightly larger than the text."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section that can be closed."""
+
+    id: str
+    title: str
+    reading: str
+    """How to read it, in one line."""
+    parts: Sequence[str]
+    """HTML; a section without parts is left out."""
+    is_open: bool = False
+
+    def html(self) -> str:
+        """The `<details>` element; its heading is the button that opens it."""
+        return (
+            f'<details id="{self.id}"{" open" if self.is_open else ""}>\n'
+            f"<summary><h2>{html.escape(self.title)}</h2></summary>\n"
+            f'<p class="reading">{html.escape(self.reading)}</p>\n' + "\n".join(self.parts) + "\n</details>"
+        )
+
+
+def top_section(name: str, title: str, parts: Iterable[str]) -> str:
+    """A section that is always open."""
+    return (
+        f'<section id="{name}" aria-labelledby="{name}-heading">\n'
+        f'<h2 id="{name}-heading">{html.escape(title)}</h2>\n' + "\n".join(parts) + "\n</section>"
+    )
+
+
+def paragraph(text: str) -> list[str]:
+    """The text as a paragraph; nothing for an empty text."""
+    return [f"<p>{html.escape(text)}</p>"] if text else []
+
+
+def bullets(texts: Sequence[str], *, prefix: str = "", style: str = "") -> list[str]:
+    """The texts as a list, each after a bold `prefix`; nothing for no texts."""
+    if not texts:
+        return []
+    bold = f"<strong>{html.escape(prefix)}</strong> " if prefix else ""
+    items = "\n".join(f"<li>{bold}{html.escape(text)}</li>" for text in texts)
+    return [f'<ul class="{style}">\n{items}\n</ul>' if style else f"<ul>\n{items}\n</ul>"]
+
+
+def links(sections: Iterable[tuple[str, str]]) -> str:
+    """A list of links to (id, title)."""
+    items = (f'<li><a href="#{name}">{html.escape(title)}</a></li>' for name, title in sections)
+    return f"<ul>\n{chr(10).join(items)}\n</ul>"
+
+
+def table(content: Table) -> str:
+    """A table with caption, formatted cells and notes, as in Markdown; wide ones scroll in their own box."""
+    columns = list(content.shown)
+    body = "\n".join(
+        _row(columns, row, "td", {column for place, column in content.bold if place == index})
+        for index, row in enumerate(content.shown.to_numpy().tolist())
+    )
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in content.all_notes)
+    name = f"table-{content.name}"
+    return (
+        f'<h3 id="{name}-heading">{html.escape(content.caption)}</h3>\n'
+        f'<div class="wide" role="region" aria-labelledby="{name}-heading" tabindex="0"><table id="{name}">\n'
+        f"<thead>{_row(columns, columns, 'th')}</thead>\n<tbody>\n{body}\n</tbody></table></div>\n"
+        f'<ul class="notes">{notes}</ul>'
+    )
+
+
+def _row(columns: Sequence[str], cells: Sequence[str], tag: str, bold: Collection[str] = frozenset()) -> str:
+    """A table row with the cells of the columns `bold` in bold; names in the first column are its heading.
+
+    Rows with the mean over seeds have a class of their own.
+    """
+    is_mean = tag == "td" and any(str(cell).startswith("mean ±") for cell in cells)
+    written = []
+    for index, (column, cell) in enumerate(zip(columns, cells, strict=True)):
+        text = html.escape(str(cell))
+        if column in LEFT:
+            text = SEPARATORS.sub(r"\g<0><wbr>", text)
+        text = f"<strong>{text}</strong>" if column in bold else text
+        side, names_row = "left" if column in LEFT else "right", index == 0 and column in LEFT
+        scope = ' scope="col"' if tag == "th" else ' scope="row"' if names_row else ""
+        name = "th" if scope else tag
+        written.append(f'<{name}{scope} class="{side}">{text}</{name}>')
+    style = ' class="sum"' if is_mean else ""
+    return f"<tr{style}>{''.join(written)}</tr>"
+
+
+def figure(caption: str, wide: str, narrow: str | None = None) -> str:
+    """A figure from one or two `inline_svg`: `narrow` is shown on a small screen.
+
+    Without it, `wide` scrolls in its own box there.
+    """
+    text = html.escape(caption)
+    if narrow is None:
+        box = f'<div class="wide" role="region" aria-label="{text}" tabindex="0">{wide}</div>'
+        return f'<figure class="scrolls">{box}<figcaption>{text}</figcaption></figure>'
+    return (
+        f'<figure><div class="large-screen">{wide}</div><div class="small-screen">{narrow}</div>'
+        f"<figcaption>{text}</figcaption></figure>"
+    )
+
+
+def provenance(group: GroupFacts) -> str:
+    """The facts of a group, and its commands in an element that can be opened."""
+    facts = "".join(f"<dt>{html.escape(key)}</dt><dd>{html.escape(value)}</dd>" for key, value in group.facts)
+    commands = "".join(
+        f"<p>{html.escape(name)}</p><pre>{html.escape(command)}</pre>" for name, command in group.commands
+    )
+    details = f"<details><summary>Commands</summary>{commands}</details>" if commands else ""
+    return f"<h3>{html.escape(group.name)}</h3>\n<dl>{facts}</dl>\n{details}"
+
+
+def inline_svg(drawn: Figure, name: str, description: str) -> str:
+    """The figure as an `<svg>` element, with text as outlines and ids prefixed by `name`.
+
+    The colors of `THEME` become variables, unless the figure has an image, whose colors cannot follow.
+    Comments, metadata and namespaces are removed: they repeat the text and contain unnecessary URLs.
+    """
+    from matplotlib import rc_context
+
+    stream = io.StringIO()
+    with rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
+        drawn.savefig(stream, format="svg", metadata={"Date": None})
+    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", stream.getvalue(), flags=re.DOTALL)
+    text = text[text.index("<svg") :]
+    text = re.sub(r' xmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'(href="#|url\(#)', rf"\1{name}-", text)
+    text = re.sub(r"\n\s*", "\n", text)
+    style = "fixed"
+    if "<image" not in text:
+        style = "themed"
+        text = re.sub(r"(fill|stroke): (#[0-9a-f]{6})", _themed, text)
+    size = f"max-width:{REM_PER_INCH * drawn.get_figwidth():.1f}rem"
+    label = html.escape(description)
+    return text.replace(
+        "<svg", f'<svg class="{style}" role="img" aria-label="{label}" style="{size}"', 1
+    ).strip()
+
+
+def _themed(match: re.Match[str]) -> str:
+    """A color in the style of an SVG element, as a variable if `THEME` has it."""
+    key, color = match.groups()
+    return f"{key}: var({THEME[color]})" if color in THEME else match[0]
