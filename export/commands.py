@@ -172,7 +172,8 @@ def register_fp16(subparsers: argparse._SubParsersAction, positional: bool) -> N
     """Add the command `fp16`."""
     parser = _add(
         subparsers, "fp16", FP16, "fairseq checkpoint", ".safetensors file",
-        "pretrained/run/model.pt --out pretrained/mine/model.safetensors --embedding-scale 0.125",
+        "pretrained/run/model.pt --out pretrained/mine/model.safetensors",
+        "pretrained/run/model.pt --out pretrained/eighth/model.safetensors --embedding-scale 0.125",
         positional=positional,
     )  # fmt: skip
     parser.add_argument(

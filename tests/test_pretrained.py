@@ -16,6 +16,7 @@ FOLDER = ROOT / "pretrained" / "roberta_small_fr"
 RESULTS = ROOT / "results"
 SYMBOLS = 32_000
 PARAMETERS = 22_829_056
+X10 = "fairseq,embedding-lr-factor=10"
 HEAD = 512 * 512 + 512 + 2 * 512 + SYMBOLS
 """Of the language model: dense, norm, a bias for each type."""
 
@@ -79,9 +80,9 @@ def starts_of(study: str, arm: str) -> list[str]:
     return [manifest["checkpoint"]["sha256"] for manifest in manifests]
 
 
-@pytest.mark.parametrize("arm", ["fairseq", "fairseq,lr=1e-4", "tuned"])
+@pytest.mark.parametrize("arm", ["fairseq", "fairseq,lr=1e-4", X10, f"{X10},lr=1e-4"])
 def test_what_is_shown_of_it_began_with_it(arm):
-    assert starts_of("cls-books", arm) == 3 * [sha256(FOLDER / "model.safetensors")]
+    assert starts_of("cls-books", arm) == 5 * [sha256(FOLDER / "model.safetensors")]
 
 
 @pytest.mark.parametrize("arm", ["fairseq", "fairseq,lr=1e-4", "tuned", "hf", "lora", "lora,lr=3e-3"])

@@ -36,6 +36,10 @@ DASHES = ((), (6, 2), (6, 2, 1, 2), (1, 1.5), (9, 2, 3, 2), (3, 1.5), (6, 2, 1, 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 KEY_CHARACTERS = 9
 NAME_CHARACTERS = 60
+LEGEND_ROWS = 4
+"""Rows of a legend for which the sizes of figures have room."""
+LEGEND_LINE = 1.5
+"""Height of a row of a legend, as a multiple of the font size."""
 CHARACTER_EM = 0.65
 """Width of a character of a legend, as a fraction of the font size; generous, so that rows fit."""
 SMALLEST_PANEL_INCHES = 2.0
@@ -172,7 +176,10 @@ def whole_numbers(panel: Axes) -> None:
 
 
 def legend_below(figure: Figure | SubFigure, title: str = "") -> None:
-    """Add a legend below the panels, with each label once and as many columns as fit."""
+    """Add a legend below the panels, with each label once and as many columns as fit.
+
+    A figure becomes higher for a legend of more than `LEGEND_ROWS` rows, so that its panels keep their shape.
+    """
     from matplotlib import rcParams
 
     characters = int(72 * figure.bbox.width / figure.dpi / (CHARACTER_EM * rcParams["font.size"]))
@@ -189,6 +196,10 @@ def legend_below(figure: Figure | SubFigure, title: str = "") -> None:
         entries.values(), entries.keys(), loc="outside lower center", ncols=columns, handlelength=4,
         frameon=False, title=textwrap.fill(title, characters),
     )  # fmt: skip
+    lines = sum(text.count("\n") + 1 for text in entries)
+    rows = math.ceil(lines / columns) - LEGEND_ROWS
+    root = figure.get_figure(root=True)
+    root.set_figheight(root.get_figheight() + max(0, rows) * LEGEND_LINE * rcParams["font.size"] / 72)
 
 
 def _fitted(text: str, width: int) -> str:

@@ -137,3 +137,18 @@ def test_the_study_file_sets_the_width(four, tmp_path):
     assert main(words) == 0
     png = (tmp_path / "out" / "accuracy_per_epoch.png").read_bytes()
     assert struct.unpack(">I", png[16:20])[0] == 6.75 * 200
+
+
+@pytest.mark.parametrize("width", [None, *WIDTHS])
+def test_a_legend_of_many_groups_does_not_cover_the_panels(runs, width):
+    names = {f"fairseq/init{number}": f"Initialization number {number}, 1e-4" for number in range(14)}
+    for name in names:
+        write_run(runs, name.partition("/")[2], 1, [50.0, 60.0], [50.0, 60.0])
+    findings = findings_of(runs, Study(labels=names))
+    with paper(width):
+        _, figure = next(figures(findings))
+        figure.draw_without_rendering()
+        (legend,) = figure.subfigs[0].legends
+        bottom = min(panel.get_window_extent().y0 for panel in figure.axes)
+        assert legend.get_window_extent().y1 < bottom
+        assert all(panel.get_window_extent().height > 1.2 * figure.dpi for panel in figure.axes)
