@@ -217,9 +217,11 @@ def _other_pairs(findings: Findings) -> list[str]:
     if len(others) <= MOST_SENTENCES:
         pairs = [(row["b"], against(others.loc[[index]], row["b"])) for index, row in others.iterrows()]
         return [_difference(frame.iloc[0].to_dict(), other, findings) for other, frame in pairs]
-    tested = int(others["p_t_holm"].notna().sum())
+    tested, significant = (
+        int(rows.sum()) for rows in (others["p_t_holm"].notna(), others["p_t_holm"] <= ALPHA)
+    )
     return [
-        f"Of {len(others)} other pairs of groups, {int((others['p_t_holm'] <= ALPHA).sum())} differ "
+        f"Of {len(others)} other pairs of groups, {significant} differ{'s' if significant == 1 else ''} "
         f"significantly ({tested} tested, {_test(findings)})."
     ]
 
