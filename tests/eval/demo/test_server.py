@@ -1,5 +1,6 @@
 """The answers of the server, and what it refuses. `test_page.py` tests the page in a browser."""
 
+import contextlib
 import http.client
 import json
 import re
@@ -9,9 +10,9 @@ import subprocess
 import sys
 
 import numpy as np
-import preloaded
 import pytest
 from demo_servers import serving
+from signals import restore_defaults
 from tiny_runs import BAD, GOOD, make_data, make_run
 
 from common.errors import UserError
@@ -198,8 +199,14 @@ def test_an_invalid_port_is_a_usage_error(port, capsys):
 
 
 def test_ctrl_c_ends_the_command(trained):
-    command = [preloaded.python(), "-m", "eval", "demo", "--checkpoint", str(trained.run), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "eval", "demo", "--checkpoint", str(trained.run), "--port", "0"]
+    with (
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=restore_defaults
+        ) as process,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(process.kill)  # after a failure, it would serve for ever
         port = int(re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())[1])
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("GET", "/")
