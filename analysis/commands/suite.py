@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pandas as pd
@@ -15,7 +16,7 @@ from common import metrics
 from common import predictions as prediction_files
 from common.cli import Collect
 from common.errors import UserError, enumerate_some
-from common.metrics import label, lower_is_better, number
+from common.metrics import Direction, label, lower_is_better, number
 from common.run import split_arm
 from common.tables import Table
 
@@ -29,6 +30,7 @@ from ..stats.predictions import find_predictions
 from ..stats.spread import BEST, diverged, scores, summarize
 from ..stats.suite import Balanced, aggregate, balance, compare_pairs, normalized, profiles
 from ..study import names_of
+from ..tables.presented import present
 from ..tables.runs import best_note
 from ..tables.suite import NORMALIZED, aggregates_table, exclusions, improvement_table, suite_table
 from .options import (
@@ -94,7 +96,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     add_bold(parser)
     add_pairs(parser)
     add_table_options(parser)
-    add_out(parser, "folder for the tables (all formats) and figures")
+    add_out(parser, "folder for the tables (all formats), the figures and report.html")
     add_figure_options(parser)
 
 
@@ -130,8 +132,45 @@ def _suite(options: argparse.Namespace) -> None:
             *([] if balanced.groups else ["Nothing is averaged over the data sets.", *exclusions(balanced)]),
         ],
     )
-    figures = _figures(values, summary, averaged, list(paths), options) if options.out else ()
-    show([scored, *_over_all(balanced, averaged, chance, options)], options, figures=figures)
+    tables = [scored, *_over_all(balanced, averaged, chance, options)]
+
+    def draw() -> Iterator[tuple[str, Figure]]:
+        return _figures(values, summary, averaged, list(paths), options)
+
+    show(tables, options, figures=draw() if options.out else ())
+    if options.out:
+        _write_report(runs, summary, balanced, tables, draw, options)
+
+
+def _write_report(
+    runs: Mapping[str, Sequence[Run]],
+    summary: pd.DataFrame,
+    balanced: Balanced,
+    tables: Sequence[Table],
+    draw: Callable[[], Iterator[tuple[str, Figure]]],
+    options: argparse.Namespace,
+) -> None:
+    from ..report.suite import Scored, write_suite_report
+
+    frames = {table.name: table.data for table in tables}
+    scored = Scored(
+        runs=runs, metric=options.metric, split=options.split, summary=summary, balanced=balanced,
+        aggregates=frames.get("aggregates"), improvement=frames.get("improvement"),
+        normalized=options.normalize, lower=_lower(options), study=options.study,
+    )  # fmt: skip
+    directions = {options.metric: _direction(options)}
+    presented = present(tables, options.study, wide=True, directions=directions)
+    path = write_suite_report(scored, presented, draw, Path(options.out) / "report.html")
+    print(f"wrote {path}", file=sys.stderr)
+
+
+def _direction(options: argparse.Namespace) -> Direction:
+    """--direction, if it is that of the metric and not that of another one in --by."""
+    return "auto" if options.by not in (None, options.metric) else options.direction
+
+
+def _lower(options: argparse.Namespace) -> bool:
+    return lower_is_better(options.metric, _direction(options))
 
 
 def _by_data_set(frame: pd.DataFrame, place: Mapping[str, int]) -> pd.DataFrame:
@@ -301,7 +340,7 @@ def _over_all(
             )
     if not balanced.groups:
         return []
-    lower = lower_is_better(options.metric, "auto" if options.by else options.direction)
+    lower = _lower(options)
     scale = _has_scale(options.metric)
     data = aggregate(averaged, lower=lower, scale=scale)
     notes = _scale_notes(chance, options, scale=scale)

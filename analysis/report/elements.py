@@ -1,22 +1,27 @@
-"""HTML elements of the report: sections, tables, figures; all text is escaped."""
+"""The page of a report and its elements: sections, tables, figures; all text is escaped."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import io
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING
 
 from common.tables import LEFT_ALIGNED, Table
 
-from ..figures.style import COLORS
+from ..figures.style import COLORS, paper, thin_lines
 from .provenance import GroupFacts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+ASSETS = Path(__file__).parent / "assets"
 LEFT = LEFT_ALIGNED | {"lines of", "also in", "split", "labels"}
 SEPARATORS = re.compile(r"[/,_-]")
 """Characters after which the names of groups may be broken."""
@@ -28,6 +33,8 @@ THEME = {
     **dict.fromkeys(("#262626", "#333333", "#4c4c4c"), "--text"),
 }
 """Colors of figures that are replaced by variables of report.css, which differ in dark mode."""
+SMALL_SCREEN = "one-column"
+"""The width of `WIDTHS` at which figures for a phone are drawn."""
 REM_PER_INCH = 7.3
 """The width of a figure on the page: its font of 10 points is then slightly larger than the text."""
 
@@ -51,6 +58,29 @@ class Section:
             f"<summary><h2>{html.escape(self.title)}</h2></summary>\n"
             f'<p class="reading">{html.escape(self.reading)}</p>\n' + "\n".join(self.parts) + "\n</details>"
         )
+
+
+def page(
+    title: str, lede: str, top: Sequence[str], sections: Iterable[Section], *, chart: str | None = None
+) -> str:
+    """A page as a single file that loads no others: `top`, then the sections that have parts.
+
+    `chart` is the JSON of `curves_json`, for a page with the element `chart`.
+    """
+    sections = [section for section in sections if section.parts]
+    scripts = ["sections.js"] if chart is None else ["sections.js", "chart.js"]
+    script = "".join((ASSETS / name).read_text(encoding="utf-8") for name in scripts)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
+        title=html.escape(title),
+        lede=html.escape(lede),
+        style=(ASSETS / "report.css").read_text(encoding="utf-8"),
+        links=links((section.id, section.title) for section in sections),
+        sections="\n".join([*top, *(section.html() for section in sections)]),
+        data="null" if chart is None else chart,
+        script=script,
+        script_hash=f"sha256-{digest}",
+    )
 
 
 def top_section(name: str, title: str, parts: Iterable[str]) -> str:
@@ -131,6 +161,31 @@ def figure(caption: str, wide: str, narrow: str | None = None) -> str:
         f'<figure><div class="large-screen">{wide}</div><div class="small-screen">{narrow}</div>'
         f"<figcaption>{text}</figcaption></figure>"
     )
+
+
+def drawings(
+    draw: Callable[[], Iterable[tuple[str, Figure]]],
+    captions: Mapping[str, str],
+    *,
+    unscaled: Collection[str] = (),
+) -> dict[str, str]:
+    """The name of each figure -> its HTML.
+
+    `draw` is called twice, the second time for small screens; figures in `unscaled` have no such version.
+    """
+    large = {name: inline_svg(drawn, name, captions[name]) for name, drawn in draw()}
+    small = {}
+    with paper(SMALL_SCREEN):
+        for name, drawn in draw():
+            if name not in unscaled:
+                thin_lines(drawn)
+                small[name] = inline_svg(drawn, f"{name}-small", captions[name])
+    return {name: figure(captions[name], wide, small.get(name)) for name, wide in large.items()}
+
+
+def chosen(parts: Mapping[str, str], *names: str) -> list[str]:
+    """The parts with these names, of those that exist."""
+    return [parts[name] for name in names if name in parts]
 
 
 def provenance(group: GroupFacts) -> str:

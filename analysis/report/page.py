@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from string import Template
+from typing import TYPE_CHECKING
 
 from common.errors import count
 from common.files import atomic_write
 from common.tables import Table
 
 from ..figures.predictions import has_many_classes
-from ..figures.style import paper, thin_lines
 from ..stats.power import ALPHA
 from ..stats.spread import diverged
 from ..tables.overview import overview_table
@@ -29,9 +25,9 @@ from .chart import curves_json
 from .elements import (
     Section,
     bullets,
-    figure,
-    inline_svg,
-    links,
+    chosen,
+    drawings,
+    page,
     paragraph,
     provenance,
     table,
@@ -41,7 +37,9 @@ from .findings import Findings, figures, logged_accuracy
 from .provenance import group_facts
 from .summary import cautions, main_findings, overlap_remark, reference_remark, seeds_remark
 
-ASSETS = Path(__file__).parent / "assets"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 CAPTIONS = {
     "per_epoch": "Every run and the mean of each group, after each epoch.",
     "seeds": "Each run at its best checkpoint as a dot, with both intervals of the mean of its group.",
@@ -50,8 +48,6 @@ CAPTIONS = {
     "confused_pairs": "The most frequent errors: the true class and the class that is predicted instead.",
     "reliability": "Accuracy against confidence; below the dotted line, the model is overconfident.",
 }
-SMALL_SCREEN = "one-column"
-"""The width of `WIDTHS` at which figures for a phone are drawn."""
 
 
 def write_report(
@@ -80,29 +76,18 @@ def render_report(
 ) -> str:
     """The HTML of the report, see `write_report`."""
     tables = {one.name: table(one) for one in _presented(_tables(findings), findings)}
-    drawings = _drawings(findings, chance)
+    drawn = _drawings(findings, chance)
     warnings = bullets(cautions(findings), prefix="Caution:", style="cautions")
     top = [
-        ("findings", "Main findings", [*bullets(main_findings(findings)), *warnings]),
-        ("results", "Results", _chosen(tables, "overview") + _chosen(drawings, "seeds")),
+        top_section("findings", "Main findings", [*bullets(main_findings(findings)), *warnings]),
+        top_section("results", "Results", chosen(tables, "overview") + chosen(drawn, "seeds")),
     ]
-    sections = [one for one in _sections(findings, tables, drawings, audit) if one.parts]
-    script = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("sections.js", "chart.js"))
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return Template((ASSETS / "page.html").read_text(encoding="utf-8")).substitute(
-        title=html.escape(title),
-        lede=html.escape(_lede(findings)),
-        style=(ASSETS / "report.css").read_text(encoding="utf-8"),
-        links=links((one.id, one.title) for one in sections),
-        sections="\n".join([*(top_section(*one) for one in top), *(one.html() for one in sections)]),
-        data=curves_json(findings),
-        script=script,
-        script_hash=f"sha256-{digest}",
-    )
+    sections = _sections(findings, tables, drawn, audit)
+    return page(title, _lede(findings), top, sections, chart=curves_json(findings))
 
 
 def _sections(
-    findings: Findings, tables: dict[str, str], drawings: dict[str, str], audit: Sequence[Table]
+    findings: Findings, tables: dict[str, str], drawn: dict[str, str], audit: Sequence[Table]
 ) -> Iterator[Section]:
     """The sections below the results, in order; they have no parts if there are no data for them."""
     yield Section(
@@ -110,7 +95,7 @@ def _sections(
         "Learning curves",
         "A thick line is the mean of a group after each epoch, a thin one a run. Select metric, subsets, "
         "groups and seeds; point at an epoch to read its values in the table.",
-        ['<div id="chart"></div>', f"<noscript>{drawings['per_epoch']}</noscript>"],
+        ['<div id="chart"></div>', f"<noscript>{drawn['per_epoch']}</noscript>"],
         is_open=True,
     )
     yield Section(
@@ -119,8 +104,8 @@ def _sections(
         "What each run reached, how much seeds differ, and what trying several seeds gains.",
         [
             *paragraph(seeds_remark(findings)),
-            *_chosen(tables, "table1", "table2", "seeds", "expected"),
-            *_chosen(drawings, "expected"),
+            *chosen(tables, "table1", "table2", "seeds", "expected"),
+            *chosen(drawn, "expected"),
         ],
     )
     yield Section(
@@ -128,14 +113,14 @@ def _sections(
         "Comparisons",
         f"A difference is significant if its p-value with Holm's correction is at most {ALPHA:g}; all pairs "
         "below are one family. Not significant does not mean equal.",
-        _chosen(tables, "comparison", "plan", "examples"),
+        chosen(tables, "comparison", "plan", "examples"),
     )
     yield Section(
         "predictions",
         "Predictions and calibration",
         "Computed from the prediction files of each run: which classes are confused, and whether the "
         "probability of the predicted class is its accuracy.",
-        _chosen(tables, "accuracy") + _chosen(drawings, "confusion", "confused_pairs", "reliability"),
+        chosen(tables, "accuracy") + chosen(drawn, "confusion", "confused_pairs", "reliability"),
     )
     yield Section(
         "audit",
@@ -149,7 +134,7 @@ def _sections(
         "Published results",
         "Ours minus the published number. Not significantly different does not mean equal: with few seeds, "
         "the intervals are wide.",
-        [*paragraph(reference_remark(findings)), *_chosen(tables, "reference")],
+        [*paragraph(reference_remark(findings)), *chosen(tables, "reference")],
     )
     names = findings.groups
     facts = sorted(group_facts(findings.runs), key=lambda group: names.index(group.name))
@@ -163,10 +148,6 @@ def _sections(
             for label in [findings.study.label(group.name)]
         ],
     )
-
-
-def _chosen(parts: dict[str, str], *names: str) -> list[str]:
-    return [parts[name] for name in names if name in parts]
 
 
 def _lede(findings: Findings) -> str:
@@ -191,20 +172,14 @@ def _drawings(findings: Findings, chance: float | None) -> dict[str, str]:
     version for small screens.
     """
     many = len(findings.predictions) > 0 and has_many_classes(findings.predictions)
-    unscaled = {"per_epoch", *(("confusion", "confused_pairs") if many else ())}
 
-    def drawn(suffix: str) -> Iterator[tuple[str, str]]:
-        for name, one in figures(findings, chance, baseline=findings.baseline):
-            kind = name.removeprefix(f"{findings.rule.metric}_")
-            if suffix and kind not in unscaled:
-                thin_lines(one)
-            if not suffix or kind not in unscaled:
-                yield kind, inline_svg(one, f"{kind}{suffix}", CAPTIONS[kind])
+    def draw() -> Iterator[tuple[str, Figure]]:
+        for name, drawn in figures(findings, chance, baseline=findings.baseline):
+            yield name.removeprefix(f"{findings.rule.metric}_"), drawn
 
-    large = dict(drawn(""))
-    with paper(SMALL_SCREEN):
-        small = dict(drawn("-small"))
-    return {kind: figure(CAPTIONS[kind], large[kind], small.get(kind)) for kind in large}
+    return drawings(
+        draw, CAPTIONS, unscaled={"per_epoch", *(("confusion", "confused_pairs") if many else ())}
+    )
 
 
 def _tables(findings: Findings) -> list[Table]:

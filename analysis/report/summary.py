@@ -71,7 +71,7 @@ def seeds_remark(findings: Findings) -> str:
     for wider, verdict in WIDER.items():
         names = [_name(row) for row in known[known["wider"] == wider].to_dict("records")]
         if names:
-            sentences.append(f"For {_listed(names)}, {verdict}.")
+            sentences.append(f"For {listed(names)}, {verdict}.")
     return findings.study.relabel(" ".join(sentences))
 
 
@@ -149,7 +149,7 @@ def _best(at_best: pd.DataFrame, best: list[str], findings: Findings) -> str:
         return f"{best[0]} has a {quantity} of {value} ({details})."
     extreme = "lowest" if findings.lower else "highest"
     if len(best) > 1:
-        return f"{_listed(best)} have the {extreme} {quantity}: {value}."
+        return f"{listed(best)} have the {extreme} {quantity}: {value}."
     return f"{best[0]} has the {extreme} {quantity}: {value} ({details})."
 
 
@@ -299,7 +299,8 @@ def _relabelled(sentences: list[str], findings: Findings) -> list[str]:
     return [findings.study.relabel(sentence) for sentence in sentences if sentence]
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
+    """Names in a sentence: `a, b and c`."""
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
 

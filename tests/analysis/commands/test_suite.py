@@ -91,13 +91,13 @@ def test_names_and_order_of_groups(suite, capsys):
     assert "**72.0 ± 1.0 (3)**" in out
 
 
-def test_tables_and_figures_are_written(suite, capsys):
+def test_tables_figures_and_report_are_written(suite, capsys):
     code, _, err = run(
         capsys, suite, "--out", "results", "--figure-format", "png", "svg", "--width", "one-column"
     )
     assert code == 0
     names = {path.name for path in Path("results").iterdir()}
-    assert {"suite.md", "aggregates.tex", "improvement.csv"} <= names
+    assert {"suite.md", "aggregates.tex", "improvement.csv", "report.html"} <= names
     assert {
         f"accuracy_{name}.{end}" for name in ("by_data_set", "profiles") for end in ("png", "svg")
     } <= names

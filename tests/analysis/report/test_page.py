@@ -4,11 +4,11 @@ import base64
 import hashlib
 import json
 import re
-from html.parser import HTMLParser
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from html_page import Page
 from log_trees import write_fairseq
 from prediction_files import write_predictions
 from run_trees import write_manifest, write_run
@@ -26,47 +26,7 @@ from common.errors import UserError
 from common.tables import p_value, render
 
 EVIL = "x</script><script>alert(1)</script><img src=http://evil.example onerror=alert(2)>\"'&$title"
-VOID = {"meta", "img", "input", "br", "wbr"}
 LOADING = {"src", "srcset", "poster", "action", "formaction", "background", "data"}
-
-
-class Page(HTMLParser):
-    """The elements of a page, which must be closed in order; the text of scripts and tables."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.elements, self.scripts, self.tables, self.ids = [], [], [], {}, []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        attributes = dict(attrs)
-        self.elements.append((tag, attributes))
-        self.ids += [attributes["id"]] if "id" in attributes else []
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "table":
-            self.rows = self.tables[attributes["id"]] = []
-        elif tag == "tr":
-            self.rows.append([])
-        elif tag in ("td", "th"):
-            self.rows[-1].append("")
-        elif tag == "script":
-            self.scripts.append("")
-
-    def handle_startendtag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-        self.ids += [value for key, value in attrs if key == "id"]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if "tr" in self.open:
-            self.rows[-1][-1] += data
-        elif self.open and self.open[-1] == "script":
-            self.scripts[-1] += data
 
 
 def page_of(root, **more):
@@ -392,7 +352,7 @@ def test_a_partial_audit_is_an_error_before_logs_are_read(runs, tmp_path, monkey
 
 def test_colours_of_the_page_read_on_both_backgrounds():
     """Lines need a contrast of 3 (WCAG 2.2, 1.4.11), in light and in dark."""
-    from analysis.report.page import ASSETS
+    from analysis.report.elements import ASSETS
 
     css = (ASSETS / "report.css").read_text(encoding="utf-8")
 
