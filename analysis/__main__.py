@@ -13,7 +13,7 @@ from common.metrics import decimals
 from common.tables import FORMATS, render
 
 from . import study
-from .commands import best_settings, collect, pretraining, report, statistics, suite, watch
+from .commands import best_settings, collect, export, pretraining, report, statistics, suite, watch
 from .commands.options import (
     add_choice,
     add_command,
@@ -109,7 +109,7 @@ def _parser() -> Parser:
     add_table_options(tables)
     add_out(tables, "folder for both tables (all formats)")
 
-    for module in (collect, report, watch, statistics, best_settings, pretraining, suite):
+    for module in (collect, export, report, watch, statistics, best_settings, pretraining, suite):
         module.register(commands)
     return parser
 
