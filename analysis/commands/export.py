@@ -26,6 +26,7 @@ from ..read.load import read_runs
 from ..read.long_table import GROUP
 from ..read.runs import Run
 from ..stats.best import at_best, best_checkpoints
+from ..stats.pretraining import PRETRAIN_ARM
 from ..stats.spread import summarize
 from ..study import names_of
 from .options import (
@@ -94,6 +95,8 @@ def _export(options: argparse.Namespace) -> None:
 
 def _model_index(options: argparse.Namespace) -> str:
     runs, table = selected_table(options)
+    if any(run.arm == PRETRAIN_ARM for run in runs):
+        raise UserError(f"the runs of {PRETRAIN_ARM} are language models, not classifiers; --exclude them")
     data_set = options.dataset or _data_set(runs)
     best = best_checkpoints(table, options.metric, **choice(options))
     metrics = dict.fromkeys([options.metric, *(metric.name for metric in logged()), LOSS])

@@ -157,6 +157,14 @@ def test_a_user_error_is_one_message_and_no_file(runs, tmp_path, capsys, words, 
     assert not (tmp_path / "out").exists()
 
 
+def test_language_models_are_no_classifiers(runs, tmp_path, capsys):
+    write_run(runs, "random", 1, [8.0, 7.0], [8.0, 7.0], arm="pretrain", metric="loss")
+    words = ["export", str(runs), "--format", "model-index", "--dataset", "a", "--out", str(tmp_path / "out")]
+    assert main(words) == 1
+    assert "pretrain" in capsys.readouterr().err
+    assert main([*words, "--exclude", "pretrain/random"]) == 0
+
+
 def test_runs_of_several_data_sets_need_a_name(small, tmp_path, capsys):
     manifest = small / "fairseq/random/seed1/manifest.json"
     content = json.loads(manifest.read_text())
