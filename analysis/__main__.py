@@ -13,21 +13,24 @@ from common.metrics import decimals
 from common.tables import FORMATS, render
 
 from . import study
-from .commands import best_settings, collect, pretraining, report, statistics, suite, watch
+from .commands import best_settings, collect, export, pretraining, report, statistics, suite, watch
 from .commands.options import (
     add_choice,
     add_command,
     add_ddof,
     add_marks,
     add_out,
+    add_reference,
     add_selection,
     add_study,
     add_table_options,
     choice,
+    published_in,
     selected_table,
     show,
 )
 from .read.load import read_runs
+from .read.long_table import RUN
 from .read.runs import find_runs
 from .stats.best import best_checkpoints
 from .stats.spread import scores
@@ -65,15 +68,16 @@ def _runs(options: argparse.Namespace) -> None:
 
 def _tables(options: argparse.Namespace) -> None:
     _, table = selected_table(options)
-    tables = [
-        table1(table, options.metric, ddof=options.ddof, **choice(options)),
-        table2(table, options.metric, subset=options.split, ddof=options.ddof),
-    ]
+    first = table1(table, options.metric, ddof=options.ddof, **choice(options))
+    second = table2(table, options.metric, subset=options.split, ddof=options.ddof)
     values = None
-    if options.study.baseline is not None:
+    if options.study.baseline is not None or options.reference:
         best = best_checkpoints(table, options.metric, **choice(options))
+        kept = {*RUN, *(mean.column for mean in first.means if mean.tested)}
+        wide = [column for column in first.shown if column not in kept]
+        first = published_in(first, table, best, options, wide)
         values = scores(table, best, options.metric, options.split)
-    show(tables, options, values=values)
+    show([first, second], options, values=values)
 
 
 def _parser() -> Parser:
@@ -101,10 +105,11 @@ def _parser() -> Parser:
     add_choice(tables)
     add_study(tables)
     add_marks(tables)
+    add_reference(tables, "add published results to table 1")
     add_table_options(tables)
     add_out(tables, "folder for both tables (all formats)")
 
-    for module in (collect, report, watch, statistics, best_settings, pretraining, suite):
+    for module in (collect, export, report, watch, statistics, best_settings, pretraining, suite):
         module.register(commands)
     return parser
 

@@ -111,6 +111,25 @@ def welch_interval(
     return difference - half, difference + half, float(2 * t.sf(abs(difference) / error, freedom))
 
 
+def one_std_interval(
+    mean: float, std: float, n: float, other_mean: float, other_n: float = math.inf, level: float = LEVEL
+) -> tuple[float, float, float]:
+    """(low, high, p) of mean - other_mean if the standard deviation of the other group is unknown.
+
+    The other group is assumed to have the same `std` (with ddof 1): Student's t test with the n - 1 degrees
+    of freedom of the known group. With an infinite `other_n`, `other_mean` is exact, and this is the
+    one-sample t test. NaN for fewer than two values and if `std` is 0.
+    """
+    from scipy.stats import t
+
+    if not (n > 1 and std > 0):
+        return math.nan, math.nan, math.nan
+    error = std * math.sqrt(1 / n + 1 / other_n)
+    difference = mean - other_mean
+    half = t.ppf((1 + level) / 2, n - 1) * error
+    return difference - half, difference + half, float(2 * t.sf(abs(difference) / error, n - 1))
+
+
 def confusion(predictions: pd.DataFrame) -> pd.DataFrame:
     """(C, C) float: mean count per run, a row for each true class and a column for each predicted one.
 

@@ -27,7 +27,18 @@ import make_command_line  # noqa: E402
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RESULTS = [*sorted((ROOT / "results").rglob("README.md")), *sorted((ROOT / "pretrained").rglob("README.md"))]
 OTHERS = [ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-ORDER = ["data", "train", "fairseq", "analysis", "eval", "statistics", "foreign", "causal", "export"]
+ORDER = [
+    "data",
+    "train",
+    "fairseq",
+    "analysis",
+    "eval",
+    "statistics",
+    "interchange",
+    "foreign",
+    "causal",
+    "export",
+]
 PACKAGES = (
     "transformers.trainer",
     "transformers.models.roberta.modeling_roberta",

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -22,9 +23,11 @@ from ..figures.style import paper, save_figure, thin_lines
 from ..read.load import read_runs
 from ..read.runs import Run, describe, find_runs, inferred, mixed_precision, select_finished
 from ..stats.best import TIE_RULES, choose_subsets
+from ..stats.reference import OPTIONAL, REQUIRED, compare_reference, read_reference
 from ..stats.spread import BEST
 from ..study import MOST_DIGITS, WIDTHS, Study
 from ..tables.presented import present
+from ..tables.published import with_published
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -192,6 +195,32 @@ def add_baseline(parser: Parser, text: str) -> None:
 def add_bold(parser: Parser) -> None:
     """Add --bold."""
     parser.add_argument("--bold", action="store_true", help="the best means in bold")
+
+
+def add_reference(parser: Parser, text: str) -> None:
+    """Add --reference; `text` is what is done with the published results."""
+    parser.add_argument(
+        "--reference", metavar="FILE",
+        help=f"{text}; .csv, .md or .json with the columns {', '.join(REQUIRED)} and optionally "
+        f"{', '.join(OPTIONAL)}",
+    )  # fmt: skip
+
+
+def published_in(
+    table: Table,
+    long_table: pd.DataFrame,
+    best: pd.DataFrame,
+    options: argparse.Namespace,
+    wide: Sequence[str],
+) -> Table:
+    """`with_published` with the results of --reference; without the option, the table itself."""
+    if not options.reference:
+        return table
+    data = compare_reference(
+        long_table, best, read_reference(options.reference), name=escaped(options.reference)
+    )
+    source = escaped(Path(options.reference).name)
+    return with_published(table, data, source, options.metric, options.split, wide=wide)
 
 
 def add_figure_options(parser: Parser) -> None:

@@ -21,6 +21,7 @@ from .options import (
     add_figure_options,
     add_out,
     add_pairs,
+    add_reference,
     add_selection,
     add_study,
     choice,
@@ -104,8 +105,6 @@ def _add_findings(commands: argparse._SubParsersAction, name: str, run: object, 
         "data folder)",
     )  # fmt: skip
     parser.add_argument("--audit", metavar="JSON", help="written by: python -m preprocess audit --out")
-    parser.add_argument(
-        "--reference", metavar="FILE", help="published results to compare with, as for `compare`"
-    )
+    add_reference(parser, "published results to compare with")
     parser.add_argument("--chance", type=float, help="draw a horizontal line at chance level, for example 50")
     return parser

@@ -15,14 +15,14 @@ from common.data_folder import NOTIONS, read_overlap
 from common.errors import UserError
 from common.files import escaped
 from common.metrics import ACCURACIES, in_percent, lower_is_better
-from common.tables import Table
+from common.tables import PERCENT, Table
 
 from ..read.long_table import REPORTED
 from ..read.runs import Run
 from ..stats.best import at_best, best_checkpoints
 from ..stats.compare import PAIRINGS, compare_groups
 from ..stats.predictions import accuracies, compare_all_predictions, find_size, read_predictions
-from ..stats.reference import OPTIONAL, REQUIRED, compare_reference, read_reference
+from ..stats.reference import compare_reference, read_reference
 from ..stats.spread import (
     BEST,
     diverged,
@@ -45,11 +45,13 @@ from .options import (
     add_marks,
     add_out,
     add_pairs,
+    add_reference,
     add_selection,
     add_study,
     add_table_options,
     choice,
     compared_at,
+    published_in,
     selected_table,
     show,
 )
@@ -76,6 +78,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     )
     add_ddof(seeds)
     add_marks(seeds)
+    add_reference(seeds, "add published results to the table")
     add_at(seeds, "only these epochs, or best (default: all)")
     size = seeds.add_mutually_exclusive_group()
     size.add_argument(
@@ -92,11 +95,7 @@ def register(commands: argparse._SubParsersAction) -> None:
     add_baseline(compared, "compare each of the other groups with this one, instead of all pairs")
     add_pairs(compared)
     add_at(compared)
-    compared.add_argument(
-        "--reference", metavar="FILE",
-        help="published results, .csv, .md or .json, with the columns "
-        f"{', '.join(REQUIRED)} and optionally {', '.join(OPTIONAL)}",
-    )  # fmt: skip
+    add_reference(compared, "compare with published results")
     compared.add_argument(
         "--pairing", choices=PAIRINGS, default="auto",
         help="pair runs of equal seed; auto: where at least two seeds match (%(default)s)",
@@ -139,6 +138,7 @@ def _seeds(options: argparse.Namespace) -> None:
         data, options.metric, options.split, note,
         ddof=options.ddof, test_size=size, left_out=diverged(table, values, options.metric, options.split),
     )  # fmt: skip
+    found = published_in(found, table, best, options, ["std", f"examples {PERCENT}"])
     show([found], options, values=values)
 
 
@@ -172,7 +172,7 @@ def _compare(options: argparse.Namespace) -> None:
         tables += _group_tables(runs, table, best, options)
     if options.reference:
         reference = read_reference(options.reference)
-        data = compare_reference(table, best, reference)
+        data = compare_reference(table, best, reference, name=escaped(options.reference))
         tables.append(
             reference_table(data, escaped(Path(options.reference).name), best_note(**choice(options)))
         )

@@ -218,7 +218,9 @@ def gather(
         predictions=study.sorted(predictions),
         test_size=size,
         overlap=overlap,
-        reference=None if published is None else study.sorted(compare_reference(table, best, published)),
+        reference=None
+        if published is None
+        else study.sorted(compare_reference(table, best, published, name=escaped(str(reference)))),
         reference_name=escaped(Path(reference).name) if reference else "",
         left_out=left_out,
         baseline=_checked_baseline(values, rule, study) or default_baseline(values, study),

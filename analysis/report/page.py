@@ -18,7 +18,7 @@ from ..stats.spread import diverged
 from ..tables.overview import overview_table
 from ..tables.predictions import accuracy_table, examples_table
 from ..tables.presented import present
-from ..tables.published import reference_table
+from ..tables.published import reference_table, with_published
 from ..tables.runs import best_note, table1, table2
 from ..tables.seeds import comparison_table, expected_table, plan_table, spread_table
 from .chart import curves_json
@@ -185,16 +185,21 @@ def _drawings(findings: Findings, chance: float | None) -> dict[str, str]:
 def _tables(findings: Findings) -> list[Table]:
     rule, note = findings.rule, best_note(**findings.rule.choice)
     left_out = diverged(findings.table, findings.values, rule.metric, rule.reported)
+    overview = overview_table(
+        findings.spread,
+        findings.differences,
+        rule.metric,
+        rule.reported,
+        note,
+        baseline=findings.baseline,
+        family=findings.family,
+    )
+    if findings.reference is not None:
+        overview = with_published(
+            overview, findings.reference, findings.reference_name, rule.metric, rule.reported
+        )
     tables = [
-        overview_table(
-            findings.spread,
-            findings.differences,
-            rule.metric,
-            rule.reported,
-            note,
-            baseline=findings.baseline,
-            family=findings.family,
-        ),
+        overview,
         table1(findings.table, rule.metric, ddof=rule.ddof, **rule.choice),
         table2(findings.table, rule.metric, subset=rule.reported, ddof=rule.ddof),
         spread_table(

@@ -38,7 +38,7 @@ FEW = (
 )
 SINGLE = "A single seed does not show the variation between seeds: no interval or test over seeds for {}."
 NO_REFERENCE_INTERVAL = (
-    "no interval can be computed for any difference (std, n or seeds are missing): undecided."
+    "no difference has an interval, because every group has a single seed or equal seeds: undecided."
 )
 
 

@@ -28,9 +28,10 @@ import pandas as pd
 
 from common.errors import UserError, count, enumerate_some
 from common.files import read_json, read_lines
-from common.statistics import LEVEL, mean_std, welch_interval
+from common.statistics import LEVEL, mean_std, one_std_interval, welch_interval
 
 from ..read.long_table import GROUP
+from .compare import holm
 from .spread import BEST, scores
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ logger = logging.getLogger(__name__)
 KEY = [*GROUP, "epoch", "subset", "metric"]
 REQUIRED = [*KEY, "mean"]
 OPTIONAL = {"std": math.nan, "n": math.nan, "ddof": 1, "source": ""}
+WELCH, EQUAL_STD, EXACT = "Welch", "equal std", "one-sample"
+"""The tests of `compare_reference`."""
 Row = tuple[str, dict[str, str]]
 """Place in the file, and the cells by column."""
 
@@ -70,16 +73,28 @@ def read_reference(path: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def compare_reference(
-    table: pd.DataFrame, best: pd.DataFrame, reference: pd.DataFrame, *, level: float = LEVEL
+    table: pd.DataFrame,
+    best: pd.DataFrame,
+    reference: pd.DataFrame,
+    *,
+    level: float = LEVEL,
+    name: str | os.PathLike[str] = "the reference",
 ) -> pd.DataFrame:
     """Each row of the reference compared with the runs of the same arm, init, epoch, subset and metric.
 
     Columns: `arm`, `init`, `epoch`, `subset`, `metric`, `n`, `mean`, `std` (of the runs), `reference_n`,
-    `reference_mean`, `reference_std`, `source`, `difference` (runs - reference), `low`, `high`, `p` (Welch;
-    NaN if a std or n is missing) and `within_noise`: whether the interval contains 0, None without an
-    interval. Both std have ddof 1: a population std of the reference is multiplied by sqrt(n / (n - 1)).
+    `reference_mean`, `reference_std`, `source`, `difference` (runs - reference), `test`, its `low`,
+    `high` and `p`, `p_holm` (Holm's correction over all rows) and `within_noise`: whether the interval
+    contains 0, None without an interval. Both std have ddof 1: a population std of the reference is
+    multiplied by sqrt(n / (n - 1)).
 
-    Rows without matching runs are excluded with a warning; raises `UserError` if no row matches.
+    `test` is `WELCH` if the std of at least two published runs is known. If only their number is known, it is
+    `EQUAL_STD`: they are assumed to have the std of the runs. If that is not known either, it is `EXACT`: a
+    one-sample t test against the published mean. The values are NaN, and `test` is None, for a single run,
+    and without any variance.
+
+    Rows without matching runs are excluded with a warning; raises `UserError` with `name`, that of the file,
+    if no row matches.
     """
     ours = [
         scores(table, best, metric, subset).assign(subset=subset, metric=metric)
@@ -94,17 +109,33 @@ def compare_reference(
         if key in by_key:
             rows.append(_compare(row, by_key[key], level))
         else:
-            unmatched.append(" ".join(key))
+            unmatched.append(f"{' '.join(key)} ({_missing(row, table)})")
     if not rows:
         raise UserError(
-            f"no run matches a row of the reference ({' '.join(KEY)}): {enumerate_some(unmatched)}"
+            f"{name}: no run matches a row ({' '.join(KEY)}): {enumerate_some(unmatched)}; name them as the "
+            "runs do (python -m analysis runs)"
         )
     if unmatched:
         logger.warning(
-            "%s of the reference excluded, no run matches: %s",
-            count(len(unmatched), "row"), enumerate_some(unmatched),
+            "%s: %s excluded, no run matches: %s",
+            name, count(len(unmatched), "row"), enumerate_some(unmatched),
         )  # fmt: skip
-    return pd.DataFrame(rows)
+    frame = pd.DataFrame(rows)
+    frame.insert(frame.columns.get_loc("p") + 1, "p_holm", holm(frame["p"].to_list()))
+    return frame
+
+
+def _missing(row: dict, table: pd.DataFrame) -> str:
+    """The first part of the key of a published result that the runs do not have."""
+    groups = (table["arm"] + "/" + table["init"]).unique()
+    if (group := f"{row['arm']}/{row['init']}") not in groups:
+        return f"no group {group}"
+    of_group = table[(table["arm"] == row["arm"]) & (table["init"] == row["init"])]
+    for column in ("subset", "metric"):
+        of_group = of_group[of_group[column] == row[column]]
+        if of_group.empty:
+            return f"no {column} {row[column]}"
+    return f"no value at epoch {row['epoch']}"
 
 
 def _compare(row: dict, values: pd.Series, level: float) -> dict[str, object]:
@@ -112,7 +143,12 @@ def _compare(row: dict, values: pd.Series, level: float) -> dict[str, object]:
     reference_n, reference_std = row["n"], row["std"]
     if row["ddof"] == 0:
         reference_std *= math.sqrt(reference_n / (reference_n - 1)) if reference_n > 1 else math.nan
-    low, high, p = welch_interval(mean, std, n, row["mean"], reference_std, reference_n, level)
+    if reference_n > 1 and not math.isnan(reference_std):
+        test = WELCH
+        low, high, p = welch_interval(mean, std, n, row["mean"], reference_std, reference_n, level)
+    else:
+        test, other_n = (EXACT, math.inf) if math.isnan(reference_n) else (EQUAL_STD, reference_n)
+        low, high, p = one_std_interval(mean, std, n, row["mean"], other_n, level)
     return {
         **{column: row[column] for column in KEY},
         "n": n,
@@ -123,6 +159,7 @@ def _compare(row: dict, values: pd.Series, level: float) -> dict[str, object]:
         "reference_std": reference_std,
         "source": row["source"],
         "difference": mean - row["mean"],
+        "test": None if math.isnan(low) else test,
         "low": low,
         "high": high,
         "p": p,

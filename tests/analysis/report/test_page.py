@@ -21,6 +21,7 @@ from analysis.report.page import render_report
 from analysis.report.provenance import group_facts
 from analysis.report.summary import main_findings
 from analysis.study import Study
+from analysis.tables.published import HEADINGS
 from analysis.tables.runs import table1
 from common.errors import UserError
 from common.tables import p_value, render
@@ -320,6 +321,9 @@ def test_the_report_contains_audit_reference_and_predictions(runs, tmp_path):
     assert page.tables["table-audit_splits"][2][2] == "<0>: 4"
     assert page.tables["table-audit_duplicates"][1] == ["train", "test", "1", "1"]
     assert page.tables["table-reference"][1][6] == "70.00 ± 1.00 (3)"
+    assert page.tables["table-overview"][0][-3:] == list(HEADINGS)
+    ends = {row[0]: row[-3:] for row in page.tables["table-overview"][1:]}
+    assert ends == {"fairseq/random": ["70.00 ± 1.00 (3)", "−3.17", "no"], "fairseq/pretrained": ["", "", ""]}
     assert {"table-accuracy", "table-examples"} <= set(page.tables)
     assert "fairseq/random/seed9 (failed)" in text
     assert "<title>&lt;Title&gt;</title>" in text

@@ -3,11 +3,13 @@
 import itertools
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
 from analysis.read.load import load_runs
 from analysis.stats.best import best_checkpoints
@@ -72,6 +74,7 @@ def test_columns_that_may_be_missing(tmp_path):
         (f"{HEADING}\n{GOOD.replace('66.77', '')}\n", ("line 2", "mean")),
         (f"{HEADING}\n{GOOD.replace('1.14', '-1')}\n", ("line 2", "std", "'-1'", "0 or more")),
         (f"{HEADING}\n{GOOD.replace(',3,', ',2.5,')}\n", ("line 2", "n is '2.5'")),
+        (f"{HEADING}\n{GOOD.replace(',3,', ',0,')}\n", ("line 2", "n is '0'", "1 or more")),
         (f"{HEADING}\n{GOOD.replace(',3,0', ',3,2')}\n", ("line 2", "ddof", "'2'")),
         (f"{HEADING}\n{GOOD}{'0' * 140_000}\n", ("line 2", "not CSV", "field limit")),
         (f'{HEADING}\n"{GOOD}\n' + f"{GOOD}\n" * 3000, ("not CSV", "field limit")),
@@ -108,7 +111,7 @@ def test_errors_in_other_formats(tmp_path, name, text, facts):
 def compared(runs, tmp_path, *rows):
     table = load_runs(runs)
     reference = read_reference(write(tmp_path, "\n".join([HEADING, *rows]) + "\n"))
-    return compare_reference(table, best_checkpoints(table), reference).to_dict("records")
+    return compare_reference(table, best_checkpoints(table), reference, name="paper.csv").to_dict("records")
 
 
 @pytest.mark.parametrize("ddof", [0, 1])
@@ -133,20 +136,54 @@ def test_a_large_difference_is_not_within_noise(runs, tmp_path):
     assert row["difference"] == pytest.approx(np.mean([65.5, 66.75, 68.25]) - 79.3)
 
 
-@pytest.mark.parametrize("std_n", [",", "1.0,", ",3", "1.0,1"])
-def test_without_std_or_n_there_is_no_verdict(runs, tmp_path, std_n):
-    (row,) = compared(runs, tmp_path, f"fairseq,random,2,test,accuracy,60,{std_n},0")
-    assert row["difference"] == pytest.approx(np.mean([65.5, 60, 60]) - 60)
-    assert row["within_noise"] is None
+@pytest.mark.parametrize("std_n", [",", "1.0,"])
+def test_a_mean_without_n_is_exact(runs, tmp_path, std_n):
+    """scipy's one-sample t test."""
+    (row,) = compared(runs, tmp_path, f"fairseq,random,best,test,accuracy,62,{std_n},0")
+    expected = stats.ttest_1samp([65.5, 66.75, 68.25], 62)
+    low, high = expected.confidence_interval(0.95)
+    assert (row["low"], row["high"]) == pytest.approx((low - 62, high - 62))
+    assert row["p"] == pytest.approx(expected.pvalue)
+    assert (row["test"], row["within_noise"]) == ("one-sample", False)
+
+
+@pytest.mark.parametrize("std_n", [",3", "1.0,1"])
+def test_published_runs_without_std_are_assumed_to_have_ours(runs, tmp_path, std_n):
+    """The interval follows from the distribution of the difference, simulated with equal variances."""
+    (row,) = compared(runs, tmp_path, f"fairseq,random,best,test,accuracy,62,{std_n},0")
+    n = int(std_n.split(",")[1])
+    assert (row["test"], row["reference_n"]) == ("equal std", n)
+    random = np.random.default_rng(1)
+    ours, theirs = random.normal(size=(200_000, 3)), random.normal(size=(200_000, n))
+    ratios = (ours.mean(1) - theirs.mean(1)) / ours.std(1, ddof=1)
+    half = (row["high"] - row["low"]) / 2 / row["std"]
+    assert np.mean(np.abs(ratios) <= half) == pytest.approx(0.95, abs=0.003)
+    assert np.mean(np.abs(ratios) > row["difference"] / row["std"]) == pytest.approx(row["p"], abs=0.003)
+
+
+def test_a_single_run_has_no_verdict(runs, tmp_path):
+    for seed in (2, 3):
+        shutil.rmtree(runs / f"fairseq/random/seed{seed}")
+    for std_n in (",", ",3", "1.0,3"):
+        (row,) = compared(runs, tmp_path, f"fairseq,random,2,test,accuracy,60,{std_n},0")
+        assert row["difference"] == pytest.approx(5.5)
+        assert (row["test"], row["within_noise"]) == (None, None)
+
+
+def test_p_values_are_also_corrected_for_all_rows(runs, tmp_path):
+    rows = compared(runs, tmp_path, GOOD, *(f"fairseq,random,{n},test,accuracy,70,1,3,1" for n in (1, 2)))
+    expected = multipletests([row["p"] for row in rows], method="holm")[1]
+    assert [row["p_holm"] for row in rows] == pytest.approx(expected)
 
 
 def test_warning_for_rows_without_matching_runs(runs, tmp_path, caplog):
     strange = ["lora,random,1,test,accuracy,60,1,3,1", "fairseq,random,9,test,accuracy,60,1,3,1"]
     rows = compared(runs, tmp_path, *strange, "fairseq,random,1,test,mcc,0.5,0.1,3,1", GOOD)
     assert len(rows) == 1
-    assert "3 rows of the reference" in caplog.text
-    assert "lora random 1 test accuracy" in caplog.text
-    with pytest.raises(UserError, match="lora random 1 test accuracy"):
+    assert "3 rows" in caplog.text
+    for missing in ("lora random 1 test accuracy (no group lora/random)", "epoch 9", "metric mcc"):
+        assert missing in caplog.text
+    with pytest.raises(UserError, match=r"paper\.csv.*lora random 1 test accuracy"):
         compared(runs, tmp_path, strange[0])
 
 

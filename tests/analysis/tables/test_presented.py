@@ -176,7 +176,7 @@ def test_narrow_tables_fit_on_a_page_and_wide_ones_have_all_columns(with_predict
     )
     groups = ["--groups", "fairseq/random", "fairseq/pretrained"]
     for command in COMMANDS:
-        more = ["--reference", published] if command == "compare" else []
+        more = ["--reference", published] if command in ("compare", "seeds", "tables") else []
         words = [command, with_predictions, *groups, *LABELS, *more]
         narrow = printed(capsys, *words)
         assert max(len(line) for line in narrow.splitlines() if line.startswith("|")) <= PAGE_CHARACTERS
