@@ -3,6 +3,10 @@
 fairseq's event files contain steps but no epochs. A run validates after each epoch: its n-th validation ends
 epoch n. The runs of an arm and init differ only in their seed and validate at the same steps. If a log
 lacks a validation that others of its group have, its epochs are taken from the others, with a warning.
+
+With `--validate-interval`, some epochs end without a validation. The trainers of this project log the subset
+`train` once at the end of every epoch, so their epochs are counted in it. Other trainers also log `train`
+within epochs.
 """
 
 from __future__ import annotations
@@ -14,22 +18,26 @@ import numpy as np
 
 from common.errors import count, enumerate_some
 
-from .runs import Run
+from .runs import NO_MANIFEST, Run
 
 logger = logging.getLogger(__name__)
 
 
 def number_epochs(
-    runs: Sequence[Run], run_N: np.ndarray, step_N: np.ndarray, valid_N: np.ndarray
+    runs: Sequence[Run], run_N: np.ndarray, step_N: np.ndarray, valid_N: np.ndarray, train_N: np.ndarray
 ) -> np.ndarray:
-    """(N,) int64: 1 + the number of validations of the run before each step.
+    """(N,) int64: 1 + the number of epochs of the run that ended before each step.
 
-    `run_N` int64, sorted positions in `runs`; `step_N` int64; `valid_N` bool, rows of validations.
+    `run_N` int64, sorted positions in `runs`; `step_N` int64; `valid_N` and `train_N` bool, rows of
+    validations and of the subset `train`.
     """
     epoch_N = np.ones(len(step_N), np.int64)
     starts_R, stops_R = (np.searchsorted(run_N, np.arange(len(runs)), side) for side in ("left", "right"))
     rows_R = [slice(start, stop) for start, stop in zip(starts_R, stops_R, strict=True)]
-    own_R = [np.unique(step_N[rows][valid_N[rows]]) for rows in rows_R]
+    own_R = [
+        _epoch_ends(run, np.unique(step_N[rows][valid_N[rows]]), np.unique(step_N[rows][train_N[rows]]))
+        for run, rows in zip(runs, rows_R, strict=True)
+    ]
     gaps: list[str] = []
     unrelated: list[str] = []
     for group in _groups(runs):
@@ -53,6 +61,16 @@ def number_epochs(
             count(len(unrelated), "group"), enumerate_some(unrelated),
         )  # fmt: skip
     return epoch_N
+
+
+def _epoch_ends(run: Run, validations: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """The steps at which epochs ended: validations, or all of `train` if a run of this project has more.
+
+    A run that validates within epochs has validations that are not in `train`.
+    """
+    if run.status == NO_MANIFEST or not len(validations) or not np.isin(validations, train).all():
+        return validations
+    return train
 
 
 def shared_grid(own_R: Sequence[np.ndarray]) -> np.ndarray | None:

@@ -174,13 +174,14 @@ def _in_percent(runs: Sequence[Run], rows: Rows) -> Rows:
 def _frame(runs: Sequence[Run], rows: Rows) -> pd.DataFrame:
     """The long table as a data frame."""
     subsets = [rows.subsets[position] for position in np.unique(rows.subset)]
-    valid = _positions(rows.subsets).get(usual_or_only(SELECTING, subsets), -1)
+    position = _positions(rows.subsets)
+    valid, train = (position.get(name, -1) for name in (usual_or_only(SELECTING, subsets), "train"))
     columns = {
         "arm": _texts([run.arm for run in runs], rows.run),
         "init": _texts([run.init for run in runs], rows.run),
         "seed": np.array([run.seed for run in runs], np.int64)[rows.run],
         "subset": _texts(rows.subsets, rows.subset),
-        "epoch": number_epochs(runs, rows.run, rows.step, rows.subset == valid),
+        "epoch": number_epochs(runs, rows.run, rows.step, rows.subset == valid, rows.subset == train),
         "step": rows.step,
         "metric": _texts(rows.metrics, rows.metric),
         "value": rows.value,

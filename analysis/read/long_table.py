@@ -4,7 +4,7 @@
     seed        int
     subset      str     train, train_inner, valid, test or another name of the trainer; "unnamed" if neither
                         the path nor the tag contains it
-    epoch       int     1 + the number of validations of the run before the step
+    epoch       int     1 + the number of epochs of the run that ended before the step (`read.epochs`)
     step        int     updates
     metric      str     the tag in the log: loss, accuracy, macro_f1, ...
     value       float   as logged, accuracy in percent; may be NaN

@@ -73,3 +73,39 @@ def test_warning_for_runs_without_a_common_step(tmp_path, caplog):
     assert table.groupby("seed")["epoch"].max().tolist() == [2, 2]
     assert "different steps" in caplog.text
     assert "fairseq/random" in caplog.text
+
+
+def validated(root, seed, train, valid, manifest=True):
+    """A run that logged `train` and `valid` at these epochs, which may be fractions."""
+    run = write_run(root, "random", seed, [], [])
+    for subset in ("valid", "test"):
+        for log in (run / "tensorboard" / subset).iterdir():
+            log.unlink()
+    for subset, epochs in (("train", train), ("valid", valid), ("test", valid)):
+        points = [(int(STEPS_PER_EPOCH * at), "accuracy", 60.0 + at) for at in epochs]
+        write_events(run / "tensorboard" / subset, points)
+    if not manifest:
+        (run / "manifest.json").unlink()
+    return run
+
+
+def epochs_of(root, subset="test"):
+    table = load_runs(root)
+    return table.loc[table["subset"] == subset, "epoch"].tolist()
+
+
+def test_epochs_without_validation_are_counted(tmp_path, caplog):
+    validated(tmp_path, 1, train=[1, 2, 3, 4, 5], valid=[2, 4, 5])
+    assert epochs_of(tmp_path) == [2, 4, 5]
+    assert epochs_of(tmp_path, "train") == [1, 2, 3, 4, 5]
+    assert not caplog.text
+
+
+def test_validations_within_epochs_are_counted_instead(tmp_path):
+    validated(tmp_path, 1, train=[1, 2, 3], valid=[0.5, 1, 1.5, 2])
+    assert epochs_of(tmp_path) == [1, 2, 3, 4]
+
+
+def test_other_trainers_log_train_within_epochs(tmp_path):
+    validated(tmp_path, 1, train=[0.5, 1, 1.5, 2], valid=[1, 2], manifest=False)
+    assert epochs_of(tmp_path) == [1, 2]
