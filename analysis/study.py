@@ -178,13 +178,13 @@ class Study:
         return f"{self.label(f'{arm}/{init}')}/seed{seed}"
 
     def relabel(self, text: str) -> str:
-        """A text with the labels instead of the names of groups."""
+        """A text with the labels instead of the names of groups; labels with a comma are quoted."""
         groups = [group for group in self._named if self.label(group) != group]
         if not groups:
             return text
         names = "|".join(re.escape(group) for group in sorted(groups, key=len, reverse=True))
         pattern = rf"(?<![{NOT_IN_NAMES}])({names})(?=/seed\d|[.,:]?(?![{NOT_IN_NAMES}]))"
-        return re.sub(pattern, lambda match: self.label(match[0]), text)
+        return re.sub(pattern, lambda match: _in_sentence(self.label(match[0])), text)
 
     @cached_property
     def _named(self) -> list[str]:
@@ -410,3 +410,7 @@ def _check_latex_labels(labels: Mapping[str, str], where: str) -> None:
     for label in labels.values():
         if not LATEX_LABEL.fullmatch(label):
             raise UserError(f"{where}: '{label}' is not a LaTeX label; use letters, digits and : . / + _ -")
+
+
+def _in_sentence(label: str) -> str:
+    return f"“{label}”" if "," in label else label

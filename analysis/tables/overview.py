@@ -52,7 +52,7 @@ def overview_table(
         columns = ["group", "difference", "low", "high", "p"]
         data = data.merge(differences[columns], on="group", how="left")
         cells = [_difference(row, metric, baseline) for row in data.to_dict("records")]
-        headings = ("difference", f"{PERCENT} of the difference", f"p{' (Holm)' if family > 1 else ''}")
+        headings = (f"difference [{PERCENT}]", f"p{' (Holm)' if family > 1 else ''}")
         shown = shown.assign(**dict(zip(headings, zip(*cells, strict=True), strict=True)))
         correction = f", with Holm's correction over {family} tests, one family" if family > 1 else ""
         notes += [
@@ -78,11 +78,12 @@ def overview_table(
     )
 
 
-def _difference(row: dict, metric: str, baseline: str | None) -> tuple[str, str, str]:
-    """The cells of the difference of a group, its interval and its p-value."""
+def _difference(row: dict, metric: str, baseline: str | None) -> tuple[str, str]:
+    """The cells of the difference of a group, with its interval, and of its p-value."""
     if row["group"] == baseline:
-        return BASELINE, "", ""
+        return BASELINE, ""
     if math.isnan(row["difference"]):  # the pair is not in the family
-        return "–", "–", "–"
+        return "–", "–"
     p = NOT_TESTED if math.isnan(row["p"]) else p_value(row["p"])
-    return signed(row["difference"], metric), signed_interval(row["low"], row["high"], metric), p
+    ends = "" if math.isnan(row["low"]) else f" {signed_interval(row['low'], row['high'], metric)}"
+    return f"{signed(row['difference'], metric)}{ends}", p

@@ -110,6 +110,11 @@ def test_names_in_a_text_are_replaced_whole():
     assert study.relabel(text) == "R, $F$/seed1: my-fairseq/random x:fairseq/random fairseq/random2."
 
 
+def test_labels_with_a_comma_are_quoted_in_a_text():
+    study = Study(labels={"fairseq/random": "Random, 1e-5"}).resolve(KNOWN)
+    assert study.relabel("fairseq/random, hf/random") == "“Random, 1e-5”, hf/random"
+
+
 @pytest.mark.parametrize(
     ("text", "facts"),
     [
