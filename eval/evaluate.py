@@ -122,9 +122,6 @@ def run(args: argparse.Namespace) -> None:
     check_same_examples(evaluated)
     kept_N = select_examples(evaluated[0], overlap)
     groups = score_groups(evaluated, kept_N, args.draws)
-    if args.write_predictions:
-        for member in evaluated:
-            write_predictions(member, args.split)
     report = {
         "split": args.split,
         "examples": int(kept_N.sum()),
@@ -142,11 +139,20 @@ def run(args: argparse.Namespace) -> None:
 
 
 def predict(runs: Iterable[RunCheckpoint], args: argparse.Namespace) -> list[SplitPredictions]:
-    """Predict the requested split with each checkpoint; prints the precision of the networks."""
+    """Predict the requested split with each checkpoint; prints the precision of the networks.
+
+    With --write-predictions, those of a checkpoint are written before the next one is read, so that an
+    interruption does not lose them.
+    """
     from .loading.precision import PrecisionMessages
 
     messages = PrecisionMessages()
-    return [_predict_one(run, args, messages) for run in runs]
+    evaluated = []
+    for run in runs:
+        evaluated.append(_predict_one(run, args, messages))
+        if args.write_predictions:
+            write_predictions(evaluated[-1], args.split)
+    return evaluated
 
 
 def _predict_one(

@@ -112,6 +112,17 @@ def error_of(capsys, *arguments):
     return error[-1]
 
 
+def test_a_failure_keeps_the_predictions_written_before(sweep, tmp_path, capsys):
+    shutil.copytree(sweep, tmp_path / "runs")
+    first, second = (tmp_path / f"runs/fairseq/random/seed{seed}" for seed in (1, 2))
+    (second / "checkpoint_best.pt").write_bytes(b"not a checkpoint")
+    for run in (first, second):
+        (run / "predictions-test.jsonl").unlink(missing_ok=True)
+    message = error_of(capsys, "evaluate", "--checkpoint", tmp_path / "runs", "--write-predictions")
+    assert str(second) in message
+    assert len(predictions.read(first / "predictions-test.jsonl")) == 31
+
+
 def test_error_names_option_or_file(trained, tmp_path, capsys):
     evaluate = ["evaluate", "--checkpoint", trained.run]
     other = audit(tmp_path / "other.json", [], size=30)
