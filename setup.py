@@ -53,6 +53,7 @@ EXTRAS = {
         "pytest",
         "pytest-xdist",  # parallel tests
         "ruff",
+        "mypy",
         "nbclient",  # executes docs/lab.ipynb
         "ipykernel",  # the kernel for it
         "statsmodels",  # independent implementation to compare with: power, Holm, Wilson, McNemar

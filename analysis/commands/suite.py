@@ -250,7 +250,7 @@ def number_of_classes(runs: Sequence[Run], split: str) -> int | None:
 
     Raises `UserError` if the manifests differ: the runs are then of different data.
     """
-    recorded = {}
+    recorded: dict[int, Run] = {}
     for run in runs:
         value = recipe_values(run, ["num-classes"]).get("num-classes", "")
         if value.isdigit():
@@ -276,13 +276,14 @@ def _averaged(
     metric = metrics.find(options.metric)
     if metric is None or metric.chance is None:
         raise UserError(f"--normalize: {options.metric} has no chance level; choose another --metric")
-    unknown = [name for name, level in chance.items() if level is None]
+    levels = {name: level for name, level in chance.items() if level is not None}
+    unknown = [name for name in chance if name not in levels]
     if unknown:
         raise UserError(
             f"--normalize: the number of classes of {enumerate_some(unknown)} is not recorded; add --chance "
             f"{unknown[0]}=VALUE"
         )
-    return balanced, balance(normalized(values, chance, metric.perfect))
+    return balanced, balance(normalized(values, levels, metric.perfect))
 
 
 def _over_all(
