@@ -49,9 +49,10 @@ test-fairseq: $(VENV)/installed  ## fairseq's own tests, without and with the pl
 test-systems:  ## the README's commands in clean Debian 12, 13 and unstable (root; debootstrap; hours, 25 GB in data/systems)
 	python3 tests/systems/clean_systems.py $(ARGS)
 
-lint: $(VENV)/installed  ## ruff: rules and format
+lint: $(VENV)/installed  ## ruff (rules and format) and mypy (types)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 bench: $(VENV)/installed-bench  ## speed compared with stock fairseq and Transformers (an hour on an idle machine; ARGS="finetune --help")
 	$(BIN)/python -m benchmarks $(ARGS)

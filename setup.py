@@ -46,6 +46,7 @@ INSTALL_REQUIRES = [
     "google-crc32c",  # checksums of event files; 100 times faster than in Python
     "pandas",  # the long table and everything derived from it
     "matplotlib",  # figures
+    "pyyaml",  # metadata of model cards
     "tqdm",  # progress
 ]
 EXTRAS = {
@@ -53,6 +54,7 @@ EXTRAS = {
         "pytest",
         "pytest-xdist",  # parallel tests
         "ruff",
+        "mypy",
         "nbclient",  # executes docs/lab.ipynb
         "ipykernel",  # the kernel for it
         "statsmodels",  # independent implementation to compare with: power, Holm, Wilson, McNemar

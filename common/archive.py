@@ -110,7 +110,9 @@ def _extract_file(archive: Path, tar: tarfile.TarFile, member: tarfile.TarInfo, 
         raise UserError(f"{archive}: contains {member.name!r} twice; do not use this archive")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tar.extractfile(member) as source, open(path, "xb") as stream:
+        content = tar.extractfile(member)
+        assert content is not None  # a regular file
+        with content as source, open(path, "xb") as stream:
             left = member.size
             while left > 0:
                 chunk = source.read(min(CHUNK_BYTES, left))

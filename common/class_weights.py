@@ -60,7 +60,7 @@ def balanced(data: Path, classes: Sequence[str], splits: Sequence[str] = ("train
     King and Zeng 2001, section 4.2, for any number of classes; as scikit-learn's `class_weight="balanced"`.
     Raises `UserError` for a class without examples.
     """
-    counts_K = sum(label_counts(data, split, len(classes)) for split in splits)
+    counts_K = np.sum([label_counts(data, split, len(classes)) for split in splits], axis=0)
     if empty := [name for name, number in zip(classes, counts_K, strict=True) if not number]:
         raise UserError(
             f"{FLAG} {BALANCED}: no example of {enumerate_some(empty)} in {', '.join(splits)} of {data}; add "

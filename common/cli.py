@@ -58,18 +58,21 @@ class Parser(argparse.ArgumentParser):
             message = f"{message}; unrecognized: {' '.join(self._unknown)}"
         raise UsageError(f"{message}{hint} (see {self.prog} --help)", usage=self.format_usage())
 
-    def parse_known_args(
-        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    # argparse declares one overload for each class of namespace; this project uses argparse.Namespace only.
+    def parse_known_args(  # type: ignore[override]
+        self, args: Iterable[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """As in argparse, but unknown arguments are an error of this (sub)parser and are never returned."""
         words = list(sys.argv[1:] if args is None else args)
         words = self._replace_deprecated(words)
         if self._subparsers is None:  # otherwise they may be options of a subcommand
             self._unknown = [word for word in self._options(words) if word not in self._option_string_actions]
-        namespace, unknown = super().parse_known_args(words, namespace)
+        parsed, unknown = super().parse_known_args(
+            words, argparse.Namespace() if namespace is None else namespace
+        )
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return namespace, unknown
+        return parsed, unknown
 
     def _replace_deprecated(self, words: list[str]) -> list[str]:
         """Replace every deprecated option before `--` by its new spelling."""

@@ -27,7 +27,8 @@ from .errors import UserError
 from .statistics import BINS, ECE, expected_calibration_error
 
 Array = NDArray[np.float64]
-FromConfusion = Callable[[Array], Array]
+Counts = Array | NDArray[np.integer]
+FromConfusion = Callable[[Counts], Array]
 FromPredictions = Callable[["Scored", Array], Array]
 Direction = Literal["auto", "highest", "lowest"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
@@ -111,9 +112,10 @@ class Metric:
 
     def measure(self, scored: Scored, weights_DN: Array) -> Array:
         """(D,) the metric for each weighting of the examples."""
-        if self.from_predictions is not None:
-            return self.from_predictions(scored, weights_DN)
-        return self.from_confusion(scored.confusion(weights_DN))
+        if self.from_confusion is not None:
+            return self.from_confusion(scored.confusion(weights_DN))
+        assert self.from_predictions is not None  # __post_init__
+        return self.from_predictions(scored, weights_DN)
 
 
 METRICS: dict[str, Metric] = {}
@@ -139,7 +141,11 @@ def measures_quality(name: str) -> bool:
 
 def logged() -> list[Metric]:
     """The metrics computed from a confusion matrix, which are logged in training."""
-    return [metric for metric in METRICS.values() if metric.from_confusion is not None]
+    return [metric for metric, _ in _with_confusion()]
+
+
+def _with_confusion() -> list[tuple[Metric, FromConfusion]]:
+    return [(one, one.from_confusion) for one in METRICS.values() if one.from_confusion is not None]
 
 
 def check_selectable(name: str) -> None:
@@ -154,7 +160,7 @@ def check_selectable(name: str) -> None:
 
 def measure_confusion(matrix_KK: NDArray[np.integer]) -> dict[str, float]:
     """The value of each metric of `logged()`; rows are true classes, columns predicted ones."""
-    return {metric.name: float(metric.from_confusion(matrix_KK)) for metric in logged()}
+    return {metric.name: float(measure(matrix_KK)) for metric, measure in _with_confusion()}
 
 
 def lower_is_better(name: str, direction: Direction = "auto") -> bool:
@@ -210,13 +216,13 @@ def number(value: float, name: str) -> str:
     return "–" if value != value else f"{value:.{digits(name)}f}"
 
 
-def accuracy(matrix: Array) -> Array:
+def accuracy(matrix: Counts) -> Array:
     """(..., K, K) -> (...): percentage of correct predictions, as fairseq logs it; 0 without examples."""
     correct = np.trace(matrix, axis1=-2, axis2=-1).astype(float)
     return 100.0 * correct / np.maximum(matrix.sum(axis=(-2, -1)).astype(float), 1.0)
 
 
-def macro_f1(matrix: Array) -> Array:
+def macro_f1(matrix: Counts) -> Array:
     """(..., K, K) -> (...): mean F1, 0 to 1, of the classes that occur or are predicted; 0 without examples.
 
     Same as scikit-learn's `f1_score(average="macro")`.
@@ -227,7 +233,7 @@ def macro_f1(matrix: Array) -> Array:
     return f1.sum(axis=-1) / np.maximum((seen > 0).sum(axis=-1), 1)
 
 
-def mcc(matrix: Array) -> Array:
+def mcc(matrix: Counts) -> Array:
     """(..., K, K) -> (...): Matthews correlation, -1 to 1, for any number of classes.
 
     Gorodkin 2004, equation 8; 0 if all labels or all predictions are of one class, as in scikit-learn.

@@ -108,9 +108,10 @@ def resolve_all(inits: Mapping[str, Path | None], data: Path) -> dict[str, Resol
     Raises `UserError` as `resolve`, and for a converted model whose vocabulary is not that of the binarized
     `data`.
     """
-    found = {init: given and resolve(given, flag_of(init)) for init, given in inits.items()}
-    for checkpoint in filter(None, found.values()):
-        require_dictionary(checkpoint, data)
+    found = {init: None if given is None else resolve(given, flag_of(init)) for init, given in inits.items()}
+    for checkpoint in found.values():
+        if checkpoint is not None:
+            require_dictionary(checkpoint, data)
     return found
 
 
@@ -119,8 +120,8 @@ def transformers_folder(path: Path) -> Path | None:
     if not ((path.parent if path.is_file() else path) / CONFIG).is_file():
         return None
     if path.is_file():
-        weights = path.suffix == ".bin" or (path.suffix == ".safetensors" and not _is_ours(path))
-        return path.parent if weights else None
+        are_weights = path.suffix == ".bin" or (path.suffix == ".safetensors" and not _is_ours(path))
+        return path.parent if are_weights else None
     fairseq = (path / MODEL).is_file() or (path / BEST_CHECKPOINT).is_file()
     weights = path / "model.safetensors"
     return None if fairseq or (weights.is_file() and _is_ours(weights)) else path

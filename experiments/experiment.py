@@ -107,7 +107,8 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
     classes = inputs.class_names(settings.data / "label/dict.txt")
     inputs.require_writable(settings.out)
     initial = checkpoints.resolve_all(settings.inits, settings.data)
-    settings = replace(settings, inits={init: found and found.path for init, found in initial.items()})
+    paths = {init: None if found is None else found.path for init, found in initial.items()}
+    settings = replace(settings, inits=paths)
     conversions = [f"{init}: {found.note}" for init, found in initial.items() if found and found.note]
     examples = run_length.count_examples(settings.data)
 
@@ -125,7 +126,9 @@ def checked(settings: TrainSettings, trainer: Sequence[str], defaults: Sequence[
         inits=settings.inits,
         seeds=settings.seeds,
         data_fingerprint=inputs.fingerprint_data(settings.data, files),
-        checkpoint_fingerprints={init: found and found.fingerprint() for init, found in initial.items()},
+        checkpoint_fingerprints={
+            init: None if found is None else found.fingerprint() for init, found in initial.items()
+        },
         trainer=tuple(trainer),
         examples=examples,
         remarks=(*settings.notes, *conversions),

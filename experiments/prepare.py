@@ -126,7 +126,13 @@ def _request(options: argparse.Namespace, checkpoints: Mapping[str, Path]) -> Op
             raise UserError(f"--{name} {part}: no such file; use a file, a number of examples or a fraction")
     files = {name: shown_path(Path(part)) for name, part in files.items()}
     tokenizer, dictionary = _tokenizer(options.tokenizer, options.dict, checkpoints)
-    return replace(request, **files, tokenizer=tokenizer, dictionary=dictionary)
+    return replace(
+        request,
+        valid=files.get("valid", request.valid),
+        test=files.get("test", request.test),
+        tokenizer=tokenizer,
+        dictionary=dictionary,
+    )
 
 
 def _is_dataset(data: str) -> bool:

@@ -153,15 +153,16 @@ def tokens_per_update(recipe: Recipe) -> int:
 
     Raises `UserError` if the recipe lacks --batch-size or --tokens-per-sample.
     """
-    factors = {flag: recipe.number(flag) for flag in ("--batch-size", "--tokens-per-sample")}
-    for flag, value in factors.items():
+    required = {flag: recipe.number(flag) for flag in ("--batch-size", "--tokens-per-sample")}
+    factors = []
+    for flag, value in required.items():
         if not value:
             raise UserError(
                 f"recipe '{recipe.name}': --tokens requires {flag}; add it, or use --max-update instead"
             )
-    for flag in ("--update-freq", "--distributed-world-size"):
-        factors[flag] = recipe.number(flag) or 1
-    return math.prod(factors.values())
+        factors.append(value)
+    factors += [recipe.number(flag) or 1 for flag in ("--update-freq", "--distributed-world-size")]
+    return math.prod(factors)
 
 
 def export(folder: Path, data: Path) -> None:

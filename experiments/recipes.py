@@ -137,7 +137,8 @@ def load(recipe: str, extra: Sequence[str] = ()) -> Recipe:
 
 def places(recipe: str) -> dict[str, str]:
     """Each flag of a recipe, given as for `load`, and the file that sets it: the recipe's own or a base."""
-    path, found = FOLDER / f"{recipe}.txt" if recipe in known() else Path(recipe), {}
+    path: Path | None = FOLDER / f"{recipe}.txt" if recipe in known() else Path(recipe)
+    found: dict[str, str] = {}
     while path is not None:
         base, words = _read(path)
         found = dict.fromkeys(flags_of(words), shown_path(path)) | found

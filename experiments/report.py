@@ -109,8 +109,12 @@ def print_next(out: Path, run: Run | None = None) -> None:
 def _best(finished: Mapping[Run, Progress], recipe: Recipe) -> Run:
     """The run with the best value on the first validation subset; the first one on a tie."""
     sign = -1 if lower_is_better(recipe.metric) else 1
-    values = {run: progress.best for run, progress in finished.items()}
-    return max(values, key=lambda run: -math.inf if values[run] is None else sign * values[run])
+
+    def rank(run: Run) -> float:
+        value = finished[run].best
+        return -math.inf if value is None else sign * value
+
+    return max(finished, key=rank)
 
 
 def _print_means(finished: Mapping[Run, Progress], recipe: Recipe, heading: Sequence[str]) -> None:

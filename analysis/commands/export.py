@@ -8,13 +8,12 @@ is the long table as CSV, with the columns of TensorBoard's data frames.
 from __future__ import annotations
 
 import argparse
-import json
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pandas as pd
+import yaml
 
 from common import manifest
 from common.errors import UsageError, UserError, count
@@ -59,8 +58,6 @@ ONLY_MODEL_INDEX = {
     "dataset": None,
 }  # fmt: skip
 """Options without a meaning for scalars, and their defaults."""
-UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
-"""What YAML requires to be escaped, in addition to JSON."""
 
 
 def register(commands: argparse._SubParsersAction) -> None:
@@ -123,7 +120,7 @@ def _model_index(options: argparse.Namespace) -> str:
     ]
     if not models:
         raise UserError(f"{options.runs}: no finite score on {options.split} at a best checkpoint")
-    return "\n".join(_yaml({MODEL_INDEX: models})) + "\n"
+    return yaml.safe_dump({MODEL_INDEX: models}, sort_keys=False, allow_unicode=True)
 
 
 def _data_set(runs: list[Run]) -> str:
@@ -168,28 +165,3 @@ def _scalars(options: argparse.Namespace) -> str:
 
 FORMATS: dict[str, Callable[[argparse.Namespace], str]] = {MODEL_INDEX: _model_index, SCALARS: _scalars}
 """Format -> function that reads the runs and returns the contents of the file."""
-
-
-def _yaml(node: Mapping[str, object], indent: str = "") -> Iterator[str]:
-    """The lines of objects, lists of objects, strings and numbers as YAML in block style."""
-    for key, value in node.items():
-        if isinstance(value, Mapping):
-            yield f"{indent}{key}:"
-            yield from _yaml(value, f"{indent}  ")
-        elif isinstance(value, list):
-            yield f"{indent}{key}:"
-            for item in value:
-                first, *others = _yaml(item, f"{indent}  ")
-                yield f"{indent}- {first.lstrip()}"
-                yield from others
-        else:
-            yield f"{indent}{key}: {_yaml_scalar(value)}"
-
-
-def _yaml_scalar(value: str | float) -> str:
-    """A string in double quotes, or a number; YAML 1.1 requires a point in numbers with an exponent."""
-    if isinstance(value, str):
-        text = json.dumps(value, ensure_ascii=False)
-        return UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
-    text = json.dumps(value)
-    return text if "." in text else text.replace("e", ".0e")

@@ -15,14 +15,14 @@ import pandas as pd
 from common.cli import Collect, Parser, positive
 from common.errors import UserError
 from common.files import escaped
-from common.metrics import DIRECTIONS, measures_quality
+from common.metrics import DIRECTIONS, Direction, measures_quality
 from common.tables import FORMATS, Table, render, write_tables
 
 from ..figures.style import FORMATS as FIGURE_FORMATS
 from ..figures.style import paper, save_figure, thin_lines
 from ..read.load import read_runs
 from ..read.runs import Run, describe, find_runs, inferred, mixed_precision, select_finished
-from ..stats.best import TIE_RULES, choose_subsets
+from ..stats.best import TIE_RULES, Choice, choose_subsets
 from ..stats.reference import OPTIONAL, REQUIRED, compare_reference, read_reference
 from ..stats.spread import BEST
 from ..study import MOST_DIGITS, WIDTHS, Study
@@ -119,8 +119,8 @@ def add_choice(parser: Parser) -> None:
     )
 
 
-def choice(options: argparse.Namespace) -> dict[str, str]:
-    """The options of `add_choice` and `add_selection` as keyword arguments of `best_checkpoints`."""
+def choice(options: argparse.Namespace) -> Choice:
+    """The options of `add_choice` and `add_selection`, completed by `selected_table`."""
     return {
         "by": options.by or options.metric,
         "subset": options.choose_on,
@@ -163,15 +163,16 @@ def add_study(parser: Parser) -> None:
         help="TOML file with names, order and selection of groups, captions, ...; the options below override "
         "it (docs/how-to/paper.md)",
     )  # fmt: skip
-    named = {"nargs": "+", "action": Collect, "metavar": "GROUP"}
     parser.add_argument(
-        "--groups", **named,
+        "--groups", nargs="+", action=Collect, metavar="GROUP",
         help="only these groups, METHOD/INIT each, in this order (default: all); for `compare` also "
         "FOLDER:METHOD/INIT, of another folder",
     )  # fmt: skip
-    named["type"] = escaped
-    parser.add_argument("--exclude", **named, help="all groups except these")
-    parser.add_argument("--order", **named, help="groups to show first, in this order")
+    for flag, text in (
+        ("--exclude", "all groups except these"),
+        ("--order", "groups to show first, in this order"),
+    ):
+        parser.add_argument(flag, nargs="+", action=Collect, metavar="GROUP", type=escaped, help=text)
     parser.add_argument(
         "--label", action="append", type=escaped, metavar="GROUP=TEXT",
         help="displayed name of a group, for example 'fairseq/random=Random'; repeatable",
@@ -347,7 +348,7 @@ def show(
     tables: Sequence[Table],
     options: argparse.Namespace,
     *,
-    figures: Sequence[tuple[str, Figure]] = (),
+    figures: Iterable[tuple[str, Figure]] = (),
     values: pd.DataFrame | None = None,
 ) -> None:
     """Print the tables as the study presents them; with --out also write them and the figures.
@@ -355,7 +356,7 @@ def show(
     `values` is the frame of `scores` from which significance marks are computed. Raises `UserError` as
     `present`, and for several tables as CSV on standard output.
     """
-    direction = "auto" if options.by not in (None, options.metric) else options.direction
+    direction: Direction = "auto" if options.by not in (None, options.metric) else options.direction
     tables = present(
         tables, options.study, values, only=options.table, directions={options.metric: direction}
     )

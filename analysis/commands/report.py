@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 
 from common.cli import Parser, positive
 from common.files import escaped
@@ -24,7 +25,6 @@ from .options import (
     add_reference,
     add_selection,
     add_study,
-    choice,
     compared_at,
     selected_runs,
     write_figures,
@@ -86,14 +86,19 @@ def _report(options: argparse.Namespace) -> None:
 
 def _gather(options: argparse.Namespace) -> Findings:
     chosen, left_out = selected_runs(options)
-    rule = Rule(metric=options.metric, ddof=options.ddof, **choice(options))
+    rule = Rule(
+        metric=options.metric, by=options.by or options.metric, subset=options.choose_on, ties=options.ties,
+        direction=options.direction, ddof=options.ddof, reported=options.split,
+    )  # fmt: skip
     return gather(
         chosen, rule, test_size=options.test_size, audit=options.audit, reference=options.reference,
         left_out=left_out, at=compared_at(options.study), all_pairs=options.all_pairs, study=options.study,
     )  # fmt: skip
 
 
-def _add_findings(commands: argparse._SubParsersAction, name: str, run: object, text: str) -> Parser:
+def _add_findings(
+    commands: argparse._SubParsersAction, name: str, run: Callable[[argparse.Namespace], None], text: str
+) -> Parser:
     parser = add_command(commands, name, run, text, EXAMPLES)
     add_selection(parser)
     add_ddof(parser)

@@ -132,14 +132,14 @@ def _suite(options: argparse.Namespace) -> None:
             *([] if balanced.groups else ["Nothing is averaged over the data sets.", *exclusions(balanced)]),
         ],
     )
-    tables = [scored, *_over_all(balanced, averaged, chance, options)]
+    written = [scored, *_over_all(balanced, averaged, chance, options)]
 
     def draw() -> Iterator[tuple[str, Figure]]:
         return _figures(values, summary, averaged, list(paths), options)
 
-    show(tables, options, figures=draw() if options.out else ())
+    show(written, options, figures=draw() if options.out else ())
     if options.out:
-        _write_report(runs, summary, balanced, tables, draw, options)
+        _write_report(runs, summary, balanced, written, draw, options)
 
 
 def _write_report(
@@ -289,7 +289,7 @@ def number_of_classes(runs: Sequence[Run], split: str) -> int | None:
 
     Raises `UserError` if the manifests differ: the runs are then of different data.
     """
-    recorded = {}
+    recorded: dict[int, Run] = {}
     for run in runs:
         value = recipe_values(run, ["num-classes"]).get("num-classes", "")
         if value.isdigit():
@@ -315,13 +315,14 @@ def _averaged(
     metric = metrics.find(options.metric)
     if metric is None or metric.chance is None:
         raise UserError(f"--normalize: {options.metric} has no chance level; choose another --metric")
-    unknown = [name for name, level in chance.items() if level is None]
+    levels = {name: level for name, level in chance.items() if level is not None}
+    unknown = [name for name in chance if name not in levels]
     if unknown:
         raise UserError(
             f"--normalize: the number of classes of {enumerate_some(unknown)} is not recorded; add --chance "
             f"{unknown[0]}=VALUE"
         )
-    return balanced, balance(normalized(values, chance, metric.perfect))
+    return balanced, balance(normalized(values, levels, metric.perfect))
 
 
 def _over_all(

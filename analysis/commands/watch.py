@@ -217,7 +217,7 @@ class Row:
     def seconds_left(self) -> float | None:
         """Estimated from the speed of the last interval, until the first of both limits; None if unknown."""
         done = self.progress
-        limits = [self.max_update]
+        limits = [self.max_update or 0]
         if self.max_epoch and done.updates_per_epoch:
             limits.append(self.max_epoch * done.updates_per_epoch)
         limits = [limit for limit in limits if limit]

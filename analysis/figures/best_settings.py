@@ -191,14 +191,18 @@ def _slice(settings: pd.DataFrame, flag: str) -> pd.DataFrame:
 def _places(values: pd.Series) -> tuple[dict[str, float], dict[float, str]]:
     """Value -> position on an axis from 0 to 1, and the inverse."""
     texts = sorted(set(values))
-    numbers = {text: number_of(text) for text in texts}
-    if any(number is None for number in numbers.values()):
+    numbers = {text: number for text in texts if (number := number_of(text)) is not None}
+    if len(numbers) < len(texts):
         place = {text: index / max(1, len(texts) - 1) for index, text in enumerate(texts)}
         return place, {place[text]: text for text in texts}
     low, high = min(numbers.values()), max(numbers.values())
-    scale = np.log10 if low > 0 and high / low >= DECADE else float
+    logarithmic = low > 0 and high / low >= DECADE
+
+    def scale(x: float) -> float:
+        return float(np.log10(x)) if logarithmic else float(x)
+
     span = scale(high) - scale(low)
-    place = {text: float((scale(x) - scale(low)) / span) if span else 0.5 for text, x in numbers.items()}
+    place = {text: (scale(x) - scale(low)) / span if span else 0.5 for text, x in numbers.items()}
     return place, {place[text]: text for text in texts}
 
 

@@ -72,8 +72,8 @@ def draw_confusion(predictions: pd.DataFrame, *, study: Study = NO_STUDY) -> Fig
         panel.set_title(title, fontsize="medium")
         panel.set_xlabel("predicted")
         panel.set_ylabel("true")
-    shape = {"shrink": 0.5, "aspect": 40} if many else {"shrink": 0.8}
-    figure.colorbar(image, ax=figure.axes, label="fraction of the true class", **shape)
+    shrink, aspect = (0.5, 40) if many else (0.8, 20)
+    figure.colorbar(image, ax=figure.axes, label="fraction of the true class", shrink=shrink, aspect=aspect)
     return figure
 
 

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from common.files import atomic_open
 from common.run import split_arm
@@ -20,6 +22,7 @@ from ..study import WIDTHS, Study, arm_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
+    from matplotlib.typing import RcKeyType
 
 
 FORMATS = ("png", "svg", "pdf")
@@ -44,7 +47,7 @@ CHARACTER_EM = 0.65
 """Width of a character of a legend, as a fraction of the font size; generous, so that rows fit."""
 SMALLEST_PANEL_INCHES = 2.0
 PAPER_FONT_POINTS = 8
-PAPER = {
+PAPER: dict[RcKeyType, float] = {
     "font.size": PAPER_FONT_POINTS,
     "axes.labelsize": PAPER_FONT_POINTS,
     "axes.titlesize": PAPER_FONT_POINTS,
@@ -161,7 +164,7 @@ def wrap(name: str, width: int = NAME_CHARACTERS) -> str:
     return literal("\n".join(line for line in lines if line))
 
 
-def finish(panel: Axes, grid: str = "y") -> None:
+def finish(panel: Axes, grid: Literal["both", "x", "y"] = "y") -> None:
     """Add a light grid and remove the top and right spines."""
     panel.grid(axis=grid, color="0.9")
     panel.set_axisbelow(True)
@@ -226,5 +229,6 @@ def thin_lines(figure: Figure) -> None:
 
     for line in figure.findobj(Line2D):
         line.set_markersize(PAPER_LINES * line.get_markersize())
-    for artist in figure.findobj(lambda artist: isinstance(artist, Line2D | LineCollection)):
-        artist.set_linewidth(PAPER_LINES * artist.get_linewidth())
+        line.set_linewidth(PAPER_LINES * line.get_linewidth())
+    for lines in figure.findobj(LineCollection):
+        lines.set_linewidth((PAPER_LINES * np.asarray(lines.get_linewidth())).tolist())

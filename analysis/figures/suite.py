@@ -44,7 +44,8 @@ def draw_by_data_set(
     groups = study.ordered(names_of(summary))
     style_of = group_styles(groups, study)
     present = set(zip(summary["data_set"], names_of(summary), strict=True))
-    line_of, ends = {}, []
+    line_of: dict[tuple[str, str], float] = {}
+    ends: list[tuple[float, float]] = []
     for name in data_sets:
         lines = [group for group in groups if (name, group) in present]
         line_of |= {(name, group): GAP * len(ends) + len(line_of) + row for row, group in enumerate(lines)}

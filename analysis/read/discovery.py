@@ -94,7 +94,8 @@ def discover(root: Path, pattern: Pattern | None) -> list[Found]:
         elif subset is not None and len("/".join(parts)) < len(folder):
             subset = None  # the run's own folder has the name of a subset
         logs.setdefault((folder, name), []).append(Log(Path(file.path), file.kind, subset))
-    _warn_of_unmatched(unmatched, pattern, any_matched=bool(logs))
+    if pattern is not None:
+        _warn_of_unmatched(unmatched, pattern, any_matched=bool(logs))
     absolute = str(root.resolve())
     found = [
         Found(_as_given(folder, root, absolute), name, _plain_subsets(logs[folder, name]))
@@ -250,13 +251,21 @@ def _has_json_lines(path: str) -> bool:
     return False
 
 
+def export_name(name: str) -> tuple[str, str]:
+    """Run and tag in the file name of a TensorBoard export; raises `ValueError` for other names."""
+    match = EXPORT.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name!r} is not the name of a TensorBoard export")
+    return match["run"], match["tag"]
+
+
 def _describe(folder: str, name: str, kind: Kind) -> str:
     """The path from which a log is named: its folder, extended by the file name for some kinds.
 
     TensorBoard exports the run `random/seed1/valid` as `run-random_seed1_valid-tag-loss.csv`.
     """
     if kind == "csv":
-        run = EXPORT.fullmatch(name)["run"]
+        run, _ = export_name(name)
         if run == ".":
             return folder
         train_inner = "/train_inner" if re.search(r"(^|[/_])train_inner$", run) else ""
@@ -275,9 +284,8 @@ def _with_manifest(file: _File, manifests: set[str]) -> str | None:
 
 def _apply(pattern: Pattern, file: _File, parts: Sequence[str]) -> tuple[Name, str | None] | None:
     if file.kind == "csv":
-        return pattern.name_export(
-            EXPORT.fullmatch(os.path.basename(file.path))["run"], os.path.dirname(file.path)
-        )
+        run, _ = export_name(os.path.basename(file.path))
+        return pattern.name_export(run, os.path.dirname(file.path))
     return pattern.name("/".join(file.parts if pattern.has_subset else strip(parts)))
 
 
@@ -290,7 +298,7 @@ def _plain_subsets(logs: Sequence[Log]) -> tuple[Log, ...]:
     )
 
 
-def _warn_of_unmatched(unmatched: Sequence[_File], pattern: Pattern | None, any_matched: bool) -> None:
+def _warn_of_unmatched(unmatched: Sequence[_File], pattern: Pattern, any_matched: bool) -> None:
     if not unmatched:
         return
     if not any_matched:

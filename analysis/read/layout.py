@@ -147,7 +147,7 @@ class Pattern:
         arm = found.get("arm") or last_name(before)
         seed, named_by = ASSUMED_SEED, "pattern, seed assumed"
         if "seed" in found:
-            seed, named_by = int(re.search(r"\d+$", found["seed"])[0]), "pattern"
+            seed, named_by = int(re.findall(r"\d+$", found["seed"])[0]), "pattern"
         return Name(folder + match.string[:end].rstrip("/_"), arm, init, seed, named_by), found.get("subset")
 
     def _compile(self, before: str, slash: str) -> re.Pattern[str]:

@@ -92,7 +92,7 @@ def _rows(runs: Sequence[Run], scalars: Scalars, tags: Tags) -> tuple[Rows, np.n
     The subset is that of the file, or else of the tag.
     """
     logs = [(number, log) for number, run in enumerate(runs) for log in run.logs]
-    tag_names = [name if name[0] is not None else split_tag(name[1]) for name in tags]
+    tag_names = [split_tag(tag) if subset is None else (subset, tag) for subset, tag in tags]
     subsets = sorted({log.subset for _, log in logs if log.subset} | {subset for subset, _ in tag_names})
     metrics = sorted({tag for _, tag in tags} | {metric for _, metric in tag_names})
     subset_of, metric_of = _positions(subsets), _positions(metrics)
@@ -163,7 +163,7 @@ def _in_percent(runs: Sequence[Run], rows: Rows) -> Rows:
     logger.info(
         "%s logged accuracy as a fraction (0 to 1), converted to percent: %s",
         count(int(fractions_R.sum()), "run"),
-        enumerate_some(runs[run].name for run in np.flatnonzero(fractions_R)),
+        enumerate_some(runs[run].name for run in np.flatnonzero(fractions_R).tolist()),
     )  # fmt: skip
     accuracies = accuracies[fractions_R[rows.run[accuracies]]]
     value_N = rows.value.copy()

@@ -53,7 +53,7 @@ def values_of(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
         )
     rows = on_subset[on_subset["metric"] == metric]
     if rows.empty:
-        known = sorted(on_subset["metric"].unique())
-        suggested = ", ".join(filter(measures_quality, known)) or ", ".join(known)
+        metrics = sorted(on_subset["metric"].unique())
+        suggested = ", ".join(filter(measures_quality, metrics)) or ", ".join(metrics)
         raise UserError(f"no '{metric}' on the subset '{subset}'; available for --metric: {suggested}")
     return rows

@@ -33,7 +33,8 @@ class Scalars(NamedTuple):
 
 
 STEP_RANGE = np.iinfo(np.int64)
-DTYPES = Scalars(np.int32, np.float64, np.int64, np.int32, np.float64)
+DTYPES = (np.int32, np.float64, np.int64, np.int32, np.float64)
+"""Of the fields of `Scalars`."""
 
 
 def read_step(value: object) -> int:

@@ -23,7 +23,7 @@ from pathlib import Path
 from common.errors import UserError, count, enumerate_some
 from common.files import escaped
 
-from .discovery import EXPORT, JSON_LINE
+from .discovery import JSON_LINE, export_name
 from .scalars import LogCheck, Scalars, Tags, read_step, scalars
 
 logger = logging.getLogger(__name__)
@@ -73,12 +73,18 @@ def _line_scalars(stats: dict[str, object], tags: Tags) -> list[tuple[int, int, 
     step, prefix = read_step(stats[name]), name.removesuffix(UPDATES)
     subset = prefix.removesuffix("_") or "train_inner"
     values = {
-        key.removeprefix(prefix): float(value)
+        key.removeprefix(prefix): _number(value)
         for key, value in stats.items()
         if key.removeprefix(prefix) not in NOT_METRICS and value is not None
     }
     "".join([subset, *values]).encode("utf-8")  # JSON may contain lone surrogates
     return [(step, tags[subset, metric], value) for metric, value in values.items()]
+
+
+def _number(value: object) -> float:
+    if not isinstance(value, str | int | float):
+        raise TypeError(f"{value!r} is not a number")
+    return float(value)
 
 
 def read_csv_files(paths: Sequence[Path], tags: Tags, checks: Sequence[LogCheck]) -> Iterator[Scalars]:
@@ -88,7 +94,7 @@ def read_csv_files(paths: Sequence[Path], tags: Tags, checks: Sequence[LogCheck]
     """
     unended = []
     for file, path in enumerate(paths):
-        tag = tags[None, escaped(EXPORT.fullmatch(path.name)["tag"])]
+        tag = tags[None, escaped(export_name(path.name)[1])]
         lines = path.read_bytes().splitlines(keepends=True)
         checks[file].empty = not lines
         if lines and lines[0].decode("utf-8", errors="replace").strip().lstrip("\ufeff") != HEADER:

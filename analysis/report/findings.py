@@ -6,7 +6,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
@@ -20,9 +20,9 @@ from common.files import escaped
 from common.metrics import ACCURACIES, Direction, in_percent, lower_is_better
 
 from ..read.load import read_runs
-from ..read.long_table import GROUP, REPORTED
+from ..read.long_table import GROUP, REPORTED, SELECTING
 from ..read.runs import Run
-from ..stats.best import TieRule, at_best, best_checkpoints, choose_subsets
+from ..stats.best import Choice, TieRule, at_best, best_checkpoints, choose_subsets
 from ..stats.compare import against, compare_groups
 from ..stats.predictions import (
     accuracies,
@@ -54,10 +54,18 @@ class Rule:
     direction: Direction = "auto"
     ddof: int = 1
     reported: str | None = None
-    """The default of this and of `subset`: see `choose_subsets`; in `Findings` both are known."""
+    """The default of this and of `subset`: see `choose_subsets`."""
+
+
+@dataclass(frozen=True)
+class ResolvedRule(Rule):
+    """A rule with the subsets that `choose_subsets` returned."""
+
+    subset: str = SELECTING
+    reported: str = REPORTED
 
     @property
-    def choice(self) -> dict[str, str]:
+    def choice(self) -> Choice:
         """The keyword arguments of `best_checkpoints`."""
         return {
             "by": self.by,
@@ -72,7 +80,7 @@ class Rule:
 class Findings:
     """The frames of the functions named here; None or empty if there are no data for them."""
 
-    rule: Rule
+    rule: ResolvedRule
     runs: Sequence[Run]
     table: pd.DataFrame
     """The long table."""
@@ -158,8 +166,9 @@ class Findings:
         """The pairs to compare of these groups, those with the baseline first."""
         if self.study.pairs and not self.all_pairs:
             return self.study.pairs
-        others = [group for group in groups if group != self.baseline]
-        pairs = [(group, self.baseline) for group in others if self.baseline in groups]
+        baseline = self.baseline
+        others = [group for group in groups if group != baseline]
+        pairs = [(group, baseline) for group in others] if baseline is not None and baseline in groups else []
         return [*pairs, *combinations(others, 2)] if self.all_pairs else pairs
 
     def _groups(self, frame: pd.DataFrame) -> list[str]:
@@ -194,8 +203,8 @@ def gather(
     published = read_reference(reference) if reference else None
     table = read_runs(runs)
     subset, reported = choose_subsets(table, rule.subset, rule.reported)
-    rule = replace(rule, subset=subset, reported=reported)
-    if overlap is not None and overlap.split != reported:
+    rule = ResolvedRule(**{**vars(rule), "subset": subset, "reported": reported})
+    if audit and overlap is not None and overlap.split != reported:
         overlap = read_overlap(audit, reported)
     if study.baseline and study.pairs and all(study.baseline not in pair for pair in study.pairs):
         logger.warning(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 import pandas as pd
 
@@ -17,6 +17,16 @@ logger = logging.getLogger(__name__)
 
 TieRule = Literal["latest", "earliest", "mean"]
 TIE_RULES: tuple[TieRule, ...] = get_args(TieRule)
+
+
+class Choice(TypedDict):
+    """The keyword arguments of `best_checkpoints` that select the best checkpoint."""
+
+    by: str
+    subset: str
+    ties: TieRule
+    direction: Direction
+    reported: str
 
 
 def best_checkpoints(

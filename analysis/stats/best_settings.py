@@ -38,14 +38,15 @@ def find_settings(runs: Iterable[Run]) -> pd.DataFrame:
     """
     groups = {(run.arm, run.init): run for run in runs}
     flags = sorted({flag for arm, _ in groups for flag in flag_values(split_arm(arm)[1])})
-    rows = []
+    ordered = []
     for (arm, init), run in groups.items():
         family, setting = split_arm(arm)
         values = recipe_values(run, flags) | flag_values(setting)
         row = {"arm": arm, "init": init, "family": family, "setting": setting, "values": values}
-        rows.append(row | {"label": setting or _recipe_label(values)})
-    rows.sort(key=lambda row: (row["family"], row["init"], _order(row["setting"], row["values"])))
-    return pd.DataFrame(rows)
+        row |= {"label": setting or _recipe_label(values)}
+        ordered.append((family, init, _order(setting, values), row))
+    ordered.sort(key=lambda entry: entry[:-1])
+    return pd.DataFrame([row for *_, row in ordered])
 
 
 def recipe_values(run: Run, flags: Sequence[str]) -> dict[str, str]:

@@ -78,8 +78,8 @@ def compare_groups(
     for a, b in tqdm(compared, desc="comparing", delay=1, leave=False):
         for point in points:
             here = values[values["at"] == point]
-            by_seed = [here[here["group"] == group].set_index("seed")["value"] for group in (a, b)]
-            row = _compare_two(*by_seed, (a, b, point), pairing, level, lower)
+            of_a, of_b = (here[here["group"] == group].set_index("seed")["value"] for group in (a, b))
+            row = _compare_two(of_a, of_b, (a, b, point), pairing, level, lower)
             row |= _plan(row, detect, alpha, power)
             rows.append(row)
     frame = pd.DataFrame(rows)

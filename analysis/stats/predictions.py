@@ -47,7 +47,7 @@ def read_predictions(runs: Iterable[Run], split: str = "test") -> pd.DataFrame:
     without labels are skipped with a warning. Raises `UserError` as `common.predictions.read`, and for a file
     that cannot be read.
     """
-    frames, classes = [], {}
+    frames, classes = [], dict[str, None]()
     for run in runs:
         if (path := find_predictions(run, split)) is None:
             continue
@@ -127,11 +127,13 @@ def compare_predictions(
 
     Empty if nothing can be paired. Raises `UserError` if paired runs have different examples or labels.
     """
-    rows, differences = [], []
+    rows: list[dict[str, object]] = []
+    differences, p_values = [], []
     for run_seed, seeds in _pair_seeds(predictions, (a, b)).items():
         correct_a, correct_b = _aligned(predictions, (a, b), seeds)
         only_a, only_b, p = mcnemar(correct_a, correct_b)
         differences.append(correct_a.astype(float) - correct_b)
+        p_values.append(p)
         rows.append({"seed": run_seed, "only_a": only_a, "only_b": only_b, "p_mcnemar": p})
     if not rows:
         return pd.DataFrame()
@@ -140,8 +142,7 @@ def compare_predictions(
             f"{a} and {b}: the predictions of their seeds are for different numbers of examples; predict one "
             "test set with all"
         )
-    adjusted = holm([row["p_mcnemar"] for row in rows])
-    rows = [{**row, "p_mcnemar_holm": p} for row, p in zip(rows, adjusted, strict=True)]
+    rows = [{**row, "p_mcnemar_holm": p} for row, p in zip(rows, holm(p_values), strict=True)]
     if len(rows) > 1:
         rows.append({"seed": "mean"})
         differences.append(np.mean(differences, axis=0))

@@ -89,9 +89,9 @@ def pretrained_tokens(content: manifest.Manifest, updates: int | None = None) ->
         values = values | {"max-update": str(updates)}
     elif content["status"] != "finished" or "max-epoch" in values:
         return None
-    factors = [_whole(values.get(flag, "")) for flag in FACTORS]
+    factors = [size for flag in FACTORS if (size := _whole(values.get(flag, ""))) is not None]
     update_freq = _whole(values.get("update-freq", "1"))
-    if None in factors or update_freq is None:
+    if len(factors) < len(FACTORS) or update_freq is None:
         return None
     before = 0
     if start := content.get("checkpoint"):

@@ -59,10 +59,10 @@ def read_reference(path: str | os.PathLike[str]) -> pd.DataFrame:
     }
     if path.suffix not in readers:
         raise UserError(f"{path}: not a reference file; its suffix must be one of {', '.join(readers)}")
-    rows, places = [], {}
+    rows, places = [], dict[tuple[str, ...], str]()
     for place, cells in readers[path.suffix](path):
         row = _check(f"{path}, {place}", cells)
-        key = tuple(row[column] for column in KEY)
+        key = tuple(cells[column] for column in KEY)
         if key in places:
             raise UserError(f"{path}, {place}: {' '.join(key)} is already on {places[key]}; keep one of them")
         places[key] = place
@@ -177,16 +177,16 @@ def _check(where: str, cells: dict[str, str]) -> dict[str, object]:
             raise UserError(f"{where}: unknown column '{column}'; known: {', '.join([*REQUIRED, *OPTIONAL])}")
     if cells["epoch"] != BEST and not re.fullmatch("[1-9][0-9]*", cells["epoch"]):
         raise UserError(f"{where}: epoch is '{cells['epoch']}', not 1, 2, ... or best")
-    row = {column: cells[column] for column in KEY}
-    row["mean"] = _number(where, "mean", cells["mean"], -math.inf)
+    numbers = {"mean": _number(where, "mean", cells["mean"], -math.inf)}
     for column, least in (("std", 0), ("n", 1)):
         text = cells.get(column)
-        row[column] = _number(where, column, text, least) if text else OPTIONAL[column]
-    if row["n"] % 1 > 0:
+        numbers[column] = _number(where, column, text, least) if text else math.nan
+    if numbers["n"] % 1 > 0:
         raise UserError(f"{where}: n is '{cells['n']}', not an integer")
     if (ddof := cells.get("ddof") or "1") not in ("0", "1"):
         raise UserError(f"{where}: ddof is '{ddof}', not 0 (population) or 1 (sample)")
-    return {**row, "ddof": int(ddof), "source": cells.get("source") or ""}
+    names = {column: cells[column] for column in KEY}
+    return {**names, **numbers, "ddof": int(ddof), "source": cells.get("source") or ""}
 
 
 def _number(where: str, column: str, text: str, least: float) -> float:

@@ -55,10 +55,11 @@ def table1(
     )
     metric_of = {"valid": by, "test": metric}
     summaries = {column: summarize(best, GROUP, column, ddof=ddof) for column in ("valid", "test")}
-    data, shown, groups, means = [], [], [], []
+    data, groups, means = [], [], []
+    lines: list[dict[str, str]] = []
     for index, (group, runs) in enumerate(best.groupby(GROUP)):
         data.append(runs.astype({"seed": object}))
-        shown.extend(_best_cells(run, metric_of) for run in runs.to_dict("records"))
+        lines.extend(_best_cells(run, metric_of) for run in runs.to_dict("records"))
         for statistic in ("mean", "std"):
             values = {column: summary.at[index, statistic] for column, summary in summaries.items()}
             data.append(pd.DataFrame([dict(zip(GROUP, group, strict=True), seed=statistic, **values)]))
@@ -67,14 +68,14 @@ def table1(
         }
         means += [
             Mean(
-                len(shown), column, "/".join(group), BEST, {"valid": subset, "test": reported}[column],
+                len(lines), column, "/".join(group), BEST, {"valid": subset, "test": reported}[column],
                 metric_of[column], summary.at[index, "mean"], tested=column == "test",
             )
             for column, summary in summaries.items()
         ]  # fmt: skip
-        shown.append(dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **cells))
+        lines.append(dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **cells))
         groups += ["/".join(group)] * (len(runs) + 1)
-    shown, names = pd.DataFrame(shown).fillna(""), {}
+    shown, names = pd.DataFrame(lines).fillna(""), {}
     if by == metric and subset == reported != REPORTED:  # both columns are the same
         shown = shown.drop(columns="valid")
         means = [mean for mean in means if mean.column == "test"]

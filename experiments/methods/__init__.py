@@ -11,7 +11,7 @@ import argparse
 import importlib
 from typing import Protocol
 
-from common.cli import nearest
+from common.cli import SettingsParser, nearest
 from common.errors import UserError
 
 
@@ -26,8 +26,8 @@ class Method(Protocol):
     summary: str
     """One line for `--help`."""
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the method's options to a `common.cli.SettingsParser`; may set its description and epilog.
+    def add_arguments(self, parser: SettingsParser) -> None:
+        """Add the method's options; may set its description and epilog.
 
         Methods that train on binarized data use `experiments.settings.add_sweep`.
         """

@@ -180,22 +180,22 @@ class _Comparison:
                 f"{path}: {', '.join(theirs.describe(name) for name in left)}: no flags of fairseq-train "
                 "build such a network together with those of the recipe"
             )
-        if None not in (theirs.positions, result.positions) and theirs.positions < result.positions:
+        stored, built = theirs.positions, result.positions
+        if stored is not None and built is not None and stored < built:
             raise UserError(
-                f"{path}: {theirs.positions} positions, but --max-positions is {result.positions} "
-                f"({self.places.get('--max-positions', 'default')}); "
-                f"add -- --max-positions {theirs.positions}"
+                f"{path}: {stored} positions, but --max-positions is {built} "
+                f"({self.places.get('--max-positions', 'default')}); add -- --max-positions {stored}"
             )
         return added
 
     def truncation(self, path: Path, theirs: Architecture) -> str | None:
         """A note if the checkpoint has more positions than the recipe."""
-        ours = _resolve(self.words).positions
-        if None in (theirs.positions, ours) or theirs.positions <= ours:
+        stored, ours = theirs.positions, _resolve(self.words).positions
+        if stored is None or ours is None or stored <= ours:
             return None
         return (
-            f"{shown_path(path)} has {theirs.positions} positions, of which the first {ours} are used "
-            f"(--max-positions {ours}; -- --max-positions {theirs.positions} uses all)"
+            f"{shown_path(path)} has {stored} positions, of which the first {ours} are used "
+            f"(--max-positions {ours}; -- --max-positions {stored} uses all)"
         )
 
     def head(self, path: Path, theirs: Head | None, classes: Sequence[str]) -> str | None:
@@ -220,7 +220,8 @@ class _Comparison:
         from fairseq_plugin.checkpoints.architecture import SWITCHES, VALUES
 
         flag = (VALUES | SWITCHES).get(name)
-        place, stated = self.places.get(flag), ours.describe(name)
+        place = None if flag is None else self.places.get(flag)
+        stated = ours.describe(name)
         if place is None and self._names_arch():
             arch = flags_of(self.words)["--arch"][1]
             place, stated = self.places["--arch"], f"--arch {arch} ({stated})"

@@ -71,11 +71,11 @@ def parser_errors(error: Callable[[str], Exception]) -> Iterator[None]:
         raise error(message)
 
     original = argparse.ArgumentParser.error
-    argparse.ArgumentParser.error = raise_error
+    argparse.ArgumentParser.error = raise_error  # type: ignore[method-assign, assignment]  # see above
     try:
         yield
     finally:
-        argparse.ArgumentParser.error = original
+        argparse.ArgumentParser.error = original  # type: ignore[method-assign]  # see above
 
 
 def _environment() -> dict[str, str]:
@@ -102,7 +102,8 @@ def main() -> None:
         known.update(action.option_strings)
         return add(container, action)
 
-    argparse._ActionsContainer._add_action = add_and_record
+    # Replaced on the class, as in `parser_errors`.
+    argparse._ActionsContainer._add_action = add_and_record  # type: ignore[method-assign, assignment]
     problem = None
     try:
         with parser_errors(_ParserError):

@@ -50,7 +50,7 @@ def add_adapters(
     check_targets(base, settings, modules_to_save)
     config = LoraConfig(
         r=settings.rank,
-        lora_alpha=settings.alpha,
+        lora_alpha=settings.alpha,  # type: ignore[arg-type]  # fractions are valid, but declared as int
         lora_dropout=settings.dropout,
         target_modules=list(settings.target_modules),
         bias="none",
@@ -102,14 +102,14 @@ def count(model: nn.Module) -> Parameters:
 def save(model: PeftModel, folder: Path) -> None:
     """Write adapter_config.json and adapter_model.safetensors, which contain only what was trained."""
     # The vocabulary never changes here, and the default "auto" would look up the base on the hub.
-    model.save_pretrained(folder, save_embedding_layers=False)
+    model.save_pretrained(str(folder), save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)  # an empty template
 
 
-def save_model(model: nn.Module, folder: Path) -> None:
+def save_model(model: PreTrainedModel | PeftModel, folder: Path) -> None:
     """Write a model's from_pretrained folder, or only the adapter of a `PeftModel`; complete or absent."""
     with atomic_folder(folder) as new:
-        if hasattr(model, "peft_config"):
+        if isinstance(model, PeftModel):
             save(model, new)
         else:
             model.save_pretrained(new)

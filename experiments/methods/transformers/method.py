@@ -136,7 +136,7 @@ def train(settings: TrainSettings, variant: Variant, then: Callable[[Path], None
         known = sweep.identity(run)
         return known | {"recipe_flags": [*known["recipe_flags"], *variant.flags]}
 
-    def job(run: Run) -> Job:
+    def job_of(run: Run) -> Job:
         recipe = sweep.recipe_of(run.arm, run.init)
         planned = resumable(plan.inspect(run, identity(run), recipe))
         # Without its checkpoint in the command, the architecture of random weights must be.
@@ -145,9 +145,9 @@ def train(settings: TrainSettings, variant: Variant, then: Callable[[Path], None
         return build(planned, shown, variant, sweep.flags(recipe), cpu=machine.cpu)
 
     if settings.dry_run:
-        return report.dry_run([job(run) for run in sweep.runs], machine, sweep.notes())
+        return report.dry_run([job_of(run) for run in sweep.runs], machine, sweep.notes())
     with locked(settings.out) as lock:
-        jobs = [job(run) for run in sweep.runs]
+        jobs = [job_of(run) for run in sweep.runs]
         report.plan_table(jobs, sweep.notes())
         static = provenance.static(machine)
         static["packages"] |= versions()
@@ -164,8 +164,9 @@ def train(settings: TrainSettings, variant: Variant, then: Callable[[Path], None
             for job in jobs:
                 add_measured(job.planned.run.folder)
     code = report.summary(jobs, outcomes, sweep.recipe, out=settings.out)
-    for job in jobs if then else ():
-        then(job.planned.run.folder)
+    if then is not None:
+        for job in jobs:
+            then(job.planned.run.folder)
     return code
 
 
@@ -202,7 +203,7 @@ def build(
     )
     given = settings.inits[run.init]
     init = [run.init] if given is None else [f"{run.init}={shown_path(given)}"]
-    if run.init == "pretrained":
+    if run.init == "pretrained" and given is not None:
         init = ["pretrained", "--pretrained", shown_path(given)]
     setting = run.setting
     shown = (

@@ -23,6 +23,7 @@ import sys
 from pathlib import Path
 
 import torch
+from peft import PeftModel
 from torch import Tensor, nn
 from transformers import RobertaForSequenceClassification, set_seed
 
@@ -92,10 +93,11 @@ def main(words: list[str] | None = None) -> None:
     train = read_sentences(task, "train")
     valid = {name: read_sentences(task, name) for name in recipe.valid_subsets}
 
-    model = initial_model(recipe, task, args.restore_file, args.seed)
+    base = initial_model(recipe, task, args.restore_file, args.seed)
     set_seed(args.seed)
+    model: RobertaForSequenceClassification | PeftModel = base
     if args.lora:
-        model = with_adapters(model, lora_settings(args), run)
+        model = with_adapters(base, lora_settings(args), run)
     parameters = adapters.count(model)
     logger.info("%s", parameters)
     log = RunLog(run / "tensorboard")

@@ -23,10 +23,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from peft import PeftModel
 from torch import Tensor, nn
 from torch.utils.data import Subset
 from torch.utils.tensorboard import SummaryWriter
-from transformers import Trainer, TrainerCallback, TrainingArguments, get_linear_schedule_with_warmup
+from transformers import (
+    PreTrainedModel,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    get_linear_schedule_with_warmup,
+)
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import PrinterCallback, TrainerState
 from transformers.utils.logging import disable_progress_bar
@@ -43,7 +50,7 @@ from .run_folder import FORMAT, TIME, on_one_device
 logger = logging.getLogger(__name__)
 SCORE = "validation_score"
 """Key of the selecting metric in the Trainer's log history, which its checkpoints contain."""
-SaveBest = Callable[[nn.Module], None]
+SaveBest = Callable[[PreTrainedModel | PeftModel], None]
 
 
 def training_arguments(
@@ -138,11 +145,17 @@ class ClassifierTrainer(Trainer):
         return self._weights_K is None and not self.recipe.label_smoothing
 
     def compute_loss(
-        self, model: nn.Module, inputs: dict[str, Tensor], return_outputs: bool = False, **kwargs: Any
+        self,
+        model: nn.Module,
+        inputs: dict[str, Tensor | Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
         """As in `Trainer`; also adds training batches to the counts."""
         # A copy: `Trainer` removes the labels if it does not use the model's own loss.
-        loss, outputs = super().compute_loss(model, dict(inputs), return_outputs=True, **kwargs)
+        loss, outputs = super().compute_loss(
+            model, dict(inputs), return_outputs=True, num_items_in_batch=num_items_in_batch
+        )
         if model.training:
             total, size = self._training_loss(outputs.logits, inputs["labels"])
             for counts in (self.interval, self.whole_epoch):
@@ -177,9 +190,9 @@ class ClassifierTrainer(Trainer):
         metrics = {name: self.measure(name, logits_NK) for name, logits_NK in logits.items()}
         first = next(iter(self.subsets))
         now, best = metrics[first][self.recipe.metric], self.state.best_metric
-        better = best is None or (now >= best if self.recipe.maximize else now <= best)
-        if better:
-            self.state.best_metric = now
+        if best is None or (now >= best if self.recipe.maximize else now <= best):
+            self.state.best_metric = best = now
+            assert isinstance(self.model, PreTrainedModel | PeftModel)
             self.save_best(self.model)
             for name, logits_NK in logits.items():
                 self._write_predictions(name, logits_NK)
@@ -188,7 +201,7 @@ class ClassifierTrainer(Trainer):
             logger.info("early stop: no better score in %d validations", self.recipe.patience)
             self.control.should_training_stop = True
         for name, values in metrics.items():
-            extra = {f"best_{self.recipe.metric}": self.state.best_metric} if name == first else {}
+            extra = {f"best_{self.recipe.metric}": best} if name == first else {}
             self.log_of_run.write(name, values | extra, step=step, epoch=epoch)
         return {f"eval_{name}_{tag}": x for name, values in metrics.items() for tag, x in values.items()}
 
@@ -245,9 +258,10 @@ class _Progress(TrainerCallback):
         if state.global_step % INTERVAL:
             return
         trainer, now = self._trainer, time.monotonic()
+        assert trainer.lr_scheduler is not None  # created before the first update
         values = {
             "loss": trainer.interval.loss,
-            "lr": trainer.lr_scheduler.get_last_lr()[0],
+            "lr": float(trainer.lr_scheduler.get_last_lr()[0]),
             "wps": trainer.interval.tokens / (now - self._since),
         }
         done = state.epoch or 0.0

@@ -13,7 +13,6 @@ from run_trees import write_events, write_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from analysis.__main__ import main
-from analysis.commands.export import _yaml
 
 RUNS = {
     "random": ([50.0, 62.0], [50.5, 65.5]),
@@ -101,13 +100,6 @@ def test_the_selected_checkpoint_split_and_data_set_are_those_requested(runs, tm
         {name: np.mean(x) / 100 for name, x in valid.items()}
     )
     assert "user/reviews" in (tmp_path / "model-index.yaml").read_text()
-
-
-def test_yaml_of_unusual_strings_and_numbers():
-    strings = ["no", "1", "a: b", "- x", "\t", "\u2028\x7f\x85\ufeff", "\U0001f600é", '"\\', ""]
-    numbers = [0.5, 1e-05, 1.5e-07, 1e16, -2.0, 12]
-    node = {"list": [{"text": text, "number": number} for text in strings for number in numbers]}
-    assert yaml.safe_load("\n".join(_yaml(node))) == node
 
 
 def test_scalars_are_those_of_tensorboard(small, tmp_path):

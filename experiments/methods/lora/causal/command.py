@@ -179,14 +179,11 @@ def _identity(args: argparse.Namespace, base: Path, settings: CausalSettings) ->
     """The manifest keys that identify the experiment."""
     from common.files import sha256
 
-    from ....inputs import fingerprint_checkpoint, fingerprint_data
+    from ....inputs import fingerprint_data
 
     data = fingerprint_data(args.data.parent, [args.data.name])
     weights = sorted(base.glob("*.safetensors"))
-    checkpoint = fingerprint_checkpoint(weights[0])
-    checkpoint["path"] = args.model
-    if len(weights) > 1:
-        checkpoint["sha256"] = " ".join(sha256(path) for path in weights)
+    checkpoint = {"path": args.model, "sha256": " ".join(sha256(path) for path in weights)}
     return {"data": data, "checkpoint": checkpoint, "recipe_flags": settings.words()}
 
 
@@ -209,7 +206,7 @@ def _train(
         shutil.rmtree(run.folder / name, ignore_errors=True)
     task = _task(args, base, device)
     where = provenance.machine(device.type)
-    content = {
+    content: dict[str, Any] = {
         "schema": manifest.SCHEMA,
         "arm": run.arm,
         "init": run.init,

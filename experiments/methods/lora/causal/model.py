@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
+from peft import PeftModel
 from torch import nn
 from torch.utils.data import DataLoader
 from tqdm import tqdm
@@ -85,7 +87,7 @@ def _download(model: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(model, allow_patterns=SAFE_FILES))
+        return Path(snapshot_download(model, allow_patterns=list(SAFE_FILES)))
     except HFValidationError:
         why = "no such folder"
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
@@ -117,7 +119,10 @@ def load_model(folder: Path, loading: Loading, device: torch.device) -> PreTrain
                 folder, quantization_config=_four_bits(), device_map={"": device}, **options
             ).eval()
         dtype = torch.bfloat16 if loading.bits == 16 else torch.float32
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options).to(device).eval()
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options)
+        module: nn.Module = model  # the decorator of Transformers around `to` has no usable type
+        module.to(device)
+        return model.eval()
     except Exception as error:
         # safetensors and Transformers raise many types for corrupt files and unknown architectures.
         if isinstance(error, torch.OutOfMemoryError):
@@ -164,7 +169,7 @@ def bits_per_token(model: nn.Module, pairs: PairDataset, pad: int, batch_size: i
 
 @torch.inference_mode()
 def generate(
-    model: PreTrainedModel,
+    model: PreTrainedModel | PeftModel,
     tokenizer: PreTrainedTokenizerBase,
     questions: Sequence[str],
     *,
@@ -174,6 +179,8 @@ def generate(
 ) -> list[str]:
     """An answer to each question, sampled (temperature 0.7, top-p 0.7) with a seed for each question."""
     model.eval()
+    # Models inherit or delegate to `GenerationMixin.generate`, which neither of their classes declares.
+    generate_ids = cast("Callable[..., torch.Tensor]", model.generate)
     device = next(model.parameters()).device
     answers = []
     for number, question in enumerate(tqdm(questions, desc=title, leave=False, disable=None)):
@@ -182,7 +189,7 @@ def generate(
         )
         with torch.random.fork_rng():
             torch.manual_seed(seed + number)
-            generated = model.generate(
+            generated = generate_ids(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=new_tokens,
@@ -193,5 +200,6 @@ def generate(
                 pad_token_id=tokenizer.pad_token_id,
                 eos_token_id=tokenizer.eos_token_id,
             )
-        answers.append(tokenizer.decode(generated[0, ids.shape[1] :], skip_special_tokens=True).strip())
+        answer = tokenizer.decode(generated[0, ids.shape[1] :], skip_special_tokens=True)
+        answers.append(str(answer).strip())
     return answers

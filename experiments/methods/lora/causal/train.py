@@ -139,9 +139,12 @@ def answer(task: Task, settings: CausalSettings, run: Path) -> dict[str, Any]:
     results = json.loads((run / RESULTS).read_text(encoding="utf-8"))
     tokenizer = load_tokenizer(task.base)
     model = load_model(task.base, task.loading, task.device)
-    ask = {"seed": settings.seed, "new_tokens": task.new_tokens}
-    before = generate(model, tokenizer, task.questions, **ask)
-    after = generate(adapters.reload(model, run / ADAPTER), tokenizer, task.questions, **ask)
+
+    def ask(model: PreTrainedModel | PeftModel) -> list[str]:
+        return generate(model, tokenizer, task.questions, seed=settings.seed, new_tokens=task.new_tokens)
+
+    before = ask(model)
+    after = ask(adapters.reload(model, run / ADAPTER))
     results["answers"] = [
         {"question": question, "before": old, "after": new}
         for question, old, new in zip(task.questions, before, after, strict=True)
@@ -159,7 +162,7 @@ class Measured:
 
 
 def _measure(
-    model: PreTrainedModel,
+    model: PeftModel,
     tokenizer: PreTrainedTokenizerBase,
     pairs: PairDataset,
     task: Task,
@@ -229,7 +232,8 @@ class _LossLog(TrainerCallback):
         self._writer = SummaryWriter(run / TENSORBOARD / "train_inner")
         self._bar = tqdm(total=steps, desc="updates", leave=False, disable=None)
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **kwargs: Any) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        logs: dict[str, float] = kwargs["logs"]
         if "loss" in logs:
             bits = logs["loss"] / math.log(2)
             self._writer.add_scalar("loss", bits, state.global_step)
