@@ -136,7 +136,8 @@ def test_all_commands_on_a_mixture(mixture, tmp_path, capsys):
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     table = page.replace("<wbr>", "").partition('id="table-overview"')[2]
     row = table.partition("transformers/tiny-lr1e-3")[2].partition("</tr>")[0]
-    assert re.findall(r">([^<>]+)</td>", row)[:4] == ["72.28", "[57.98, 86.57]", "2", "+4.78"]
+    cells = re.findall(r">([^<>]+)</td>", row)
+    assert cells[:4] == ["72.28", "[57.98, 86.57]", "2", "+4.78 [−15.87, +25.42]"]
     assert {path.name for path in (tmp_path / "out").glob("*.png")} == {
         "accuracy_per_epoch.png", "accuracy_seeds.png", "accuracy_expected.png"
     }  # fmt: skip
