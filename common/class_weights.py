@@ -176,7 +176,7 @@ def _checked(pairs: Sequence[tuple[str, object, str]], where: str, classes: Sequ
 
 def _weight(text: object, name: str, place: str) -> float:
     try:
-        weight = math.nan if isinstance(text, bool) else float(text)  # type: ignore[arg-type]
+        weight = math.nan if isinstance(text, bool) else float(text)  # type: ignore[arg-type]  # other types raise TypeError
     except (TypeError, ValueError):
         weight = math.nan
     if not 0 < weight < math.inf:

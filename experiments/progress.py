@@ -222,6 +222,6 @@ def duration(seconds: float) -> str:
 
 def _number(value: object) -> float | None:
     try:
-        return float(value)  # type: ignore[arg-type]
+        return float(value)  # type: ignore[arg-type]  # other types raise TypeError
     except (TypeError, ValueError):
         return None
