@@ -140,8 +140,9 @@ def test_who_takes_too_long_is_stopped_with_its_children(settings, tmp_path, mon
 def test_interrupt_stops_the_contender(tmp_path):
     pid = tmp_path / "pid"
     code = (
-        "import sys\nfrom benchmarks.measure import run_bounded\n"
-        f"run_bounded(['sh', '-c', 'echo $$ > {pid}; exec sleep 300'], {{}}, None, 300)"
+        "from pathlib import Path\nfrom benchmarks.measure import run_bounded\n"
+        f"started = lambda pid: Path({str(pid)!r}).write_text(str(pid))\n"
+        "run_bounded(['sleep', '300'], {}, None, 300, started)"
     )
     program = subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.DEVNULL, preexec_fn=restore_defaults
