@@ -344,6 +344,11 @@ def choose_metrics(options: argparse.Namespace, runs: Sequence[Run]) -> None:
         )  # fmt: skip
 
 
+def metric_direction(options: argparse.Namespace) -> Direction:
+    """--direction, if it is that of --metric and not that of another metric in --by."""
+    return "auto" if options.by not in (None, options.metric) else options.direction
+
+
 def show(
     tables: Sequence[Table],
     options: argparse.Namespace,
@@ -356,9 +361,12 @@ def show(
     `values` is the frame of `scores` from which significance marks are computed. Raises `UserError` as
     `present`, and for several tables as CSV on standard output.
     """
-    direction: Direction = "auto" if options.by not in (None, options.metric) else options.direction
     tables = present(
-        tables, options.study, values, only=options.table, directions={options.metric: direction}
+        tables,
+        options.study,
+        values,
+        only=options.table,
+        directions={options.metric: metric_direction(options)},
     )
     text = (
         "" if options.format == "csv" and options.out and len(tables) > 1 else render(tables, options.format)

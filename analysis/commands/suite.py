@@ -16,7 +16,7 @@ from common import metrics
 from common import predictions as prediction_files
 from common.cli import Collect
 from common.errors import UserError, enumerate_some
-from common.metrics import Direction, label, lower_is_better, number
+from common.metrics import label, lower_is_better, number
 from common.run import split_arm
 from common.tables import Table
 
@@ -46,6 +46,7 @@ from .options import (
     add_table_options,
     choice,
     choose_metrics,
+    metric_direction,
     show,
 )
 
@@ -158,19 +159,14 @@ def _write_report(
         aggregates=frames.get("aggregates"), improvement=frames.get("improvement"),
         normalized=options.normalize, lower=_lower(options), study=options.study,
     )  # fmt: skip
-    directions = {options.metric: _direction(options)}
+    directions = {options.metric: metric_direction(options)}
     presented = present(tables, options.study, wide=True, directions=directions)
     path = write_suite_report(scored, presented, draw, Path(options.out) / "report.html")
     print(f"wrote {path}", file=sys.stderr)
 
 
-def _direction(options: argparse.Namespace) -> Direction:
-    """--direction, if it is that of the metric and not that of another one in --by."""
-    return "auto" if options.by not in (None, options.metric) else options.direction
-
-
 def _lower(options: argparse.Namespace) -> bool:
-    return lower_is_better(options.metric, _direction(options))
+    return lower_is_better(options.metric, metric_direction(options))
 
 
 def _by_data_set(frame: pd.DataFrame, place: Mapping[str, int]) -> pd.DataFrame:

@@ -152,7 +152,7 @@ def table2(
     return Table(
         name="table2",
         caption=f"{subset.capitalize()} {label(metric)} after each epoch, mean ± std over seeds (n)",
-        notes=(_std_note(ddof), "Epochs are counted by validations."),
+        notes=(_std_note(ddof), "Epochs of runs without a manifest are counted by validations."),
         data=data.assign(metric=metric, subset=subset, ddof=ddof),
         shown=shown,
         groups=tuple(groups) if as_rows else (),
