@@ -160,7 +160,7 @@ def _best_over_all(scored: Scored) -> list[str]:
 
 
 def _most_probable(scored: Scored) -> list[str]:
-    """The best of `_best_over_all` against the others, if P(A > B) says which of both is better."""
+    """The pair of methods whose P(A > B) is farthest from 0.5; nothing if all are 0.5."""
     data = scored.improvement
     if data is None:
         return []
@@ -170,7 +170,8 @@ def _most_probable(scored: Scored) -> list[str]:
         better, worse, probability = worse, better, 1 - probability
     if probability == 0.5:
         return []
+    of_several = f", the clearest of {len(data)} pairs" if len(data) > 1 else ""
     return [
         f"A run of {better} is better than a run of {worse} with probability {probability:.2f}, "
-        "averaged over the data sets."
+        f"averaged over the data sets{of_several}."
     ]

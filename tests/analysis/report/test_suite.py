@@ -53,6 +53,16 @@ def test_equally_probable_methods_have_no_finding_on_pairs(suite):
     assert not any("probability" in sentence for sentence in findings(report()[0]))
 
 
+def test_the_clearest_of_several_pairs(suite):
+    more = {"recipe_flags": ["--best-checkpoint-metric", "accuracy", "--num-classes", "2"]}
+    for name in ("books", "films"):
+        for seed in (1, 2):
+            write_run(suite / name, "worst", seed, [50.0], [10.0 + seed], **more)
+    (pair,) = [sentence for sentence in findings(report()[0]) if "probability" in sentence]
+    assert re.search("fairseq/(plain|tuned) .* than .* fairseq/worst .* 1.00", pair)
+    assert "3 pairs" in pair
+
+
 def test_the_lowest_loss_is_the_best(suite, capsys):
     for name in ("books", "films"):
         for init, loss in (("plain", 0.5), ("tuned", 0.7)):
