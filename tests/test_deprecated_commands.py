@@ -1,9 +1,9 @@
 """Old commands print one deprecation line and run the new command."""
 
 import subprocess
-import sys
 from pathlib import Path
 
+import preloaded
 import pytest
 
 from hf import translate
@@ -27,7 +27,7 @@ COMMANDS = [
 
 
 def run(words):
-    line = [sys.executable, "-m", *words.split()]
+    line = [preloaded.python(), "-m", *words.split()]
     return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
 
 

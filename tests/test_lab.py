@@ -77,7 +77,7 @@ def executed(tmp_path_factory):
     notebook = read()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {
-            "PYTHON": preloaded.python("sklearn.pipeline"),
+            "PYTHON": preloaded.python(),
             "PYTHONPATH": str(ROOT),
             "TMPDIR": str(folder),
             "IPYTHONDIR": str(folder / "ipython"),

@@ -39,13 +39,6 @@ ORDER = [
     "causal",
     "export",
 ]
-PACKAGES = (
-    "transformers.trainer",
-    "transformers.models.roberta.modeling_roberta",
-    "peft",
-    "sklearn.pipeline",
-)
-"""What many commands import, besides `preloaded.PACKAGES`."""
 FENCE = re.compile(
     r"(?:<!-- (run|dry run): (\w+) -->\n)?^```([a-z]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE
 )
@@ -96,7 +89,7 @@ def clone(tmp_path_factory):
 def run(block, clone, path=""):
     for long, short in SHORTER.items():
         block = block.replace(long, short.format(short=clone / "short"))
-    python = preloaded.python(*PACKAGES)
+    python = preloaded.python()
     environment = os.environ | {
         "PATH": f"{path}{Path(python).parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "FAKE_SLURM": str(clone / "short"),

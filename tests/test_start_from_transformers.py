@@ -2,9 +2,9 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
+import preloaded
 import pytest
 import tiny_models
 import tiny_tokenizers
@@ -39,7 +39,7 @@ def prepared(tmp_path_factory):
 
 
 def train(*words):
-    command = [sys.executable, "-m", "experiments", "train", *map(str, words)]
+    command = [preloaded.python(), "-m", "experiments", "train", *map(str, words)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout

@@ -1,11 +1,13 @@
-"""Each kind of contender once, in its own process, on a model of one layer."""
+"""Each kind of contender once, in its own process (a fork), on a model of one layer."""
 
 import argparse
 import math
 import re
+import sys
 from dataclasses import replace
 from itertools import chain
 
+import preloaded
 import pytest
 
 from benchmarks import flops, sample
@@ -16,6 +18,14 @@ from benchmarks.sentences import fairseq_batches, read_sentences, read_sizes
 from benchmarks.timed import transformers_train
 from common.errors import UserError
 from preprocess.__main__ import main as preprocess
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _fast_start():
+    """Start the processes with the preloaded interpreter: no time is tested here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", preloaded.python())
+        yield
 
 
 def run(contenders, name, settings, tmp_path):

@@ -96,12 +96,18 @@ def test_what_is_interrupted_ends(tmp_path, monkeypatch):
 
     def interrupt(session):
         if pid.exists():
-            signal.raise_signal(signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)  # to the process, as a terminal does; this is another thread
         return sampled(session)
 
     monkeypatch.setattr(memory, "processes", interrupt)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
-    child = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    to_the_end = tmp_path / "to-the-end"
+    child = f"""
+import os, pathlib, time
+pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))
+time.sleep(60)
+pathlib.Path({str(to_the_end)!r}).touch()
+"""
     try:
         with pytest.raises(KeyboardInterrupt):
             memory.watch([sys.executable, "-c", child], tmp_path / "log")
@@ -109,3 +115,4 @@ def test_what_is_interrupted_ends(tmp_path, monkeypatch):
         signal.signal(signal.SIGINT, before)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
+    assert not to_the_end.exists()

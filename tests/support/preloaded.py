@@ -1,4 +1,4 @@
-"""A `python` that starts in milliseconds, because torch and fairseq are already imported.
+"""A `python` that starts in milliseconds, because torch, fairseq and Transformers are already imported.
 
 `python()` starts a server, which imports `PACKAGES`, and returns a program to start instead of
 `sys.executable`. `PROGRAM [-P] -m MODULE ...` and `PROGRAM [-P] -c CODE ...` are executed in a fork of the
@@ -29,13 +29,17 @@ PACKAGES = (
     "fairseq.tasks",
     "pandas",
     "sentencepiece",
+    "transformers.trainer",
+    "transformers.models.roberta.modeling_roberta",
+    "peft",
+    "sklearn.pipeline",
 )
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @functools.cache
-def python(*more: str) -> str:
-    """The path of the program, whose server also imports `more`; the server ends with this process."""
+def python() -> str:
+    """The path of the program; its server ends with this process."""
     import atexit
     import shlex
     import shutil
@@ -50,7 +54,7 @@ def python(*more: str) -> str:
     os.chmod(program, 0o755)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     server = subprocess.Popen(
-        [sys.executable, "-P", __file__, "serve", place, *more],
+        [sys.executable, "-P", __file__, "serve", place],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -107,13 +111,13 @@ def _receive(connection: socket.socket, size: int) -> bytes:
     return b"".join(parts)
 
 
-def serve(place: str, *more: str) -> dict[str, Any]:
-    """Import `PACKAGES` and `more`, and fork for each caller; returns the request in each fork."""
+def serve(place: str) -> dict[str, Any]:
+    """Import `PACKAGES`, and fork for each caller; returns the request in each fork."""
     import gc
     import importlib
     import logging
 
-    for name in (*PACKAGES, *more):
+    for name in PACKAGES:
         importlib.import_module(name)
     logging.getLogger().handlers.clear()  # set by fairseq's speech modules
     logging.getLogger().setLevel(logging.WARNING)

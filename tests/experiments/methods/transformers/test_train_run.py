@@ -32,7 +32,7 @@ RUNS = {"hf": ("random", "pretrained"), "lora": ("pretrained",)}
 def forked_runs():
     """Start the runs with the preloaded interpreter."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", preloaded.python("transformers.trainer"))
+        patch.setattr(sys, "executable", preloaded.python())
         yield
 
 
