@@ -46,7 +46,7 @@ test-faults: $(VENV)/installed  ## fault injection: kill -9, corrupt files, full
 test-fairseq: $(VENV)/installed  ## fairseq's own tests, without and with the plugin (5 minutes; a package index)
 	$(BIN)/python -m pytest -m fairseq
 
-test-systems:  ## the README's commands in clean Debian 12, 13 and unstable (root; debootstrap; hours, 25 GB in data/systems)
+test-systems:  ## the README's commands in clean Debian 12, 13, unstable and Ubuntu 24.04 (root; debootstrap; two hours, 33 GB in data/systems)
 	python3 tests/systems/clean_systems.py $(ARGS)
 
 lint: $(VENV)/installed  ## ruff (rules and format) and mypy (types)

@@ -1,14 +1,15 @@
-"""The commands of the README in clean Debian systems: `make test-systems` (root; debootstrap).
+"""The commands of the README in clean Debian and Ubuntu systems: `make test-systems` (root; debootstrap).
 
 For each system: install it with the packages that the README names into a folder, clone the current commit
 there, and run the commands. Finished steps are recorded in ROOTS/SYSTEM.json and skipped by the next call,
 which continues after an interruption or an error; another commit repeats everything but the installation
-of the system. The summary has the versions and the time of each step.
+of the system. The summary has the commit, the versions and the time of each step; a call replaces the
+entries of the systems that it runs.
 
-The Debian mirror is that of this machine (/etc/apt, or DEBIAN_MIRROR). pip is used as on this machine: its
-configuration files, its variables, certificates and proxies are passed on, and local folders that they name
-are mounted. Everything is mounted in a mount namespace of its own, which ends with the command: an
-interrupted call leaves no mount behind.
+The mirrors are those of this machine (/etc/apt, or DEBIAN_MIRROR and UBUNTU_MIRROR). pip is used as on
+this machine: its configuration files, its variables, certificates and proxies are passed on, and local
+folders that they name are mounted. Everything is mounted in a mount namespace of its own, which ends with
+the command: an interrupted call leaves no mount behind.
 
     tests/systems/clean_systems.py [--systems NAME ...] [--roots FOLDER] [--commands COMMAND ...] [--dry-run]
 """
@@ -26,21 +27,61 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SUMMARY = ROOT / "results" / "systems" / "summary.json"
-SUITES = {"debian-12": "bookworm", "debian-13": "trixie", "debian-unstable": "sid"}
-"""System -> suite of Debian."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Where the packages of a distribution are, and what debootstrap needs to know of it."""
+
+    name: str
+    mirror: str
+    """The default."""
+    components: str
+    script: tuple[str, ...] = ()
+    """Path of debootstrap's script, which older versions do not find by the name of a newer suite."""
+
+    def find_mirror(self) -> str:
+        """The mirror of this machine."""
+        if given := os.environ.get(f"{self.name.upper()}_MIRROR"):
+            return given
+        for path in sorted(Path("/etc/apt").glob("sources.list*")):
+            for file in [path] if path.is_file() else sorted(path.iterdir()):
+                if found := self.mirror_in(file.read_text(encoding="utf-8")):
+                    return found
+        return self.mirror
+
+    def mirror_in(self, text: str) -> str | None:
+        """The mirror in the text of a file of /etc/apt, if it has one."""
+        pattern = rf"^(?:URIs:|deb(?: \[.*?\])?)\s+(\S+/{self.name})/?(?:\s|$)"
+        found = re.search(pattern, text, flags=re.MULTILINE)
+        return found[1] if found else None
+
+
+DEBIAN = Distribution("debian", "http://deb.debian.org/debian", "main")
+UBUNTU = Distribution(
+    "ubuntu",
+    "http://archive.ubuntu.com/ubuntu",
+    "main,universe",  # python3-venv is in universe
+    ("/usr/share/debootstrap/scripts/gutsy",),
+)
+SYSTEMS = {
+    "debian-12": (DEBIAN, "bookworm"),
+    "ubuntu-24.04": (UBUNTU, "noble"),
+    "debian-13": (DEBIAN, "trixie"),
+    "debian-unstable": (DEBIAN, "sid"),
+}
+"""System -> distribution and suite: Python 3.11, 3.12, 3.13 and 3.14."""
 COMMANDS = ("make install", "make sweep", "make test")
 """The README's commands; the installation is a command of its own, so that its time is known."""
 PROJECT = "root/project"
 """The clone, below the folder of the system."""
-MIRROR = "http://deb.debian.org/debian"
-DEBIAN = re.compile(r"^(?:URIs:|deb(?: \[.*?\])?)\s+(\S+/debian)/?(?:\s|$)", re.MULTILINE)
-"""A mirror of Debian in a file of /etc/apt."""
 OUTCOME = re.compile(r"^(?:=+ )?(\d+ (?:passed|failed|error)[^\n=]*?)(?: in [^\n]*)?(?: =+)?$", re.MULTILINE)
 """The last line of pytest."""
 PROGRAMS = {"debootstrap": "debootstrap", "unshare": "util-linux", "setpriv": "util-linux", "git": "git"}
@@ -71,7 +112,7 @@ import importlib.metadata as m, json, platform, subprocess
 done = subprocess.run(["g++", "-dumpfullversion"], capture_output=True, text=True)
 names = ("torch", "numpy", "fairseq-fixed", "transformers")
 print(json.dumps({
-    "debian": open("/etc/debian_version").read().strip(), "python": platform.python_version(),
+    "system": platform.freedesktop_os_release()["PRETTY_NAME"], "python": platform.python_version(),
     "g++": done.stdout.strip(), **{name: m.version(name) for name in names},
 }))
 """
@@ -82,9 +123,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    names = ", ".join(SUITES)
+    names = ", ".join(SYSTEMS)
     parser.add_argument(
-        "--systems", nargs="+", choices=SUITES, default=list(SUITES), metavar="NAME", help=f"of {names}"
+        "--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), metavar="NAME", help=f"of {names}"
     )
     parser.add_argument(
         "--roots", type=Path, default=ROOT / "data" / "systems", metavar="FOLDER",
@@ -111,15 +152,16 @@ def main() -> int:
     for system in systems:
         passed = system.run(options.commands) and passed
         if tuple(options.commands) == COMMANDS:
-            summarize(systems, commit)
+            summarize(system)
     return 0 if passed else 1
 
 
 class System:
-    """A Debian system in a folder, and the record of its finished steps."""
+    """A system in a folder, and the record of its finished steps."""
 
     def __init__(self, name: str, roots: Path, commit: str) -> None:
-        self.name, self.suite = name, SUITES[name]
+        self.name = name
+        self.distribution, self.suite = SYSTEMS[name]
         self.folder, self.record_file = roots / name, roots / f"{name}.json"
         self.log = roots / f"{name}.log"
         self.commit = commit
@@ -167,8 +209,10 @@ class System:
         # A folder without the record of a finished installation may be half of a system.
         shutil.rmtree(self.folder, ignore_errors=True)
         packages = ",".join(["ca-certificates", *readme_packages()])
-        words = ["debootstrap", "--variant=minbase", f"--include={packages}", self.suite, str(self.folder)]
-        return self._call([*NAMESPACE, *words, mirror()])
+        words = ["debootstrap", "--variant=minbase", f"--include={packages}"]
+        words += [f"--components={self.distribution.components}", self.suite, str(self.folder)]
+        words += [self.distribution.find_mirror(), *self.distribution.script]
+        return self._call([*NAMESPACE, *words])
 
     def _clone(self) -> int:
         target = self.folder / PROJECT
@@ -225,18 +269,6 @@ def readme_packages() -> list[str]:
     return found[1].split() if found else []
 
 
-def mirror() -> str:
-    """The Debian mirror of this machine."""
-    if given := os.environ.get("DEBIAN_MIRROR"):
-        return given
-    for path in sorted(Path("/etc/apt").glob("sources.list*")):
-        for file in [path] if path.is_file() else sorted(path.iterdir()):
-            text = file.read_text(encoding="utf-8")
-            if found := DEBIAN.search(text):
-                return found[1]
-    return MIRROR
-
-
 def _named_paths() -> Iterator[Path]:
     """Local files and folders that pip's configuration and the passed variables name."""
     texts = [value for name, value in os.environ.items() if PASSED.fullmatch(name)]
@@ -259,14 +291,15 @@ def machine_folders() -> list[str]:
     return sorted({str(path.parent if path.name == "simple" else path) for path in folders})
 
 
-def summarize(systems: list[System], commit: str) -> None:
-    """Write the summary; systems of another commit are not in it."""
-    rows = {system.name: system.record for system in systems if len(system.record["steps"]) > 2}
-    entries = {
-        name: {"versions": record.get("versions", {}), "steps": record["steps"]}
-        for name, record in rows.items()
+def summarize(system: System) -> None:
+    """Write the record of a system into the summary; the entries of the others stay."""
+    content = json.loads(SUMMARY.read_text(encoding="utf-8")) if SUMMARY.is_file() else {}
+    content[system.name] = {
+        "commit": system.commit,
+        "date": datetime.now(UTC).date().isoformat(),
+        "versions": system.record.get("versions", {}),
+        "steps": system.record["steps"],
     }
-    content = {"commit": commit, "date": datetime.now(UTC).date().isoformat(), "systems": entries}
     SUMMARY.parent.mkdir(parents=True, exist_ok=True)
     SUMMARY.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     print(f"wrote {SUMMARY.relative_to(ROOT)}", flush=True)

@@ -44,13 +44,14 @@ def test_the_packages_are_those_of_the_readme():
 
 def test_the_mirror(monkeypatch):
     monkeypatch.setenv("DEBIAN_MIRROR", "http://mirror/debian")
-    assert clean_systems.mirror() == "http://mirror/debian"
+    assert clean_systems.DEBIAN.find_mirror() == "http://mirror/debian"
     for text in (
         "Types: deb\nURIs: http://a/debian\nSuites: trixie\n",
         "deb http://b/security trixie main\ndeb [signed-by=/k] http://a/debian trixie main\n",
     ):
-        assert clean_systems.DEBIAN.search(text)[1] == "http://a/debian"
-    assert clean_systems.DEBIAN.search("URIs: http://a/debian-security\n") is None
+        assert clean_systems.DEBIAN.mirror_in(text) == "http://a/debian"
+        assert clean_systems.UBUNTU.mirror_in(text) is None
+    assert clean_systems.DEBIAN.mirror_in("URIs: http://a/debian-security\n") is None
 
 
 def run_steps(system, results):
@@ -63,6 +64,18 @@ def run_steps(system, results):
     system.log.touch()
     passed = system.run(list(results))
     return passed, done
+
+
+def test_the_summary_keeps_the_other_systems(tmp_path, monkeypatch):
+    monkeypatch.setattr(clean_systems, "ROOT", tmp_path)
+    monkeypatch.setattr(clean_systems, "SUMMARY", tmp_path / "results/summary.json")
+    for name, commit in (("debian-12", "a"), ("ubuntu-24.04", "a"), ("debian-12", "b")):
+        clean_systems.summarize(clean_systems.System(name, tmp_path, commit))
+    summary = json.loads((tmp_path / "results/summary.json").read_text())
+    assert {name: entry["commit"] for name, entry in summary.items()} == {
+        "debian-12": "b",
+        "ubuntu-24.04": "a",
+    }
 
 
 def test_a_call_continues_where_the_last_one_ended(tmp_path, capsys):
