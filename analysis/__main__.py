@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
+from common import startup  # noqa: F401
 from common.cli import Parser
 from common.errors import report_errors
 from common.metrics import decimals

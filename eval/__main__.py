@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
+from common import startup  # noqa: F401
 from common.cli import Parser, deprecation
 from common.errors import report_errors
 

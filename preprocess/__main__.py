@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from common import startup  # noqa: F401
 from common.cli import Parser
 from common.errors import report_errors
 

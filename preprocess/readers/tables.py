@@ -69,7 +69,7 @@ class Columns:
         return {role: column for role, column in pairs if column is not None}
 
 
-Load = Callable[[str], pd.DataFrame]
+Load = Callable[[str], "pd.DataFrame"]
 """`load(path)`: the rows with their cells as stored. The index is the line of each row, counted from 1, or a
 `RangeIndex` from 0, which becomes the number of the row. Raises `UserError` for malformed content."""
 

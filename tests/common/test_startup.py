@@ -1,0 +1,88 @@
+"""A deferred package is executed at the first access, and is then the package itself."""
+
+import subprocess
+import sys
+
+import pytest
+
+from common.startup import defer
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """`slow_package`, not imported; its submodule `part` needs a name of the package."""
+    folder = tmp_path / "slow_package"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("import sys\nNAME = 'value'\nsys.executed = True\n")
+    (folder / "part.py").write_text("from slow_package import NAME\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "executed", False, raising=False)
+    yield "slow_package"
+    for name in [name for name in sys.modules if name.startswith("slow_package")]:
+        del sys.modules[name]
+
+
+def test_it_is_executed_at_the_first_access(package):
+    defer(package)
+    import slow_package
+
+    assert not sys.executed
+    assert slow_package.NAME == "value"
+    assert sys.executed
+    with pytest.raises(AttributeError):
+        slow_package.MISSING  # noqa: B018
+    assert sys.modules[package] is slow_package
+
+
+def test_importing_a_submodule_executes_the_package_first(package):
+    defer(package)
+    from slow_package.part import NAME
+
+    assert NAME == "value"
+
+
+def test_an_error_of_the_package_is_reported_each_time(package, tmp_path):
+    (tmp_path / package / "__init__.py").write_text("raise RuntimeError('broken')")
+    defer(package)
+    import slow_package
+
+    with pytest.raises(RuntimeError, match="broken"):
+        slow_package.NAME  # noqa: B018
+    with pytest.raises(RuntimeError, match="broken"):
+        import slow_package
+
+
+def test_a_package_that_is_imported_or_missing_is_left_alone(package):
+    import slow_package
+
+    defer(package)
+    assert sys.modules[package] is slow_package
+    defer("no_such_package")
+    assert "no_such_package" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "analysis --help",
+        "analysis tables --help",
+        "eval predict --help",
+        "preprocess dataset --help",
+        "experiments train --help",
+        "export onnx --help",
+    ],
+)
+def test_help_does_not_import_large_packages(words):
+    code = f"""
+import runpy, sys
+sys.argv = {words.split()!r}
+try:
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+except SystemExit as end:
+    assert not end.code
+large = {{"torch", "fairseq", "transformers", "scipy", "matplotlib", "pandas.core"}} & sys.modules.keys()
+assert not large, large
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: ")
