@@ -54,8 +54,9 @@ lint: $(VENV)/installed  ## ruff (rules and format) and mypy (types)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/installed-bench  ## speed compared with stock fairseq and Transformers (an hour on an idle machine; ARGS="finetune --help")
-	$(BIN)/python -m benchmarks $(ARGS)
+SHORT := floor finetune masked-lm classify binarize --rounds 1
+bench: $(VENV)/installed-bench  ## speed compared with stock fairseq and Transformers (an hour on an idle machine, QUICK=1: five minutes; ARGS="finetune --help")
+	$(BIN)/python -m benchmarks $(if $(QUICK),$(SHORT)) $(ARGS)
 
 update-constraints: $(VENV)/installed  ## the newest versions that setup.py allows into constraints.txt (a package index)
 	$(BIN)/python installation/constraints.py

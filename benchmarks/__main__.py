@@ -14,6 +14,7 @@ sample is used; use your own data for meaningful numbers.
   causal-lm  the same of its pre-training
   logs       TensorBoard logs of 200 runs to tables
   profile    the operators of our own updates
+  start      commands from start to end, warm and cold: help, a prediction, the first update, tables
 
 How time and memory grow with text and runs is measured by python -m benchmarks.scale.
 
@@ -38,7 +39,7 @@ from common.files import shown_path
 from experiments import inputs, provenance
 
 from . import report, sample
-from .comparisons import binarize, causal, classify, finetune, floor, logs, masked_lm, sweep
+from .comparisons import binarize, causal, classify, finetune, floor, logs, masked_lm, start, sweep
 from .measure import say
 from .settings import POSITIONS, SIZES, Settings, check_text_options
 
@@ -53,6 +54,7 @@ BENCHMARKS: dict[str, Callable[[Settings], dict[str, Any]]] = {
     "causal-lm": causal.pretrain,
     "logs": logs.run,
     "profile": finetune.profile,
+    "start": start.run,
 }
 EXAMPLES = """\
 examples:
@@ -80,7 +82,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.deprecated("--srcdict", "--dict")
     parser.add_argument("--device", choices=DEVICES, default="auto", help="default: %(default)s")
     for name, explanation in (
-        ("rounds", "of all contenders but those of sweep, which run once"),
+        ("rounds", "of all contenders but those of sweep (one) and start (ten)"),
         ("updates", "of finetune, including --warm-up, with 8 sentences each; larger batches get fewer"),
         ("warm_up", "updates of finetune that are not timed"),
         ("epochs", "of each run of sweep"),

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import flops, sample
 from benchmarks import report as reports
-from benchmarks.comparisons import binarize, causal, classify, finetune, floor, masked_lm, sweep
+from benchmarks.comparisons import binarize, causal, classify, finetune, floor, masked_lm, start, sweep
 from benchmarks.measure import NOT_INSTALLED, compare, execute
 from benchmarks.sentences import fairseq_batches, read_sentences, read_sizes
 from benchmarks.timed import transformers_train
@@ -203,8 +203,27 @@ def test_different_files_are_an_error(tmp_path):
         binarize.check_identical(tmp_path)
 
 
-def test_the_sample_has_all_that_is_measured(tmp_path):
-    made = sample.make(tmp_path)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return sample.make(tmp_path_factory.mktemp("sample"))
+
+
+def test_the_time_of_commands_is_measured_warm_and_cold(settings, made, monkeypatch):
+    emptied = []
+    monkeypatch.setattr(start, "REPETITIONS", 1)
+    monkeypatch.setattr(start, "HELP", ("eval predict",))
+    monkeypatch.setattr(start, "_can_empty_caches", lambda: True)
+    monkeypatch.setattr(start, "_empty_caches", lambda: emptied.append(1))
+    result = start.run(replace(settings, data=made["data"]))
+    assert len(result["seconds"]) == 4
+    assert len(emptied) == 4
+    for by_state in result["seconds"].values():
+        assert {state: len(values) for state, values in by_state.items()} == {"warm": 1, "cold": 1}
+    assert len(result["quantities"]) == 4 * 2
+    assert result["quantities"][-1]["quantity"] == "eval predict --help, cold"
+
+
+def test_the_sample_has_all_that_is_measured(made):
     assert all(path.exists() for path in made.values())
     assert (made["data"] / "input0" / "test.bin").is_file()
     assert (made["corpus"] / "train.bin").is_file()
