@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 unexport PYTHON TORCH
 
 # One process per core; the tests of a file stay in one process, so that fixtures are set up once.
-PARALLEL := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+PARALLEL := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 10
 
 SAMPLE      := data/sample
 SAMPLE_RUNS := data/sample/runs

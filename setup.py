@@ -65,7 +65,7 @@ EXTRAS = {
         "peft",  # LoRA
         "onnx",  # export: the file format
         "onnxscript",  # export: used by torch.onnx
-        "onnxruntime",  # export: checks, quantizes and runs the file
+        "onnxruntime",  # export and eval predict: checks, quantizes and runs the file
     ],
     "data": [
         "pyarrow",  # data sets in Parquet files (preprocess dataset)

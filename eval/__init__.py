@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .classifier import SentenceClassifier
     from .ensemble import Ensemble
+    from .graph import GraphClassifier
 
-__all__ = ["Ensemble", "SentenceClassifier"]
-MODULES = {"Ensemble": ".ensemble", "SentenceClassifier": ".classifier"}
+MODULES = {"Ensemble": ".ensemble", "GraphClassifier": ".graph", "SentenceClassifier": ".classifier"}
+__all__ = ["Ensemble", "GraphClassifier", "SentenceClassifier"]
 
 
 def __getattr__(name: str) -> object:

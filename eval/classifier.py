@@ -6,21 +6,18 @@ Shapes: N examples, K classes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
 import fairseq_plugin  # noqa: F401  registers models and tasks
-from common.errors import UserError
 from common.predictions import Prediction, from_probabilities
-from preprocess.readers.lines import Block
-from preprocess.tokenizer import Encoded, TextEncoder
+from preprocess.tokenizer import TextEncoder
 
+from .batches import MAX_TOKENS, probabilities
 from .loading.checkpoint import read_checkpoint
-from .loading.inputs import Ids, InputFormat, check_texts, text_notes
-from .loading.network import MAX_TOKENS, Network, probabilities
+from .loading.network import Network
 from .loading.precision import DEFAULT, Precision, choose_precision
 from .loading.runs import RunCheckpoint, find_run
 from .loading.training_files import (
@@ -31,34 +28,7 @@ from .loading.training_files import (
     find_encoder,
     read_class_names,
 )
-
-Text = str | Sequence[str]
-"""A sentence, or a pair of sentences."""
-
-
-@dataclass(frozen=True)
-class EncodedTexts:
-    """N texts as input of the network."""
-
-    rows: list[Ids]
-    """The token ids of each text, as in training."""
-    notes: list[str]
-    """What is suspicious about each text (`text_notes`), or ""."""
-    lengths: list[int]
-    """Tokens of each text before truncation, special symbols included."""
-
-
-@dataclass(frozen=True)
-class Classified:
-    """The results for N texts."""
-
-    probabilities: NDArray[np.float64]
-    """(N, K)."""
-    encoded: EncodedTexts
-    std: NDArray[np.float64] | None = None
-    """(N,) standard deviation of the predicted class's probability over the members of an ensemble."""
-    members: NDArray[np.float64] | None = None
-    """(M, N, K) probabilities of the M members of an ensemble."""
+from .texts import Classified, Ids, InputFormat, Text, TextInput
 
 
 class SentenceClassifier:
@@ -66,10 +36,8 @@ class SentenceClassifier:
 
     Attributes:
         classes: names of the classes, in the order of the probabilities.
-        pairs: whether an example is two sentences.
         network: computes logits from token ids.
-        encoder: tokenizer and dictionary; computes token ids from text.
-        input_format: how token ids become the input of the network.
+        text_input: computes token ids from text.
         precision: of the matrix products, and why it was chosen.
         run: the checkpoint and its run; None if it was not made by `from_run`.
         data: the data folder of training; None if it was not made by `from_run`.
@@ -88,10 +56,8 @@ class SentenceClassifier:
         data: DataFolder | None = None,
     ) -> None:
         self.network = network
-        self.encoder = encoder
-        self.input_format = input_format
+        self.text_input = TextInput(encoder, input_format, pairs)
         self.classes = classes
-        self.pairs = pairs
         self.precision = precision
         self.run = run
         self.data = data
@@ -131,6 +97,21 @@ class SentenceClassifier:
             data=folder,
         )
 
+    @property
+    def encoder(self) -> TextEncoder:
+        """Tokenizer and dictionary; computes token ids from text."""
+        return self.text_input.encoder
+
+    @property
+    def input_format(self) -> InputFormat:
+        """How token ids become the input of the network."""
+        return self.text_input.format
+
+    @property
+    def pairs(self) -> bool:
+        """Whether an example is two sentences."""
+        return self.text_input.pairs
+
     def predict(self, texts: Iterable[Text], *, progress: str | None = None) -> list[Prediction]:
         """One prediction per text, in the order given; `index` counts from 0 and `true_class` is None.
 
@@ -146,57 +127,9 @@ class SentenceClassifier:
         self, texts: Iterable[Text], *, first: int = 1, where: str = "text", progress: str | None = None
     ) -> Classified:
         """Probabilities, token ids and notes of each text; errors as for `encode`."""
-        encoded = self.encode_with_notes(texts, first=first, where=where)
+        encoded = self.text_input.encode(texts, first=first, where=where)
         return Classified(probabilities(self.network.logits(encoded.rows, progress=progress)), encoded)
 
     def encode(self, texts: Iterable[Text], *, first: int = 1, where: str = "text") -> list[Ids]:
-        """The token ids of each text, int64, as in training.
-
-        A line break within a text is read as a space. Error messages name a text by `where` and its number,
-        counted from `first`. Raises `UserError` for a text that is no string (for pairs: two strings), not
-        Unicode or too long, and `TypeError` for one string instead of several texts.
-        """
-        return self.encode_with_notes(texts, first=first, where=where).rows
-
-    def encode_with_notes(
-        self, texts: Iterable[Text], *, first: int = 1, where: str = "text"
-    ) -> EncodedTexts:
-        """The token ids of each text and what is suspicious about it; errors as for `encode`."""
-        check_texts(texts)
-        texts = list(texts)
-        if not texts:
-            return EncodedTexts([], [], [])
-        encoded = [self._encode_column(column, first, where) for column in self._columns(texts, first, where)]
-        columns = [np.split(one.ids.astype(np.int64), np.cumsum(one.sizes)[:-1]) for one in encoded]
-        examples = list(zip(*columns, strict=True))
-        rows = [
-            self.input_format.assemble(parts, f"{where} {number}")
-            for number, parts in enumerate(examples, start=first)
-        ]
-        lengths = [self.input_format.length(parts) for parts in examples]
-        return EncodedTexts(rows, text_notes(encoded, self.encoder.dictionary), lengths)
-
-    def _columns(self, texts: list[Text], first: int, where: str) -> list[list[str]]:
-        """The texts in one list; for pairs, the first and the second sentences in two."""
-        for number, text in enumerate(texts, start=first):
-            if self.pairs and (isinstance(text, str) or not isinstance(text, Sequence) or len(text) != 2):
-                raise UserError(
-                    f"{where} {number}: the checkpoint classifies sentence pairs; "
-                    "pass two sentences, separated by a tab"
-                )
-            for sentence in text if self.pairs else [text]:
-                if not isinstance(sentence, str):
-                    raise UserError(f"{where} {number}: {type(sentence).__name__} instead of a string")
-        return [list(column) for column in zip(*texts, strict=True)] if self.pairs else [texts]
-
-    def _encode_column(self, lines: list[str], first: int, where: str) -> Encoded:
-        content = bytearray()
-        for number, line in enumerate(lines, start=first):
-            try:
-                # The newline after the last text keeps it if it is empty.
-                content += line.replace("\n", " ").encode() + b"\n"
-            except UnicodeEncodeError as error:
-                raise UserError(
-                    f"{where} {number}: invalid Unicode (lone surrogate: {error.reason}); correct the text"
-                ) from None
-        return self.encoder(Block(where, 1, bytes(content), len(content)))
+        """The token ids of each text; errors as for `TextInput.encode`."""
+        return self.text_input.encode(texts, first=first, where=where).rows

@@ -20,8 +20,8 @@ from common.predictions import Prediction, from_probabilities
 from .loading.runs import find_runs
 
 if TYPE_CHECKING:
-    from .classifier import Classified, SentenceClassifier, Text
-    from .loading.inputs import InputFormat
+    from .classifier import SentenceClassifier
+    from .texts import Classified, EncodedTexts, InputFormat, Text
 
 
 Path = str | os.PathLike[str]
@@ -88,9 +88,8 @@ class Ensemble:
 
         Errors as for `SentenceClassifier.encode`. Token ids are those of the first member.
         """
-        from .classifier import Classified, EncodedTexts
-        from .loading.inputs import check_texts
-        from .loading.network import probabilities
+        from .batches import probabilities
+        from .texts import Classified, check_texts
 
         check_texts(texts)
         texts = list(texts)
@@ -98,7 +97,7 @@ class Ensemble:
         p_MNK = []
         for member in self.members:
             if member.input_format not in encoded:
-                encoded[member.input_format] = member.encode_with_notes(texts, first=first, where=where)
+                encoded[member.input_format] = member.text_input.encode(texts, first=first, where=where)
             rows = encoded[member.input_format].rows
             p_NK = probabilities(member.network.logits(rows, progress=progress))
             p_MNK.append(

@@ -25,9 +25,10 @@ from common.data_folder import NOTIONS, Overlap, read_overlap
 from common.errors import UserError
 from common.files import atomic_write, sha256
 
+from .batches import MAX_TOKENS
 from .ensemble import in_order_of, mean_probabilities
 from .loading.runs import RunCheckpoint, find_runs
-from .options import MAX_TOKENS, add_checkpoint_files, add_computation, add_max_tokens
+from .options import add_checkpoint_files, add_computation, add_max_tokens
 
 if TYPE_CHECKING:
     from .loading.precision import PrecisionMessages
@@ -158,9 +159,10 @@ def predict(runs: Iterable[RunCheckpoint], args: argparse.Namespace) -> list[Spl
 def _predict_one(
     run: RunCheckpoint, args: argparse.Namespace, messages: PrecisionMessages
 ) -> SplitPredictions:
+    from .batches import probabilities
     from .loading.checkpoint import read_checkpoint
     from .loading.inputs import read_split
-    from .loading.network import Network, probabilities
+    from .loading.network import Network
     from .loading.precision import choose_precision
     from .loading.training_files import find_data_folder, find_dictionary, read_class_names
 

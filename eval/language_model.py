@@ -28,17 +28,18 @@ from fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 from fairseq_plugin.models.causal import CausalRobertaSmall, without_mask
 from fairseq_plugin.models.causal_cache import Cache, next_scores
-from fairseq_plugin.tasks.language_modeling import WORD_START
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
+from preprocess.dictionary import WORD_START
 from preprocess.readers.lines import Block
 from preprocess.tokenizer import Encoder
 
-from .loading.inputs import check_texts
-from .loading.network import find_device, load_weights, pad
+from .batches import pad
+from .loading.network import find_device, load_weights
 from .loading.precision import DEFAULT, Precision, choose_precision, recorded_precision
 from .loading.runs import RunCheckpoint, find_run
 from .loading.training_files import OptionalPath, find_data_folder, find_sentencepiece_model
 from .sampling import Sampling, make_chooser
+from .texts import check_texts
 
 BATCH = 32
 
@@ -116,7 +117,7 @@ class LanguageModel:
         return cls(
             model,
             symbols,
-            Encoder(
+            Encoder.from_files(
                 str(model_path), str(dictionary_path), normalize_apostrophes=folder.normalize_apostrophes
             ),
             device,

@@ -14,9 +14,9 @@ from preprocess.readers import reader_name
 from preprocess.readers.lines import BLOCK_BYTES, Block, read_blocks
 from preprocess.readers.records import DEFAULT as LINES
 
+from .batches import MAX_TOKENS
+
 STDIN = "standard input"
-MAX_TOKENS = 4096
-"""Default tokens per batch, including padding."""
 
 
 @dataclass(frozen=True)

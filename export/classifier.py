@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from common.data_folder import read_report
 from common.errors import UserError
+from eval.graph import Metadata
 from eval.loading.checkpoint import Checkpoint, head_weight, read_checkpoint
 from eval.loading.inputs import Examples, read_split
 from eval.loading.runs import RunCheckpoint, find_run
@@ -20,8 +21,10 @@ from eval.loading.training_files import (
     OptionalPath,
     find_data_folder,
     find_dictionary,
+    find_tokenizer,
     read_class_names,
 )
+from eval.texts import InputFormat
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 
 from .transformers.folder import class_names, is_classifier, load_folder, read_carried
@@ -50,6 +53,26 @@ class Classifier:
     def longest(self) -> int:
         """Maximum input length in tokens."""
         return self.model.config.max_position_embeddings - (PAD + 1)
+
+    def metadata(self) -> Metadata | None:
+        """What text needs; None for a folder, a Transformers tokenizer, or if the tokenizer is missing."""
+        if self.run is None or self.data is None:
+            return None
+        try:
+            tokenizer = find_tokenizer(self.run, self.data)
+            _, dictionary = find_dictionary(self.run, self.checkpoint, self.data)
+        except UserError:
+            return None
+        if tokenizer.model is None:
+            return None
+        return Metadata(
+            self.classes,
+            InputFormat.from_checkpoint(self.checkpoint),
+            self.data.pairs,
+            self.data.normalize_apostrophes,
+            tokenizer.model.read_bytes(),
+            dictionary.read_text(encoding="utf-8"),
+        )
 
     def examples(self, data: OptionalPath, split: str) -> Examples | None:
         """A split of `data`, by default of the training data; None if these are not available.

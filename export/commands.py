@@ -26,7 +26,8 @@ written only if both networks compute the same logits. Files are read without ex
 ONNX = """Convert a classifier to ONNX, in fp32 or int8.
 
 The file is written only if ONNX Runtime and PyTorch compute the same logits in fp32. Accuracy is measured on
-a split of the data, if there are any.
+a split of the data, if there are any. The file of a run also contains SentencePiece model, dictionary and
+class names: `python -m eval predict --checkpoint FILE.onnx` needs nothing else.
 """
 FP16 = """Convert a fairseq checkpoint to fp16 safetensors.
 
@@ -158,13 +159,16 @@ def run_onnx(args: argparse.Namespace) -> None:
     classifier = find_classifier(args.source)
     examples = classifier.examples(args.data, args.split)
     rows = examples.rows if examples is not None else random_rows(classifier)
-    measured, content = export(classifier, rows, int8=args.int8)
+    metadata = classifier.metadata()
+    measured, content = export(classifier, rows, int8=args.int8, metadata=metadata)
     atomic_write(out, content)
     found = document(measured, None if examples is None else examples.labels, args.split)
     if args.report is not None:
         digest = {"sha256": sha256(out), "file": out.name}
         atomic_write(args.report, json.dumps(digest | found, indent=2) + "\n")
     print(table(found))
+    if metadata is None:
+        print("note: SOURCE has no SentencePiece model, so eval predict cannot read the file")
     print(f"{out}: written")
 
 

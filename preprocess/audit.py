@@ -267,7 +267,7 @@ def run(args: argparse.Namespace) -> None:
     }
     encoder = None
     if args.dict:
-        encoder = Encoder(
+        encoder = Encoder.from_files(
             args.sentencepiece_model, args.dict, normalize_apostrophes=args.normalize_apostrophes
         )
     report = audit(splits, encoder, max_positions=args.max_positions, workers=args.workers)

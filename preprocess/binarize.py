@@ -98,7 +98,9 @@ def binarize(
     if sentencepiece_model is None:
         encoder = TokenReader(srcdict, normalize_apostrophes=normalize_apostrophes)
     else:
-        encoder = Encoder(sentencepiece_model, srcdict, normalize_apostrophes=normalize_apostrophes)
+        encoder = Encoder.from_files(
+            sentencepiece_model, srcdict, normalize_apostrophes=normalize_apostrophes
+        )
     with atomic_folder(destination) as folder:
         counts, classes = write_data(
             folder, splits, encoder, valid_every=valid_every, shards=shards, workers=workers

@@ -21,6 +21,8 @@ OVERWRITE = "#fairseq:overwrite"
 PADDING_FACTOR = 8  # fairseq-preprocess pads the dictionaries it builds to a multiple of this
 PADDING_PREFIX = "madeupword"
 """Prefix of the entries that fairseq pads a dictionary with; none of them is a class."""
+WORD_START = "▁"
+"""SentencePiece's character for a space, with which the first token of a word begins."""
 
 
 @dataclass
@@ -56,8 +58,13 @@ class Dictionary:
 
 def load(path: str) -> Dictionary:
     """Read a `dict.txt`; raises `UserError` with file and line where it is malformed or repeats a symbol."""
+    return parse(read_lines(path), path)
+
+
+def parse(lines: Iterable[str], path: str) -> Dictionary:
+    """The dictionary in the lines of `path`; errors as for `load`."""
     dictionary = Dictionary()
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(lines, start=1):
         symbol, _, count = line.rstrip().rpartition(" ")
         overwrite = count == OVERWRITE
         if overwrite:

@@ -57,13 +57,26 @@ class TextEncoder(Protocol):
 class Encoder:
     """Lines to ids as `spm_encode` followed by `fairseq-preprocess` does."""
 
-    def __init__(self, model_path: str, dictionary_path: str, *, normalize_apostrophes: bool = False) -> None:
-        self.model = load_model(model_path)
-        self.dictionary = fairseq_dictionary.load(dictionary_path)
+    def __init__(
+        self,
+        model: sentencepiece.SentencePieceProcessor,
+        dictionary: Dictionary,
+        *,
+        normalize_apostrophes: bool = False,
+    ) -> None:
+        self.model = model
+        self.dictionary = dictionary
         self.normalize_apostrophes = normalize_apostrophes
-        tokens = all_tokens(self.model)
-        _check_fit(self.dictionary, set(tokens), model_path, dictionary_path)
-        self.table = _lookup_table(tokens, self.model.unk_id(), self.dictionary)
+        self.table = _lookup_table(all_tokens(model), model.unk_id(), dictionary)
+
+    @classmethod
+    def from_files(
+        cls, model_path: str, dictionary_path: str, *, normalize_apostrophes: bool = False
+    ) -> Encoder:
+        """Read both files; raises `UserError` if one is malformed or they do not fit each other."""
+        model, dictionary = load_model(model_path), fairseq_dictionary.load(dictionary_path)
+        _check_fit(dictionary, set(all_tokens(model)), model_path, dictionary_path)
+        return cls(model, dictionary, normalize_apostrophes=normalize_apostrophes)
 
     def __call__(self, block: Block) -> Encoded:
         """Encode one block; raises `UserError` where it is not UTF-8."""

@@ -288,7 +288,7 @@ def _sentencepiece(
         )
         dictionary = scratch / "dict.txt"
         atomic_write(dictionary, words.text())
-    encoder = Encoder(str(path), str(dictionary), normalize_apostrophes=normalize_apostrophes)
+    encoder = Encoder.from_files(str(path), str(dictionary), normalize_apostrophes=normalize_apostrophes)
     return Tokenizer(SENTENCEPIECE, encoder, (path,))
 
 

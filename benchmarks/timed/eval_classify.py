@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 
 from common.files import atomic_write
+from eval.batches import probabilities
 from eval.loading.checkpoint import read_checkpoint
 from eval.loading.inputs import read_split
-from eval.loading.network import Network, find_device, probabilities
+from eval.loading.network import Network, find_device
 from fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
 from fairseq_plugin.training.precision import resolve
 

@@ -5,7 +5,7 @@ Shapes: N examples, K classes; B sentences in a batch, L tokens in the longest, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,18 +13,17 @@ import torch
 from fairseq.data import Dictionary
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from common.cli import DEVICES
 from common.errors import UserError
 from fairseq_plugin.models.roberta import RobertaSmall
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
+from ..batches import MAX_TOKENS, logits_of
+from ..texts import Ids
 from .checkpoint import Checkpoint
-from .inputs import Ids
 from .precision import FP32
 
-MAX_TOKENS = 4096
 DIFFERENCES_SHOWN = 3
 
 
@@ -61,19 +60,17 @@ class Network:
 
     def logits(self, rows: Sequence[Ids], *, progress: str | None = None) -> NDArray[np.float32]:
         """The logits (N, K) of rows of ids, in their order; `progress` is the title of a progress bar."""
-        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         classes = self.model.classification_heads[self.head].out_proj.out_features
-        logits_NK = np.empty((len(rows), classes), dtype=np.float32)
-        bar = tqdm(total=len(rows), desc=progress, leave=False, disable=None if progress else True)
-        with torch.inference_mode(), bar:
-            for batch in batches(lengths, self.max_tokens):
-                tokens_BL = torch.from_numpy(pad([rows[i] for i in batch], self.dictionary.pad()))
-                logits_BK, _ = self.model(
-                    tokens_BL.to(self.device), features_only=True, classification_head_name=self.head
-                )
-                logits_NK[batch] = logits_BK.float().cpu().numpy()
-                bar.update(len(batch))
-        return logits_NK
+        return logits_of(rows, self._compute, classes, max_tokens=self.max_tokens, progress=progress)
+
+    @torch.inference_mode()
+    def _compute(self, tokens_BL: NDArray[np.int64]) -> NDArray[np.float32]:
+        logits_BK, _ = self.model(
+            torch.from_numpy(tokens_BL).to(self.device),
+            features_only=True,
+            classification_head_name=self.head,
+        )
+        return logits_BK.float().cpu().numpy()
 
     def head_input(self, tokens_BL: Tensor, embeddings_BLC: Tensor) -> Tensor:
         """The input of the classification head, (B, 1, C), computed from token embeddings."""
@@ -82,11 +79,6 @@ class Network:
             return encoder.pooled(tokens_BL, self.model.args.pooling, embeddings_BLC).unsqueeze(1)
         encoded = encoder(tokens_BL, token_embeddings=embeddings_BLC)
         return encoded["encoder_out"][0][:1].transpose(0, 1)
-
-
-def probabilities(logits_NK: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Softmax over the classes, (N, K) float64."""
-    return torch.softmax(torch.from_numpy(logits_NK).double(), dim=-1).numpy()
 
 
 def find_device(name: str) -> torch.device:
@@ -125,25 +117,3 @@ def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], path: Path)
             "pass the dictionary of training with --dict"
         )
     model.load_state_dict(weights)
-
-
-def batches(lengths: NDArray[np.int64], max_tokens: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the indices of each batch; every sentence is in exactly one.
-
-    A batch of B sentences of up to L tokens has B * L <= `max_tokens`, padding included; a longer sentence is
-    a batch of its own. The longest sentences come first, so that a lack of memory shows at once.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    start = 0
-    while start < len(order):
-        size = max(1, max_tokens // max(1, int(lengths[order[start]])))
-        yield order[start : start + size]
-        start += size
-
-
-def pad(rows: list[NDArray[np.int64]], padding: int) -> NDArray[np.int64]:
-    """Rows of ids -> (B, L) int64, padded on the right."""
-    padded_BL = np.full((len(rows), max(map(len, rows))), padding, dtype=np.int64)
-    for row_L, ids in zip(padded_BL, rows, strict=True):
-        row_L[: len(ids)] = ids
-    return padded_BL

@@ -170,7 +170,7 @@ def load_encoder(tokenizer: Located, data: DataFolder, dictionary: Path) -> Text
     """The encoder of a tokenizer; raises `UserError` if its ids are not those of the dictionary."""
     how = {"normalize_apostrophes": data.normalize_apostrophes}
     if tokenizer.model is not None:
-        return Encoder(str(tokenizer.model), str(dictionary), **how)
+        return Encoder.from_files(str(tokenizer.model), str(dictionary), **how)
     encoder = TransformersEncoder(tokenizer.transformers, **how)
     if encoder.dictionary.symbols != fairseq_dictionary.load(str(dictionary)).symbols:
         raise UserError(

@@ -28,6 +28,7 @@ from .output import FORMATS, Layout, TextPrediction, avoid_columns, choose_forma
 if TYPE_CHECKING:
     from ..classifier import SentenceClassifier
     from ..ensemble import Ensemble
+    from ..graph import GraphClassifier
 
 DESCRIPTION = """Classify raw text from the command line, a file or standard input.
 
@@ -44,11 +45,13 @@ EXAMPLES = """examples:
   python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 "Un livre captivant."
   python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 --input reviews.csv --out predicted.csv
   python -m eval predict --checkpoint runs/fairseq/pretrained --ensemble "Un livre captivant."
+  python -m eval predict --checkpoint classifier.onnx --input reviews.csv --out predicted.csv
   zcat reviews.gz | python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 --format csv > a.csv
   python -m eval predict --checkpoint checkpoint_best.pt --dict dict.txt --sentencepiece-model s.model < a.txt
   python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 --explain --html why.html "Un livre raté."
 """
-WEIGHTS = (".pt", ".safetensors")
+GRAPH = ".onnx"
+WEIGHTS = (".pt", ".safetensors", GRAPH)
 LEVELS = ("", "*/", "*/*/", "*/*/*/")
 """Where run folders are in a folder: OUT/<arm>/<init>/seed<N>/."""
 NOTED = {"empty": "empty", "unknown tokens": "with mostly unknown tokens"}
@@ -69,7 +72,8 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         nargs="+",
         action="extend",
         metavar="PATH",
-        help="checkpoint or run folder; with --ensemble several, or a folder with runs",
+        help="checkpoint, run folder or .onnx file of `python -m export onnx`; with --ensemble several "
+        "checkpoints, or a folder with runs",
     )
     parser.add_argument(
         "--ensemble",
@@ -143,8 +147,10 @@ def run(args: argparse.Namespace) -> None:
     _print_notes(notes)
 
 
-def _load(args: argparse.Namespace) -> SentenceClassifier | Ensemble:
+def _load(args: argparse.Namespace) -> SentenceClassifier | Ensemble | GraphClassifier:
     """The classifier or ensemble; prints the precision and the members on standard error."""
+    if any(path.endswith(GRAPH) for path in args.checkpoint):
+        return _load_graph(args)
     from ..classifier import SentenceClassifier
     from ..ensemble import Ensemble, describe
     from ..loading.precision import PrecisionMessages
@@ -168,8 +174,29 @@ def _load(args: argparse.Namespace) -> SentenceClassifier | Ensemble:
     return ensemble
 
 
+def _load_graph(args: argparse.Namespace) -> GraphClassifier:
+    """The classifier of an ONNX file; raises `UserError` for options that it does not have."""
+    from ..graph import GraphClassifier
+
+    given = {
+        "--ensemble": args.ensemble,
+        "--explain": args.explain,
+        "--data": args.data,
+        "--dict": args.dict,
+        "--sentencepiece-model": args.sentencepiece_model,
+        "--precision": args.precision,
+        "--device cuda": args.device == "cuda",
+    }
+    if wrong := [option for option, value in given.items() if value]:
+        raise UserError(
+            f"{wrong[0]}: not with an ONNX file, which has its own tokenizer and precision and runs on the "
+            f"CPU; use the folder of the run instead of {args.checkpoint[0]}"
+        )
+    return GraphClassifier(args.checkpoint[0], max_tokens=args.max_tokens)
+
+
 def _predictions(
-    model: SentenceClassifier | Ensemble, block: Block, *, explain: bool
+    model: SentenceClassifier | Ensemble | GraphClassifier, block: Block, *, explain: bool
 ) -> Iterator[TextPrediction]:
     found = model.classify(block.texts, first=block.first, where=block.where)
     if explain:

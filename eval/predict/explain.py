@@ -28,15 +28,15 @@ from torch import Tensor
 from common.errors import UserError
 from common.files import atomic_open
 from fairseq_plugin.models.ngrams import NgramClassifier
-from fairseq_plugin.tasks.language_modeling import WORD_START
-from preprocess.dictionary import EOS
+from preprocess.dictionary import EOS, WORD_START
 
-from ..loading.inputs import Ids, check_texts
+from ..texts import Ids, check_texts
 from .output import TextPrediction, Word
 
 if TYPE_CHECKING:
-    from ..classifier import SentenceClassifier, Text
+    from ..classifier import SentenceClassifier
     from ..loading.network import Network
+    from ..texts import Text
 
 STEPS = 50
 STEPS_PER_BATCH = 10

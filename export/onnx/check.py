@@ -6,7 +6,7 @@ N sentences, B in a batch, L tokens, K classes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,8 @@ from analysis.stats.compare import WILSON, examples_interval, mcnemar
 from common.errors import UserError
 from common.statistics import DRAWS, LEVEL, SEED
 from common.tables import markdown
-from eval.loading.network import batches, pad
+from eval.batches import MAX_TOKENS, Compute, batches, pad
+from eval.graph import Metadata
 
 from ..classifier import Classifier
 from ..transformers.roberta import PAD, UNK, special_ids
@@ -27,11 +28,7 @@ from .graph import Logits, Session, to_int8, to_onnx
 
 TOLERANCE = 1e-4
 """Largest accepted difference of a logit between ONNX and PyTorch in fp32."""
-MAX_TOKENS = 4096
 RANDOM_ROWS = 32
-
-Network = Callable[[NDArray[np.int64]], NDArray[np.float32]]
-"""(B, L) padded ids -> (B, K) logits."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +44,12 @@ class Measured:
 
 
 def export(
-    classifier: Classifier, rows: Sequence[NDArray[np.int64]], *, int8: bool
+    classifier: Classifier, rows: Sequence[NDArray[np.int64]], *, int8: bool, metadata: Metadata | None = None
 ) -> tuple[list[Measured], bytes]:
     """Export the classifier; measure PyTorch, ONNX and, with `int8`, the quantized graph on the rows.
 
-    Returns the measurements and the content of the file. Raises `UserError` if a logit of the fp32 graph
-    differs from PyTorch's by more than TOLERANCE.
+    `metadata` is what text needs. Returns the measurements and the content of the file. Raises `UserError` if
+    a logit of the fp32 graph differs from PyTorch's by more than TOLERANCE.
     """
     network = Logits(classifier.model)
 
@@ -61,7 +58,9 @@ def export(
         with torch.inference_mode():
             return network(ids, (ids != PAD).long()).numpy()
 
-    graph = to_onnx(classifier.model, classifier.classes, classifier.longest)
+    graph = to_onnx(
+        classifier.model, classifier.classes, classifier.longest, metadata.to_text() if metadata else {}
+    )
     content = graph.SerializeToString()
     torch_fp32 = measure("torch, fp32", by_torch, rows, None)
     onnx_fp32 = measure("ONNX, fp32", Session(graph), rows, content)
@@ -76,7 +75,7 @@ def export(
 
 
 def measure(
-    name: str, network: Network, rows: Sequence[NDArray[np.int64]], content: bytes | None
+    name: str, network: Compute, rows: Sequence[NDArray[np.int64]], content: bytes | None
 ) -> Measured:
     """Run the network on all rows in batches of similar length; the time excludes a warm-up batch."""
     lengths = np.array([len(row) for row in rows])

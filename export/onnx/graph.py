@@ -23,9 +23,10 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
 from transformers import RobertaForSequenceClassification
 
+from eval.graph import INPUTS, OUTPUT
+
 from ..transformers.roberta import BOS, PAD
 
-INPUTS = ("input_ids", "attention_mask")
 MAX_SENTENCES = 1 << 16
 """Upper limit of the batch size in the graph."""
 NOISY_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir", "root")
@@ -43,8 +44,10 @@ class Logits(nn.Module):
         return self.model(input_ids=input_ids, attention_mask=attention_mask).logits
 
 
-def to_onnx(model: RobertaForSequenceClassification, classes: list[str], longest: int) -> onnx.ModelProto:
-    """The graph with dynamic axes; `classes` and `longest` (in tokens) are stored as metadata."""
+def to_onnx(
+    model: RobertaForSequenceClassification, classes: list[str], longest: int, metadata: dict[str, str]
+) -> onnx.ModelProto:
+    """The graph with dynamic axes; `classes`, `longest` (in tokens) and `metadata` are stored as metadata."""
     # An example of two sentences, because the exporter treats an axis of length 1 as constant.
     ids_BL = torch.full((2, 3), BOS)
     ids_BL[1, 2] = PAD
@@ -56,11 +59,11 @@ def to_onnx(model: RobertaForSequenceClassification, classes: list[str], longest
             dynamo=True,
             verbose=False,
             input_names=list(INPUTS),
-            output_names=["logits"],
+            output_names=[OUTPUT],
             dynamic_shapes=dict.fromkeys(INPUTS, axes),
         )
     graph = program.model_proto
-    onnx.helper.set_model_props(graph, {"classes": json.dumps(classes), "longest": str(longest)})
+    onnx.helper.set_model_props(graph, {"classes": json.dumps(classes), "longest": str(longest)} | metadata)
     return graph
 
 
@@ -88,8 +91,8 @@ class Session:
 
     def __call__(self, ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:
         """(B, L) padded ids -> (B, K) logits."""
-        feed = {"input_ids": ids_BL, "attention_mask": (ids_BL != PAD).astype(np.int64)}
-        return self.session.run(["logits"], feed)[0]
+        feed = dict(zip(INPUTS, (ids_BL, (ids_BL != PAD).astype(np.int64)), strict=True))
+        return self.session.run([OUTPUT], feed)[0]
 
 
 @contextmanager

@@ -15,7 +15,6 @@ import numpy as np
 
 from common.errors import UserError
 from eval.loading.checkpoint import Checkpoint, read_checkpoint
-from eval.loading.inputs import Ids, InputFormat
 from eval.loading.runs import RunCheckpoint, find_run
 from eval.loading.training_files import (
     DataFolder,
@@ -26,6 +25,7 @@ from eval.loading.training_files import (
     load_encoder,
     read_class_names,
 )
+from eval.texts import Ids, InputFormat
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 from preprocess.readers.lines import Block
 from preprocess.tokenizer import TextEncoder

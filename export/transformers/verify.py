@@ -23,9 +23,10 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from common.data_folder import WRITE_AGAIN
 from common.errors import UserError
 from common.files import sha256
-from eval.loading.inputs import Ids, read_split
-from eval.loading.network import batches, pad
+from eval.batches import batches, pad
+from eval.loading.inputs import read_split
 from eval.loading.training_files import resolve_recorded
+from eval.texts import Ids
 from fairseq_plugin.tasks.sentence_classification import load_dictionary
 from preprocess.dataset import TEXT
 from preprocess.readers.lines import read_text_lines

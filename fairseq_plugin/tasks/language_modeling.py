@@ -32,7 +32,7 @@ from fairseq.utils import get_perplexity
 from torch import Tensor
 
 from common.errors import UserError
-from preprocess.dictionary import PADDING_PREFIX
+from preprocess.dictionary import PADDING_PREFIX, WORD_START
 
 from ..models import parameters
 
@@ -41,8 +41,6 @@ ROWS = 128
 BLOCK_BYTES = 32 << 20
 """Size of the gradient of the scores that is kept for one matrix product. malloc maps larger tensors again
 each time (see `experiments/methods/fairseq.py`), and the page faults cost more than the product."""
-WORD_START = "▁"
-"""First character of the SentencePiece tokens that begin a word."""
 
 
 @dataclass

@@ -7,8 +7,8 @@ from tiny_runs import make_causal_run, make_data, make_run
 
 from common.errors import UserError
 from eval import SentenceClassifier
-from eval.loading.inputs import InputFormat
 from eval.predict.explain import explain_texts
+from eval.texts import InputFormat
 
 
 def rows_of(trainer, split="test"):

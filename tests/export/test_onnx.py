@@ -3,6 +3,9 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -14,11 +17,14 @@ from exported_runs import PAD, make_masked_lm, padded_ids
 from common.errors import UserError
 from common.files import sha256
 from eval import SentenceClassifier
+from eval.__main__ import main as evaluate
+from eval.graph import GraphClassifier
 from export.__main__ import main
 from export.classifier import find_classifier
 from export.onnx import check
 from export.transformers.folder import load_folder
 
+ROOT = Path(__file__).parents[2]
 Z2 = 1.959964**2
 """The square of the normal quantile of 95 % intervals."""
 
@@ -82,6 +88,56 @@ def test_the_accuracy_equals_that_of_eval(trained, tmp_path, capsys):
     assert (fp32["points"], fp32["p"], fp32["interval_method"]) == (0.0, 1.0, "Wilson")
     most = 100 * Z2 / (31 + Z2)  # Wilson (1927): the largest fraction of sentences with another difference
     assert fp32["interval"] == pytest.approx([-most, most])
+
+
+def test_predictions_of_the_file_equal_those_of_the_run(exported, trained, tmp_path):
+    data, run = trained
+    file, output = data.parent / "test.input0", tmp_path / "predicted.jsonl"
+    texts = file.read_text(encoding="utf-8").splitlines()
+    wanted = SentenceClassifier.from_run(run).predict(texts)
+    moved = tmp_path / "elsewhere.onnx"
+    shutil.copy(exported / "fp32.onnx", moved)
+    words = ["predict", "--checkpoint", str(moved), "--input", str(file), "--out", str(output)]
+    program = f"import sys; sys.argv[1:] = {words}; from eval.__main__ import main; main()\n"
+    program += "assert not {'torch', 'fairseq', 'transformers'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+    found = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
+    assert [row["index"] for row in found] == list(range(len(texts)))
+    for row, prediction in zip(found, wanted, strict=True):
+        assert row["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-5)
+    quantized = GraphClassifier(exported / "int8.onnx").predict(texts)
+    for prediction, other in zip(quantized, wanted, strict=True):
+        assert prediction.probabilities == pytest.approx(other.probabilities, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        (["--explain"], ["--explain", "fp32.onnx"]),
+        (["--precision", "bf16"], ["--precision", "fp32.onnx"]),
+        (["--dict", "dict.txt"], ["--dict", "fp32.onnx"]),
+    ],
+)
+def test_options_that_a_file_does_not_have_are_errors(exported, capsys, words, facts):
+    assert evaluate(["predict", "--checkpoint", str(exported / "fp32.onnx"), *words, "un texte"]) == 1
+    error = capsys.readouterr().err
+    assert all(fact in error for fact in facts)
+
+
+def test_files_without_a_tokenizer_or_graph_are_errors(exported, tmp_path):
+    graph = onnx.load(exported / "fp32.onnx")
+    kept = {"classes": '["neg", "pos"]', "longest": "32"}
+    malformed = {"text": "{", "sentencepiece": "", "dictionary": ""}
+    for changes, fact in (({}, "no tokenizer"), (malformed, "malformed metadata")):
+        onnx.helper.set_model_props(graph, kept | changes)
+        onnx.save(graph, tmp_path / "other.onnx")
+        with pytest.raises(UserError, match=rf"other\.onnx: {fact}.*export onnx"):
+            GraphClassifier(tmp_path / "other.onnx")
+    (tmp_path / "broken.onnx").write_bytes(b"broken")
+    with pytest.raises(UserError, match=r"broken\.onnx: .*export onnx"):
+        GraphClassifier(tmp_path / "broken.onnx")
+    with pytest.raises(UserError, match=r"none\.onnx: no such file"):
+        GraphClassifier(tmp_path / "none.onnx")
 
 
 def test_forms_are_compared_on_the_same_sentences():

@@ -95,7 +95,7 @@ def test_unusual_texts_are_classified_with_a_note(server, text, numbers):
 def test_a_note_has_the_number_of_tokens_before_truncation(server, classifier):
     text = "livre " * 100
     (note,) = post(server, "/classify", texts=[text])[1]["notes"]
-    (length,) = classifier.encode_with_notes([text]).lengths
+    (length,) = classifier.text_input.encode([text]).lengths
     pieces = classifier.encoder.model.encode(text, out_type=str)
     assert length == len(pieces) + 2  # <s> and </s>
     assert str(length) in note

@@ -11,8 +11,8 @@ from training import SIZES, STEPS, STOCK, build_trainer, save
 
 from common.errors import UserError
 from eval import SentenceClassifier
+from eval.batches import batches, pad
 from eval.loading.checkpoint import read_checkpoint
-from eval.loading.network import batches, pad
 from eval.loading.runs import find_run, find_runs
 from eval.loading.training_files import find_data_folder, read_class_names
 from fairseq_plugin.checkpoints.loading import load_checkpoint

@@ -1,0 +1,192 @@
+"""Texts as input of a network, prepared as in training; neither torch nor fairseq is imported.
+
+Shapes: N examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.errors import UserError
+from preprocess.dictionary import EOS, UNK, WORD_START, Dictionary
+from preprocess.readers.lines import Block
+from preprocess.tokenizer import Encoded, TextEncoder
+
+if TYPE_CHECKING:
+    from .loading.checkpoint import Checkpoint
+
+Ids = NDArray[np.int64]
+Text = str | Sequence[str]
+"""A sentence, or a pair of sentences."""
+
+
+@dataclass(frozen=True)
+class EncodedTexts:
+    """N texts as input of the network."""
+
+    rows: list[Ids]
+    """The token ids of each text, as in training."""
+    notes: list[str]
+    """What is suspicious about each text (`text_notes`), or ""."""
+    lengths: list[int]
+    """Tokens of each text before truncation, special symbols included."""
+
+
+@dataclass(frozen=True)
+class Classified:
+    """The results for N texts."""
+
+    probabilities: NDArray[np.float64]
+    """(N, K)."""
+    encoded: EncodedTexts
+    std: NDArray[np.float64] | None = None
+    """(N,) standard deviation of the predicted class's probability over the members of an ensemble."""
+    members: NDArray[np.float64] | None = None
+    """(M, N, K) probabilities of the M members of an ensemble."""
+
+
+@dataclass(frozen=True)
+class InputFormat:
+    """How token ids become the input of the network; fields are named after the options of the task."""
+
+    init_token: int | None
+    separator_token: int | None
+    max_positions: int
+    shorten: bool
+    """Whether longer text is truncated: always at its end, even if trained with `random_crop`."""
+    keep_eos: bool
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint) -> InputFormat:
+        """The format that the checkpoint was trained with."""
+        config = checkpoint.task_config()
+        return cls(
+            init_token=config.init_token,
+            separator_token=config.separator_token,
+            max_positions=config.max_positions,
+            shorten=str(config.shorten_method) != "none",
+            keep_eos=config.keep_eos,
+        )
+
+    def length(self, parts: Sequence[Ids]) -> int:
+        """The number of tokens of one example before truncation; `parts` as for `assemble`."""
+        starts = [self.init_token, self.separator_token][: len(parts)]
+        return sum(map(len, parts)) + sum(start is not None for start in starts)
+
+    def assemble(self, parts: Sequence[Ids], where: str) -> Ids:
+        """The ids (L,) of one example, made of its one or two sentences, each ending in `</s>`.
+
+        Raises `UserError`, naming `where`, if the example is too long and training did not truncate.
+        """
+        starts = [self.init_token, self.separator_token]
+        row_parts: list[Ids] = []
+        for start, part in zip(starts, parts, strict=False):
+            if start is not None:
+                row_parts.append(np.array([start], dtype=np.int64))
+            row_parts.append(part)
+        row = np.concatenate(row_parts).astype(np.int64)
+        if len(row) <= self.max_positions:
+            return row
+        if not self.shorten:
+            raise UserError(
+                f"{where}: {len(row)} tokens, but the checkpoint has {self.max_positions} positions "
+                "and was trained without --shorten-method truncate; shorten the text"
+            )
+        row = row[: self.max_positions]
+        if self.keep_eos:
+            row[-1] = EOS if self.separator_token is None else self.separator_token
+        return row
+
+
+@dataclass(frozen=True)
+class TextInput:
+    """From texts to rows of token ids."""
+
+    encoder: TextEncoder
+    """Tokenizer and dictionary."""
+    format: InputFormat
+    pairs: bool
+    """Whether an example is two sentences."""
+
+    def encode(self, texts: Iterable[Text], *, first: int = 1, where: str = "text") -> EncodedTexts:
+        """The token ids of each text, int64, as in training, and what is suspicious about it.
+
+        A line break within a text is read as a space. Error messages name a text by `where` and its number,
+        counted from `first`. Raises `UserError` for a text that is no string (for pairs: two strings), not
+        Unicode or too long, and `TypeError` for one string instead of several texts.
+        """
+        check_texts(texts)
+        texts = list(texts)
+        if not texts:
+            return EncodedTexts([], [], [])
+        encoded = [self._encode_column(column, first, where) for column in self._columns(texts, first, where)]
+        columns = [np.split(one.ids.astype(np.int64), np.cumsum(one.sizes)[:-1]) for one in encoded]
+        examples = list(zip(*columns, strict=True))
+        rows = [
+            self.format.assemble(parts, f"{where} {number}")
+            for number, parts in enumerate(examples, start=first)
+        ]
+        lengths = [self.format.length(parts) for parts in examples]
+        return EncodedTexts(rows, text_notes(encoded, self.encoder.dictionary), lengths)
+
+    def _columns(self, texts: list[Text], first: int, where: str) -> list[list[str]]:
+        """The texts in one list; for pairs, the first and the second sentences in two."""
+        for number, text in enumerate(texts, start=first):
+            if self.pairs and (isinstance(text, str) or not isinstance(text, Sequence) or len(text) != 2):
+                raise UserError(
+                    f"{where} {number}: the checkpoint classifies sentence pairs; "
+                    "pass two sentences, separated by a tab"
+                )
+            for sentence in text if self.pairs else [text]:
+                if not isinstance(sentence, str):
+                    raise UserError(f"{where} {number}: {type(sentence).__name__} instead of a string")
+        return [list(column) for column in zip(*texts, strict=True)] if self.pairs else [texts]
+
+    def _encode_column(self, lines: list[str], first: int, where: str) -> Encoded:
+        content = bytearray()
+        for number, line in enumerate(lines, start=first):
+            try:
+                # The newline after the last text keeps it if it is empty.
+                content += line.replace("\n", " ").encode() + b"\n"
+            except UnicodeEncodeError as error:
+                raise UserError(
+                    f"{where} {number}: invalid Unicode (lone surrogate: {error.reason}); correct the text"
+                ) from None
+        return self.encoder(Block(where, 1, bytes(content), len(content)))
+
+
+def check_texts(texts: object) -> None:
+    """Raise `TypeError` for one string instead of several texts, because its characters would be texts."""
+    if isinstance(texts, str | bytes):
+        raise TypeError("one string instead of a list of texts: write [text]")
+
+
+def text_notes(encoded: Sequence[Encoded], dictionary: Dictionary) -> list[str]:
+    """What is suspicious about each of N texts: "", "empty", or "unknown tokens: 80 %".
+
+    `encoded` has one entry, or two for pairs: the N first and the N second sentences. A pair is empty if one
+    of its sentences has no token. Unknown tokens are noted if they are more than half of all tokens, before
+    truncation. A token that is only SentencePiece's character for a space does not count.
+    """
+    sizes_PN = np.stack([part.sizes - 1 for part in encoded])
+    unknown_N, known_N = np.zeros((2, sizes_PN.shape[1]), dtype=np.int64)
+    space = dictionary.index.get(WORD_START)
+    for part in encoded:
+        text_T = np.repeat(np.arange(len(part.sizes)), part.sizes)
+        closing_T = np.zeros(len(part.ids), dtype=bool)
+        closing_T[np.cumsum(part.sizes) - 1] = True
+        unknown_T = part.ids == UNK
+        known_T = ~unknown_T & ~closing_T & (part.ids != (-1 if space is None else space))
+        unknown_N += np.bincount(text_T[unknown_T], minlength=len(part.sizes))
+        known_N += np.bincount(text_T[known_T], minlength=len(part.sizes))
+    fraction_N = unknown_N / np.maximum(unknown_N + known_N, 1)
+    empty_N = (sizes_PN == 0).any(axis=0)
+    return [
+        "empty" if empty else f"unknown tokens: {100 * fraction:.0f} %" if fraction > 0.5 else ""
+        for empty, fraction in zip(empty_N.tolist(), fraction_N.tolist(), strict=True)
+    ]
