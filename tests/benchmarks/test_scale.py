@@ -1,14 +1,17 @@
 """What grows with the text and the number of runs, at sizes where nothing has grown yet."""
 
+import itertools
 import json
 import os
 import re
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks.scale import __main__, memory, runs
+from benchmarks.scale import lines as scale_lines
 from benchmarks.scale import text as scale_text
 from common import manifest
 from common.errors import UserError
@@ -76,9 +79,32 @@ def test_tables(tmp_path, monkeypatch, capsys):
     assert said in (tmp_path / "text.md").read_text()
 
 
+def test_lines_are_repeated_and_classified(text, tmp_path, monkeypatch, capsys):
+    seen = []
+
+    def watch(command, log):
+        words = dict(itertools.pairwise(command))
+        lines = Path(words["--input"]).read_text(encoding="utf-8").splitlines()
+        seen.append((words["predict"], words["--checkpoint"], lines))
+        return memory.Watched(2.0, 100 << 20)
+
+    monkeypatch.setattr(scale_lines, "watch", watch)
+    words = ["lines", "--lines", "100", "200", "--checkpoint", "a/seed1", "b.onnx", "--text", str(text)]
+    assert __main__.main([*words, "--out", str(tmp_path)]) == 0
+    assert [(Path(path).name, len(lines)) for _, path, lines in seen] == [
+        ("seed1", 100), ("b.onnx", 100), ("seed1", 200), ("b.onnx", 200),
+    ]  # fmt: skip
+    given = text.read_text(encoding="utf-8").splitlines()
+    assert seen[-1][2] == (2 * given)[:200]
+    assert "| b.onnx | 200 | 2 s | 100 | 100 MiB |" in capsys.readouterr().out
+    assert len(json.loads((tmp_path / "lines.json").read_text())["rows"]) == 4
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["lines"], "--checkpoint"),
+        (["runs", "--checkpoint", "a"], "--checkpoint"),
         (["text", "--gigabytes", "0"], "--gigabytes.* 0$"),
         (["text", "--text", "a.txt"], "--text.*--sentencepiece-model"),
         (["text", "--text", "a", "--sentencepiece-model", "b", "--srcdict", "c"], r"\ba: "),

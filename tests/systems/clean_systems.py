@@ -217,7 +217,11 @@ class System:
     def _clone(self) -> int:
         target = self.folder / PROJECT
         shutil.rmtree(target, ignore_errors=True)
-        return self._call(["git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", str(target)])
+        # This commit, also if the branch has got further ones since the call began.
+        script = (
+            'git init -q "$1" && cd "$1" && git fetch -q --depth 1 "$2" "$3" && git checkout -q FETCH_HEAD'
+        )
+        return self._call(["sh", "-c", script, "clone", str(target), f"file://{ROOT}", self.commit])
 
     def _configure(self) -> None:
         """Copy the files that pip and the resolver of this machine use."""
