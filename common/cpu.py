@@ -6,11 +6,13 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 STATISTICS = Path("/proc/stat")
+TASKS = Path("/proc/self/task")
 
 # malloc: a training step frees and allocates the same hundreds of MB. By default glibc returns large blocks
 # to the kernel at once, and faulting their pages in again takes a third of a step. 32 MiB is the largest
@@ -60,6 +62,49 @@ def idle_cores(seconds: float = 0.2) -> float | None:
         passed = all_ticks - before[core][1]
         idle += (ticks - before[core][0]) / passed if passed else 0.0
     return idle
+
+
+@dataclass(frozen=True)
+class Load:
+    """Means over a period, in cores."""
+
+    waiting: float
+    """Time that threads of this process were ready to run, but had no core."""
+    idle: float
+    """Time that cores of this process were idle."""
+
+
+class LoadMeter:
+    """The load between two calls of `measure`."""
+
+    def __init__(self) -> None:
+        self._before = self._now()
+
+    def measure(self) -> Load | None:
+        """The load since the last call, or since this object was made; None if it is unknown."""
+        before, self._before = self._before, self._now()
+        if before is None or self._before is None:
+            return None
+        begin, waited, idle, ticks = before
+        end, waited_now, idle_now, ticks_now = self._before
+        if end <= begin or ticks_now <= ticks:
+            return None
+        cores = len(os.sched_getaffinity(0))
+        return Load(
+            max(0.0, waited_now - waited) / (end - begin), cores * (idle_now - idle) / (ticks_now - ticks)
+        )
+
+    @staticmethod
+    def _now() -> tuple[float, float, int, int] | None:
+        """Time and waiting time of this process's threads in seconds; idle ticks and ticks of its cores."""
+        try:
+            files = list(TASKS.glob("*/schedstat"))
+            # proc_pid_schedstat: time on a core, time ready to run (ns), number of time slices
+            waited = sum(int(file.read_text(encoding="ascii").split()[1]) for file in files) / 1e9
+            ticks = _idle_ticks().values()
+        except (OSError, ValueError, IndexError, AttributeError):
+            return None
+        return time.monotonic(), waited, sum(idle for idle, _ in ticks), sum(passed for _, passed in ticks)
 
 
 def _idle_ticks() -> dict[int, tuple[int, int]]:

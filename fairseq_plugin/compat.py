@@ -117,6 +117,11 @@ PATCHES = (
         "count the sentences of a worker's last batches",
     ),
     Patch(
+        "fairseq.trainer.Trainer.train_step",
+        "training.threads:following_load",
+        "fewer CPU threads while other processes use the cores",
+    ),
+    Patch(
         "fairseq.trainer.Trainer._set_seed",
         "training.distributed:seeding_each_worker",
         "different dropout masks for each worker",

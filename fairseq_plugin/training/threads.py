@@ -1,21 +1,33 @@
-"""CPU threads of a command of fairseq that is started directly, without the variables of train.sh.
+"""The number of CPU threads: at the start of a command of fairseq, and while others use the cores.
 
 torch starts a thread per core, and the threads of an operation wait for each other in a loop. If another
 process uses one of the cores, that process and the loop stop each other in every operation: a small training
-takes 30 times as long as with one thread.
+takes 30 times as long as with one thread. With the variables of train.sh (`common.cpu.TUNING`), each of an
+update's hundreds of small operations still waits for the thread that has lost its core.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import shlex
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from fairseq.trainer import Trainer
 
 from common import cpu
 
 logger = logging.getLogger(__name__)
+INTERVAL_SECONDS = 3.0
+"""Between two looks at the load."""
+LONG_WAIT = 0.3
+"""Cores that threads wait for on average, from which there is a thread less."""
+IDLE = 0.7
+"""Idle cores from which there is a thread more."""
 
 
 def set_threads() -> None:
@@ -31,3 +43,44 @@ def set_threads() -> None:
     unset = {name: value for name, value in cpu.environment(cores).items() if name not in os.environ}
     start = shlex.join(["env", *(f"{name}={value}" for name, value in unset.items()), "fairseq-train"])
     logger.info("CPU threads: %d (%d cores). train.sh uses: %s ...", threads, cores, start)
+
+
+class LoadFollower:
+    """Sets the number of threads to that of the cores that the process gets, at most that of the start."""
+
+    def __init__(self) -> None:
+        self._most = torch.get_num_threads()
+        self._meter = cpu.LoadMeter()
+        self._next = time.monotonic() + INTERVAL_SECONDS
+
+    def update(self) -> None:
+        """Look at the load if it is time, and set the number of threads if it has to change."""
+        if self._most == 1 or time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + INTERVAL_SECONDS
+        load, threads = self._meter.measure(), torch.get_num_threads()
+        if load is None:
+            return
+        if load.waiting > LONG_WAIT:
+            wanted = max(1, threads - max(1, round(load.waiting)))
+        else:
+            wanted = min(self._most, threads + int(load.idle + 1 - IDLE))
+        if wanted != threads:
+            torch.set_num_threads(wanted)
+            logger.info(
+                "CPU threads: %d (%s)", wanted, "the cores are busy" if wanted < threads else "cores are idle"
+            )
+
+
+def following_load(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace `Trainer.train_step`: on a CPU, fewer threads while other processes use the cores."""
+
+    @functools.wraps(original)
+    def train_step(trainer: Trainer, samples: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        if not trainer.cuda:
+            if not hasattr(trainer, "load_follower"):
+                trainer.load_follower = LoadFollower()
+            trainer.load_follower.update()
+        return original(trainer, samples, *args, **kwargs)
+
+    return train_step

@@ -1,4 +1,5 @@
 import os
+import time
 
 import pytest
 
@@ -105,3 +106,36 @@ def test_idle_cores_of_the_affinity(monkeypatch, tmp_path):
 def test_idle_cores_without_statistics(monkeypatch, tmp_path):
     monkeypatch.setattr(cpu, "STATISTICS", tmp_path / "missing")
     assert cpu.idle_cores(0) is None
+
+
+def test_waiting_threads_and_idle_cores_are_measured(monkeypatch, tmp_path):
+    monkeypatch.setattr(cpu, "TASKS", tmp_path)
+    monkeypatch.setattr(cpu, "STATISTICS", tmp_path / "stat")
+    monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    clock = iter([10.0, 12.0, 14.0])
+    monkeypatch.setattr(cpu.time, "monotonic", lambda: next(clock))
+
+    def now(waited, busy, idle):
+        """Nanoseconds that each of two threads has waited; ticks of each of two cores."""
+        for thread, value in enumerate(waited):
+            (tmp_path / str(thread)).mkdir(exist_ok=True)
+            (tmp_path / str(thread) / "schedstat").write_text(f"5000 {value} 7\n")
+        cores = zip(busy, idle, strict=True)
+        lines = [f"cpu{core} {ticks} 0 0 {rest} 0 0 0 0" for core, (ticks, rest) in enumerate(cores)]
+        (tmp_path / "stat").write_text("\n".join(lines) + "\n")
+
+    now((0, 1_000_000_000), (100, 100), (0, 0))
+    meter = cpu.LoadMeter()
+    now((0, 2_500_000_000), (300, 150), (0, 150))
+    load = meter.measure()
+    assert load.waiting == pytest.approx(1.5 / 2)
+    assert load.idle == pytest.approx(2 * 150 / 400)
+    (tmp_path / "1" / "schedstat").write_text("unknown\n")
+    assert meter.measure() is None
+
+
+def test_the_load_of_this_machine_is_plausible():
+    meter = cpu.LoadMeter()
+    time.sleep(0.1)
+    load = meter.measure()
+    assert load is None or (load.waiting >= 0 and 0 <= load.idle <= cpu.usable_cores() + 0.5)

@@ -3,6 +3,7 @@
 import logging
 import os
 import shlex
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -69,3 +70,46 @@ def test_commands_of_fairseq_set_the_threads_on_a_cpu(tmp_path, machine, monkeyp
     called = []
     utils.call_main(cfg, called.append)
     assert (found, called) == ([] if gpu else [3], [cfg])
+
+
+@pytest.fixture
+def follow(monkeypatch):
+    """Run a `LoadFollower` through loads (waiting, idle); returns the number of threads after each."""
+
+    def run(most, loads):
+        number = [most]
+        measured = iter([load and cpu.Load(*load) for load in loads])
+        monkeypatch.setattr(torch, "get_num_threads", lambda: number[0])
+        monkeypatch.setattr(torch, "set_num_threads", lambda n: number.__setitem__(0, n))
+        monkeypatch.setattr(cpu, "LoadMeter", lambda: SimpleNamespace(measure=lambda: next(measured)))
+        monkeypatch.setattr(threads, "INTERVAL_SECONDS", 0.0)
+        follower, found = threads.LoadFollower(), []
+        for _ in loads:
+            follower.update()
+            found.append(number[0])
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("most", "loads", "wanted"),
+    [
+        (2, [(0.0, 0.0), (0.5, 0.0), (0.0, 0.1), (0.0, 0.9), (0.0, 1.0)], [2, 1, 1, 2, 2]),
+        (8, [(2.2, 0.0), (0.4, 0.0), (0.2, 0.2), (0.1, 2.0), (0.0, 8.0)], [6, 5, 5, 7, 8]),
+        (4, [(9.0, 0.0), (9.0, 0.0), None, (0.0, 4.0)], [1, 1, 1, 4]),
+        (1, [(0.9, 0.0), (0.0, 8.0)], [1, 1]),
+    ],
+)
+def test_the_number_of_threads_follows_the_load(follow, most, loads, wanted):
+    assert follow(most, loads) == wanted
+
+
+def test_updates_on_a_cpu_look_at_the_load(monkeypatch):
+    calls = []
+    monkeypatch.setattr(threads, "LoadFollower", lambda: SimpleNamespace(update=lambda: calls.append("look")))
+    step = threads.following_load(lambda trainer, samples: calls.append(samples))
+    step(trainer := SimpleNamespace(cuda=False), ["a"])
+    step(trainer, ["b"])
+    step(SimpleNamespace(cuda=True), ["c"])
+    assert calls == ["look", ["a"], "look", ["b"], ["c"]]
