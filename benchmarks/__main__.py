@@ -14,6 +14,7 @@ sample is used; use your own data for meaningful numbers.
   causal-lm  the same of its pre-training
   logs       TensorBoard logs of 200 runs to tables
   profile    the operators of our own updates
+  busy       what our training, pre-training and classification keep of their speed beside a process
   start      commands from start to end, warm and cold: help, a prediction, the first update, tables
 
 How time and memory grow with text and runs is measured by python -m benchmarks.scale.
@@ -39,7 +40,7 @@ from common.files import shown_path
 from experiments import inputs, provenance
 
 from . import report, sample
-from .comparisons import binarize, causal, classify, finetune, floor, logs, masked_lm, start, sweep
+from .comparisons import binarize, busy, causal, classify, finetune, floor, logs, masked_lm, start, sweep
 from .measure import say
 from .settings import POSITIONS, SIZES, Settings, check_text_options
 
@@ -54,6 +55,7 @@ BENCHMARKS: dict[str, Callable[[Settings], dict[str, Any]]] = {
     "causal-lm": causal.pretrain,
     "logs": logs.run,
     "profile": finetune.profile,
+    "busy": busy.run,
     "start": start.run,
 }
 EXAMPLES = """\

@@ -18,6 +18,7 @@ from common.cli import DEVICES
 from common.errors import UserError
 from fairseq_plugin.models.roberta import RobertaSmall
 from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
+from fairseq_plugin.training.threads import LoadFollower
 
 from ..batches import MAX_TOKENS, logits_of
 from ..texts import Ids
@@ -57,6 +58,7 @@ class Network:
         self.model = _build(checkpoint, dictionary)
         self.model.args.precision = precision
         self.model.to(self.device).eval()
+        self._load = LoadFollower() if self.device.type == "cpu" else None
 
     def logits(self, rows: Sequence[Ids], *, progress: str | None = None) -> NDArray[np.float32]:
         """The logits (N, K) of rows of ids, in their order; `progress` is the title of a progress bar."""
@@ -65,6 +67,8 @@ class Network:
 
     @torch.inference_mode()
     def _compute(self, tokens_BL: NDArray[np.int64]) -> NDArray[np.float32]:
+        if self._load is not None:
+            self._load.update()
         logits_BK, _ = self.model(
             torch.from_numpy(tokens_BL).to(self.device),
             features_only=True,

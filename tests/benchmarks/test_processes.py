@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import flops, sample
 from benchmarks import report as reports
-from benchmarks.comparisons import binarize, causal, classify, finetune, floor, masked_lm, start, sweep
+from benchmarks.comparisons import binarize, busy, causal, classify, finetune, floor, masked_lm, start, sweep
 from benchmarks.measure import NOT_INSTALLED, compare, execute
 from benchmarks.sentences import fairseq_batches, read_sentences, read_sizes
 from benchmarks.timed import transformers_train
@@ -201,6 +201,16 @@ def test_different_files_are_an_error(tmp_path):
             (tmp_path / name / file).write_bytes(content if file == "train.bin" else b"same")
     with pytest.raises(UserError, match=r"\btrain\.bin$"):
         binarize.check_identical(tmp_path)
+
+
+def test_the_speed_beside_a_process_is_compared_with_that_alone(settings):
+    result = busy.run(settings)
+    assert len(result["rates"]) == 6
+    shares = {row["quantity"]: row["value"] for row in result["quantities"] if row["unit"] == "%"}
+    assert len(shares) == 3
+    rates = result["rates"]["fine-tuning, updates"]
+    wanted = 100 * rates["beside"][0] / rates["alone"][0]  # of one round
+    assert shares["fine-tuning, updates beside a process, share of the speed alone"] == pytest.approx(wanted)
 
 
 @pytest.fixture(scope="module")
