@@ -159,7 +159,8 @@ def _handle(connection: socket.socket) -> dict[str, Any]:
         return request
     for stream in streams:
         os.close(stream)
-    connection.sendall(child.to_bytes(8))
+    with contextlib.suppress(BrokenPipeError):  # the caller was killed, which `select` finds
+        connection.sendall(child.to_bytes(8))
     ended = os.pidfd_open(child)
     if ended not in select.select([ended, connection], [], [])[0]:
         os.kill(child, signal.SIGKILL)
