@@ -31,12 +31,20 @@ TUNING = {
 """Read when a process starts: they have no effect if it sets them itself."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """Environment variables that limit the threads of torch."""
+FOLLOW = "RS_FOLLOW_LOAD"
+"""Environment variable, 1 where the number of threads is not the user's choice and may follow the load."""
 
 
 def environment(threads: int) -> dict[str, str]:
     """Environment variables of a trainer; values of `TUNING` that the user has set are kept."""
     tuning = {name: os.environ.get(name, value) for name, value in TUNING.items()}
-    return tuning | dict.fromkeys(THREADS, str(threads))
+    follow = {} if threads_are_given() else {FOLLOW: "1"}
+    return tuning | dict.fromkeys(THREADS, str(threads)) | follow
+
+
+def threads_are_given() -> bool:
+    """Whether the user has chosen the number of threads."""
+    return os.environ.get(FOLLOW) != "1" and any(os.environ.get(name) for name in THREADS)
 
 
 def usable_cores() -> int:

@@ -46,10 +46,18 @@ def set_threads() -> None:
 
 
 class LoadFollower:
-    """Sets the number of threads to that of the cores that the process gets, at most that of the start."""
+    """Sets the number of threads to that of the cores that the process gets, at most its share.
+
+    A number that the user has chosen stays: another one changes the order of summation.
+    """
 
     def __init__(self) -> None:
-        self._most = torch.get_num_threads()
+        if cpu.threads_are_given():
+            self._most = 1
+        elif any(os.environ.get(name) for name in cpu.THREADS):
+            self._most = torch.get_num_threads()  # its share of the cores, set by train.sh
+        else:
+            self._most = cpu.usable_cores()
         self._meter = cpu.LoadMeter()
         self._next = time.monotonic() + INTERVAL_SECONDS
 

@@ -76,12 +76,16 @@ def test_commands_of_fairseq_set_the_threads_on_a_cpu(tmp_path, machine, monkeyp
 def follow(monkeypatch):
     """Run a `LoadFollower` through loads (waiting, idle); returns the number of threads after each."""
 
+    for name in cpu.THREADS:
+        monkeypatch.delenv(name, raising=False)
+
     def run(most, loads):
         number = [most]
         measured = iter([load and cpu.Load(*load) for load in loads])
         monkeypatch.setattr(torch, "get_num_threads", lambda: number[0])
         monkeypatch.setattr(torch, "set_num_threads", lambda n: number.__setitem__(0, n))
         monkeypatch.setattr(cpu, "LoadMeter", lambda: SimpleNamespace(measure=lambda: next(measured)))
+        monkeypatch.setattr(cpu, "usable_cores", lambda: most)
         monkeypatch.setattr(threads, "INTERVAL_SECONDS", 0.0)
         follower, found = threads.LoadFollower(), []
         for _ in loads:
@@ -103,6 +107,13 @@ def follow(monkeypatch):
 )
 def test_the_number_of_threads_follows_the_load(follow, most, loads, wanted):
     assert follow(most, loads) == wanted
+
+
+@pytest.mark.parametrize(("follows", "wanted"), [("1", 1), ("", 4)])
+def test_a_number_of_the_user_does_not_follow_the_load(follow, monkeypatch, follows, wanted):
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    monkeypatch.setenv(cpu.FOLLOW, follows)
+    assert follow(4, [(9.0, 0.0)]) == [wanted]
 
 
 def test_updates_on_a_cpu_look_at_the_load(monkeypatch):
