@@ -35,7 +35,7 @@ TRUST = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
 def ours(settings: Settings, recipe: str, data: Path, changes: Mapping[str, str]) -> list[str]:
     """A recipe with some flags changed; an empty value stands for a flag without value."""
     flags = _flags(recipe, data) | settings.sizes.flags() | _common(settings) | dict(changes)
-    return [str(data), "--user-dir", str(PLUGIN), *_flatten(flags)]
+    return [str(data), "--user-dir", str(PLUGIN), *flatten(flags)]
 
 
 def stock(settings: Settings, recipe: str, data: Path, changes: Mapping[str, str]) -> list[str]:
@@ -43,7 +43,7 @@ def stock(settings: Settings, recipe: str, data: Path, changes: Mapping[str, str
     flags = {flag: value for flag, value in _flags(recipe, data).items() if flag not in OURS_ONLY}
     flags |= STOCK[flags["--task"]] | {"--arch": "roberta", "--optimizer": "adam"}
     flags |= settings.sizes.flags() | _common(settings) | dict(changes)
-    return [str(data), *_flatten(flags)]
+    return [str(data), *flatten(flags)]
 
 
 def classes(settings: Settings) -> int:
@@ -119,5 +119,6 @@ def _common(settings: Settings) -> dict[str, str]:
     return common | ({"--cpu": ""} if settings.machine.cpu else {})
 
 
-def _flatten(flags: Mapping[str, str]) -> list[str]:
+def flatten(flags: Mapping[str, str]) -> list[str]:
+    """The words of flags; an empty value stands for a flag without value."""
     return [word for flag, value in flags.items() for word in ((flag, value) if value else (flag,))]

@@ -88,8 +88,10 @@ class GraphClassifier:
 
     def __init__(self, path: str | os.PathLike[str], *, max_tokens: int = MAX_TOKENS) -> None:
         """Load the file; raises `UserError` if it is not a classifier that `python -m export onnx` wrote."""
-        import onnxruntime
-
+        try:
+            import onnxruntime
+        except ImportError:
+            raise UserError("ONNX files need onnxruntime; install it: pip install onnxruntime") from None
         path = Path(path)
         if not path.is_file():
             raise UserError(f"{path}: no such file")
@@ -102,6 +104,9 @@ class GraphClassifier:
         self._max_tokens = max_tokens
         self._metadata = Metadata.from_text(self._session.get_modelmeta().custom_metadata_map, path)
         self.classes = self._metadata.classes
+        (output,) = [one for one in self._session.get_outputs() if one.name == OUTPUT] or [None]
+        if output is None or output.shape[-1] != len(self.classes):
+            raise UserError(f"{path}: no output '{OUTPUT}' of {len(self.classes)} classes; {AGAIN} again")
         self.pairs = self._metadata.pairs
 
     def predict(self, texts: Iterable[Text], *, progress: str | None = None) -> list[Prediction]:

@@ -54,17 +54,14 @@ class Classifier:
         """Maximum input length in tokens."""
         return self.model.config.max_position_embeddings - (PAD + 1)
 
-    def metadata(self) -> Metadata | None:
-        """What text needs; None for a folder, a Transformers tokenizer, or if the tokenizer is missing."""
+    def metadata(self) -> Metadata:
+        """What text needs; raises `UserError` with the reason where it cannot be stored in a graph."""
         if self.run is None or self.data is None:
-            return None
-        try:
-            tokenizer = find_tokenizer(self.run, self.data)
-            _, dictionary = find_dictionary(self.run, self.checkpoint, self.data)
-        except UserError:
-            return None
+            raise UserError(f"{self.checkpoint.path}: a folder of Transformers, not a run")
+        tokenizer = find_tokenizer(self.run, self.data)
+        _, dictionary = find_dictionary(self.run, self.checkpoint, self.data)
         if tokenizer.model is None:
-            return None
+            raise UserError(f"{tokenizer.transformers}: a Transformers tokenizer, not a SentencePiece model")
         return Metadata(
             self.classes,
             InputFormat.from_checkpoint(self.checkpoint),

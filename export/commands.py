@@ -159,7 +159,11 @@ def run_onnx(args: argparse.Namespace) -> None:
     classifier = find_classifier(args.source)
     examples = classifier.examples(args.data, args.split)
     rows = examples.rows if examples is not None else random_rows(classifier)
-    metadata = classifier.metadata()
+    metadata, reason = None, ""
+    try:
+        metadata = classifier.metadata()
+    except UserError as error:
+        reason = str(error)
     measured, content = export(classifier, rows, int8=args.int8, metadata=metadata)
     atomic_write(out, content)
     found = document(measured, None if examples is None else examples.labels, args.split)
@@ -168,7 +172,7 @@ def run_onnx(args: argparse.Namespace) -> None:
         atomic_write(args.report, json.dumps(digest | found, indent=2) + "\n")
     print(table(found))
     if metadata is None:
-        print("note: SOURCE has no SentencePiece model, so eval predict cannot read the file")
+        print(f"note: without a tokenizer, so eval predict cannot read the file ({reason})")
     print(f"{out}: written")
 
 

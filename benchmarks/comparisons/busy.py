@@ -48,7 +48,8 @@ def run(settings: Settings) -> dict[str, Any]:
                     seconds = execute(contender, settings, log)["seconds"]
                 last = seconds[len(seconds) // 2 :]
                 rates[name][state].append(len(last) / sum(last))
-            say(f"busy, round {number}/{settings.rounds}: {name}: {rates[name]}")
+            last_rates = ", ".join(f"{state} {found[-1]:.3g}/s" for state, found in rates[name].items())
+            say(f"busy, round {number}/{settings.rounds}: {name}: {last_rates}")
     medians = {
         name: {state: float(np.median(found)) for state, found in by.items()} for name, by in rates.items()
     }

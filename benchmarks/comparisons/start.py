@@ -18,6 +18,7 @@ import numpy as np
 from common.errors import UserError
 from experiments import ROOT
 
+from .. import command_line
 from ..log_tree import write_tree
 from ..measure import Contender, execute, python, say
 from ..settings import Settings
@@ -77,7 +78,7 @@ def run(settings: Settings) -> dict[str, Any]:
 
 def _train(settings: Settings, folder: Path) -> tuple[str, ...]:
     """`train.sh` for a single update."""
-    sizes = [word for pair in settings.sizes.flags().items() for word in pair]
+    sizes = command_line.flatten(settings.sizes.flags())
     command = [str(ROOT / "train.sh"), "--data", str(settings.data), "--inits", "random", "--seeds", "1"]
     command += ["--device", "cpu" if settings.machine.cpu else "cuda", "--out", str(folder)]
     return (*command, "--", "--max-update", "1", "--valid-subset", "valid", *sizes)

@@ -51,7 +51,7 @@ def contenders(settings: Settings) -> list[Contender]:
     pretrained = command_line.our_checkpoint(settings)
     own = [str(ROOT / "train.sh"), "--data", str(settings.data), "--pretrained", str(pretrained)]
     own += ["--seeds", *(str(seed) for seed in SEEDS), "--device", "cpu" if settings.machine.cpu else "cuda"]
-    sizes = [word for pair in settings.sizes.flags().items() for word in pair]
+    sizes = command_line.flatten(settings.sizes.flags())
     extra = ["--", "--max-epoch", str(settings.epochs), *sizes]
     found = [loop]
     for name, flags in (("ours, fp32", ["--precision", "fp32"]), ("ours", ["--precision", "auto"])):

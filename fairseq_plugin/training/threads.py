@@ -14,12 +14,14 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from fairseq.trainer import Trainer
 
 from common import cpu
+
+if TYPE_CHECKING:
+    from fairseq.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 3.0
