@@ -13,6 +13,9 @@ from common.errors import UserError
 from common.manifest import Manifest
 from common.run import BEST_CHECKPOINT, find_checkpoint
 
+GRAPH = ".onnx"
+"""Suffix of ONNX files."""
+
 
 @dataclass(frozen=True)
 class RunCheckpoint:
@@ -88,6 +91,8 @@ def find_runs(paths: Iterable[str | os.PathLike[str]], file: str = BEST_CHECKPOI
 def _find(path: Path, name: str) -> list[RunCheckpoint]:
     if not path.exists():
         raise UserError(f"{path}: no such checkpoint or folder of runs")
+    if path.suffix == GRAPH:
+        raise UserError(f"{path}: an ONNX file, which only eval predict reads; pass the folder of the run")
     if path.is_file():
         return [RunCheckpoint.from_file(path)]
     if (path / name).is_file():

@@ -21,6 +21,7 @@ from common.run import BEST_CHECKPOINT
 from common.run import WEIGHTS as WEIGHT_FILES
 from preprocess.readers.tables import Columns
 
+from ..loading.runs import GRAPH
 from ..options import add_checkpoint_files, add_computation, add_max_tokens, add_texts, loading_options
 from .inputs import Block, open_input
 from .output import FORMATS, Layout, TextPrediction, avoid_columns, choose_format, open_writer
@@ -50,7 +51,6 @@ EXAMPLES = """examples:
   python -m eval predict --checkpoint checkpoint_best.pt --dict dict.txt --sentencepiece-model s.model < a.txt
   python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 --explain --html why.html "Un livre raté."
 """
-GRAPH = ".onnx"
 WEIGHTS = (".pt", ".safetensors", GRAPH)
 LEVELS = ("", "*/", "*/*/", "*/*/*/")
 """Where run folders are in a folder: OUT/<arm>/<init>/seed<N>/."""

@@ -124,6 +124,13 @@ def test_options_that_a_file_does_not_have_are_errors(exported, capsys, words, f
     assert all(fact in error for fact in facts)
 
 
+def test_other_commands_name_the_one_that_reads_the_file(exported, capsys):
+    assert evaluate(["evaluate", "--checkpoint", str(exported / "fp32.onnx")]) == 1
+    error = capsys.readouterr().err
+    assert "fp32.onnx" in error
+    assert "eval predict" in error
+
+
 def test_files_without_a_tokenizer_or_graph_are_errors(exported, tmp_path):
     graph = onnx.load(exported / "fp32.onnx")
     kept = {"classes": '["neg", "pos"]', "longest": "32"}
