@@ -1,14 +1,18 @@
-"""A faster start of commands: pandas is imported when it is first used.
+"""A faster start of commands: packages that few commands need are imported when they are first used.
 
 `from common import startup` is the first import of a package's `__main__`, so that `--help` and an error in
-the command line do not wait for pandas, whose import takes longer than all the rest.
+the command line do not wait for pandas, whose import takes longer than all the rest. `functions_of` does the
+same for packages that other packages import.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 import sys
 import types
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -44,6 +48,44 @@ def defer(name: str) -> None:
     del module.__path__  # so that importing a submodule executes the package first
     module.__class__ = _Deferred
     sys.modules[name] = module
+
+
+class _Functions(types.ModuleType):
+    """Stands for a module: its attributes are functions that import the module when they are called.
+
+    An attribute may also be a module inside it; which of the two is known only when it is used.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []  # so that its submodules can be imported
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Functions(f"{self.__name__}.{name}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        module, _, name = self.__name__.rpartition(".")
+        return getattr(importlib.import_module(module), name)(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def functions_of(*modules: str) -> Iterator[None]:
+    """Let code that is imported in this context import functions of `modules` without executing them.
+
+    A module in a package (`scipy.stats`) is named after its package. Each function imports its module when it
+    is first called. Only functions and constructors can be used so. Modules that have been imported are left
+    alone.
+    """
+    absent = [name for name in modules if name not in sys.modules]
+    sys.modules.update({name: _Functions(name) for name in absent})
+    try:
+        yield
+    finally:
+        for name in absent:
+            if isinstance(sys.modules.get(name), _Functions):
+                del sys.modules[name]
 
 
 defer("pandas")

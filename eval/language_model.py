@@ -34,7 +34,7 @@ from preprocess.readers.lines import Block
 from preprocess.tokenizer import Encoder
 
 from .batches import pad
-from .loading.network import find_device, load_weights
+from .loading.network import WithoutInitialization, find_device, load_weights
 from .loading.precision import DEFAULT, Precision, choose_precision, recorded_precision
 from .loading.runs import RunCheckpoint, find_run
 from .loading.training_files import OptionalPath, find_data_folder, find_sentencepiece_model
@@ -105,7 +105,7 @@ class LanguageModel:
         Raises `UserError` for a file that is missing or does not belong to the checkpoint.
         """
         run = find_run(path)
-        state = load_checkpoint(run.checkpoint)
+        state = load_checkpoint(run.checkpoint, optimizer=False)
         find_model_class(run.checkpoint, state)
         folder = find_data_folder(run, None, data or (None if run.manifest else recorded_data(state)))
         folder = folder.with_apostrophes(run.checkpoint, normalize_apostrophes)
@@ -250,7 +250,7 @@ def find_model_class(path: Path, state: dict[str, Any]) -> type[CausalRobertaSma
 def build_model(path: Path, state: dict[str, Any], dictionary: Dictionary) -> CausalRobertaSmall:
     """Build the model and load its weights; raises `UserError` if weights and dictionary do not fit."""
     model_class, arguments = find_model_class(path, state), model_arguments(state)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), WithoutInitialization():
         model = model_class.build_model(arguments, argparse.Namespace(source_dictionary=dictionary))
     load_weights(model, state["model"], path)
     return model

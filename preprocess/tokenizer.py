@@ -6,6 +6,7 @@ Threads suffice: SentencePiece releases Python's lock while it encodes, and the 
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -122,9 +123,10 @@ def parse_model(content: bytes, path: str) -> sentencepiece.SentencePieceProcess
     return model
 
 
-def all_tokens(model: sentencepiece.SentencePieceProcessor) -> list[str]:
-    """The model's subword tokens in id order."""
-    return model.id_to_piece(list(range(len(model))))
+@functools.lru_cache(maxsize=1)
+def all_tokens(model: sentencepiece.SentencePieceProcessor) -> tuple[str, ...]:
+    """The model's subword tokens in id order; of the last model, they are kept."""
+    return tuple(model.id_to_piece(list(range(len(model)))))
 
 
 def map_text(
@@ -170,7 +172,7 @@ def append_eos(ids: NDArray[np.int32], sizes: NDArray[np.int64], eos: int = EOS)
     return closed
 
 
-def _lookup_table(tokens: list[str], unknown: int, dictionary: Dictionary) -> NDArray[np.int32]:
+def _lookup_table(tokens: Sequence[str], unknown: int, dictionary: Dictionary) -> NDArray[np.int32]:
     """(tokens,) the dictionary's id of each id of the model; DEFERRED where the token's text decides."""
     table = np.array([dictionary.index.get(token, UNK) for token in tokens], dtype=np.int32)
     table[[i for i, token in enumerate(tokens) if token.split() != [token]]] = DEFERRED

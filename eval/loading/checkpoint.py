@@ -85,7 +85,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     Raises `UserError` if the file is not a checkpoint (see `load_checkpoint`), has another architecture or
     task, or has no classification head.
     """
-    state = load_checkpoint(path)
+    state = load_checkpoint(path, optimizer=False)
     arguments = model_arguments(state)
     cfg = state.get("cfg")
     settings = dict(vars(arguments)) if cfg is None else dict(cfg["task"] or {})

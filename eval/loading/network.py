@@ -5,14 +5,16 @@ Shapes: N examples, K classes; B sentences in a batch, L tokens in the longest, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from fairseq.data import Dictionary
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from common.cli import DEVICES
 from common.errors import UserError
@@ -26,6 +28,8 @@ from .checkpoint import Checkpoint
 from .precision import FP32
 
 DIFFERENCES_SHOWN = 3
+FILLERS = {Tensor.normal_, Tensor.uniform_}
+"""What `torch.nn.init` and fairseq initialize weights with; most of the time of building a model."""
 
 
 class Network:
@@ -97,7 +101,7 @@ def find_device(name: str) -> torch.device:
 def _build(checkpoint: Checkpoint, dictionary: Dictionary) -> RobertaSmall:
     task = SentenceClassificationTask(checkpoint.task_config(), dictionary, Dictionary())
     checkpoint.arguments.max_positions = task.cfg.max_positions
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), WithoutInitialization():
         model = checkpoint.model.build_model(checkpoint.arguments, task)
         model.register_classification_head(checkpoint.head, num_classes=checkpoint.classes)
     weights = dict(checkpoint.weights)
@@ -120,4 +124,17 @@ def load_weights(model: torch.nn.Module, weights: dict[str, Tensor], path: Path)
             f"{path}: the weights do not match the model configuration and the dictionary ({shown}); "
             "pass the dictionary of training with --dict"
         )
-    model.load_state_dict(weights)
+    # Assigned instead of copied, of the type of the model: stock fairseq writes fp16 with --fp16.
+    types = {key: value.dtype for key, value in model.state_dict().items()}
+    weights = {key: value.to(types[key]) for key, value in weights.items()}
+    torch.nn.Module.load_state_dict(model, weights, assign=True)  # fairseq's lacks `assign`
+
+
+class WithoutInitialization(TorchFunctionMode):
+    """Leaves the parameters of a new model as they are in memory, to be replaced by those of a checkpoint."""
+
+    def __torch_function__(
+        self, function: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """The tensor itself instead of random numbers in it."""
+        return args[0] if function in FILLERS else function(*args, **(kwargs or {}))

@@ -89,7 +89,7 @@ def read_source(path: str | os.PathLike[str]) -> Source:
     RoBERTa or not supported by Transformers, and if the weights do not match the stored arguments.
     """
     path = Path(path)
-    state = load_checkpoint(path)
+    state = load_checkpoint(path, optimizer=False)
     arguments = _arguments(path, state)
     weights: dict[str, Tensor] = state["model"]
     tokens = next((value for key, value in weights.items() if key.endswith(".embed_tokens.weight")), None)

@@ -50,7 +50,7 @@ def write(
     Raises `UserError` as `load_checkpoint` and `scale_embeddings` do, and for weights outside the range of
     fp16.
     """
-    state = load_checkpoint(source)
+    state = load_checkpoint(source, optimizer=False)
     if embedding_scale != 1.0:
         eps = getattr(model_arguments(state), "layer_norm_eps", LAYER_NORM_EPS)
         state["model"] = scale_embeddings(state["model"], embedding_scale, eps)

@@ -15,9 +15,11 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import copy
 import functools
 import hashlib
 import json
+import mmap
 import os
 import pickle
 import re
@@ -94,7 +96,14 @@ READ_ERRORS = (
 )
 """Raised by `torch.load` for files that are truncated, empty or in another format."""
 ZIP_MAGIC = b"PK\x03\x04"
+LOCAL_HEADER = 30
+"""Bytes before the name of a member in a zip archive (APPNOTE 4.3.7)."""
+LOCAL_LENGTHS = 26
+"""Offset of the lengths of its name and of the field after it."""
+CHUNK = 1 << 20
 ALLOWED = CONFIGURATION + NUMPY + ENUMS
+OPTIMIZER_STATE = "last_optimizer_state"
+"""fairseq's key of Adam's moments."""
 SUFFIX = ".safetensors"
 FORMAT = "fairseq-roberta"
 """Metadata entry `kind` of the safetensors files that `fp16.write` writes."""
@@ -107,10 +116,12 @@ def allow_fairseq_objects() -> None:
     torch.serialization.add_safe_globals(ALLOWED)
 
 
-def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+def load_checkpoint(path: str | os.PathLike[str], *, optimizer: bool = True) -> dict[str, Any]:
     """Read a fairseq checkpoint to the CPU, from a .pt or a .safetensors file.
 
-    Returns fairseq's state: a dictionary with the keys `model`, `cfg`, `extra_state`, ...
+    Returns fairseq's state: a dictionary with the keys `model`, `cfg`, `extra_state`, ... With `optimizer`
+    false, it lacks `last_optimizer_state`, which is two thirds of a checkpoint and is then not read, except
+    for its checksums.
 
     Raises `UserError` for a file that is missing, truncated, corrupt, not a fairseq checkpoint, or that
     contains anything outside the allow-list.
@@ -120,7 +131,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise UserError(f"{path}: no such checkpoint")
     if path.suffix == SUFFIX:
         return read_safetensors(path)
-    return _read_pickle(path, weights=True)
+    return _read_pickle(path, optimizer=optimizer)
 
 
 def read_outline(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -144,16 +155,17 @@ def read_outline(path: str | os.PathLike[str]) -> dict[str, Any]:
     return _read_pickle(path, weights=False)
 
 
-def _read_pickle(path: Path, *, weights: bool) -> dict[str, Any]:
+def _read_pickle(path: Path, *, weights: bool = True, optimizer: bool = True) -> dict[str, Any]:
     allow_fairseq_objects()
     with path.open("rb") as stream:
         try:
-            if weights:
-                verify_checksums(stream)
-                state = torch.load(stream, map_location="cpu", weights_only=True)
-            else:
+            if not weights:
                 with torch.serialization.skip_data():
                     state = torch.load(stream, map_location="meta", weights_only=True)
+            elif verify_checksums(stream) and not optimizer:
+                state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            else:
+                state = torch.load(stream, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             raise UserError(f"{path}: {refusal(error)}") from None
         except READ_ERRORS:
@@ -162,21 +174,42 @@ def _read_pickle(path: Path, *, weights: bool) -> dict[str, Any]:
             ) from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UserError(f"{path}: not a fairseq checkpoint (no key 'model')")
+    if weights and not optimizer:
+        state.pop(OPTIMIZER_STATE, None)
+        # Out of the mapped file, which another program may overwrite later. Tied weights stay tied.
+        state = copy.deepcopy(state)
     return state
 
 
-def verify_checksums(stream: IO[bytes]) -> None:
+def verify_checksums(stream: IO[bytes]) -> bool:
     """Verify the checksum of every member of a checkpoint; files written by torch before 1.6 have none.
 
-    Raises one of `READ_ERRORS`. Rewinds the stream.
+    Returns whether the members can be mapped into memory. Raises one of `READ_ERRORS`. Rewinds the stream.
     """
     magic = stream.read(len(ZIP_MAGIC))
     stream.seek(0)
-    if magic == ZIP_MAGIC:
-        with zipfile.ZipFile(stream) as archive:
-            if (corrupt := archive.testzip()) is not None:
-                raise zipfile.BadZipFile(corrupt)
-        stream.seek(0)
+    if magic != ZIP_MAGIC:
+        return False
+    # Over mapped memory, because `ZipFile.testzip` copies everything in small portions.
+    with (
+        zipfile.ZipFile(stream) as archive,
+        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as content,
+    ):
+        members = archive.infolist()
+        for member in members:
+            with archive.open(member) as opened:  # compares the two headers
+                if member.compress_type != zipfile.ZIP_STORED:
+                    while opened.read(CHUNK):
+                        pass  # compares the checksum at the end
+                    continue
+            lengths = struct.unpack_from("<HH", content, member.header_offset + LOCAL_LENGTHS)
+            begin = member.header_offset + LOCAL_HEADER + sum(lengths)
+            with content[begin : begin + member.file_size] as data:
+                if len(data) != member.file_size or zlib.crc32(data) != member.CRC:
+                    raise zipfile.BadZipFile(member.filename)
+    stream.seek(0)
+    return all(member.compress_type == zipfile.ZIP_STORED for member in members)
 
 
 def refusal(error: pickle.UnpicklingError) -> str:
@@ -263,7 +296,7 @@ def save_weights(source: str | os.PathLike[str], target: str | os.PathLike[str])
 
     The copy contains what fairseq's `--restore-file` and `from_pretrained` need.
     """
-    state = load_checkpoint(source)
+    state = load_checkpoint(source, optimizer=False)
     weights = {key: state.get(key) for key in ("args", "cfg", "model")}
     # fairseq's trainer reads these two from every checkpoint.
     weights["optimizer_history"] = state.get("optimizer_history", [])[-1:]

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from common.startup import defer
+from common.startup import defer, functions_of
 
 
 @pytest.fixture
@@ -59,6 +59,49 @@ def test_a_package_that_is_imported_or_missing_is_left_alone(package):
     assert sys.modules[package] is slow_package
     defer("no_such_package")
     assert "no_such_package" not in sys.modules
+
+
+def test_functions_of_a_package_import_it_when_they_are_called(package, tmp_path):
+    (tmp_path / package / "__init__.py").write_text("import sys\nsys.executed = True\n")
+    (tmp_path / package / "part.py").write_text("def double(x, *, plus=0): return 2 * x + plus\n")
+    with functions_of(package, f"{package}.part"):
+        from slow_package import part
+        from slow_package.part import double
+    assert package not in sys.modules
+    assert not sys.executed
+    assert part.double(2) == double(2) == 4
+    assert sys.executed
+    assert double(2, plus=1) == 5
+    with pytest.raises(AttributeError):
+        part.missing()
+
+
+def test_functions_of_an_imported_or_broken_package(package):
+    import slow_package
+
+    with functions_of(package):
+        assert sys.modules[package] is slow_package
+    with functions_of("no_such_package"):
+        from no_such_package import function
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        function()
+
+
+def test_the_plugin_does_not_import_what_two_tasks_of_fairseq_need():
+    code = """
+import sys
+import fairseq_plugin
+large = {"sklearn", "scipy", "pandas.core"} & sys.modules.keys()
+assert not large, large
+import numpy as np
+from fairseq.criterions import sentence_prediction
+from fairseq.tasks import audio_classification
+assert sentence_prediction.f1_score([0, 1, 1], [0, 1, 0]) == 2 / 3
+assert sentence_prediction.pearsonr([1.0, 2.0, 3.0], [2.0, 4.0, 6.0]).statistic > 0.999
+assert len(audio_classification.sklearn_metrics.roc_curve([0, 1], [0.1, 0.9])) == 3
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
 from common.errors import UserError
-from fairseq_plugin.checkpoints.loading import load_checkpoint, save_weights
+from fairseq_plugin.checkpoints.loading import load_checkpoint, save_weights, verify_checksums
 
 
 class Executes:
@@ -114,6 +114,43 @@ def test_a_flipped_bit_is_an_error(trained):
     torch.load(path, weights_only=True)
     with pytest.raises(UserError, match=r"model\.pt: "):
         load_checkpoint(path)
+
+
+def test_a_compressed_archive_is_verified_too(tmp_path):
+    torch.save(checkpoint(), tmp_path / "stored.pt")
+    with (
+        zipfile.ZipFile(tmp_path / "stored.pt") as stored,
+        zipfile.ZipFile(tmp_path / "packed.pt", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in stored.namelist():
+            packed.writestr(name, stored.read(name))
+    with open(tmp_path / "stored.pt", "rb") as stored, open(tmp_path / "packed.pt", "rb") as packed:
+        assert verify_checksums(stored)
+        assert not verify_checksums(packed)
+    assert torch.equal(load_checkpoint(tmp_path / "packed.pt")["model"]["weight"], torch.ones(2))
+    with zipfile.ZipFile(tmp_path / "packed.pt") as packed:
+        member = max(packed.infolist(), key=lambda member: member.compress_size)
+    content = bytearray((tmp_path / "packed.pt").read_bytes())
+    content[member.header_offset + 30 + len(member.filename) + member.compress_size // 2] ^= 1
+    (tmp_path / "packed.pt").write_bytes(content)
+    with pytest.raises(UserError, match="truncated or corrupt"):
+        load_checkpoint(tmp_path / "packed.pt")
+
+
+def test_without_the_optimizer_the_rest_is_the_same(trained):
+    path, _, _ = trained
+    whole, rest = load_checkpoint(path), load_checkpoint(path, optimizer=False)
+    assert whole.keys() - rest.keys() == {"last_optimizer_state"}
+    assert rest["cfg"] == whole["cfg"]
+    assert rest["model"].keys() == whole["model"].keys()
+    assert all(torch.equal(rest["model"][name], weight) for name, weight in whole["model"].items())
+    embeddings, tied = (
+        rest["model"][f"encoder.{name}.weight"] for name in ("sentence_encoder.embed_tokens", "lm_head")
+    )
+    assert embeddings.data_ptr() == tied.data_ptr()
+    expected = embeddings.clone()
+    path.write_bytes(bytes(path.stat().st_size))  # in place, as fairseq copies checkpoints
+    assert torch.equal(embeddings, expected)
 
 
 def test_missing_files_and_other_archives_are_errors(tmp_path):
