@@ -114,7 +114,7 @@ if PREFIX:
     package_data[layout.NAME] = [f"{folder}/*" for folder in layout.DATA]
 setup(
     name="fairseq-roberta-small",
-    version="0.1.0",
+    version="1.0.0",
     description="Train, compare and trust small RoBERTa sentence classifiers in fairseq",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import command_line, flops
+from .. import command_line
 from ..measure import RESULT, Contender, execute, python, say
 from ..sentences import read_sizes
 from ..settings import Settings
@@ -23,6 +23,8 @@ ADAM_BYTES = 7 * 4
 
 def run(settings: Settings) -> dict[str, Any]:
     """Rates, FLOPs of an update at the mean batch, and the floor in seconds."""
+    from .. import flops  # imports fairseq, for which --help does not wait
+
     rates = machine_rates(settings)
     lengths, classes = sentence_lengths(settings), command_line.classes(settings)
     batch = flops.classifier(settings.sizes, lengths, classes) * settings.batch_size / len(lengths)

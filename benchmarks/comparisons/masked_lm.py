@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import command_line, flops
+from .. import command_line
 from ..measure import RESULT, Contender, compare, python
 from ..settings import Settings
 from .floor import best_rate, machine_rates
@@ -14,6 +14,8 @@ from .floor import best_rate, machine_rates
 
 def run(settings: Settings) -> dict[str, Any]:
     """Seconds of an update, tokens per second, model FLOP/s and their fraction of the fastest matrix rate."""
+    from .. import flops  # imports fairseq, for which --help does not wait
+
     vocabulary = command_line.vocabulary(settings.corpus / "dict.txt")
     lengths = np.full(settings.blocks, settings.block_tokens)
     work = flops.masked_lm(settings.sizes, lengths, vocabulary, command_line.masked_share())

@@ -42,10 +42,18 @@ def run(settings: Settings) -> dict[str, Any]:
     write_tree(work / "logs", TABLE_RUNS)
     trained = work / "runs" / "fairseq" / "random" / "seed1"
     _time(_train(settings, work / "runs"), settings, "training a run")
+    forms = {"fairseq checkpoint": trained / "checkpoint_last.pt"}
+    for form, flags in (("ONNX fp32", ()), ("ONNX int8", ("--int8",))):
+        forms[form] = work / f"{form.replace(' ', '-')}.onnx"
+        _time(python("export", "onnx", trained, "--out", forms[form], *flags), settings, f"export, {form}")
+    size = f"{settings.sizes.layers} x {settings.sizes.embed}"
     commands = {
-        f"predict a sentence ({settings.sizes.layers} x {settings.sizes.embed}, fairseq checkpoint)": python(
-            "eval", "predict", "--checkpoint", trained / "checkpoint_last.pt", "Un livre captivant."
-        ),
+        **{
+            f"predict a sentence ({size}, {form})": python(
+                "eval", "predict", "--checkpoint", path, "Un livre captivant."
+            )
+            for form, path in forms.items()
+        },
         "train.sh, one update, validated on valid and saved": _train(settings, work / "again"),
         f"analysis tables, {TABLE_RUNS} runs": python("analysis", "tables", work / "logs"),
         **{f"{words} --help": python(*words.split(), "--help") for words in HELP},

@@ -225,11 +225,11 @@ def test_the_time_of_commands_is_measured_warm_and_cold(settings, made, monkeypa
     monkeypatch.setattr(start, "_can_empty_caches", lambda: True)
     monkeypatch.setattr(start, "_empty_caches", lambda: emptied.append(1))
     result = start.run(replace(settings, data=made["data"]))
-    assert len(result["seconds"]) == 4
-    assert len(emptied) == 4
+    assert len(result["seconds"]) == 6
+    assert len(emptied) == 6
     for by_state in result["seconds"].values():
         assert {state: len(values) for state, values in by_state.items()} == {"warm": 1, "cold": 1}
-    assert len(result["quantities"]) == 4 * 2
+    assert len(result["quantities"]) == 6 * 2
     assert result["quantities"][-1]["quantity"] == "eval predict --help, cold"
 
 

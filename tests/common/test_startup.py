@@ -113,6 +113,7 @@ assert len(audio_classification.sklearn_metrics.roc_curve([0, 1], [0.1, 0.9])) =
         "preprocess dataset --help",
         "experiments train --help",
         "export onnx --help",
+        "benchmarks --help",
     ],
 )
 def test_help_does_not_import_large_packages(words):
