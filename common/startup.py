@@ -88,4 +88,14 @@ def functions_of(*modules: str) -> Iterator[None]:
                 del sys.modules[name]
 
 
+def rarely_used_by_fairseq() -> contextlib.AbstractContextManager[None]:
+    """The context in which fairseq is imported in half the time.
+
+    It imports these packages for single functions, used by two of its tasks and with --tensorboard-logdir.
+    """
+    return functions_of(
+        "sklearn", "sklearn.metrics", "scipy", "scipy.stats", "torch.utils.tensorboard", "tensorboardX"
+    )
+
+
 defer("pandas")

@@ -11,7 +11,7 @@ import logging
 
 from common import extensions
 from common.errors import install_excepthook
-from common.startup import functions_of
+from common.startup import rarely_used_by_fairseq
 
 # On import, fairseq's speech modules log that an optional package is missing, and set the root logger's level
 # and handlers so that the debug messages of all libraries are shown.
@@ -19,11 +19,7 @@ logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.ERROR)
 _root = logging.getLogger()
 _level, _handlers = _root.level, list(_root.handlers)
 
-# Single functions of these are used by two of fairseq's tasks and with --tensorboard-logdir; to import them
-# takes longer than all of fairseq.
-with functions_of(
-    "sklearn", "sklearn.metrics", "scipy", "scipy.stats", "torch.utils.tensorboard", "tensorboardX"
-):
+with rarely_used_by_fairseq():
     import fairseq  # noqa: F401
 from . import compat, library_warnings  # noqa: E402
 from .checkpoints import loading  # noqa: E402

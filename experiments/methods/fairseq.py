@@ -16,7 +16,7 @@ from common.run import TENSORBOARD, State
 from .. import ROOT
 from ..plan import Job, Planned
 
-TRAINER = (sys.executable, "-P", "-m", "fairseq_cli.train")
+TRAINER = (sys.executable, "-P", "-m", "experiments.methods.fairseq_train")
 PLUGIN = ROOT / "fairseq_plugin"
 LOG_FLAGS = ("--log-format", "json", "--log-interval", "25")
 RESETS = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import layout
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 BUILD = "import sys; sys.path.insert(0, 'installation'); import backend; backend.build_wheel(sys.argv[1])"
@@ -124,6 +125,30 @@ def top(text):
 def is_module(text):
     path = ROOT.joinpath(*text.partition(":")[0].split("."))
     return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def test_the_last_step_of_the_workflow_passes(wheel, environment):
+    (name,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
+    lines = wheel.read(name).decode().splitlines()[1:]
+    scripts = dict(line.split(" = ") for line in lines if line)
+    scripts["fairseq-train"] = "fairseq_cli.train:cli_main"
+    for script, target in scripts.items():
+        module, _, function = target.partition(":")
+        path = environment / "env/bin" / script
+        start = f"import sys; from {module} import {function}; sys.exit({function}())"
+        path.write_text(f"#!/bin/sh\nexec {environment}/env/bin/python -P -c '{start}' \"$@\"\n")
+        path.chmod(0o755)
+    jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
+    step = jobs["wheel"]["steps"][-1]["run"]
+    # fairseq looks for a relative folder beside itself, which is another environment here.
+    packages = sysconfig.get_path("purelib", vars={"base": str(environment / "env")})
+    step = step.replace("--user-dir ", f"--user-dir {packages}/")
+    done = subprocess.run(
+        ["/bin/bash", "-e", "-c", step], env={"PATH": f"{environment}/env/bin:/usr/bin:/bin"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "--seeds" in done.stdout
 
 
 @pytest.mark.parametrize(
