@@ -5,6 +5,7 @@ and JOB_INDEX.pid with a process id. `sbatch-calls` contains the options of each
 `squeue-calls` one character for each call of squeue. Tests create these files to change the behavior:
 
     hold           pending tasks do not start
+    requeue        tasks that fail return to the queue when this file is deleted
     sbatch-error   sbatch fails with this text
     squeue-error   squeue fails with this text
     stop           the cluster starts no more tasks and ends
@@ -65,8 +66,11 @@ def sbatch(words):
 
 
 def schedule(tasks, script, options, throttle):
-    waiting, running = list(tasks), {}
-    while (waiting or running) and not (STATE / "stop").exists():
+    waiting, running, requeued = list(tasks), {}, []
+    while (waiting or running or requeued) and not (STATE / "stop").exists():
+        requeue = (STATE / "requeue").exists()
+        if requeued and not requeue:
+            waiting, requeued = waiting + requeued, []
         while waiting and len(running) < throttle and not (STATE / "hold").exists():
             task = waiting.pop(0)
             if "CANCELLED" not in (STATE / task).read_text():
@@ -77,6 +81,8 @@ def schedule(tasks, script, options, throttle):
                 state = "CANCELLED" if cancelled else "FAILED" if code else "COMPLETED"
                 write(task, state, options["job-name"])
                 del running[task]
+                if requeue and state == "FAILED":
+                    requeued.append(task)
         time.sleep(0.02)
 
 

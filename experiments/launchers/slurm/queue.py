@@ -31,7 +31,8 @@ QUEUE_SECONDS = 10.0
 LOG_SECONDS = 2.0
 """Time between reads of the logs."""
 SETTLE_SECONDS = 60.0
-"""How long a manifest written on a node may appear outdated on this machine (NFS: acdirmax)."""
+"""How long a manifest written on a node may appear outdated on this machine (NFS: acdirmax), and how long a
+task that was interrupted may take to return to the queue."""
 
 Task = tuple[str, int]
 """Name of the job and index in its array."""
@@ -43,6 +44,8 @@ ENDED = frozenset(
     }
 )
 """Final states of a task. COMPLETING is not final: a requeued task passes through it."""
+REQUEUED = ("BOOT_FAIL", "FAILED", "NODE_FAIL", "PREEMPTED")
+"""Final states in which a task may be for a moment before SLURM puts it into the queue again."""
 ERRORS = ("FAILED", "OUT_OF_MEMORY")
 """Final states after which the same command would fail again; runs in the other states can resume."""
 FIELDS = "%F %K %T %j %r"  # job id, index, state, job name, reason for waiting
@@ -260,14 +263,16 @@ class _Watcher:
             running.line.close()
 
     def _outcome(self, task: Task, job: Job, entry: Entry) -> Outcome | None:
-        """The outcome of a task that has ended or left the queue; None if its manifest may be outdated."""
+        """The outcome of a task that has ended or left the queue; None if that may not be its final state."""
         run = job.planned.run
         content = manifest.read(run.folder) or {}
         status = content.get("status")
         ended_at = self._ended_at.setdefault(task, time.monotonic())
         # The manifest of a completed task contains "finished", but this machine may still see an older one.
         completed = entry.state == "COMPLETED" or entry is LOST
-        if completed and status != "finished" and time.monotonic() - ended_at < SETTLE_SECONDS:
+        interrupted = status in ("interrupted", "running")
+        unsettled = (completed and status != "finished") or (entry.state in REQUEUED and interrupted)
+        if unsettled and time.monotonic() - ended_at < SETTLE_SECONDS:
             return None
         progress = read_log(run.folder / LOG, job.planned.progress.recipe)
         seconds = content.get("seconds", 0.0)
@@ -276,9 +281,7 @@ class _Watcher:
         where = f"task {entry.job} " if entry.job else "its task is "
         output = report.tail(self._folder / f"{entry.job}.out", lines=1)
         problem = where + entry.state + (f" ({output[0].strip()})" if output else "")
-        stopped = entry.state not in ERRORS or (
-            entry.state == "FAILED" and status in ("interrupted", "running")
-        )
+        stopped = entry.state not in ERRORS or (entry.state == "FAILED" and interrupted)
         return Outcome(run, progress, seconds, problem, stopped)
 
 

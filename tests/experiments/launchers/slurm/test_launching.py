@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -166,6 +167,27 @@ def test_a_cancelled_run_resumes(submit, cluster, starts, status):
     assert "epoch 1, update 10" in out
     assert (len(starts(RUN1)), len(starts(RUN2))) == (2, 1)
     assert "--array=0-0" in calls(cluster)[1]
+
+
+def test_a_task_that_slurm_requeues_is_not_reported_as_failed(submit, cluster, starts, status, monkeypatch):
+    monkeypatch.setattr(queue, "SETTLE_SECONDS", 60.0)
+    (cluster / "requeue").touch()
+
+    def requeue():
+        until(lambda: RUN1.joinpath("train.log").exists() and "Saved" in (RUN1 / "train.log").read_text())
+        os.kill(int((cluster / "17_0.pid").read_text()), signal.SIGTERM)
+        until(lambda: "FAILED" in (cluster / "17_0").read_text())
+        wait_for_squeue(cluster, 2)
+        (cluster / "requeue").unlink()
+
+    helper = threading.Thread(target=requeue)
+    helper.start()
+    code, out, err = submit(*RANDOM, "--", "--hang-seed", "1")
+    helper.join()
+    assert (code, err) == (0, "")
+    assert "FAILED" not in out
+    assert (status(RUN1), status(RUN2)) == ("finished", "finished")
+    assert (len(starts(RUN1)), len(starts(RUN2))) == (2, 1)
 
 
 def test_a_failed_run_is_reported_and_the_others_finish(submit, status):
