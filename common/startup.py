@@ -89,9 +89,10 @@ def functions_of(*modules: str) -> Iterator[None]:
 
 
 def rarely_used_by_fairseq() -> contextlib.AbstractContextManager[None]:
-    """The context in which fairseq is imported in half the time.
+    """The context for the first import of fairseq, which takes less time in it.
 
-    It imports these packages for single functions, used by two of its tasks and with --tensorboard-logdir.
+    fairseq imports these packages for single functions, used by a criterion, a task and with
+    --tensorboard-logdir.
     """
     return functions_of(
         "sklearn", "sklearn.metrics", "scipy", "scipy.stats", "torch.utils.tensorboard", "tensorboardX"

@@ -13,12 +13,10 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary
-from fairseq.models import ARCH_MODEL_REGISTRY
 from torch import Tensor
 
 import fairseq_plugin  # noqa: F401  registers models and tasks
@@ -40,6 +38,9 @@ from .loading.runs import RunCheckpoint, find_run
 from .loading.training_files import OptionalPath, find_data_folder, find_sentencepiece_model
 from .sampling import Sampling, make_chooser
 from .texts import check_texts
+
+if TYPE_CHECKING:
+    from fairseq.data import Dictionary
 
 BATCH = 32
 
@@ -236,6 +237,8 @@ def _find_dictionary(run: RunCheckpoint, data: Path, given: OptionalPath = None)
 
 def find_model_class(path: Path, state: dict[str, Any]) -> type[CausalRobertaSmall]:
     """The model class of a checkpoint; raises `UserError` unless it is a left-to-right language model."""
+    from fairseq.models import ARCH_MODEL_REGISTRY  # after the plugin, which imports fairseq in less time
+
     name = arch_name(model_arguments(state))
     model_class = ARCH_MODEL_REGISTRY.get(name)
     if model_class is None or not issubclass(model_class, CausalRobertaSmall):

@@ -87,13 +87,17 @@ def test_functions_of_an_imported_or_broken_package(package):
         function()
 
 
-def test_the_plugin_does_not_import_what_two_tasks_of_fairseq_need():
-    code = """
+@pytest.mark.parametrize(
+    "module",
+    ["fairseq_plugin", "eval.classifier", "eval.language_model", "experiments.methods.fairseq_train"],
+)
+def test_fairseq_is_imported_without_packages_that_it_rarely_uses(module):
+    code = f"""
 import sys
-import fairseq_plugin
-large = {"sklearn", "scipy", "pandas.core"} & sys.modules.keys()
+import {module}
+assert "fairseq" in sys.modules
+large = {{"sklearn", "scipy", "pandas.core", "tensorboardX"}} & sys.modules.keys()
 assert not large, large
-import numpy as np
 from fairseq.criterions import sentence_prediction
 from fairseq.tasks import audio_classification
 assert sentence_prediction.f1_score([0, 1, 1], [0, 1, 0]) == 2 / 3

@@ -87,10 +87,15 @@ def test_every_package_of_the_clone_is_installed_or_excluded_on_purpose():
     assert packages == {*layout.PACKAGES, "benchmarks"}
 
 
-def test_the_console_scripts_exist(wheel):
+def console_scripts(wheel):
+    """Command -> `module:function`."""
     (name,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     lines = wheel.read(name).decode().splitlines()[1:]
-    scripts = dict(line.split(" = ") for line in lines if line)
+    return dict(line.split(" = ") for line in lines if line)
+
+
+def test_the_console_scripts_exist(wheel):
+    scripts = console_scripts(wheel)
     assert set(scripts) == {f"roberta-small-{script}" for script in layout.SCRIPTS}
     for target in scripts.values():
         module, _, function = target.partition(":")
@@ -128,9 +133,7 @@ def is_module(text):
 
 
 def test_the_last_step_of_the_workflow_passes(wheel, environment):
-    (name,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
-    lines = wheel.read(name).decode().splitlines()[1:]
-    scripts = dict(line.split(" = ") for line in lines if line)
+    scripts = console_scripts(wheel)
     scripts["fairseq-train"] = "fairseq_cli.train:cli_main"
     for script, target in scripts.items():
         module, _, function = target.partition(":")
