@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as F
 from fairseq.models.transformer import TransformerEncoder
-from fairseq.modules import MultiheadAttention
+from fairseq.modules import MultiheadAttention, gelu
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor
 
@@ -214,7 +214,9 @@ def encode_layer(layer: TransformerEncoderLayerBase, x: Tensor, gather: Callable
     residual = x
     if layer.normalize_before:
         x = layer.final_layer_norm(x)
-    x = dropout(layer.activation_fn(layer.fc1(x)), layer.activation_dropout_module.p, training)
+    # fairseq's gelu copies to fp32 and back; torch's computes in fp32 too, with the same result.
+    activation = F.gelu if layer.activation_fn is gelu else layer.activation_fn
+    x = dropout(activation(layer.fc1(x)), layer.activation_dropout_module.p, training)
     x = residual + dropout(layer.fc2(x), p, training)
     return x if layer.normalize_before else layer.final_layer_norm(x)
 
