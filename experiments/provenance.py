@@ -21,6 +21,7 @@ from . import ROOT
 from .plan import Job
 from .recipes import Recipe
 
+CPUINFO = Path("/proc/cpuinfo")
 PACKAGES = ("fairseq-fixed", "fairseq", "torch", "numpy", "omegaconf", "hydra-core", "tensorboard")
 PROBE = "import torch.cuda as c; [print(c.get_device_name(i)) for i in range(c.device_count())]"
 RUN_BYTES = 3 << 30
@@ -144,9 +145,15 @@ def _memory_bytes() -> int:
 
 
 def _cpu_model() -> str:
+    """The processor's name; cloud machines hide parts of it, so its family and model number follow."""
     try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        text = CPUINFO.read_text(encoding="utf-8")
     except OSError:
         return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    fields = {
+        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())
+    }
+    name = fields.get("model name", platform.machine())
+    if "cpu family" not in fields or "model" not in fields:  # not an x86 processor
+        return name
+    return f"{name} (family {fields['cpu family']}, model {fields['model']})"

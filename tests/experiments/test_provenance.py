@@ -56,6 +56,23 @@ def test_device_cuda_without_a_gpu_raises():
         provenance.machine("cuda")
 
 
+@pytest.mark.parametrize(
+    ("cpuinfo", "name"),
+    [
+        (
+            "processor\t: 0\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n",
+            "AMD EPYC (family 25, model 17)",
+        ),
+        ("processor\t: 0\nmodel name\t: ARMv8\n", "ARMv8"),
+    ],
+)
+def test_processors_of_the_same_name_are_distinguished(tmp_path, monkeypatch, cpuinfo, name):
+    monkeypatch.setattr(provenance, "CPUINFO", tmp_path / "cpuinfo")
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    static = provenance.static(provenance.Machine((), threads=2))
+    assert static["hardware"]["cpu"] == name
+
+
 def test_packages_and_hardware():
     static = provenance.static(provenance.Machine((), threads=2))
     # The metadata of PyPI's package lack the build suffix: 2.13.0 for 2.13.0+cu130.
