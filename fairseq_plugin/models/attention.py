@@ -9,19 +9,17 @@ of a head; C = H * D; E = 3 * C.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .dropout import dropout
+from .grouped_attention import ROWS_MULTIPLE, attend_in_groups
+
 KERNEL_MULTIPLE = 8
 """The head size must be a multiple of this for variable-length kernels (torch/nested/_internal/sdpa.py)."""
-DROPOUT_LEVELS = 1 << 15
-"""Dropout probabilities are rounded to multiples of 1 / DROPOUT_LEVELS."""
-ONE_BF16 = 0x3F80
-"""The bits of 1.0 in bfloat16."""
 
 
 def attend(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float, *, causal: bool = False) -> Tensor:
@@ -38,12 +36,12 @@ def attend(qkv_TE: Tensor, lengths: Sequence[int], heads: int, p: float, *, caus
         (T, C), of the dtype of the input; zero for padding.
     """
     if one_by_one(qkv_TE):
-        return _SentenceAttention.apply(qkv_TE, tuple(lengths), heads, p, causal)
+        return attend_in_groups(qkv_TE, lengths, heads, p, causal)
     return (attend_padded if causal else attend_jagged)(qkv_TE, lengths, heads, p)
 
 
 def one_by_one(x: Tensor) -> bool:
-    """Whether sentences are processed one by one.
+    """Whether sentences are processed one by one, or few at a time.
 
     On a CPU they are: calling an operation is cheap, and the tensors of one sentence fit into the cache. On a
     GPU a kernel launch costs more than the work on a sentence, so all sentences are processed in one call.
@@ -103,99 +101,6 @@ def sentence_offsets(lengths: tuple[int, ...], device: torch.device) -> Tensor:
         return torch.tensor([0, *lengths], device=device).cumsum(0)
 
 
-class _SentenceAttention(torch.autograd.Function):
-    """`attend` sentence by sentence, with an explicit backward pass.
-
-    The attention weights of a sentence of 256 tokens fit into a core's cache. This takes less than half the
-    time of torch's attention on a CPU, which with dropout converts to fp32 and draws one random number per
-    element, and whose memory-saving backward pass recomputes the weights. Softmax and its gradient are
-    computed in fp32, matrix products in the dtype of the input.
-
-    n is l rounded up to a multiple of 16, for the reason given in `packed.Packing`. Rows and columns beyond l
-    are zero, except for the attention weights of rows beyond l, whose gradient is zero.
-    """
-
-    MULTIPLE = 16
-
-    @staticmethod
-    def forward(
-        ctx: Any, qkv_TE: Tensor, lengths: tuple[int, ...], heads: int, p: float, causal: bool
-    ) -> Tensor:
-        size = qkv_TE.size(1) // (3 * heads)
-        ctx.lengths, ctx.scale, ctx.kept_scale = lengths, size**-0.5, 1.0
-        out_TC = qkv_TE.new_zeros(qkv_TE.size(0), heads * size)
-        saved: list[Tensor | None] = []
-        for length, qkv_lE, out_lC in _sentences(lengths, qkv_TE, out_TC):
-            q_HnD, k_HnD, v_HnD = _heads_first(qkv_lE.view(length, 3, heads, size))
-            q_HnD *= ctx.scale
-            scores_Hnn = torch.bmm(q_HnD, k_HnD.transpose(1, 2)).float()
-            if causal:
-                scores_Hnn += _causal_mask(scores_Hnn.size(1))
-            else:
-                scores_Hnn[:, :, length:] = -torch.inf
-            weights_Hnn = torch.softmax(scores_Hnn, dim=-1).to(qkv_TE.dtype)
-            kept_Hnn, mask_Hnn = weights_Hnn, None
-            if p > 0.0:
-                mask_Hnn, ctx.kept_scale = keep_mask(weights_Hnn.shape, p)
-                kept_Hnn = weights_Hnn * mask_Hnn.to(weights_Hnn.dtype)
-            out_HnD = torch.bmm(kept_Hnn, v_HnD).mul_(ctx.kept_scale)
-            out_lC.view(length, heads, size).copy_(out_HnD[:, :length].transpose(0, 1))
-            if ctx.needs_input_grad[0]:
-                saved += [q_HnD, k_HnD, v_HnD, weights_Hnn, kept_Hnn, mask_Hnn]
-        ctx.save_for_backward(*saved)
-        return out_TC
-
-    @staticmethod
-    def backward(ctx: Any, grad_TC: Tensor) -> tuple[Tensor, None, None, None]:
-        saved = iter(ctx.saved_tensors)
-        grad_TE = grad_TC.new_zeros(grad_TC.size(0), 3 * grad_TC.size(1))
-        for length, grad_lC, grad_lE in _sentences(ctx.lengths, grad_TC, grad_TE):
-            q, k, v, weights, kept, mask = (next(saved) for _ in range(6))
-            heads, _, size = q.shape
-            (grad_HnD,) = _heads_first(grad_lC.view(length, 1, heads, size))
-            grad_HnD *= ctx.kept_scale
-            grad_Hnn = torch.bmm(grad_HnD, v.transpose(1, 2))
-            if mask is not None:
-                grad_Hnn *= mask.to(grad_Hnn.dtype)
-            # The gradient of softmax in one pass: w * (g - sum of w * g over keys), sums in fp32.
-            grad_Hnn = torch._softmax_backward_data(grad_Hnn, weights, -1, weights.dtype)
-            grad_l3HD = grad_lE.view(length, 3, heads, size)
-            for part, grad in enumerate(
-                (
-                    torch.bmm(grad_Hnn, k).mul_(ctx.scale),
-                    torch.bmm(grad_Hnn.transpose(1, 2), q),
-                    torch.bmm(kept.transpose(1, 2), grad_HnD),
-                )
-            ):
-                grad_l3HD[:, part] = grad[:, :length].transpose(0, 1)
-        return grad_TE, None, None, None, None
-
-
-def _causal_mask(tokens: int) -> Tensor:
-    """Minus infinity where the column is later than the row, else 0: float32 (n, n).
-
-    Padding follows all tokens, so it is masked too.
-    """
-    return torch.full((tokens, tokens), -torch.inf).triu_(1)
-
-
-def _sentences(lengths: Sequence[int], a_T: Tensor, b_T: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """The length of each sentence, and its rows of both tensors."""
-    start = 0
-    for length in lengths:
-        yield length, a_T[start : start + length], b_T[start : start + length]
-        start += length
-
-
-def _heads_first(x_lXHD: Tensor) -> Tensor:
-    """A copy (X, H, n, D) of x (l, X, H, D), with zeros beyond l."""
-    length, parts, heads, size = x_lXHD.shape
-    rows = length + -length % _SentenceAttention.MULTIPLE
-    x_XHnD = x_lXHD.new_zeros(parts, heads, rows, size)
-    x_XHnD[:, :, :length] = x_lXHD.permute(1, 2, 0, 3)
-    return x_XHnD
-
-
 def attend_single_query(
     attention: nn.Module, x_TC: Tensor, query_BC: Tensor, lengths: Sequence[int], p: float
 ) -> Tensor:
@@ -236,47 +141,9 @@ def _pad(x_TC: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
     The other elements contain the rows of `x_TC` that follow. n is the longest length, rounded up for the
     reason given in `packed.Packing`.
     """
-    rows = max(lengths) + -max(lengths) % _SentenceAttention.MULTIPLE
+    rows = max(lengths) + -max(lengths) % ROWS_MULTIPLE
     offsets = sentence_offsets(tuple(lengths), x_TC.device)
     places_n = torch.arange(rows, device=x_TC.device)
     index_Bn = (offsets[:-1, None] + places_n).clamp(max=len(x_TC) - 1)
     x_BnC = x_TC.index_select(0, index_Bn.flatten()).unflatten(0, index_Bn.shape)
     return x_BnC, places_n < offsets.diff()[:, None]
-
-
-def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
-    """Set elements of `x`, of any shape, to zero with probability p; scale the others by 1 / (1 - p)."""
-    if not training or p == 0.0:
-        return x
-    if x.device.type != "cpu":
-        return F.dropout(x, p)
-    return _BulkDropout.apply(x, p)
-
-
-def keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:
-    """A dropout mask, bfloat16 zeros and ones of `shape`, and the factor of the elements that are kept.
-
-    Each random int64 gives the decisions of four elements.
-    """
-    dropped = round(p * DROPOUT_LEVELS)
-    if dropped >= DROPOUT_LEVELS:
-        return torch.zeros(shape, dtype=torch.bfloat16), 0.0
-    count = shape.numel()
-    draws = torch.empty((count + 3) // 4, dtype=torch.int64).random_()
-    bits = draws.view(torch.int16)[:count].bitwise_and_(DROPOUT_LEVELS - 1)
-    # (dropped - 1 - bits) is negative where bits >= dropped; the shift turns that into 0xFFFF, else into 0.
-    bits.neg_().add_(dropped - 1).bitwise_right_shift_(15).bitwise_and_(ONE_BF16)
-    return bits.view(torch.bfloat16).view(shape), DROPOUT_LEVELS / (DROPOUT_LEVELS - dropped)
-
-
-class _BulkDropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        mask, ctx.scale = keep_mask(x.shape, p)
-        ctx.save_for_backward(mask)
-        return (x * mask.to(x.dtype)).mul_(ctx.scale)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (mask,) = ctx.saved_tensors
-        return (gradient * mask.to(gradient.dtype)).mul_(ctx.scale), None

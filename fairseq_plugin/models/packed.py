@@ -21,7 +21,8 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor
 
 from . import attention as kernels
-from .attention import attend, attend_single_query, dropout, sentence_offsets
+from .attention import attend, attend_single_query, sentence_offsets
+from .dropout import dropout
 
 
 class PackedTransformerEncoder(TransformerEncoder):

@@ -12,14 +12,16 @@ from fairseq_plugin.models.attention import (
     attend_jagged,
     attend_padded,
     attend_single_query,
-    dropout,
-    keep_mask,
     sentence_offsets,
 )
+from fairseq_plugin.models.dropout import dropout, keep_mask
+from fairseq_plugin.models.grouped_attention import groups_of
 
 HEADS, SIZE = 3, 8
 WIDTH = HEADS * SIZE
-LENGTHS = (5, 1, 16, 33)
+LENGTHS = (5, 1, 20, 16, 33)
+GROUPS = ([0, 1, 3], [2], [4])
+"""Sentences with the same length rounded up to a multiple of 16. After the last one too few rows follow."""
 PADDING = 9
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
 
@@ -91,21 +93,35 @@ def test_attention_with_dropout_equals_its_formula(causal):
     torch.manual_seed(5)
     ours = attend(qkv_TE, LENGTHS, HEADS, p, causal=causal)
     torch.manual_seed(5)
+    masks = {}
+    for group in GROUPS:  # a mask for the sentences of a group, in the order of the groups
+        rows = LENGTHS[group[0]] + -LENGTHS[group[0]] % 16
+        mask, scale = keep_mask(torch.Size([len(group), HEADS, rows, rows]), p)
+        masks.update(zip(group, mask, strict=True))
     parts = []
-    for length, qkv_lE in zip(LENGTHS, qkv_TE.split((*LENGTHS, PADDING))[:-1], strict=True):
+    for index, qkv_lE in enumerate(qkv_TE.split((*LENGTHS, PADDING))[:-1]):
         q, k, v = qkv_lE.view(-1, 3, HEADS, SIZE).permute(1, 2, 0, 3)
-        rows = length + -length % 16
-        mask, scale = keep_mask(torch.Size([HEADS, rows, rows]), p)
+        length = LENGTHS[index]
         scores = q @ k.transpose(1, 2) * SIZE**-0.5
         if causal:
             scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf)
         weights = torch.softmax(scores, dim=-1)
-        out = (weights * mask[:, :length, :length] * scale) @ v
+        out = (weights * masks[index][:, :length, :length] * scale) @ v
         parts.append(out.transpose(0, 1).flatten(1))
     theirs = F.pad(torch.cat(parts), (0, 0, 0, PADDING))
     torch.testing.assert_close(ours, theirs, **TOLERANCE)
     grads = [torch.autograd.grad(out.pow(2).sum(), qkv_TE)[0] for out in (ours, theirs)]
     torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-5)
+
+
+def test_sentences_of_similar_length_are_a_group():
+    groups = groups_of(LENGTHS, HEADS, sum(LENGTHS) + PADDING)
+    assert [group.lengths for group in groups] == [[LENGTHS[i] for i in group] for group in GROUPS]
+
+
+def test_a_large_group_is_divided_and_a_long_sentence_is_alone():
+    sizes = [len(group.lengths) for group in groups_of((256, 60) * 20, 8, 20 * 316)]
+    assert sizes == [1] * 20 + [8, 8, 4]
 
 
 def test_bf16_attention_is_close_to_fp32_and_returns_bf16():

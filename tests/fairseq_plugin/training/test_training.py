@@ -136,7 +136,7 @@ def test_an_update_synchronizes_with_the_gpu_only_a_few_times(data, monkeypatch)
     """Counted on the CPU, on the code path of a GPU."""
     monkeypatch.setattr(attention, "one_by_one", lambda x: False)
     # On a CPU, torch's jagged attention synchronizes for each length; its GPU kernels do not.
-    monkeypatch.setattr(packed, "attend", lambda *args: attention._SentenceAttention.apply(*args, False))
+    monkeypatch.setattr(packed, "attend", attention.attend_padded)
     _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST])
     batches = trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False)
     trainer.begin_epoch(1)
