@@ -61,7 +61,7 @@ BENCHMARKS: dict[str, Callable[[Settings], dict[str, Any]]] = {
 EXAMPLES = """\
 examples:
   make bench
-  python -m benchmarks floor finetune --data data/cls-books --rounds 5
+  python -m benchmarks floor finetune --data data/cls-books --rounds 5 --quick
   python -m benchmarks --data data/cls-books --corpus data/corpus --out bench-output/cls-books
   python -m benchmarks finetune --size base --batch-sizes 8 32 --updates 36 --warm-up 3 --data data/cls-books
   python -m benchmarks binarize --text news.txt --sentencepiece-model xlmr.model --dict dict.txt
@@ -97,6 +97,11 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
             default=default,
             help=f"{explanation} (default: {default})",
         )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="compare only the fastest setting of each tool in finetune, masked-lm and classify",
+    )
     parser.add_argument(
         "--size",
         choices=SIZES,

@@ -10,7 +10,7 @@ from fairseq_plugin.models.parameters import CLASSIFIER, MASKED_LM
 
 from .settings import Sizes
 
-__all__ = ["CLASSIFIER", "MASKED_LM", "classifier", "encoder", "masked_lm", "parameters"]
+__all__ = ["CLASSIFIER", "MASKED_LM", "classifier", "encoder", "lm_head", "masked_lm", "parameters"]
 
 
 def encoder(sizes: Sizes, lengths: NDArray[np.integer]) -> float:
@@ -27,8 +27,12 @@ def classifier(sizes: Sizes, lengths: NDArray[np.integer], classes: int) -> floa
 
 def masked_lm(sizes: Sizes, lengths: NDArray[np.integer], vocabulary: int, masked: float) -> float:
     """FLOPs of an update with an LM head on the fraction `masked` of the tokens, see `MASKED_LM`."""
-    head = flops.masked_lm_head(sizes.embed, vocabulary, masked * float(lengths.sum()))
-    return encoder(sizes, lengths) + head
+    return encoder(sizes, lengths) + lm_head(sizes, vocabulary, masked * float(lengths.sum()))
+
+
+def lm_head(sizes: Sizes, vocabulary: int, positions: float) -> float:
+    """FLOPs of the LM head at a number of positions, forward and backward."""
+    return flops.masked_lm_head(sizes.embed, vocabulary, positions)
 
 
 def parameters(sizes: Sizes, vocabulary: int, positions: int, classes: int) -> int:

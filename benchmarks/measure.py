@@ -47,9 +47,11 @@ class Contender:
     """Added to `plain_environment`."""
     ours: bool = False
     scale: float = 1.0
-    """Factor of the seconds if only a part of the task is done."""
+    """Factor of seconds and tokens if only a part of the task is done."""
     needs: str | None = None
     """A Python module that it requires."""
+    quick: bool = False
+    """Whether it is also compared with `--quick`: the fastest setting of a tool."""
     note: str = ""
 
 
@@ -78,6 +80,8 @@ def compare(
     `about` contains further entries of the result (the work, its limits). A contender that fails has a
     `problem` instead of times.
     """
+    if settings.quick:
+        contenders = [contender for contender in contenders if contender.quick] or contenders
     count = settings.rounds if rounds is None else rounds
     records: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in contenders}
     problems: dict[str, str] = {}
@@ -127,6 +131,8 @@ def execute(contender: Contender, settings: Settings, log: Path) -> dict[str, An
         raise UserError(f"ended with exit code {code}: {reason(log)} (see {shown_path(log)})")
     record = json.loads(result.read_text(encoding="utf-8")) if RESULT in contender.command else {}
     seconds = [contender.scale * value for value in record.pop("seconds", [wall])]
+    if "tokens" in record:
+        record["tokens"] = [contender.scale * value for value in record["tokens"]]
     peak = record.pop("gpu_bytes", peak)
     return {**record, "seconds": seconds, "wall": wall, "peak_bytes": peak}
 

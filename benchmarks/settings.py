@@ -89,6 +89,8 @@ class Settings:
     limit: float = 3600.0
     """Seconds after which a process is stopped."""
     max_positions: int = POSITIONS["small"]
+    quick: bool = False
+    """Whether only the fastest setting of each tool is compared, in benchmarks that have several."""
     best_only: bool = False
     """Whether finetune compares only our defaults with the fastest settings of Transformers."""
 

@@ -57,6 +57,20 @@ def usable_cores() -> int:
     return min([cores, *(max(1, math.ceil(quota)) for quota in _quotas())])
 
 
+def siblings() -> int:
+    """The number of processes with the parent of this one, itself included; 1 if that is unknown."""
+    return max(1, len(children(os.getppid())))
+
+
+def children(process: int) -> list[int]:
+    """The IDs of a process's children; none if they are unknown (proc_tid_children(5))."""
+    try:
+        files = list(Path(f"/proc/{process}/task").glob("*/children"))
+        return [int(word) for file in files for word in file.read_text(encoding="ascii").split()]
+    except OSError:
+        return []
+
+
 def idle_cores(seconds: float = 0.2) -> float | None:
     """How many of this process's cores are idle while it sleeps for `seconds`; None if that is unknown."""
     try:

@@ -43,19 +43,23 @@ def contenders(settings: Settings) -> list[Contender]:
     path = command_line.stock_checkpoint(settings)
     found = [
         Contender(
-            f"stock fairseq, fp32, batches of {size}", _validate(settings, path, size), command_line.TRUST
+            f"stock fairseq, fp32, batches of {size}",
+            _validate(settings, path, size),
+            command_line.TRUST,
+            quick=size == min(STOCK_BATCH_SIZES),  # the least padding
         )
         for size in STOCK_BATCH_SIZES
     ]
     own = command_line.our_checkpoint(settings)
     for name, precision in OURS.items():
         command = python("benchmarks.timed.eval_classify", RESULT, own, settings.data, precision)
-        found.append(Contender(name, command, tuned, ours=True))
+        found.append(Contender(name, command, tuned, ours=True, quick=name == "ours"))
     arguments = transformers_arguments(settings)
     for name, flags in TRANSFORMERS.items():
         command = python("benchmarks.timed.transformers_classify", RESULT, *arguments, *flags)
         found.append(Contender(name, command, needs="transformers"))
-    return [*found, Contender(f"{name}{command_line.SAME_VARIABLES}", command, tuned, needs="transformers")]
+    name = f"{name}{command_line.SAME_VARIABLES}"
+    return [*found, Contender(name, command, tuned, needs="transformers", quick=True)]
 
 
 def _validate(settings: Settings, path: Path, batch_size: int) -> tuple[str, ...]:

@@ -53,7 +53,11 @@ def contenders(settings: Settings) -> list[Contender]:
     tuned = command_line.tuned(settings)
     best, flags = list(TRANSFORMERS.items())[-1]
     fastest = Contender(
-        f"{best}{command_line.SAME_VARIABLES}", _transformers(settings, flags), tuned, needs="accelerate"
+        f"{best}{command_line.SAME_VARIABLES}",
+        _transformers(settings, flags),
+        tuned,
+        needs="accelerate",
+        quick=True,
     )
     if settings.best_only:
         accumulated = []
@@ -67,7 +71,7 @@ def contenders(settings: Settings) -> list[Contender]:
     )
     found = [
         Contender("stock fairseq, fp32", stock),
-        Contender(f"stock fairseq, fp32{command_line.SAME_VARIABLES}", stock, tuned),
+        Contender(f"stock fairseq, fp32{command_line.SAME_VARIABLES}", stock, tuned, quick=True),
     ]
     found += [_ours(settings, name, tuned) for name in ENGINES]
     for name, flags in TRANSFORMERS.items():
@@ -118,7 +122,7 @@ def _ours(settings: Settings, engine: str, tuned: dict[str, str]) -> Contender:
     flags = command_line.ours(
         settings, "reference", settings.data, changes(settings, "ours") | ENGINES[engine]
     )
-    return Contender(engine, _fairseq(settings, flags), tuned, ours=True)
+    return Contender(engine, _fairseq(settings, flags), tuned, ours=True, quick=engine == "ours")
 
 
 def _fairseq(settings: Settings, flags: list[str]) -> tuple[str, ...]:

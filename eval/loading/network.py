@@ -14,6 +14,7 @@ import torch
 from fairseq.data import Dictionary
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
 from common.cli import DEVICES
@@ -28,8 +29,8 @@ from .checkpoint import Checkpoint
 from .precision import FP32
 
 DIFFERENCES_SHOWN = 3
-FILLERS = {Tensor.normal_, Tensor.uniform_}
-"""What `torch.nn.init` and fairseq initialize weights with; most of the time of building a model."""
+FILLERS = {Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_}
+"""What torch and fairseq initialize weights with; most of the time of building a model."""
 
 
 class Network:
@@ -137,4 +138,7 @@ class WithoutInitialization(TorchFunctionMode):
         self, function: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """The tensor itself instead of random numbers in it."""
-        return args[0] if function in FILLERS else function(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if function in FILLERS:
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)

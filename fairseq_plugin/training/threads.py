@@ -50,22 +50,28 @@ def set_threads() -> None:
 class LoadFollower:
     """Sets the number of threads to that of the cores that the process gets, at most its share.
 
-    A number that the user has chosen stays: another one changes the order of summation.
+    `train.sh` divides the cores between the runs that it trains at a time. When fewer are left, each has a
+    larger share. A number that the user has chosen stays: another one changes the order of summation.
     """
 
-    def __init__(self) -> None:
-        if cpu.threads_are_given():
-            self._most = 1
-        elif any(os.environ.get(name) for name in cpu.THREADS):
-            self._most = torch.get_num_threads()  # its share of the cores, set by train.sh
-        else:
-            self._most = cpu.usable_cores()
+    def __init__(self, workers: int = 1) -> None:
+        """`workers` is the number of processes of this run."""
+        self._workers = workers
+        self._given = cpu.threads_are_given()
+        shared = any(os.environ.get(name) for name in cpu.THREADS)  # by train.sh
+        self._least_share = torch.get_num_threads() if shared else cpu.usable_cores()
         self._meter = cpu.LoadMeter()
         self._next = time.monotonic() + INTERVAL_SECONDS
 
+    def share(self) -> int:
+        """The number of threads that this process may use now."""
+        if self._workers > 1:  # they have the same parent, and wait for each other
+            return self._least_share
+        return max(self._least_share, cpu.usable_cores() // cpu.siblings())
+
     def update(self) -> None:
         """Look at the load if it is time, and set the number of threads if it has to change."""
-        if self._most == 1 or time.monotonic() < self._next:
+        if self._given or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + INTERVAL_SECONDS
         load, threads = self._meter.measure(), torch.get_num_threads()
@@ -74,7 +80,7 @@ class LoadFollower:
         if load.waiting > LONG_WAIT:
             wanted = max(1, threads - max(1, round(load.waiting)))
         else:
-            wanted = min(self._most, threads + int(load.idle + 1 - IDLE))
+            wanted = min(self.share(), threads + int(load.idle + 1 - IDLE))
         if wanted != threads:
             torch.set_num_threads(wanted)
             logger.info(
@@ -83,13 +89,13 @@ class LoadFollower:
 
 
 def following_load(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `Trainer.train_step`: on a CPU, fewer threads while other processes use the cores."""
+    """Replace `Trainer.train_step`: on a CPU, the number of threads follows the load (`LoadFollower`)."""
 
     @functools.wraps(original)
     def train_step(trainer: Trainer, samples: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         if not trainer.cuda:
             if not hasattr(trainer, "load_follower"):
-                trainer.load_follower = LoadFollower()
+                trainer.load_follower = LoadFollower(trainer.data_parallel_world_size)
             trainer.load_follower.update()
         return original(trainer, samples, *args, **kwargs)
 

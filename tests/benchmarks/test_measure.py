@@ -49,6 +49,16 @@ def test_ratios_are_of_medians_with_the_first():
     assert "ratio" not in with_ratios([{"problem": "x"}, {"median": 2.0}])[1]
 
 
+def test_quick_leaves_out_other_contenders(settings, tmp_path):
+    """Not in a benchmark without quick contenders."""
+    write = command(WRITE.format("{'seconds': [1.0]}"), RESULT)
+    several = [Contender("a", write, quick=True), Contender("b", write)]
+    quick = replace(settings, quick=True, rounds=1, output=tmp_path)
+    for contenders, names in ((several, ["a"]), (several[1:], ["b"])):
+        rows = compare("x", "X", contenders, quick)["contenders"]
+        assert [row["contender"] for row in rows] == names
+
+
 def test_a_contender_tells_its_own_times(settings, tmp_path):
     code = WRITE.format("{'seconds': [0.25, 0.5], 'losses': [1.0]}")
     found = execute(Contender("a", command(code, RESULT), scale=2.0), settings, tmp_path / "log")

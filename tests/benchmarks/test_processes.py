@@ -10,7 +10,7 @@ from itertools import chain
 import preloaded
 import pytest
 
-from benchmarks import flops, sample
+from benchmarks import command_line, flops, sample
 from benchmarks import report as reports
 from benchmarks.comparisons import binarize, busy, causal, classify, finetune, floor, masked_lm, start, sweep
 from benchmarks.measure import NOT_INSTALLED, compare, execute
@@ -68,6 +68,13 @@ def test_accumulated_batches_are_one_update_of_the_same_sentences(settings, tmp_
     assert records[0]["losses"][0] == pytest.approx(records[1]["losses"][0], abs=0.02)
 
 
+def test_quick_compares_the_fastest_setting_of_each_tool(settings):
+    quick = [one for one in finetune.contenders(settings) if one.quick]
+    assert [one.name.split(",")[0] for one in quick] == ["stock fairseq", "ours", "Transformers"]
+    assert all(one.environment for one in quick)  # the same variables for all
+    assert [one.ours for one in masked_lm.contenders(settings) if one.quick] == [False, True, True]
+
+
 def test_of_other_sizes_only_the_fastest_are_compared(settings):
     changed = replace(settings, best_only=True, max_positions=32, batch_size=16)
     accumulated, transformers, ours = finetune.contenders(changed)
@@ -87,11 +94,17 @@ def tokens_of_updates(settings):
 
 
 def test_masked_lm_tells_its_model_flops(settings, monkeypatch):
-    only = ("stock fairseq, fp32", "ours")
+    only = ("stock fairseq, fp32", "ours", masked_lm.RECIPE)
+    monkeypatch.setattr(masked_lm, "recipe_blocks", lambda: 1)
     every = masked_lm.contenders(settings)
     monkeypatch.setattr(masked_lm, "contenders", lambda _: [named(every, name) for name in only])
     result = masked_lm.run(settings)
-    stock, ours = result["contenders"]
+    stock, ours, recipe = result["contenders"]
+    # Two updates of a block have the tokens of one of the others. The LM head also scores <s> of each block.
+    assert recipe["rounds"][0]["tokens"] == [2 * 16] * 5  # of eight updates
+    vocabulary = command_line.vocabulary(settings.corpus / "dict.txt")
+    head = flops.lm_head(settings.sizes, vocabulary, 2)
+    assert recipe["flops_per_second"] == (result["flops"] + head) / recipe["median"]
     for row in (stock, ours):
         assert row["rounds"][0]["tokens"] == [2 * 16] * 2  # of four updates
         assert row["flops_per_second"] == result["flops"] / row["median"]

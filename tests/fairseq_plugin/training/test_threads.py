@@ -3,6 +3,8 @@
 import logging
 import os
 import shlex
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -79,15 +81,15 @@ def follow(monkeypatch):
     for name in cpu.THREADS:
         monkeypatch.delenv(name, raising=False)
 
-    def run(most, loads):
-        number = [most]
+    def run(most, loads, start=None, workers=1):
+        number = [start or most]
         measured = iter([load and cpu.Load(*load) for load in loads])
         monkeypatch.setattr(torch, "get_num_threads", lambda: number[0])
         monkeypatch.setattr(torch, "set_num_threads", lambda n: number.__setitem__(0, n))
         monkeypatch.setattr(cpu, "LoadMeter", lambda: SimpleNamespace(measure=lambda: next(measured)))
         monkeypatch.setattr(cpu, "usable_cores", lambda: most)
         monkeypatch.setattr(threads, "INTERVAL_SECONDS", 0.0)
-        follower, found = threads.LoadFollower(), []
+        follower, found = threads.LoadFollower(workers), []
         for _ in loads:
             follower.update()
             found.append(number[0])
@@ -109,6 +111,33 @@ def test_the_number_of_threads_follows_the_load(follow, most, loads, wanted):
     assert follow(most, loads) == wanted
 
 
+@pytest.mark.parametrize(
+    ("workers", "siblings", "wanted"),
+    [(1, [4, 4, 2, 1], [1, 1, 2, 4]), (1, [1, 1, 2, 4], [2, 3, 2, 1]), (2, [1, 1, 1, 1], [1, 1, 1, 1])],
+)
+def test_the_last_runs_of_a_sweep_use_the_cores_of_the_finished_ones(
+    follow, monkeypatch, workers, siblings, wanted
+):
+    """Four cores, a run on each; their share, 1, is the least."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv(cpu.FOLLOW, "1")
+    numbers = iter(siblings)
+    monkeypatch.setattr(cpu, "siblings", lambda: next(numbers))
+    idle = [0.0, 0.0, 2.0, 3.0] if siblings[0] == 4 else [1.0] * 4
+    assert follow(4, [(0.0, cores) for cores in idle], 1, workers) == wanted
+
+
+def test_siblings_are_the_processes_of_the_same_parent():
+    code = "from common import cpu; print(cpu.siblings())"
+    first = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        others = len(cpu.children(os.getpid())) - 1
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert int(found.stdout) == 2 + others
+    finally:
+        first.communicate(b"\n")
+
+
 @pytest.mark.parametrize(("follows", "wanted"), [("1", 1), ("", 4)])
 def test_a_number_of_the_user_does_not_follow_the_load(follow, monkeypatch, follows, wanted):
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
@@ -118,9 +147,11 @@ def test_a_number_of_the_user_does_not_follow_the_load(follow, monkeypatch, foll
 
 def test_updates_on_a_cpu_look_at_the_load(monkeypatch):
     calls = []
-    monkeypatch.setattr(threads, "LoadFollower", lambda: SimpleNamespace(update=lambda: calls.append("look")))
+    monkeypatch.setattr(
+        threads, "LoadFollower", lambda _: SimpleNamespace(update=lambda: calls.append("look"))
+    )
     step = threads.following_load(lambda trainer, samples: calls.append(samples))
-    step(trainer := SimpleNamespace(cuda=False), ["a"])
+    step(trainer := SimpleNamespace(cuda=False, data_parallel_world_size=1), ["a"])
     step(trainer, ["b"])
     step(SimpleNamespace(cuda=True), ["c"])
     assert calls == ["look", ["a"], "look", ["b"], ["c"]]
