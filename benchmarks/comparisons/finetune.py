@@ -22,8 +22,8 @@ TRANSFORMERS = {
 
 PART = 8
 """Sentences of an accumulated batch."""
-PROFILE_WARM_UP, PROFILED = 5, 5
-"""Updates before the profile, and updates in it."""
+PROFILE_WARM_UP, PROFILED = 30, 5
+"""Updates before the profile, until the process no longer gets new memory, and updates in it."""
 OPERATORS = 25
 """Rows of the profile."""
 
@@ -81,7 +81,8 @@ def contenders(settings: Settings) -> list[Contender]:
 
 def profile(settings: Settings) -> dict[str, Any]:
     """Own time of each operator over the profiled updates (`torch.profiler`); `report` writes profile.md."""
-    engine = ENGINES["ours"] | {"--max-update": str(PROFILE_WARM_UP + PROFILED)}
+    length = str(PROFILE_WARM_UP + PROFILED)
+    engine = ENGINES["ours"] | {"--max-update": length, "--max-epoch": length}
     flags = command_line.ours(settings, "reference", settings.data, changes(settings, "ours") | engine)
     command = python("benchmarks.timed.fairseq_profile", RESULT, PROFILE_WARM_UP, PROFILED, *flags)
     say(f"profile: {PROFILED} updates of fine-tuning, ours")
