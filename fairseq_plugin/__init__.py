@@ -11,7 +11,7 @@ import logging
 
 from common import extensions
 from common.errors import install_excepthook
-from common.startup import rarely_used_by_fairseq
+from common.startup import import_of_fairseq
 
 # On import, fairseq's speech modules log that an optional package is missing, and set the root logger's level
 # and handlers so that the debug messages of all libraries are shown.
@@ -19,7 +19,7 @@ logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.ERROR)
 _root = logging.getLogger()
 _level, _handlers = _root.level, list(_root.handlers)
 
-with rarely_used_by_fairseq():
+with import_of_fairseq():
     import fairseq  # noqa: F401
 from . import compat, library_warnings  # noqa: E402
 from .checkpoints import loading  # noqa: E402
@@ -32,6 +32,7 @@ _root.handlers[:] = _handlers
 install_excepthook()
 library_warnings.filter_warnings()
 loading.allow_fairseq_objects()
+optimizer.leave_out_compiler()
 termination.stop_at_exit()
 compat.install()
 extensions.load()

@@ -24,6 +24,7 @@ from fairseq_plugin.tasks.sentence_classification import SentenceClassificationT
 from fairseq_plugin.training.threads import LoadFollower
 
 from ..batches import MAX_TOKENS, logits_of
+from ..memory import limit_kernels
 from ..texts import Ids
 from .checkpoint import Checkpoint
 from .precision import FP32
@@ -56,6 +57,7 @@ class Network:
 
         Raises `UserError` if weights and dictionary do not fit or the device is not available.
         """
+        limit_kernels()
         self.device = find_device(device)
         self.head = checkpoint.head
         self.dictionary = dictionary

@@ -3,30 +3,32 @@
 By default, the data folder is the one recorded in the run's manifest, and the tokenizer the one recorded in
 that folder's `preprocess.json`. Where there are none, dictionary and tokenizer are looked for beside the
 checkpoint, where `python -m export fairseq` writes them. Files given instead must have the recorded
-checksums.
+checksums. Neither torch nor fairseq is imported before a dictionary is read.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-from fairseq.data import Dictionary
+from typing import TYPE_CHECKING, Any
 
 from common.data_folder import REPORT, dictionary_digest, read_report
 from common.errors import UserError
 from common.files import ROOT, sha256
-from fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
 from preprocess import dictionary as fairseq_dictionary
-from preprocess.tokenizer import Encoder, TextEncoder
+from preprocess.tokenizer import Encoder, TextEncoder, load_in_advance
 from preprocess.tokenizer_choice import FOLDER as TOKENIZER
 from preprocess.tokenizer_choice import TRANSFORMERS, Located, TransformersEncoder, beside
 
-from .checkpoint import Checkpoint
 from .runs import RunCheckpoint
+
+if TYPE_CHECKING:
+    from fairseq.data import Dictionary
+
+    from .checkpoint import Checkpoint
 
 logger = logging.getLogger(__name__)
 DICTIONARY = "input0/dict.txt"
@@ -124,6 +126,8 @@ def find_dictionary(
     It is the given one, else that of the data, else the one beside the checkpoint. Raises `UserError` if it
     is not the dictionary of training.
     """
+    from fairseq_plugin.tasks.sentence_classification import load_dictionary
+
     path = Path(given or data.dictionary)
     if given is None and not path.is_file() and (run.folder / BESIDE).is_file():
         path = run.folder / BESIDE
@@ -151,6 +155,19 @@ def find_encoder(
     dictionary.
     """
     return load_encoder(find_tokenizer(run, data, sentencepiece_model), data, dictionary)
+
+
+def load_tokenizer_in_advance(
+    run: RunCheckpoint, data: OptionalPath = None, sentencepiece_model: OptionalPath = None
+) -> None:
+    """Start loading the SentencePiece model of a later `find_encoder`, while torch and fairseq are imported.
+
+    Without effect where only the checkpoint names the data; errors are left to `find_encoder`.
+    """
+    with contextlib.suppress(UserError, OSError):
+        model = find_tokenizer(run, find_data_folder(run, None, data), sentencepiece_model).model
+        if model is not None:
+            load_in_advance(str(model))
 
 
 def find_tokenizer(run: RunCheckpoint, data: DataFolder, sentencepiece_model: OptionalPath = None) -> Located:
@@ -204,6 +221,8 @@ def read_class_names(checkpoint: Checkpoint, data: DataFolder) -> list[str]:
     """A name for each logit: from the checkpoint, else from the data folder."""
     names = checkpoint.class_names
     if names is None:
+        from fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
+
         path = data.path / "label" / "dict.txt"
         if not path.is_file():
             raise UserError(f"{checkpoint.path}: records no class names; pass the training data with --data")

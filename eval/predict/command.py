@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
@@ -21,7 +21,8 @@ from common.run import BEST_CHECKPOINT
 from common.run import WEIGHTS as WEIGHT_FILES
 from preprocess.readers.tables import Columns
 
-from ..loading.runs import GRAPH
+from ..loading.runs import GRAPH, find_runs
+from ..memory import return_free_memory
 from ..options import add_checkpoint_files, add_computation, add_max_tokens, add_texts, loading_options
 from .inputs import Block, open_input
 from .output import FORMATS, Layout, TextPrediction, avoid_columns, choose_format, open_writer
@@ -143,6 +144,7 @@ def run(args: argparse.Namespace) -> None:
                 notes[prediction.note.partition(":")[0]] += 1
                 bar.update()
             output.flush()
+            return_free_memory()
         writer.close()
     _print_notes(notes)
 
@@ -151,26 +153,35 @@ def _load(args: argparse.Namespace) -> SentenceClassifier | Ensemble | GraphClas
     """The classifier or ensemble; prints the precision and the members on standard error."""
     if any(path.endswith(GRAPH) for path in args.checkpoint):
         return _load_graph(args)
+    options = loading_options(args) | {"max_tokens": args.max_tokens}
+    return _load_ensemble(args, options) if args.ensemble else _load_run(args, options)
+
+
+def _load_run(args: argparse.Namespace, options: dict[str, Any]) -> SentenceClassifier:
+    runs = find_runs(args.checkpoint)
+    if len(runs) > 1:
+        raise UserError(
+            f"{args.checkpoint[0]}: contains {len(runs)} runs; choose one, for example {runs[0].folder}, "
+            "or predict with their ensemble: --ensemble"
+        )
+    from ..loading.training_files import load_tokenizer_in_advance
+
+    load_tokenizer_in_advance(runs[0], args.data, args.sentencepiece_model)
     from ..classifier import SentenceClassifier
+    from ..loading.precision import PrecisionMessages
+
+    classifier = SentenceClassifier.from_run(runs[0], **options)
+    PrecisionMessages().show(classifier.precision)
+    return classifier
+
+
+def _load_ensemble(args: argparse.Namespace, options: dict[str, Any]) -> Ensemble:
     from ..ensemble import Ensemble, describe
     from ..loading.precision import PrecisionMessages
-    from ..loading.runs import find_runs
 
-    options = loading_options(args) | {"max_tokens": args.max_tokens}
-    messages = PrecisionMessages()
-    if not args.ensemble:
-        runs = find_runs(args.checkpoint)
-        if len(runs) > 1:
-            raise UserError(
-                f"{args.checkpoint[0]}: contains {len(runs)} runs; choose one, for example {runs[0].folder}, "
-                "or predict with their ensemble: --ensemble"
-            )
-        classifier = SentenceClassifier.from_run(runs[0], **options)
-        messages.show(classifier.precision)
-        return classifier
     ensemble = Ensemble.from_runs(args.checkpoint, **options)
     describe(ensemble)
-    messages.show(*(member.precision for member in ensemble.members))
+    PrecisionMessages().show(*(member.precision for member in ensemble.members))
     return ensemble
 
 

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from common.cli import nearest
 from common.errors import UserError
+from common.startup import import_of_fairseq
 
 from .. import IMPORT_PATH
 
@@ -91,7 +92,8 @@ def main() -> None:
     """Read words from standard input as JSON; print fairseq's error message (or null) and all known flags."""
     words = json.load(sys.stdin)
     warnings.simplefilter("ignore")
-    from fairseq import options
+    with import_of_fairseq():
+        from fairseq import options
 
     import fairseq_plugin  # noqa: F401  registers the plugin's flags
 

@@ -1,8 +1,8 @@
 """fairseq-train as `python -m experiments.methods.fairseq_train`, which starts it in less time."""
 
-from common.startup import rarely_used_by_fairseq
+from common.startup import import_of_fairseq
 
-with rarely_used_by_fairseq():
+with import_of_fairseq():
     from fairseq_cli.train import cli_main
 
 if __name__ == "__main__":

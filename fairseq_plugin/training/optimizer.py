@@ -21,7 +21,9 @@ each occurs in few batches.
 
 import ast
 import contextlib
+import inspect
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, List
@@ -38,6 +40,19 @@ from . import distributed
 
 LARGE = 1 << 23
 """Elements above which malloc would unmap the memory of a gradient and map it again at each update."""
+
+
+def leave_out_compiler() -> None:
+    """Let torch's optimizers not import torch's compiler, which takes a second and is not used in training.
+
+    torch excludes these methods from compilation, and imports the compiler for that when they are first
+    called. It does not if it finds the result on the method (`torch._compile._disable_dynamo`).
+    """
+    if "torch._dynamo" in sys.modules:
+        return
+    for name in ("add_param_group", "load_state_dict", "state_dict", "zero_grad"):
+        method = inspect.unwrap(getattr(torch.optim.Optimizer, name))
+        method.__dynamo_disable = method
 
 
 @dataclass
@@ -150,7 +165,7 @@ class FusedAdam(torch.optim.AdamW):
         for group in self.param_groups:
             group["eps"] /= math.sqrt(1 - group["betas"][1] ** self._next_step(group))
         try:
-            return super().step(closure)
+            return inspect.unwrap(torch.optim.AdamW.step)(self, closure)  # the decorator imports the compiler
         finally:
             for group, value in zip(self.param_groups, eps, strict=True):
                 group["eps"] = value

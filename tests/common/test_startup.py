@@ -1,11 +1,12 @@
 """A deferred package is executed at the first access, and is then the package itself."""
 
+import gc
 import subprocess
 import sys
 
 import pytest
 
-from common.startup import defer, functions_of
+from common.startup import defer, functions_of, import_of_fairseq
 
 
 @pytest.fixture
@@ -134,3 +135,29 @@ assert not large, large
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: ")
+
+
+def test_what_fairseqs_import_creates_is_not_searched_for_garbage():
+    try:
+        with import_of_fairseq():
+            assert not gc.isenabled()
+            kept = [[]]
+        assert gc.isenabled()
+        assert not any(one is kept for one in gc.get_objects())
+    finally:
+        gc.unfreeze()
+
+
+def test_training_does_not_import_the_compiler_of_torch():
+    code = """
+import sys, fairseq_plugin, torch
+from fairseq_plugin.training.optimizer import FusedAdam
+model = torch.nn.Linear(2, 2)
+optimizer = FusedAdam(model.parameters())
+model(torch.ones(1, 2)).sum().backward()
+optimizer.step()
+optimizer.load_state_dict(optimizer.state_dict())
+optimizer.zero_grad()
+sys.exit("torch._dynamo" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

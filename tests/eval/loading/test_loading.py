@@ -14,8 +14,14 @@ from eval import SentenceClassifier
 from eval.batches import batches, pad
 from eval.loading.checkpoint import read_checkpoint
 from eval.loading.runs import find_run, find_runs
-from eval.loading.training_files import find_data_folder, read_class_names
+from eval.loading.training_files import (
+    find_data_folder,
+    find_encoder,
+    load_tokenizer_in_advance,
+    read_class_names,
+)
 from fairseq_plugin.checkpoints.loading import load_checkpoint
+from preprocess import tokenizer
 
 
 def edit_checkpoint(path, edit):
@@ -154,3 +160,26 @@ def test_no_sentences_give_no_batch():
 def test_padding_is_on_the_right():
     rows = [np.array([5, 6, 7]), np.array([8])]
     assert pad(rows, 1).tolist() == [[5, 6, 7], [8, 1, 1]]
+
+
+def test_a_tokenizer_loaded_in_advance_is_the_one_of_the_encoder(trained, monkeypatch):
+    run = find_run(trained.run)
+    data = find_data_folder(run, None)
+    expected = find_encoder(run, data, data.dictionary)
+    load_tokenizer_in_advance(run)
+    monkeypatch.setattr(tokenizer, "parse_model", None)  # it is not loaded a second time
+    found = find_encoder(run, data, data.dictionary)
+    assert found.table.tolist() == expected.table.tolist()
+    assert not tokenizer._in_advance
+
+
+def test_a_broken_tokenizer_loaded_in_advance_is_an_error_when_it_is_needed(tmp_path):
+    (tmp_path / "no.model").write_bytes(b"text")
+    tokenizer.load_in_advance(str(tmp_path / "no.model"))
+    with pytest.raises(UserError, match=r"no\.model: not a SentencePiece model"):
+        tokenizer.load_model(str(tmp_path / "no.model"))
+
+
+def test_a_tokenizer_that_is_not_found_in_advance_is_no_error_yet(trained, tmp_path):
+    load_tokenizer_in_advance(find_run(trained.run), data=tmp_path / "missing")
+    assert not tokenizer._in_advance
