@@ -106,8 +106,8 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         "--size",
         choices=SIZES,
         default="small",
-        help="of the model; base: 12 x 768 with 512 positions, of which finetune compares only ours with "
-        "the fastest settings of Transformers (default: %(default)s)",
+        help="of the model; base: 12 x 768 with 512 positions, of which finetune and classify compare only "
+        "ours with the fastest settings of Transformers (default: %(default)s)",
     )
     parser.add_argument(
         "--batch-sizes",

@@ -23,8 +23,9 @@ TRANSFORMERS = {
 def run(settings: Settings) -> dict[str, Any]:
     """Seconds after the model is loaded; `wall` is that of the whole process."""
     count = len(read_sizes(settings.data / "input0" / "test"))
+    layers, embed = settings.sizes.layers, settings.sizes.embed
     return compare(
-        "classify",
+        "classify" if not settings.best_only else f"classify-{layers}x{embed}",
         f"Classifying {count:,} sentences",
         contenders(settings),
         settings,
@@ -38,8 +39,21 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def contenders(settings: Settings) -> list[Contender]:
-    """fairseq-validate, our eval and Transformers, each with its own batch sizes."""
+    """fairseq-validate, our eval and Transformers, each with its own batch sizes.
+
+    With `best_only`, Transformers in bf16, sorted and with our environment, and our defaults.
+    """
     tuned = command_line.tuned(settings)
+    best, flags = list(TRANSFORMERS.items())[-1]
+    fastest = Contender(
+        f"{best}{command_line.SAME_VARIABLES}",
+        _transformers(settings, flags),
+        tuned,
+        needs="transformers",
+        quick=True,
+    )
+    if settings.best_only:
+        return [fastest, _ours(settings, "ours", tuned)]
     path = command_line.stock_checkpoint(settings)
     found = [
         Contender(
@@ -50,16 +64,22 @@ def contenders(settings: Settings) -> list[Contender]:
         )
         for size in STOCK_BATCH_SIZES
     ]
-    own = command_line.our_checkpoint(settings)
-    for name, precision in OURS.items():
-        command = python("benchmarks.timed.eval_classify", RESULT, own, settings.data, precision)
-        found.append(Contender(name, command, tuned, ours=True, quick=name == "ours"))
-    arguments = transformers_arguments(settings)
+    found += [_ours(settings, name, tuned) for name in OURS]
     for name, flags in TRANSFORMERS.items():
-        command = python("benchmarks.timed.transformers_classify", RESULT, *arguments, *flags)
-        found.append(Contender(name, command, needs="transformers"))
-    name = f"{name}{command_line.SAME_VARIABLES}"
-    return [*found, Contender(name, command, tuned, needs="transformers", quick=True)]
+        found.append(Contender(name, _transformers(settings, flags), needs="transformers"))
+    return [*found, fastest]
+
+
+def _ours(settings: Settings, name: str, tuned: dict[str, str]) -> Contender:
+    """One of `OURS`."""
+    path = command_line.our_checkpoint(settings)
+    command = python("benchmarks.timed.eval_classify", RESULT, path, settings.data, OURS[name])
+    return Contender(name, command, tuned, ours=True, quick=name == "ours")
+
+
+def _transformers(settings: Settings, flags: tuple[str, ...]) -> tuple[str, ...]:
+    arguments = transformers_arguments(settings)
+    return python("benchmarks.timed.transformers_classify", RESULT, *arguments, *flags)
 
 
 def _validate(settings: Settings, path: Path, batch_size: int) -> tuple[str, ...]:

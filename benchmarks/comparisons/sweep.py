@@ -1,4 +1,7 @@
-"""The six runs of the reference sweep, validation and saving included: stock fairseq-train and train.sh."""
+"""The six runs of the reference sweep, validation and saving included: stock fairseq-train and train.sh.
+
+Each with one run at a time, which has all cores, and with two, which share them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import shutil
 import sys
 from typing import Any
 
+from common.cpu import THREADS
 from experiments import ROOT
 from experiments.methods.fairseq import RESETS
 
@@ -16,6 +20,7 @@ from ..settings import Settings
 
 SEEDS = (1, 2, 3)
 JOBS = (1, 2)
+STOCK = "stock fairseq, fp32"
 
 
 def run(settings: Settings) -> dict[str, Any]:
@@ -36,31 +41,40 @@ def run(settings: Settings) -> dict[str, Any]:
 
 
 def contenders(settings: Settings) -> list[Contender]:
-    """A loop of fairseq-train, and train.sh with one and with two runs at a time."""
-    out = settings.scratch / "sweep"
+    """A loop of fairseq-train, the same with two runs at a time, and train.sh with one and two at a time."""
     commands = [
         shlex.join(python("fairseq_cli.train", *_stock(settings, init))) for init in ("random", "pretrained")
     ]
-    loop = Contender(
-        "stock fairseq, fp32, one run after another",
-        ("sh", "-ec", "\n".join(commands)),
-        command_line.TRUST,
-        scale=len(SEEDS),
-        note="2 of 6 runs, times 3",
-    )
-    pretrained = command_line.our_checkpoint(settings)
-    own = [str(ROOT / "train.sh"), "--data", str(settings.data), "--pretrained", str(pretrained)]
-    own += ["--seeds", *(str(seed) for seed in SEEDS), "--device", "cpu" if settings.machine.cpu else "cuda"]
-    sizes = command_line.flatten(settings.sizes.flags())
-    extra = ["--", "--max-epoch", str(settings.epochs), *sizes]
-    found = [loop]
-    for name, flags in (("ours, fp32", ["--precision", "fp32"]), ("ours", ["--precision", "auto"])):
+    both = f"{commands[0]} &\nfirst=$!\n{commands[1]}\nwait $first"
+    threads = str(max(1, settings.machine.threads // max(JOBS)))
+    share = dict.fromkeys(THREADS, threads)
+    parts: dict[str, Any] = {"scale": len(SEEDS), "note": f"2 of 6 runs, times {len(SEEDS)}"}
+    trust = command_line.TRUST
+    found = [
+        Contender(f"{STOCK}, one run after another", _shell("\n".join(commands)), trust, **parts),
+        Contender(f"{STOCK}, two runs at a time", _shell(both), trust | share, quick=True, **parts),
+    ]
+    for name, precision in (("ours, fp32", "fp32"), ("ours", "auto")):
         for jobs in JOBS:
-            folder = str(out / f"{name}-{jobs}".replace(", ", "-"))
-            command = (*own, "--out", folder, "--jobs", str(jobs), *extra, *flags)
-            python_used = {"PYTHON": sys.executable}
-            found.append(Contender(f"{name}, --jobs {jobs}", command, python_used, ours=True))
+            command = _ours(settings, f"{name}-{jobs}".replace(", ", "-"), precision, jobs)
+            environment = {"PYTHON": sys.executable}
+            quick = precision == "auto"
+            found.append(Contender(f"{name}, --jobs {jobs}", command, environment, ours=True, quick=quick))
     return found
+
+
+def _shell(script: str) -> tuple[str, ...]:
+    return ("sh", "-ec", script)
+
+
+def _ours(settings: Settings, folder: str, precision: str, jobs: int) -> tuple[str, ...]:
+    words = [str(ROOT / "train.sh"), "--data", str(settings.data)]
+    words += ["--pretrained", str(command_line.our_checkpoint(settings))]
+    words += ["--seeds", *(str(seed) for seed in SEEDS)]
+    words += ["--device", "cpu" if settings.machine.cpu else "cuda"]
+    words += ["--out", str(settings.scratch / "sweep" / folder), "--jobs", str(jobs)]
+    sizes = command_line.flatten(settings.sizes.flags())
+    return (*words, "--", "--max-epoch", str(settings.epochs), *sizes, "--precision", precision)
 
 
 def _stock(settings: Settings, init: str) -> list[str]:

@@ -150,6 +150,8 @@ def test_the_test_split_is_classified_by_all(settings, tmp_path):
     assert re.search(r'"test_loss"', (tmp_path / names[0] / "log").read_text())
     assert 0 <= ours["correct"] <= len(read_sizes(settings.data / "input0" / "test"))
     assert transformers["batch_size"] in (1, 8, 32)
+    base = classify.contenders(replace(settings, best_only=True))
+    assert [one.name for one in base] == ["Transformers, bf16, sorted, our variables", "ours"]
 
 
 def test_the_profile_counts_the_operators_of_its_updates(settings, monkeypatch):
@@ -164,7 +166,7 @@ def test_the_profile_counts_the_operators_of_its_updates(settings, monkeypatch):
 
 
 def test_the_sweep_is_six_runs_for_both(settings, tmp_path):
-    loop, *ours = sweep.contenders(settings)
+    loop, _, *ours = sweep.contenders(settings)
     script = loop.command[-1].splitlines()
     assert loop.scale * len(script) == 6
     assert ["--restore-file" in line for line in script] == [False, True]
@@ -176,9 +178,10 @@ def test_the_sweep_is_six_runs_for_both(settings, tmp_path):
         assert log.read_text().count("fairseq-train ") == 6
 
 
-def test_stock_runs_of_the_sweep_validate_and_save(settings, tmp_path):
-    loop = sweep.contenders(settings)[0]
-    record = execute(loop, settings, tmp_path / "log")
+@pytest.mark.parametrize("number", [0, 1], ids=["one after another", "two at a time"])
+def test_stock_runs_of_the_sweep_validate_and_save(settings, tmp_path, number):
+    stock = sweep.contenders(settings)[number]
+    record = execute(stock, settings, tmp_path / "log")
     assert record["seconds"] == [pytest.approx(3 * record["wall"])]
     for init in ("random", "pretrained"):
         assert (settings.scratch / "sweep" / "stock" / init / "checkpoint_best.pt").is_file()
