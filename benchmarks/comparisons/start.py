@@ -66,9 +66,9 @@ def run(settings: Settings) -> dict[str, Any]:
     times: dict[str, dict[str, list[float]]] = {name: {state: [] for state in states} for name in commands}
     for name, command in commands.items():
         _time(command, settings, name, work / "again")
-    for number in range(1, REPETITIONS + 1):
-        say(f"start: repetition {number}/{REPETITIONS}")
-        for state, prepare in states.items():
+    for state, prepare in states.items():  # all warm starts first: cold ones leave little in the cache
+        for number in range(1, REPETITIONS + 1):
+            say(f"start, {state}: repetition {number}/{REPETITIONS}")
             for name, command in commands.items():
                 prepare()
                 times[name][state].append(_time(command, settings, name, work / "again"))

@@ -16,6 +16,7 @@ import argparse
 import collections
 import contextlib
 import copy
+import ctypes
 import functools
 import hashlib
 import json
@@ -101,6 +102,9 @@ LOCAL_HEADER = 30
 LOCAL_LENGTHS = 26
 """Offset of the lengths of its name and of the field after it."""
 CHUNK = 1 << 20
+"""Bytes of a compressed member that are read at a time."""
+PORTION = 16 << 20
+"""Bytes of a mapped file that are in memory at a time."""
 ALLOWED = CONFIGURATION + NUMPY + ENUMS
 OPTIMIZER_STATE = "last_optimizer_state"
 """fairseq's key of Adam's moments."""
@@ -176,9 +180,30 @@ def _read_pickle(path: Path, *, weights: bool = True, optimizer: bool = True) ->
         raise UserError(f"{path}: not a fairseq checkpoint (no key 'model')")
     if weights and not optimizer:
         state.pop(OPTIMIZER_STATE, None)
-        # Out of the mapped file, which another program may overwrite later. Tied weights stay tied.
-        state = copy.deepcopy(state)
+        state = _out_of_file(state)
     return state
+
+
+def _out_of_file(state: dict[str, Any]) -> dict[str, Any]:
+    """A copy of a state whose tensors are in a mapped file, which another program may overwrite later.
+
+    Tied weights stay tied. What has been copied leaves memory, so that it is not there twice.
+    """
+    known: dict[int, Any] = {}
+    model = {}
+    for name, weight in state["model"].items():
+        model[name] = copy.deepcopy(weight, known)
+        if isinstance(weight, Tensor):
+            _release(weight.untyped_storage())
+    return copy.deepcopy(state | {"model": {}}, known) | {"model": model}
+
+
+def _release(storage: torch.UntypedStorage) -> None:
+    """Let the pages of a storage in a mapped file leave memory; they would be read from the file again."""
+    first = -(-storage.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+    size = (storage.data_ptr() + storage.nbytes()) // mmap.PAGESIZE * mmap.PAGESIZE - first
+    if size > 0:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
 
 
 def verify_checksums(stream: IO[bytes]) -> bool:
@@ -205,11 +230,23 @@ def verify_checksums(stream: IO[bytes]) -> bool:
                     continue
             lengths = struct.unpack_from("<HH", content, member.header_offset + LOCAL_LENGTHS)
             begin = member.header_offset + LOCAL_HEADER + sum(lengths)
-            with content[begin : begin + member.file_size] as data:
-                if len(data) != member.file_size or zlib.crc32(data) != member.CRC:
-                    raise zipfile.BadZipFile(member.filename)
+            end = begin + member.file_size
+            if end > len(content) or _crc32(mapped, content, begin, end) != member.CRC:
+                raise zipfile.BadZipFile(member.filename)
     stream.seek(0)
     return all(member.compress_type == zipfile.ZIP_STORED for member in members)
+
+
+def _crc32(mapped: mmap.mmap, content: memoryview, begin: int, end: int) -> int:
+    """The checksum of a part of a mapped file; what has been read leaves memory."""
+    found = 0
+    for start in range(begin, end, PORTION):
+        stop = min(start + PORTION, end)
+        with content[start:stop] as data:
+            found = zlib.crc32(data, found)
+        page = start // mmap.PAGESIZE * mmap.PAGESIZE
+        mapped.madvise(mmap.MADV_DONTNEED, page, stop - page)
+    return found
 
 
 def refusal(error: pickle.UnpicklingError) -> str:

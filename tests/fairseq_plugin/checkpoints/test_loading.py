@@ -3,9 +3,11 @@
 import argparse
 import os
 import pickle
+import re
 import shutil
 import zipfile
 from collections import OrderedDict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -174,3 +176,26 @@ def test_save_weights_writes_a_smaller_checkpoint_that_fairseq_loads(trained):
     model = RobertaModel.from_pretrained(str(folder), "model.pt", data_name_or_path=str(data), bpe=None)
     for name, value in trainer.get_model().state_dict().items():
         assert torch.equal(model.model.state_dict()[name], value)
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no peak memory here")
+def test_neither_the_optimizer_nor_a_second_copy_of_the_weights_is_in_memory(tmp_path):
+    weights = OrderedDict((str(number), torch.rand(1 << 20)) for number in range(12))
+    moments = {str(number): torch.rand(1 << 20) for number in range(24)}
+    torch.save({"model": weights, "cfg": None, "last_optimizer_state": moments}, tmp_path / "model.pt")
+    del moments
+    load_checkpoint(tmp_path / "model.pt", optimizer=False)
+    before = reset_peak()
+    state = load_checkpoint(tmp_path / "model.pt", optimizer=False)
+    assert (peak_bytes() - before) / 2**20 < 48 + 32
+    assert all(torch.equal(state["model"][name], weight) for name, weight in weights.items())
+
+
+def reset_peak():
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # proc_pid_clear_refs(5)
+    return peak_bytes()
+
+
+def peak_bytes():
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) << 10
