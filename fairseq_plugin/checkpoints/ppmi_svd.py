@@ -41,15 +41,18 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.utils import set_torch_seed
 from omegaconf import OmegaConf
-from scipy.sparse import csr_matrix
-from sklearn.utils.extmath import randomized_svd
 from tqdm import tqdm
 
 from common.cli import deprecation
 from common.errors import UserError, report_errors
 from common.files import atomic_open
+from common.startup import functions_of
 
 from ..tasks.datasets import load_split
+
+with functions_of("scipy", "scipy.sparse", "sklearn", "sklearn.utils", "sklearn.utils.extmath"):
+    from scipy.sparse import csr_matrix
+    from sklearn.utils.extmath import randomized_svd
 
 POWER_ITERATIONS = 2
 """Power iterations of the randomized SVD (Halko, Martinsson & Tropp 2011)."""
