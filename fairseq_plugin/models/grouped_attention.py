@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .dropout import keep_mask
+from .dropout import keep, keep_mask
 
 ROWS_MULTIPLE = 16
 """n is a multiple of this, for the reason given in `packed.Packing`."""
@@ -45,8 +45,9 @@ class _GroupedAttention(torch.autograd.Function):
     ) -> Tensor:
         tokens, size = len(qkv_TE), qkv_TE.size(1) // (3 * heads)
         ctx.groups = groups_of(lengths, heads, tokens)
-        ctx.scale, ctx.kept_scale = size**-0.5, 1.0
-        out_TC = qkv_TE.new_zeros(tokens, heads * size)
+        ctx.scale, ctx.kept_scale, ctx.real_tokens = size**-0.5, 1.0, sum(lengths)
+        out_TC = qkv_TE.new_empty(tokens, heads * size)
+        out_TC[ctx.real_tokens :] = 0.0
         qkv_T3HD, out_THD = qkv_TE.view(tokens, 3, heads, size), out_TC.view(tokens, heads, size)
         saved: list[Tensor | None] = []
         for group in ctx.groups:
@@ -62,7 +63,7 @@ class _GroupedAttention(torch.autograd.Function):
             kept_Nnn, mask_Nnn = weights_Nnn, None
             if p > 0.0:
                 mask_Nnn, ctx.kept_scale = keep_mask(weights_Nnn.shape, p)
-                kept_Nnn = weights_Nnn * mask_Nnn.to(weights_Nnn.dtype)
+                kept_Nnn = keep(weights_Nnn, mask_Nnn)
             out_NnD = torch.bmm(kept_Nnn, v_NnD).mul_(ctx.kept_scale)
             group.put(out_THD, out_NnD.unflatten(0, (-1, heads)).transpose(1, 2))
             if ctx.needs_input_grad[0]:
@@ -74,7 +75,8 @@ class _GroupedAttention(torch.autograd.Function):
     def backward(ctx: Any, grad_TC: Tensor) -> tuple[Tensor, None, None, None, None]:
         saved = iter(ctx.saved_tensors)
         tokens, width = grad_TC.shape
-        grad_TE = grad_TC.new_zeros(tokens, 3 * width)
+        grad_TE = grad_TC.new_empty(tokens, 3 * width)
+        grad_TE[ctx.real_tokens :] = 0.0
         for group in ctx.groups:
             q, k, v, weights, kept, mask = (next(saved) for _ in range(6))
             heads, size = width // q.size(2), q.size(2)
@@ -83,7 +85,7 @@ class _GroupedAttention(torch.autograd.Function):
             grad_NnD = grad_GHnD.flatten(0, 1).mul_(ctx.kept_scale)
             grad_Nnn = torch.bmm(grad_NnD, v.transpose(1, 2))
             if mask is not None:
-                grad_Nnn *= mask.to(grad_Nnn.dtype)
+                keep(grad_Nnn, mask, out=grad_Nnn)
             # The gradient of softmax in one pass: w * (g - sum of w * g over keys), sums in fp32.
             grad_Nnn = torch._softmax_backward_data(grad_Nnn, weights, -1, weights.dtype)
             grad_T3HD = grad_TE.view(tokens, 3, heads, size)

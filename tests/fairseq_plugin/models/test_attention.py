@@ -3,6 +3,7 @@
 from functools import partial
 
 import pytest
+import scipy.stats
 import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
@@ -14,7 +15,7 @@ from fairseq_plugin.models.attention import (
     attend_single_query,
     sentence_offsets,
 )
-from fairseq_plugin.models.dropout import dropout, keep_mask
+from fairseq_plugin.models.dropout import COLUMNS, DROPOUT_LEVELS, dropout, keep, keep_mask, random_bits
 from fairseq_plugin.models.grouped_attention import groups_of
 
 HEADS, SIZE = 3, 8
@@ -106,7 +107,7 @@ def test_attention_with_dropout_equals_its_formula(causal):
         if causal:
             scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf)
         weights = torch.softmax(scores, dim=-1)
-        out = (weights * masks[index][:, :length, :length] * scale) @ v
+        out = (weights * masks[index][:, :length, :length].bool() * scale) @ v
         parts.append(out.transpose(0, 1).flatten(1))
     theirs = F.pad(torch.cat(parts), (0, 0, 0, PADDING))
     torch.testing.assert_close(ours, theirs, **TOLERANCE)
@@ -164,20 +165,67 @@ MASK_SHAPE = torch.Size([300, 333])
 def test_dropout_drops_the_given_fraction_and_preserves_the_mean(p):
     torch.manual_seed(0)
     mask, scale = keep_mask(MASK_SHAPE, p)
-    assert set(mask.unique().tolist()) == {0.0, 1.0}
-    kept = mask.float().mean().item()
+    assert mask.dtype == torch.int16
+    assert set(mask.unique().tolist()) == {0, -1}  # no bits, all bits
+    kept = mask.bool().float().mean().item()
     # Five standard deviations of a binomial proportion.
     assert kept == pytest.approx(1 - p, abs=5 * (p * (1 - p) / MASK_SHAPE.numel()) ** 0.5 + 1e-4)
     assert scale == pytest.approx(1 / (1 - p), rel=1e-3)
 
 
-def test_dropout_of_neighbouring_elements_is_independent():
-    """Including the four elements that share a random number."""
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_dropout_masks_have_the_statistics_of_independent_elements(p):
+    """The mask as a matrix with a row for each row of sums in `random_bits`, and one that torch draws.
+
+    The elements of a row of sums have a number in common, and so have those of a column.
+    """
     torch.manual_seed(0)
-    kept = keep_mask(MASK_SHAPE, 0.3)[0].float().flatten() - 0.7
-    for distance in (1, 2, 3, 4, 5):
-        correlation = (kept[:-distance] * kept[distance:]).mean() / kept.var()
-        assert abs(correlation) < 5 / MASK_SHAPE.numel() ** 0.5
+    shape = torch.Size([1024, 2 * COLUMNS])
+    ours, control = (
+        (kept.float() - (1 - p)) / (p * (1 - p)) ** 0.5
+        for kept in (keep_mask(shape, p)[0].bool(), torch.rand(shape) >= p)
+    )
+    for distance in (1, 2, 3, 4, COLUMNS, 2 * COLUMNS):
+        z = ours.flatten()
+        assert abs(float((z[:-distance] * z[distance:]).sum())) < 5 * z.numel() ** 0.5
+    for z_RC, control_RC in ((ours, control), (ours.T, control.T)):
+        squares_R = z_RC.sum(1) ** 2 / z_RC.size(1)
+        assert squares_R.mean().item() == pytest.approx(1.0, abs=5 * (2 / len(squares_R)) ** 0.5)
+        assert largest_correlation(z_RC) == pytest.approx(largest_correlation(control_RC), rel=0.2)
+    norms = [torch.linalg.matrix_norm(z_RC, 2).item() for z_RC in (ours, control)]
+    assert norms[0] == pytest.approx(norms[1], rel=0.02)  # no part of low rank
+
+
+def largest_correlation(z_RC: torch.Tensor) -> float:
+    """The largest correlation of two rows, in standard deviations."""
+    products_RR = z_RC @ z_RC.T / z_RC.size(1) ** 0.5
+    return float(products_RR.fill_diagonal_(0.0).abs().max())
+
+
+def test_all_values_of_the_random_bits_are_equally_frequent():
+    torch.manual_seed(0)
+    values = random_bits(1 << 20) & (DROPOUT_LEVELS - 1)
+    for part in (values[0::2], values[1::2]):  # the lower and the upper half of each hash
+        counts = torch.bincount(part.int(), minlength=DROPOUT_LEVELS)
+        assert scipy.stats.chisquare(counts.numpy()).pvalue > 1e-4
+
+
+def test_masks_of_one_generator_are_independent_of_each_other():
+    torch.manual_seed(0)
+    first, second = (keep_mask(MASK_SHAPE, 0.5)[0].bool().flatten() for _ in range(2))
+    agreement = (first == second).float().mean().item()
+    assert agreement == pytest.approx(0.5, abs=5 * 0.5 / MASK_SHAPE.numel() ** 0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_kept_elements_are_unchanged_and_others_zero(dtype):
+    torch.manual_seed(0)
+    x, (mask, _) = torch.randn(MASK_SHAPE, dtype=dtype), keep_mask(MASK_SHAPE, 0.5)
+    expected = x * mask.bool()
+    assert torch.equal(keep(x, mask), expected)
+    assert torch.equal(keep(x.T.contiguous().T, mask), expected)  # any memory layout
+    assert keep(x, mask, out=x).data_ptr() == x.data_ptr()
+    assert torch.equal(x, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
