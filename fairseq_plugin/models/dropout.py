@@ -15,7 +15,7 @@ from torch import Tensor
 DROPOUT_LEVELS = 1 << 15
 """Dropout probabilities are rounded to multiples of 1 / DROPOUT_LEVELS."""
 COLUMNS = 1024
-"""Columns of the matrix of sums in `random_bits`."""
+"""Columns of the matrix of numbers in `random_bits`."""
 INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Bytes -> integer type."""
 
@@ -27,6 +27,13 @@ def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
     if x.device.type != "cpu":
         return F.dropout(x, p)
     return _BulkDropout.apply(x, p)
+
+
+def add_dropout(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor:
+    """`residual + dropout(x)` with fewer passes over memory; in the dtype of `residual`."""
+    if not training or p == 0.0 or x.device.type != "cpu":
+        return residual + dropout(x, p, training)
+    return _AddDropout.apply(residual, x, p)
 
 
 def keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:
@@ -57,16 +64,15 @@ def keep(x: Tensor, mask: Tensor, out: Tensor | None = None) -> Tensor:
 def random_bits(count: int) -> Tensor:
     """int16 (count,): the lower 15 bits of each element are random, the highest is not.
 
-    Two elements are a hash of the sum of two random int32, of a row and of a column, drawn from torch's
-    generator. The hash is `lowbias32` (Chris Wellons, "Prospecting for Hash Functions", 2018). Its shifts
-    copy the sign here, because torch has no others; this affects only the highest bit.
+    Two elements are a hash of the exclusive or of two random int32, that of a row and that of a column,
+    drawn from torch's generator. The hash is `lowbias32` (Chris Wellons, "Prospecting for Hash Functions",
+    2018) without its first shift, which mixes the bits of counters. torch's shifts repeat the sign, which
+    leaves 31 random bits.
     """
     rows = -(-count // (2 * COLUMNS))
     drawn = torch.empty(rows + COLUMNS, dtype=torch.int32).random_(-(1 << 31), 1 << 31)
-    x = (drawn[:rows, None] + drawn[rows:]).flatten()
-    shifted = x >> 16
-    x.bitwise_xor_(shifted).mul_(0x7FEB352D)
-    torch.bitwise_right_shift(x, 15, out=shifted)
+    x = (drawn[:rows, None] ^ drawn[rows:]).flatten().mul_(0x7FEB352D)
+    shifted = x >> 15
     x.bitwise_xor_(shifted).mul_(0x846CA68B - (1 << 32))
     torch.bitwise_right_shift(x, 16, out=shifted)
     return x.bitwise_xor_(shifted).view(torch.int16)[:count]
@@ -83,3 +89,18 @@ class _BulkDropout(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (mask,) = ctx.saved_tensors
         return keep(gradient, mask).mul_(ctx.scale), None
+
+
+class _AddDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, residual: Tensor, x: Tensor, p: float) -> Tensor:
+        mask, ctx.scale = keep_mask(x.shape, p)
+        ctx.save_for_backward(mask)
+        ctx.dtype = x.dtype
+        kept = keep(x, mask).to(residual.dtype)
+        return torch.add(residual, kept, alpha=ctx.scale, out=kept)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return gradient, keep(gradient.to(ctx.dtype), mask).mul_(ctx.scale), None

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from . import attention as kernels
 from .attention import attend, attend_single_query, sentence_offsets
-from .dropout import dropout
+from .dropout import add_dropout, dropout
 
 
 class PackedTransformerEncoder(TransformerEncoder):
@@ -208,7 +208,7 @@ def encode_layer(layer: TransformerEncoderLayerBase, x: Tensor, gather: Callable
     residual = x
     if layer.normalize_before:
         x = layer.self_attn_layer_norm(x)
-    x = residual + dropout(layer.self_attn.out_proj(gather(x)), p, training)
+    x = add_dropout(residual, layer.self_attn.out_proj(gather(x)), p, training)
     if not layer.normalize_before:
         x = layer.self_attn_layer_norm(x)
 
@@ -218,7 +218,7 @@ def encode_layer(layer: TransformerEncoderLayerBase, x: Tensor, gather: Callable
     # fairseq's gelu copies to fp32 and back; torch's computes in fp32 too, with the same result.
     activation = F.gelu if layer.activation_fn is gelu else layer.activation_fn
     x = dropout(activation(layer.fc1(x)), layer.activation_dropout_module.p, training)
-    x = residual + dropout(layer.fc2(x), p, training)
+    x = add_dropout(residual, layer.fc2(x), p, training)
     return x if layer.normalize_before else layer.final_layer_norm(x)
 
 

@@ -15,7 +15,15 @@ from fairseq_plugin.models.attention import (
     attend_single_query,
     sentence_offsets,
 )
-from fairseq_plugin.models.dropout import COLUMNS, DROPOUT_LEVELS, dropout, keep, keep_mask, random_bits
+from fairseq_plugin.models.dropout import (
+    COLUMNS,
+    DROPOUT_LEVELS,
+    add_dropout,
+    dropout,
+    keep,
+    keep_mask,
+    random_bits,
+)
 from fairseq_plugin.models.grouped_attention import groups_of
 
 HEADS, SIZE = 3, 8
@@ -175,9 +183,9 @@ def test_dropout_drops_the_given_fraction_and_preserves_the_mean(p):
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_dropout_masks_have_the_statistics_of_independent_elements(p):
-    """The mask as a matrix with a row for each row of sums in `random_bits`, and one that torch draws.
+    """The mask as a matrix with a row for each row of numbers in `random_bits`, and one that torch draws.
 
-    The elements of a row of sums have a number in common, and so have those of a column.
+    The elements of a row have a drawn number in common, and so have those of a column.
     """
     torch.manual_seed(0)
     shape = torch.Size([1024, 2 * COLUMNS])
@@ -238,6 +246,24 @@ def test_the_gradient_of_dropout_is_its_mask(dtype):
     assert torch.equal(y == 0, x.grad == 0)
     torch.testing.assert_close(y, x * x.grad)
     torch.testing.assert_close(x.grad.max().item(), 4 / 3, rtol=5e-3, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_with_a_residual_is_their_sum(dtype):
+    torch.manual_seed(0)
+    residual = torch.randn(MASK_SHAPE, requires_grad=True)
+    x = torch.randn(MASK_SHAPE, dtype=dtype, requires_grad=True)
+    sums = []
+    for function in (partial(add_dropout, training=True), lambda r, x, p: r + dropout(x, p)):
+        torch.manual_seed(1)
+        out = function(residual, x, 0.25)
+        sums.append([out, *torch.autograd.grad(out.square().sum(), (residual, x))])
+    assert sums[0][0].dtype == torch.float32
+    for ours, theirs in zip(*sums, strict=True):
+        torch.testing.assert_close(
+            ours, theirs, **(TOLERANCE if dtype == torch.float32 else {"rtol": 0.02, "atol": 0.02})
+        )
+    assert torch.equal(add_dropout(residual, x, 0.25, training=False), residual + x)
 
 
 def test_the_dropout_mask_depends_on_the_seed():

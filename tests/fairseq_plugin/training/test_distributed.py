@@ -1,15 +1,18 @@
 """Two workers against one process with twice the --update-freq; errors of a worker."""
 
 import functools
+import inspect
 import shlex
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 from data_folders import write_data
 from fairseq.distributed import utils
+from fairseq.trainer import Trainer
 from fairseq_cli import train
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from training import FAST, INPUT, OURS, ROOT, SIZES, STEPS, configuration, fairseq_train
@@ -119,6 +122,21 @@ def test_workers_have_different_random_numbers_and_share_broadcast_values(worker
     assert torch.equal(first, single_results("classification")["random"])
     assert not torch.equal(first, second)
     assert [results["broadcast"] for results in worker_results] == ["rank 0"] * 2
+
+
+def test_the_first_worker_has_the_random_numbers_of_fairseq():
+    trainer = SimpleNamespace(
+        cfg=SimpleNamespace(common=SimpleNamespace(seed=3)),
+        get_num_updates=lambda: 7,
+        device=torch.device("cpu"),
+        data_parallel_rank=0,
+    )
+    states = []
+    for set_seed in (Trainer._set_seed, inspect.unwrap(Trainer._set_seed)):
+        torch.manual_seed(0)
+        set_seed(trainer)
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)
 
 
 @pytest.mark.slow
