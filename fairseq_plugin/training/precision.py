@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 CHOICES = ("auto", "fp32", "bf16")
 MIN_SPEEDUP = 1.2
 """Speedup of bf16 over fp32 above which `auto` chooses bf16."""
-ROUNDS, TOKENS, WIDTH = 7, 1024, 512
-"""The measurement: repetitions, and a matrix product of the size of a batch of reviews."""
+ROUNDS, TOKENS, WIDTH = 7, 256, 512
+"""The measurement: repetitions, and the size of the matrix product."""
 _resolved: dict[str, str] = {}
 """Device type -> what `auto` resolved to, in this process or before the run was interrupted."""
 
@@ -75,15 +75,23 @@ def bf16_is_fast(device: torch.device) -> tuple[bool, str]:
 
 
 def bf16_speedup() -> float:
-    """Time of an fp32 matrix product on the CPU divided by that of a bf16 one; the minimum of each counts."""
+    """Time of an fp32 matrix product on the CPU divided by that of a bf16 one; the minimum of each counts.
+
+    On one thread: with more, a process that uses one of the cores would delay both products by the same time.
+    """
     fp32 = torch.ones(TOKENS, WIDTH), torch.ones(WIDTH, WIDTH)
     bf16 = tuple(matrix.bfloat16() for matrix in fp32)
     seconds: dict[torch.dtype, list[float]] = {torch.float32: [], torch.bfloat16: []}
-    for _ in range(ROUNDS):
-        for a, b in (fp32, bf16):
-            start = time.perf_counter()
-            torch.mm(a, b)
-            seconds[a.dtype].append(time.perf_counter() - start)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for _ in range(ROUNDS):
+            for a, b in (fp32, bf16):
+                start = time.perf_counter()
+                torch.mm(a, b)
+                seconds[a.dtype].append(time.perf_counter() - start)
+    finally:
+        torch.set_num_threads(threads)
     return min(seconds[torch.float32]) / min(seconds[torch.bfloat16])
 
 

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 from data_folders import write_data
 from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, configuration
 
@@ -78,3 +79,19 @@ def test_loss_scaling_with_fused_adam_is_an_error(machine, flag):
 def test_the_flags_are_checked_when_the_trainer_is_built(tmp_path, flag):
     with pytest.raises(UserError, match=f"{flag} on a CPU"):
         build_trainer([write_data(tmp_path), *OURS, *INPUT, *STEPS, *SIZES, *SLOW, flag])
+
+
+def test_the_speed_of_products_is_measured_on_one_thread(monkeypatch):
+    """With several, another process on one of the cores would delay fp32 and bf16 alike."""
+    threads, product = [], torch.mm
+    monkeypatch.setattr(
+        torch, "mm", lambda a, b: (threads.append((a.dtype, torch.get_num_threads())), product(a, b))
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert precision.bf16_speedup() > 0.0
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(threads) == {(torch.float32, 1), (torch.bfloat16, 1)}
