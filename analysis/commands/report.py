@@ -11,7 +11,6 @@ from common.files import escaped
 
 from ..report.audit import audit_tables
 from ..report.findings import Findings, Rule, figures, gather
-from ..report.page import write_report
 from .options import (
     add_at,
     add_baseline,
@@ -80,6 +79,8 @@ def _report(options: argparse.Namespace) -> None:
     findings = _gather(options)
     if findings.baseline is not None and options.study.baseline is None:
         print(f"baseline: {findings.baseline}; select another one with --baseline", file=sys.stderr)
+    from ..report.page import write_report  # here, because --help of all commands imports this module
+
     path = write_report(findings, options.out, title=options.title, audit=audit, chance=options.chance)
     print(f"wrote {path}", file=sys.stderr)
 

@@ -31,7 +31,7 @@ HELP = (
     "experiments pretrain", "eval predict", "eval evaluate", "eval errors", "eval generate", "eval demo",
     "analysis runs", "analysis tables", "analysis seeds", "analysis compare", "analysis figures",
     "analysis report", "analysis suite", "analysis watch", "export transformers", "export onnx",
-    "fairseq_plugin parameters", "fairseq_plugin ppmi-svd", "benchmarks",
+    "fairseq_plugin parameters", "fairseq_plugin ppmi-svd", "fairseq_plugin.compat", "benchmarks",
 )  # fmt: skip
 """Commands whose `--help` is timed."""
 

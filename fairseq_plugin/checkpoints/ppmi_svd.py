@@ -26,9 +26,7 @@ Shapes: N tokens of the corpus, T positions, V vocabulary size, C embedding size
 
 from __future__ import annotations
 
-import argparse
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,18 +39,14 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.utils import set_torch_seed
 from omegaconf import OmegaConf
+from scipy.sparse import csr_matrix
+from sklearn.utils.extmath import randomized_svd
 from tqdm import tqdm
 
-from common.cli import deprecation
-from common.errors import UserError, report_errors
+from common.errors import UserError
 from common.files import atomic_open
-from common.startup import functions_of
 
 from ..tasks.datasets import load_split
-
-with functions_of("scipy", "scipy.sparse", "sklearn", "sklearn.utils", "sklearn.utils.extmath"):
-    from scipy.sparse import csr_matrix
-    from sklearn.utils.extmath import randomized_svd
 
 POWER_ITERATIONS = 2
 """Power iterations of the randomized SVD (Halko, Martinsson & Tropp 2011)."""
@@ -262,40 +256,3 @@ def shift(dimensions: int, offset: int) -> torch.Tensor:
     angles = frequencies(dimensions) * offset
     cosines, sines = torch.diag(angles.cos()), torch.diag(angles.sin())
     return torch.cat([torch.cat([cosines, sines], dim=1), torch.cat([-sines, cosines], dim=1)])
-
-
-@report_errors
-def main(argv: list[str] | None = None) -> int:
-    """The command `ppmi-svd`."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugin ppmi-svd",
-        description="Compute initial weights for pre-training: token embeddings from PPMI and SVD, output\n"
-        "biases from token frequencies, and a first layer that attends to the context.",
-        epilog="Further flags (--encoder-layers, --encoder-embed-dim, --seed, ...) are fairseq-train's.\n\n"
-        "example:\n  python -m fairseq_plugin ppmi-svd data/corpus --window 5 --out pretrained/start.pt",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("data", type=Path, metavar="BIN", help="folder with dict.txt, train.bin, train.idx")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="checkpoint to write")
-    parser.add_argument(
-        "--window", type=int, default=5, help="window size: tokens on each side (default: %(default)s)"
-    )
-    words = list(sys.argv[1:] if argv is None else argv)
-    if "--output" in words:
-        deprecation("--output is deprecated, use --out")
-        words[words.index("--output")] = "--out"
-    args, flags = parser.parse_known_args(words)
-    if args.window < 1:
-        raise UserError(f"--window {args.window}: must be at least 1")
-    if not (args.data / "dict.txt").is_file():
-        raise UserError(
-            f"{args.data / 'dict.txt'}: no such file; write it with preprocess binarize --only-source"
-        )
-    write_checkpoint(args.data, args.out, args.window, flags)
-    print(f"written to {args.out}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -18,14 +18,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-
-from fairseq.data import Dictionary
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, BaseFairseqModel
-from fairseq.models.roberta.model import RobertaModel
+from typing import TYPE_CHECKING
 
 from common.cli import positive
 from common.errors import UserError, report_errors
 from common.tables import markdown
+
+if TYPE_CHECKING:
+    from fairseq.models import BaseFairseqModel
 
 HEAD_NAME = "sentence_classification_head"
 SPECIAL_SYMBOLS = 4  # <s> <pad> </s> <unk>
@@ -96,6 +96,10 @@ def measured(model: BaseFairseqModel, components: Sequence[Component]) -> Counte
 
 def build(args: argparse.Namespace) -> BaseFairseqModel:
     """Build the architecture as a language model, with the sizes of the command line."""
+    from fairseq.data import Dictionary  # here, because --help does not need it
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+    from fairseq.models.roberta.model import RobertaModel
+
     if args.arch not in ARCH_CONFIG_REGISTRY:
         known = (name for name, model in ARCH_MODEL_REGISTRY.items() if issubclass(model, RobertaModel))
         raise UserError(f"--arch {args.arch}: no such architecture; use one of {', '.join(known)}")

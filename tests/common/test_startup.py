@@ -1,12 +1,16 @@
 """A deferred package is executed at the first access, and is then the package itself."""
 
 import gc
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from common.startup import defer, functions_of, import_of_fairseq
+from common.startup import defer, functions_of, import_of_fairseq, only_prints_help
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -119,14 +123,19 @@ assert len(audio_classification.sklearn_metrics.roc_curve([0, 1], [0.1, 0.9])) =
         "experiments train --help",
         "export onnx --help",
         "benchmarks --help",
+        "fairseq_plugin --help",
+        "fairseq_plugin parameters --help",
+        "fairseq_plugin ppmi-svd --help",
+        "fairseq_plugin.compat -h",
     ],
 )
 def test_help_does_not_import_large_packages(words):
     code = f"""
 import runpy, sys
-sys.argv = {words.split()!r}
+program, *rest = {words.split()!r}
+sys.argv = ["-m", *rest]  # as `python -m` does until it has imported the package
 try:
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    runpy.run_module(program, run_name="__main__", alter_sys=True)
 except SystemExit as end:
     assert not end.code
 large = {{"torch", "fairseq", "transformers", "scipy", "matplotlib", "pandas.core"}} & sys.modules.keys()
@@ -161,3 +170,26 @@ optimizer.zero_grad()
 sys.exit("torch._dynamo" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_help_of_fairseq_lists_what_the_plugin_registers():
+    """fairseq imports the plugin before it prints the help."""
+    words = ["-m", "fairseq_cli.train", "--user-dir", "fairseq_plugin", "--help"]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert {"roberta_small", "fused_adam", "time_budget"} <= set(re.findall(r"\w+", done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("words", "only"),
+    [
+        (["-m", "parameters", "--help"], True),
+        (["/usr/bin/roberta-small-parameters", "-h"], True),
+        (["-m", "parameters"], False),
+        (["/usr/bin/fairseq-train", "--help"], False),
+        ([], False),
+    ],
+)
+def test_only_the_help_of_own_commands_needs_no_fairseq(monkeypatch, words, only):
+    monkeypatch.setattr(sys, "argv", words)
+    assert only_prints_help() is only

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from training import OURS, SIZES, STEPS, build_trainer, losses_of, save
 
 from common.errors import UserError
-from fairseq_plugin.checkpoints import ppmi_svd
+from fairseq_plugin.__main__ import main
 from fairseq_plugin.checkpoints.loading import load_checkpoint
 from fairseq_plugin.tasks.language_modeling import FastLmCriterion
 
@@ -77,7 +77,7 @@ def test_ppmi_svd_initialization_reduces_the_initial_loss(text, tmp_path, arch):
     start = tmp_path / "start.pt"
     sizes = shlex.split(f"--arch {arch} --max-positions 32 --tokens-per-sample 16")
     command = ["--window", "1", "--task", "language_modeling", *sizes, *SIZES]
-    assert ppmi_svd.main([str(text), "--out", str(start), *command]) == 0
+    assert main(["ppmi-svd", str(text), "--out", str(start), *command]) == 0
     flags = ["--restore-file", start, "--save-dir", tmp_path, *RESET]
     words = [text, *BLOCKS, "--criterion", "fast_lm", *sizes, *SIZES, *STEPS, *FAST, *flags]
     _, trainer = build_trainer(words)
