@@ -240,13 +240,18 @@ def test_the_time_of_commands_is_measured_warm_and_cold(settings, made, monkeypa
     monkeypatch.setattr(start, "HELP", ("eval predict",))
     monkeypatch.setattr(start, "_can_empty_caches", lambda: True)
     monkeypatch.setattr(start, "_empty_caches", lambda: emptied.append(1))
+    monkeypatch.setattr(start, "_sweep", lambda folder: ("mkdir", str(folder)))
     result = start.run(replace(settings, data=made["data"]))
-    assert len(result["seconds"]) == 6
     assert len(emptied) == 6
-    for by_state in result["seconds"].values():
+    *commands, sweeps = result["seconds"].values()
+    assert len(commands) == 6
+    for by_state in commands:
         assert {state: len(values) for state, values in by_state.items()} == {"warm": 1, "cold": 1}
-    assert len(result["quantities"]) == 6 * 2
-    assert result["quantities"][-1]["quantity"] == "eval predict --help, cold"
+    assert {state: len(values) for state, values in sweeps.items()} == {"warm": start.SWEEPS}
+    assert [row["quantity"] for row in result["quantities"][-2:]] == [
+        "eval predict --help, cold",
+        "make sweep, median of 5, warm",
+    ]
 
 
 def test_the_sample_has_all_that_is_measured(made):
