@@ -1,4 +1,4 @@
-"""Dropout on a CPU, with random numbers and masks that use both the vector units and all threads.
+"""Dropout on a CPU, whose random numbers and masks are computed by vector instructions on all threads.
 
 torch's generator for the CPU is serial: drawing a number for each element would take a tenth of an update.
 Here it draws only a few, from which the others are computed as a hash.
@@ -64,9 +64,9 @@ def keep(x: Tensor, mask: Tensor, out: Tensor | None = None) -> Tensor:
 def random_bits(count: int) -> Tensor:
     """int16 (count,): the lower 15 bits of each element are random, the highest is not.
 
-    Two elements are a hash of the exclusive or of two random int32, that of a row and that of a column,
-    drawn from torch's generator. The hash is `lowbias32` (Chris Wellons, "Prospecting for Hash Functions",
-    2018) without its first shift, which mixes the bits of counters. torch's shifts repeat the sign, which
+    Each pair of elements is the hash of the exclusive or of two random int32, that of its row and that of its
+    column, drawn from torch's generator. The hash is `lowbias32` (Chris Wellons, "Prospecting for Hash
+    Functions", 2018) without its first shift, which only counters need. torch's shifts repeat the sign, which
     leaves 31 random bits.
     """
     rows = -(-count // (2 * COLUMNS))
