@@ -75,12 +75,12 @@ def _figures(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
+    from ..report.page import write_report  # here, because --help of all commands imports this module
+
     audit = audit_tables(options.audit) if options.audit else []  # before the slow reading of logs
     findings = _gather(options)
     if findings.baseline is not None and options.study.baseline is None:
         print(f"baseline: {findings.baseline}; select another one with --baseline", file=sys.stderr)
-    from ..report.page import write_report  # here, because --help of all commands imports this module
-
     path = write_report(findings, options.out, title=options.title, audit=audit, chance=options.chance)
     print(f"wrote {path}", file=sys.stderr)
 

@@ -26,14 +26,17 @@ def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
         return x
     if x.device.type != "cpu":
         return F.dropout(x, p)
-    return _BulkDropout.apply(x, p)
+    return _Dropout.apply(x, p)
 
 
 def add_dropout(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor:
-    """`residual + dropout(x)` with fewer passes over memory; in the dtype of `residual`."""
+    """`residual + dropout(x)`, with fewer passes over memory on a CPU.
+
+    `residual` has the dtype of `x` or one of higher precision, which is that of the result.
+    """
     if not training or p == 0.0 or x.device.type != "cpu":
         return residual + dropout(x, p, training)
-    return _AddDropout.apply(residual, x, p)
+    return _Dropout.apply(x, p, residual)
 
 
 def keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:
@@ -78,29 +81,22 @@ def random_bits(count: int) -> Tensor:
     return x.bitwise_xor_(shifted).view(torch.int16)[:count]
 
 
-class _BulkDropout(torch.autograd.Function):
+class _Dropout(torch.autograd.Function):
+    """Dropout of `x`, added to `residual` if there is one."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, p: float, residual: Tensor | None = None) -> Tensor:
         mask, ctx.scale = keep_mask(x.shape, p)
         ctx.save_for_backward(mask)
-        return keep(x, mask).mul_(ctx.scale)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (mask,) = ctx.saved_tensors
-        return keep(gradient, mask).mul_(ctx.scale), None
-
-
-class _AddDropout(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, residual: Tensor, x: Tensor, p: float) -> Tensor:
-        mask, ctx.scale = keep_mask(x.shape, p)
-        ctx.save_for_backward(mask)
-        ctx.dtype = x.dtype
-        kept = keep(x, mask).to(residual.dtype)
+        ctx.dtype, ctx.added = x.dtype, residual is not None
+        kept = keep(x, mask)
+        if residual is None:
+            return kept.mul_(ctx.scale)
+        kept = kept.to(residual.dtype)
         return torch.add(residual, kept, alpha=ctx.scale, out=kept)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor | None]:
         (mask,) = ctx.saved_tensors
-        return gradient, keep(gradient.to(ctx.dtype), mask).mul_(ctx.scale), None
+        grad_x = keep(gradient.to(ctx.dtype), mask).mul_(ctx.scale)
+        return grad_x, None, gradient if ctx.added else None

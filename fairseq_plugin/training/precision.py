@@ -62,8 +62,8 @@ def restore(saved: dict[str, str]) -> None:
 def bf16_is_fast(device: torch.device) -> tuple[bool, str]:
     """Whether bf16 matrix products are fast on the device, and the reason.
 
-    On a CPU it is measured, in about 20 ms: with AMX or AVX512-BF16 a product of this model's size is several
-    times as fast in bf16 as in fp32; emulated bf16 is slower.
+    On a CPU it is measured, in about 15 ms: with AMX or AVX512-BF16 a product is several times as fast in
+    bf16 as in fp32; emulated bf16 is slower.
     """
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)

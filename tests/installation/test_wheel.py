@@ -14,6 +14,8 @@ import layout
 import pytest
 import yaml
 
+from common.startup import SCRIPT_PREFIX
+
 ROOT = Path(__file__).parents[2]
 BUILD = "import sys; sys.path.insert(0, 'installation'); import backend; backend.build_wheel(sys.argv[1])"
 IMPORT_ALL = f"""
@@ -96,7 +98,7 @@ def console_scripts(wheel):
 
 def test_the_console_scripts_exist(wheel):
     scripts = console_scripts(wheel)
-    assert set(scripts) == {f"roberta-small-{script}" for script in layout.SCRIPTS}
+    assert set(scripts) == {f"{SCRIPT_PREFIX}{script}" for script in layout.SCRIPTS}
     for target in scripts.values():
         module, _, function = target.partition(":")
         tree = ast.parse(wheel.read(f"{module.replace('.', '/')}.py"))

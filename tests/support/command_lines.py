@@ -23,10 +23,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "installation")]
 import layout  # noqa: E402
 
 from common.cli import Parser  # noqa: E402
+from common.startup import SCRIPT_PREFIX as SCRIPT  # noqa: E402
 
 SCRIPTS = {"./train.sh": "train", "./pretrain.sh": "pretrain"}
-SCRIPT = "roberta-small-"
-"""What the console scripts begin with."""
 MODULES = (
     "common",
     "preprocess",
