@@ -43,7 +43,11 @@ def keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:
     """A dropout mask for `keep`, int16 of `shape`, and the factor of the elements that are kept.
 
     Elements of the mask have all bits set where an element is kept, else none.
+
+    Raises `ValueError` if p is not a probability.
     """
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout: {p} is not a probability")
     kept = DROPOUT_LEVELS - round(p * DROPOUT_LEVELS)
     if kept == 0:
         return torch.zeros(shape, dtype=torch.int16), 0.0

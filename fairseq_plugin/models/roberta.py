@@ -183,7 +183,11 @@ def roberta_small_architecture(args: Any) -> None:
 
 
 def check_sizes(args: Any) -> None:
-    """Raise `UserError` for incompatible sizes or features."""
+    """Raise `UserError` for incompatible sizes or features, and for impossible probabilities of dropout."""
+    for name in ("dropout", "attention_dropout", "activation_dropout", "pooler_dropout"):
+        if not 0.0 <= getattr(args, name) <= 1.0:
+            flag = f"--{name.replace('_', '-')}"
+            raise UserError(f"{flag} {getattr(args, name)}: must be at least 0 and at most 1")
     if args.encoder_embed_dim % args.encoder_attention_heads:
         raise UserError(
             f"--encoder-embed-dim {args.encoder_embed_dim} is not a multiple of "

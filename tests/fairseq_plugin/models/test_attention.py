@@ -272,6 +272,12 @@ def test_the_dropout_mask_depends_on_the_seed():
     assert not torch.equal(first, third)
 
 
+@pytest.mark.parametrize("p", [-0.1, 1.5])
+def test_dropout_with_an_impossible_probability_is_an_error(p):
+    with pytest.raises(ValueError, match="not a probability"):
+        dropout(torch.ones(3), p)
+
+
 def test_dropout_with_probability_zero_and_one():
     x = torch.randn(7)
     assert dropout(x, 0.5, training=False) is x

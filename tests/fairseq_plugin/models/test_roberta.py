@@ -288,6 +288,9 @@ def test_cuda_equals_cpu(precision, heads):
         ({"tokens_per_sample": 64}, "--tokens-per-sample 64"),
         ({"encoder_layerdrop": 0.1}, "--encoder padded"),
         ({"quant_noise_pq": 0.1}, "--encoder padded"),
+        ({"dropout": 1.5}, "--dropout 1.5"),
+        ({"attention_dropout": -0.1}, "--attention-dropout -0.1"),
+        ({"pooler_dropout": float("nan")}, "--pooler-dropout nan"),
     ],
 )
 def test_incompatible_flags_are_an_error(changes, facts):
