@@ -21,7 +21,7 @@ help:  ## list the targets
 
 install: $(VENV)/installed  ## create .venv and install everything (the other targets do so when needed)
 
-$(VENV)/installed: setup.py constraints.txt
+$(VENV)/installed: pyproject.toml setup.py constraints.txt
 	@PYTHON='$(PYTHON)' TORCH='$(TORCH)' installation/install.sh
 	@touch $@
 
@@ -58,7 +58,7 @@ SHORT := floor finetune masked-lm classify binarize --quick --rounds 1 --updates
 bench: $(VENV)/installed-bench  ## speed compared with stock fairseq and Transformers (an hour on an idle machine, QUICK=1: five minutes; ARGS="finetune --help")
 	$(BIN)/python -m benchmarks $(if $(QUICK),$(SHORT)) $(ARGS)
 
-update-constraints: $(VENV)/installed  ## the newest versions that setup.py allows into constraints.txt (a package index)
+update-constraints: $(VENV)/installed  ## the newest versions that pyproject.toml allows into constraints.txt (a package index)
 	$(BIN)/python installation/constraints.py
 
 # Packages that only the comparisons need.

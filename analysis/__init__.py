@@ -2,7 +2,7 @@
 
 Needs neither torch nor fairseq. Commands: `python -m analysis --help`. In Python:
 
-    from analysis import best_checkpoints, compare_groups, load_runs, render, scores, table1
+    from roberta_small.analysis import best_checkpoints, compare_groups, load_runs, render, scores, table1
 
     table = load_runs("runs")             # arm, init, seed, subset, epoch, step, metric, value
     best = best_checkpoints(table)        # one row per run
@@ -20,60 +20,65 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from common.tables import Table, render
-
-    from .figures.curves import draw_curves
-    from .figures.seeds import draw_expected, draw_seeds
-    from .read.events import Scalar, read_scalars
-    from .read.load import load_runs, read_runs
-    from .read.long_table import values_of
-    from .read.runs import Run, find_runs, select_finished
-    from .report.findings import Rule, gather
-    from .report.page import write_report
-    from .stats.best import best_checkpoints
-    from .stats.compare import compare_groups
-    from .stats.predictions import accuracies, compare_predictions, read_predictions
-    from .stats.reference import compare_reference, read_reference
-    from .stats.spread import expected_best_of_seeds, per_epoch, scores, spread_over_seeds, summarize
-    from .study import Study, read_study
-    from .tables.presented import present
-    from .tables.runs import list_runs, table1, table2
+    from roberta_small.analysis.figures.curves import draw_curves
+    from roberta_small.analysis.figures.seeds import draw_expected, draw_seeds
+    from roberta_small.analysis.read.events import Scalar, read_scalars
+    from roberta_small.analysis.read.load import load_runs, read_runs
+    from roberta_small.analysis.read.long_table import values_of
+    from roberta_small.analysis.read.runs import Run, find_runs, select_finished
+    from roberta_small.analysis.report.findings import Rule, gather
+    from roberta_small.analysis.report.page import write_report
+    from roberta_small.analysis.stats.best import best_checkpoints
+    from roberta_small.analysis.stats.compare import compare_groups
+    from roberta_small.analysis.stats.predictions import accuracies, compare_predictions, read_predictions
+    from roberta_small.analysis.stats.reference import compare_reference, read_reference
+    from roberta_small.analysis.stats.spread import (
+        expected_best_of_seeds,
+        per_epoch,
+        scores,
+        spread_over_seeds,
+        summarize,
+    )
+    from roberta_small.analysis.study import Study, read_study
+    from roberta_small.analysis.tables.presented import present
+    from roberta_small.analysis.tables.runs import list_runs, table1, table2
+    from roberta_small.common.tables import Table, render
 
 MODULES = {
-    "Rule": "analysis.report.findings",
-    "Run": "analysis.read.runs",
-    "Scalar": "analysis.read.events",
-    "Study": "analysis.study",
-    "Table": "common.tables",
-    "accuracies": "analysis.stats.predictions",
-    "best_checkpoints": "analysis.stats.best",
-    "compare_predictions": "analysis.stats.predictions",
-    "compare_groups": "analysis.stats.compare",
-    "compare_reference": "analysis.stats.reference",
-    "draw_curves": "analysis.figures.curves",
-    "draw_expected": "analysis.figures.seeds",
-    "draw_seeds": "analysis.figures.seeds",
-    "expected_best_of_seeds": "analysis.stats.spread",
-    "find_runs": "analysis.read.runs",
-    "gather": "analysis.report.findings",
-    "list_runs": "analysis.tables.runs",
-    "load_runs": "analysis.read.load",
-    "per_epoch": "analysis.stats.spread",
-    "present": "analysis.tables.presented",
-    "read_predictions": "analysis.stats.predictions",
-    "read_reference": "analysis.stats.reference",
-    "read_runs": "analysis.read.load",
-    "read_scalars": "analysis.read.events",
-    "read_study": "analysis.study",
-    "render": "common.tables",
-    "scores": "analysis.stats.spread",
-    "select_finished": "analysis.read.runs",
-    "spread_over_seeds": "analysis.stats.spread",
-    "summarize": "analysis.stats.spread",
-    "table1": "analysis.tables.runs",
-    "table2": "analysis.tables.runs",
-    "values_of": "analysis.read.long_table",
-    "write_report": "analysis.report.page",
+    "Rule": "roberta_small.analysis.report.findings",
+    "Run": "roberta_small.analysis.read.runs",
+    "Scalar": "roberta_small.analysis.read.events",
+    "Study": "roberta_small.analysis.study",
+    "Table": "roberta_small.common.tables",
+    "accuracies": "roberta_small.analysis.stats.predictions",
+    "best_checkpoints": "roberta_small.analysis.stats.best",
+    "compare_predictions": "roberta_small.analysis.stats.predictions",
+    "compare_groups": "roberta_small.analysis.stats.compare",
+    "compare_reference": "roberta_small.analysis.stats.reference",
+    "draw_curves": "roberta_small.analysis.figures.curves",
+    "draw_expected": "roberta_small.analysis.figures.seeds",
+    "draw_seeds": "roberta_small.analysis.figures.seeds",
+    "expected_best_of_seeds": "roberta_small.analysis.stats.spread",
+    "find_runs": "roberta_small.analysis.read.runs",
+    "gather": "roberta_small.analysis.report.findings",
+    "list_runs": "roberta_small.analysis.tables.runs",
+    "load_runs": "roberta_small.analysis.read.load",
+    "per_epoch": "roberta_small.analysis.stats.spread",
+    "present": "roberta_small.analysis.tables.presented",
+    "read_predictions": "roberta_small.analysis.stats.predictions",
+    "read_reference": "roberta_small.analysis.stats.reference",
+    "read_runs": "roberta_small.analysis.read.load",
+    "read_scalars": "roberta_small.analysis.read.events",
+    "read_study": "roberta_small.analysis.study",
+    "render": "roberta_small.common.tables",
+    "scores": "roberta_small.analysis.stats.spread",
+    "select_finished": "roberta_small.analysis.read.runs",
+    "spread_over_seeds": "roberta_small.analysis.stats.spread",
+    "summarize": "roberta_small.analysis.stats.spread",
+    "table1": "roberta_small.analysis.tables.runs",
+    "table2": "roberta_small.analysis.tables.runs",
+    "values_of": "roberta_small.analysis.read.long_table",
+    "write_report": "roberta_small.analysis.report.page",
 }
 """The public names and their modules."""
 

@@ -7,15 +7,19 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from common import startup  # noqa: F401
-from common.cli import Parser
-from common.errors import report_errors
-from common.metrics import decimals
-from common.tables import FORMATS, render
-
-from . import study
-from .commands import best_settings, collect, export, pretraining, report, statistics, suite, watch
-from .commands.options import (
+import roberta_small.common.startup  # noqa: F401  first
+from roberta_small.analysis import study
+from roberta_small.analysis.commands import (
+    best_settings,
+    collect,
+    export,
+    pretraining,
+    report,
+    statistics,
+    suite,
+    watch,
+)
+from roberta_small.analysis.commands.options import (
     add_choice,
     add_command,
     add_ddof,
@@ -30,12 +34,16 @@ from .commands.options import (
     selected_table,
     show,
 )
-from .read.load import read_runs
-from .read.long_table import RUN
-from .read.runs import find_runs
-from .stats.best import best_checkpoints
-from .stats.spread import scores
-from .tables.runs import list_runs, table1, table2
+from roberta_small.analysis.read.load import read_runs
+from roberta_small.analysis.read.long_table import RUN
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.stats.best import best_checkpoints
+from roberta_small.analysis.stats.spread import scores
+from roberta_small.analysis.tables.runs import list_runs, table1, table2
+from roberta_small.common.cli import Parser
+from roberta_small.common.errors import report_errors
+from roberta_small.common.metrics import decimals
+from roberta_small.common.tables import FORMATS, render
 
 EXAMPLES = """examples:
   python -m analysis runs runs

@@ -37,12 +37,11 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from common.cli import nearest
-from common.errors import UserError
-from common.files import escaped
-
-from .read.long_table import GROUP
-from .read.runs import Run
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.read.runs import Run
+from roberta_small.common.cli import nearest
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import escaped
 
 WIDTHS = {"one-column": 3.25, "two-column": 6.75}
 """Width of a figure in inches, for one column and for the whole page of a paper in two columns."""

@@ -34,15 +34,25 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from common.cli import DEVICES, Parser, positive
-from common.errors import UserError, report_errors
-from common.files import shown_path
-from experiments import inputs, provenance
-
-from . import report, sample
-from .comparisons import binarize, busy, causal, classify, finetune, floor, logs, masked_lm, start, sweep
-from .measure import say
-from .settings import POSITIONS, SIZES, Settings, check_text_options
+from benchmarks import report, sample
+from benchmarks.comparisons import (
+    binarize,
+    busy,
+    causal,
+    classify,
+    finetune,
+    floor,
+    logs,
+    masked_lm,
+    start,
+    sweep,
+)
+from benchmarks.measure import say
+from benchmarks.settings import POSITIONS, SIZES, Settings, check_text_options
+from roberta_small.common.cli import DEVICES, Parser, positive
+from roberta_small.common.errors import UserError, report_errors
+from roberta_small.common.files import shown_path
+from roberta_small.experiments import inputs, provenance
 
 BENCHMARKS: dict[str, Callable[[Settings], dict[str, Any]]] = {
     "floor": floor.run,
@@ -81,7 +91,6 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--text", type=_path, help="plain UTF-8 text for binarize (default: sample)")
     parser.add_argument("--sentencepiece-model", type=_path, help="SentencePiece model of that text")
     parser.add_argument("--dict", dest="srcdict", type=_path, help="fairseq dictionary of these tokens")
-    parser.deprecated("--srcdict", "--dict")
     parser.add_argument("--device", choices=DEVICES, default="auto", help="default: %(default)s")
     for name, explanation in (
         ("rounds", "of all contenders but those of sweep (one) and start (ten)"),
@@ -130,7 +139,6 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         default="bench-output",
         help="output folder, overwritten (default: %(default)s)",
     )
-    parser.deprecated("--output", "--out")
     args = parser.parse_args(argv)
     if unknown := [name for name in args.names if name not in BENCHMARKS]:
         raise UserError(f"{', '.join(unknown)}: no such benchmark; there are {', '.join(BENCHMARKS)}")

@@ -6,13 +6,12 @@ import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from common.cpu import environment
-from experiments import recipes, run_length
-from experiments.inputs import count_classes
-from experiments.methods.fairseq import PLUGIN
-
-from .measure import Contender, execute, python, say
-from .settings import Settings
+from benchmarks.measure import Contender, execute, python, say
+from benchmarks.settings import Settings
+from roberta_small.common.cpu import environment
+from roberta_small.experiments import recipes, run_length
+from roberta_small.experiments.inputs import count_classes
+from roberta_small.experiments.methods.fairseq import PLUGIN
 
 OURS_ONLY = (
     "--precision", "--encoder", "--keep-eos", "--bag-of-words", "--batch-size-valid", "--max-tokens-valid",

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fairseq_plugin.models import parameters as flops
-from fairseq_plugin.models.parameters import CLASSIFIER, MASKED_LM
-
-from .settings import Sizes
+from benchmarks.settings import Sizes
+from roberta_small.fairseq_plugin.models import parameters as flops
+from roberta_small.fairseq_plugin.models.parameters import CLASSIFIER, MASKED_LM
 
 __all__ = ["CLASSIFIER", "MASKED_LM", "classifier", "encoder", "lm_head", "masked_lm", "parameters"]
 

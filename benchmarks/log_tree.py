@@ -14,7 +14,7 @@ import numpy as np
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 
-from analysis.read.tfrecord import crc32c, mask
+from roberta_small.analysis.read.tfrecord import crc32c, mask
 
 INITS = ("pretrained", "random")
 TRAIN_TAGS = (

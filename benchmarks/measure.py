@@ -24,12 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from common.cpu import TUNING
-from common.errors import UserError
-from common.files import shown_path
-from experiments import ROOT
-
-from .settings import Settings
+from benchmarks.settings import Settings
+from roberta_small.common.cpu import TUNING
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import shown_path
+from roberta_small.experiments import ROOT
 
 RESULT = "{result}"
 GRACE_SECONDS = 15

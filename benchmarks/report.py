@@ -8,10 +8,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.files import atomic_open, atomic_write
-from common.tables import markdown as markdown_table
-from experiments import provenance
-from experiments.provenance import Machine
+from roberta_small.common.files import atomic_open, atomic_write
+from roberta_small.common.tables import markdown as markdown_table
+from roberta_small.experiments import provenance
+from roberta_small.experiments.provenance import Machine
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common.errors import UserError
-from experiments import ROOT
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import ROOT
 
 COPIES = 8
 """Copies of the sample's 3 MB for `binarize`, so that start-up time does not dominate."""
@@ -42,7 +42,7 @@ def make(folder: Path) -> dict[str, Path]:
 
 def _preprocess(*arguments: str) -> None:
     # In a separate process, to keep the memory of this one small.
-    command = [sys.executable, "-m", "preprocess", *arguments]
+    command = [sys.executable, "-m", "roberta_small.preprocess", *arguments]
     done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=600)
     if done.returncode:
         raise UserError(f"preprocess {arguments[0]}: {done.stderr.strip().splitlines()[-1]}")

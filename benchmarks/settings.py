@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from common.errors import UserError
-from experiments.provenance import Machine
+from roberta_small.common.errors import UserError
+from roberta_small.experiments.provenance import Machine
 
 TEXT_OPTIONS = ("text", "sentencepiece_model", "srcdict")
 """Text, SentencePiece model and dictionary: all three are specified, or the sample's are used."""

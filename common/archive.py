@@ -17,8 +17,8 @@ import tarfile
 import tempfile
 from pathlib import Path, PurePosixPath
 
-from .errors import SHOWN_AS, UserError, shown_text
-from .files import atomic_open
+from roberta_small.common.errors import SHOWN_AS, UserError, shown_text
+from roberta_small.common.files import atomic_open
 
 SUFFIX = ".tar.xz"
 MAX_FILES = 100_000

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from .binary_index import ID_BYTES, read_header
-from .cli import nearest
-from .data_folder import WRITE_AGAIN
-from .errors import UserError, enumerate_some
-from .files import read_lines
+from roberta_small.common.binary_index import ID_BYTES, read_header
+from roberta_small.common.cli import nearest
+from roberta_small.common.data_folder import WRITE_AGAIN
+from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.files import read_lines
 
 FLAG = "--class-weights"
 NONE, BALANCED = "none", "balanced"

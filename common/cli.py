@@ -1,16 +1,14 @@
 """The command-line convention of all commands (described in docs/reference/command-line.md).
 
-`Parser` adds three things to argparse: the error for an unknown option shows the usage of its subcommand and
-suggests the nearest option; usage errors are raised as `UsageError`; and `deprecated` keeps an old spelling
-working for a release. `SettingsParser` also reads options from environment variables. A parser first imports
-the modules named in RS_PLUGINS (`extensions`).
+`Parser` adds two things to argparse: the error for an unknown option shows the usage of its subcommand and
+suggests the nearest option, and usage errors are raised as `UsageError`. `SettingsParser` also reads options
+from environment variables. A parser first imports the modules named in RS_PLUGINS (`extensions`).
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
-import importlib
 import math
 import re
 import shlex
@@ -18,15 +16,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from . import extensions
-from .errors import UsageError, UserError
+from roberta_small.common import extensions
+from roberta_small.common.errors import UsageError, UserError
 
 PREFIX = "RS_"
 """Prefix of all environment variables that are settings."""
 DEVICES = ("auto", "cpu", "cuda")
 """The values of --device."""
-
-_warned: set[str] = set()
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,13 +39,8 @@ class Parser(argparse.ArgumentParser):
         # Before any option is added: the choices of some come from registries.
         extensions.load()
         super().__init__(*args, **kwargs)
-        self._renamed: dict[str, str] = {}
         self._unknown: list[str] = []
         """Long options of the command line that this parser does not have, for the error message."""
-
-    def deprecated(self, old: str, new: str) -> None:
-        """Accept the option `old` as a deprecated spelling of `new`, with a warning on standard error."""
-        self._renamed[old] = new
 
     def error(self, message: str) -> NoReturn:
         """Raise `UsageError` with the usage of this parser."""
@@ -64,7 +55,6 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[argparse.Namespace, list[str]]:
         """As in argparse, but unknown arguments are an error of this (sub)parser and are never returned."""
         words = list(sys.argv[1:] if args is None else args)
-        words = self._replace_deprecated(words)
         if self._subparsers is None:  # otherwise they may be options of a subcommand
             self._unknown = [word for word in self._options(words) if word not in self._option_string_actions]
         parsed, unknown = super().parse_known_args(
@@ -73,16 +63,6 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown
-
-    def _replace_deprecated(self, words: list[str]) -> list[str]:
-        """Replace every deprecated option before `--` by its new spelling."""
-        end = words.index("--") if "--" in words else len(words)
-        for index, word in enumerate(words[:end]):
-            name, equals, value = word.partition("=")
-            if name in self._renamed:
-                deprecation(f"{name} is deprecated, use {self._renamed[name]}")
-                words[index] = f"{self._renamed[name]}{equals}{value}"
-        return words
 
     @staticmethod
     def _options(words: Sequence[str]) -> list[str]:
@@ -94,36 +74,6 @@ class Parser(argparse.ArgumentParser):
         known = [option for option in self._option_string_actions if option.startswith("--")]
         suggestions = (nearest(word, known) for word in unknown if word.startswith("-"))
         return next(filter(None, suggestions), "")
-
-
-def deprecation(message: str) -> None:
-    """Print a deprecation warning on standard error, once per process."""
-    if message not in _warned:
-        _warned.add(message)
-        print(f"deprecated: {message}", file=sys.stderr)
-
-
-def renamed(old: str, new: str, arguments: Sequence[str] | None = None) -> int | None:
-    """Run the command that `python -m OLD` is called now, after a deprecation warning; returns its exit code.
-
-    `new` is the package and the command, such as "export fp16". The package is imported by name, because it
-    may be of a higher layer than the old command.
-    """
-    deprecation(f"python -m {old} is deprecated, use python -m {new}")
-    package, *command = new.split()
-    words = sys.argv[1:] if arguments is None else arguments
-    return importlib.import_module(f"{package}.__main__").main([*command, *words])
-
-
-def variable(name: str, environ: Mapping[str, str]) -> str | None:
-    """A setting from the environment: for "data" RS_DATA, or DATA with a deprecation warning."""
-    name = name.upper().replace("-", "_")
-    if value := environ.get(PREFIX + name):
-        return value
-    if value := environ.get(name):
-        deprecation(f"the variable {name} is deprecated, use {PREFIX}{name}")
-        return value
-    return None
 
 
 class SettingsParser(Parser):
@@ -150,12 +100,11 @@ class SettingsParser(Parser):
         A value is a string, or a list of strings from an option with `nargs="+"`; `split_words` accepts both.
         With `only_with=("launcher", "slurm")`, variable and default are used only with `--launcher slurm`.
         """
-        environment_name = PREFIX + name.upper().replace("-", "_")
         default_text = f"; default: {default}" if default is not None else ""
         self.add_argument(
             f"--{name}",
             metavar=name.upper(),
-            help=f"{explanation} [{environment_name}{default_text}]".replace("%", "%%"),
+            help=f"{explanation} [{_variable(name)}{default_text}]".replace("%", "%%"),
             **kwargs,
         )
         self._settings[name] = default, only_with
@@ -169,7 +118,7 @@ class SettingsParser(Parser):
             destination = name.replace("-", "_")
             applies = only_with is None or getattr(options, only_with[0]) == only_with[1]
             if getattr(options, destination) is None and applies:
-                setattr(options, destination, variable(name, environ) or default)
+                setattr(options, destination, environ.get(_variable(name)) or default)
         options.passthrough = tuple(words[cut + 1 :])
         return options
 
@@ -177,7 +126,12 @@ class SettingsParser(Parser):
         """Raise `UsageError` if one of the settings has no value."""
         for name in names:
             if getattr(options, name) is None:
-                self.error(f"--{name} (or the variable {PREFIX}{name.upper()}) is required")
+                self.error(f"--{name} (or the variable {_variable(name)}) is required")
+
+
+def _variable(name: str) -> str:
+    """The environment variable of a setting: RS_DATA for "data"."""
+    return PREFIX + name.upper().replace("-", "_")
 
 
 class Collect(argparse.Action):

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import UserError
-from .files import atomic_write, read_json, sha256
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write, read_json, sha256
 
 REPORT = "preprocess.json"
 REPORT_OBJECTS = ("options", "sha256", "files")

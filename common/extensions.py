@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from .errors import UserError
+from roberta_small.common.errors import UserError
 
 VARIABLE = "RS_PLUGINS"
 """Names of modules, or paths of Python files, separated by commas."""

@@ -16,13 +16,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from .errors import UserError
+from roberta_small.common.errors import UserError
 
 CHUNK_BYTES = 1 << 20
 ROOT = Path(__file__).resolve().parents[1]
 """The root of the repository, or of the installed package `roberta_small`: has recipes/ and pretrained/."""
-IMPORT_PATH = () if "." in __package__ else (str(ROOT),)
-"""What PYTHONPATH must contain for processes that import the packages: the clone; nothing once installed."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 """An escape in JSON that is half of a surrogate pair, alone or not."""
 LINE_BREAK = re.compile("[\x85\u2028\u2029]")

@@ -10,7 +10,7 @@ of Python, and every program that uses this fairseq has the change. Installing f
 `python -m fairseq_plugin.compat` lists the changes and their state, and training does not start without one
 that is needed.
 
-    python -m common.install_fairseq
+    roberta-small install-fairseq
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .cli import Parser
-from .errors import UserError, report_errors
-from .files import atomic_open
+from roberta_small.common.cli import Parser
+from roberta_small.common.errors import UserError, report_errors
+from roberta_small.common.files import atomic_open
 
 DISTRIBUTION = "fairseq-fixed"
 VERSION = "0.12.3.1"
 """Version of the distribution that this project is written for."""
 BUILD_REQUIREMENTS = ("numpy>=2", "cython", "setuptools", "wheel", "ninja")
 """What compiling fairseq needs, apart from torch."""
-COMMAND = "python -m common.install_fairseq"
+COMMAND = "roberta-small install-fairseq"
 CHECK = "import fairseq.tasks"
 """What fails if a change that is needed has not been made."""
 

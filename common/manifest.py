@@ -32,8 +32,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from .errors import UserError
-from .files import atomic_write, parse_json
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write, parse_json
 
 SCHEMA = 1
 NAME = "manifest.json"

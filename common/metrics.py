@@ -22,9 +22,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from .cli import nearest
-from .errors import UserError
-from .statistics import BINS, ECE, expected_calibration_error
+from roberta_small.common.cli import nearest
+from roberta_small.common.errors import UserError
+from roberta_small.common.statistics import BINS, ECE, expected_calibration_error
 
 Array = NDArray[np.float64]
 Counts = Array | NDArray[np.integer]

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import UserError
-from .files import atomic_open, json_fault, json_line, load_json, read_lines
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_open, json_fault, json_line, load_json, read_lines
 
 TOLERANCE = 1e-4
 REMEDY = "write the predictions again"

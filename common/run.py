@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import manifest
-from .errors import UserError
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
 
 LOG = "train.log"
 TENSORBOARD = "tensorboard"

@@ -1,7 +1,8 @@
 """A faster start of commands: packages that few commands need are imported when they are first used.
 
-`from common import startup` is the first import of a package's `__main__`, so that `--help` and an error in
-the command line do not wait for packages such as pandas, whose import takes longer than all the rest.
+`import roberta_small.common.startup` is the first import of a package's `__main__`, so that `--help` and
+an error in the command line do not wait for packages such as pandas, whose import takes longer than all the
+rest.
 `functions_of` does the same for packages that other packages import.
 """
 
@@ -14,11 +15,7 @@ import importlib.util
 import sys
 import types
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-SCRIPT_PREFIX = "roberta-small-"
-"""What the names of the installed console scripts begin with."""
 
 
 class _Deferred(types.ModuleType):
@@ -112,16 +109,6 @@ def import_of_fairseq() -> Iterator[None]:
         gc.freeze()
         if enabled:
             gc.enable()
-
-
-def only_prints_help() -> bool:
-    """Whether this process is a command of this project with `--help`, which needs no fairseq.
-
-    `python -m` calls the program -m while it imports the package of the command.
-    """
-    program = Path(sys.argv[0]).name if sys.argv else ""
-    own = program == "-m" or program.startswith(SCRIPT_PREFIX)
-    return own and not {"-h", "--help"}.isdisjoint(sys.argv[1:])
 
 
 for _name in ("pandas", "yaml"):

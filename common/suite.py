@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import manifest
-from .errors import UserError
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 NOT_IN_NAMES = re.compile(r"[/\\:]")

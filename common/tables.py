@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from .errors import UserError
-from .files import atomic_write
-from .metrics import number
-from .statistics import LEVEL
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write
+from roberta_small.common.metrics import number
+from roberta_small.common.statistics import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd

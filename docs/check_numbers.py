@@ -34,14 +34,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from analysis import best_checkpoints, compare_groups, load_runs, scores, values_of  # noqa: E402
-from common import archive  # noqa: E402
-from common.cli import Parser  # noqa: E402
-from common.errors import UserError, report_errors  # noqa: E402
-from common.files import atomic_write  # noqa: E402
-from common.metrics import number  # noqa: E402
-from common.statistics import mean_std, t_interval  # noqa: E402
-from common.tables import p_value  # noqa: E402
+from roberta_small.analysis import best_checkpoints, compare_groups, load_runs, scores, values_of  # noqa: E402
+from roberta_small.common import archive  # noqa: E402
+from roberta_small.common.cli import Parser  # noqa: E402
+from roberta_small.common.errors import UserError, report_errors  # noqa: E402
+from roberta_small.common.files import atomic_write  # noqa: E402
+from roberta_small.common.metrics import number  # noqa: E402
+from roberta_small.common.statistics import mean_std, t_interval  # noqa: E402
+from roberta_small.common.tables import p_value  # noqa: E402
 
 GIVEN = ROOT / "docs" / "given.toml"
 MARKED = re.compile(r"<!--=\s*(?P<expression>.+?)\s*-->(?P<text>.*?)<!--/-->", re.DOTALL)

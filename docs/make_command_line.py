@@ -23,8 +23,8 @@ MODULES = (
     "analysis",
     "export",
     "fairseq_plugin",
-    "fairseq_plugin.compat",
-    "common.install_fairseq",
+    "roberta_small.fairseq_plugin.compat",
+    "roberta_small.common.install_fairseq",
     "benchmarks",
     "benchmarks.scale",
 )
@@ -36,8 +36,8 @@ SCRIPTS = {"python -m experiments train": "./train.sh", "python -m experiments p
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 import command_lines  # noqa: E402
 
-import experiments.__main__ as experiments  # noqa: E402
-from experiments import methods  # noqa: E402
+import roberta_small.experiments.__main__ as experiments  # noqa: E402
+from roberta_small.experiments import methods  # noqa: E402
 
 
 def title_of(module: str, command: str) -> str:

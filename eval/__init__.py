@@ -2,7 +2,7 @@
 
 Commands: `python -m eval --help`. In Python:
 
-    from eval import SentenceClassifier
+    from roberta_small.eval import SentenceClassifier
 
     classifier = SentenceClassifier.from_run("runs/fairseq/pretrained/seed1")
     classifier.predict(["Un livre captivant."])      # a list of common.predictions.Prediction
@@ -16,9 +16,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .classifier import SentenceClassifier
-    from .ensemble import Ensemble
-    from .graph import GraphClassifier
+    from roberta_small.eval.classifier import SentenceClassifier
+    from roberta_small.eval.ensemble import Ensemble
+    from roberta_small.eval.graph import GraphClassifier
 
 MODULES = {"Ensemble": ".ensemble", "GraphClassifier": ".graph", "SentenceClassifier": ".classifier"}
 __all__ = ["Ensemble", "GraphClassifier", "SentenceClassifier"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 
-from common import startup  # noqa: F401
-from common.cli import Parser, deprecation
-from common.errors import report_errors
-
-from . import error_analysis, evaluate, generate
-from .demo import command as demo
-from .predict import command as predict
+import roberta_small.common.startup  # noqa: F401  first
+from roberta_small.common.cli import Parser
+from roberta_small.common.errors import report_errors
+from roberta_small.eval import error_analysis, evaluate, generate
+from roberta_small.eval.demo import command as demo
+from roberta_small.eval.predict import command as predict
 
 COMMANDS = (predict, evaluate, error_analysis, demo, generate)
 EXAMPLES = """examples:
@@ -33,11 +32,7 @@ def build_parser() -> Parser:
 def main(arguments: list[str] | None = None) -> int | None:
     """Run one command and return its exit code."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["complete"]:
-        deprecation("complete is deprecated, use generate")
-        words[0] = "generate"
-    args = build_parser().parse_args(words)
+    args = build_parser().parse_args(arguments)
     return args.run(args)
 
 

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from preprocess.dictionary import PAD
-
-from .texts import Ids
+from roberta_small.eval.texts import Ids
+from roberta_small.preprocess.dictionary import PAD
 
 MAX_TOKENS = 4096
 """Default tokens of a batch, including padding."""

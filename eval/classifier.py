@@ -11,16 +11,14 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-import fairseq_plugin  # noqa: F401  registers models and tasks
-from common.predictions import Prediction, from_probabilities
-from preprocess.tokenizer import TextEncoder
-
-from .batches import MAX_TOKENS, probabilities
-from .loading.checkpoint import read_checkpoint
-from .loading.network import Network
-from .loading.precision import DEFAULT, Precision, choose_precision
-from .loading.runs import RunCheckpoint, find_run
-from .loading.training_files import (
+import roberta_small.fairseq_plugin  # noqa: F401  registers models and tasks
+from roberta_small.common.predictions import Prediction, from_probabilities
+from roberta_small.eval.batches import MAX_TOKENS, probabilities
+from roberta_small.eval.loading.checkpoint import read_checkpoint
+from roberta_small.eval.loading.network import Network
+from roberta_small.eval.loading.precision import DEFAULT, Precision, choose_precision
+from roberta_small.eval.loading.runs import RunCheckpoint, find_run
+from roberta_small.eval.loading.training_files import (
     DataFolder,
     OptionalPath,
     find_data_folder,
@@ -28,7 +26,8 @@ from .loading.training_files import (
     find_encoder,
     read_class_names,
 )
-from .texts import Classified, Ids, InputFormat, Text, TextInput
+from roberta_small.eval.texts import Classified, Ids, InputFormat, Text, TextInput
+from roberta_small.preprocess.tokenizer import TextEncoder
 
 
 class SentenceClassifier:

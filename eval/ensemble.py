@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import UserError, count
-from common.predictions import Prediction, from_probabilities
-
-from .loading.runs import find_runs
+from roberta_small.common.errors import UserError, count
+from roberta_small.common.predictions import Prediction, from_probabilities
+from roberta_small.eval.loading.runs import find_runs
 
 if TYPE_CHECKING:
-    from .classifier import SentenceClassifier
-    from .texts import Classified, EncodedTexts, InputFormat, Text
+    from roberta_small.eval.classifier import SentenceClassifier
+    from roberta_small.eval.texts import Classified, EncodedTexts, InputFormat, Text
 
 
 Path = str | os.PathLike[str]
@@ -71,7 +70,7 @@ class Ensemble:
         `options` as for `SentenceClassifier.from_run`. Raises `UserError` for fewer than two checkpoints, for
         checkpoints that differ in classes, dictionary or data, and as `SentenceClassifier.from_run`.
         """
-        from .classifier import SentenceClassifier
+        from roberta_small.eval.classifier import SentenceClassifier
 
         runs = find_runs([paths] if isinstance(paths, str | os.PathLike) else paths)
         return cls([SentenceClassifier.from_run(run, **options) for run in runs])
@@ -88,8 +87,8 @@ class Ensemble:
 
         Errors as for `SentenceClassifier.encode`. Token ids are those of the first member.
         """
-        from .batches import probabilities
-        from .texts import Classified, check_texts
+        from roberta_small.eval.batches import probabilities
+        from roberta_small.eval.texts import Classified, check_texts
 
         check_texts(texts)
         texts = list(texts)

@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common import predictions
-from common.errors import UserError
-from common.files import atomic_write, sha256
-from common.predictions import Prediction
-from common.statistics import wilson_interval
-from preprocess.readers.lines import read_text_lines
-
-from .intervals import most_confused
-from .loading.runs import RunCheckpoint, find_runs
+from roberta_small.common import predictions
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write, sha256
+from roberta_small.common.predictions import Prediction
+from roberta_small.common.statistics import wilson_interval
+from roberta_small.eval.intervals import most_confused
+from roberta_small.eval.loading.runs import RunCheckpoint, find_runs
+from roberta_small.preprocess.readers.lines import read_text_lines
 
 TEMPLATE = Path(__file__).with_name("errors_page.html")
 DATA_PLACEHOLDER = "/*DATA*/"
@@ -61,7 +60,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         help="text of the split, one example per line; two files for pairs (default: recorded in the data)",
     )
     parser.add_argument("--out", required=True, metavar="HTML", help="HTML page to write")
-    parser.deprecated("--output", "--out")
     parser.set_defaults(run=run)
 
 
@@ -95,9 +93,8 @@ def find_texts(run: RunCheckpoint, split: str) -> list[Path]:
 
     Raises `UserError` if one is missing or has changed.
     """
-    from preprocess.dataset import TEXT
-
-    from .loading.training_files import find_data_folder, resolve_recorded
+    from roberta_small.eval.loading.training_files import find_data_folder, resolve_recorded
+    from roberta_small.preprocess.dataset import TEXT
 
     data = find_data_folder(run, None)
     inside = {f"{TEXT}/{split}.input{i}": data.path / TEXT / f"{split}.input{i}" for i in (0, 1)}

@@ -19,19 +19,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common import archive, predictions
-from common.cli import positive
-from common.data_folder import NOTIONS, Overlap, read_overlap
-from common.errors import UserError
-from common.files import atomic_write, sha256
-
-from .batches import MAX_TOKENS
-from .ensemble import in_order_of, mean_probabilities
-from .loading.runs import RunCheckpoint, find_runs
-from .options import add_checkpoint_files, add_computation, add_max_tokens
+from roberta_small.common import archive, predictions
+from roberta_small.common.cli import positive
+from roberta_small.common.data_folder import NOTIONS, Overlap, read_overlap
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write, sha256
+from roberta_small.eval.batches import MAX_TOKENS
+from roberta_small.eval.ensemble import in_order_of, mean_probabilities
+from roberta_small.eval.loading.runs import RunCheckpoint, find_runs
+from roberta_small.eval.options import add_checkpoint_files, add_computation, add_max_tokens
 
 if TYPE_CHECKING:
-    from .loading.precision import PrecisionMessages
+    from roberta_small.eval.loading.precision import PrecisionMessages
 
 EXAMPLES = """examples:
   python -m eval evaluate --checkpoint runs/fairseq/pretrained/seed1
@@ -77,7 +76,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         metavar="JSON",
         help="report of python -m preprocess audit --out JSON: exclude examples whose text is in train",
     )
-    parser.deprecated("--dedup", "--audit")
     parser.add_argument(
         "--duplicates",
         choices=NOTIONS,
@@ -98,7 +96,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "--draws", type=positive, default=2000, metavar="N", help="bootstrap samples (default: %(default)s)"
     )
     parser.add_argument("--out", metavar="JSON", help="JSON file for all values at full precision")
-    parser.deprecated("--output", "--out")
     add_checkpoint_files(parser)
     add_max_tokens(add_computation(parser))
     parser.set_defaults(run=run)
@@ -106,7 +103,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Predict with each checkpoint, score, print the table and write the report."""
-    from .report import conventions, tables
+    from roberta_small.eval.report import conventions, tables
 
     if args.from_predictions:
         _check_no_unused_options(args)
@@ -145,7 +142,7 @@ def predict(runs: Iterable[RunCheckpoint], args: argparse.Namespace) -> list[Spl
     With --write-predictions, those of a checkpoint are written before the next one is read, so that an
     interruption does not lose them.
     """
-    from .loading.precision import PrecisionMessages
+    from roberta_small.eval.loading.precision import PrecisionMessages
 
     messages = PrecisionMessages()
     evaluated = []
@@ -159,12 +156,12 @@ def predict(runs: Iterable[RunCheckpoint], args: argparse.Namespace) -> list[Spl
 def _predict_one(
     run: RunCheckpoint, args: argparse.Namespace, messages: PrecisionMessages
 ) -> SplitPredictions:
-    from .batches import probabilities
-    from .loading.checkpoint import read_checkpoint
-    from .loading.inputs import read_split
-    from .loading.network import Network
-    from .loading.precision import choose_precision
-    from .loading.training_files import find_data_folder, find_dictionary, read_class_names
+    from roberta_small.eval.batches import probabilities
+    from roberta_small.eval.loading.checkpoint import read_checkpoint
+    from roberta_small.eval.loading.inputs import read_split
+    from roberta_small.eval.loading.network import Network
+    from roberta_small.eval.loading.precision import choose_precision
+    from roberta_small.eval.loading.training_files import find_data_folder, find_dictionary, read_class_names
 
     checkpoint = read_checkpoint(run.checkpoint)
     trained_on = find_data_folder(run, checkpoint)
@@ -230,7 +227,7 @@ def select_examples(member: SplitPredictions, overlap: Overlap | None) -> NDArra
 
 def score_groups(evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], draws: int) -> list[Any]:
     """A `report.Group` for each method and initialization, in the order of the checkpoints."""
-    from .report import Group, Scores
+    from roberta_small.eval.report import Group, Scores
 
     groups: dict[str, list[SplitPredictions]] = {}
     for member in evaluated:
@@ -265,7 +262,7 @@ def write_predictions(member: SplitPredictions, split: str) -> Path:
 
 
 def _scored(labels_N: NDArray[np.int64], p_NK: NDArray[np.float64], kept_N: NDArray[np.bool_]) -> Any:
-    from common.metrics import Scored
+    from roberta_small.common.metrics import Scored
 
     return Scored(labels_N[kept_N], p_NK[kept_N])
 

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from common.cli import positive
-from common.errors import UserError
-from common.files import atomic_open, json_line
-
-from .options import add_checkpoint_files, add_computation, add_texts, read_input
-from .sampling import Sampling
+from roberta_small.common.cli import positive
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_open, json_line
+from roberta_small.eval.options import add_checkpoint_files, add_computation, add_texts, read_input
+from roberta_small.eval.sampling import Sampling
 
 if TYPE_CHECKING:
-    from .language_model import Completion
+    from roberta_small.eval.language_model import Completion
 
 EXAMPLES = """examples:
   python -m eval generate --checkpoint pretrained/causal "Ce livre est"
@@ -92,8 +91,8 @@ def run(args: argparse.Namespace) -> None:
     sampling, seed = read_sampling(args)
     if args.text and args.input:
         raise UserError("TEXT and --input: specify only one of them")
-    from .language_model import LanguageModel
-    from .loading.precision import PrecisionMessages
+    from roberta_small.eval.language_model import LanguageModel
+    from roberta_small.eval.loading.precision import PrecisionMessages
 
     model = LanguageModel.from_run(
         args.checkpoint,

@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import UserError
-from common.predictions import Prediction, from_probabilities
-from preprocess import dictionary as fairseq_dictionary
-from preprocess.dictionary import PAD
-from preprocess.tokenizer import Encoder, parse_model
-
-from .batches import MAX_TOKENS, logits_of, probabilities
-from .texts import Classified, InputFormat, Text, TextInput
+from roberta_small.common.errors import UserError
+from roberta_small.common.predictions import Prediction, from_probabilities
+from roberta_small.eval.batches import MAX_TOKENS, logits_of, probabilities
+from roberta_small.eval.texts import Classified, InputFormat, Text, TextInput
+from roberta_small.preprocess import dictionary as fairseq_dictionary
+from roberta_small.preprocess.dictionary import PAD
+from roberta_small.preprocess.tokenizer import Encoder, parse_model
 
 INPUTS = ("input_ids", "attention_mask")
 """Inputs of the graph, int64 (B, L)."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.metrics import ACCURACIES, METRICS, Array, Scored
-from common.statistics import LEVEL, SEED, wilson_interval
+from roberta_small.common.metrics import ACCURACIES, METRICS, Array, Scored
+from roberta_small.common.statistics import LEVEL, SEED, wilson_interval
 
 DRAWS = 2000
 """Fewer than in `common.statistics`: every metric of every checkpoint is computed for each draw."""

@@ -19,25 +19,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import fairseq_plugin  # noqa: F401  registers models and tasks
-from common.errors import UserError
-from common.files import sha256
-from fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
-from fairseq_plugin.checkpoints.loading import load_checkpoint
-from fairseq_plugin.models.causal import CausalRobertaSmall, without_mask
-from fairseq_plugin.models.causal_cache import Cache, next_scores
-from fairseq_plugin.tasks.sentence_classification import load_dictionary
-from preprocess.dictionary import WORD_START
-from preprocess.readers.lines import Block
-from preprocess.tokenizer import Encoder
-
-from .batches import pad
-from .loading.network import WithoutInitialization, find_device, load_weights
-from .loading.precision import DEFAULT, Precision, choose_precision, recorded_precision
-from .loading.runs import RunCheckpoint, find_run
-from .loading.training_files import OptionalPath, find_data_folder, find_sentencepiece_model
-from .sampling import Sampling, make_chooser
-from .texts import check_texts
+import roberta_small.fairseq_plugin  # noqa: F401  registers models and tasks
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
+from roberta_small.eval.batches import pad
+from roberta_small.eval.loading.network import WithoutInitialization, find_device, load_weights
+from roberta_small.eval.loading.precision import DEFAULT, Precision, choose_precision, recorded_precision
+from roberta_small.eval.loading.runs import RunCheckpoint, find_run
+from roberta_small.eval.loading.training_files import OptionalPath, find_data_folder, find_sentencepiece_model
+from roberta_small.eval.sampling import Sampling, make_chooser
+from roberta_small.eval.texts import check_texts
+from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall, without_mask
+from roberta_small.fairseq_plugin.models.causal_cache import Cache, next_scores
+from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
+from roberta_small.preprocess.dictionary import WORD_START
+from roberta_small.preprocess.readers.lines import Block
+from roberta_small.preprocess.tokenizer import Encoder
 
 if TYPE_CHECKING:
     from fairseq.data import Dictionary

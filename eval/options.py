@@ -8,13 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.cli import DEVICES, Parser, positive
-from common.errors import UserError
-from preprocess.readers import reader_name
-from preprocess.readers.lines import BLOCK_BYTES, Block, read_blocks
-from preprocess.readers.records import DEFAULT as LINES
-
-from .batches import MAX_TOKENS
+from roberta_small.common.cli import DEVICES, Parser, positive
+from roberta_small.common.errors import UserError
+from roberta_small.eval.batches import MAX_TOKENS
+from roberta_small.preprocess.readers import reader_name
+from roberta_small.preprocess.readers.lines import BLOCK_BYTES, Block, read_blocks
+from roberta_small.preprocess.readers.records import DEFAULT as LINES
 
 STDIN = "standard input"
 
@@ -46,7 +45,6 @@ def add_texts(parser: Parser, text: str, *, tables: str = "") -> None:
         metavar="FILE",
         help="output file (default: standard output); written only if the command succeeds",
     )
-    parser.deprecated("--output", "--out")
 
 
 def add_checkpoint_files(parser: Parser, *, tokenizer: bool = False) -> None:

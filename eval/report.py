@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from common.metrics import METRICS, Metric, Scored, digits
-from common.statistics import LEVEL, SEED, mean_std
-from common.tables import markdown
-
-from .intervals import DRAWS, Interval, intervals, most_confused, per_class
+from roberta_small.common.metrics import METRICS, Metric, Scored, digits
+from roberta_small.common.statistics import LEVEL, SEED, mean_std
+from roberta_small.common.tables import markdown
+from roberta_small.eval.intervals import DRAWS, Interval, intervals, most_confused, per_class
 
 FEW_CLASSES = 8
 """Maximum number of classes whose confusion matrix is printed."""

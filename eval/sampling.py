@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from common.errors import UserError
+from roberta_small.common.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor

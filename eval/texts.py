@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import UserError
-from preprocess.dictionary import EOS, UNK, WORD_START, Dictionary
-from preprocess.readers.lines import Block
-from preprocess.tokenizer import Encoded, TextEncoder
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.dictionary import EOS, UNK, WORD_START, Dictionary
+from roberta_small.preprocess.readers.lines import Block
+from roberta_small.preprocess.tokenizer import Encoded, TextEncoder
 
 if TYPE_CHECKING:
-    from .loading.checkpoint import Checkpoint
+    from roberta_small.eval.loading.checkpoint import Checkpoint
 
 Ids = NDArray[np.int64]
 Text = str | Sequence[str]

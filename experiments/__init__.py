@@ -7,6 +7,6 @@ over initializations, seeds and grid settings. Start reading at `train.py`, whic
 order. `suite.py` repeats a command for several data sets.
 """
 
-from common.files import IMPORT_PATH, ROOT
+from roberta_small.common.files import ROOT
 
-__all__ = ["IMPORT_PATH", "ROOT"]
+__all__ = ["ROOT"]

@@ -8,12 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.cli import SettingsParser, nearest
-from common.errors import UsageError, report_errors
-
-from . import methods, suite
-from .launchers.slurm.settings import join_slurm_value
-from .methods.fairseq import TRAINER, Fairseq
+from roberta_small.common.cli import SettingsParser, nearest
+from roberta_small.common.errors import UsageError, report_errors
+from roberta_small.experiments import methods, suite
+from roberta_small.experiments.launchers.slurm.settings import join_slurm_value
+from roberta_small.experiments.methods.fairseq import TRAINER, Fairseq
 
 USAGE = """\
 usage: python -m experiments COMMAND [options]
@@ -21,6 +20,8 @@ usage: python -m experiments COMMAND [options]
 commands:
   train          train runs of a method over seeds and initializations (./train.sh)
   pretrain       pre-train a language model (./pretrain.sh)
+  parameters     count the parameters of a model
+  ppmi-svd       compute initial weights for pre-training
   lora-causal    LoRA of a causal language model
   lora-sample    generate a small model and question-answer data to try lora-causal with
   lora-table     accuracy and cost of LoRA and full fine-tuning
@@ -31,11 +32,11 @@ examples:
   python -m experiments train --method tfidf --text data/books/split --out runs
   python -m experiments pretrain --help
 """
-COMMANDS = ("train", "pretrain", "lora-causal", "lora-sample", "lora-table", "task")
+COMMANDS = ("train", "pretrain", "parameters", "ppmi-svd", "lora-causal", "lora-sample", "lora-table", "task")
 LORA = {
-    "lora-causal": "experiments.methods.lora.causal.command",
-    "lora-sample": "experiments.methods.lora.sample",
-    "lora-table": "experiments.methods.lora.table",
+    "lora-causal": "roberta_small.experiments.methods.lora.causal.command",
+    "lora-sample": "roberta_small.experiments.methods.lora.sample",
+    "lora-table": "roberta_small.experiments.methods.lora.table",
 }
 """Commands of the LoRA method: each module has a `main(argv)`."""
 
@@ -50,12 +51,16 @@ def main(argv: Sequence[str] | None = None, trainer: Sequence[str] = TRAINER) ->
     if command == "train":
         return _train(rest, trainer)
     if command == "pretrain":
-        from . import pretrain as pretraining
-        from .settings import pretrain_settings
+        from roberta_small.experiments import pretrain as pretraining
+        from roberta_small.experiments.settings import pretrain_settings
 
         return pretraining.pretrain(pretrain_settings(rest, os.environ), trainer)
+    if command in ("parameters", "ppmi-svd"):
+        from roberta_small.experiments import models
+
+        return (models.parameters if command == "parameters" else models.ppmi_svd)(rest)
     if command == "task" and len(rest) == 1:
-        from .launchers.slurm.task import train_task
+        from roberta_small.experiments.launchers.slurm.task import train_task
 
         return train_task(Path(rest[0]), os.environ)
     if command in LORA:

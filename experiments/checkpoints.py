@@ -22,12 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.errors import UserError, enumerate_some
-from common.files import atomic_folder, atomic_write, exclusive, sha256, shown_path
-from common.run import BEST_CHECKPOINT, find_checkpoint
-from export import missing_package_is_reported
-
-from .inputs import require_checkpoint, symbols
+from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.files import atomic_folder, atomic_write, exclusive, sha256, shown_path
+from roberta_small.common.run import BEST_CHECKPOINT, find_checkpoint
+from roberta_small.experiments.inputs import require_checkpoint, symbols
+from roberta_small.export import missing_package_is_reported
 
 CACHE = "RS_CACHE"
 """Environment variable with the folder of the converted models."""
@@ -75,7 +74,9 @@ def resolve(given: Path, flag: str) -> Resolved:
     Downloads and converts a model where necessary, with progress on standard error. Raises `UserError` if
     there is no such file, folder or model, or if it cannot be converted.
     """
-    from preprocess.tokenizer_choice import is_hub_name  # not at the top, so that --help stays fast
+    from roberta_small.preprocess.tokenizer_choice import (
+        is_hub_name,  # not at the top, so that --help stays fast
+    )
 
     if (folder := transformers_folder(given)) is not None:
         return _converted(folder, shown_path(folder))
@@ -132,7 +133,7 @@ def tokenizer_source(given: Path, flag: str) -> str:
 
     Raises `UserError` if there is no such file or folder, and the path cannot be a hub name.
     """
-    from preprocess.tokenizer_choice import is_hub_name
+    from roberta_small.preprocess.tokenizer_choice import is_hub_name
 
     if (folder := transformers_folder(given)) is not None:
         return shown_path(folder)
@@ -223,7 +224,7 @@ def _convert(folder: Path, source: str, files: dict[str, str], target: Path) -> 
     # Before fairseq is imported, which would otherwise let the root logger print everything.
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     with missing_package_is_reported():
-        from export.transformers.to_fairseq import convert_back
+        from roberta_small.export.transformers.to_fairseq import convert_back
     with atomic_folder(target) as new:
         found = convert_back(folder, new / MODEL)
         record = {

@@ -13,12 +13,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from common import class_weights
-from common.errors import UserError, count
-from common.metrics import check_selectable, find, lower_is_better
-
-from .recipes import Recipe
-from .run_length import Length
+from roberta_small.common import class_weights
+from roberta_small.common.errors import UserError, count
+from roberta_small.common.metrics import check_selectable, find, lower_is_better
+from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.run_length import Length
 
 CRITERION = "sentence_classification"
 SMOOTHING, PATIENCE = "--label-smoothing", "--patience"

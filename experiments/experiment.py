@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from common.run import Run, runs
-
-from . import checkpoints, checks, grid, inputs, plan, provenance, recipes, run_length
-from .methods import architecture, fairseq
-from .plan import Job
-from .recipes import Recipe
-from .settings import TrainSettings
+from roberta_small.common.run import Run, runs
+from roberta_small.experiments import checkpoints, checks, grid, inputs, plan, provenance, recipes, run_length
+from roberta_small.experiments.methods import architecture, fairseq
+from roberta_small.experiments.plan import Job
+from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.settings import TrainSettings
 
 
 @dataclass(frozen=True, kw_only=True)

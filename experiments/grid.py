@@ -18,11 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from common.cli import flags_of
-from common.errors import UserError
-
-from . import recipes
-from .recipes import Recipe
+from roberta_small.common.cli import flags_of
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import recipes
+from roberta_small.experiments.recipes import Recipe
 
 Grid = Mapping[str, tuple[str, ...]]
 """Flag without its dashes -> its values, as given on the command line."""

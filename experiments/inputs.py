@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common import install_fairseq
-from common.data_folder import read_report, recorded_checksums, require_recorded, shards_of
-from common.errors import UserError
-from common.files import read_lines, sha256, shown_path
-from common.run import find_checkpoint
-from preprocess.dictionary import OVERWRITE, PADDING_PREFIX
-
-from . import ROOT
+from roberta_small.common import install_fairseq
+from roberta_small.common.data_folder import read_report, recorded_checksums, require_recorded, shards_of
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import read_lines, sha256, shown_path
+from roberta_small.common.run import find_checkpoint
+from roberta_small.experiments import ROOT
+from roberta_small.preprocess.dictionary import OVERWRITE, PADDING_PREFIX
 
 SHIPPED = ROOT / "pretrained" / "roberta_small_fr"
 """The checkpoint in the repository: weights, dict.txt, model card."""

@@ -8,5 +8,5 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     echo "error: $python is not a Python 3.11 or newer; create .venv (see README.md) or set PYTHON" >&2
     exit 1
 fi
-# -P: a random.py or common/ in the user's folder must not be imported instead of the real one.
-PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" exec "$python" -P -m experiments "$@"
+# -P: a random.py in the user's folder must not be imported instead of the real one.
+exec "$python" -P -m roberta_small.experiments "$@"

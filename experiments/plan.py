@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import manifest
-from common.cli import flags_of
-from common.errors import UserError
-from common.files import atomic_open
-from common.run import LAST_CHECKPOINT, LOG, TENSORBOARD, Run, State
-
-from .progress import Progress, read_log
-from .recipes import Recipe
+from roberta_small.common import manifest
+from roberta_small.common.cli import flags_of
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_open
+from roberta_small.common.run import LAST_CHECKPOINT, LOG, TENSORBOARD, Run, State
+from roberta_small.experiments.progress import Progress, read_log
+from roberta_small.experiments.recipes import Recipe
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.cli import OneOrMore, SettingsParser
-from common.data_folder import REPORT, Report, finished
-from common.errors import UserError
-from common.files import exclusive, sha256, shown_path
-from preprocess.options import TRAIN, add_columns, add_splits, add_tokenizer
-
-from .checkpoints import flag_of, tokenizer_source
-from .inputs import symbols
+from roberta_small.common.cli import OneOrMore, SettingsParser
+from roberta_small.common.data_folder import REPORT, Report, finished
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import exclusive, sha256, shown_path
+from roberta_small.experiments.checkpoints import flag_of, tokenizer_source
+from roberta_small.experiments.inputs import symbols
+from roberta_small.preprocess.options import TRAIN, add_columns, add_splits, add_tokenizer
 
 if TYPE_CHECKING:  # functions import what they use of preprocess, so that --help stays fast
-    from preprocess.dataset import Options
-    from preprocess.tokenizer_choice import Located
+    from roberta_small.preprocess.dataset import Options
+    from roberta_small.preprocess.tokenizer_choice import Located
 
 FOLDER = Path("data")
 """Of the prepared folders, below the working directory."""
@@ -98,7 +97,7 @@ def reject_options(options: argparse.Namespace, reason: str) -> None:
 
 def text_folder(data: Path) -> Path:
     """The line files of a data folder; raises `UserError` if it has none."""
-    from preprocess.dataset import TEXT
+    from roberta_small.preprocess.dataset import TEXT
 
     if not data.is_dir():
         raise UserError(f"{data}: no such file or folder; {KINDS}")
@@ -109,7 +108,7 @@ def text_folder(data: Path) -> Path:
 
 def _request(options: argparse.Namespace, checkpoints: Mapping[str, Path]) -> Options:
     """What to prepare; paths are relative to the working directory where they are below it."""
-    from preprocess.dataset import is_size, options_of
+    from roberta_small.preprocess.dataset import is_size, options_of
 
     source = options.data
     if not _is_dataset(source):
@@ -138,22 +137,22 @@ def _request(options: argparse.Namespace, checkpoints: Mapping[str, Path]) -> Op
 def _is_dataset(data: str) -> bool:
     if ":" not in data:  # the reader's module imports pandas
         return False
-    from preprocess.readers.hub import is_dataset
+    from roberta_small.preprocess.readers.hub import is_dataset
 
     return is_dataset(data)
 
 
 def _has_reader(path: str) -> bool:
     """Whether a reader is registered for the suffix; the default reader reads no labels."""
-    from preprocess.readers import reader_name
-    from preprocess.readers.records import DEFAULT
+    from roberta_small.preprocess.readers import reader_name
+    from roberta_small.preprocess.readers.records import DEFAULT
 
     return reader_name(path) != DEFAULT
 
 
 def _prepared(source: str, request: Options) -> Path:
     """The folder of a request: found, or else prepared. Prints its description."""
-    from preprocess.dataset import prepare, summary
+    from roberta_small.preprocess.dataset import prepare, summary
 
     wanted = request.request()
     folder = FOLDER / f"{_stem(source)}-{_key(wanted)}"
@@ -177,7 +176,7 @@ def _prepared(source: str, request: Options) -> Path:
 
 def _stem(source: str) -> str:
     """The name of a file or data set without suffixes, as part of a folder name."""
-    from preprocess.readers.records import COMPRESSED
+    from roberta_small.preprocess.readers.records import COMPRESSED
 
     file = Path(source)
     name = Path(file.stem).stem if file.suffix in COMPRESSED else file.stem
@@ -216,7 +215,7 @@ def _tokenizer(
 
 def _located(source: str, checkpoint: Path, dictionary: str | None) -> Located:
     """The tokenizer of a checkpoint in the folder or hub name `source`; raises `UserError` if it has none."""
-    from preprocess.tokenizer_choice import locate
+    from roberta_small.preprocess.tokenizer_choice import locate
 
     try:
         return locate(source, dictionary)

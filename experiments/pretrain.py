@@ -10,17 +10,16 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.data_folder import shards_of
-from common.errors import UserError
-from common.files import atomic_write
-from common.run import Run, State
-
-from . import inputs, plan, provenance, recipes, report
-from .launchers.local import Runner, locked
-from .methods import architecture, fairseq, fairseq_flags
-from .plan import Job
-from .recipes import Recipe
-from .settings import PretrainSettings
+from roberta_small.common.data_folder import shards_of
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write
+from roberta_small.common.run import Run, State
+from roberta_small.experiments import inputs, plan, provenance, recipes, report
+from roberta_small.experiments.launchers.local import Runner, locked
+from roberta_small.experiments.methods import architecture, fairseq, fairseq_flags
+from roberta_small.experiments.plan import Job
+from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.settings import PretrainSettings
 
 WARMUP_FRACTION = 0.06
 """Fraction of all updates, as in the fine-tuning of RoBERTa (Liu et al. 2019, appendix C)."""
@@ -168,7 +167,7 @@ def tokens_per_update(recipe: Recipe) -> int:
 def export(folder: Path, data: Path) -> None:
     """Write model.pt (weights and configuration of checkpoint_best.pt) and dict.txt into `folder`."""
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # fairseq logs hints when it is imported
-    from fairseq_plugin.checkpoints.loading import save_weights  # imports torch
+    from roberta_small.fairseq_plugin.checkpoints.loading import save_weights  # imports torch
 
     save_weights(folder / "checkpoint_best.pt", folder / "model.pt")
     atomic_write(folder / "dict.txt", (shards_of(data)[0] / "dict.txt").read_bytes())

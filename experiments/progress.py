@@ -18,7 +18,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from .recipes import Recipe
+from roberta_small.experiments.recipes import Recipe
 
 RECORD = re.compile(r"^[\d-]+ [\d:]+ \| INFO \| (\w+) \| (\{.*\})$")
 PRECISION = re.compile(r"\| precision: (\w+)")

@@ -13,13 +13,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from common import manifest
-from common.cpu import usable_cores
-from common.errors import UserError
-
-from . import ROOT
-from .plan import Job
-from .recipes import Recipe
+from roberta_small.common import manifest
+from roberta_small.common.cpu import usable_cores
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import ROOT
+from roberta_small.experiments.plan import Job
+from roberta_small.experiments.recipes import Recipe
 
 CPUINFO = Path("/proc/cpuinfo")
 PACKAGES = ("fairseq-fixed", "fairseq", "torch", "numpy", "omegaconf", "hydra-core", "tensorboard")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from common.cli import flags_of
-from common.errors import UserError
-from common.files import ROOT, read_lines, shown_path
+from roberta_small.common.cli import flags_of
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import ROOT, read_lines, shown_path
 
 FOLDER = ROOT / "recipes"
 BASE = "--base"

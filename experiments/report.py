@@ -7,18 +7,17 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from common.cpu import environment
-from common.files import shown_path
-from common.metrics import lower_is_better, number
-from common.run import LOG, Run, State
-from common.statistics import mean_std
-from common.tables import mean_std_cell, text_table
-
-from .launchers.local import Outcome
-from .plan import Job
-from .progress import Progress, duration, read_log
-from .provenance import Machine
-from .recipes import Recipe
+from roberta_small.common.cpu import environment
+from roberta_small.common.files import shown_path
+from roberta_small.common.metrics import lower_is_better, number
+from roberta_small.common.run import LOG, Run, State
+from roberta_small.common.statistics import mean_std
+from roberta_small.common.tables import mean_std_cell, text_table
+from roberta_small.experiments.launchers.local import Outcome
+from roberta_small.experiments.plan import Job
+from roberta_small.experiments.progress import Progress, duration, read_log
+from roberta_small.experiments.provenance import Machine
+from roberta_small.experiments.recipes import Recipe
 
 FAILURE_LINES = 15
 FAILURE_WIDTH = 200

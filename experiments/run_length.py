@@ -12,10 +12,9 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.binary_index import read_header
-from common.errors import UserError
-
-from .recipes import Recipe
+from roberta_small.common.binary_index import read_header
+from roberta_small.common.errors import UserError
+from roberta_small.experiments.recipes import Recipe
 
 RATIO = "--warmup-ratio"
 DECAYING = "polynomial_decay"

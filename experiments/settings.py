@@ -10,17 +10,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from common.cli import DEVICES, Collect, SettingsParser, integer, split_words
-from common.errors import UserError
-from common.files import shown_path
-from common.suite import folder_name
-
-from . import grid, inputs, prepare, recipes
-from .checkpoints import flag_of, tokenizer_source, written
-from .grid import Grid
-from .inputs import shipped_for
-from .launchers.slurm import settings as slurm_settings
-from .launchers.slurm.settings import Slurm
+from roberta_small.common.cli import DEVICES, Collect, SettingsParser, integer, split_words
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import shown_path
+from roberta_small.common.suite import folder_name
+from roberta_small.experiments import grid, inputs, prepare, recipes
+from roberta_small.experiments.checkpoints import flag_of, tokenizer_source, written
+from roberta_small.experiments.grid import Grid
+from roberta_small.experiments.inputs import shipped_for
+from roberta_small.experiments.launchers.slurm import settings as slurm_settings
+from roberta_small.experiments.launchers.slurm.settings import Slurm
 
 KNOWN_INITS = ("random", "pretrained")
 MAX_SEED = 2**32 - 1  # NumPy's limit; fairseq seeds NumPy
@@ -234,7 +233,7 @@ def pretrain_settings(argv: Sequence[str], environ: Mapping[str, str]) -> Pretra
     add("processes", "1", "number of data-parallel processes; multiplies the batch size")
     add(
         "start", None,
-        "checkpoint of the initial weights, for example of python -m fairseq_plugin ppmi-svd (default: "
+        "checkpoint of the initial weights, for example of roberta-small ppmi-svd (default: "
         "random)",
     )  # fmt: skip
     add("seed", "1", "random seed")

@@ -14,11 +14,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from common.errors import UserError, count, message_of
-from common.files import shown_path
-from common.suite import is_named, split_named
-
-from .methods import Method
+from roberta_small.common.errors import UserError, count, message_of
+from roberta_small.common.files import shown_path
+from roberta_small.common.suite import is_named, split_named
+from roberta_small.experiments.methods import Method
 
 OPTIONS = ("data", "text")
 """The options that take data sets."""
@@ -63,7 +62,7 @@ def train(method: Method, data_sets: Mapping[str, Options], out: Path) -> int:
     With --dry-run, prints the plan of each. Raises `UserError` that names the data set before the first run
     starts; later, a data set that fails does not stop the others.
     """
-    from .report import table  # imports NumPy, which --help does not need
+    from roberta_small.experiments.report import table  # imports NumPy, which --help does not need
 
     dry_run = any(options.dry_run for options in data_sets.values())
     _check(method, data_sets, show=dry_run)
@@ -157,7 +156,7 @@ def _done(options: Options) -> str:
 
 def _check_held_out(options: Options) -> None:
     """Raise `UserError` if --valid or --test is a file, which cannot belong to several data sets."""
-    from preprocess.dataset import is_size
+    from roberta_small.preprocess.dataset import is_size
 
     for name in ("valid", "test"):
         value = getattr(options, name, None)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import experiment, provenance, report
-from .experiment import Experiment
-from .launchers.local import Runner, locked
-from .launchers.slurm import array
-from .methods import fairseq, fairseq_flags
-from .settings import TrainSettings
+from roberta_small.experiments import experiment, provenance, report
+from roberta_small.experiments.experiment import Experiment
+from roberta_small.experiments.launchers.local import Runner, locked
+from roberta_small.experiments.launchers.slurm import array
+from roberta_small.experiments.methods import fairseq, fairseq_flags
+from roberta_small.experiments.settings import TrainSettings
 
 
 def train(settings: TrainSettings, trainer: Sequence[str] = fairseq.TRAINER) -> int:

@@ -2,11 +2,11 @@
 
 In Python:
 
-    from export.transformers.to_transformers import convert   # run or checkpoint -> from_pretrained folder
-    from export.transformers.to_fairseq import convert_back   # from_pretrained folder -> fairseq checkpoint
-    from export.transformers.roberta import converted         # checkpoint in memory -> Transformers model
-    from export.transformers.roberta import random_classifier # a RoBERTa with random weights from
-    export.transformers.folder import write_tokenizer    # SentencePiece model, dict.txt -> tokenizer files
+    from roberta_small.export.transformers.to_transformers import convert  # run -> from_pretrained folder
+    from roberta_small.export.transformers.to_fairseq import convert_back  # such a folder -> checkpoint
+    from roberta_small.export.transformers.roberta import converted  # checkpoint in memory -> model
+    from roberta_small.export.transformers.roberta import random_classifier  # a RoBERTa with random weights
+    from roberta_small.export.transformers.folder import write_tokenizer  # SentencePiece -> tokenizer files
 
 Only these modules import Transformers, so that `--help` is fast.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from common.errors import UserError
+from roberta_small.common.errors import UserError
 
 PACKAGES = (
     *("transformers", "tokenizers", "safetensors", "accelerate", "huggingface_hub"),

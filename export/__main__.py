@@ -7,10 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from common.cli import Parser
-from common.errors import report_errors
-
-from . import commands, missing_package_is_reported
+from roberta_small.common.cli import Parser
+from roberta_small.common.errors import report_errors
+from roberta_small.export import commands, missing_package_is_reported
 
 EXAMPLES = """examples:
   python -m export transformers runs/fairseq/pretrained/seed1 --out classifier
@@ -20,15 +19,12 @@ EXAMPLES = """examples:
 """
 
 
-def build_parser(*, positional: bool = False) -> Parser:
-    """The parser of all commands; building it imports neither torch nor Transformers.
-
-    `positional` accepts the target as second argument, without --out, as in earlier releases.
-    """
+def build_parser() -> Parser:
+    """The parser of all commands; building it imports neither torch nor Transformers."""
     parser = Parser(prog="python -m export", description=__doc__, examples=EXAMPLES)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for register in commands.REGISTER:
-        register(subparsers, positional)
+        register(subparsers)
     return parser
 
 
@@ -39,10 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int | None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    named = any(word.partition("=")[0] == "--out" for word in words)
     with missing_package_is_reported():
-        args = build_parser(positional=not named).parse_args(words)
+        args = build_parser().parse_args(arguments)
         return args.run(args)
 
 

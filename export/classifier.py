@@ -10,13 +10,13 @@ from pathlib import Path
 from fairseq.data import Dictionary
 from transformers import PreTrainedModel
 
-from common.data_folder import read_report
-from common.errors import UserError
-from eval.graph import Metadata
-from eval.loading.checkpoint import Checkpoint, head_weight, read_checkpoint
-from eval.loading.inputs import Examples, read_split
-from eval.loading.runs import RunCheckpoint, find_run
-from eval.loading.training_files import (
+from roberta_small.common.data_folder import read_report
+from roberta_small.common.errors import UserError
+from roberta_small.eval.graph import Metadata
+from roberta_small.eval.loading.checkpoint import Checkpoint, head_weight, read_checkpoint
+from roberta_small.eval.loading.inputs import Examples, read_split
+from roberta_small.eval.loading.runs import RunCheckpoint, find_run
+from roberta_small.eval.loading.training_files import (
     DataFolder,
     OptionalPath,
     find_data_folder,
@@ -24,12 +24,11 @@ from eval.loading.training_files import (
     find_tokenizer,
     read_class_names,
 )
-from eval.texts import InputFormat
-from fairseq_plugin.tasks.sentence_classification import load_dictionary
-
-from .transformers.folder import class_names, is_classifier, load_folder, read_carried
-from .transformers.origin import MASK
-from .transformers.roberta import PAD, configured_ids, converted, read_source, special_ids
+from roberta_small.eval.texts import InputFormat
+from roberta_small.export.transformers.folder import class_names, is_classifier, load_folder, read_carried
+from roberta_small.export.transformers.origin import MASK
+from roberta_small.export.transformers.roberta import PAD, configured_ids, converted, read_source, special_ids
+from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
 
 ATTENTION = "eager"
 """Attention implementation that consists of plain matrix products, for ONNX."""

@@ -6,9 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
-from common.cli import Parser, deprecation
-from common.errors import UserError
-from common.files import atomic_write, sha256
+from roberta_small.common.cli import Parser
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write, sha256
 
 TRANSFORMERS = """Convert a fairseq checkpoint to a folder for `from_pretrained`.
 
@@ -43,34 +43,22 @@ def _add(
     source: str,
     out: str,
     *lines: str,
-    positional: bool,
 ) -> Parser:
     """Add a command with its source and output; `lines` are the arguments of its examples."""
     examples = "examples:\n" + "".join(f"  python -m export {name} {line}\n" for line in lines)
     parser = subparsers.add_parser(name, help=text.partition("\n")[0], description=text, examples=examples)
     parser.add_argument("source", metavar="SOURCE", help=source)
-    parser.add_argument("--out", type=Path, metavar="PATH", help=f"{out} to write (required)")
-    if positional:  # required by argparse, so that it may follow other options
-        parser.add_argument("target", metavar="--out PATH", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, metavar="PATH", required=True, help=f"{out} to write")
     return parser
 
 
-def _out(args: argparse.Namespace) -> Path:
-    """The value of --out, or the positional target of earlier releases with a deprecation message."""
-    if args.out is None:
-        deprecation("a target without --out is deprecated, use --out PATH")
-        return args.target
-    return args.out
-
-
-def register_transformers(subparsers: argparse._SubParsersAction, positional: bool) -> None:
+def register_transformers(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `transformers`."""
     parser = _add(
         subparsers, "transformers", TRANSFORMERS, "run folder or checkpoint", "folder",
         "runs/fairseq/pretrained/seed1 --out classifier",
         "pretrained/model.pt --out masked-lm --data data/corpus",
         "model.pt --out folder --dict dict.txt --sentencepiece-model spm.model --normalize-apostrophes",
-        positional=positional,
     )  # fmt: skip
     group = parser.add_argument_group("data and tokenizer (default: as recorded by the run)")
     group.add_argument("--data", metavar="BIN", help="binarized training data")
@@ -85,8 +73,8 @@ def register_transformers(subparsers: argparse._SubParsersAction, positional: bo
 
 def run_transformers(args: argparse.Namespace) -> None:
     """The command `transformers`."""
-    out = _out(args)
-    from .transformers.to_transformers import convert
+    out = args.out
+    from roberta_small.export.transformers.to_transformers import convert
 
     verification = convert(
         args.source,
@@ -100,7 +88,7 @@ def run_transformers(args: argparse.Namespace) -> None:
     print(f"{out}: written")
 
 
-def register_fairseq(subparsers: argparse._SubParsersAction, positional: bool) -> None:
+def register_fairseq(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `fairseq`."""
     parser = _add(
         subparsers,
@@ -109,7 +97,6 @@ def register_fairseq(subparsers: argparse._SubParsersAction, positional: bool) -
         "from_pretrained folder",
         ".pt file",
         "classifier --out back/model.pt",
-        positional=positional,
     )
     parser.add_argument(
         "--dict",
@@ -121,21 +108,20 @@ def register_fairseq(subparsers: argparse._SubParsersAction, positional: bool) -
 
 def run_fairseq(args: argparse.Namespace) -> None:
     """The command `fairseq`."""
-    out = _out(args)
-    from .transformers.to_fairseq import convert_back
+    out = args.out
+    from roberta_small.export.transformers.to_fairseq import convert_back
 
     print(convert_back(Path(args.source), out, dictionary=args.dict))
     print(f"{out}: written")
 
 
-def register_onnx(subparsers: argparse._SubParsersAction, positional: bool) -> None:
+def register_onnx(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `onnx`."""
     parser = _add(
         subparsers, "onnx", ONNX, "run folder, checkpoint or from_pretrained folder", ".onnx file",
         "runs/fairseq/pretrained/seed1 --out classifier.onnx",
         "runs/fairseq/pretrained/seed1 --out classifier-int8.onnx --int8 --report int8.json",
         "folder --out classifier.onnx --data data/cls-books --split test",
-        positional=positional,
     )  # fmt: skip
     parser.add_argument("--int8", action="store_true", help="quantize the weights to 8 bits")
     parser.add_argument("--data", metavar="BIN", help="binarized data to evaluate on (default: the run's)")
@@ -148,13 +134,13 @@ def register_onnx(subparsers: argparse._SubParsersAction, positional: bool) -> N
 
 def run_onnx(args: argparse.Namespace) -> None:
     """The command `onnx`."""
-    out = _out(args)
+    out = args.out
     if out.exists():
         raise UserError(f"{out}: already exists; choose another --out or delete it")
     if args.report is not None and args.report.is_dir():
         raise UserError(f"--report: {args.report} is a folder; specify a file")
-    from .classifier import find_classifier
-    from .onnx.check import document, export, random_rows, table
+    from roberta_small.export.classifier import find_classifier
+    from roberta_small.export.onnx.check import document, export, random_rows, table
 
     classifier = find_classifier(args.source)
     examples = classifier.examples(args.data, args.split)
@@ -176,13 +162,12 @@ def run_onnx(args: argparse.Namespace) -> None:
     print(f"{out}: written")
 
 
-def register_fp16(subparsers: argparse._SubParsersAction, positional: bool) -> None:
+def register_fp16(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `fp16`."""
     parser = _add(
         subparsers, "fp16", FP16, "fairseq checkpoint", ".safetensors file",
         "pretrained/run/model.pt --out pretrained/mine/model.safetensors",
         "pretrained/run/model.pt --out pretrained/eighth/model.safetensors --embedding-scale 0.125",
-        positional=positional,
     )  # fmt: skip
     parser.add_argument(
         "--embedding-scale",
@@ -196,10 +181,10 @@ def register_fp16(subparsers: argparse._SubParsersAction, positional: bool) -> N
 
 def run_fp16(args: argparse.Namespace) -> None:
     """The command `fp16`."""
-    out = _out(args)
+    out = args.out
     if out.suffix != ".safetensors":
         raise UserError(f"{out}: the file name must end in .safetensors")
-    from fairseq_plugin.checkpoints.fp16 import write
+    from roberta_small.fairseq_plugin.checkpoints.fp16 import write
 
     write(args.source, out, args.embedding_scale)
     print(f"{out}: written")

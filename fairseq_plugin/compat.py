@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.cli import Parser
-from common.errors import report_errors
-from common.install_fairseq import CHANGES, VERSION
-from common.tables import markdown
+from roberta_small.common.cli import Parser
+from roberta_small.common.errors import report_errors
+from roberta_small.common.install_fairseq import CHANGES, VERSION
+from roberta_small.common.tables import markdown
 
 MARKER = "_fairseq_plugin_patch"
 """Attribute of an installed replacement; its value is `Patch.key`."""
@@ -233,7 +233,15 @@ def table() -> str:
     for change in CHANGES:
         python = ".".join(map(str, change.since))
         written = f"{VERSION}, Python {python}"
-        rows.append((change.target, change.reason, "common.install_fairseq:CHANGES", written, change.state))
+        rows.append(
+            (
+                change.target,
+                change.reason,
+                "roberta_small.common.install_fairseq:CHANGES",
+                written,
+                change.state,
+            )
+        )
     note = f"An installed replacement is recognized by its attribute {MARKER}, through __wrapped__.\n"
     note += "A change of the source (CHANGES) is recognized by its text in fairseq's file."
     return f"{markdown(columns, rows, 'l')}\n{note}"

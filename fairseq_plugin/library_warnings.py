@@ -64,4 +64,4 @@ def filter_warnings() -> None:
     # fairseq-validate sets the root logger's level to DEBUG when it imports fairseq's speech models.
     logging.getLogger("hydra").setLevel(logging.INFO)
     # runpy, if `python -m fairseq_plugin.compat` runs a module that this package has already imported.
-    warnings.filterwarnings("ignore", r"'fairseq_plugin\.", RuntimeWarning, "runpy")
+    warnings.filterwarnings("ignore", r"'(roberta_small\.)?fairseq_plugin\.", RuntimeWarning, "runpy")

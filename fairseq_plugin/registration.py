@@ -9,9 +9,9 @@ classes to torch's allow-list for safe loading, replaces the functions and regis
 
 import logging
 
-from common import extensions
-from common.errors import install_excepthook
-from common.startup import import_of_fairseq
+from roberta_small.common import extensions
+from roberta_small.common.errors import install_excepthook
+from roberta_small.common.startup import import_of_fairseq
 
 # On import, fairseq's speech modules log that an optional package is missing, and set the root logger's level
 # and handlers so that the debug messages of all libraries are shown.
@@ -21,11 +21,11 @@ _level, _handlers = _root.level, list(_root.handlers)
 
 with import_of_fairseq():
     import fairseq  # noqa: F401
-from . import compat, library_warnings  # noqa: E402
-from .checkpoints import loading  # noqa: E402
-from .models import causal, ngrams, roberta  # noqa: E402, F401
-from .tasks import criterion, language_modeling, sentence_classification  # noqa: E402, F401
-from .training import optimizer, shared_adam, termination, time_budget  # noqa: E402, F401
+from roberta_small.fairseq_plugin import compat, library_warnings  # noqa: E402
+from roberta_small.fairseq_plugin.checkpoints import loading  # noqa: E402
+from roberta_small.fairseq_plugin.models import causal, ngrams, roberta  # noqa: E402, F401
+from roberta_small.fairseq_plugin.tasks import criterion, language_modeling, sentence_classification  # noqa: E402, F401
+from roberta_small.fairseq_plugin.training import optimizer, shared_adam, termination, time_budget  # noqa: E402, F401
 
 _root.setLevel(_level)
 _root.handlers[:] = _handlers

@@ -1,4 +1,4 @@
-"""Write constraints.txt: the newest versions that the ranges in setup.py allow, for the tested torch.
+"""Write constraints.txt: the newest versions that the ranges in pyproject.toml allow, for the tested torch.
 
 `make update-constraints` calls this. pip resolves the requirements without installing anything.
 

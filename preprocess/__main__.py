@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from common import startup  # noqa: F401
-from common.cli import Parser
-from common.errors import report_errors
-
-from . import audit, binarize, corpus, dataset, split, vocabulary
-from .download import command as download
-from .sample import generate
+import roberta_small.common.startup  # noqa: F401  first
+from roberta_small.common.cli import Parser
+from roberta_small.common.errors import report_errors
+from roberta_small.preprocess import audit, binarize, corpus, dataset, split, vocabulary
+from roberta_small.preprocess.download import command as download
+from roberta_small.preprocess.sample import generate
 
 COMMANDS = (dataset, generate, download, split, vocabulary, corpus, binarize, audit)
 

@@ -25,16 +25,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.cli import positive
-from common.errors import UserError
-from common.files import atomic_write, sha256
-from common.tables import markdown
-
-from .dictionary import UNK
-from .labels import check_line_counts, read_labels
-from .options import add_reading, add_suffixes, input_suffixes
-from .readers.lines import read_text_lines
-from .tokenizer import Encoder, TextEncoder, map_text
+from roberta_small.common.cli import positive
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write, sha256
+from roberta_small.common.tables import markdown
+from roberta_small.preprocess.dictionary import UNK
+from roberta_small.preprocess.labels import check_line_counts, read_labels
+from roberta_small.preprocess.options import add_reading, add_suffixes, input_suffixes
+from roberta_small.preprocess.readers.lines import read_text_lines
+from roberta_small.preprocess.tokenizer import Encoder, TextEncoder, map_text
 
 EXAMPLES = """examples:
   python -m preprocess audit --trainpref split/train --validpref split/valid --testpref split/test \\
@@ -249,7 +248,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         help="maximum length in tokens, for the truncation rate (default: 256)",
     )
     parser.add_argument("--out", metavar="JSON", help="also write the report with all line indices")
-    parser.deprecated("--output", "--out")
     add_reading(parser)
     parser.set_defaults(run=run)
 

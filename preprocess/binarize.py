@@ -20,16 +20,23 @@ from typing import Any
 
 import numpy as np
 
-from common.cli import positive
-from common.data_folder import REPORT, Report, check_replaceable, finished, request, shard_name, write_report
-from common.errors import UserError
-from common.files import atomic_folder, atomic_write
-
-from .dictionary import EOS
-from .indexed import IndexedWriter, distribute
-from .labels import check_line_counts, class_names, label_dictionary, label_ids
-from .options import add_destination, add_reading, add_suffixes, input_suffixes
-from .tokenizer import Encoder, TextEncoder, TokenReader, map_text
+from roberta_small.common.cli import positive
+from roberta_small.common.data_folder import (
+    REPORT,
+    Report,
+    check_replaceable,
+    finished,
+    request,
+    shard_name,
+    write_report,
+)
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_folder, atomic_write
+from roberta_small.preprocess.dictionary import EOS
+from roberta_small.preprocess.indexed import IndexedWriter, distribute
+from roberta_small.preprocess.labels import check_line_counts, class_names, label_dictionary, label_ids
+from roberta_small.preprocess.options import add_destination, add_reading, add_suffixes, input_suffixes
+from roberta_small.preprocess.tokenizer import Encoder, TextEncoder, TokenReader, map_text
 
 MOST_SHARDS = 500
 """Two files each; a process may usually have 1,024 open."""
@@ -196,7 +203,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         action="store_true",
         help="the text is already tokenized: subword tokens separated by spaces",
     )
-    parser.deprecated("--pieces", "--tokenized")
     parser.add_argument(
         "--dict", "--srcdict", required=True, metavar="DICT", help="fairseq dict.txt of subword tokens"
     )

@@ -19,12 +19,11 @@ from itertools import islice
 import numpy as np
 from tqdm import tqdm
 
-from common.cli import positive
-from common.errors import UserError
-from common.files import atomic_open, atomic_write, sha256
-
-from .audit import normalized
-from .readers.lines import disk_bytes, read_blocks
+from roberta_small.common.cli import positive
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_open, atomic_write, sha256
+from roberta_small.preprocess.audit import normalized
+from roberta_small.preprocess.readers.lines import disk_bytes, read_blocks
 
 ENDS = re.compile(r"[.!?;:…]+")
 SHARED_CHARS = 50
@@ -65,7 +64,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     )
     goal = parser.add_mutually_exclusive_group(required=True)
     goal.add_argument("--out", metavar="FILE", help="text to write; FILE.json contains the counts")
-    parser.deprecated("--output", "--out")
     goal.add_argument(
         "--check", action="store_true", help="write nothing; fail if a sentence of --protect is in --text"
     )

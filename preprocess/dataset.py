@@ -27,14 +27,20 @@ from typing import Any
 
 import pandas as pd
 
-from common.data_folder import REPORT, Report, check_replaceable, finished, request, write_report
-from common.errors import UserError, count, enumerate_some
-from common.files import atomic_folder, atomic_open, atomic_write
-
-from . import audit
-from .binarize import Split, write_data
-from .labels import check_classes, checked_label, quoted
-from .options import (
+from roberta_small.common.data_folder import (
+    REPORT,
+    Report,
+    check_replaceable,
+    finished,
+    request,
+    write_report,
+)
+from roberta_small.common.errors import UserError, count, enumerate_some
+from roberta_small.common.files import atomic_folder, atomic_open, atomic_write
+from roberta_small.preprocess import audit
+from roberta_small.preprocess.binarize import Split, write_data
+from roberta_small.preprocess.labels import check_classes, checked_label, quoted
+from roberta_small.preprocess.options import (
     DEFAULT_PART,
     TRAIN,
     add_columns,
@@ -43,11 +49,11 @@ from .options import (
     add_splits,
     add_tokenizer,
 )
-from .readers import TABLE, hub, read_records, reader_name, suffixes_of, tables
-from .readers.records import Record
-from .readers.tables import Columns
-from .split import grouped_split, part_of
-from .tokenizer_choice import FOLDER, MODEL, choose, locate
+from roberta_small.preprocess.readers import TABLE, hub, read_records, reader_name, suffixes_of, tables
+from roberta_small.preprocess.readers.records import Record
+from roberta_small.preprocess.readers.tables import Columns
+from roberta_small.preprocess.split import grouped_split, part_of
+from roberta_small.preprocess.tokenizer_choice import FOLDER, MODEL, choose, locate
 
 SPLIT_REPORT = "split.json"
 TEXT = "text"

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from common.errors import UserError
-from common.files import read_lines
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import read_lines
 
 SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
 BOS = SPECIALS.index("<s>")

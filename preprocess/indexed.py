@@ -15,13 +15,12 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from common.binary_index import DTYPE_CODES, OFFSET, SIZE, Header
-from common.data_folder import shard_name
-from common.errors import UserError
-from common.files import atomic_open, errors_named_after
-
-from .dictionary import UNK
-from .tokenizer import Encoded
+from roberta_small.common.binary_index import DTYPE_CODES, OFFSET, SIZE, Header
+from roberta_small.common.data_folder import shard_name
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_open, errors_named_after
+from roberta_small.preprocess.dictionary import UNK
+from roberta_small.preprocess.tokenizer import Encoded
 
 LARGEST_UINT16_VOCABULARY = 65500  # fairseq's own margin, from this size on ids take four bytes
 PART = 1 << 16

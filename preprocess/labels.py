@@ -9,11 +9,10 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from common.errors import UserError, count, enumerate_some
-
-from . import dictionary as fairseq_dictionary
-from .dictionary import OVERWRITE, PADDING_PREFIX, SPECIALS, Dictionary
-from .readers.lines import read_text_lines
+from roberta_small.common.errors import UserError, count, enumerate_some
+from roberta_small.preprocess import dictionary as fairseq_dictionary
+from roberta_small.preprocess.dictionary import OVERWRITE, PADDING_PREFIX, SPECIALS, Dictionary
+from roberta_small.preprocess.readers.lines import read_text_lines
 
 FEW_NUMBERS = 10
 """Numeric labels with more distinct values are measurements if some are fractional..."""

@@ -6,8 +6,8 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from common.cli import positive
-from common.errors import UserError
+from roberta_small.common.cli import positive
+from roberta_small.common.errors import UserError
 
 DEFAULT_PART = "0.1"
 """Of `--valid` and `--test`: the fraction of the examples that is set aside."""

@@ -16,13 +16,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from common.data_folder import Report, check_replaceable, finished, request, write_report
-from common.errors import UserError
-from common.files import atomic_folder, atomic_open, sha256
-
-from .labels import check_line_counts, checked_label, read_labels
-from .options import add_destination
-from .readers import names, read_records
+from roberta_small.common.data_folder import Report, check_replaceable, finished, request, write_report
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_folder, atomic_open, sha256
+from roberta_small.preprocess.labels import check_line_counts, checked_label, read_labels
+from roberta_small.preprocess.options import add_destination
+from roberta_small.preprocess.readers import names, read_records
 
 REPORT = "split.json"
 EXAMPLES = """examples:

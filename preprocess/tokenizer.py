@@ -19,11 +19,10 @@ import sentencepiece
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from common.errors import UserError
-
-from . import dictionary as fairseq_dictionary
-from .dictionary import EOS, UNK, Dictionary
-from .readers.lines import Block, disk_bytes, read_blocks
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess import dictionary as fairseq_dictionary
+from roberta_small.preprocess.dictionary import EOS, UNK, Dictionary
+from roberta_small.preprocess.readers.lines import Block, disk_bytes, read_blocks
 
 LOWEST_FRACTION_IN_MODEL = 0.5
 """Of a dictionary's symbols that must be subword tokens of the model."""

@@ -16,16 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from common import manifest
-from common.data_folder import REPORT, read_report, shard_name
-from common.errors import UserError
-from common.files import atomic_write
-
-from .dictionary import BOS, EOS, PAD, SPECIALS, UNK, Dictionary
-from .options import TRAIN
-from .readers.lines import Block, read_text_lines
-from .tokenizer import Encoded, Encoder, TextEncoder, all_tokens, append_eos, load_model
-from .vocabulary import OUTSIDE_FILE, build_vocabulary, fits_dictionary, train_model
+from roberta_small.common import manifest
+from roberta_small.common.data_folder import REPORT, read_report, shard_name
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write
+from roberta_small.preprocess.dictionary import BOS, EOS, PAD, SPECIALS, UNK, Dictionary
+from roberta_small.preprocess.options import TRAIN
+from roberta_small.preprocess.readers.lines import Block, read_text_lines
+from roberta_small.preprocess.tokenizer import (
+    Encoded,
+    Encoder,
+    TextEncoder,
+    all_tokens,
+    append_eos,
+    load_model,
+)
+from roberta_small.preprocess.vocabulary import OUTSIDE_FILE, build_vocabulary, fits_dictionary, train_model
 
 SENTENCEPIECE, TRANSFORMERS = "sentencepiece", "transformers"
 """The kinds of tokenizers."""

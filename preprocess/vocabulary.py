@@ -20,13 +20,12 @@ import sentencepiece
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from common.errors import UserError
-from common.files import atomic_write
-
-from .dictionary import SPECIALS, Dictionary
-from .options import add_reading
-from .readers.lines import Block, read_text_lines
-from .tokenizer import all_tokens, load_model, map_text, parse_model
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write
+from roberta_small.preprocess.dictionary import SPECIALS, Dictionary
+from roberta_small.preprocess.options import add_reading
+from roberta_small.preprocess.readers.lines import Block, read_text_lines
+from roberta_small.preprocess.tokenizer import all_tokens, load_model, map_text, parse_model
 
 MASK = "<mask>"
 OUTSIDE_FILE = len(SPECIALS) + 1  # entries that --size counts and dict.txt does not list
@@ -128,7 +127,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--out", required=True, metavar="DICT", help="fairseq dict.txt: one 'token count' per line"
     )
-    parser.deprecated("--output", "--out")
     parser.add_argument(
         "--train", action="store_true", help="first train a unigram SentencePiece model on the text"
     )

@@ -8,10 +8,10 @@ from pathlib import Path
 import preloaded
 import pytest
 
-from analysis import best_checkpoints, load_runs, scores
-from common import manifest
-from fairseq_plugin.models.parameters import parse_args
-from fairseq_plugin.models.parameters import table as parameter_table
+from roberta_small.analysis import best_checkpoints, load_runs, scores
+from roberta_small.common import manifest
+from roberta_small.fairseq_plugin.models.parameters import parse_args
+from roberta_small.fairseq_plugin.models.parameters import table as parameter_table
 
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
@@ -67,7 +67,7 @@ def test_the_first_cell_installs_in_colab_only(colab, monkeypatch, tmp_path):
         assert clone[:2] == ["git", "clone"]
         assert re.search(r'^    "explain": \[', (ROOT / "setup.py").read_text(), re.MULTILINE)
         assert install[-2:] == ["--editable", ".[explain]"]
-        assert fairseq[1:] == ["-m", "common.install_fairseq"]
+        assert fairseq[1:] == ["-m", "roberta_small.common.install_fairseq"]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import UserError
+from roberta_small.common.errors import UserError
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))

@@ -12,7 +12,7 @@ import preloaded
 import pytest
 import tiny_tokenizers
 
-from common import manifest
+from roberta_small.common import manifest
 
 ROOT = Path(__file__).parents[1]
 SIZES = "--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2"

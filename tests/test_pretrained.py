@@ -7,9 +7,9 @@ import pytest
 import torch
 from fairseq.models.roberta import RobertaModel
 
-import fairseq_plugin  # noqa: F401  lets fairseq read safetensors
-from common import archive
-from common.files import sha256
+import roberta_small.fairseq_plugin  # noqa: F401  lets fairseq read safetensors
+from roberta_small.common import archive
+from roberta_small.common.files import sha256
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "pretrained" / "roberta_small_fr"

@@ -151,11 +151,6 @@ def test_every_documented_command_is_accepted_by_its_parser(parsed):
 
 
 @pytest.mark.slow
-def test_no_documented_command_is_deprecated(parsed):
-    assert not [f"{page}: {answer['line']}" for page, answer in parsed if answer["deprecated"]]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("module", make_command_line.MODULES)
 def test_every_option_is_in_the_command_reference(module):
     page = text_of(make_command_line.PAGE)

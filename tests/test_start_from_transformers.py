@@ -11,12 +11,12 @@ import tiny_tokenizers
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from common import manifest
-from common.predictions import read
-from eval import SentenceClassifier
-from eval.__main__ import main as evaluate
-from export.__main__ import main as export
-from preprocess.__main__ import main as preprocess
+from roberta_small.common import manifest
+from roberta_small.common.predictions import read
+from roberta_small.eval import SentenceClassifier
+from roberta_small.eval.__main__ import main as evaluate
+from roberta_small.export.__main__ import main as export
+from roberta_small.preprocess.__main__ import main as preprocess
 
 ROOT = Path(__file__).parents[1]
 CLASSES = {"very bad", "good"}
@@ -39,7 +39,7 @@ def prepared(tmp_path_factory):
 
 
 def train(*words):
-    command = [preloaded.python(), "-m", "experiments", "train", *map(str, words)]
+    command = [preloaded.python(), "-m", "roberta_small.experiments", "train", *map(str, words)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout

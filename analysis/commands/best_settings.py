@@ -8,21 +8,29 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from common.metrics import ACCURACIES, lower_is_better
-from common.tables import Table
-
-from ..read.long_table import GROUP
-from ..read.runs import Run
-from ..stats.best import best_checkpoints
-from ..stats.best_settings import choose_settings, find_settings, number_tried
-from ..stats.compare import compare_groups
-from ..stats.predictions import compare_all_predictions, find_size, read_predictions
-from ..stats.spread import BEST, scores, spread_over_seeds
-from ..tables.best_settings import chosen_table, settings_table
-from ..tables.predictions import examples_table
-from ..tables.runs import best_note
-from ..tables.seeds import comparison_table
-from .options import add_at, add_command, add_common, add_pairs, choice, compared_at, selected_table, show
+from roberta_small.analysis.commands.options import (
+    add_at,
+    add_command,
+    add_common,
+    add_pairs,
+    choice,
+    compared_at,
+    selected_table,
+    show,
+)
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.read.runs import Run
+from roberta_small.analysis.stats.best import best_checkpoints
+from roberta_small.analysis.stats.best_settings import choose_settings, find_settings, number_tried
+from roberta_small.analysis.stats.compare import compare_groups
+from roberta_small.analysis.stats.predictions import compare_all_predictions, find_size, read_predictions
+from roberta_small.analysis.stats.spread import BEST, scores, spread_over_seeds
+from roberta_small.analysis.tables.best_settings import chosen_table, settings_table
+from roberta_small.analysis.tables.predictions import examples_table
+from roberta_small.analysis.tables.runs import best_note
+from roberta_small.analysis.tables.seeds import comparison_table
+from roberta_small.common.metrics import ACCURACIES, lower_is_better
+from roberta_small.common.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,7 +120,7 @@ def _settings_figures(
     table: pd.DataFrame, best: pd.DataFrame, data: pd.DataFrame, options: argparse.Namespace
 ) -> Iterator[tuple[str, Figure]]:
     """(name, figure) pairs; none if no method and init has more than one setting."""
-    from ..figures.best_settings import draw_best_settings, draw_flag, flags_to_draw
+    from roberta_small.analysis.figures.best_settings import draw_best_settings, draw_flag, flags_to_draw
 
     if number_tried(data).max() == 1:
         return

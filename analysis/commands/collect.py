@@ -19,14 +19,12 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.types_pb2 import DataType
 
-from common import archive, manifest, suite
-from common.cli import deprecation
-from common.errors import UsageError, UserError, enumerate_some
-from common.files import atomic_write
-
-from ..read.runs import Run, select_finished
-from ..read.tfrecord import FOOTER_BYTES, HEADER_BYTES, read_records
-from .options import add_command, add_out, found_runs
+from roberta_small.analysis.commands.options import add_command, add_out, found_runs
+from roberta_small.analysis.read.runs import Run, select_finished
+from roberta_small.analysis.read.tfrecord import FOOTER_BYTES, HEADER_BYTES, read_records
+from roberta_small.common import archive, manifest, suite
+from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.files import atomic_write
 
 logger = logging.getLogger(__name__)
 
@@ -45,19 +43,14 @@ def register(commands: argparse._SubParsersAction) -> None:
         "copy manifests, scalars and predictions to a small folder or archive",
         EXAMPLES,
     )
-    add_out(parser, f"target folder, or archive (*{archive.SUFFIX}); run folders keep their relative paths")
-    parser.add_argument("target", nargs="?", metavar="DIR", help=argparse.SUPPRESS)
+    text = f"target folder, or archive (*{archive.SUFFIX}); run folders keep their relative paths"
+    add_out(parser, text, required=True)
 
 
 def _collect(options: argparse.Namespace) -> None:
-    target = options.out or options.target
-    if target is None:
-        raise UsageError("collect: --out DIR is missing (see python -m analysis collect --help)")
-    if options.target is not None:
-        deprecation("collect RUNS DIR is deprecated, use collect RUNS --out DIR")
     root = options.runs
     runs = [run for folder in _folders(options) for run in select_finished(found_runs(options, folder))]
-    for path in collect(runs, root, target):
+    for path in collect(runs, root, options.out):
         print(f"wrote {path}", file=sys.stderr)
 
 

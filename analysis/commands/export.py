@@ -15,20 +15,7 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from common import manifest
-from common.errors import UsageError, UserError, count
-from common.files import atomic_write, escaped
-from common.metrics import LOSS, digits, in_percent, logged
-from common.tables import shortest
-
-from ..read.load import read_runs
-from ..read.long_table import GROUP
-from ..read.runs import Run
-from ..stats.best import at_best, best_checkpoints
-from ..stats.pretraining import PRETRAIN_ARM
-from ..stats.spread import summarize
-from ..study import names_of
-from .options import (
+from roberta_small.analysis.commands.options import (
     add_choice,
     add_command,
     add_out,
@@ -38,6 +25,18 @@ from .options import (
     selected_runs,
     selected_table,
 )
+from roberta_small.analysis.read.load import read_runs
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.read.runs import Run
+from roberta_small.analysis.stats.best import at_best, best_checkpoints
+from roberta_small.analysis.stats.pretraining import PRETRAIN_ARM
+from roberta_small.analysis.stats.spread import summarize
+from roberta_small.analysis.study import names_of
+from roberta_small.common import manifest
+from roberta_small.common.errors import UsageError, UserError, count
+from roberta_small.common.files import atomic_write, escaped
+from roberta_small.common.metrics import LOSS, digits, in_percent, logged
+from roberta_small.common.tables import shortest
 
 EXAMPLES = """examples:
   python -m analysis export runs --format model-index --groups fairseq/pretrained --out model-index.yaml

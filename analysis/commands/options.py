@@ -12,22 +12,28 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from common.cli import Collect, Parser, positive
-from common.errors import UserError
-from common.files import escaped
-from common.metrics import DIRECTIONS, Direction, measures_quality
-from common.tables import FORMATS, Table, render, write_tables
-
-from ..figures.style import FORMATS as FIGURE_FORMATS
-from ..figures.style import paper, save_figure, thin_lines
-from ..read.load import read_runs
-from ..read.runs import Run, describe, find_runs, inferred, mixed_precision, select_finished
-from ..stats.best import TIE_RULES, Choice, choose_subsets
-from ..stats.reference import OPTIONAL, REQUIRED, compare_reference, read_reference
-from ..stats.spread import BEST
-from ..study import MOST_DIGITS, WIDTHS, Study
-from ..tables.presented import present
-from ..tables.published import with_published
+from roberta_small.analysis.figures.style import FORMATS as FIGURE_FORMATS
+from roberta_small.analysis.figures.style import paper, save_figure, thin_lines
+from roberta_small.analysis.read.load import read_runs
+from roberta_small.analysis.read.runs import (
+    Run,
+    describe,
+    find_runs,
+    inferred,
+    mixed_precision,
+    select_finished,
+)
+from roberta_small.analysis.stats.best import TIE_RULES, Choice, choose_subsets
+from roberta_small.analysis.stats.reference import OPTIONAL, REQUIRED, compare_reference, read_reference
+from roberta_small.analysis.stats.spread import BEST
+from roberta_small.analysis.study import MOST_DIGITS, WIDTHS, Study
+from roberta_small.analysis.tables.presented import present
+from roberta_small.analysis.tables.published import with_published
+from roberta_small.common.cli import Collect, Parser, positive
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import escaped
+from roberta_small.common.metrics import DIRECTIONS, Direction, measures_quality
+from roberta_small.common.tables import FORMATS, Table, render, write_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -133,8 +139,6 @@ def choice(options: argparse.Namespace) -> Choice:
 def add_out(parser: Parser, text: str, *, metavar: str = "DIR", required: bool = False) -> None:
     """Add --out."""
     parser.add_argument("--out", metavar=metavar, required=required, help=text)
-    for old in ("--output-dir", "--output"):
-        parser.deprecated(old, "--out")
 
 
 def add_pairs(parser: argparse._ActionsContainer, default: str = "all pairs") -> None:

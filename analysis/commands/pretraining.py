@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from common.errors import UserError
-from common.metrics import ACCURACIES, lower_is_better
-from common.run import split_arm
-
-from ..read.load import read_runs
-from ..read.long_table import GROUP
-from ..read.runs import Run
-from ..stats.best import best_checkpoints, choose_subsets
-from ..stats.best_settings import choose_settings, find_settings
-from ..stats.predictions import find_size
-from ..stats.pretraining import METRIC, find_perplexities, find_tokens, read_tokens
-from ..stats.spread import BEST, scores, spread_over_seeds
-from ..tables.best_settings import pretraining_table
-from ..tables.runs import best_note
-from .options import add_command, add_common, choice, selected_runs, show
+from roberta_small.analysis.commands.options import add_command, add_common, choice, selected_runs, show
+from roberta_small.analysis.read.load import read_runs
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.read.runs import Run
+from roberta_small.analysis.stats.best import best_checkpoints, choose_subsets
+from roberta_small.analysis.stats.best_settings import choose_settings, find_settings
+from roberta_small.analysis.stats.predictions import find_size
+from roberta_small.analysis.stats.pretraining import METRIC, find_perplexities, find_tokens, read_tokens
+from roberta_small.analysis.stats.spread import BEST, scores, spread_over_seeds
+from roberta_small.analysis.tables.best_settings import pretraining_table
+from roberta_small.analysis.tables.runs import best_note
+from roberta_small.common.errors import UserError
+from roberta_small.common.metrics import ACCURACIES, lower_is_better
+from roberta_small.common.run import split_arm
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,7 +88,7 @@ def _pretraining(options: argparse.Namespace) -> None:
 def _figures(
     values: pd.DataFrame, data: pd.DataFrame, options: argparse.Namespace
 ) -> Iterator[tuple[str, Figure]]:
-    from ..figures.pretraining import draw_perplexity, draw_pretraining
+    from roberta_small.analysis.figures.pretraining import draw_perplexity, draw_pretraining
 
     figure = draw_pretraining(
         values, data, options.metric, chance=options.chance, subset=options.split, study=options.study

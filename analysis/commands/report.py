@@ -6,12 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from common.cli import Parser, positive
-from common.files import escaped
-
-from ..report.audit import audit_tables
-from ..report.findings import Findings, Rule, figures, gather
-from .options import (
+from roberta_small.analysis.commands.options import (
     add_at,
     add_baseline,
     add_bold,
@@ -28,6 +23,10 @@ from .options import (
     selected_runs,
     write_figures,
 )
+from roberta_small.analysis.report.audit import audit_tables
+from roberta_small.analysis.report.findings import Findings, Rule, figures, gather
+from roberta_small.common.cli import Parser, positive
+from roberta_small.common.files import escaped
 
 EXAMPLES = """examples:
   python -m analysis figures runs --out results --figure-format png svg --chance 50
@@ -49,7 +48,6 @@ def register(commands: argparse._SubParsersAction) -> None:
     )
     add_out(drawn, "folder for the figures", required=True)
     add_figure_options(drawn)
-    drawn.deprecated("--format", "--figure-format")
     drawn.set_defaults(all_pairs=False)
 
     report = _add_findings(commands, "report", _report, "write everything about the runs to one HTML file")
@@ -75,7 +73,9 @@ def _figures(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from ..report.page import write_report  # here, because --help of all commands imports this module
+    from roberta_small.analysis.report.page import (
+        write_report,  # here, because --help of all commands imports this module
+    )
 
     audit = audit_tables(options.audit) if options.audit else []  # before the slow reading of logs
     findings = _gather(options)

@@ -10,33 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from common.cli import Parser, positive
-from common.data_folder import NOTIONS, read_overlap
-from common.errors import UserError
-from common.files import escaped
-from common.metrics import ACCURACIES, in_percent, lower_is_better
-from common.tables import PERCENT, Table
-
-from ..read.long_table import REPORTED
-from ..read.runs import Run
-from ..stats.best import at_best, best_checkpoints
-from ..stats.compare import PAIRINGS, compare_groups
-from ..stats.predictions import accuracies, compare_all_predictions, find_size, read_predictions
-from ..stats.reference import compare_reference, read_reference
-from ..stats.spread import (
-    BEST,
-    diverged,
-    expected_best_of_seeds,
-    scores,
-    select_points,
-    spread_over_seeds,
-)
-from ..study import NO_STUDY
-from ..tables.predictions import accuracy_table, examples_table
-from ..tables.published import reference_table
-from ..tables.runs import best_note
-from ..tables.seeds import comparison_table, expected_table, plan_table, spread_table
-from .options import (
+from roberta_small.analysis.commands.options import (
     add_at,
     add_baseline,
     add_choice,
@@ -55,6 +29,36 @@ from .options import (
     selected_table,
     show,
 )
+from roberta_small.analysis.read.long_table import REPORTED
+from roberta_small.analysis.read.runs import Run
+from roberta_small.analysis.stats.best import at_best, best_checkpoints
+from roberta_small.analysis.stats.compare import PAIRINGS, compare_groups
+from roberta_small.analysis.stats.predictions import (
+    accuracies,
+    compare_all_predictions,
+    find_size,
+    read_predictions,
+)
+from roberta_small.analysis.stats.reference import compare_reference, read_reference
+from roberta_small.analysis.stats.spread import (
+    BEST,
+    diverged,
+    expected_best_of_seeds,
+    scores,
+    select_points,
+    spread_over_seeds,
+)
+from roberta_small.analysis.study import NO_STUDY
+from roberta_small.analysis.tables.predictions import accuracy_table, examples_table
+from roberta_small.analysis.tables.published import reference_table
+from roberta_small.analysis.tables.runs import best_note
+from roberta_small.analysis.tables.seeds import comparison_table, expected_table, plan_table, spread_table
+from roberta_small.common.cli import Parser, positive
+from roberta_small.common.data_folder import NOTIONS, read_overlap
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import escaped
+from roberta_small.common.metrics import ACCURACIES, in_percent, lower_is_better
+from roberta_small.common.tables import PERCENT, Table
 
 EXAMPLES = """examples:
   python -m analysis seeds runs --test-size 2000
@@ -118,8 +122,6 @@ def register(commands: argparse._SubParsersAction) -> None:
     accuracy.add_argument(
         "--duplicates", choices=NOTIONS, default="exact", help="kind of duplicate to exclude (%(default)s)"
     )
-    for parser in (seeds, compared, accuracy):
-        parser.deprecated("--subset", "--split")
 
 
 def _seeds(options: argparse.Namespace) -> None:

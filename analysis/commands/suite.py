@@ -12,28 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pandas as pd
 
-from common import metrics
-from common import predictions as prediction_files
-from common.cli import Collect
-from common.errors import UserError, enumerate_some
-from common.metrics import label, lower_is_better, number
-from common.run import split_arm
-from common.tables import Table
-
-from ..read.load import read_runs
-from ..read.long_table import GROUP
-from ..read.runs import Run, describe, find_runs, inferred, mixed_precision, select_finished
-from ..read.suite import find_data_sets
-from ..stats.best import best_checkpoints, choose_subsets
-from ..stats.best_settings import choose_settings, find_settings, number_tried, recipe_values
-from ..stats.predictions import find_predictions
-from ..stats.spread import BEST, diverged, scores, summarize
-from ..stats.suite import Balanced, aggregate, balance, compare_pairs, normalized, profiles
-from ..study import names_of
-from ..tables.presented import present
-from ..tables.runs import best_note
-from ..tables.suite import NORMALIZED, aggregates_table, exclusions, improvement_table, suite_table
-from .options import (
+from roberta_small.analysis.commands.options import (
     add_bold,
     add_choice,
     add_command,
@@ -49,6 +28,51 @@ from .options import (
     metric_direction,
     show,
 )
+from roberta_small.analysis.read.load import read_runs
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.read.runs import (
+    Run,
+    describe,
+    find_runs,
+    inferred,
+    mixed_precision,
+    select_finished,
+)
+from roberta_small.analysis.read.suite import find_data_sets
+from roberta_small.analysis.stats.best import best_checkpoints, choose_subsets
+from roberta_small.analysis.stats.best_settings import (
+    choose_settings,
+    find_settings,
+    number_tried,
+    recipe_values,
+)
+from roberta_small.analysis.stats.predictions import find_predictions
+from roberta_small.analysis.stats.spread import BEST, diverged, scores, summarize
+from roberta_small.analysis.stats.suite import (
+    Balanced,
+    aggregate,
+    balance,
+    compare_pairs,
+    normalized,
+    profiles,
+)
+from roberta_small.analysis.study import names_of
+from roberta_small.analysis.tables.presented import present
+from roberta_small.analysis.tables.runs import best_note
+from roberta_small.analysis.tables.suite import (
+    NORMALIZED,
+    aggregates_table,
+    exclusions,
+    improvement_table,
+    suite_table,
+)
+from roberta_small.common import metrics
+from roberta_small.common import predictions as prediction_files
+from roberta_small.common.cli import Collect
+from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.metrics import label, lower_is_better, number
+from roberta_small.common.run import split_arm
+from roberta_small.common.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -151,7 +175,7 @@ def _write_report(
     draw: Callable[[], Iterator[tuple[str, Figure]]],
     options: argparse.Namespace,
 ) -> None:
-    from ..report.suite import Scored, write_suite_report
+    from roberta_small.analysis.report.suite import Scored, write_suite_report
 
     frames = {table.name: table.data for table in tables}
     scored = Scored(
@@ -389,7 +413,7 @@ def _figures(
     options: argparse.Namespace,
 ) -> Iterator[tuple[str, Figure]]:
     """(name, figure) pairs."""
-    from ..figures.suite import draw_by_data_set, draw_profiles
+    from roberta_small.analysis.figures.suite import draw_by_data_set, draw_profiles
 
     metric, study = options.metric, options.study
     figure = draw_by_data_set(values, summary, metric, data_sets, subset=options.split, study=study)

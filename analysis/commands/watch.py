@@ -18,19 +18,18 @@ from typing import TextIO
 
 import pandas as pd
 
-from common import manifest
-from common.cli import positive
-from common.errors import UserError, count
-from common.files import escaped
-from common.metrics import lower_is_better, number
-from common.tables import text_table
-
-from ..read.discovery import Log, discover
-from ..read.layout import Pattern
-from ..read.load import read_runs
-from ..read.long_table import SELECTING, usual_or_only
-from ..read.runs import Run, find_runs
-from .options import add_command
+from roberta_small.analysis.commands.options import add_command
+from roberta_small.analysis.read.discovery import Log, discover
+from roberta_small.analysis.read.layout import Pattern
+from roberta_small.analysis.read.load import read_runs
+from roberta_small.analysis.read.long_table import SELECTING, usual_or_only
+from roberta_small.analysis.read.runs import Run, find_runs
+from roberta_small.common import manifest
+from roberta_small.common.cli import positive
+from roberta_small.common.errors import UserError, count
+from roberta_small.common.files import escaped
+from roberta_small.common.metrics import lower_is_better, number
+from roberta_small.common.tables import text_table
 
 EXAMPLES = """examples:
   python -m analysis watch runs
@@ -88,7 +87,7 @@ def watch(
     """
     stream = stream or sys.stdout
     watcher = Watcher(root, metric, pattern=pattern, inits=inits, seeds=seeds)
-    logger = logging.getLogger("analysis")
+    logger = logging.getLogger("roberta_small.analysis")
     level = logger.level
     logger.setLevel(logging.ERROR)  # incomplete records are expected here
     show = _Screen(stream, metric) if stream.isatty() and not once else _Lines(stream, metric)

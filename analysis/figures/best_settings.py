@@ -7,16 +7,30 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from common.metrics import label
-from common.statistics import t_interval
-from common.tables import PERCENT
-
-from ..read.long_table import GROUP
-from ..stats.best_settings import AS_RECIPE, FAMILY, number_of, number_tried, varied_flags
-from ..stats.spread import at_validations, per_epoch
-from ..study import NO_STUDY, Study
-from .curves import MOST_BANDS, draw_lines, draw_means, draw_runs, label_panel
-from .style import Style, family_of, finish, grid, group_styles, legend_below, literal, wrap
+from roberta_small.analysis.figures.curves import MOST_BANDS, draw_lines, draw_means, draw_runs, label_panel
+from roberta_small.analysis.figures.style import (
+    Style,
+    family_of,
+    finish,
+    grid,
+    group_styles,
+    legend_below,
+    literal,
+    wrap,
+)
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.stats.best_settings import (
+    AS_RECIPE,
+    FAMILY,
+    number_of,
+    number_tried,
+    varied_flags,
+)
+from roberta_small.analysis.stats.spread import at_validations, per_epoch
+from roberta_small.analysis.study import NO_STUDY, Study
+from roberta_small.common.metrics import label
+from roberta_small.common.statistics import t_interval
+from roberta_small.common.tables import PERCENT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

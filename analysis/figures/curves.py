@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from common.errors import count
-from common.metrics import label, number
-
-from ..read.long_table import GROUP, REPORTED, SELECTING, usual_or_only
-from ..stats.spread import BEST, at_validations, per_epoch
-from ..study import NO_STUDY, Study, arm_of, names_of
-from .style import (
+from roberta_small.analysis.figures.style import (
     Style,
     finish,
     grid,
@@ -26,6 +20,11 @@ from .style import (
     whole_numbers,
     wrap,
 )
+from roberta_small.analysis.read.long_table import GROUP, REPORTED, SELECTING, usual_or_only
+from roberta_small.analysis.stats.spread import BEST, at_validations, per_epoch
+from roberta_small.analysis.study import NO_STUDY, Study, arm_of, names_of
+from roberta_small.common.errors import count
+from roberta_small.common.metrics import label, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from common.errors import count
-from common.statistics import BINS, ECE, confusion, expected_calibration_error, reliability
-
-from ..study import NO_STUDY, Study
-from .style import finish, legend_below, literal, paper_inches, wrap
+from roberta_small.analysis.figures.style import finish, legend_below, literal, paper_inches, wrap
+from roberta_small.analysis.study import NO_STUDY, Study
+from roberta_small.common.errors import count
+from roberta_small.common.statistics import BINS, ECE, confusion, expected_calibration_error, reliability
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

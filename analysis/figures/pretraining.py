@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from common.metrics import label
-from common.tables import PERCENT
-
-from ..read.long_table import GROUP
-from ..study import NO_STUDY, Study, arm_of
-from .curves import draw_lines
-from .style import family_of, finish, group_styles, legend_below, literal, paper_inches, wrap
+from roberta_small.analysis.figures.curves import draw_lines
+from roberta_small.analysis.figures.style import (
+    family_of,
+    finish,
+    group_styles,
+    legend_below,
+    literal,
+    paper_inches,
+    wrap,
+)
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.study import NO_STUDY, Study, arm_of
+from roberta_small.common.metrics import label
+from roberta_small.common.tables import PERCENT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

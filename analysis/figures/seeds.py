@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from common.metrics import label
-from common.tables import PERCENT
-
-from ..read.long_table import GROUP
-from ..stats.spread import BEST
-from ..study import NO_STUDY, WIDTHS, Study
-from .style import finish, grid, group_styles, legend_below, literal, paper_inches, whole_numbers, wrap
+from roberta_small.analysis.figures.style import (
+    finish,
+    grid,
+    group_styles,
+    legend_below,
+    literal,
+    paper_inches,
+    whole_numbers,
+    wrap,
+)
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.stats.spread import BEST
+from roberta_small.analysis.study import NO_STUDY, WIDTHS, Study
+from roberta_small.common.metrics import label
+from roberta_small.common.tables import PERCENT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from common.files import atomic_open
-from common.run import split_arm
-
-from ..study import WIDTHS, Study, arm_of
+from roberta_small.analysis.study import WIDTHS, Study, arm_of
+from roberta_small.common.files import atomic_open
+from roberta_small.common.run import split_arm
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

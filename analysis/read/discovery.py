@@ -22,11 +22,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from common import manifest
-from common.errors import UserError, count, enumerate_some
-from common.files import escaped
-
-from .layout import Name, Pattern, name_run, plain_subset, split_subset, strip
+from roberta_small.analysis.read.layout import Name, Pattern, name_run, plain_subset, split_subset, strip
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError, count, enumerate_some
+from roberta_small.common.files import escaped
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from common.errors import count, enumerate_some
-
-from .runs import NO_MANIFEST, Run
+from roberta_small.analysis.read.runs import NO_MANIFEST, Run
+from roberta_small.common.errors import count, enumerate_some
 
 logger = logging.getLogger(__name__)
 

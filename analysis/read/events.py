@@ -19,9 +19,9 @@ from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.types_pb2 import DataType
 from tqdm import tqdm
 
-from . import plain_scalars
-from .scalars import LogCheck, Scalars, Tags, concatenate, report, scalars
-from .tfrecord import HEADER_BYTES, Records, read_records
+from roberta_small.analysis.read import plain_scalars
+from roberta_small.analysis.read.scalars import LogCheck, Scalars, Tags, concatenate, report, scalars
+from roberta_small.analysis.read.tfrecord import HEADER_BYTES, Records, read_records
 
 BATCH_BYTES = 1 << 21
 """Size of the chunks in memory, unless a single record is longer."""

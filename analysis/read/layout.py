@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from common.errors import UserError
+from roberta_small.common.errors import UserError
 
 SUBSET = re.compile(r"train_inner|train|valid\d*|test\d*|eval|val|validation|dev")
 FAIRSEQ_SUBSETS = frozenset({"train", "train_inner", "valid"})

@@ -10,17 +10,16 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from common.errors import UserError, count, enumerate_some
-from common.metrics import ACCURACIES
-
-from .discovery import readable
-from .epochs import number_epochs
-from .events import read_event_files
-from .layout import split_tag
-from .long_table import COLUMNS, SELECTING, usual_or_only
-from .runs import NO_MANIFEST, Run, find_runs, select_finished
-from .scalars import LogCheck, Scalars, Tags, concatenate, report
-from .text_logs import read_csv_files, read_json_files
+from roberta_small.analysis.read.discovery import readable
+from roberta_small.analysis.read.epochs import number_epochs
+from roberta_small.analysis.read.events import read_event_files
+from roberta_small.analysis.read.layout import split_tag
+from roberta_small.analysis.read.long_table import COLUMNS, SELECTING, usual_or_only
+from roberta_small.analysis.read.runs import NO_MANIFEST, Run, find_runs, select_finished
+from roberta_small.analysis.read.scalars import LogCheck, Scalars, Tags, concatenate, report
+from roberta_small.analysis.read.text_logs import read_csv_files, read_json_files
+from roberta_small.common.errors import UserError, count, enumerate_some
+from roberta_small.common.metrics import ACCURACIES
 
 logger = logging.getLogger(__name__)
 

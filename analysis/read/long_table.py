@@ -18,10 +18,9 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from common.errors import UserError
-from common.metrics import measures_quality
-
-from .layout import NO_SUBSET
+from roberta_small.analysis.read.layout import NO_SUBSET
+from roberta_small.common.errors import UserError
+from roberta_small.common.metrics import measures_quality
 
 RUN = ["arm", "init", "seed"]
 GROUP = ["arm", "init"]

@@ -9,14 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import common.run
-from common import archive, manifest
-from common.cli import flags_of
-from common.errors import UserError, count, enumerate_some
-from common.files import escaped
-
-from .discovery import Found, Log, discover, readable
-from .layout import Pattern
+from roberta_small.analysis.read.discovery import Found, Log, discover, readable
+from roberta_small.analysis.read.layout import Pattern
+from roberta_small.common import archive, manifest
+from roberta_small.common import run as identity
+from roberta_small.common.cli import flags_of
+from roberta_small.common.errors import UserError, count, enumerate_some
+from roberta_small.common.files import escaped
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ EXAMPLE = "--pattern '{arm}/*/{init}/{seed}/{subset}'"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(common.run.Run):
+class Run(identity.Run):
     """A run with its logs; `status` is that of the manifest, or "no manifest"."""
 
     status: str

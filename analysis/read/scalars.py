@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from common.errors import UserError, count, enumerate_some
-
-from .tfrecord import Records
+from roberta_small.analysis.read.tfrecord import Records
+from roberta_small.common.errors import UserError, count, enumerate_some
 
 logger = logging.getLogger(__name__)
 

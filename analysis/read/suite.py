@@ -6,11 +6,10 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 
-from common import archive
-from common import suite as layout
-from common.errors import UserError
-
-from .long_table import GROUP
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.common import archive
+from roberta_small.common import suite as layout
+from roberta_small.common.errors import UserError
 
 logger = logging.getLogger(__name__)
 

@@ -20,11 +20,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from common.errors import UserError, count, enumerate_some
-from common.files import escaped
-
-from .discovery import JSON_LINE, export_name
-from .scalars import LogCheck, Scalars, Tags, read_step, scalars
+from roberta_small.analysis.read.discovery import JSON_LINE, export_name
+from roberta_small.analysis.read.scalars import LogCheck, Scalars, Tags, read_step, scalars
+from roberta_small.common.errors import UserError, count, enumerate_some
+from roberta_small.common.files import escaped
 
 logger = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from common.data_folder import NOTIONS, REMEDY
-from common.errors import UserError
-from common.files import read_json
-from common.tables import Table, whole
+from roberta_small.common.data_folder import NOTIONS, REMEDY
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import read_json
+from roberta_small.common.tables import Table, whole
 
 
 def audit_tables(path: str | os.PathLike[str]) -> list[Table]:

@@ -8,13 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from common.metrics import digits, label
-
-from ..figures.style import style_indices
-from ..read.long_table import RUN, SELECTING, usual_or_only
-from ..stats.spread import validations
-from ..study import Study
-from .findings import Findings
+from roberta_small.analysis.figures.style import style_indices
+from roberta_small.analysis.read.long_table import RUN, SELECTING, usual_or_only
+from roberta_small.analysis.report.findings import Findings
+from roberta_small.analysis.stats.spread import validations
+from roberta_small.analysis.study import Study
+from roberta_small.common.metrics import digits, label
 
 MORE_METRICS = ("accuracy", "macro_f1", "f1", "mcc", "loss", "ppl")
 """Selectable in the chart in addition to the metric of the report, if an evaluated subset has them."""

@@ -13,10 +13,9 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from common.tables import LEFT_ALIGNED, Table
-
-from ..figures.style import COLORS, paper, thin_lines
-from .provenance import GroupFacts
+from roberta_small.analysis.figures.style import COLORS, paper, thin_lines
+from roberta_small.analysis.report.provenance import GroupFacts
+from roberta_small.common.tables import LEFT_ALIGNED, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

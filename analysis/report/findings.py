@@ -14,26 +14,25 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from common.data_folder import Overlap, read_overlap
-from common.errors import UserError
-from common.files import escaped
-from common.metrics import ACCURACIES, Direction, in_percent, lower_is_better
-
-from ..read.load import read_runs
-from ..read.long_table import GROUP, REPORTED, SELECTING
-from ..read.runs import Run
-from ..stats.best import Choice, TieRule, at_best, best_checkpoints, choose_subsets
-from ..stats.compare import against, compare_groups
-from ..stats.predictions import (
+from roberta_small.analysis.read.load import read_runs
+from roberta_small.analysis.read.long_table import GROUP, REPORTED, SELECTING
+from roberta_small.analysis.read.runs import Run
+from roberta_small.analysis.stats.best import Choice, TieRule, at_best, best_checkpoints, choose_subsets
+from roberta_small.analysis.stats.compare import against, compare_groups
+from roberta_small.analysis.stats.predictions import (
     accuracies,
     compare_all_predictions,
     find_predictions,
     find_size,
     read_predictions,
 )
-from ..stats.reference import compare_reference, read_reference
-from ..stats.spread import BEST, expected_best_of_seeds, scores, spread_over_seeds
-from ..study import NO_STUDY, Study
+from roberta_small.analysis.stats.reference import compare_reference, read_reference
+from roberta_small.analysis.stats.spread import BEST, expected_best_of_seeds, scores, spread_over_seeds
+from roberta_small.analysis.study import NO_STUDY, Study
+from roberta_small.common.data_folder import Overlap, read_overlap
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import escaped
+from roberta_small.common.metrics import ACCURACIES, Direction, in_percent, lower_is_better
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -277,14 +276,14 @@ def figures(
     findings: Findings, chance: float | None = None, *, baseline: str | None = None
 ) -> Iterator[tuple[str, Figure]]:
     """(name, figure) for each figure that has data; `baseline` is marked (default: that of the study)."""
-    from ..figures.curves import draw_curves
-    from ..figures.predictions import (
+    from roberta_small.analysis.figures.curves import draw_curves
+    from roberta_small.analysis.figures.predictions import (
         draw_confused_pairs,
         draw_confusion,
         draw_reliability,
         has_many_classes,
     )
-    from ..figures.seeds import draw_expected, draw_seeds
+    from roberta_small.analysis.figures.seeds import draw_expected, draw_seeds
 
     rule, study = findings.rule, findings.study
     yield (

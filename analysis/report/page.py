@@ -8,21 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.errors import count
-from common.files import atomic_write
-from common.tables import Table
-
-from ..figures.predictions import has_many_classes
-from ..stats.power import ALPHA
-from ..stats.spread import diverged
-from ..tables.overview import overview_table
-from ..tables.predictions import accuracy_table, examples_table
-from ..tables.presented import present
-from ..tables.published import reference_table, with_published
-from ..tables.runs import best_note, table1, table2
-from ..tables.seeds import comparison_table, expected_table, plan_table, spread_table
-from .chart import curves_json
-from .elements import (
+from roberta_small.analysis.figures.predictions import has_many_classes
+from roberta_small.analysis.report.chart import curves_json
+from roberta_small.analysis.report.elements import (
     Section,
     bullets,
     chosen,
@@ -33,9 +21,26 @@ from .elements import (
     table,
     top_section,
 )
-from .findings import Findings, figures, logged_accuracy
-from .provenance import group_facts
-from .summary import cautions, main_findings, overlap_remark, reference_remark, seeds_remark
+from roberta_small.analysis.report.findings import Findings, figures, logged_accuracy
+from roberta_small.analysis.report.provenance import group_facts
+from roberta_small.analysis.report.summary import (
+    cautions,
+    main_findings,
+    overlap_remark,
+    reference_remark,
+    seeds_remark,
+)
+from roberta_small.analysis.stats.power import ALPHA
+from roberta_small.analysis.stats.spread import diverged
+from roberta_small.analysis.tables.overview import overview_table
+from roberta_small.analysis.tables.predictions import accuracy_table, examples_table
+from roberta_small.analysis.tables.presented import present
+from roberta_small.analysis.tables.published import reference_table, with_published
+from roberta_small.analysis.tables.runs import best_note, table1, table2
+from roberta_small.analysis.tables.seeds import comparison_table, expected_table, plan_table, spread_table
+from roberta_small.common.errors import count
+from roberta_small.common.files import atomic_write
+from roberta_small.common.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common import archive, manifest
-from common.errors import count
-from common.files import escaped
-
-from ..read.runs import NO_MANIFEST, Run
+from roberta_small.analysis.read.runs import NO_MANIFEST, Run
+from roberta_small.common import archive, manifest
+from roberta_small.common.errors import count
+from roberta_small.common.files import escaped
 
 Manifest = manifest.Manifest
 

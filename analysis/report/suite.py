@@ -10,18 +10,26 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from common.errors import count
-from common.files import atomic_write
-from common.metrics import label, number
-from common.tables import Table
-
-from ..read.runs import Run
-from ..stats.suite import Balanced
-from ..study import Study, names_of
-from ..tables.suite import NORMALIZED, exclusions
-from .elements import Section, bullets, chosen, drawings, page, provenance, table, top_section
-from .provenance import group_facts
-from .summary import listed
+from roberta_small.analysis.read.runs import Run
+from roberta_small.analysis.report.elements import (
+    Section,
+    bullets,
+    chosen,
+    drawings,
+    page,
+    provenance,
+    table,
+    top_section,
+)
+from roberta_small.analysis.report.provenance import group_facts
+from roberta_small.analysis.report.summary import listed
+from roberta_small.analysis.stats.suite import Balanced
+from roberta_small.analysis.study import Study, names_of
+from roberta_small.analysis.tables.suite import NORMALIZED, exclusions
+from roberta_small.common.errors import count
+from roberta_small.common.files import atomic_write
+from roberta_small.common.metrics import label, number
+from roberta_small.common.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,18 +6,17 @@ import math
 
 import pandas as pd
 
-from common.errors import count, enumerate_some
-from common.metrics import ACCURACIES, in_percent, label, number
-from common.tables import PERCENT, Mean, interval, p_value, signed, signed_interval
-
-from ..read.long_table import GROUP, REPORTED
-from ..stats.compare import against
-from ..stats.power import ALPHA
-from ..stats.spread import BEST, diverged
-from ..study import names_of
-from ..tables.presented import best_means
-from ..tables.runs import CHOSEN_ON_REPORTED, CHOSEN_ON_TEST
-from .findings import Findings
+from roberta_small.analysis.read.long_table import GROUP, REPORTED
+from roberta_small.analysis.report.findings import Findings
+from roberta_small.analysis.stats.compare import against
+from roberta_small.analysis.stats.power import ALPHA
+from roberta_small.analysis.stats.spread import BEST, diverged
+from roberta_small.analysis.study import names_of
+from roberta_small.analysis.tables.presented import best_means
+from roberta_small.analysis.tables.runs import CHOSEN_ON_REPORTED, CHOSEN_ON_TEST
+from roberta_small.common.errors import count, enumerate_some
+from roberta_small.common.metrics import ACCURACIES, in_percent, label, number
+from roberta_small.common.tables import PERCENT, Mean, interval, p_value, signed, signed_interval
 
 FEW_SEEDS = 5
 WIDER = {

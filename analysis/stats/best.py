@@ -8,10 +8,9 @@ from typing import Literal, TypedDict, get_args
 
 import pandas as pd
 
-from common.errors import count, enumerate_some
-from common.metrics import Direction, lower_is_better
-
-from ..read.long_table import REPORTED, RUN, SELECTING, usual_or_only, values_of
+from roberta_small.analysis.read.long_table import REPORTED, RUN, SELECTING, usual_or_only, values_of
+from roberta_small.common.errors import count, enumerate_some
+from roberta_small.common.metrics import Direction, lower_is_better
 
 logger = logging.getLogger(__name__)
 

@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from common import manifest
-from common.cli import flags_of
-from common.errors import UserError
-from common.run import split_arm
-from common.statistics import LEVEL, mean_std, t_interval
-
-from ..read.long_table import GROUP
-from ..read.runs import Run
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.read.runs import Run
+from roberta_small.common import manifest
+from roberta_small.common.cli import flags_of
+from roberta_small.common.errors import UserError
+from roberta_small.common.run import split_arm
+from roberta_small.common.statistics import LEVEL, mean_std, t_interval
 
 AS_RECIPE = "as the recipe"
 FAMILY = ["family", "init"]

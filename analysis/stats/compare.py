@@ -13,8 +13,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from common.errors import UserError
-from common.statistics import (
+from roberta_small.analysis.stats.power import ALPHA, POWER, seeds_needed, std_factors
+from roberta_small.analysis.stats.spread import select_points
+from roberta_small.common.errors import UserError
+from roberta_small.common.statistics import (
     DRAWS,
     LEVEL,
     SEED,
@@ -25,9 +27,6 @@ from common.statistics import (
     welch_interval,
     wilson_interval,
 )
-
-from .power import ALPHA, POWER, seeds_needed, std_factors
-from .spread import select_points
 
 Pairing = Literal["auto", "paired", "unpaired"]
 PAIRINGS: tuple[Pairing, ...] = get_args(Pairing)

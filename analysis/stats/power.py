@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from common.statistics import Interval
+from roberta_small.common.statistics import Interval
 
 ALPHA = 0.05
 POWER = 0.8

@@ -21,19 +21,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from common import manifest
-from common import predictions as prediction_files
-from common.binary_index import read_header
-from common.data_folder import Overlap
-from common.errors import UserError
-from common.files import sha256
-from common.predictions import Prediction
-from common.statistics import DRAWS, LEVEL, SEED, wilson_interval
-
-from ..read.discovery import readable
-from ..read.long_table import RUN
-from ..read.runs import Run
-from .compare import BOOTSTRAP, WILSON, examples_interval, holm, mcnemar
+from roberta_small.analysis.read.discovery import readable
+from roberta_small.analysis.read.long_table import RUN
+from roberta_small.analysis.read.runs import Run
+from roberta_small.analysis.stats.compare import BOOTSTRAP, WILSON, examples_interval, holm, mcnemar
+from roberta_small.common import manifest
+from roberta_small.common import predictions as prediction_files
+from roberta_small.common.binary_index import read_header
+from roberta_small.common.data_folder import Overlap
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
+from roberta_small.common.predictions import Prediction
+from roberta_small.common.statistics import DRAWS, LEVEL, SEED, wilson_interval
 
 logger = logging.getLogger(__name__)
 

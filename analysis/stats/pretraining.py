@@ -15,13 +15,12 @@ from typing import Any
 
 import pandas as pd
 
-from common import manifest
-from common.errors import UserError, enumerate_some
-from common.files import read_lines, sha256
-
-from ..read.load import read_runs
-from ..read.runs import Run, run_at
-from .best_settings import values_in
+from roberta_small.analysis.read.load import read_runs
+from roberta_small.analysis.read.runs import Run, run_at
+from roberta_small.analysis.stats.best_settings import values_in
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.files import read_lines, sha256
 
 logger = logging.getLogger(__name__)
 

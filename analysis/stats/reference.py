@@ -26,13 +26,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from common.errors import UserError, count, enumerate_some
-from common.files import read_json, read_lines
-from common.statistics import LEVEL, mean_std, one_std_interval, welch_interval
-
-from ..read.long_table import GROUP
-from .compare import holm
-from .spread import BEST, scores
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.stats.compare import holm
+from roberta_small.analysis.stats.spread import BEST, scores
+from roberta_small.common.errors import UserError, count, enumerate_some
+from roberta_small.common.files import read_json, read_lines
+from roberta_small.common.statistics import LEVEL, mean_std, one_std_interval, welch_interval
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,11 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from common.errors import UserError
-from common.metrics import ACCURACIES
-from common.statistics import (
+from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only, values_of
+from roberta_small.analysis.stats.best import at_best
+from roberta_small.common.errors import UserError
+from roberta_small.common.metrics import ACCURACIES
+from roberta_small.common.statistics import (
     DRAWS,
     LEVEL,
     SEED,
@@ -25,9 +27,6 @@ from common.statistics import (
     t_interval,
     wilson_interval,
 )
-
-from ..read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only, values_of
-from .best import at_best
 
 BEST = "best"
 COLUMNS = ["group", *RUN, "at", "value"]

@@ -21,11 +21,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from common.errors import UserError
-from common.statistics import DRAWS, LEVEL, NONE, SEED, Interval, Values
-
-from ..read.long_table import GROUP
-from .compare import beats, in_whole_units
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.stats.compare import beats, in_whole_units
+from roberta_small.common.errors import UserError
+from roberta_small.common.statistics import DRAWS, LEVEL, NONE, SEED, Interval, Values
 
 TRIMMED = 0.25
 """Fraction of the values below and above the interquartile mean."""

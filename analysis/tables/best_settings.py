@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import pandas as pd
 
-from common.metrics import label
-from common.statistics import LEVEL
-from common.tables import PERCENT, Mean, Table, mean_std_cell, signed, signed_interval
-
-from ..stats.best_settings import FAMILY, number_tried
-from ..stats.spread import BEST
-from ..study import names_of
-from .runs import STD_NOTES
-from .seeds import spread_table
+from roberta_small.analysis.stats.best_settings import FAMILY, number_tried
+from roberta_small.analysis.stats.spread import BEST
+from roberta_small.analysis.study import names_of
+from roberta_small.analysis.tables.runs import STD_NOTES
+from roberta_small.analysis.tables.seeds import spread_table
+from roberta_small.common.metrics import label
+from roberta_small.common.statistics import LEVEL
+from roberta_small.common.tables import PERCENT, Mean, Table, mean_std_cell, signed, signed_interval
 
 FEW_SEEDS = 5
 PERPLEXITY = (

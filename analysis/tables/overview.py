@@ -6,13 +6,12 @@ import math
 
 import pandas as pd
 
-from common.metrics import label, number
-from common.statistics import LEVEL
-from common.tables import PERCENT, Mean, Table, interval, p_value, signed, signed_interval
-
-from ..read.long_table import GROUP
-from ..stats.spread import BEST
-from ..study import names_of
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.stats.spread import BEST
+from roberta_small.analysis.study import names_of
+from roberta_small.common.metrics import label, number
+from roberta_small.common.statistics import LEVEL
+from roberta_small.common.tables import PERCENT, Mean, Table, interval, p_value, signed, signed_interval
 
 BASELINE = "baseline"
 NOT_TESTED = "not tested"

@@ -6,10 +6,12 @@ import math
 
 import pandas as pd
 
-from common.data_folder import Overlap
-from common.metrics import number
-from common.statistics import DRAWS, LEVEL, SEED, mean_std
-from common.tables import (
+from roberta_small.analysis.read.long_table import GROUP, RUN
+from roberta_small.analysis.stats.spread import BEST
+from roberta_small.common.data_folder import Overlap
+from roberta_small.common.metrics import number
+from roberta_small.common.statistics import DRAWS, LEVEL, SEED, mean_std
+from roberta_small.common.tables import (
     PERCENT,
     Mean,
     Table,
@@ -20,9 +22,6 @@ from common.tables import (
     signed_interval,
     whole,
 )
-
-from ..read.long_table import GROUP, RUN
-from ..stats.spread import BEST
 
 ACCURACY = "accuracy"
 AVERAGED = {

@@ -9,13 +9,12 @@ from dataclasses import replace
 
 import pandas as pd
 
-from common.cli import nearest
-from common.errors import UserError, count
-from common.metrics import Direction, label, lower_is_better
-from common.tables import Mean, Table
-
-from ..stats.compare import against, compare_groups
-from ..study import Study, names_of
+from roberta_small.analysis.stats.compare import against, compare_groups
+from roberta_small.analysis.study import Study, names_of
+from roberta_small.common.cli import nearest
+from roberta_small.common.errors import UserError, count
+from roberta_small.common.metrics import Direction, label, lower_is_better
+from roberta_small.common.tables import Mean, Table
 
 LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 """Largest p-value of each mark."""

@@ -9,12 +9,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from common.metrics import label
-from common.statistics import LEVEL
-from common.tables import PERCENT, Table, mean_std_cell, signed, signed_interval
-
-from ..stats.reference import EQUAL_STD, EXACT, WELCH
-from ..stats.spread import BEST
+from roberta_small.analysis.stats.reference import EQUAL_STD, EXACT, WELCH
+from roberta_small.analysis.stats.spread import BEST
+from roberta_small.common.metrics import label
+from roberta_small.common.statistics import LEVEL
+from roberta_small.common.tables import PERCENT, Table, mean_std_cell, signed, signed_interval
 
 logger = logging.getLogger(__name__)
 

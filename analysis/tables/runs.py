@@ -6,15 +6,14 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from common import archive
-from common.files import escaped
-from common.metrics import Direction, label, lower_is_better, number
-from common.tables import Mean, Table, mean_std_cell
-
-from ..read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only
-from ..read.runs import Run
-from ..stats.best import TieRule, best_checkpoints, choose_subsets
-from ..stats.spread import BEST, per_epoch, summarize, validations
+from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only
+from roberta_small.analysis.read.runs import Run
+from roberta_small.analysis.stats.best import TieRule, best_checkpoints, choose_subsets
+from roberta_small.analysis.stats.spread import BEST, per_epoch, summarize, validations
+from roberta_small.common import archive
+from roberta_small.common.files import escaped
+from roberta_small.common.metrics import Direction, label, lower_is_better, number
+from roberta_small.common.tables import Mean, Table, mean_std_cell
 
 TIE_NOTES = {
     "latest": "the latest of equal ones, as fairseq's checkpoint_best.pt",

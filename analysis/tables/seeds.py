@@ -7,15 +7,23 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from common.errors import enumerate_some
-from common.metrics import ACCURACIES, label, number
-from common.statistics import DRAWS, LEVEL, SEED
-from common.tables import PERCENT, Mean, Table, interval, p_value, signed, signed_interval, whole
-
-from ..stats.compare import EXACT_UP_TO, PERMUTATIONS
-from ..stats.power import ALPHA, POWER
-from ..stats.spread import BEST
-from .runs import STD_NOTES
+from roberta_small.analysis.stats.compare import EXACT_UP_TO, PERMUTATIONS
+from roberta_small.analysis.stats.power import ALPHA, POWER
+from roberta_small.analysis.stats.spread import BEST
+from roberta_small.analysis.tables.runs import STD_NOTES
+from roberta_small.common.errors import enumerate_some
+from roberta_small.common.metrics import ACCURACIES, label, number
+from roberta_small.common.statistics import DRAWS, LEVEL, SEED
+from roberta_small.common.tables import (
+    PERCENT,
+    Mean,
+    Table,
+    interval,
+    p_value,
+    signed,
+    signed_interval,
+    whole,
+)
 
 FEW = 20
 """With fewer seeds the percentile bootstrap is noticeably too narrow."""

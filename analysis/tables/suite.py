@@ -7,16 +7,15 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from common.errors import count, enumerate_some
-from common.metrics import label, number
-from common.statistics import DRAWS, LEVEL, SEED
-from common.tables import PERCENT, Mean, Table, interval, mean_std_cell
-
-from ..read.long_table import GROUP
-from ..stats.spread import BEST
-from ..stats.suite import PROFILE_DRAWS, Balanced
-from ..study import names_of
-from .runs import STD_NOTES
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.stats.spread import BEST
+from roberta_small.analysis.stats.suite import PROFILE_DRAWS, Balanced
+from roberta_small.analysis.study import names_of
+from roberta_small.analysis.tables.runs import STD_NOTES
+from roberta_small.common.errors import count, enumerate_some
+from roberta_small.common.metrics import label, number
+from roberta_small.common.statistics import DRAWS, LEVEL, SEED
+from roberta_small.common.tables import PERCENT, Mean, Table, interval, mean_std_cell
 
 NORMALIZED = "normalized score"
 """Column heading and axis label; without a registered metric of this name, it has four decimals."""

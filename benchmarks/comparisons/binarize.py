@@ -17,11 +17,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common.errors import UserError
-from common.files import sha256
-
-from ..measure import Contender, compare, python
-from ..settings import Settings
+from benchmarks.measure import Contender, compare, python
+from benchmarks.settings import Settings
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
 
 STOCK_LOOP = """
 import sys, sentencepiece

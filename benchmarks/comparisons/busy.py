@@ -17,11 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from common.cpu import THREADS
-
-from ..measure import Contender, execute, say
-from ..settings import Settings
-from . import classify, finetune, masked_lm
+from benchmarks.comparisons import classify, finetune, masked_lm
+from benchmarks.measure import Contender, execute, say
+from benchmarks.settings import Settings
+from roberta_small.common.cpu import THREADS
 
 COMPETITOR = "import os, sys, time; os.nice(10); end = time.monotonic() + float(sys.argv[1])\n"
 COMPETITOR += "while time.monotonic() < end: pass"

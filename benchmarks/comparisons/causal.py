@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .. import command_line
-from ..measure import RESULT, Contender, compare, python
-from ..settings import Settings
+from benchmarks import command_line
+from benchmarks.measure import RESULT, Contender, compare, python
+from benchmarks.settings import Settings
 
 PRECISIONS = ("fp32", "bf16")
 PLAIN = "plain PyTorch"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .. import command_line
-from ..measure import RESULT, Contender, compare, python
-from ..sentences import read_sizes
-from ..settings import Settings
-from .finetune import transformers_arguments
+from benchmarks import command_line
+from benchmarks.comparisons.finetune import transformers_arguments
+from benchmarks.measure import RESULT, Contender, compare, python
+from benchmarks.sentences import read_sizes
+from benchmarks.settings import Settings
 
 STOCK_BATCH_SIZES = (1, 8, 32)
 OURS = {"ours": "auto", "ours, fp32": "fp32"}

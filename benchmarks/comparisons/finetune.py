@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import command_line
-from ..measure import RESULT, Contender, compare, execute, python, say
-from ..settings import Settings
+from benchmarks import command_line
+from benchmarks.measure import RESULT, Contender, compare, execute, python, say
+from benchmarks.settings import Settings
 
 ENGINES = {
     "ours": {"--precision": "auto", "--encoder": "packed", "--optimizer": "fused_adam"},

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import command_line
-from ..measure import RESULT, Contender, execute, python, say
-from ..sentences import read_sizes
-from ..settings import Settings
+from benchmarks import command_line
+from benchmarks.measure import RESULT, Contender, execute, python, say
+from benchmarks.sentences import read_sizes
+from benchmarks.settings import Settings
 
 ADAM_BYTES = 7 * 4
 
 
 def run(settings: Settings) -> dict[str, Any]:
     """Rates, FLOPs of an update at the mean batch, and the floor in seconds."""
-    from .. import flops  # imports fairseq, for which --help does not wait
+    from benchmarks import flops  # imports fairseq, for which --help does not wait
 
     rates = machine_rates(settings)
     lengths, classes = sentence_lengths(settings), command_line.classes(settings)

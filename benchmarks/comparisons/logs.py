@@ -10,11 +10,10 @@ import math
 from pathlib import Path
 from typing import Any
 
-from common.errors import UserError
-
-from ..log_tree import SCALARS_PER_RUN, write_tree
-from ..measure import RESULT, Contender, compare, python, say
-from ..settings import Settings
+from benchmarks.log_tree import SCALARS_PER_RUN, write_tree
+from benchmarks.measure import RESULT, Contender, compare, python, say
+from benchmarks.settings import Settings
+from roberta_small.common.errors import UserError
 
 RUNS = 200
 MORE = 10

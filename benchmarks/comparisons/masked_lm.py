@@ -9,19 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from experiments import recipes
-
-from .. import command_line
-from ..measure import RESULT, Contender, compare, python
-from ..settings import Settings
-from .floor import best_rate, machine_rates
+from benchmarks import command_line
+from benchmarks.comparisons.floor import best_rate, machine_rates
+from benchmarks.measure import RESULT, Contender, compare, python
+from benchmarks.settings import Settings
+from roberta_small.experiments import recipes
 
 RECIPE = "ours, as the recipe trains"
 
 
 def run(settings: Settings) -> dict[str, Any]:
     """Seconds of an update, tokens per second, model FLOP/s and their fraction of the fastest matrix rate."""
-    from .. import flops  # imports fairseq, for which --help does not wait
+    from benchmarks import flops  # imports fairseq, for which --help does not wait
 
     vocabulary = command_line.vocabulary(settings.corpus / "dict.txt")
     lengths = np.full(settings.blocks, settings.block_tokens)

@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from common.errors import UserError
-from experiments import ROOT
-
-from .. import command_line
-from ..log_tree import write_tree
-from ..measure import Contender, execute, python, say
-from ..settings import Settings
+from benchmarks import command_line
+from benchmarks.log_tree import write_tree
+from benchmarks.measure import Contender, execute, python, say
+from benchmarks.settings import Settings
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import ROOT
 
 REPETITIONS = 10
 SWEEPS = 5
@@ -33,7 +32,8 @@ HELP = (
     "experiments pretrain", "eval predict", "eval evaluate", "eval errors", "eval generate", "eval demo",
     "analysis runs", "analysis tables", "analysis seeds", "analysis compare", "analysis figures",
     "analysis report", "analysis suite", "analysis watch", "export transformers", "export onnx",
-    "fairseq_plugin parameters", "fairseq_plugin ppmi-svd", "fairseq_plugin.compat", "benchmarks",
+    "fairseq_plugin parameters", "fairseq_plugin ppmi-svd", "fairseq_plugin.compat",
+    "benchmarks",
 )  # fmt: skip
 """Commands whose `--help` is timed."""
 

@@ -10,13 +10,12 @@ import shutil
 import sys
 from typing import Any
 
-from common.cpu import THREADS
-from experiments import ROOT
-from experiments.methods.fairseq import RESETS
-
-from .. import command_line
-from ..measure import Contender, compare, python
-from ..settings import Settings
+from benchmarks import command_line
+from benchmarks.measure import Contender, compare, python
+from benchmarks.settings import Settings
+from roberta_small.common.cpu import THREADS
+from roberta_small.experiments import ROOT
+from roberta_small.experiments.methods.fairseq import RESETS
 
 SEEDS = (1, 2, 3)
 JOBS = (1, 2)

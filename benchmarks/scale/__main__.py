@@ -18,18 +18,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from common.cli import Parser
-from common.errors import UserError, report_errors
-from common.files import atomic_write, shown_path
-from common.tables import markdown
-from experiments import inputs, provenance
-
-from .. import report, sample
-from ..measure import say
-from ..settings import TEXT_OPTIONS, check_text_options
-from . import lines as scale_lines
-from . import runs
-from . import text as scale_text
+from benchmarks import report, sample
+from benchmarks.measure import say
+from benchmarks.scale import lines as scale_lines
+from benchmarks.scale import runs
+from benchmarks.scale import text as scale_text
+from benchmarks.settings import TEXT_OPTIONS, check_text_options
+from roberta_small.common.cli import Parser
+from roberta_small.common.errors import UserError, report_errors
+from roberta_small.common.files import atomic_write, shown_path
+from roberta_small.common.tables import markdown
+from roberta_small.experiments import inputs, provenance
 
 EXAMPLES = """\
 examples:
@@ -69,7 +68,6 @@ def main_parser() -> Parser:
     )
     parser.add_argument("--sentencepiece-model", type=Path, help="SentencePiece model of that text")
     parser.add_argument("--dict", dest="srcdict", type=Path, help="fairseq dictionary of these tokens")
-    parser.deprecated("--srcdict", "--dict")
     parser.add_argument("--data", type=Path, help="binarized classification folder for runs (sample)")
     parser.add_argument(
         "--scratch", type=Path, help="folder with free space for twice the text (default: /tmp)"
@@ -77,7 +75,6 @@ def main_parser() -> Parser:
     parser.add_argument(
         "--out", dest="output", type=Path, default=Path("bench-output"), help="default: %(default)s"
     )
-    parser.deprecated("--output", "--out")
     return parser
 
 

@@ -7,16 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common.files import read_lines
-
-from .memory import watch
+from benchmarks.scale.memory import watch
+from roberta_small.common.files import read_lines
 
 
 def measure(lines: int, checkpoint: Path, text: Path, folder: Path) -> dict[str, Any]:
     """Classify `lines` lines, those of `text` repeatedly; returns seconds and bytes of the whole process."""
     source, out = folder / "lines.txt", folder / "predicted.csv"
     grow(text, source, lines)
-    command = [sys.executable, "-m", "eval", "predict", "--checkpoint", str(checkpoint)]
+    command = [sys.executable, "-m", "roberta_small.eval", "predict", "--checkpoint", str(checkpoint)]
     took = watch([*command, "--input", str(source), "--out", str(out)], folder / "predict.log")
     return {
         "checkpoint": checkpoint.name,

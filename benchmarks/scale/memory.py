@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common.errors import UserError
-
-from ..measure import reason, run_bounded
+from benchmarks.measure import reason, run_bounded
+from roberta_small.common.errors import UserError
 
 POLL_SECONDS = 0.25
 DAY = 86_400.0

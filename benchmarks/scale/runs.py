@@ -9,15 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import manifest
-from common.run import LOG, TENSORBOARD, Run
-from experiments import experiment, provenance
-from experiments.experiment import Experiment
-from experiments.methods import fairseq
-from experiments.settings import train_settings
-
-from ..log_tree import write_run
-from .memory import watch
+from benchmarks.log_tree import write_run
+from benchmarks.scale.memory import watch
+from roberta_small.common import manifest
+from roberta_small.common.run import LOG, TENSORBOARD, Run
+from roberta_small.experiments import experiment, provenance
+from roberta_small.experiments.experiment import Experiment
+from roberta_small.experiments.methods import fairseq
+from roberta_small.experiments.settings import train_settings
 
 EPOCHS, UPDATES = 5, 225
 RESUMED = 10
@@ -30,8 +29,8 @@ def measure(runs: int, data: Path, folder: Path) -> dict[str, Any]:
     arguments = ["--data", str(data), "--inits", "random", "--device", "cpu", "--out", str(out)]
     arguments += ["--seeds", *map(str, range(1, runs + 1))]
     sweep = experiment.checked(train_settings(arguments, {}), fairseq.TRAINER)
-    train = [sys.executable, "-m", "experiments", "train", *arguments]
-    tables = [sys.executable, "-m", "analysis", "tables", str(out)]
+    train = [sys.executable, "-m", "roberta_small.experiments", "train", *arguments]
+    tables = [sys.executable, "-m", "roberta_small.analysis", "tables", str(out)]
 
     def seconds(name: str, line: list[str]) -> dict[str, float]:
         took = watch(line, folder / f"{name}.log")

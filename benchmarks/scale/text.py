@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from common.data_folder import shards_of
-
-from .memory import Watched, watch
+from benchmarks.scale.memory import Watched, watch
+from roberta_small.common.data_folder import shards_of
 
 UPDATES = 20
 VALID_EVERY = 5000
@@ -31,7 +30,8 @@ def measure(
     shards = math.ceil(gigabytes / shard_gigabytes)
     binarized = watch(
         [
-            sys.executable, "-m", "preprocess", "binarize", "--only-source", "--trainpref", str(corpus),
+            sys.executable, "-m", "roberta_small.preprocess", "binarize", "--only-source",
+            "--trainpref", str(corpus),
             "--sentencepiece-model", str(model), "--srcdict", str(srcdict), "--shards", str(shards),
             "--valid-every", str(2 + int(VALID_EVERY * gigabytes)), "--destdir", str(data),
         ],
@@ -60,7 +60,8 @@ def start_of_training(data: Path, folder: Path) -> tuple[Watched, float]:
     began = datetime.now()
     trained = watch(
         [
-            sys.executable, "-m", "experiments", "pretrain", "--data", str(data), "--out", str(out),
+            sys.executable, "-m", "roberta_small.experiments", "pretrain",
+            "--data", str(data), "--out", str(out),
             "--device", "cpu", "--", "--max-update", str(UPDATES), "--total-num-update", str(UPDATES),
             "--warmup-updates", "1", "--save-interval-updates", "0",
         ],

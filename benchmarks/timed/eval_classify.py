@@ -11,13 +11,13 @@ import sys
 import time
 from pathlib import Path
 
-from common.files import atomic_write
-from eval.batches import probabilities
-from eval.loading.checkpoint import read_checkpoint
-from eval.loading.inputs import read_split
-from eval.loading.network import Network, find_device
-from fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
-from fairseq_plugin.training.precision import resolve
+from roberta_small.common.files import atomic_write
+from roberta_small.eval.batches import probabilities
+from roberta_small.eval.loading.checkpoint import read_checkpoint
+from roberta_small.eval.loading.inputs import read_split
+from roberta_small.eval.loading.network import Network, find_device
+from roberta_small.fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
+from roberta_small.fairseq_plugin.training.precision import resolve
 
 WARM_UP = 8
 """Sentences classified before the clock starts, as by the other contenders."""

@@ -16,7 +16,7 @@ from fairseq_cli.train import cli_main
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from common.files import atomic_write
+from roberta_small.common.files import atomic_write
 
 
 def main(output: str, warm_up: str, updates: str, *arguments: str) -> None:

@@ -14,9 +14,8 @@ import torch
 from fairseq.trainer import Trainer
 from fairseq_cli.train import cli_main
 
-from common.files import atomic_write
-
-from .clock import Clock
+from benchmarks.timed.clock import Clock
+from roberta_small.common.files import atomic_write
 
 
 def main(output: str, warm_up: str, *arguments: str) -> None:

@@ -14,7 +14,7 @@ from fairseq import checkpoint_utils
 from fairseq.tasks import FairseqTask
 from fairseq_cli.validate import cli_main
 
-from common.files import atomic_write
+from roberta_small.common.files import atomic_write
 
 
 def main(output: str, *arguments: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import torch
 
-from common.files import atomic_write
+from roberta_small.common.files import atomic_write
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 COPY_BYTES = 65_000_000

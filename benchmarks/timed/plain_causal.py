@@ -17,11 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from common.files import atomic_write
-
-from ..sentences import fairseq_batches, read_sentences
-from .clock import Clock
-from .transformers_model import EOS, FIRST_LABEL, PAD
+from benchmarks.sentences import fairseq_batches, read_sentences
+from benchmarks.timed.clock import Clock
+from benchmarks.timed.transformers_model import EOS, FIRST_LABEL, PAD
+from roberta_small.common.files import atomic_write
 
 SEED = 1
 CLIP = 0.5

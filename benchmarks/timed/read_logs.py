@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from common.files import atomic_write
-
-from ..log_tree import TAGS
+from benchmarks.log_tree import TAGS
+from roberta_small.common.files import atomic_write
 
 Reader = Callable[[Path], list[pd.DataFrame]]
 
@@ -42,7 +41,7 @@ def tensorboard_reducer() -> Reader:
 
 def ours() -> Reader:
     """The long table, sorted and with epochs."""
-    from analysis import load_runs
+    from roberta_small.analysis import load_runs
 
     return lambda root: [load_runs(root)[["value"]]]
 

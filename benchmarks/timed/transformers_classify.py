@@ -15,9 +15,8 @@ from typing import Any
 
 import torch
 
-from common.files import atomic_write
-
-from .transformers_model import add_arguments, build, pad, read
+from benchmarks.timed.transformers_model import add_arguments, build, pad, read
+from roberta_small.common.files import atomic_write
 
 BATCH_SIZES = (1, 8, 32)
 TRIAL = 200

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import RobertaConfig, RobertaForSequenceClassification
 
-from ..sentences import read_sentences
+from benchmarks.sentences import read_sentences
 
 BOS, PAD, EOS = 0, 1, 2
 FIRST_LABEL = 4  # of fairseq's dictionaries, after four special symbols

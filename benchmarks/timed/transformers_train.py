@@ -16,11 +16,10 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, TrainingArguments
 
-from common.files import atomic_write
-
-from ..sentences import by_length, fairseq_batches
-from .clock import Clock
-from .transformers_model import add_arguments, build, pad, read
+from benchmarks.sentences import by_length, fairseq_batches
+from benchmarks.timed.clock import Clock
+from benchmarks.timed.transformers_model import add_arguments, build, pad, read
+from roberta_small.common.files import atomic_write
 
 SEED = 1
 

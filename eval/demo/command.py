@@ -6,11 +6,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from ..loading.runs import RunCheckpoint, find_runs
-from ..options import add_checkpoint_files, add_computation, loading_options
+from roberta_small.eval.loading.runs import RunCheckpoint, find_runs
+from roberta_small.eval.options import add_checkpoint_files, add_computation, loading_options
 
 if TYPE_CHECKING:
-    from .demonstration import Demonstration
+    from roberta_small.eval.demo.demonstration import Demonstration
 
 DESCRIPTION = """Classify text that is typed into a page of the browser.
 
@@ -57,7 +57,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Open the port, load the checkpoints, print the address and serve."""
-    from .server import DemoServer
+    from roberta_small.eval.demo.server import DemoServer
 
     runs = find_runs(args.checkpoint)
     with DemoServer(args.host, args.port) as server:
@@ -73,10 +73,10 @@ def run(args: argparse.Namespace) -> None:
 
 def _load(runs: list[RunCheckpoint], args: argparse.Namespace) -> Demonstration:
     """The classifier or the ensemble; prints the precision and the members on standard error."""
-    from ..classifier import SentenceClassifier
-    from ..ensemble import Ensemble, describe
-    from ..loading.precision import PrecisionMessages
-    from .demonstration import Demonstration
+    from roberta_small.eval.classifier import SentenceClassifier
+    from roberta_small.eval.demo.demonstration import Demonstration
+    from roberta_small.eval.ensemble import Ensemble, describe
+    from roberta_small.eval.loading.precision import PrecisionMessages
 
     members = [SentenceClassifier.from_run(one, **loading_options(args)) for one in runs]
     model = members[0] if len(members) == 1 else Ensemble(members)

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from common.errors import UserError, count
-from common.predictions import from_probabilities
-from preprocess.dictionary import UNK
-
-from ..classifier import Classified, SentenceClassifier, Text
-from ..ensemble import Ensemble
-from ..predict.explain import check_explainable, explain_texts, is_linear, marked
+from roberta_small.common.errors import UserError, count
+from roberta_small.common.predictions import from_probabilities
+from roberta_small.eval.classifier import Classified, SentenceClassifier, Text
+from roberta_small.eval.ensemble import Ensemble
+from roberta_small.eval.predict.explain import check_explainable, explain_texts, is_linear, marked
+from roberta_small.preprocess.dictionary import UNK
 
 GRADIENTS = "Contributions to the log-odds of the predicted class: integrated gradients over the embeddings."
 LINEAR = "Contributions to the predicted class: the terms of the linear classifier of n-grams (exact)."

@@ -26,10 +26,10 @@ from pathlib import Path
 from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any
 
-from common.errors import UserError, message_of
+from roberta_small.common.errors import UserError, message_of
 
 if TYPE_CHECKING:
-    from .demonstration import Demonstration
+    from roberta_small.eval.demo.demonstration import Demonstration
 
 TEMPLATE = Path(__file__).with_name("page.html")
 MAX_BYTES = 1 << 20
@@ -196,7 +196,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def render(settings: dict[str, Any]) -> bytes:
     """The page, UTF-8. Its policy lets it load nothing and connect to its own server only."""
-    from ..predict.explain import LEGEND, STYLE
+    from roberta_small.eval.predict.explain import LEGEND, STYLE
 
     data = json.dumps(settings).replace("<", "\\u003c")
     page = TEMPLATE.read_text(encoding="utf-8")

@@ -14,18 +14,17 @@ from typing import Any
 
 from torch import Tensor
 
-from common.errors import UserError
-from fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
-from fairseq_plugin.checkpoints.loading import load_checkpoint
-from fairseq_plugin.models.causal import CausalLmSmall, CausalRobertaSmall
-from fairseq_plugin.models.ngrams import NgramClassifier
-from fairseq_plugin.models.roberta import RobertaSmall
-from fairseq_plugin.tasks.sentence_classification import (
+from roberta_small.common.errors import UserError
+from roberta_small.eval.loading.precision import recorded_precision
+from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.fairseq_plugin.models.causal import CausalLmSmall, CausalRobertaSmall
+from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier
+from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationConfig,
     SentenceClassificationTask,
 )
-
-from .precision import recorded_precision
 
 TASKS = ("sentence_classification", "sentence_prediction")
 MODELS: dict[str, type[RobertaSmall] | type[NgramClassifier]] = {

@@ -13,16 +13,15 @@ import numpy as np
 from fairseq.data import Dictionary
 from numpy.typing import NDArray
 
-from common.data_folder import WRITE_AGAIN
-from common.errors import UserError
-from fairseq_plugin.tasks.sentence_classification import (
+from roberta_small.common.data_folder import WRITE_AGAIN
+from roberta_small.common.errors import UserError
+from roberta_small.eval.loading.checkpoint import Checkpoint
+from roberta_small.eval.texts import Ids
+from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationTask,
     class_names,
     load_dictionary,
 )
-
-from ..texts import Ids
-from .checkpoint import Checkpoint
 
 
 @dataclass(frozen=True)

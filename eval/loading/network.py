@@ -17,17 +17,16 @@ from torch import Tensor
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
-from common.cli import DEVICES
-from common.errors import UserError
-from fairseq_plugin.models.roberta import RobertaSmall
-from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
-from fairseq_plugin.training.threads import LoadFollower
-
-from ..batches import MAX_TOKENS, logits_of
-from ..memory import limit_kernels
-from ..texts import Ids
-from .checkpoint import Checkpoint
-from .precision import FP32
+from roberta_small.common.cli import DEVICES
+from roberta_small.common.errors import UserError
+from roberta_small.eval.batches import MAX_TOKENS, logits_of
+from roberta_small.eval.loading.checkpoint import Checkpoint
+from roberta_small.eval.loading.precision import FP32
+from roberta_small.eval.memory import limit_kernels
+from roberta_small.eval.texts import Ids
+from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
+from roberta_small.fairseq_plugin.training.threads import LoadFollower
 
 DIFFERENCES_SHOWN = 3
 FILLERS = {Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_}

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from common.errors import UserError
-from fairseq_plugin.training.curves import PRECISION_KEY
-from fairseq_plugin.training.precision import CHOICES
-
-from .runs import RunCheckpoint
+from roberta_small.common.errors import UserError
+from roberta_small.eval.loading.runs import RunCheckpoint
+from roberta_small.fairseq_plugin.training.curves import PRECISION_KEY
+from roberta_small.fairseq_plugin.training.precision import CHOICES
 
 AUTO, FP32, BF16 = "auto", "fp32", "bf16"
 REQUESTED, RECORDED, UNKNOWN = "as requested", "as in training", "because the checkpoint records none"

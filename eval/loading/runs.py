@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from common import archive, run
-from common.errors import UserError
-from common.manifest import Manifest
-from common.run import BEST_CHECKPOINT, find_checkpoint
+from roberta_small.common import archive, run
+from roberta_small.common.errors import UserError
+from roberta_small.common.manifest import Manifest
+from roberta_small.common.run import BEST_CHECKPOINT, find_checkpoint
 
 GRAPH = ".onnx"
 """Suffix of ONNX files."""

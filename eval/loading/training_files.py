@@ -15,20 +15,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.data_folder import REPORT, dictionary_digest, read_report
-from common.errors import UserError
-from common.files import ROOT, sha256
-from preprocess import dictionary as fairseq_dictionary
-from preprocess.tokenizer import Encoder, TextEncoder, load_in_advance
-from preprocess.tokenizer_choice import FOLDER as TOKENIZER
-from preprocess.tokenizer_choice import TRANSFORMERS, Located, TransformersEncoder, beside
-
-from .runs import RunCheckpoint
+from roberta_small.common.data_folder import REPORT, dictionary_digest, read_report
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import ROOT, sha256
+from roberta_small.eval.loading.runs import RunCheckpoint
+from roberta_small.preprocess import dictionary as fairseq_dictionary
+from roberta_small.preprocess.tokenizer import Encoder, TextEncoder, load_in_advance
+from roberta_small.preprocess.tokenizer_choice import FOLDER as TOKENIZER
+from roberta_small.preprocess.tokenizer_choice import TRANSFORMERS, Located, TransformersEncoder, beside
 
 if TYPE_CHECKING:
     from fairseq.data import Dictionary
 
-    from .checkpoint import Checkpoint
+    from roberta_small.eval.loading.checkpoint import Checkpoint
 
 logger = logging.getLogger(__name__)
 DICTIONARY = "input0/dict.txt"
@@ -126,7 +125,7 @@ def find_dictionary(
     It is the given one, else that of the data, else the one beside the checkpoint. Raises `UserError` if it
     is not the dictionary of training.
     """
-    from fairseq_plugin.tasks.sentence_classification import load_dictionary
+    from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
 
     path = Path(given or data.dictionary)
     if given is None and not path.is_file() and (run.folder / BESIDE).is_file():
@@ -221,7 +220,7 @@ def read_class_names(checkpoint: Checkpoint, data: DataFolder) -> list[str]:
     """A name for each logit: from the checkpoint, else from the data folder."""
     names = checkpoint.class_names
     if names is None:
-        from fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
+        from roberta_small.fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
 
         path = data.path / "label" / "dict.txt"
         if not path.is_file():

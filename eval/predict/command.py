@@ -14,23 +14,35 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from common.errors import UserError, count
-from common.files import atomic_open
-from common.predictions import from_probabilities
-from common.run import BEST_CHECKPOINT
-from common.run import WEIGHTS as WEIGHT_FILES
-from preprocess.readers.tables import Columns
-
-from ..loading.runs import GRAPH, find_runs
-from ..memory import return_free_memory
-from ..options import add_checkpoint_files, add_computation, add_max_tokens, add_texts, loading_options
-from .inputs import Block, open_input
-from .output import FORMATS, Layout, TextPrediction, avoid_columns, choose_format, open_writer
+from roberta_small.common.errors import UserError, count
+from roberta_small.common.files import atomic_open
+from roberta_small.common.predictions import from_probabilities
+from roberta_small.common.run import BEST_CHECKPOINT
+from roberta_small.common.run import WEIGHTS as WEIGHT_FILES
+from roberta_small.eval.loading.runs import GRAPH, find_runs
+from roberta_small.eval.memory import return_free_memory
+from roberta_small.eval.options import (
+    add_checkpoint_files,
+    add_computation,
+    add_max_tokens,
+    add_texts,
+    loading_options,
+)
+from roberta_small.eval.predict.inputs import Block, open_input
+from roberta_small.eval.predict.output import (
+    FORMATS,
+    Layout,
+    TextPrediction,
+    avoid_columns,
+    choose_format,
+    open_writer,
+)
+from roberta_small.preprocess.readers.tables import Columns
 
 if TYPE_CHECKING:
-    from ..classifier import SentenceClassifier
-    from ..ensemble import Ensemble
-    from ..graph import GraphClassifier
+    from roberta_small.eval.classifier import SentenceClassifier
+    from roberta_small.eval.ensemble import Ensemble
+    from roberta_small.eval.graph import GraphClassifier
 
 DESCRIPTION = """Classify raw text from the command line, a file or standard input.
 
@@ -129,7 +141,7 @@ def run(args: argparse.Namespace) -> None:
         writer = open_writer(kind, output, layout)
         page = None
         if args.html:
-            from .explain import ExplanationPage
+            from roberta_small.eval.predict.explain import ExplanationPage
 
             page = stack.enter_context(ExplanationPage(args.html, model.classes))
         # On a terminal, the bar would appear between the predictions.
@@ -164,11 +176,11 @@ def _load_run(args: argparse.Namespace, options: dict[str, Any]) -> SentenceClas
             f"{args.checkpoint[0]}: contains {len(runs)} runs; choose one, for example {runs[0].folder}, "
             "or predict with their ensemble: --ensemble"
         )
-    from ..loading.training_files import load_tokenizer_in_advance
+    from roberta_small.eval.loading.training_files import load_tokenizer_in_advance
 
     load_tokenizer_in_advance(runs[0], args.data, args.sentencepiece_model)
-    from ..classifier import SentenceClassifier
-    from ..loading.precision import PrecisionMessages
+    from roberta_small.eval.classifier import SentenceClassifier
+    from roberta_small.eval.loading.precision import PrecisionMessages
 
     classifier = SentenceClassifier.from_run(runs[0], **options)
     PrecisionMessages().show(classifier.precision)
@@ -176,8 +188,8 @@ def _load_run(args: argparse.Namespace, options: dict[str, Any]) -> SentenceClas
 
 
 def _load_ensemble(args: argparse.Namespace, options: dict[str, Any]) -> Ensemble:
-    from ..ensemble import Ensemble, describe
-    from ..loading.precision import PrecisionMessages
+    from roberta_small.eval.ensemble import Ensemble, describe
+    from roberta_small.eval.loading.precision import PrecisionMessages
 
     ensemble = Ensemble.from_runs(args.checkpoint, **options)
     describe(ensemble)
@@ -187,7 +199,7 @@ def _load_ensemble(args: argparse.Namespace, options: dict[str, Any]) -> Ensembl
 
 def _load_graph(args: argparse.Namespace) -> GraphClassifier:
     """The classifier of an ONNX file; raises `UserError` for options that it does not have."""
-    from ..graph import GraphClassifier
+    from roberta_small.eval.graph import GraphClassifier
 
     given = {
         "--ensemble": args.ensemble,
@@ -211,7 +223,7 @@ def _predictions(
 ) -> Iterator[TextPrediction]:
     found = model.classify(block.texts, first=block.first, where=block.where)
     if explain:
-        from .explain import explain_texts
+        from roberta_small.eval.predict.explain import explain_texts
 
         explained = explain_texts(model, block.texts, found.encoded.rows)
     for prediction in from_probabilities(model.classes, found.probabilities):

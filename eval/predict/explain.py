@@ -25,18 +25,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from common.errors import UserError
-from common.files import atomic_open
-from fairseq_plugin.models.ngrams import NgramClassifier
-from preprocess.dictionary import EOS, WORD_START
-
-from ..texts import Ids, check_texts
-from .output import TextPrediction, Word
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_open
+from roberta_small.eval.predict.output import TextPrediction, Word
+from roberta_small.eval.texts import Ids, check_texts
+from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier
+from roberta_small.preprocess.dictionary import EOS, WORD_START
 
 if TYPE_CHECKING:
-    from ..classifier import SentenceClassifier
-    from ..loading.network import Network
-    from ..texts import Text
+    from roberta_small.eval.classifier import SentenceClassifier
+    from roberta_small.eval.loading.network import Network
+    from roberta_small.eval.texts import Text
 
 STEPS = 50
 STEPS_PER_BATCH = 10
@@ -133,7 +132,7 @@ def _is_special(tokens_BL: Tensor) -> Tensor:
 
 def _subword_tokens(classifier: SentenceClassifier, text: Text) -> list[str]:
     """The subword tokens of an example as they appear in the text, without special symbols."""
-    from preprocess.readers.lines import normalize
+    from roberta_small.preprocess.readers.lines import normalize
 
     encoder = classifier.encoder
     sentences = [text] if isinstance(text, str) else list(text)

@@ -13,14 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from common.errors import UserError
-from preprocess.readers import TABLE, reader_name, suffixes_of, tables
-from preprocess.readers.tables import Columns
-
-from ..options import read_input
+from roberta_small.common.errors import UserError
+from roberta_small.eval.options import read_input
+from roberta_small.preprocess.readers import TABLE, reader_name, suffixes_of, tables
+from roberta_small.preprocess.readers.tables import Columns
 
 if TYPE_CHECKING:
-    from ..classifier import Text
+    from roberta_small.eval.classifier import Text
 
 BLOCK_ROWS = 4096
 SURROGATE = re.compile("[\ud800-\udfff]")

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from common.errors import UserError
-from common.files import json_line
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import json_line
 
 FORMATS = ("jsonl", "csv", "tsv", "parquet", "text")
 DIALECTS = {"csv": "excel", "tsv": "excel-tab"}

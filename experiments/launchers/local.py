@@ -15,15 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from common import manifest
-from common.cpu import environment
-from common.errors import UserError
-from common.run import LOG, TENSORBOARD, Run, State
-
-from ..plan import Job, clear, repair
-from ..progress import Follower, Progress, ProgressLine, duration, print_above, validation_parts
-from ..provenance import Machine, now
-from ..recipes import Recipe
+from roberta_small.common import manifest
+from roberta_small.common.cpu import environment
+from roberta_small.common.errors import UserError
+from roberta_small.common.run import LOG, TENSORBOARD, Run, State
+from roberta_small.experiments.plan import Job, clear, repair
+from roberta_small.experiments.progress import (
+    Follower,
+    Progress,
+    ProgressLine,
+    duration,
+    print_above,
+    validation_parts,
+)
+from roberta_small.experiments.provenance import Machine, now
+from roberta_small.experiments.recipes import Recipe
 
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 10

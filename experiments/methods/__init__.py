@@ -11,8 +11,8 @@ import argparse
 import importlib
 from typing import Protocol
 
-from common.cli import SettingsParser, nearest
-from common.errors import UserError
+from roberta_small.common.cli import SettingsParser, nearest
+from roberta_small.common.errors import UserError
 
 
 class Method(Protocol):
@@ -41,15 +41,18 @@ class Method(Protocol):
 
 
 REGISTERED: dict[str, Method | tuple[str, str]] = {
-    "fairseq": ("fairseq's trainer (default)", "experiments.methods.fairseq:METHOD"),
+    "fairseq": ("fairseq's trainer (default)", "roberta_small.experiments.methods.fairseq:METHOD"),
     "transformers": (
         "the Transformers Trainer, on the same data and recipes",
-        "experiments.methods.transformers.method:METHOD",
+        "roberta_small.experiments.methods.transformers.method:METHOD",
     ),
-    "lora": ("low-rank adapters, with the Transformers Trainer", "experiments.methods.lora.classify:METHOD"),
+    "lora": (
+        "low-rank adapters, with the Transformers Trainer",
+        "roberta_small.experiments.methods.lora.classify:METHOD",
+    ),
     "tfidf": (
         "TF-IDF of word n-grams and logistic regression, on text",
-        "experiments.methods.tfidf.run:METHOD",
+        "roberta_small.experiments.methods.tfidf.run:METHOD",
     ),
 }
 """Name -> the method, or its summary and `module:OBJECT`, which is imported when it is used."""

@@ -20,16 +20,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.cli import flags_of
-from common.errors import UserError, enumerate_some
-from common.files import shown_path
-
-from .. import recipes
-from ..recipes import Recipe
-from . import fairseq_flags
+from roberta_small.common.cli import flags_of
+from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.files import shown_path
+from roberta_small.experiments import recipes
+from roberta_small.experiments.methods import fairseq_flags
+from roberta_small.experiments.recipes import Recipe
 
 if TYPE_CHECKING:
-    from fairseq_plugin.checkpoints.architecture import Architecture, Head
+    from roberta_small.fairseq_plugin.checkpoints.architecture import Architecture, Head
 
 OWN = ("roberta_small", "causal_roberta_small", "causal_lm_small")
 """Values of --arch that select a model of the plugin. In a recipe file, their sizes are only defaults."""
@@ -107,8 +106,8 @@ def main() -> None:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    from fairseq_plugin.checkpoints.architecture import head_of, of_state
-    from fairseq_plugin.checkpoints.loading import read_outline
+    from roberta_small.fairseq_plugin.checkpoints.architecture import head_of, of_state
+    from roberta_small.fairseq_plugin.checkpoints.loading import read_outline
 
     inits = {init: path and Path(path) for init, path in request["inits"].items()}
     states = {path: read_outline(path) for path in inits.values() if path}
@@ -217,7 +216,7 @@ class _Comparison:
 
     def _contradiction(self, name: str, theirs: Architecture, ours: Architecture) -> str | None:
         """What is wrong with the flag that sets a field, if the user gives it."""
-        from fairseq_plugin.checkpoints.architecture import SWITCHES, VALUES
+        from roberta_small.fairseq_plugin.checkpoints.architecture import SWITCHES, VALUES
 
         flag = (VALUES | SWITCHES).get(name)
         place = None if flag is None else self.places.get(flag)
@@ -236,7 +235,7 @@ class _Comparison:
 @functools.cache
 def _resolve(words: tuple[str, ...]) -> Architecture:
     """The architecture that fairseq-train builds from a recipe; raises `UserError` for an invalid value."""
-    from fairseq_plugin.checkpoints.architecture import SWITCHES, VALUES
+    from roberta_small.fairseq_plugin.checkpoints.architecture import SWITCHES, VALUES
 
     groups = flags_of(words)
     relevant = {*RELEVANT, *VALUES.values(), *SWITCHES.values()}
@@ -247,7 +246,7 @@ def _resolve(words: tuple[str, ...]) -> Architecture:
 def _parse(words: tuple[str, ...]) -> Architecture:
     from fairseq import options
 
-    from fairseq_plugin.checkpoints.architecture import arch_name, is_roberta, of_arguments
+    from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name, is_roberta, of_arguments
 
     with fairseq_flags.parser_errors(lambda message: UserError(f"fairseq-train: {message}")):
         parser = options.get_training_parser()

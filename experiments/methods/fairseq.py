@@ -8,15 +8,14 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from common.cli import SettingsParser
-from common.data_folder import shards_of
-from common.files import shown_path
-from common.run import TENSORBOARD, State
+from roberta_small.common.cli import SettingsParser
+from roberta_small.common.data_folder import shards_of
+from roberta_small.common.files import shown_path
+from roberta_small.common.run import TENSORBOARD, State
+from roberta_small.experiments import ROOT
+from roberta_small.experiments.plan import Job, Planned
 
-from .. import ROOT
-from ..plan import Job, Planned
-
-TRAINER = (sys.executable, "-P", "-m", "experiments.methods.fairseq_train")
+TRAINER = (sys.executable, "-P", "-m", "roberta_small.experiments.methods.fairseq_train")
 PLUGIN = ROOT / "fairseq_plugin"
 LOG_FLAGS = ("--log-format", "json", "--log-interval", "25")
 RESETS = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
@@ -71,14 +70,14 @@ class Fairseq:
 
     def add_arguments(self, parser: SettingsParser) -> None:
         """Add the options of `experiments.settings.add_train`."""
-        from ..settings import add_train
+        from roberta_small.experiments.settings import add_train
 
         add_train(parser)
 
     def train(self, options: argparse.Namespace) -> int:
         """Train the runs (`experiments.train.train`); returns the exit code."""
-        from ..settings import sweep_settings
-        from ..train import train
+        from roberta_small.experiments.settings import sweep_settings
+        from roberta_small.experiments.train import train
 
         return train(sweep_settings(options), self._trainer)
 

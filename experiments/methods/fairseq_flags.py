@@ -17,11 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from common.cli import nearest
-from common.errors import UserError
-from common.startup import import_of_fairseq
-
-from .. import IMPORT_PATH
+from roberta_small.common.cli import nearest
+from roberta_small.common.errors import UserError
+from roberta_small.common.startup import import_of_fairseq
 
 
 def check(words: Sequence[str]) -> None:
@@ -80,8 +78,7 @@ def parser_errors(error: Callable[[str], Exception]) -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [*IMPORT_PATH, os.environ.get("PYTHONPATH")]))
-    return os.environ | {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""}
+    return os.environ | {"CUDA_VISIBLE_DEVICES": ""}
 
 
 class _ParserError(Exception):
@@ -95,7 +92,7 @@ def main() -> None:
     with import_of_fairseq():
         from fairseq import options
 
-    import fairseq_plugin  # noqa: F401  registers the plugin's flags
+    import roberta_small.fairseq_plugin  # noqa: F401  registers the plugin's flags
 
     known: set[str] = set()
     add = argparse._ActionsContainer._add_action

@@ -1,6 +1,6 @@
 """fairseq-train as `python -m experiments.methods.fairseq_train`, which starts it in less time."""
 
-from common.startup import import_of_fairseq
+from roberta_small.common.startup import import_of_fairseq
 
 with import_of_fairseq():
     from fairseq_cli.train import cli_main

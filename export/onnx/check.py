@@ -15,16 +15,15 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from analysis.stats.compare import WILSON, examples_interval, mcnemar
-from common.errors import UserError
-from common.statistics import DRAWS, LEVEL, SEED
-from common.tables import markdown
-from eval.batches import MAX_TOKENS, Compute, batches, pad
-from eval.graph import Metadata
-
-from ..classifier import Classifier
-from ..transformers.roberta import PAD, UNK, special_ids
-from .graph import Logits, Session, to_int8, to_onnx
+from roberta_small.analysis.stats.compare import WILSON, examples_interval, mcnemar
+from roberta_small.common.errors import UserError
+from roberta_small.common.statistics import DRAWS, LEVEL, SEED
+from roberta_small.common.tables import markdown
+from roberta_small.eval.batches import MAX_TOKENS, Compute, batches, pad
+from roberta_small.eval.graph import Metadata
+from roberta_small.export.classifier import Classifier
+from roberta_small.export.onnx.graph import Logits, Session, to_int8, to_onnx
+from roberta_small.export.transformers.roberta import PAD, UNK, special_ids
 
 TOLERANCE = 1e-4
 """Largest accepted difference of a logit between ONNX and PyTorch in fp32."""

@@ -23,9 +23,8 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
 from transformers import RobertaForSequenceClassification
 
-from eval.graph import INPUTS, OUTPUT
-
-from ..transformers.roberta import BOS, PAD
+from roberta_small.eval.graph import INPUTS, OUTPUT
+from roberta_small.export.transformers.roberta import BOS, PAD
 
 MAX_SENTENCES = 1 << 16
 """Upper limit of the batch size in the graph."""

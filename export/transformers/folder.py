@@ -39,15 +39,14 @@ from transformers import (
     XLMRobertaForSequenceClassification,
 )
 
-from common.errors import UserError, enumerate_some
-from common.files import atomic_write
-from fairseq_plugin.checkpoints.loading import READ_ERRORS, refusal, verify_checksums
-from preprocess import dictionary as fairseq_dictionary
-from preprocess.tokenizer import load_model
-
-from .origin import MASK, Origin, TextFormat
-from .roberta import leftover
-from .tokenization_pieces import PieceTokenizer
+from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.files import atomic_write
+from roberta_small.export.transformers.origin import MASK, Origin, TextFormat
+from roberta_small.export.transformers.roberta import leftover
+from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
+from roberta_small.fairseq_plugin.checkpoints.loading import READ_ERRORS, refusal, verify_checksums
+from roberta_small.preprocess import dictionary as fairseq_dictionary
+from roberta_small.preprocess.tokenizer import load_model
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CODE = Path(__file__).with_name("tokenization_pieces.py")

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from common.errors import UserError
-from eval.loading.checkpoint import Checkpoint, read_checkpoint
-from eval.loading.runs import RunCheckpoint, find_run
-from eval.loading.training_files import (
+from roberta_small.common.errors import UserError
+from roberta_small.eval.loading.checkpoint import Checkpoint, read_checkpoint
+from roberta_small.eval.loading.runs import RunCheckpoint, find_run
+from roberta_small.eval.loading.training_files import (
     DataFolder,
     OptionalPath,
     find_data_folder,
@@ -25,13 +25,12 @@ from eval.loading.training_files import (
     load_encoder,
     read_class_names,
 )
-from eval.texts import Ids, InputFormat
-from fairseq_plugin.tasks.sentence_classification import load_dictionary
-from preprocess.readers.lines import Block
-from preprocess.tokenizer import TextEncoder
-from preprocess.tokenizer_choice import Located, TransformersEncoder
-
-from .roberta import BOS, EOS, Source, Special, read_source, special_ids
+from roberta_small.eval.texts import Ids, InputFormat
+from roberta_small.export.transformers.roberta import BOS, EOS, Source, Special, read_source, special_ids
+from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
+from roberta_small.preprocess.readers.lines import Block
+from roberta_small.preprocess.tokenizer import TextEncoder
+from roberta_small.preprocess.tokenizer_choice import Located, TransformersEncoder
 
 MASK = "<mask>"
 Text = str | tuple[str, str]

@@ -25,11 +25,11 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
-import fairseq_plugin  # noqa: F401  registers the architectures
-from common.errors import UserError
-from fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
-from fairseq_plugin.checkpoints.loading import load_checkpoint
-from fairseq_plugin.models.roberta import LAYER_NORM_EPS, RobertaSmall
+import roberta_small.fairseq_plugin  # noqa: F401  registers the architectures
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.fairseq_plugin.models.roberta import LAYER_NORM_EPS, RobertaSmall
 
 BOS, PAD, EOS, UNK = range(4)  # the same in fairseq and in RoBERTa of Transformers
 Special = tuple[int, int]

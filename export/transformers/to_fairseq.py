@@ -25,16 +25,11 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from common.data_folder import dictionary_digest
-from common.errors import UserError, enumerate_some
-from common.files import atomic_folder, atomic_open, atomic_write, read_json
-from eval.loading.training_files import OptionalPath
-from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask, load_dictionary
-from preprocess.tokenizer_choice import FOLDER as TOKENIZER
-from preprocess.tokenizer_choice import MODEL as SENTENCEPIECE
-from preprocess.tokenizer_choice import TransformersEncoder, beside
-
-from .folder import (
+from roberta_small.common.data_folder import dictionary_digest
+from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.files import atomic_folder, atomic_open, atomic_write, read_json
+from roberta_small.eval.loading.training_files import OptionalPath
+from roberta_small.export.transformers.folder import (
     TOKENIZER_CONFIG,
     Carried,
     Loaded,
@@ -43,8 +38,8 @@ from .folder import (
     load_pretrained,
     read_carried,
 )
-from .origin import MASK
-from .roberta import (
+from roberta_small.export.transformers.origin import MASK
+from roberta_small.export.transformers.roberta import (
     ACTIVATIONS,
     EOS,
     LAYER_NORM_EPS,
@@ -57,7 +52,14 @@ from .roberta import (
     model_of,
     to_fairseq,
 )
-from .verify import TOLERANCE, largest_difference
+from roberta_small.export.transformers.verify import TOLERANCE, largest_difference
+from roberta_small.fairseq_plugin.tasks.sentence_classification import (
+    SentenceClassificationTask,
+    load_dictionary,
+)
+from roberta_small.preprocess.tokenizer_choice import FOLDER as TOKENIZER
+from roberta_small.preprocess.tokenizer_choice import MODEL as SENTENCEPIECE
+from roberta_small.preprocess.tokenizer_choice import TransformersEncoder, beside
 
 HEAD = "sentence_classification_head"
 LM_HEAD = "encoder.lm_head."

@@ -10,15 +10,20 @@ import logging
 import os
 from pathlib import Path
 
-from common import manifest, predictions
-from common.errors import UserError
-from common.files import atomic_folder, atomic_write, sha256
-from eval.loading.training_files import OptionalPath
-
-from .folder import STANDARD, load_folder, write_carried, write_tokenizer, write_transformers_tokenizer
-from .origin import Origin, find_origin
-from .roberta import converted
-from .verify import Verification, verify
+from roberta_small.common import manifest, predictions
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_folder, atomic_write, sha256
+from roberta_small.eval.loading.training_files import OptionalPath
+from roberta_small.export.transformers.folder import (
+    STANDARD,
+    load_folder,
+    write_carried,
+    write_tokenizer,
+    write_transformers_tokenizer,
+)
+from roberta_small.export.transformers.origin import Origin, find_origin
+from roberta_small.export.transformers.roberta import converted
+from roberta_small.export.transformers.verify import Verification, verify
 
 PROOF = "proof.json"
 """File with the result of the comparison and the SHA-256 of the compared files."""
@@ -166,12 +171,12 @@ def _accuracy(folder: Path, split: str) -> str | None:
 
 def _logged(folder: Path) -> list[str]:
     """Accuracies that the trainer logged at the best checkpoint; empty without logs."""
-    from analysis import best_checkpoints, load_runs  # pandas: only when there are logs
+    from roberta_small.analysis import best_checkpoints, load_runs  # pandas: only when there are logs
 
     record = manifest.read(folder)
     if record is None or not (folder / "tensorboard").is_dir():
         return []
-    logging.getLogger("analysis").setLevel(logging.ERROR)
+    logging.getLogger("roberta_small.analysis").setLevel(logging.ERROR)
     try:
         best = best_checkpoints(load_runs(str(folder)), reported="test")
     except UserError:

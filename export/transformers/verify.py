@@ -20,21 +20,20 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from common.data_folder import WRITE_AGAIN
-from common.errors import UserError
-from common.files import sha256
-from eval.batches import batches, pad
-from eval.loading.inputs import read_split
-from eval.loading.training_files import resolve_recorded
-from eval.texts import Ids
-from fairseq_plugin.tasks.sentence_classification import load_dictionary
-from preprocess.dataset import TEXT
-from preprocess.readers.lines import read_text_lines
-from preprocess.sample.writer import REVIEW_MIX, Writer
-
-from .origin import MASK, Origin, Text
-from .roberta import PAD
-from .tokenization_pieces import PieceTokenizer
+from roberta_small.common.data_folder import WRITE_AGAIN
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
+from roberta_small.eval.batches import batches, pad
+from roberta_small.eval.loading.inputs import read_split
+from roberta_small.eval.loading.training_files import resolve_recorded
+from roberta_small.eval.texts import Ids
+from roberta_small.export.transformers.origin import MASK, Origin, Text
+from roberta_small.export.transformers.roberta import PAD
+from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
+from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
+from roberta_small.preprocess.dataset import TEXT
+from roberta_small.preprocess.readers.lines import read_text_lines
+from roberta_small.preprocess.sample.writer import REVIEW_MIX, Writer
 
 TOLERANCE = 1e-4
 SENTENCES = 200

@@ -19,11 +19,10 @@ from typing import Any
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.roberta.model import RobertaModel, base_architecture
 
-from common.errors import UserError
-
-from ..models.causal import CausalRobertaSmall
-from ..models.roberta import LAYER_NORM_EPS
-from .loading import read_outline
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.checkpoints.loading import read_outline
+from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
+from roberta_small.fairseq_plugin.models.roberta import LAYER_NORM_EPS
 
 FIRST_POSITION = 2
 """Row of the position table that the first token of a sentence has: the padding index + 1."""

@@ -25,12 +25,11 @@ from omegaconf import OmegaConf
 from safetensors.torch import save
 from torch import Tensor
 
-from common.errors import UserError
-from common.files import atomic_write
-
-from ..models.roberta import LAYER_NORM_EPS
-from .architecture import model_arguments
-from .loading import FORMAT, NAMESPACE, checksum, load_checkpoint
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write
+from roberta_small.fairseq_plugin.checkpoints.architecture import model_arguments
+from roberta_small.fairseq_plugin.checkpoints.loading import FORMAT, NAMESPACE, checksum, load_checkpoint
+from roberta_small.fairseq_plugin.models.roberta import LAYER_NORM_EPS
 
 logger = logging.getLogger(__name__)
 FP16_MAX = torch.finfo(torch.float16).max

@@ -22,19 +22,21 @@ from fairseq.models.roberta.model import RobertaModel
 from fairseq.trainer import Trainer
 from torch import Tensor
 
-from common.errors import UserError
-from common.run import LAST_CHECKPOINT
-
-from ..models.roberta import RobertaSmall
-from ..tasks.sentence_classification import SentenceClassificationTask, load_dictionary
-from . import architecture
-from .loading import load_checkpoint
+from roberta_small.common.errors import UserError
+from roberta_small.common.run import LAST_CHECKPOINT
+from roberta_small.fairseq_plugin.checkpoints import architecture
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.fairseq_plugin.tasks.sentence_classification import (
+    SentenceClassificationTask,
+    load_dictionary,
+)
 
 logger = logging.getLogger(__name__)
 CLASSIFICATION_HEADS = "classification_heads."
 MAX_DIFFERENCES = 3
 """Differences between checkpoint and model that an error message lists."""
-PACKAGE = "fairseq_plugin"
+PACKAGE = "roberta_small.fairseq_plugin"
 
 
 def checking_initial_checkpoint(original: Callable[..., Any]) -> Callable[..., Any]:

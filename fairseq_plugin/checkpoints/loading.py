@@ -40,8 +40,8 @@ from fairseq.dataclass.utils import overwrite_args_by_name
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from common.errors import UserError
-from common.files import atomic_open
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_open
 
 # Plain data classes: unpickling them sets attributes and calls no function that the file chooses.
 CONFIGURATION = [

@@ -16,9 +16,9 @@ The other weights are initialized so that these embeddings have an effect before
 
 `pretrain.sh --start` takes the checkpoint. It works for masked and for left-to-right models.
 
-    python -m fairseq_plugin ppmi-svd data/corpus --out start.pt
-    python -m fairseq_plugin ppmi-svd data/corpus --window 40 --out start.pt --encoder-layers 2
-    python -m fairseq_plugin ppmi-svd data/corpus --out causal.pt \\
+    roberta-small ppmi-svd data/corpus --out start.pt
+    roberta-small ppmi-svd data/corpus --window 40 --out start.pt --encoder-layers 2
+    roberta-small ppmi-svd data/corpus --out causal.pt \\
         --task language_modeling --arch causal_lm_small
 
 Shapes: N tokens of the corpus, T positions, V vocabulary size, C embedding size, D size of a head.
@@ -43,10 +43,9 @@ from scipy.sparse import csr_matrix
 from sklearn.utils.extmath import randomized_svd
 from tqdm import tqdm
 
-from common.errors import UserError
-from common.files import atomic_open
-
-from ..tasks.datasets import load_split
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_open
+from roberta_small.fairseq_plugin.tasks.datasets import load_split
 
 POWER_ITERATIONS = 2
 """Power iterations of the randomized SVD (Halko, Martinsson & Tropp 2011)."""

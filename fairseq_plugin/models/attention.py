@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .dropout import dropout
-from .grouped_attention import ROWS_MULTIPLE, attend_in_groups
+from roberta_small.fairseq_plugin.models.dropout import dropout
+from roberta_small.fairseq_plugin.models.grouped_attention import ROWS_MULTIPLE, attend_in_groups
 
 KERNEL_MULTIPLE = 8
 """The head size must be a multiple of this for variable-length kernels (torch/nested/_internal/sdpa.py)."""

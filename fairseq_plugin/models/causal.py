@@ -33,13 +33,12 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import Tensor, nn
 
-from common.errors import UserError
-
-from ..tasks.language_modeling import linear_cross_entropy
-from ..tasks.sentence_classification import SentenceClassificationTask
-from ..training import precision
-from .causal_encoder import CausalEncoder
-from .roberta import RobertaSmall, check_sizes, roberta_small_architecture
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.models.causal_encoder import CausalEncoder
+from roberta_small.fairseq_plugin.models.roberta import RobertaSmall, check_sizes, roberta_small_architecture
+from roberta_small.fairseq_plugin.tasks.language_modeling import linear_cross_entropy
+from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
+from roberta_small.fairseq_plugin.training import precision
 
 logger = logging.getLogger(__name__)
 CLASSIFICATION_HEADS = "classification_heads."

@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 from torch import Tensor
 
-from ..training import precision
-from .causal import CausalRobertaSmall
-from .causal_encoder import CausalEncoder
-from .packed import encode_layer, project
+from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
+from roberta_small.fairseq_plugin.models.causal_encoder import CausalEncoder
+from roberta_small.fairseq_plugin.models.packed import encode_layer, project
+from roberta_small.fairseq_plugin.training import precision
 
 
 class Cache:

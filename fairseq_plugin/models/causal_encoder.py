@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from .attention import attend
-from .packed import PackedTransformerEncoder
+from roberta_small.fairseq_plugin.models.attention import attend
+from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder
 
 
 class CausalEncoder(PackedTransformerEncoder):

@@ -14,9 +14,8 @@ from typing import Any
 
 from fairseq.models.transformer import TransformerEncoder
 
-from common.errors import UserError
-
-from .packed import PackedTransformerEncoder
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder
 
 
 @dataclass(frozen=True)

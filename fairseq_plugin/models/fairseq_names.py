@@ -16,8 +16,8 @@ from typing import Any
 from fairseq.models.roberta.model import RobertaModel
 from fairseq.tasks import FairseqTask
 
-from ..tasks.sentence_classification import SentenceClassificationTask
-from .roberta import RobertaSmall
+from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 TASK = "sentence_classification"
 FLAGS = ("encoder_kind", "precision", "pooling", "layer_norm_eps")

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .dropout import keep, keep_mask
+from roberta_small.fairseq_plugin.models.dropout import keep, keep_mask
 
 ROWS_MULTIPLE = 16
 """n is a multiple of this, for the reason given in `packed.Packing`."""

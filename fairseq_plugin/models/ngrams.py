@@ -33,9 +33,8 @@ from fairseq.models import BaseFairseqModel, register_model, register_model_arch
 from fairseq.tasks import FairseqTask
 from torch import Tensor, nn
 
-from common.errors import UserError
-
-from ..tasks.sentence_classification import SentenceClassificationTask
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 ORDER = 2
 """Default number of tokens of the longest n-grams."""

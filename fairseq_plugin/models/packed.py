@@ -20,9 +20,9 @@ from fairseq.modules import MultiheadAttention, gelu
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor
 
-from . import attention as kernels
-from .attention import attend, attend_single_query, sentence_offsets
-from .dropout import add_dropout, dropout
+from roberta_small.fairseq_plugin.models import attention as kernels
+from roberta_small.fairseq_plugin.models.attention import attend, attend_single_query, sentence_offsets
+from roberta_small.fairseq_plugin.models.dropout import add_dropout, dropout
 
 
 class PackedTransformerEncoder(TransformerEncoder):

@@ -1,8 +1,8 @@
 """Parameters and FLOPs of a model: the parameters of each component by formula and counted on the model.
 
-    python -m fairseq_plugin parameters
-    python -m fairseq_plugin parameters --arch causal_lm_small
-    python -m fairseq_plugin parameters --encoder-layers 12 --encoder-embed-dim 768 \\
+    roberta-small parameters
+    roberta-small parameters --arch causal_lm_small
+    roberta-small parameters --encoder-layers 12 --encoder-embed-dim 768 \\
         --encoder-ffn-embed-dim 3072 --encoder-attention-heads 12 --vocabulary 50265 --max-positions 512
 
 Symbols: V vocabulary size (including <mask> for masked models), P positions, L layers, C embedding size,
@@ -20,9 +20,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from common.cli import positive
-from common.errors import UserError, report_errors
-from common.tables import markdown
+from roberta_small.common.errors import UserError
 
 if TYPE_CHECKING:
     from fairseq.models import BaseFairseqModel
@@ -160,58 +158,3 @@ def classifier_head(embed: int, classes: int, sentences: float) -> float:
 def masked_lm_head(embed: int, vocabulary: int, masked: float) -> float:
     """FLOPs of the LM head on the masked tokens, forward and backward."""
     return 6.0 * masked * (embed**2 + vocabulary * embed)
-
-
-def parse_args(argv: list[str] | None) -> argparse.Namespace:
-    """Parse the command line; sizes that are not given are the architecture's defaults."""
-    parser = argparse.ArgumentParser(
-        prog="python -m fairseq_plugin parameters",
-        description="Count a RoBERTa's parameters by formula and on the built model.",
-        epilog="example: python -m fairseq_plugin parameters --encoder-layers 6 --vocabulary 50000",
-        argument_default=argparse.SUPPRESS,
-    )
-    parser.add_argument("--arch", default="roberta_small", help="architecture (default: %(default)s)")
-    parser.add_argument(
-        "--vocabulary",
-        type=positive,
-        help="vocabulary size, including special symbols and, for masked models, <mask> (default: 32000; "
-        + "; ".join(f"{arch}: {size}" for arch, size in VOCABULARIES.items())
-        + ")",
-    )
-    parser.add_argument("--num-classes", type=positive, default=2, help="classes (default: %(default)s)")
-    sizes = {
-        "encoder-layers": "number of layers",
-        "encoder-embed-dim": "dimension of the embeddings and of the layers",
-        "encoder-ffn-embed-dim": "dimension of the feed-forward networks",
-        "encoder-attention-heads": "attention heads per layer",
-        "max-positions": "maximum number of tokens",
-    }
-    for flag, text in sizes.items():
-        parser.add_argument(f"--{flag}", type=positive, help=f"{text} (default: that of the architecture)")
-    args = parser.parse_args(argv)
-    if not hasattr(args, "vocabulary"):
-        args.vocabulary = VOCABULARIES.get(args.arch, 32000)
-    return args
-
-
-@report_errors
-def main(argv: list[str] | None = None) -> int:
-    """Print the table; 1 if formula and model differ anywhere."""
-    args = parse_args(argv)
-    if args.vocabulary <= SPECIAL_SYMBOLS:
-        raise UserError(f"--vocabulary {args.vocabulary}: must be above 4, the number of special symbols")
-    try:
-        rows, totals = table(args)
-    except (ValueError, AssertionError) as error:
-        raise UserError(f"--arch {args.arch}: {error}; only post-norm RoBERTas are supported") from None
-    cells = [(name, formula.replace("*", "·"), f"{value:,}", f"{n:,}") for name, formula, value, n in rows]
-    cells += [(f"**{name}**", "", f"**{value:,}**", "") for name, value in totals.items()]
-    print(markdown(("component", "formula", "value", "measured"), cells, "llr", pad=False), end="")
-    wrong = [name for name, _, value, count in rows if value != count]
-    if wrong:
-        raise UserError(f"--arch {args.arch}: the formula does not hold for {', '.join(wrong)}")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -23,12 +23,11 @@ from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor, nn
 
-from common.cli import positive_number
-from common.errors import UserError
-
-from ..tasks.language_modeling import linear_cross_entropy
-from ..training import precision
-from .encoders import ENCODERS, check_supported
+from roberta_small.common.cli import positive_number
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.models.encoders import ENCODERS, check_supported
+from roberta_small.fairseq_plugin.tasks.language_modeling import linear_cross_entropy
+from roberta_small.fairseq_plugin.training import precision
 
 LAYER_NORM_EPS = 1e-5
 """The epsilon of every LayerNorm in fairseq and torch."""

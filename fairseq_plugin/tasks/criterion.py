@@ -28,11 +28,10 @@ from fairseq.logging.meters import MetersDict
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 
-from common import class_weights
-from common.errors import UserError
-from common.metrics import logged
-
-from .sentence_classification import SentenceClassificationTask
+from roberta_small.common import class_weights
+from roberta_small.common.errors import UserError
+from roberta_small.common.metrics import logged
+from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from fairseq.data import BaseWrapperDataset, Dictionary, FairseqDataset, data_ut
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.data.iterators import EpochBatchIterator
 
-from common.binary_index import is_index
-from common.data_folder import WRITE_AGAIN, recorded_checksums, require_recorded
-from common.errors import UserError
-from common.files import sha256
+from roberta_small.common.binary_index import is_index
+from roberta_small.common.data_folder import WRITE_AGAIN, recorded_checksums, require_recorded
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
 
 READ_ERRORS = (
     ValueError,

@@ -31,10 +31,9 @@ from fairseq.tasks import FairseqTask
 from fairseq.utils import get_perplexity
 from torch import Tensor
 
-from common.errors import UserError
-from preprocess.dictionary import PADDING_PREFIX, WORD_START
-
-from ..models import parameters
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.models import parameters
+from roberta_small.preprocess.dictionary import PADDING_PREFIX, WORD_START
 
 ROWS = 128
 """Positions whose scores are computed at a time: 16 MB of fp32 for 32,000 vocabulary entries."""

@@ -42,11 +42,16 @@ from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask, register_task
 from omegaconf import II, MISSING, OmegaConf, open_dict
 
-from common.data_folder import WRITE_AGAIN, dictionary_digest
-from common.errors import UserError, enumerate_some
-from preprocess.dictionary import PADDING_PREFIX
-
-from .datasets import KeepEosDataset, check_labels, check_lengths, check_same_length, load_split
+from roberta_small.common.data_folder import WRITE_AGAIN, dictionary_digest
+from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.fairseq_plugin.tasks.datasets import (
+    KeepEosDataset,
+    check_labels,
+    check_lengths,
+    check_same_length,
+    load_split,
+)
+from roberta_small.preprocess.dictionary import PADDING_PREFIX
 
 logger = logging.getLogger(__name__)
 SHOWN_CLASSES = 20

@@ -13,10 +13,9 @@ from typing import Any
 
 from fairseq.trainer import Trainer
 
-from common.errors import UserError
-from common.metrics import check_selectable, find, lower_is_better
-
-from ..tasks.criterion import SentenceClassificationCriterion
+from roberta_small.common.errors import UserError
+from roberta_small.common.metrics import check_selectable, find, lower_is_better
+from roberta_small.fairseq_plugin.tasks.criterion import SentenceClassificationCriterion
 
 logger = logging.getLogger(__name__)
 MAXIMIZE = "--maximize-best-checkpoint-metric"

@@ -30,10 +30,9 @@ from fairseq.logging import metrics
 from fairseq.logging.progress_bar import TensorboardProgressBarWrapper
 from fairseq.trainer import Trainer
 
-from common.run import LAST_CHECKPOINT
-
-from ..checkpoints.initialization import last_checkpoint
-from . import precision
+from roberta_small.common.run import LAST_CHECKPOINT
+from roberta_small.fairseq_plugin.checkpoints.initialization import last_checkpoint
+from roberta_small.fairseq_plugin.training import precision
 
 logger = logging.getLogger(__name__)
 METRICS_KEY, PRECISION_KEY, STOPPING_KEY = "train_metrics", "precision", "early_stopping"

@@ -34,9 +34,8 @@ from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor
 
-from common.errors import UserError
-
-from . import distributed
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.training import distributed
 
 LARGE = 1 << 23
 """Elements above which malloc would unmap the memory of a gradient and map it again at each update."""

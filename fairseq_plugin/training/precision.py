@@ -17,9 +17,8 @@ from typing import Any
 import torch
 from fairseq.trainer import Trainer
 
-from common.errors import UserError
-
-from .distributed import broadcast
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.training.distributed import broadcast
 
 logger = logging.getLogger(__name__)
 CHOICES = ("auto", "fp32", "bf16")

@@ -18,7 +18,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 
-from .optimizer import parse_betas
+from roberta_small.fairseq_plugin.training.optimizer import parse_betas
 
 
 @dataclass

@@ -16,7 +16,7 @@ from typing import Any
 from fairseq.data.iterators import BackgroundConsumer
 from fairseq.trainer import Trainer
 
-from common.errors import UserError
+from roberta_small.common.errors import UserError
 
 MAX_LOSS = 1e4
 """Bits per sentence or token. For comparison, a uniform guess among a million classes costs 20 bits."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from common import cpu
+from roberta_small.common import cpu
 
 if TYPE_CHECKING:
     from fairseq.trainer import Trainer

@@ -15,9 +15,8 @@ from fairseq.optim.fairseq_optimizer import FairseqOptimizer
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
-from common.errors import UserError
-
-from .distributed import broadcast
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.training.distributed import broadcast
 
 
 @dataclass

@@ -28,12 +28,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from common.errors import UserError
-from common.files import atomic_open, sha256
-
-from ..readers.webis import convert
-from .fetch import Digest, copy, fetch
-from .flue import (
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_open, sha256
+from roberta_small.preprocess.download.fetch import Digest, copy, fetch
+from roberta_small.preprocess.download.flue import (
     CLS_ARCHIVE,
     CLS_MEMBER,
     PAWSX_ARCHIVE,
@@ -41,7 +39,8 @@ from .flue import (
     XNLI_TRAIN_ARCHIVE,
     unpack_flue,
 )
-from .unpack import unpack
+from roberta_small.preprocess.download.unpack import unpack
+from roberta_small.preprocess.readers.webis import convert
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from tqdm import tqdm
 
-from common.errors import UserError
-from common.files import CHUNK_BYTES, atomic_open, atomic_write
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import CHUNK_BYTES, atomic_open, atomic_write
 
 ATTEMPTS = 5
 PAUSE_SECONDS = 1.0  # before the second attempt; doubled before each further one

@@ -19,11 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from common.errors import UserError
-from common.files import atomic_open
-
-from ..readers.webis import parse_reviews
-from .unpack import unpack
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_open
+from roberta_small.preprocess.download.unpack import unpack
+from roberta_small.preprocess.readers.webis import parse_reviews
 
 CLS_ARCHIVE = "cls-acl10-unprocessed.tar.gz"
 CLS_MEMBER = "cls-acl10-unprocessed/fr/{category}/{split}.review"

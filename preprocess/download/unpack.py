@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from common.errors import UserError
+from roberta_small.common.errors import UserError
 
 Write = Callable[[IO[bytes], str, str], None]
 """`write(content, name, split)`."""

@@ -1,8 +1,16 @@
 """Readers of raw text formats, and the table of those that come with the package."""
 
-from . import lines, tables, webis
-from .records import TABLE, Record, names, read_records, reader_name, register, suffixes_of
-from .tables import register_table
+from roberta_small.preprocess.readers import lines, tables, webis
+from roberta_small.preprocess.readers.records import (
+    TABLE,
+    Record,
+    names,
+    read_records,
+    reader_name,
+    register,
+    suffixes_of,
+)
+from roberta_small.preprocess.readers.tables import register_table
 
 __all__ = [
     "TABLE",

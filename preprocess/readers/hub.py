@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from common.errors import UserError
+from roberta_small.common.errors import UserError
 
 PREFIX = "datasets:"
 SPLIT = "split"

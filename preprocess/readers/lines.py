@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from common.errors import UserError
-
-from .records import Record
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.readers.records import Record
 
 BLOCK_BYTES = 1 << 20
 DECOMPRESSORS = {".xz": lzma.open, ".gz": gzip.open}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.errors import UserError
+from roberta_small.common.errors import UserError
 
 DEFAULT = "lines"
 """The reader of files whose suffix no reader claims."""

@@ -25,12 +25,11 @@ from typing import Any
 
 import pandas as pd
 
-from common.cli import nearest
-from common.errors import UserError, enumerate_some
-from common.files import json_fault
-
-from .lines import open_raw
-from .records import TABLE, Record, claim, format_suffix, suffixes_of
+from roberta_small.common.cli import nearest
+from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.files import json_fault
+from roberta_small.preprocess.readers.lines import open_raw
+from roberta_small.preprocess.readers.records import TABLE, Record, claim, format_suffix, suffixes_of
 
 TEXT_NAMES = ("text", "sentence", "review", "content", "comment", "body", "document", "tweet", "message")
 PAIR_NAMES = (

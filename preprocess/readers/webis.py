@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import IO
 from xml.parsers import expat
 
-from common.errors import UserError
-from common.files import CHUNK_BYTES, atomic_open
-
-from .lines import open_raw
-from .records import Record
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import CHUNK_BYTES, atomic_open
+from roberta_small.preprocess.readers.lines import open_raw
+from roberta_small.preprocess.readers.records import Record
 
 MIDDLE_RATING = 3
 """Stars of a neutral review; the published splits have none."""

@@ -12,7 +12,7 @@ Every frame is neutral: exchange all + and - in it and it is as good a sentence,
 
 from __future__ import annotations
 
-from . import words as words
+from roberta_small.preprocess.sample import words as words
 
 NEUTRAL: dict[str, tuple[str, ...]] = {
     "met": (

@@ -19,10 +19,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from common.errors import UserError
-from common.files import atomic_folder, atomic_write, sha256
-
-from .writer import PARAGRAPH_MIX, REVIEW_MIX, Writer
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_folder, atomic_write, sha256
+from roberta_small.preprocess.sample.writer import PARAGRAPH_MIX, REVIEW_MIX, Writer
 
 REVIEWS = 400
 PARAGRAPHS = 18_000

@@ -12,9 +12,9 @@ import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from .frames import AFFIRM, DENY, KINDS, NEUTRAL, OPINIONS, SENTENCES
-from .grammar import Noun, agree, first_person, masculine, predicate, sentence
-from .words import ASPECTS, NEGATIVE
+from roberta_small.preprocess.sample.frames import AFFIRM, DENY, KINDS, NEUTRAL, OPINIONS, SENTENCES
+from roberta_small.preprocess.sample.grammar import Noun, agree, first_person, masculine, predicate, sentence
+from roberta_small.preprocess.sample.words import ASPECTS, NEGATIVE
 
 SLOT = re.compile(r"\{([+-]?)([\w ]+)\}")
 

@@ -30,15 +30,15 @@ from sklearn.linear_model import LogisticRegressionCV
 from sklearn.model_selection import RepeatedStratifiedKFold
 from tqdm import tqdm
 
-import fairseq_plugin  # noqa: F401  before fairseq, whose logging it restrains
-from common.files import atomic_write
-from fairseq_plugin.models.ngrams import BUCKETS, NgramHead
-from fairseq_plugin.tasks.sentence_classification import (
+import roberta_small.fairseq_plugin  # noqa: F401  before fairseq, whose logging it restrains
+from roberta_small.common.files import atomic_write
+from roberta_small.fairseq_plugin.models.ngrams import BUCKETS, NgramHead
+from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationConfig,
     SentenceClassificationTask,
 )
-from fairseq_plugin.training.shared_adam import SharedAdam
-from preprocess.readers.lines import read_text_lines
+from roberta_small.fairseq_plugin.training.shared_adam import SharedAdam
+from roberta_small.preprocess.readers.lines import read_text_lines
 
 EPOCHS, BATCH, WARMUP = 5, 8, 0.06
 """As in recipes/ngrams.txt."""

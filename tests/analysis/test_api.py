@@ -1,4 +1,4 @@
-"""`from analysis import ...`: public names, and the modules that they import."""
+"""`from roberta_small.analysis import ...`: public names, and the modules that they import."""
 
 import json
 import subprocess
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import analysis
-from analysis.read import load as load_module
+from roberta_small import analysis
+from roberta_small.analysis.read import load as load_module
 
 HEAVY = ("torch", "fairseq", "matplotlib", "scipy", "tensorflow", "sklearn", "transformers")
-IMPORTED = "import json, sys; from analysis import {}; print(json.dumps(sorted(sys.modules)))"
+IMPORTED = "import json, sys; from roberta_small.analysis import {}; print(json.dumps(sorted(sys.modules)))"
 
 
 def test_every_public_name_is_there():
@@ -23,11 +23,11 @@ def test_every_public_name_is_there():
 
 def test_an_unknown_name_is_the_usual_error():
     with pytest.raises(ImportError, match="cannot import name 'load_rums'"):
-        from analysis import load_rums  # noqa: F401
+        from roberta_small.analysis import load_rums  # noqa: F401
 
 
 def test_importing_modules_does_not_shadow_public_functions():
-    """`from analysis import NAME` would otherwise give a module of that name."""
+    """`from roberta_small.analysis import NAME` would otherwise give a module of that name."""
     modules = {path.stem for path in Path(analysis.__file__).parent.glob("*.py")}
     assert not modules & set(analysis.__all__)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis.__main__ import main
-from analysis.study import FILE_KEYS, WIDTHS, Study, from_options, read_study
-from common.errors import UserError
+from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.study import FILE_KEYS, WIDTHS, Study, from_options, read_study
+from roberta_small.common.errors import UserError
 
 KNOWN = ("bow/tfidf", "fairseq/random", "fairseq,lr=1e-4/random", "hf/random")
 

@@ -5,7 +5,7 @@ import pytest
 from data_folders import FIRST_PIECE, PIECES, write_data, write_dictionary, write_split
 
 from benchmarks.settings import Settings, Sizes
-from experiments.provenance import Machine
+from roberta_small.experiments.provenance import Machine
 
 TINY = Sizes(layers=1, embed=16, ffn=16, heads=2)
 

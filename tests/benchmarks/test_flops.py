@@ -9,7 +9,7 @@ from transformers import RobertaConfig, RobertaForMaskedLM, RobertaForSequenceCl
 
 from benchmarks import flops
 from benchmarks.settings import Sizes
-from fairseq_plugin.models.parameters import build
+from roberta_small.fairseq_plugin.models.parameters import build
 
 SIZES = Sizes(layers=3, embed=32, ffn=48, heads=4)
 VOCABULARY, CLASSES = 100, 5

@@ -14,8 +14,8 @@ from signals import restore_defaults
 from benchmarks import measure
 from benchmarks.__main__ import describe
 from benchmarks.measure import RESULT, Contender, compare, execute, summarize, with_ratios
-from common.cpu import TUNING
-from common.errors import UserError
+from roberta_small.common.cpu import TUNING
+from roberta_small.common.errors import UserError
 
 WRITE = "import json, sys; json.dump({0}, open(sys.argv[1], 'w'))"
 

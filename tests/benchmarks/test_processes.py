@@ -16,8 +16,8 @@ from benchmarks.comparisons import binarize, busy, causal, classify, finetune, f
 from benchmarks.measure import NOT_INSTALLED, compare, execute
 from benchmarks.sentences import fairseq_batches, read_sentences, read_sizes
 from benchmarks.timed import transformers_train
-from common.errors import UserError
-from preprocess.__main__ import main as preprocess
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.__main__ import main as preprocess
 
 
 @pytest.fixture(autouse=True, scope="module")

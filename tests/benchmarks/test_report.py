@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import report
 from benchmarks.__main__ import BENCHMARKS, main, parse_args
-from common.errors import UserError
+from roberta_small.common.errors import UserError
 
 
 def row(name, median, ratio, *, ours=False, **more):

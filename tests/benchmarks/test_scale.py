@@ -13,8 +13,8 @@ import pytest
 from benchmarks.scale import __main__, memory, runs
 from benchmarks.scale import lines as scale_lines
 from benchmarks.scale import text as scale_text
-from common import manifest
-from common.errors import UserError
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import tarfile
 
 import pytest
 
-from common import archive
-from common.errors import UserError
+from roberta_small.common import archive
+from roberta_small.common.errors import UserError
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 from data_folders import write_split
 
-from common.binary_index import HEADER_BYTES, Header, is_index, read_header
+from roberta_small.common.binary_index import HEADER_BYTES, Header, is_index, read_header
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 from data_folders import write_data
 from sklearn.utils.class_weight import compute_class_weight
 
-from common import class_weights
-from common.errors import UserError
+from roberta_small.common import class_weights
+from roberta_small.common.errors import UserError
 
 CLASSES = ["very bad", "so, so", "good"]
 

@@ -1,17 +1,11 @@
-"""The parser: deprecated and unknown options, settings from the environment, and checked values."""
+"""The parser: unknown options, settings from the environment, and checked values."""
 
 import argparse
 
 import pytest
 
-from common import cli
-from common.cli import Parser, positive, variable
-from common.errors import UsageError, exit_code
-
-
-@pytest.fixture(autouse=True)
-def no_earlier_warnings(monkeypatch):
-    monkeypatch.setattr(cli, "_warned", set())
+from roberta_small.common.cli import Parser, positive, variable
+from roberta_small.common.errors import UsageError, exit_code
 
 
 @pytest.fixture
@@ -21,18 +15,7 @@ def parser():
     subparser = parser.add_subparsers(required=True, metavar="COMMAND").add_parser("write")
     subparser.add_argument("--out")
     subparser.add_argument("--inits", nargs="+")
-    subparser.deprecated("--destdir", "--out")
     return parser
-
-
-@pytest.mark.parametrize("words", [["--destdir", "x"], ["--destdir=x"]])
-def test_deprecated_option_works_and_warns_once(parser, capsys, words):
-    for _ in range(2):
-        assert parser.parse_args(["write", *words]).out == "x"
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert "--destdir" in lines[0]
-    assert "--out" in lines[0]
 
 
 def test_unknown_option_shows_usage_of_its_subcommand_and_nearest_option(parser):

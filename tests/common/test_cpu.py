@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from common import cpu
+from roberta_small.common import cpu
 
 
 def test_the_environment_keeps_the_users_allocator_settings(monkeypatch):

@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from common.data_folder import read_overlap, recorded_checksums, require_recorded, shard_name, shards_of
-from common.errors import UserError
-from preprocess.__main__ import main as preprocess
+from roberta_small.common.data_folder import (
+    read_overlap,
+    recorded_checksums,
+    require_recorded,
+    shard_name,
+    shards_of,
+)
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.__main__ import main as preprocess
 
 CLS_BOOKS_AUDIT = Path(__file__).parents[2] / "results" / "cls-books" / "audit.json"
 

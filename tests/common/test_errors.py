@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import UserError, exit_code, message_of, report_errors
+from roberta_small.common.errors import UserError, exit_code, message_of, report_errors
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,7 +88,7 @@ def python(code, *, reader=None):
 
 def test_closed_output_pipe_prints_nothing():
     program = """
-from common.errors import report_errors
+from roberta_small.common.errors import report_errors
 @report_errors
 def main():
     for number in range(10**6):
@@ -100,7 +100,7 @@ raise SystemExit(main())
 
 def test_excepthook_reports_errors_of_programs_of_others():
     program = """
-from common.errors import UserError, install_excepthook
+from roberta_small.common.errors import UserError, install_excepthook
 install_excepthook()
 raise {}
 """

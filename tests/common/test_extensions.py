@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from common import extensions
-from common.errors import UserError
+from roberta_small.common import extensions
+from roberta_small.common.errors import UserError
 
 METRIC = """
-from common.metrics import Metric, register
+from roberta_small.common.metrics import Metric, register
 
 register(
     Metric(
@@ -32,10 +32,13 @@ def run(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
 
 
-@pytest.mark.parametrize("loaded_by", ["import fairseq_plugin", "from common.cli import Parser; Parser()"])
+@pytest.mark.parametrize(
+    "loaded_by",
+    ["import roberta_small.fairseq_plugin", "from roberta_small.common.cli import Parser; Parser()"],
+)
 def test_commands_and_fairseqs_processes_have_the_registered_metric(plugin, loaded_by):
-    code = f"{loaded_by}\nfrom common.metrics import logged\nprint([metric.name for metric in logged()])"
-    done = run(code)
+    names = "from roberta_small.common.metrics import logged\nprint([metric.name for metric in logged()])"
+    done = run(f"{loaded_by}\n{names}")
     assert "'constant_metric'" in done.stdout, done.stderr
 
 

@@ -10,9 +10,17 @@ import threading
 
 import pytest
 
-from common import files
-from common.errors import UserError
-from common.files import CHUNK_BYTES, atomic_open, atomic_write, json_line, read_json, read_lines, sha256
+from roberta_small.common import files
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import (
+    CHUNK_BYTES,
+    atomic_open,
+    atomic_write,
+    json_line,
+    read_json,
+    read_lines,
+    sha256,
+)
 
 
 @pytest.fixture

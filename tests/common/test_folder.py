@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from common.data_folder import check_replaceable, finished, request, write_report
-from common.errors import UserError
-from common.files import atomic_folder
+from roberta_small.common.data_folder import check_replaceable, finished, request, write_report
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_folder
 
 
 def test_error_leaves_the_old_folder_and_no_trace(tmp_path):

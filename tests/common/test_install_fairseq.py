@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from fairseq.dataclass import configs
 
-from common import install_fairseq
-from common.errors import UserError
-from common.install_fairseq import CHANGES
+from roberta_small.common import install_fairseq
+from roberta_small.common.errors import UserError
+from roberta_small.common.install_fairseq import CHANGES
 
 OPTIONAL = CHANGES[0]
 NEW = sys.version_info >= (3, 14)

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from common import manifest
-from common.errors import UserError
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
 
 GOOD = {
     "schema": 1,

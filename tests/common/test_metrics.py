@@ -11,9 +11,9 @@ import pytest
 import torch
 from sklearn import metrics as sklearn
 
-from common import predictions
-from common.metrics import METRICS, Metric, Scored, label, lower_is_better, number, register
-from common.predictions import Prediction
+from roberta_small.common import predictions
+from roberta_small.common.metrics import METRICS, Metric, Scored, label, lower_is_better, number, register
+from roberta_small.common.predictions import Prediction
 
 CLASSES = ("neg", "neutral", "pos")
 
@@ -49,7 +49,11 @@ def reference(labels, predicted):
 def test_registered_metric_is_in_training_logs(toy):
     from fairseq.logging import metrics
 
-    from fairseq_plugin.tasks.criterion import CONFUSION, SentenceClassificationCriterion, cell_counts
+    from roberta_small.fairseq_plugin.tasks.criterion import (
+        CONFUSION,
+        SentenceClassificationCriterion,
+        cell_counts,
+    )
 
     labels, p = sample()
     cells = cell_counts(torch.tensor(labels), torch.tensor(p).argmax(dim=1), 3)
@@ -59,7 +63,7 @@ def test_registered_metric_is_in_training_logs(toy):
 
 
 def test_registered_metric_is_in_evaluations(toy, tmp_path, capsys):
-    from eval.__main__ import main
+    from roberta_small.eval.__main__ import main
 
     labels, p = sample()
     predictions.write(

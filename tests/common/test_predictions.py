@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from common.errors import UserError
-from common.predictions import Prediction, file_name, from_probabilities, read, write
+from roberta_small.common.errors import UserError
+from roberta_small.common.predictions import Prediction, file_name, from_probabilities, read, write
 
 GOOD = {"index": 0, "gold": "1", "probabilities": {"0": 0.25, "1": 0.75}}
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from common import manifest
-from common.errors import UserError
-from common.run import Run, find_checkpoint, runs, split_arm
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
+from roberta_small.common.run import Run, find_checkpoint, runs, split_arm
 
 CONTENT = {
     **{"schema": 1, "status": "finished", "arm": "fairseq,lr=1e-4", "init": "small", "seed": 3},

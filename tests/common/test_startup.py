@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from common.startup import defer, functions_of, import_of_fairseq, only_prints_help
+from roberta_small.common.startup import defer, functions_of, import_of_fairseq
 
 
 @pytest.fixture
@@ -90,7 +90,12 @@ def test_functions_of_an_imported_or_broken_package(package):
 
 @pytest.mark.parametrize(
     "module",
-    ["fairseq_plugin", "eval.classifier", "eval.language_model", "experiments.methods.fairseq_train"],
+    [
+        "fairseq_plugin",
+        "roberta_small.eval.classifier",
+        "roberta_small.eval.language_model",
+        "roberta_small.experiments.methods.fairseq_train",
+    ],
 )
 def test_fairseq_is_imported_without_packages_that_it_rarely_uses(module):
     code = f"""
@@ -119,10 +124,8 @@ assert len(audio_classification.sklearn_metrics.roc_curve([0, 1], [0.1, 0.9])) =
         "experiments train --help",
         "export onnx --help",
         "benchmarks --help",
-        "fairseq_plugin --help",
-        "fairseq_plugin parameters --help",
-        "fairseq_plugin ppmi-svd --help",
-        "fairseq_plugin.compat -h",
+        "experiments parameters --help",
+        "experiments ppmi-svd --help",
     ],
 )
 def test_help_does_not_import_large_packages(words):
@@ -156,7 +159,7 @@ def test_what_fairseqs_import_creates_is_not_searched_for_garbage():
 def test_training_does_not_import_the_compiler_of_torch():
     code = """
 import sys, fairseq_plugin, torch
-from fairseq_plugin.training.optimizer import FusedAdam
+from roberta_small.fairseq_plugin.training.optimizer import FusedAdam
 model = torch.nn.Linear(2, 2)
 optimizer = FusedAdam(model.parameters())
 model(torch.ones(1, 2)).sum().backward()
@@ -166,18 +169,3 @@ optimizer.zero_grad()
 sys.exit("torch._dynamo" in sys.modules)
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "only"),
-    [
-        (["-m", "parameters", "--help"], True),
-        (["/usr/bin/roberta-small-parameters", "-h"], True),
-        (["-m", "parameters"], False),
-        (["/usr/bin/fairseq-train", "--help"], False),
-        ([], False),
-    ],
-)
-def test_only_the_help_of_own_commands_needs_no_fairseq(monkeypatch, words, only):
-    monkeypatch.setattr(sys, "argv", words)
-    assert only_prints_help() is only

@@ -5,7 +5,7 @@ import math
 import pytest
 from statsmodels.stats.proportion import proportion_confint
 
-from common.statistics import wilson_interval
+from roberta_small.common.statistics import wilson_interval
 
 
 @pytest.mark.parametrize(("correct", "n"), [(0, 10), (1, 10), (1316, 2000), (10, 10), (163, 200)])

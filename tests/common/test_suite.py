@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from common.cli import OneOrMore
-from common.errors import UserError
-from common.run import Run
-from common.suite import data_sets, has_runs, is_named, split_named
+from roberta_small.common.cli import OneOrMore
+from roberta_small.common.errors import UserError
+from roberta_small.common.run import Run
+from roberta_small.common.suite import data_sets, has_runs, is_named, split_named
 
 
 def test_data_sets_are_the_folders_with_runs(tmp_path):

@@ -5,10 +5,10 @@ import pytest
 import torch
 from tiny_runs import make_causal_run, make_data, make_run
 
-from common.errors import UserError
-from eval import SentenceClassifier
-from eval.predict.explain import explain_texts
-from eval.texts import InputFormat
+from roberta_small.common.errors import UserError
+from roberta_small.eval import SentenceClassifier
+from roberta_small.eval.predict.explain import explain_texts
+from roberta_small.eval.texts import InputFormat
 
 
 def rows_of(trainer, split="test"):

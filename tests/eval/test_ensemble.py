@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from tiny_runs import make_data, make_run
 
-from common import manifest
-from common.errors import UserError
-from eval.ensemble import Ensemble, describe, in_order_of, mean_probabilities
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
+from roberta_small.eval.ensemble import Ensemble, describe, in_order_of, mean_probabilities
 
 
 def test_classes_are_matched_by_name():

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix
 
-from common import predictions
-from common.errors import UserError
-from common.files import sha256
-from common.predictions import Prediction
-from eval.__main__ import main
-from eval.error_analysis import accuracy_by_length, find_texts, page_data, render
-from eval.loading.runs import RunCheckpoint
+from roberta_small.common import predictions
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
+from roberta_small.common.predictions import Prediction
+from roberta_small.eval.__main__ import main
+from roberta_small.eval.error_analysis import accuracy_by_length, find_texts, page_data, render
+from roberta_small.eval.loading.runs import RunCheckpoint
 
 TEXTS = ["un livre", "</script><b>gras</b> & beau", "trois mots ici", "quatre mots sont ici"]
 

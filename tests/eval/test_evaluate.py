@@ -9,10 +9,10 @@ import pytest
 from sklearn import metrics as sk
 from tiny_runs import make_data, make_run, write_manifest
 
-from analysis.read.runs import Run as AnalysedRun
-from analysis.stats.predictions import read_predictions
-from common import predictions
-from eval.__main__ import main
+from roberta_small.analysis.read.runs import Run as AnalysedRun
+from roberta_small.analysis.stats.predictions import read_predictions
+from roberta_small.common import predictions
+from roberta_small.eval.__main__ import main
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,14 @@ from tiny_runs import make_data, write_manifest
 from training import STEPS, build_trainer, losses_of, save
 from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
 
-from common import manifest
-from common.errors import UserError
-from common.files import sha256
-from eval.__main__ import main
-from eval.language_model import LanguageModel
-from eval.sampling import Sampling, choose_greedily, sample
-from fairseq_plugin.checkpoints import fp16
-from preprocess.binarize import Split, binarize
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
+from roberta_small.eval.__main__ import main
+from roberta_small.eval.language_model import LanguageModel
+from roberta_small.eval.sampling import Sampling, choose_greedily, sample
+from roberta_small.fairseq_plugin.checkpoints import fp16
+from roberta_small.preprocess.binarize import Split, binarize
 
 PROMPTS = ["un livre", "", "très long très court c'est", "la", "漢字 Ω"]
 FLAGS = shlex.split(

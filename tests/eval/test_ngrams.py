@@ -9,10 +9,10 @@ import pytest
 import torch
 from tiny_runs import BAD, GOOD, make_data
 
-from eval import SentenceClassifier
-from eval.__main__ import main
-from eval.demo.demonstration import LINEAR, Demonstration
-from experiments.__main__ import main as train
+from roberta_small.eval import SentenceClassifier
+from roberta_small.eval.__main__ import main
+from roberta_small.eval.demo.demonstration import LINEAR, Demonstration
+from roberta_small.experiments.__main__ import main as train
 
 
 @pytest.fixture(scope="module")

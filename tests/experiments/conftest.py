@@ -6,10 +6,10 @@ import fake_slurm
 import fake_trainer
 import pytest
 
-from experiments.__main__ import main
-from experiments.launchers import local
-from experiments.launchers.slurm import queue
-from experiments.launchers.slurm.settings import FLAGS
+from roberta_small.experiments.__main__ import main
+from roberta_small.experiments.launchers import local
+from roberta_small.experiments.launchers.slurm import queue
+from roberta_small.experiments.launchers.slurm.settings import FLAGS
 
 RECIPE = """
 # two epochs

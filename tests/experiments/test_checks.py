@@ -5,10 +5,10 @@ import json
 import pytest
 from data_folders import write_data
 
-from common.cli import flags_of
-from common.errors import UserError
-from experiments import checks, recipes, run_length
-from experiments.recipes import Recipe
+from roberta_small.common.cli import flags_of
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import checks, recipes, run_length
+from roberta_small.experiments.recipes import Recipe
 
 CLASSES = ["0", "1"]
 MAXIMIZE = "--maximize-best-checkpoint-metric"
@@ -111,7 +111,7 @@ def test_weights_survive_fairseqs_parser(data):
     """Hydra and OmegaConf, which parse fairseq's flags, give quotes, dollars and backslashes a meaning."""
     from training import configuration
 
-    from common import class_weights
+    from roberta_small.common import class_weights
 
     weights = {"l'été": 1 / 3, 'a "b"': 0.1, "back\\slash\\'": 1e-9, "${x}": 2.0, "so, so": 5.0}
     recipe = run_length.resolve(recipes.load("reference"), 1800)

@@ -4,14 +4,14 @@ from pathlib import Path
 import preloaded
 import pytest
 
-from common.errors import UserError
-from common.files import shown_path
-from common.run import Run, State
-from experiments import recipes, run_length
-from experiments.methods import fairseq, fairseq_flags
-from experiments.plan import Planned
-from experiments.progress import Progress
-from experiments.recipes import Recipe
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import shown_path
+from roberta_small.common.run import Run, State
+from roberta_small.experiments import recipes, run_length
+from roberta_small.experiments.methods import fairseq, fairseq_flags
+from roberta_small.experiments.plan import Planned
+from roberta_small.experiments.progress import Progress
+from roberta_small.experiments.recipes import Recipe
 
 FLAGS = ("--lr", "1e-4", "--num-classes", "2")
 

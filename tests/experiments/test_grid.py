@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from slurm_runs import table
 
-from common import manifest
-from common.errors import UserError
-from common.run import Run
-from experiments import grid
-from experiments.settings import train_settings
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
+from roberta_small.common.run import Run
+from roberta_small.experiments import grid
+from roberta_small.experiments.settings import train_settings
 
 RANDOM = ["--inits", "random", "--seeds", "1"]
 

@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from common.errors import UserError
-from experiments import inputs
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import inputs
 
 SUBSETS = ["train", "valid", "test"]
 

@@ -11,12 +11,12 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from analysis import best_checkpoints, load_runs
-from common import manifest
-from common.errors import UserError
-from common.run import TENSORBOARD, Run
-from experiments import ROOT, methods
-from experiments.__main__ import main
+from roberta_small.analysis import best_checkpoints, load_runs
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
+from roberta_small.common.run import TENSORBOARD, Run
+from roberta_small.experiments import ROOT, methods
+from roberta_small.experiments.__main__ import main
 
 
 class Majority:
@@ -70,7 +70,7 @@ def test_help_lists_a_registered_method_with_its_options(registered, capsys):
 
 
 def test_find_by_module_and_object():
-    assert methods.find("experiments.methods.tfidf.run:METHOD") is methods.find("tfidf")
+    assert methods.find("roberta_small.experiments.methods.tfidf.run:METHOD") is methods.find("tfidf")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_help_lists_the_commands_and_an_unknown_command_exits_with_2(capsys):
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["pretrain", "--help"]])
 def test_help_imports_no_torch(words):
     program = (
-        "import sys\nfrom experiments.__main__ import main\n"
+        "import sys\nfrom roberta_small.experiments.__main__ import main\n"
         f"try: main({words!r})\nexcept SystemExit: pass\n"
         "print({'torch', 'fairseq', 'transformers', 'sklearn'} & set(sys.modules))"
     )

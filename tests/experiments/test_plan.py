@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from common import manifest
-from common.errors import UserError
-from common.run import Run, State
-from common.run import runs as all_runs
-from experiments import plan
-from experiments.recipes import Recipe
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
+from roberta_small.common.run import Run, State
+from roberta_small.common.run import runs as all_runs
+from roberta_small.experiments import plan
+from roberta_small.experiments.recipes import Recipe
 
 RECIPE = Recipe("test", ("--max-epoch", "2"))
 IDENTITY = {

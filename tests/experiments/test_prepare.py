@@ -12,14 +12,14 @@ import pytest
 import sentencepiece
 import tiny_tokenizers
 
-import preprocess.dataset
-from common import manifest
-from common.data_folder import read_report
-from common.errors import UserError
-from common.run import Run
-from experiments.__main__ import main
-from experiments.settings import train_settings
-from preprocess.tokenizer_choice import MODEL
+from roberta_small.common import manifest
+from roberta_small.common.data_folder import read_report
+from roberta_small.common.errors import UserError
+from roberta_small.common.run import Run
+from roberta_small.experiments.__main__ import main
+from roberta_small.experiments.settings import train_settings
+from roberta_small.preprocess import dataset
+from roberta_small.preprocess.tokenizer_choice import MODEL
 
 RANDOM = ["--inits", "random", "--seeds", "1"]
 RUN1 = Path("runs/fairseq/random/seed1")
@@ -155,14 +155,14 @@ def test_a_folder_that_has_changed_is_an_error(reviews):
 
 
 def test_of_two_processes_one_prepares_the_file(reviews, monkeypatch):
-    calls, original = [], preprocess.dataset.prepare
+    calls, original = [], dataset.prepare
 
     def slow(*args, **kwargs):
         calls.append(args)
         time.sleep(0.3)
         return original(*args, **kwargs)
 
-    monkeypatch.setattr(preprocess.dataset, "prepare", slow)
+    monkeypatch.setattr(dataset, "prepare", slow)
     threads = [threading.Thread(target=folder_of, args=("--data", "reviews.csv")) for _ in range(2)]
     for thread in threads:
         thread.start()

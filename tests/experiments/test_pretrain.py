@@ -3,11 +3,11 @@ import json
 import fake_trainer
 import pytest
 
-from common.errors import UserError
-from experiments import pretrain, provenance, recipes
-from experiments.__main__ import main
-from experiments.progress import Progress
-from experiments.recipes import Recipe
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import pretrain, provenance, recipes
+from roberta_small.experiments.__main__ import main
+from roberta_small.experiments.progress import Progress
+from roberta_small.experiments.recipes import Recipe
 
 BATCH = ("--batch-size", "16", "--update-freq", "2", "--tokens-per-sample", "256")
 WORDS = (*BATCH, "--lr-scheduler", "polynomial_decay")

@@ -4,8 +4,8 @@ import subprocess
 import pytest
 import torch
 
-from common.errors import UserError
-from experiments import ROOT, provenance
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import ROOT, provenance
 
 
 def test_threads_per_run(monkeypatch):

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from common import archive
-from common.cli import flags_of
-from common.errors import UserError
-from experiments import recipes, run_length
+from roberta_small.common import archive
+from roberta_small.common.cli import flags_of
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import recipes, run_length
 
 # The published command line with the changes listed in the recipe file.
 PUBLISHED = """

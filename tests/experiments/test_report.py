@@ -1,11 +1,11 @@
 import pytest
 
-from common.run import Run, State
-from experiments import report
-from experiments.launchers.local import Outcome
-from experiments.plan import Job, Planned
-from experiments.progress import Progress
-from experiments.recipes import Recipe
+from roberta_small.common.run import Run, State
+from roberta_small.experiments import report
+from roberta_small.experiments.launchers.local import Outcome
+from roberta_small.experiments.plan import Job, Planned
+from roberta_small.experiments.progress import Progress
+from roberta_small.experiments.recipes import Recipe
 
 
 def ended(tmp_path, metric, values):

@@ -3,9 +3,9 @@
 import pytest
 from fairseq.data import iterators
 
-from common.errors import UserError
-from experiments import recipes, run_length
-from experiments.recipes import Recipe
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import recipes, run_length
+from roberta_small.experiments.recipes import Recipe
 
 RATIO = ("--warmup-ratio", "0.06")
 DECAY = ("--lr-scheduler", "polynomial_decay")

@@ -11,8 +11,8 @@ import pytest
 from fairseq import options
 from fairseq_cli.preprocess import main as fairseq_preprocess
 
-from common.binary_index import Header
-from experiments import ROOT
+from roberta_small.common.binary_index import Header
+from roberta_small.experiments import ROOT
 
 SIZES = ["--encoder-layers", "1", "--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "32"]
 TINY = [*SIZES, "--encoder-attention-heads", "2", "--log-interval", "5"]

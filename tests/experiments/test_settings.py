@@ -2,15 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from common.cli import _warned
-from common.errors import UsageError, UserError
-from experiments import inputs
-from experiments.settings import parse_count, pretrain_settings, train_settings
-
-
-@pytest.fixture(autouse=True)
-def fresh_deprecations():
-    _warned.clear()
+from roberta_small.common.errors import UsageError, UserError
+from roberta_small.experiments import inputs
+from roberta_small.experiments.settings import parse_count, pretrain_settings, train_settings
 
 
 def test_defaults():
@@ -119,15 +113,6 @@ def test_an_init_with_a_space_in_its_path(word):
     assert train_settings([*flags, word], {}).inits == {"x": path}
     assert train_settings([*flags, "random", word], {}).inits == {"random": None, "x": path}
     assert train_settings([*flags, "x=a.pt random"], {}).inits == {"x": Path("a.pt"), "random": None}
-
-
-def test_a_variable_without_the_prefix_is_deprecated(capsys):
-    environ = {"RS_DATA": "new", "DATA": "old", "INITS": "random"}
-    settings = train_settings([], environ)
-    assert (settings.data, settings.inits) == (Path("new"), {"random": None})
-    error = capsys.readouterr().err
-    assert "RS_INITS" in error
-    assert "RS_DATA" not in error
 
 
 def test_variables_of_slurm_are_not_read_without_it(capsys):

@@ -7,10 +7,10 @@ from pathlib import Path
 import fake_trainer
 import pytest
 
-from common import manifest
-from common.suite import data_sets
-from experiments import inputs, methods, prepare
-from experiments.__main__ import main
+from roberta_small.common import manifest
+from roberta_small.common.suite import data_sets
+from roberta_small.experiments import inputs, methods, prepare
+from roberta_small.experiments.__main__ import main
 
 DATA = ("--data", "books=bin", "films=bin2")
 
@@ -110,7 +110,8 @@ def test_a_broken_file_in_the_last_data_set_is_found_before_the_first_run(suite)
 def test_the_initializations_are_the_same_for_all(suite, monkeypatch):
     monkeypatch.setattr(inputs, "shipped", lambda: Path("model.pt"))
     monkeypatch.setattr(
-        "experiments.settings.shipped_for", lambda data: Path("model.pt") if data.name == "bin" else None
+        "roberta_small.experiments.settings.shipped_for",
+        lambda data: Path("model.pt") if data.name == "bin" else None,
     )
     code, _, err = suite(*DATA)
     assert code == 1
@@ -128,7 +129,7 @@ def test_a_failed_data_set_does_not_hide(suite, status):
 
 
 def test_a_locked_data_set_does_not_stop_the_others(suite, status):
-    from experiments.launchers.local import locked
+    from roberta_small.experiments.launchers.local import locked
 
     with locked(Path("runs/books")):
         code, _, err = suite(*DATA, "--inits", "random")

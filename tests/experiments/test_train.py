@@ -14,10 +14,10 @@ import fake_trainer
 import pytest
 from signals import restore_defaults
 
-from common import manifest
-from common.errors import UserError
-from experiments import ROOT
-from experiments.launchers import local
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import ROOT
+from roberta_small.experiments.launchers import local
 
 RANDOM = ["--inits", "random", "--seeds", "1", "2"]
 RUN1, RUN2 = Path("runs/fairseq/random/seed1"), Path("runs/fairseq/random/seed2")
@@ -200,7 +200,8 @@ def test_a_locked_output_folder_is_an_error(sweep, here):
 def background(*words):
     """The sweep in a separate process, which is yielded when its first run has a checkpoint."""
     program = (
-        "import sys; from experiments.launchers import local; from experiments.__main__ import main;"
+        "import sys; from roberta_small.experiments.launchers import local;"
+        "from roberta_small.experiments.__main__ import main;"
         f"local.POLL_SECONDS = 0.02; local.GRACE_SECONDS = 0.5;"
         f"sys.exit(main(sys.argv[1:], trainer={fake_trainer.COMMAND!r}))"
     )

@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from export.__main__ import main
-from fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.export.__main__ import main
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 
 ROOT = __file__.rsplit("/tests/", 1)[0]
 EMBEDDINGS = [f"encoder.sentence_encoder.{name}.weight" for name in ("embed_tokens", "embed_positions")]
@@ -60,18 +60,9 @@ def test_fp16_reports_a_missing_checkpoint(tmp_path, capsys):
     assert "none.pt: " in capsys.readouterr().err
 
 
-def test_a_target_without_out_is_deprecated(masked_lm, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("common.cli._warned", set())
-    assert main(["fp16", str(masked_lm[1]), str(tmp_path / "model.safetensors")]) == 0
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("deprecated: ")]
-    assert len(lines) == 1
-    assert "--out" in lines[0]
-    assert (tmp_path / "model.safetensors").is_file()
-
-
 def test_help_imports_neither_torch_nor_transformers():
     program = (
-        "import sys; from export.__main__ import build_parser; build_parser().format_help(); "
+        "import sys; from roberta_small.export.__main__ import build_parser; build_parser().format_help(); "
         "print({'torch', 'transformers'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -10,12 +10,12 @@ import torch
 from exported_runs import HEAD, PAD, dictionary_of, padded_ids, stock_model
 from transformers import AutoTokenizer, XLMRobertaXLConfig, XLMRobertaXLForMaskedLM
 
-from common.errors import UserError
-from common.files import sha256
-from export.transformers.to_fairseq import convert_back
-from fairseq_plugin.checkpoints.architecture import read_architecture
-from fairseq_plugin.checkpoints.loading import load_checkpoint
-from preprocess.tokenizer_choice import TransformersEncoder, locate
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
+from roberta_small.export.transformers.to_fairseq import convert_back
+from roberta_small.fairseq_plugin.checkpoints.architecture import read_architecture
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.preprocess.tokenizer_choice import TransformersEncoder, locate
 
 TEXTS = ["le livre n'est pas bon", "", "  été   très captivant ! 漢字 🙂", "l'auteur </s> <mask>"]
 

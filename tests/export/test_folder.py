@@ -7,11 +7,11 @@ from exported_runs import SpmThenFairseq
 from tiny_runs import sentences
 from transformers import AutoTokenizer, BartphoTokenizer
 
-from common.errors import UserError
-from export.transformers.folder import write_tokenizer
-from export.transformers.origin import TextFormat
-from export.transformers.roberta import Sizes, roberta_config
-from export.transformers.tokenization_pieces import PieceTokenizer
+from roberta_small.common.errors import UserError
+from roberta_small.export.transformers.folder import write_tokenizer
+from roberta_small.export.transformers.origin import TextFormat
+from roberta_small.export.transformers.roberta import Sizes, roberta_config
+from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
 
 LONGEST = 24
 ODD = [

@@ -14,15 +14,15 @@ import pytest
 import torch
 from exported_runs import PAD, make_masked_lm, padded_ids
 
-from common.errors import UserError
-from common.files import sha256
-from eval import SentenceClassifier
-from eval.__main__ import main as evaluate
-from eval.graph import GraphClassifier
-from export.__main__ import main
-from export.classifier import find_classifier
-from export.onnx import check
-from export.transformers.folder import load_folder
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
+from roberta_small.eval import SentenceClassifier
+from roberta_small.eval.__main__ import main as evaluate
+from roberta_small.eval.graph import GraphClassifier
+from roberta_small.export.__main__ import main
+from roberta_small.export.classifier import find_classifier
+from roberta_small.export.onnx import check
+from roberta_small.export.transformers.folder import load_folder
 
 ROOT = Path(__file__).parents[2]
 Z2 = 1.959964**2
@@ -98,7 +98,7 @@ def test_predictions_of_the_file_equal_those_of_the_run(exported, trained, tmp_p
     moved = tmp_path / "elsewhere.onnx"
     shutil.copy(exported / "fp32.onnx", moved)
     words = ["predict", "--checkpoint", str(moved), "--input", str(file), "--out", str(output)]
-    program = f"import sys; sys.argv[1:] = {words}; from eval.__main__ import main; main()\n"
+    program = f"import sys; sys.argv[1:] = {words}; from roberta_small.eval.__main__ import main; main()\n"
     program += "assert not {'torch', 'fairseq', 'transformers'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
     found = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]

@@ -5,8 +5,8 @@ import torch
 from exported_runs import HEAD, PAD, dictionary_of, make_masked_lm, padded_ids, stock_model, train_classifier
 from transformers import RobertaForMaskedLM, RobertaForSequenceClassification
 
-from common.errors import UserError
-from export.transformers.roberta import (
+from roberta_small.common.errors import UserError
+from roberta_small.export.transformers.roberta import (
     TOKEN_TYPES,
     Sizes,
     converted,

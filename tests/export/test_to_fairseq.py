@@ -9,13 +9,13 @@ from exported_runs import LENGTH, MASKED_LM, PAD, padded_ids
 from training import INPUT, OURS, SIZES, SLOW, STEPS, fairseq_train
 from transformers import BertConfig, BertForMaskedLM
 
-from common.errors import UserError
-from eval import SentenceClassifier
-from export.__main__ import main
-from export.transformers.folder import load_folder
-from export.transformers.roberta import Sizes, random_classifier
-from export.transformers.to_fairseq import convert_back
-from fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.common.errors import UserError
+from roberta_small.eval import SentenceClassifier
+from roberta_small.export.__main__ import main
+from roberta_small.export.transformers.folder import load_folder
+from roberta_small.export.transformers.roberta import Sizes, random_classifier
+from roberta_small.export.transformers.to_fairseq import convert_back
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 
 BEST = "checkpoint_best.pt"
 

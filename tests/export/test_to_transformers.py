@@ -11,13 +11,13 @@ import torch
 from exported_runs import dictionary_of, make_masked_lm, stock_model, train_classifier
 from transformers import AutoModelForSequenceClassification, pipeline
 
-from common.errors import UserError
-from common.files import sha256
-from common.predictions import Prediction, write
-from eval import SentenceClassifier
-from export.__main__ import main
-from export.transformers import to_transformers
-from export.transformers.to_transformers import convert
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
+from roberta_small.common.predictions import Prediction, write
+from roberta_small.eval import SentenceClassifier
+from roberta_small.export.__main__ import main
+from roberta_small.export.transformers import to_transformers
+from roberta_small.export.transformers.to_transformers import convert
 
 ROOT = __file__.rsplit("/tests/", 1)[0]
 
@@ -180,7 +180,8 @@ def test_different_token_ids_are_an_error(trained, tmp_path, monkeypatch):
         return [self.cls_token_id, *ids]
 
     monkeypatch.setattr(
-        "export.transformers.tokenization_pieces.PieceTokenizer.build_inputs_with_special_tokens", without_eos
+        "roberta_small.export.transformers.tokenization_pieces.PieceTokenizer.build_inputs_with_special_tokens",
+        without_eos,
     )
     with pytest.raises(UserError, match=r"train, valid, test: .* token \d+ of ."):
         convert(trained[1], tmp_path / "folder")

@@ -7,14 +7,14 @@ import tiny_tokenizers
 from tiny_runs import make_run
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from common.errors import UserError
-from eval import SentenceClassifier
-from eval.loading.runs import find_run
-from eval.loading.training_files import DataFolder, find_tokenizer
-from export.transformers.folder import load_folder
-from export.transformers.to_fairseq import convert_back
-from export.transformers.to_transformers import convert
-from preprocess.__main__ import main as preprocess
+from roberta_small.common.errors import UserError
+from roberta_small.eval import SentenceClassifier
+from roberta_small.eval.loading.runs import find_run
+from roberta_small.eval.loading.training_files import DataFolder, find_tokenizer
+from roberta_small.export.transformers.folder import load_folder
+from roberta_small.export.transformers.to_fairseq import convert_back
+from roberta_small.export.transformers.to_transformers import convert
+from roberta_small.preprocess.__main__ import main as preprocess
 
 IDS = {"roberta": (0, 2), "camembert": (5, 6), "xlm-roberta": (0, 2)}
 

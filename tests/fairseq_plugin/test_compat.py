@@ -10,10 +10,9 @@ import fairseq
 import pytest
 from fairseq.data import data_utils
 
-import fairseq_plugin
-from fairseq_plugin import compat
+from roberta_small.fairseq_plugin import compat
 
-PACKAGE = Path(fairseq_plugin.__file__).parent
+PACKAGE = Path(compat.__file__).parent
 FOREIGN = """
 import functools
 from fairseq.data import data_utils
@@ -22,8 +21,8 @@ original = data_utils.load_indexed_dataset
 def foreign(*args, **kwargs):
     return original(*args, **kwargs)
 data_utils.load_indexed_dataset = foreign
-import fairseq_plugin
-from fairseq_plugin import compat
+import roberta_small.fairseq_plugin
+from roberta_small.fairseq_plugin import compat
 def count():
     functions = compat.chain(data_utils.load_indexed_dataset)
     return sum(f.__code__.co_filename.endswith("tasks/datasets.py") for f in functions)
@@ -66,7 +65,7 @@ def test_a_replacement_wrapped_by_another_plugin_is_recognized(monkeypatch):
 
 
 def test_the_command_prints_the_table_and_nothing_else():
-    command = [sys.executable, "-m", "fairseq_plugin.compat"]
+    command = [sys.executable, "-m", "roberta_small.fairseq_plugin.compat"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stderr == ""
     assert all(patch.target in result.stdout for patch in compat.PATCHES)

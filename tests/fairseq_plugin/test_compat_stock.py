@@ -12,7 +12,7 @@ PROGRAM = """
 import random, sys
 sys.path.insert(0, {root!r})
 if {plugin}:
-    import fairseq_plugin
+    import roberta_small.fairseq_plugin
 from fairseq_cli import preprocess, train
 from fairseq import options
 

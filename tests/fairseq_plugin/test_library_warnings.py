@@ -10,7 +10,7 @@ from fairseq import options
 from fairseq.dataclass import utils
 from training import FAST, INPUT, OURS, SIZES, SLOW, STEPS, fairseq_command
 
-from fairseq_plugin.library_warnings import filter_warnings
+from roberta_small.fairseq_plugin.library_warnings import filter_warnings
 
 TRAIN = ("--max-epoch", "1", "--no-epoch-checkpoints", "--num-workers", "1")
 WARNING = re.compile(r"\w*Warning\b")
@@ -55,7 +55,7 @@ def test_hydra_composes_the_same_configuration(tmp_path, monkeypatch):
         ("another function is deprecated", FutureWarning, "fairseq.tasks.task", True),
         ("'pin_memory' argument is set as true", UserWarning, "torch.utils.data.dataloader", False),
         ("another argument", UserWarning, "torch.utils.data.dataloader", True),
-        ("'fairseq_plugin.compat' found in sys.modules", RuntimeWarning, "runpy", False),
+        ("'roberta_small.fairseq_plugin.compat' found in sys.modules", RuntimeWarning, "runpy", False),
         ("'other.module' found in sys.modules", RuntimeWarning, "runpy", True),
     ],
 )

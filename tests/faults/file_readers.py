@@ -14,17 +14,17 @@ import torch
 from originals import RUN
 from outcome import digest
 
-from analysis.read.events import read_scalars
-from common import manifest, predictions
-from common.data_folder import read_report
-from common.errors import UserError
-from eval.loading.training_files import DataFolder, find_sentencepiece_model
-from experiments import inputs
-from fairseq_plugin.checkpoints.loading import load_checkpoint
-from fairseq_plugin.tasks.datasets import load_split
-from fairseq_plugin.tasks.sentence_classification import load_dictionary
-from preprocess import dictionary as plain_dictionary
-from preprocess.tokenizer import load_model
+from roberta_small.analysis.read.events import read_scalars
+from roberta_small.common import manifest, predictions
+from roberta_small.common.data_folder import read_report
+from roberta_small.common.errors import UserError
+from roberta_small.eval.loading.training_files import DataFolder, find_sentencepiece_model
+from roberta_small.experiments import inputs
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.fairseq_plugin.tasks.datasets import load_split
+from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
+from roberta_small.preprocess import dictionary as plain_dictionary
+from roberta_small.preprocess.tokenizer import load_model
 
 FILES = [f"{part}/{name}" for part in ("input0", "label") for name in ("dict.txt", "train.bin", "train.idx")]
 
@@ -84,11 +84,11 @@ def sentencepiece(path):
 
 def events(path):
     said = Said()
-    logging.getLogger("analysis").addHandler(said)
+    logging.getLogger("roberta_small.analysis").addHandler(said)
     try:
         rows = read_scalars(path)
     finally:
-        logging.getLogger("analysis").removeHandler(said)
+        logging.getLogger("roberta_small.analysis").removeHandler(said)
     assert all(str(path) in line for line in said.lines)
     return [tuple(row) for row in rows], len(said.lines)
 

@@ -12,13 +12,13 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
-from common import manifest, predictions
-from common.data_folder import REPORT
-from common.predictions import Prediction
-from experiments import recipes
-from experiments.experiment import checked
-from experiments.settings import train_settings
-from fairseq_plugin.checkpoints import fp16
+from roberta_small.common import manifest, predictions
+from roberta_small.common.data_folder import REPORT
+from roberta_small.common.predictions import Prediction
+from roberta_small.experiments import recipes
+from roberta_small.experiments.experiment import checked
+from roberta_small.experiments.settings import train_settings
+from roberta_small.fairseq_plugin.checkpoints import fp16
 
 TEXT = ["un livre captivant", "un roman ennuyeux", "une lecture agréable", "une histoire décevante"] * 12
 RUN = "runs/fairseq/start/seed1"

@@ -5,11 +5,11 @@ import hashlib
 import tiny
 import torch
 
-from analysis import load_runs
-from analysis.__main__ import main as analysis
-from common import manifest
-from fairseq_plugin.checkpoints.loading import load_checkpoint
-from fairseq_plugin.training.curves import TIMING_METRICS
+from roberta_small.analysis import load_runs
+from roberta_small.analysis.__main__ import main as analysis
+from roberta_small.common import manifest
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.fairseq_plugin.training.curves import TIMING_METRICS
 
 CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt")
 OF_TIME = {"metrics", "previous_training_time"}

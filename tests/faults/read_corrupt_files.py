@@ -16,7 +16,7 @@ import file_readers
 from corruption import corrupt
 from originals import KINDS
 
-from common.errors import UserError, message_of
+from roberta_small.common.errors import UserError, message_of
 
 MEMORY = 1 << 30
 """Bytes that reading may allocate in addition to the memory of the process at its start."""

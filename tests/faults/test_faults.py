@@ -19,9 +19,9 @@ import pytest
 import tiny
 from outcome import differences, outcome
 
-from analysis.__main__ import main as analysis
-from common import manifest
-from experiments.methods.fairseq import TRAINER
+from roberta_small.analysis.__main__ import main as analysis
+from roberta_small.common import manifest
+from roberta_small.experiments.methods.fairseq import TRAINER
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 SEED1 = "runs/fairseq/random/seed1"

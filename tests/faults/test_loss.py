@@ -3,9 +3,9 @@
 import pytest
 import tiny
 
-from analysis import load_runs
-from common import manifest
-from fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.analysis import load_runs
+from roberta_small.common import manifest
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 

@@ -16,12 +16,12 @@ import pytest
 import tiny
 import torch
 
-from analysis.__main__ import main as analysis
-from common import manifest
-from common.errors import UserError
-from eval.__main__ import main as evaluate
-from experiments import inputs
-from preprocess.__main__ import main as preprocess
+from roberta_small.analysis.__main__ import main as analysis
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
+from roberta_small.eval.__main__ import main as evaluate
+from roberta_small.experiments import inputs
+from roberta_small.preprocess.__main__ import main as preprocess
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
 NAMES = [

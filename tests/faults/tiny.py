@@ -10,7 +10,7 @@ from subprocess import STDOUT, Popen
 from data_folders import write_data, write_shards
 from tiny_recipe import CLASSIFIER, SIZES
 
-from experiments.methods.fairseq import TRAINER
+from roberta_small.experiments.methods.fairseq import TRAINER
 
 ROOT = Path(__file__).parents[2]
 TRACED = (sys.executable, str(Path(__file__).with_name("traced_trainer.py")))
@@ -108,7 +108,8 @@ def start(folder, *words, work=SWEEP, state=None, aim="", trainer=TRAINER):
     if state is not None:
         environment["FAULTS_STATE"] = str(state)
     program = (
-        f"import sys; from experiments.__main__ import main;sys.exit(main(sys.argv[1:], trainer={trainer!r}))"
+        "import sys; from roberta_small.experiments.__main__ import main;"
+        f"sys.exit(main(sys.argv[1:], trainer={trainer!r}))"
     )
     with open(folder / "said", "ab") as said:
         return Popen(

@@ -1,7 +1,7 @@
 """constraints.txt is written from pip's report."""
 
 import importlib.util
-import re
+import tomllib
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -45,6 +45,6 @@ def test_pre_commit_has_the_version_of_ruff_that_the_tests_have():
 
 
 def test_the_citation_has_the_version_of_the_package():
-    setup, citation = (ROOT / "setup.py").read_text(), (ROOT / "CITATION.cff").read_text()
-    version = re.search(r'version="([^"]+)"', setup)[1]
+    citation = (ROOT / "CITATION.cff").read_text()
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert f"\nversion: {version}\n" in citation

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from preprocess import audit
-from preprocess.__main__ import main
+from roberta_small.preprocess import audit
+from roberta_small.preprocess.__main__ import main
 
 TRAIN = ["un livre", "un livre  ", "Un livre !", "très long", "unique", "un  livre"]
 TEST = ["très long", "un livre.", "nouveau", " unique"]

@@ -72,7 +72,7 @@ def test_identical_to_sentencepiece_and_fairseq_preprocess(workdir, any_model, l
 
 def test_blocks_do_not_show(workdir, model, lines, monkeypatch):
     """Text read in many small blocks by three threads, against fairseq-preprocess on the whole."""
-    monkeypatch.setattr("preprocess.readers.lines.BLOCK_BYTES", 100)
+    monkeypatch.setattr("roberta_small.preprocess.readers.lines.BLOCK_BYTES", 100)
     write_dictionary(model)
     write(Path("text"), lines + ODD_LINES)
     assert binarize(model, "--only-source", "--trainpref", "text", "--workers", "3") == 0
@@ -319,7 +319,7 @@ def test_interrupt_leaves_nothing(workdir, model, lines, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("preprocess.indexed.IndexedWriter.add", interrupted)
+    monkeypatch.setattr("roberta_small.preprocess.indexed.IndexedWriter.add", interrupted)
     assert binarize(model, "--only-source", "--trainpref", "text") == 130
     assert sorted(path.name for path in workdir.iterdir()) == ["dict.txt", "text"]
 

@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from preprocess import corpus
-from preprocess.__main__ import main
-from preprocess.corpus import Seen
+from roberta_small.preprocess import corpus
+from roberta_small.preprocess.__main__ import main
+from roberta_small.preprocess.corpus import Seen
 
 SECRET = "Ce roman commence lentement mais la fin est tout à fait bouleversante"
 OTHER = "Le ministre a présenté hier son projet de loi devant une assemblée attentive"

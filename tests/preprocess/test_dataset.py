@@ -9,11 +9,11 @@ import pytest
 import tiny_tokenizers
 from fairseq.data import data_utils
 
-from common.data_folder import read_report
-from preprocess.__main__ import main
-from preprocess.audit import normalized
-from preprocess.labels import check_classes
-from preprocess.split import grouped_split, stratified_split
+from roberta_small.common.data_folder import read_report
+from roberta_small.preprocess.__main__ import main
+from roberta_small.preprocess.audit import normalized
+from roberta_small.preprocess.labels import check_classes
+from roberta_small.preprocess.split import grouped_split, stratified_split
 
 IMDB = """---
 configs:

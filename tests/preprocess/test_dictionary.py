@@ -3,8 +3,8 @@ import random
 import pytest
 from fairseq.data import Dictionary as Stock
 
-from common.errors import UserError
-from preprocess import dictionary
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess import dictionary
 
 
 def test_loads_as_fairseq_does(tmp_path):

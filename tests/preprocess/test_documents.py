@@ -10,7 +10,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 
 def test_every_third_document_is_held_out(workdir, model, lines, monkeypatch):
-    monkeypatch.setattr("preprocess.readers.lines.BLOCK_BYTES", 64)
+    monkeypatch.setattr("roberta_small.preprocess.readers.lines.BLOCK_BYTES", 64)
     write_dictionary(model)
     documents = [lines[i : i + 1 + i % 3] for i in range(0, 70, 5)]
     text = [line for document in documents for line in [*document, ""]]

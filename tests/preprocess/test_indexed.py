@@ -6,9 +6,9 @@ import pytest
 import torch
 from fairseq.data.indexed_dataset import MMapIndexedDataset, best_fitting_int_dtype, make_builder
 
-from common.errors import UserError
-from preprocess import indexed
-from preprocess.indexed import IndexedWriter, id_dtype
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess import indexed
+from roberta_small.preprocess.indexed import IndexedWriter, id_dtype
 
 
 @pytest.mark.parametrize("vocabulary_size", [8, 65_499, 65_500, 250_002])

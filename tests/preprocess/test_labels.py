@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.errors import UserError
-from preprocess.labels import read_labels
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.labels import read_labels
 
 
 def test_the_words_of_a_line_are_one_label(tmp_path):

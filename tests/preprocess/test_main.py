@@ -15,19 +15,19 @@ def run(*arguments):
 
 
 def test_help_lists_the_commands():
-    shown = run("-m", "preprocess", "--help")
+    shown = run("-m", "roberta_small.preprocess", "--help")
     assert shown.returncode == 0
     assert all(f"    {command} " in f"{shown.stdout} ".replace("\n", " ") for command in COMMANDS)
 
 
 @pytest.mark.parametrize("arguments", [[], ["binarise"]])
 def test_no_or_wrong_command_is_refused(arguments):
-    assert run("-m", "preprocess", *arguments).returncode == 2
+    assert run("-m", "roberta_small.preprocess", *arguments).returncode == 2
 
 
 def test_missing_file_is_a_clear_error(tmp_path):
     options = ["--text", "absent.txt", "--label", "absent.label", "--destdir", str(tmp_path / "out")]
-    failed = run("-m", "preprocess", "split", *options)
+    failed = run("-m", "roberta_small.preprocess", "split", *options)
     assert failed.returncode == 1
     assert failed.stderr == "error: absent.txt: No such file or directory\n"
 

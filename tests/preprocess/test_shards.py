@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
-from common.errors import UserError
-from preprocess.indexed import distribute
-from preprocess.readers.lines import Block
-from preprocess.tokenizer import Encoded
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.indexed import distribute
+from roberta_small.preprocess.readers.lines import Block
+from roberta_small.preprocess.tokenizer import Encoded
 
 EOS = 2
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from preprocess.__main__ import main
-from preprocess.split import stratified_split
+from roberta_small.preprocess.__main__ import main
+from roberta_small.preprocess.split import stratified_split
 
 LABELS = [["b", "a", "a"][i % 3] for i in range(50)]  # 17 b, 33 a
 

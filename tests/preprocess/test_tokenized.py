@@ -6,7 +6,7 @@ import sentencepiece
 from fairseq import options
 from fairseq_cli import preprocess as stock
 
-from preprocess.__main__ import main
+from roberta_small.preprocess.__main__ import main
 
 SPLITS = ("train", "valid")
 

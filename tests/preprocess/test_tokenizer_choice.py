@@ -9,9 +9,9 @@ import tiny_tokenizers
 from fairseq.data import Dictionary
 from transformers import AutoTokenizer
 
-from common.errors import UserError
-from preprocess.readers.lines import read_blocks
-from preprocess.tokenizer_choice import MODEL, carried_size, choose, is_hub_name, locate
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.readers.lines import read_blocks
+from roberta_small.preprocess.tokenizer_choice import MODEL, carried_size, choose, is_hub_name, locate
 
 TEXTS = ["le livre n'est pas bon", "", "  été   très captivant ! 漢字 🙂", "l'auteur </s> <mask>", "bon" * 40]
 

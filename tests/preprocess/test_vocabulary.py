@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import sentencepiece
 
-from preprocess.__main__ import main
+from roberta_small.preprocess.__main__ import main
 
 ODD = {"<s>", "</s>", "<unk>", "<pad>", "<mask>", "\u0085", "\u2028"}
 

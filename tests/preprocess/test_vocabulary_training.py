@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from preprocess.vocabulary import sample, train_model
+from roberta_small.preprocess.vocabulary import sample, train_model
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -50,7 +50,7 @@ def test_interrupt_ends_it_at_once(tmp_path):
     options += ["--train", "--size", "100", "--text", str(tmp_path / "endless")]
     # Where a shell starts the tests in the background, children inherit an ignored SIGINT.
     script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    script += "from preprocess.__main__ import main; raise SystemExit(main())"
+    script += "from roberta_small.preprocess.__main__ import main; raise SystemExit(main())"
     command = [sys.executable, "-c", script, "vocabulary", *options]
     with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as process:
         with open(tmp_path / "endless", "w") as endless:  # opens once the trainer reads
@@ -64,7 +64,7 @@ def test_interrupt_ends_it_at_once(tmp_path):
 
 
 def test_killed_trainer_is_named(text, monkeypatch):
-    monkeypatch.setattr("preprocess.vocabulary._train", _die)
+    monkeypatch.setattr("roberta_small.preprocess.vocabulary._train", _die)
     with pytest.raises(Exception, match="was killed"):
         train_model([text], 57)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from preprocess.__main__ import main
+from roberta_small.preprocess.__main__ import main
 
 
 def write(path, lines, end="\n"):

@@ -1,8 +1,8 @@
 """Parse documented command lines with the real parsers, without running anything.
 
 `argparse.ArgumentParser.parse_args` is replaced by one that parses as usual and then stops. Run as
-a program, this module reads command lines from standard input and prints one JSON object a line: `error`
-(null where the line is accepted) and `deprecated` (whether an old spelling was used).
+a program, this module reads command lines from standard input and prints one JSON object a line: `error`,
+null where the line is accepted.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "installation")]
-import layout  # noqa: E402
+sys.path.insert(0, str(ROOT))  # for benchmarks
 
-from common.cli import Parser  # noqa: E402
-from common.startup import SCRIPT_PREFIX as SCRIPT  # noqa: E402
+from roberta_small.common.cli import Parser  # noqa: E402
 
+SCRIPT = "roberta-small"
 SCRIPTS = {"./train.sh": "train", "./pretrain.sh": "pretrain"}
 MODULES = (
     "common",
@@ -92,6 +91,8 @@ def stopping(*, parse: bool) -> Iterator[None]:
 
 def main_of(module: str) -> Callable[[list[str]], int]:
     """The `main` of `python -m module`."""
+    if module.partition(".")[0] in MODULES[:-1]:
+        module = f"roberta_small.{module}"
     for name in (f"{module}.__main__", module):
         with contextlib.suppress(ModuleNotFoundError, AttributeError):
             return importlib.import_module(name).main
@@ -111,10 +112,8 @@ def words_of(line: str) -> tuple[str, list[str]] | None:
         return None
     if words[0] in SCRIPTS:
         return "experiments", [SCRIPTS[words[0]], *words[1:]]
-    if words[0].startswith(SCRIPT):
-        name = words[0].removeprefix(SCRIPT)
-        module = layout.SCRIPTS[name].partition(":")[0].removesuffix(".__main__")
-        return module, [*([name] if name in SCRIPTS.values() else []), *words[1:]]
+    if words[0] == SCRIPT:
+        return "roberta_small", words[1:]
     if words[:2] == ["python", "-m"] and words[2].split(".")[0] in MODULES:
         return words[2], words[3:]
     return None
@@ -151,8 +150,7 @@ if __name__ == "__main__":
     for line in sys.stdin.read().splitlines():
         found = words_of(line)
         if found is None:
-            print(json.dumps({"line": line, "error": None, "deprecated": False}), flush=True)
+            print(json.dumps({"line": line, "error": None}), flush=True)
             continue
-        error, printed = parse(*found)
-        deprecated = any(text.startswith("deprecated:") for text in printed.splitlines())
-        print(json.dumps({"line": line, "error": error, "deprecated": deprecated}), flush=True)
+        error = parse(*found)
+        print(json.dumps({"line": line, "error": error}), flush=True)

@@ -3,8 +3,8 @@
 import threading
 from contextlib import contextmanager
 
-from eval.demo.demonstration import Demonstration
-from eval.demo.server import DemoServer
+from roberta_small.eval.demo.demonstration import Demonstration
+from roberta_small.eval.demo.server import DemoServer
 
 
 @contextmanager

@@ -11,8 +11,8 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from common.files import atomic_write
-from experiments import provenance
+from roberta_small.common.files import atomic_write
+from roberta_small.experiments import provenance
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {

@@ -7,7 +7,7 @@ from fairseq.models.roberta.model import RobertaModel
 from tiny_runs import make_data, make_run
 from training import SIZES, STEPS, build_trainer, save
 
-from preprocess.binarize import Split, binarize
+from roberta_small.preprocess.binarize import Split, binarize
 
 PAD = 1
 HEAD = "sentence_classification_head"

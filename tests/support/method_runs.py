@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tiny_recipe import CLASSIFIER
 
-from experiments.__main__ import main as experiments
-from experiments.methods.transformers import train_run
+from roberta_small.experiments.__main__ import main as experiments
+from roberta_small.experiments.methods.transformers import train_run
 
 RECIPE = (
     CLASSIFIER

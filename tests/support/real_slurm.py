@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from experiments import ROOT
+from roberta_small.experiments import ROOT
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
 SCRIPT = ROOT / "tests/support/slurm_cluster.sh"

@@ -7,8 +7,8 @@ from pathlib import Path
 import sentencepiece
 from training import FAST, OURS, SIZES, STEPS, build_trainer
 
-from common import manifest
-from preprocess.binarize import Split, binarize
+from roberta_small.common import manifest
+from roberta_small.preprocess.binarize import Split, binarize
 
 TEXT = """
 un une le la les livre roman histoire auteur personnage lecture page chapitre style ennui plaisir

@@ -11,7 +11,7 @@ from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 from fairseq.utils import set_torch_seed
 
-import fairseq_plugin  # noqa: F401  registers task, criterion, model and optimizer
+import roberta_small.fairseq_plugin  # noqa: F401  registers task, criterion, model and optimizer
 
 ROOT = Path(__file__).parents[2]
 SIZES = shlex.split(

@@ -10,8 +10,8 @@ from fairseq.logging import metrics
 from fairseq_cli import train
 from training import build_trainer
 
-from common.errors import UserError
-from fairseq_plugin.training.distributed import broadcast
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.training.distributed import broadcast
 
 
 def train_and_validate(arguments, updates):

@@ -19,20 +19,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from common.errors import UserError
-from common.files import shown_path
-from common.run import Run, State
-
-from ... import IMPORT_PATH, report
-from ...experiment import Experiment
-from ...plan import Job
-from ...provenance import Machine
-from ..local import locked
-from . import queue
-from . import task as slurm_task
-from .queue import Task
-from .settings import Slurm
-from .task import FOLDER, Assignment
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import shown_path
+from roberta_small.common.run import Run, State
+from roberta_small.experiments import report
+from roberta_small.experiments.experiment import Experiment
+from roberta_small.experiments.launchers.local import locked
+from roberta_small.experiments.launchers.slurm import queue
+from roberta_small.experiments.launchers.slurm import task as slurm_task
+from roberta_small.experiments.launchers.slurm.queue import Task
+from roberta_small.experiments.launchers.slurm.settings import Slurm
+from roberta_small.experiments.launchers.slurm.task import FOLDER, Assignment
+from roberta_small.experiments.plan import Job
+from roberta_small.experiments.provenance import Machine
 
 require_commands = queue.require_commands
 Key = tuple[str, str, int]
@@ -177,9 +176,8 @@ def _escaped(folder: Path) -> str:
 
 def _script(path: Path) -> str:
     """The batch script of a task. It uses `exec`, so that SLURM's signals are sent to Python directly."""
-    found = [*IMPORT_PATH, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     words: Sequence[str] = (
-        *("exec", "env", f"PYTHONPATH={os.pathsep.join(dict.fromkeys(filter(None, found)))}"),
-        *(sys.executable, "-P", "-m", "experiments", "task", f"{path}.json"),
+        *("exec", "env", f"PYTHONPATH={os.environ.get('PYTHONPATH', '')}"),
+        *(sys.executable, "-P", "-m", "roberta_small.experiments", "task", f"{path}.json"),
     )
     return f"#!/bin/sh\n{shlex.join(words)}\n"

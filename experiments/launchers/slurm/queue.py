@@ -17,14 +17,20 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from common import manifest
-from common.errors import UserError
-from common.run import LOG
-
-from ... import report
-from ...plan import Job
-from ...progress import Follower, ProgressLine, duration, print_above, read_log, validation_parts
-from ..local import Outcome
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
+from roberta_small.common.run import LOG
+from roberta_small.experiments import report
+from roberta_small.experiments.launchers.local import Outcome
+from roberta_small.experiments.plan import Job
+from roberta_small.experiments.progress import (
+    Follower,
+    ProgressLine,
+    duration,
+    print_above,
+    read_log,
+    validation_parts,
+)
 
 QUEUE_SECONDS = 10.0
 """Time between calls of squeue; one controller serves a whole cluster."""

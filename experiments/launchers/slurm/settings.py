@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.cli import SettingsParser, integer, split_words
-from common.errors import UserError
+from roberta_small.common.cli import SettingsParser, integer, split_words
+from roberta_small.common.errors import UserError
 
 LAUNCHERS = ("local", "slurm")
 FLAGS = ("partition", "time", "memory", "cpus", "gpus", "throttle", "slurm")

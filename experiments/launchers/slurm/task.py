@@ -13,14 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from common.errors import UserError
-from common.files import atomic_write, sha256
-from common.run import Run, State
-
-from ... import provenance
-from ...experiment import Experiment
-from ...recipes import Recipe
-from ..local import Runner, locked
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write, sha256
+from roberta_small.common.run import Run, State
+from roberta_small.experiments import provenance
+from roberta_small.experiments.experiment import Experiment
+from roberta_small.experiments.launchers.local import Runner, locked
+from roberta_small.experiments.recipes import Recipe
 
 FOLDER = ".slurm"
 """The folder below OUT with assignments, the output of tasks, and locks."""

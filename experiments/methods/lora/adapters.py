@@ -16,10 +16,9 @@ from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from torch import Tensor, nn
 from transformers import PreTrainedModel, RobertaForSequenceClassification
 
-from common.errors import UserError
-from common.files import atomic_folder
-
-from .settings import LoraSettings
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_folder
+from roberta_small.experiments.methods.lora.settings import LoraSettings
 
 TOLERANCE = {32: 1e-4, 16: 5e-2, 4: 5e-2}
 """Bits of the weights -> largest difference relative to the largest logit that rounding explains."""

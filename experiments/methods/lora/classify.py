@@ -22,11 +22,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from common import manifest
-from common.cli import SettingsParser
-
-from ..transformers.method import Variant, add_arguments, settings_of, train
-from .settings import CLASSIFIER, add_lora, lora_settings
+from roberta_small.common import manifest
+from roberta_small.common.cli import SettingsParser
+from roberta_small.experiments.methods.lora.settings import CLASSIFIER, add_lora, lora_settings
+from roberta_small.experiments.methods.transformers.method import Variant, add_arguments, settings_of, train
 
 LR = 1e-3
 """100 times that of the recipe `reference`: the adapters start at zero and are small."""
@@ -66,7 +65,7 @@ METHOD = Lora()
 
 def merge(folder: Path) -> None:
     """Write `merged/` of a finished run, unless it exists."""
-    from .adapters import merged_classifier, save_model
+    from roberta_small.experiments.methods.lora.adapters import merged_classifier, save_model
 
     content = manifest.read(folder)
     if content is None or content["status"] != "finished" or (folder / MERGED).is_dir():

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.cli import Parser
-from common.errors import UserError
+from roberta_small.common.cli import Parser
+from roberta_small.common.errors import UserError
 
 if TYPE_CHECKING:
     from transformers import BloomForCausalLM, PreTrainedTokenizerFast
@@ -34,7 +34,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         examples="example: python -m experiments lora-sample --out demo/faq",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
-    parser.deprecated("--destdir", "--out")
     run(parser.parse_args(argv))
     return 0
 
@@ -47,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
 
 def write(destdir: Path, updates: int = UPDATES) -> None:
     """Write faq.json and bloom/ below `destdir`; raises `UserError` if bloom/ exists."""
-    from common.files import atomic_folder, atomic_write
+    from roberta_small.common.files import atomic_folder, atomic_write
 
     if (destdir / "bloom").exists():
         raise UserError(f"{destdir / 'bloom'}: exists; delete it or choose another --out")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from common.cli import fraction, positive, positive_number
+from roberta_small.common.cli import fraction, positive, positive_number
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common import manifest
-from common.cli import Parser
-from common.tables import FORMATS, Table, render, whole, write_tables
+from roberta_small.common import manifest
+from roberta_small.common.cli import Parser
+from roberta_small.common.tables import FORMATS, Table, render, whole, write_tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,14 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help=f"folder for the table in all formats and {FIGURE}.png"
     )
-    parser.deprecated("--output-dir", "--out")
     run(parser.parse_args(argv))
     return 0
 
 
 def run(args: argparse.Namespace) -> None:
     """The command."""
-    from analysis.figures.style import save_figure
+    from roberta_small.analysis.figures.style import save_figure
 
     runs = measured_runs(args.runs)
     table = cost_table(runs)
@@ -69,7 +68,7 @@ def measured_runs(folder: Path) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from analysis import best_checkpoints, find_runs, read_runs, select_finished
+    from roberta_small.analysis import best_checkpoints, find_runs, read_runs, select_finished
 
     runs = select_finished(find_runs(folder))
     best = best_checkpoints(read_runs(runs), reported="test")[["arm", "init", "seed", "valid", "test"]]
@@ -120,7 +119,7 @@ def draw(runs: pd.DataFrame) -> Figure:
     """Test accuracy of each run against its trained parameters, on a logarithmic axis."""
     from matplotlib.figure import Figure
 
-    from analysis.figures.style import finish, legend_below, styles, wrap
+    from roberta_small.analysis.figures.style import finish, legend_below, styles, wrap
 
     known = runs[runs["trainable_parameters"].notna()]
     names = [f"{arm}/{init}" for arm, init in known.groupby(["arm", "init"]).groups]

@@ -16,10 +16,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from tqdm import tqdm
 
-from common.errors import UserError
-from common.metrics import Scored, measure_confusion
-from preprocess.labels import check_line_counts, class_names, label_dictionary, read_labels
-from preprocess.readers.lines import read_text_lines
+from roberta_small.common.errors import UserError
+from roberta_small.common.metrics import Scored, measure_confusion
+from roberta_small.preprocess.labels import check_line_counts, class_names, label_dictionary, read_labels
+from roberta_small.preprocess.readers.lines import read_text_lines
 
 SPLITS = ("train", "valid", "test")
 STRENGTHS = tuple(10 ** (half / 2) for half in range(-4, 9))

@@ -14,17 +14,15 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from common import manifest, predictions
-from common.cli import OneOrMore, SettingsParser, positive
-from common.errors import UserError
-from common.files import atomic_write, shown_path
-from common.predictions import Prediction
-from common.run import TENSORBOARD, Run, State
-
-from ... import inputs, prepare, provenance, report
-from ... import plan as sweep_plan
-from ...recipes import Recipe
-from .model import (
+from roberta_small.common import manifest, predictions
+from roberta_small.common.cli import OneOrMore, SettingsParser, positive
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write, shown_path
+from roberta_small.common.predictions import Prediction
+from roberta_small.common.run import TENSORBOARD, Run, State
+from roberta_small.experiments import inputs, prepare, provenance, report
+from roberta_small.experiments import plan as sweep_plan
+from roberta_small.experiments.methods.tfidf.model import (
     STRENGTHS,
     Features,
     Fitted,
@@ -36,6 +34,7 @@ from .model import (
     read_folder,
     scores,
 )
+from roberta_small.experiments.recipes import Recipe
 
 ARM, INIT, SEED = "bow", "tfidf", 0
 RECIPE = "logistic-regression"

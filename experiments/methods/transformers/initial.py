@@ -10,21 +10,24 @@ from peft import PeftModel, TaskType
 from safetensors.torch import load_file
 from transformers import RobertaForSequenceClassification
 
-from common.errors import UserError
-from export.transformers.roberta import (
+from roberta_small.common.errors import UserError
+from roberta_small.experiments.methods.lora import adapters
+from roberta_small.experiments.methods.lora.adapters import BASE
+from roberta_small.experiments.methods.lora.settings import LoraSettings
+from roberta_small.experiments.methods.transformers.recipe import Recipe
+from roberta_small.export.transformers.roberta import (
     Source,
     random_classifier,
     read_source,
     special_ids,
     to_transformers,
 )
-from fairseq_plugin.checkpoints.initialization import check_architecture, check_dictionary, check_keys
-from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
-
-from ..lora import adapters
-from ..lora.adapters import BASE
-from ..lora.settings import LoraSettings
-from .recipe import Recipe
+from roberta_small.fairseq_plugin.checkpoints.initialization import (
+    check_architecture,
+    check_dictionary,
+    check_keys,
+)
+from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 logger = logging.getLogger(__name__)
 HEAD = "classifier"

@@ -11,24 +11,27 @@ runs resume from their last epoch.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from common.cli import SettingsParser, flags_of, positive_number, split_words
-from common.errors import UserError
-from common.files import shown_path
-from common.run import Run, State
-
-from ... import IMPORT_PATH, experiment, plan, provenance, report
-from ...launchers.local import Runner, locked
-from ...plan import Job, Planned
-from ...settings import TrainSettings, add_sweep, sweep_settings
-from ..lora.settings import LoraSettings
-from .run_folder import CHECKPOINTS, add_measured, last_checkpoint, versions
+from roberta_small.common.cli import SettingsParser, flags_of, positive_number, split_words
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import shown_path
+from roberta_small.common.run import Run, State
+from roberta_small.experiments import experiment, plan, provenance, report
+from roberta_small.experiments.launchers.local import Runner, locked
+from roberta_small.experiments.methods.lora.settings import LoraSettings
+from roberta_small.experiments.methods.transformers.run_folder import (
+    CHECKPOINTS,
+    add_measured,
+    last_checkpoint,
+    versions,
+)
+from roberta_small.experiments.plan import Job, Planned
+from roberta_small.experiments.settings import TrainSettings, add_sweep, sweep_settings
 
 EXAMPLES = """examples:
   ./train.sh --method transformers --data data/books/bin --pretrained pretrained/fr/model.pt
@@ -85,7 +88,6 @@ def add_arguments(
 ) -> None:
     """Add the options of a sweep, --precision and --lr, with the defaults of a method."""
     add_sweep(parser, arm=arm, inits=inits)
-    parser.deprecated("--init", "--inits")
     parser.add_argument(
         "--precision",
         choices=("auto", "fp32", "bf16"),
@@ -122,8 +124,8 @@ def train(settings: TrainSettings, variant: Variant, then: Callable[[Path], None
     Planning, processes, locking, progress and manifests are those of the method fairseq. `then` is called
     with the folder of each run after the summary. Raises `UserError` before anything is started.
     """
-    from .initial import check
-    from .recipe import parse
+    from roberta_small.experiments.methods.transformers.initial import check
+    from roberta_small.experiments.methods.transformers.recipe import parse
 
     sweep = experiment.checked(settings, (), variant.defaults)
     for arm in sweep.recipes:
@@ -186,13 +188,10 @@ def build(
     `words` are the flags of the recipe.
     """
     run = planned.run
-    path = filter(None, [os.environ.get("PYTHONPATH")])
     start = () if run.checkpoint is None else ("--restore-file", str(run.checkpoint.absolute()))
     argv = (
-        # PYTHONPATH and -P: our packages are found from any working directory, and the working directory
-        # itself is not searched.
-        *("env", f"PYTHONPATH={os.pathsep.join([*IMPORT_PATH, *path])}"),
-        *(sys.executable, "-P", "-m", "experiments.methods.transformers.train_run"),
+        # -P: the working directory is not searched for modules.
+        *(sys.executable, "-P", "-m", "roberta_small.experiments.methods.transformers.train_run"),
         str(settings.data.absolute()),
         *("--seed", str(run.seed), "--save-dir", str(run.folder.absolute())),
         *start,

@@ -17,18 +17,17 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import DictConfig
 
-import fairseq_plugin  # noqa: F401  registers task, criterion, model and optimizer
-from common import class_weights
-from common.cli import flags_of
-from common.errors import UserError
-from common.metrics import LOSS, logged
-from export.transformers.roberta import ACTIVATIONS, Sizes
-from fairseq_plugin.models.encoders import ENCODERS
-from fairseq_plugin.tasks.criterion import checked_smoothing
-from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
-from fairseq_plugin.training.optimizer import parse_betas
-
-from ..fairseq_flags import parser_errors
+import roberta_small.fairseq_plugin  # noqa: F401  registers task, criterion, model and optimizer
+from roberta_small.common import class_weights
+from roberta_small.common.cli import flags_of
+from roberta_small.common.errors import UserError
+from roberta_small.common.metrics import LOSS, logged
+from roberta_small.experiments.methods.fairseq_flags import parser_errors
+from roberta_small.export.transformers.roberta import ACTIVATIONS, Sizes
+from roberta_small.fairseq_plugin.models.encoders import ENCODERS
+from roberta_small.fairseq_plugin.tasks.criterion import checked_smoothing
+from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
+from roberta_small.fairseq_plugin.training.optimizer import parse_betas
 
 ONLY = {
     "--task": ("sentence_classification",),

@@ -18,11 +18,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common import manifest
-from common.errors import UserError
-from common.run import LOG, TENSORBOARD
-
-from ...provenance import now
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
+from roberta_small.common.run import LOG, TENSORBOARD
+from roberta_small.experiments.provenance import now
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +36,7 @@ MEASURED = "measured.json"
 FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
 TIME = "%Y-%m-%d %H:%M:%S"
 """Format of log lines and of their time, as in fairseq-train."""
-METHODS = "experiments.methods"
+METHODS = "roberta_small.experiments.methods"
 """Parent of the loggers of all methods."""
 PACKAGES = ("transformers", "accelerate", "peft", "safetensors")
 

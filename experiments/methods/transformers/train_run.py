@@ -27,20 +27,22 @@ from peft import PeftModel
 from torch import Tensor, nn
 from transformers import RobertaForSequenceClassification, set_seed
 
-from common import predictions
-from common.errors import report_errors
-from common.files import atomic_open, atomic_write
-from export.transformers.roberta import to_fairseq
-from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
-from fairseq_plugin.training.precision import resolve, resolved, restore
-
-from ..lora import adapters
-from ..lora.adapters import ADAPTER, BASE, TOLERANCE, Parameters
-from ..lora.settings import CLASSIFIER, add_lora, lora_settings
-from .initial import initial_model, with_adapters
-from .recipe import Recipe, parse
-from .run_folder import CHECKPOINTS, MEASURED, MODEL, last_checkpoint, peak_memory_bytes
-from .trainer import (
+from roberta_small.common import predictions
+from roberta_small.common.errors import report_errors
+from roberta_small.common.files import atomic_open, atomic_write
+from roberta_small.experiments.methods.lora import adapters
+from roberta_small.experiments.methods.lora.adapters import ADAPTER, BASE, TOLERANCE, Parameters
+from roberta_small.experiments.methods.lora.settings import CLASSIFIER, add_lora, lora_settings
+from roberta_small.experiments.methods.transformers.initial import initial_model, with_adapters
+from roberta_small.experiments.methods.transformers.recipe import Recipe, parse
+from roberta_small.experiments.methods.transformers.run_folder import (
+    CHECKPOINTS,
+    MEASURED,
+    MODEL,
+    last_checkpoint,
+    peak_memory_bytes,
+)
+from roberta_small.experiments.methods.transformers.trainer import (
     ClassifierTrainer,
     Item,
     Pad,
@@ -49,6 +51,9 @@ from .trainer import (
     read_sentences,
     training_arguments,
 )
+from roberta_small.export.transformers.roberta import to_fairseq
+from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
+from roberta_small.fairseq_plugin.training.precision import resolve, resolved, restore
 
 logger = logging.getLogger(__name__)
 PRECISION = "precision.json"

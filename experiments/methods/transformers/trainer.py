@@ -38,14 +38,13 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import PrinterCallback, TrainerState
 from transformers.utils.logging import disable_progress_bar
 
-from common import predictions
-from common.metrics import measure_confusion
-from common.predictions import Prediction
-from fairseq_plugin.tasks.criterion import cell_counts, training_loss
-from fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
-
-from .recipe import Recipe
-from .run_folder import FORMAT, TIME, on_one_device
+from roberta_small.common import predictions
+from roberta_small.common.metrics import measure_confusion
+from roberta_small.common.predictions import Prediction
+from roberta_small.experiments.methods.transformers.recipe import Recipe
+from roberta_small.experiments.methods.transformers.run_folder import FORMAT, TIME, on_one_device
+from roberta_small.fairseq_plugin.tasks.criterion import cell_counts, training_loss
+from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 logger = logging.getLogger(__name__)
 SCORE = "validation_score"

@@ -9,13 +9,13 @@ from printed_tables import notes_with
 from run_trees import write_run
 from scipy.stats import t
 
-from analysis.__main__ import main
-from analysis.figures.best_settings import draw_best_settings, draw_flag
-from analysis.read.load import load_runs
-from analysis.read.runs import find_runs
-from analysis.stats.best import best_checkpoints
-from analysis.stats.best_settings import choose_settings, find_settings
-from analysis.tables.runs import CHOSEN_ON_TEST
+from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.figures.best_settings import draw_best_settings, draw_flag
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.stats.best import best_checkpoints
+from roberta_small.analysis.stats.best_settings import choose_settings, find_settings
+from roberta_small.analysis.tables.runs import CHOSEN_ON_TEST
 
 SCORES = {"1e-5": (60.0, 61.0), "1e-4": (70.0, 72.0), "1e-3": (65.0, 66.0)}
 

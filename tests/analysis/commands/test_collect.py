@@ -7,9 +7,9 @@ import pytest
 from run_trees import write_run
 from torch.utils.tensorboard import SummaryWriter
 
-from analysis import load_runs
-from analysis.__main__ import main
-from common.archive import write
+from roberta_small.analysis import load_runs
+from roberta_small.analysis.__main__ import main
+from roberta_small.common.archive import write
 
 SECRET = "/home/somebody/fairseq-train"
 

@@ -12,7 +12,7 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from run_trees import write_events, write_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from analysis.__main__ import main
+from roberta_small.analysis.__main__ import main
 
 RUNS = {
     "random": ([50.0, 62.0], [50.5, 65.5]),

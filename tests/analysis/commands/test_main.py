@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from run_trees import write_events, write_run
 
-from analysis.__main__ import main
+from roberta_small.analysis.__main__ import main
 
 ROOT = Path(__file__).parents[3]
 WITHOUT_TORCH = """
@@ -18,7 +18,7 @@ class Absent:
         if name.split(".")[0] in ("torch", "fairseq", "tensorflow"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent())
-from analysis.__main__ import main
+from roberta_small.analysis.__main__ import main
 assert "matplotlib" not in sys.modules
 runs, output = sys.argv[1:]
 codes = [main(["tables", runs]), main(["figures", runs, "--out", output]), main(["runs", runs])]

@@ -7,9 +7,9 @@ import pytest
 from log_trees import write_fairseq, write_transformers
 from run_trees import write_events, write_run
 
-from analysis import best_checkpoints, draw_curves, load_runs, scores, table1
-from analysis.__main__ import main
-from common.errors import UserError
+from roberta_small.analysis import best_checkpoints, draw_curves, load_runs, scores, table1
+from roberta_small.analysis.__main__ import main
+from roberta_small.common.errors import UserError
 
 
 def write_subset(folder, subset, values=(50.0, 60.0), metric="accuracy"):

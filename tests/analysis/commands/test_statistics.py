@@ -13,9 +13,9 @@ from prediction_files import write_predictions
 from printed_tables import notes_with
 from run_trees import write_events, write_run
 
-from analysis.__main__ import main
-from analysis.stats.compare import holm
-from common.tables import p_value
+from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.stats.compare import holm
+from roberta_small.common.tables import p_value
 
 ROOT = Path(__file__).parents[3]
 GROUPS = ["--groups", "fairseq/pretrained", "fairseq/random"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from run_trees import write_run
 
-from analysis.__main__ import main
-from common.metrics import METRICS, Metric, register
+from roberta_small.analysis.__main__ import main
+from roberta_small.common.metrics import METRICS, Metric, register
 
 CLASSES = ["--num-classes", "2"]
 

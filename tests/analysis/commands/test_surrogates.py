@@ -9,11 +9,11 @@ import pytest
 from log_trees import write_export
 from run_trees import write_run
 
-from analysis import find_runs
-from analysis.__main__ import main
-from common import predictions
-from common.errors import UserError
-from common.files import escaped, parse_json
+from roberta_small.analysis import find_runs
+from roberta_small.analysis.__main__ import main
+from roberta_small.common import predictions
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import escaped, parse_json
 
 LONE = "\ud800"
 ESCAPED = r"\ud800"

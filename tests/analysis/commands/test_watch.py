@@ -8,9 +8,9 @@ import pytest
 from log_trees import write_json_log
 from run_trees import write_manifest, write_run
 
-from analysis.__main__ import main
-from analysis.commands.watch import Progress, Row, Watcher, duration, totals, watch
-from common.errors import UserError
+from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.commands.watch import Progress, Row, Watcher, duration, totals, watch
+from roberta_small.common.errors import UserError
 
 FLAGS = ["--max-epoch", "4", "--max-update", "1000"]
 
@@ -148,7 +148,7 @@ def test_a_terminal_is_redrawn_in_place_and_never_overflows(sweep, monkeypatch):
 
 
 def test_logs_that_did_not_change_are_read_once(sweep, monkeypatch):
-    from analysis.commands import watch as watch_runs
+    from roberta_small.analysis.commands import watch as watch_runs
 
     read, calls = watch_runs.read_progress, []
     monkeypatch.setattr(

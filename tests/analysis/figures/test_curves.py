@@ -6,11 +6,11 @@ import pytest
 from matplotlib.figure import Figure
 from run_trees import write_run
 
-from analysis.figures.curves import draw_curves, draw_lines
-from analysis.figures.style import save_figure
-from analysis.read.load import load_runs
-from analysis.stats.best import best_checkpoints
-from analysis.stats.reference import compare_reference, read_reference
+from roberta_small.analysis.figures.curves import draw_curves, draw_lines
+from roberta_small.analysis.figures.style import save_figure
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.stats.best import best_checkpoints
+from roberta_small.analysis.stats.reference import compare_reference, read_reference
 
 
 def thick_lines(panel):

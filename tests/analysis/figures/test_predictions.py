@@ -9,17 +9,17 @@ from run_trees import write_run
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix
 
-from analysis.figures.predictions import (
+from roberta_small.analysis.figures.predictions import (
     confused_pairs,
     draw_confused_pairs,
     draw_confusion,
     draw_reliability,
     has_many_classes,
 )
-from analysis.read.runs import find_runs
-from analysis.stats.predictions import read_predictions
-from common.predictions import Prediction, file_name, write
-from common.statistics import BINS, confusion, expected_calibration_error, reliability
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.stats.predictions import read_predictions
+from roberta_small.common.predictions import Prediction, file_name, write
+from roberta_small.common.statistics import BINS, confusion, expected_calibration_error, reliability
 
 CLASSES = ["bad", "good", "so so"]
 

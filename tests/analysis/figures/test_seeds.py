@@ -5,10 +5,10 @@ import pytest
 from run_trees import write_run
 from scipy import stats
 
-from analysis.figures.seeds import _lanes, draw_expected, draw_seeds
-from analysis.figures.style import styles, wrap
-from analysis.read.runs import find_runs
-from analysis.report.findings import Rule, figures, gather
+from roberta_small.analysis.figures.seeds import _lanes, draw_expected, draw_seeds
+from roberta_small.analysis.figures.style import styles, wrap
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.report.findings import Rule, figures, gather
 
 
 def findings_of(root, **more):

@@ -9,12 +9,12 @@ from matplotlib.text import Text
 from prediction_files import write_predictions
 from run_trees import write_run
 
-from analysis.__main__ import main
-from analysis.figures.style import grid, paper, style_indices
-from analysis.read.runs import find_runs
-from analysis.report.chart import curves_json
-from analysis.report.findings import Rule, figures, gather
-from analysis.study import WIDTHS, Study
+from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.figures.style import grid, paper, style_indices
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.report.chart import curves_json
+from roberta_small.analysis.report.findings import Rule, figures, gather
+from roberta_small.analysis.study import WIDTHS, Study
 
 GROUPS = ("bow/tfidf", "fairseq/pretrained", "fairseq/random", "hf/random")
 

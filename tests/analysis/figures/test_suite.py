@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.figures.style import paper
-from analysis.figures.suite import draw_by_data_set, draw_profiles
-from analysis.stats.spread import summarize
-from analysis.stats.suite import balance, profiles
+from roberta_small.analysis.figures.style import paper
+from roberta_small.analysis.figures.suite import draw_by_data_set, draw_profiles
+from roberta_small.analysis.stats.spread import summarize
+from roberta_small.analysis.stats.suite import balance, profiles
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from analysis.read.load import load_runs
-from analysis.read.long_table import values_of
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.read.long_table import values_of
 
 NAME = "run-bert_1_valid-tag-accuracy.csv"
 

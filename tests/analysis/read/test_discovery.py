@@ -3,8 +3,8 @@
 import pytest
 from run_trees import write_run
 
-from analysis.read.load import load_runs
-from analysis.read.runs import find_runs
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.read.runs import find_runs
 
 TESTS = [51.0, 61.0]
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from run_trees import STEPS_PER_EPOCH, write_events, write_run
 
-from analysis.read.epochs import shared_grid
-from analysis.read.load import load_runs
-from analysis.stats.spread import per_epoch
+from roberta_small.analysis.read.epochs import shared_grid
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.stats.spread import per_epoch
 
 
 def grid(*runs):

@@ -17,11 +17,11 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util import tensor_util
 
-from analysis.read import plain_scalars
-from analysis.read.events import read_scalars
-from analysis.read.tfrecord import crc32c as our_crc32c
-from analysis.read.tfrecord import mask
-from common.errors import UserError
+from roberta_small.analysis.read import plain_scalars
+from roberta_small.analysis.read.events import read_scalars
+from roberta_small.analysis.read.tfrecord import crc32c as our_crc32c
+from roberta_small.analysis.read.tfrecord import mask
+from roberta_small.common.errors import UserError
 
 ROWS = [(step, tag, float(np.float32(step / 7))) for step in range(1, 21) for tag in ("loss", "accuracy")]
 

@@ -9,7 +9,7 @@ import pytest
 from mutations import check_many, first_gap, frame, surviving
 from text_mutations import check_text_file, missing
 
-from analysis.read.tfrecord import salvage
+from roberta_small.analysis.read.tfrecord import salvage
 
 FILES = int(os.environ.get("FUZZ_FILES", "2000"))
 TEXT_FILES = int(os.environ.get("FUZZ_FILES", "500"))
@@ -40,7 +40,7 @@ def test_the_check_notices_a_reader_that_loses_records(tmp_path, monkeypatch):
         records.begins, records.ends = good, records.ends[: len(good)]
         return records
 
-    monkeypatch.setattr("analysis.read.events.read_records", stop_at_damage)
+    monkeypatch.setattr("roberta_small.analysis.read.events.read_records", stop_at_damage)
     with pytest.raises(AssertionError, match="scalars lost"):
         check_many(tmp_path, 100)
 

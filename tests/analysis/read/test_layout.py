@@ -2,8 +2,8 @@
 
 import pytest
 
-from analysis.read.layout import Pattern, name_run, plain_subset, split_subset, split_tag
-from common.errors import UserError
+from roberta_small.analysis.read.layout import Pattern, name_run, plain_subset, split_subset, split_tag
+from roberta_small.common.errors import UserError
 
 
 def name(path):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from run_trees import write_events, write_manifest, write_run
 
-from analysis.read.load import load_runs
-from analysis.read.long_table import COLUMNS, ORDER, values_of
-from common.errors import UserError
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.read.long_table import COLUMNS, ORDER, values_of
+from roberta_small.common.errors import UserError
 
 
 def test_columns_types_and_order(runs):

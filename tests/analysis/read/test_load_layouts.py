@@ -9,11 +9,11 @@ from log_trees import fairseq_json_lines, write_export, write_fairseq, write_jso
 from run_trees import write_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from analysis.__main__ import main
-from analysis.read.load import load_runs
-from analysis.read.long_table import values_of
-from analysis.read.runs import find_runs
-from common.errors import UserError
+from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.read.long_table import values_of
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.common.errors import UserError
 
 
 def series(table, subset, metric):

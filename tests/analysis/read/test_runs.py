@@ -6,8 +6,8 @@ import pytest
 from log_trees import write_export, write_json_log
 from run_trees import write_events, write_manifest, write_run
 
-from analysis.read.runs import describe, find_runs, mixed_precision, select_finished
-from common.errors import UserError, enumerate_some
+from roberta_small.analysis.read.runs import describe, find_runs, mixed_precision, select_finished
+from roberta_small.common.errors import UserError, enumerate_some
 
 
 def test_runs_are_found_in_order(runs):

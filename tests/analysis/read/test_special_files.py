@@ -6,10 +6,10 @@ import signal
 import pytest
 from run_trees import write_run
 
-from analysis.__main__ import main
-from analysis.read.load import load_runs
-from common import manifest
-from common.errors import UserError
+from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
 
 SECONDS = 30
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from run_trees import write_run
 
-from analysis.__main__ import main
-from analysis.read.runs import find_runs
-from common.errors import UserError
+from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.common.errors import UserError
 
 NOBODY = 65534
 

@@ -7,9 +7,9 @@ from chromium import BROWSER, browser
 from prediction_files import write_predictions
 from run_trees import write_six_runs
 
-from analysis.read.runs import find_runs
-from analysis.report.findings import Rule, gather
-from analysis.report.page import render_report
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.report.findings import Rule, gather
+from roberta_small.analysis.report.page import render_report
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium")
 

@@ -14,17 +14,17 @@ from prediction_files import write_predictions
 from run_trees import write_manifest, write_run
 from scipy.stats import sem, t, ttest_rel
 
-from analysis.__main__ import main
-from analysis.read.runs import find_runs
-from analysis.report.findings import Rule, default_baseline, gather
-from analysis.report.page import render_report
-from analysis.report.provenance import group_facts
-from analysis.report.summary import main_findings
-from analysis.study import Study
-from analysis.tables.published import HEADINGS
-from analysis.tables.runs import table1
-from common.errors import UserError
-from common.tables import p_value, render
+from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.report.findings import Rule, default_baseline, gather
+from roberta_small.analysis.report.page import render_report
+from roberta_small.analysis.report.provenance import group_facts
+from roberta_small.analysis.report.summary import main_findings
+from roberta_small.analysis.study import Study
+from roberta_small.analysis.tables.published import HEADINGS
+from roberta_small.analysis.tables.runs import table1
+from roberta_small.common.errors import UserError
+from roberta_small.common.tables import p_value, render
 
 EVIL = "x</script><script>alert(1)</script><img src=http://evil.example onerror=alert(2)>\"'&$title"
 LOADING = {"src", "srcset", "poster", "action", "formaction", "background", "data"}
@@ -342,7 +342,9 @@ def test_a_file_that_is_no_audit_is_a_clear_error(runs, tmp_path, content):
 
 def test_a_partial_audit_is_an_error_before_logs_are_read(runs, tmp_path, monkeypatch):
     """It says enough of test and train for the scores, and not what the tables of the report need."""
-    monkeypatch.setattr("analysis.report.findings.read_runs", lambda runs: pytest.fail("the logs were read"))
+    monkeypatch.setattr(
+        "roberta_small.analysis.report.findings.read_runs", lambda runs: pytest.fail("the logs were read")
+    )
     path = tmp_path / "audit.json"
     content = {"splits": {"test": {"lines": 4}}, "duplicates": {"exact": {"test": {"train": [3]}}}}
     path.write_text(json.dumps(content), encoding="utf-8")
@@ -355,7 +357,7 @@ def test_a_partial_audit_is_an_error_before_logs_are_read(runs, tmp_path, monkey
 
 def test_colours_of_the_page_read_on_both_backgrounds():
     """Lines need a contrast of 3 (WCAG 2.2, 1.4.11), in light and in dark."""
-    from analysis.report.elements import ASSETS
+    from roberta_small.analysis.report.elements import ASSETS
 
     css = (ASSETS / "report.css").read_text(encoding="utf-8")
 

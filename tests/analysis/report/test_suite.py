@@ -7,7 +7,7 @@ import pytest
 from html_page import Page
 from run_trees import write_manifest, write_run
 
-from analysis.__main__ import main
+from roberta_small.analysis.__main__ import main
 
 EVIL = "<img src=x onerror=alert(1)>"
 

@@ -7,9 +7,9 @@ import pytest
 from prediction_files import write_predictions
 from run_trees import write_run
 
-from analysis.read.runs import find_runs
-from analysis.report.findings import Rule, gather
-from analysis.report.summary import (
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.report.findings import Rule, gather
+from roberta_small.analysis.report.summary import (
     EQUAL_SEEDS,
     FEW,
     NO_REFERENCE_INTERVAL,
@@ -23,7 +23,7 @@ from analysis.report.summary import (
     reference_remark,
     seeds_remark,
 )
-from analysis.study import Study
+from roberta_small.analysis.study import Study
 
 
 def findings_of(root, rule=None, **more):

@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 from run_trees import write_events, write_run
 
-from analysis.read.load import load_runs
-from analysis.stats.best import at_best, best_checkpoints
-from common.errors import UserError
-from common.metrics import lower_is_better
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.stats.best import at_best, best_checkpoints
+from roberta_small.common.errors import UserError
+from roberta_small.common.metrics import lower_is_better
 
 
 def best_of(root, valid, test, **options):

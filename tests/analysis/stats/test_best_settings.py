@@ -4,10 +4,10 @@ import pytest
 from run_trees import write_manifest, write_run
 from scipy.stats import ttest_rel
 
-from analysis.read.load import load_runs
-from analysis.read.runs import Run, find_runs
-from analysis.stats.best import best_checkpoints
-from analysis.stats.best_settings import (
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.read.runs import Run, find_runs
+from roberta_small.analysis.stats.best import best_checkpoints
+from roberta_small.analysis.stats.best_settings import (
     choose_settings,
     find_settings,
     flag_values,
@@ -15,8 +15,8 @@ from analysis.stats.best_settings import (
     split_arm,
     varied_flags,
 )
-from common.errors import UserError
-from experiments.grid import variants
+from roberta_small.common.errors import UserError
+from roberta_small.experiments.grid import variants
 
 VALID = {
     "fairseq": (60.0, 62.0, 61.5),

@@ -9,11 +9,11 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
-from analysis.read.load import load_runs
-from analysis.stats.best import best_checkpoints
-from analysis.stats.compare import against, compare_groups
-from analysis.stats.spread import scores
-from common.errors import UserError
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.stats.best import best_checkpoints
+from roberta_small.analysis.stats.compare import against, compare_groups
+from roberta_small.analysis.stats.spread import scores
+from roberta_small.common.errors import UserError
 
 GROUPS = ["fairseq/pretrained", "fairseq/random"]
 BEST_TESTS = np.array([79.25, 78.5, 80.0]), np.array([65.5, 66.75, 68.25])

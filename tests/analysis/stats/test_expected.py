@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from run_trees import write_run
 
-from analysis.read.load import load_runs
-from analysis.stats.best import best_checkpoints
-from analysis.stats.spread import expected_best, expected_best_of_seeds
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.stats.best import best_checkpoints
+from roberta_small.analysis.stats.spread import expected_best, expected_best_of_seeds
 
 
 def over_all_subsets(chosen_by, reported, n, best=max):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.statistics import bootstrap_interval, t_interval, welch_interval
+from roberta_small.common.statistics import bootstrap_interval, t_interval, welch_interval
 
 THREE = np.array([79.25, 78.5, 80.0])
 

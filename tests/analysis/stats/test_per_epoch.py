@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from run_trees import write_events, write_run
 
-from analysis.read.load import load_runs
-from analysis.stats.spread import per_epoch
-from common.errors import UserError
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.stats.spread import per_epoch
+from roberta_small.common.errors import UserError
 
 
 @pytest.mark.parametrize("ddof", [0, 1])

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.power import TTestIndPower, TTestPower
 
-from analysis.stats.power import power_of_t, seeds_needed, std_factors
+from roberta_small.analysis.stats.power import power_of_t, seeds_needed, std_factors
 
 
 @pytest.mark.parametrize("paired", [True, False])

@@ -8,11 +8,11 @@ from sklearn.metrics import accuracy_score
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.proportion import proportion_confint
 
-from analysis.read.runs import find_runs
-from analysis.stats.predictions import accuracies, compare_predictions, read_predictions
-from analysis.tables.predictions import examples_table
-from common.data_folder import Overlap
-from common.errors import UserError
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.stats.predictions import accuracies, compare_predictions, read_predictions
+from roberta_small.analysis.tables.predictions import examples_table
+from roberta_small.common.data_folder import Overlap
+from roberta_small.common.errors import UserError
 
 RANDOM = np.random.default_rng(0)
 LABELS = list(RANDOM.choice(["0", "1"], size=300))

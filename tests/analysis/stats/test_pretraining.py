@@ -7,16 +7,21 @@ import pytest
 from run_trees import write_events, write_manifest, write_run
 from scipy.stats import t
 
-from analysis.__main__ import main
-from analysis.figures.pretraining import draw_perplexity, draw_pretraining
-from analysis.read.load import load_runs
-from analysis.read.runs import find_runs
-from analysis.stats.best import best_checkpoints
-from analysis.stats.pretraining import find_perplexities, find_tokens, pretrained_tokens, read_tokens
-from analysis.stats.spread import scores, spread_over_seeds
-from common.errors import UserError
-from experiments import recipes
-from experiments.pretrain import with_budget
+from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.figures.pretraining import draw_perplexity, draw_pretraining
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.stats.best import best_checkpoints
+from roberta_small.analysis.stats.pretraining import (
+    find_perplexities,
+    find_tokens,
+    pretrained_tokens,
+    read_tokens,
+)
+from roberta_small.analysis.stats.spread import scores, spread_over_seeds
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import recipes
+from roberta_small.experiments.pretrain import with_budget
 
 FLAGS = ["--batch-size", "16", "--tokens-per-sample", "256", "--update-freq", "2"]
 

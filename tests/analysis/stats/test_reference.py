@@ -11,10 +11,10 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from analysis.read.load import load_runs
-from analysis.stats.best import best_checkpoints
-from analysis.stats.reference import compare_reference, read_reference
-from common.errors import UserError
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.stats.best import best_checkpoints
+from roberta_small.analysis.stats.reference import compare_reference, read_reference
+from roberta_small.common.errors import UserError
 
 PUBLISHED = Path(__file__).parents[3] / "results" / "cls-books" / "published.csv"
 HEADING = "arm,init,epoch,subset,metric,mean,std,n,ddof"

@@ -9,7 +9,7 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as statsmodels_mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from analysis.stats.compare import beats, bootstrap_examples, holm, mcnemar, paired, unpaired
+from roberta_small.analysis.stats.compare import beats, bootstrap_examples, holm, mcnemar, paired, unpaired
 
 A, B = np.array([79.25, 78.5, 80.0]), np.array([65.5, 66.75, 68.25])
 

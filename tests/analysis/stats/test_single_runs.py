@@ -9,12 +9,12 @@ from printed_tables import notes_with
 from run_trees import write_run
 from scipy.stats import binomtest
 
-from analysis.__main__ import main
-from analysis.figures.curves import draw_curves
-from analysis.read.load import load_runs
-from analysis.read.runs import find_runs
-from analysis.stats.predictions import compare_predictions, read_predictions
-from analysis.tables.seeds import SINGLE
+from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.figures.curves import draw_curves
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.stats.predictions import compare_predictions, read_predictions
+from roberta_small.analysis.tables.seeds import SINGLE
 
 GOLD = list("0101010101")
 ANSWERS = {1: list("0101010110"), 2: list("0101011010"), 3: list("0101010101")}

@@ -5,10 +5,10 @@ from data_folders import write_data
 from prediction_files import write_predictions
 from run_trees import write_run
 
-from analysis.read.runs import find_runs
-from analysis.stats.predictions import find_size
-from common.errors import UserError
-from common.files import sha256
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.stats.predictions import find_size
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
 
 
 def test_from_prediction_files(runs):

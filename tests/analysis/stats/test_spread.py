@@ -7,11 +7,11 @@ from run_trees import write_run
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
-from analysis.read.load import load_runs
-from analysis.stats.best import best_checkpoints
-from analysis.stats.spread import diverged, scores, spread_over_seeds, summarize
-from common.errors import UserError
-from common.statistics import mean_std
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.stats.best import best_checkpoints
+from roberta_small.analysis.stats.spread import diverged, scores, spread_over_seeds, summarize
+from roberta_small.common.errors import UserError
+from roberta_small.common.statistics import mean_std
 
 
 def scores_of(root, subset="test", **options):

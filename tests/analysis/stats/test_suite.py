@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy.stats import mannwhitneyu, trim_mean
 
-from analysis.stats.suite import (
+from roberta_small.analysis.stats.suite import (
     aggregate,
     average_ranks,
     balance,
@@ -19,7 +19,7 @@ from analysis.stats.suite import (
     profile,
     profiles,
 )
-from common.errors import UserError
+from roberta_small.common.errors import UserError
 
 X = np.array([
     [80.4, 79.6, 81.9, 80.3], [78.4, 81.1, 83.9, 82.8], [77.9, 76.2, 78.1, 80.1],

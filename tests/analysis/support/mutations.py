@@ -21,8 +21,8 @@ from tensorboard.util import tensor_util
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from analysis.read import events
-from analysis.read.scalars import LogCheck, Tags
+from roberta_small.analysis.read import events
+from roberta_small.analysis.read.scalars import LogCheck, Tags
 
 TAGS = ("loss", "accuracy", "f", "a tag with ümlauts")
 BATCHES = (1 << 21, 300, 61)

@@ -1,6 +1,6 @@
 """Prediction files for small run trees."""
 
-from common.predictions import Prediction, file_name, write
+from roberta_small.common.predictions import Prediction, file_name, write
 
 
 def write_predictions(run, labels, predicted, split="test"):

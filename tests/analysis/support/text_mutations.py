@@ -3,9 +3,9 @@
 import json
 import random
 
-from analysis.read.scalars import LogCheck, Tags
-from analysis.read.text_logs import HEADER, read_csv_files, read_json_files
-from common.errors import UserError
+from roberta_small.analysis.read.scalars import LogCheck, Tags
+from roberta_small.analysis.read.text_logs import HEADER, read_csv_files, read_json_files
+from roberta_small.common.errors import UserError
 
 PIECES = [
     b"{", b"}", b"[" * 5000, b'{"epoch": ', b'"', b"null", b"{}", b"[1]", b"1e30", b"1" + b"0" * 20, b",",

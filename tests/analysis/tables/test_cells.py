@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 
-from common.tables import interval, mean_std_cell, p_value, signed, signed_interval, whole
+from roberta_small.common.tables import interval, mean_std_cell, p_value, signed, signed_interval, whole
 
 NAN = math.nan
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.tables.predictions import accuracy_table
+from roberta_small.analysis.tables.predictions import accuracy_table
 
 RUN = {"arm": ["fairseq"], "init": ["random"], "seed": [1]}
 

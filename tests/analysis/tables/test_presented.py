@@ -13,10 +13,10 @@ from printed_tables import notes_with
 from run_trees import write_run
 from scipy.stats import ttest_rel
 
-from analysis.__main__ import main
-from analysis.study import TABLES
-from common.metrics import digits
-from common.tables import Table, render, shortest
+from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.study import TABLES
+from roberta_small.common.metrics import digits
+from roberta_small.common.tables import Table, render, shortest
 
 PAGE_CHARACTERS = 115
 """Characters of a row in Markdown that fit on a page in a small font."""

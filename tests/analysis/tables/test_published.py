@@ -7,8 +7,8 @@ import pytest
 from printed_tables import notes_with
 from scipy import stats
 
-from analysis.__main__ import main
-from analysis.tables.published import HEADINGS
+from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.tables.published import HEADINGS
 
 HEADING = "arm,init,epoch,subset,metric,mean,std,n\n"
 OURS = [65.5, 66.75, 68.25]

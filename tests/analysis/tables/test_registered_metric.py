@@ -3,11 +3,11 @@
 import pytest
 from run_trees import write_run
 
-from analysis.read.load import load_runs
-from analysis.stats.best import best_checkpoints
-from analysis.tables.runs import table1
-from common.metrics import METRICS, Metric, register
-from common.tables import render
+from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.stats.best import best_checkpoints
+from roberta_small.analysis.tables.runs import table1
+from roberta_small.common.metrics import METRICS, Metric, register
+from roberta_small.common.tables import render
 
 
 @pytest.fixture

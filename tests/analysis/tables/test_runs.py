@@ -11,10 +11,10 @@ from log_trees import write_export
 from printed_tables import notes_with
 from run_trees import write_events, write_run
 
-from analysis.read.load import load_runs, read_runs
-from analysis.read.runs import find_runs
-from analysis.tables.runs import CHOSEN_ON_TEST, list_runs, table1, table2
-from common.tables import FORMATS, Table, render, write_tables
+from roberta_small.analysis.read.load import load_runs, read_runs
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.analysis.tables.runs import CHOSEN_ON_TEST, list_runs, table1, table2
+from roberta_small.common.tables import FORMATS, Table, render, write_tables
 
 BEST_TESTS = {"pretrained": [79.25, 78.5, 80.0], "random": [65.5, 66.75, 68.25]}
 

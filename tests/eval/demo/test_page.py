@@ -9,8 +9,8 @@ import pytest
 from demo_servers import serving
 from tiny_runs import GOOD, make_data, make_run
 
-from eval import Ensemble, SentenceClassifier
-from eval.demo import server as server_module
+from roberta_small.eval import Ensemble, SentenceClassifier
+from roberta_small.eval.demo import server as server_module
 
 pytest.importorskip("captum")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

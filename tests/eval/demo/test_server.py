@@ -15,12 +15,12 @@ from demo_servers import serving
 from signals import restore_defaults
 from tiny_runs import BAD, GOOD, make_data, make_run
 
-from common.errors import UserError
-from eval import Ensemble, SentenceClassifier
-from eval.__main__ import main
-from eval.demo.demonstration import Demonstration
-from eval.demo.server import MAX_BYTES, DemoServer
-from eval.predict.explain import explain_texts, marked
+from roberta_small.common.errors import UserError
+from roberta_small.eval import Ensemble, SentenceClassifier
+from roberta_small.eval.__main__ import main
+from roberta_small.eval.demo.demonstration import Demonstration
+from roberta_small.eval.demo.server import MAX_BYTES, DemoServer
+from roberta_small.eval.predict.explain import explain_texts, marked
 
 pytest.importorskip("captum")
 JSON = {"Content-Type": "application/json"}
@@ -199,7 +199,16 @@ def test_an_invalid_port_is_a_usage_error(port, capsys):
 
 
 def test_ctrl_c_ends_the_command(trained):
-    command = [sys.executable, "-m", "eval", "demo", "--checkpoint", str(trained.run), "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "roberta_small.eval",
+        "demo",
+        "--checkpoint",
+        str(trained.run),
+        "--port",
+        "0",
+    ]
     with (
         subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=restore_defaults

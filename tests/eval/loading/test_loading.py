@@ -9,19 +9,19 @@ from data_folders import write_data
 from tiny_runs import make_run, write_manifest
 from training import SIZES, STEPS, STOCK, build_trainer, save
 
-from common.errors import UserError
-from eval import SentenceClassifier
-from eval.batches import batches, pad
-from eval.loading.checkpoint import read_checkpoint
-from eval.loading.runs import find_run, find_runs
-from eval.loading.training_files import (
+from roberta_small.common.errors import UserError
+from roberta_small.eval import SentenceClassifier
+from roberta_small.eval.batches import batches, pad
+from roberta_small.eval.loading.checkpoint import read_checkpoint
+from roberta_small.eval.loading.runs import find_run, find_runs
+from roberta_small.eval.loading.training_files import (
     find_data_folder,
     find_encoder,
     load_tokenizer_in_advance,
     read_class_names,
 )
-from fairseq_plugin.checkpoints.loading import load_checkpoint
-from preprocess import tokenizer
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.preprocess import tokenizer
 
 
 def edit_checkpoint(path, edit):

@@ -7,14 +7,14 @@ import pytest
 import torch
 from tiny_runs import make_run
 
-from common import manifest
-from common.errors import UserError
-from eval import SentenceClassifier
-from eval.__main__ import main
-from eval.loading.precision import choose_precision, recorded_precision
-from eval.loading.runs import find_run
-from fairseq_plugin.checkpoints.loading import load_checkpoint
-from fairseq_plugin.training import precision
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
+from roberta_small.eval import SentenceClassifier
+from roberta_small.eval.__main__ import main
+from roberta_small.eval.loading.precision import choose_precision, recorded_precision
+from roberta_small.eval.loading.runs import find_run
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.fairseq_plugin.training import precision
 
 
 @pytest.fixture

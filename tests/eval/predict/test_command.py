@@ -14,11 +14,11 @@ import pytest
 from pyarrow import parquet as pq
 from tiny_runs import make_data, make_run
 
-import preprocess.readers.lines
-from eval import SentenceClassifier
-from eval.__main__ import main
-from eval.options import read_input
-from preprocess.readers.tables import cell_text, read_table
+from roberta_small.eval import SentenceClassifier
+from roberta_small.eval.__main__ import main
+from roberta_small.eval.options import read_input
+from roberta_small.preprocess.readers import lines
+from roberta_small.preprocess.readers.tables import cell_text, read_table
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def test_predictions_do_not_depend_on_the_block_size(trained, predict, tmp_path,
     path = tmp_path / "a.txt"
     path.write_text("\n".join([*trained.texts, "", "un livre"]), encoding="utf-8")  # no newline at the end
     _, whole, _ = predict("--input", path)
-    monkeypatch.setattr(preprocess.readers.lines, "BLOCK_BYTES", 64)
-    monkeypatch.setattr("eval.options.BLOCK_BYTES", 64)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 64)
+    monkeypatch.setattr("roberta_small.eval.options.BLOCK_BYTES", 64)
     assert len(list(read_input([], str(path)))) > 5
     for _, parts, _ in (predict("--input", path), predict(stdin=path.read_bytes())):
         a, b = ([json.loads(line) for line in text.splitlines()] for text in (whole, parts))
@@ -207,8 +207,8 @@ def test_blocks_of_a_table(predict, tmp_path, monkeypatch):
         gzip.compress(("text\n" + "".join(f'"un livre {i}"\n\n""\n' for i in range(9))).encode())
     )
     _, whole, _ = predict("--input", path)
-    monkeypatch.setattr("eval.predict.inputs.BLOCK_ROWS", 4)
-    monkeypatch.setattr("eval.predict.output.PARQUET_ROWS", 3)
+    monkeypatch.setattr("roberta_small.eval.predict.inputs.BLOCK_ROWS", 4)
+    monkeypatch.setattr("roberta_small.eval.predict.output.PARQUET_ROWS", 3)
     _, parts, _ = predict("--input", path)
     predict("--input", path, "--out", tmp_path / "a.parquet")
     a, b = ([json.loads(line) for line in text.splitlines()] for text in (whole, parts))

@@ -8,10 +8,10 @@ import pytest
 import torch
 from tiny_runs import make_causal_run, make_data, make_run
 
-from eval import SentenceClassifier
-from eval.__main__ import main
-from eval.predict.explain import attribute, explain, log_odds
-from eval.predict.output import TextPrediction, TextWriter, Word
+from roberta_small.eval import SentenceClassifier
+from roberta_small.eval.__main__ import main
+from roberta_small.eval.predict.explain import attribute, explain, log_odds
+from roberta_small.eval.predict.output import TextPrediction, TextWriter, Word
 
 pytest.importorskip("captum")
 

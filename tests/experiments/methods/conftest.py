@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from experiments.methods.lora.sample import sample_pairs, train_model, train_tokenizer
+from roberta_small.experiments.methods.lora.sample import sample_pairs, train_model, train_tokenizer
 
 WORDS = {
     "good": ["captivant", "superbe", "émouvant"],

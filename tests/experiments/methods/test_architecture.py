@@ -8,10 +8,10 @@ import torch
 from data_folders import write_data
 from training import FAST, OURS, STEPS, build_trainer, save
 
-from common.errors import UserError
-from experiments import recipes
-from experiments.__main__ import main
-from experiments.methods.architecture import AFTER, fit
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import recipes
+from roberta_small.experiments.__main__ import main
+from roberta_small.experiments.methods.architecture import AFTER, fit
 
 RECIPE = """
 --task sentence_classification

@@ -8,10 +8,14 @@ from data_folders import write_data
 from fairseq import options
 from training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_trainer, save
 
-from common.errors import UserError
-from fairseq_plugin.checkpoints import fp16
-from fairseq_plugin.checkpoints.architecture import Architecture, of_arguments, read_architecture
-from fairseq_plugin.checkpoints.loading import load_checkpoint, read_outline
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.checkpoints import fp16
+from roberta_small.fairseq_plugin.checkpoints.architecture import (
+    Architecture,
+    of_arguments,
+    read_architecture,
+)
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint, read_outline
 
 TINY = Architecture(
     causal=False,

@@ -12,9 +12,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
-from common.errors import UserError
-from fairseq_plugin.checkpoints import fp16
-from fairseq_plugin.checkpoints.loading import SUFFIX, load_checkpoint
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.checkpoints import fp16
+from roberta_small.fairseq_plugin.checkpoints.loading import SUFFIX, load_checkpoint
 
 
 def trainer_of(data, save_dir, *flags):

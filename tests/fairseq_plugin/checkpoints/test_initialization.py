@@ -12,10 +12,13 @@ from data_folders import write_data, write_dictionary
 from fairseq import checkpoint_utils, file_io
 from training import FAST, INPUT, OURS, SIZES, STEPS, STOCK, build_trainer, save
 
-from common.errors import UserError
-from fairseq_plugin.checkpoints.architecture import read_architecture
-from fairseq_plugin.checkpoints.initialization import checking_initial_checkpoint, initial_checkpoint
-from fairseq_plugin.training import curves
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.checkpoints.architecture import read_architecture
+from roberta_small.fairseq_plugin.checkpoints.initialization import (
+    checking_initial_checkpoint,
+    initial_checkpoint,
+)
+from roberta_small.fairseq_plugin.training import curves
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from fairseq.models.roberta import RobertaModel
 from omegaconf import OmegaConf
 from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 
-from common.errors import UserError
-from fairseq_plugin.checkpoints.loading import load_checkpoint, save_weights, verify_checksums
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint, save_weights, verify_checksums
 
 
 class Executes:

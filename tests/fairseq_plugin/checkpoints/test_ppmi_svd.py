@@ -9,9 +9,9 @@ from data_folders import PIECES, write_data, write_dictionary, write_split
 from fairseq.data import Dictionary
 from scipy.sparse import csr_matrix
 
-from fairseq_plugin.__main__ import main
-from fairseq_plugin.checkpoints import ppmi_svd
-from fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.experiments.__main__ import main
+from roberta_small.fairseq_plugin.checkpoints import ppmi_svd
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 
 ONE_LAYER = "--encoder-layers 1 --encoder-embed-dim 8 --encoder-ffn-embed-dim 8 --encoder-attention-heads 2"
 TWO_LAYERS = (
@@ -219,9 +219,3 @@ def test_classification_data_are_rejected(tmp_path, capsys):
     data = write_data(tmp_path)
     assert main(["ppmi-svd", str(data), "--out", str(tmp_path / "start.pt")]) == 1
     assert f"{data / 'dict.txt'}: " in capsys.readouterr().err
-
-
-def test_the_deprecated_option_output_works(corpus):
-    output = corpus.parent / "start.pt"
-    assert main(["ppmi-svd", str(corpus), "--output", str(output), *ONE_LAYER.split()]) == 0
-    assert output.is_file()

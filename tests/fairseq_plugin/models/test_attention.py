@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from fairseq.modules import MultiheadAttention
 
-from fairseq_plugin.models.attention import (
+from roberta_small.fairseq_plugin.models.attention import (
     attend,
     attend_jagged,
     attend_padded,
     attend_single_query,
     sentence_offsets,
 )
-from fairseq_plugin.models.dropout import (
+from roberta_small.fairseq_plugin.models.dropout import (
     COLUMNS,
     DROPOUT_LEVELS,
     add_dropout,
@@ -24,7 +24,7 @@ from fairseq_plugin.models.dropout import (
     keep_mask,
     random_bits,
 )
-from fairseq_plugin.models.grouped_attention import groups_of
+from roberta_small.fairseq_plugin.models.grouped_attention import groups_of
 
 HEADS, SIZE = 3, 8
 WIDTH = HEADS * SIZE

@@ -9,10 +9,10 @@ import torch
 from fairseq.data import Dictionary
 from torch import nn
 
-from common.errors import UserError
-from fairseq_plugin.models import attention
-from fairseq_plugin.models.causal import CausalLmSmall, CausalRobertaSmall, without_mask
-from fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.models import attention
+from roberta_small.fairseq_plugin.models.causal import CausalLmSmall, CausalRobertaSmall, without_mask
+from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 
 KINDS = (CausalLmSmall, CausalRobertaSmall)
 HEAD = "sentence_classification_head"

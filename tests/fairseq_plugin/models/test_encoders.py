@@ -5,9 +5,9 @@ import training
 from data_folders import write_data
 from fairseq.models.transformer import TransformerEncoder
 
-from common.errors import UserError
-from fairseq_plugin.models import encoders
-from fairseq_plugin.models.encoders import EncoderKind, register_encoder
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.models import encoders
+from roberta_small.fairseq_plugin.models.encoders import EncoderKind, register_encoder
 
 
 class Counting(TransformerEncoder):

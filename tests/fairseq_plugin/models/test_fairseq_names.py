@@ -7,8 +7,8 @@ from fairseq import options
 from fairseq.models.roberta.model import RobertaModel
 from training import INPUT, LM, SIZES, STEPS, build_trainer, fairseq_train, save
 
-from fairseq_plugin.models.packed import PackedTransformerEncoder
-from fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.fairseq_plugin.models.packed import PackedTransformerEncoder
+from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 
 CLASSIFY = ["--task", "sentence_classification", "--criterion", "sentence_classification"]
 NO_LENGTH = [word for word in INPUT if word not in ("--max-positions", "32")]

@@ -13,11 +13,11 @@ from fairseq.models.roberta.model import RobertaModel
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from common.errors import UserError
-from fairseq_plugin.models import parameters as flops
-from fairseq_plugin.models.roberta import RobertaSmall
-from fairseq_plugin.tasks import language_modeling
-from fairseq_plugin.tasks.language_modeling import FastMaskedLmCriterion, linear_cross_entropy
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.models import parameters as flops
+from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.fairseq_plugin.tasks import language_modeling
+from roberta_small.fairseq_plugin.tasks.language_modeling import FastMaskedLmCriterion, linear_cross_entropy
 
 POSITIONS, VOCAB_SIZE, WIDTH, PAD = 21, 50, 12, 1
 

@@ -10,8 +10,8 @@ from fairseq import checkpoint_utils
 from sklearn.feature_extraction.text import TfidfVectorizer
 from training import INPUT, STEPS, build_trainer, losses_of, save
 
-from common.errors import UserError
-from fairseq_plugin.models.ngrams import NgramHead
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.models.ngrams import NgramHead
 
 NGRAMS = shlex.split(
     "--task sentence_classification --criterion sentence_classification --arch ngram_classifier "

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from fairseq_plugin.models import parameters
+from roberta_small.fairseq_plugin.models import parameters
 
 
 def printed_table(capsys, *flags):

@@ -8,9 +8,9 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models.roberta.model import RobertaModel
 
-from common.errors import UserError
-from fairseq_plugin.models import attention
-from fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.models import attention
+from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 
 HEAD = "sentence_classification_head"
 LENGTHS = (20, 3, 11, 1, 14)

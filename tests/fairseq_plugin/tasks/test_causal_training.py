@@ -14,10 +14,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from training import OURS, SIZES, STEPS, build_trainer, losses_of, save
 
-from common.errors import UserError
-from fairseq_plugin.__main__ import main
-from fairseq_plugin.checkpoints.loading import load_checkpoint
-from fairseq_plugin.tasks.language_modeling import FastLmCriterion
+from roberta_small.common.errors import UserError
+from roberta_small.experiments.__main__ import main
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.fairseq_plugin.tasks.language_modeling import FastLmCriterion
 
 BLOCKS = shlex.split("--task language_modeling --tokens-per-sample 16 --sample-break-mode none")
 FAST = shlex.split("--optimizer fused_adam --precision fp32 --max-positions 32")
@@ -187,7 +187,7 @@ def test_a_classification_head_with_other_classes_is_replaced_and_logged(labelle
     name = f"{HEAD}sentence_classification_head.out_proj.weight"
     assert two.get_model().state_dict()[name].shape == (2, 16)
     warnings = [record.name for record in caplog.records if record.levelno == logging.WARNING]
-    assert "fairseq_plugin.models.causal" in warnings
+    assert "roberta_small.fairseq_plugin.models.causal" in warnings
 
 
 def test_word_dropout_is_an_error(labelled, tmp_path):

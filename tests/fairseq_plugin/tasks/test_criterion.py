@@ -10,9 +10,9 @@ from fairseq.logging import metrics
 from sklearn import metrics as sklearn
 from training import INPUT, SIZES, STEPS, build_trainer
 
-from common.errors import UserError
-from fairseq_plugin.tasks import criterion
-from fairseq_plugin.tasks.criterion import (
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.tasks import criterion
+from roberta_small.fairseq_plugin.tasks.criterion import (
     SentenceClassificationCriterion,
     SentenceClassificationCriterionConfig,
     training_loss,

@@ -10,9 +10,9 @@ import torch
 from data_folders import write_data, write_shards
 from training import FAST, INPUT, LM, OURS, SIZES, STEPS, build_trainer, fairseq_train
 
-from common.errors import UserError
-from common.files import sha256
-from fairseq_plugin.tasks import datasets
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
+from roberta_small.fairseq_plugin.tasks import datasets
 
 
 def record(folder):

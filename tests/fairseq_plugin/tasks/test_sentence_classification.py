@@ -10,7 +10,7 @@ from data_folders import EOS, FIRST_PIECE, write_data, write_dictionary, write_s
 from fairseq import tasks
 from training import INPUT, OURS, SIZES, SLOW, STEPS, STOCK, configuration
 
-from common.errors import UserError
+from roberta_small.common.errors import UserError
 
 
 def task_of(arguments):

@@ -8,8 +8,8 @@ from fairseq import tasks
 from fairseq.tasks.masked_lm import MaskedLMTask
 from training import STEPS, configuration
 
-from common.errors import UserError
-from fairseq_plugin.tasks import language_modeling
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.tasks import language_modeling
 
 WORDS, REST = 12, 8
 TOKENS = [f"▁word{i}" for i in range(WORDS)] + [f"rest{i}" for i in range(REST)]

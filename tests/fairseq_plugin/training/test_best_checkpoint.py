@@ -9,10 +9,10 @@ import pytest
 from data_folders import write_data
 from training import ROOT
 
-from analysis import best_checkpoints, load_runs
-from analysis.__main__ import main as analysis
-from experiments.__main__ import main as experiments
-from fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.analysis import best_checkpoints, load_runs
+from roberta_small.analysis.__main__ import main as analysis
+from roberta_small.experiments.__main__ import main as experiments
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 
 TINY = shlex.split(
     "--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2 "
@@ -27,7 +27,7 @@ def test_the_best_checkpoint_of_the_tables_is_checkpoint_best(tmp_path, lr):
     data = write_data(tmp_path / "data", longest=28)
     words = ["--data", data, "--out", tmp_path / "runs", "--inits", "random", "--seeds", "1"]
     words += ["--device", "cpu", "--", *TINY, "--lr", lr]
-    command = [preloaded.python(), "-m", "experiments", "train", *map(str, words)]
+    command = [preloaded.python(), "-m", "roberta_small.experiments", "train", *map(str, words)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr + done.stdout
     best = best_checkpoints(load_runs(tmp_path / "runs")).iloc[0]

@@ -5,7 +5,7 @@ import torch
 from data_folders import write_data
 from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer
 
-from common.errors import UserError
+from roberta_small.common.errors import UserError
 
 SGD = ["--optimizer", "sgd", "--momentum", "0", "--weight-decay", "0", "--lr", "1", "--lr-scheduler", "fixed"]
 SGD += ["--batch-size", "8", "--cpu", "--num-workers", "0"]

@@ -10,10 +10,10 @@ from fairseq.logging import metrics, progress_bar
 from fairseq_cli import train
 from training import FAST, INPUT, OURS, SIZES, STEPS, configuration
 
-from analysis.read.events import read_scalars
-from fairseq_plugin.checkpoints.loading import load_checkpoint
-from fairseq_plugin.training import precision
-from fairseq_plugin.training.curves import TIMING_METRICS, epoch_metrics
+from roberta_small.analysis.read.events import read_scalars
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.fairseq_plugin.training import precision
+from roberta_small.fairseq_plugin.training.curves import TIMING_METRICS, epoch_metrics
 
 UPDATES = 6
 """Per epoch."""

@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from training import FAST, INPUT, OURS, ROOT, SIZES, STEPS, configuration, fairseq_train
 from workers import fail, train_all, train_and_validate
 
-from common.errors import UserError
+from roberta_small.common.errors import UserError
 
 NO_DROPOUT = shlex.split("--dropout 0 --attention-dropout 0")
 CLASSIFY = [*OURS, *INPUT, *STEPS, *SIZES, *NO_DROPOUT, *FAST, "--clip-norm", "0.5"]

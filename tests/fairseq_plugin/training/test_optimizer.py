@@ -8,8 +8,8 @@ import torch
 from fairseq.optim.adam import Adam
 from fairseq.utils import clip_grad_norm_
 
-from common.errors import UserError
-from fairseq_plugin.training.optimizer import FairseqFusedAdam, FusedAdam, parse_betas
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.training.optimizer import FairseqFusedAdam, FusedAdam, parse_betas
 
 SETTINGS = {"lr": 1e-2, "betas": (0.9, 0.98), "eps": 1e-3, "weight_decay": 0.1}
 # Float32 rounding over a hundred updates of parameters near 1.
@@ -205,7 +205,7 @@ def test_clipping_equals_fairseqs(max_norm):
 
 
 def test_the_memory_of_a_large_gradient_is_kept(monkeypatch):
-    monkeypatch.setattr("fairseq_plugin.training.optimizer.LARGE", 100)
+    monkeypatch.setattr("roberta_small.fairseq_plugin.training.optimizer.LARGE", 100)
     model = network()
     cfg = flags(0.5)
     optimizer = FairseqFusedAdam(cfg, model.parameters())

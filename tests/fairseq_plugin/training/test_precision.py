@@ -7,8 +7,8 @@ import torch
 from data_folders import write_data
 from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, configuration
 
-from common.errors import UserError
-from fairseq_plugin.training import precision
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.training import precision
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from data_folders import write_data
 from fairseq.data.iterators import BufferedIterator
 from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, losses_of
 
-from common.errors import UserError
-from fairseq_plugin.training import termination
-from fairseq_plugin.training.termination import stop_loading
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.training import termination
+from roberta_small.fairseq_plugin.training.termination import stop_loading
 
 
 def trainer_of(folder, *flags):

@@ -13,8 +13,8 @@ from data_folders import write_data
 from fairseq.distributed import utils
 from training import FAST, INPUT, OURS, SIZES, STEPS, configuration
 
-from common import cpu
-from fairseq_plugin.training import threads
+from roberta_small.common import cpu
+from roberta_small.fairseq_plugin.training import threads
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_the_last_runs_of_a_sweep_use_the_cores_of_the_finished_ones(
 
 
 def test_siblings_are_the_processes_of_the_same_parent():
-    code = "from common import cpu; print(cpu.siblings())"
+    code = "from roberta_small.common import cpu; print(cpu.siblings())"
     first = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         others = len(cpu.children(os.getpid())) - 1

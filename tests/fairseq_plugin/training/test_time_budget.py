@@ -6,8 +6,8 @@ import pytest
 from data_folders import write_data
 from training import FAST, INPUT, OURS, SIZES, build_trainer, losses_of
 
-from common.errors import UserError
-from fairseq_plugin.training import time_budget
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.training import time_budget
 
 STEPS = shlex.split("--batch-size 8 --lr 1e-3 --cpu --seed 1 --num-workers 0 --no-progress-bar")
 

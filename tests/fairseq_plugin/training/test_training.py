@@ -22,7 +22,7 @@ from training import (
     losses_of,
 )
 
-from fairseq_plugin.models import attention, packed
+from roberta_small.fairseq_plugin.models import attention, packed
 
 UPDATES = 50
 NO_DROPOUT = shlex.split("--dropout 0 --attention-dropout 0")

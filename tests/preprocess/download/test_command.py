@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import UserError
-from preprocess.__main__ import main
-from preprocess.download.command import ALLOCINE_MEMBERS, CLS_ARCHIVE, CLS_MEMBER, SOURCES, unpack_books
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.__main__ import main
+from roberta_small.preprocess.download.command import (
+    ALLOCINE_MEMBERS,
+    CLS_ARCHIVE,
+    CLS_MEMBER,
+    SOURCES,
+    unpack_books,
+)
 
 XML = "<items><item><rating>{}</rating><text>Avis {}</text></item></items>"
 

@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from common.errors import UserError
-from preprocess.download import fetch as fetch_module
-from preprocess.download.fetch import Digest, copy, fetch
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.download import fetch as fetch_module
+from roberta_small.preprocess.download.fetch import Digest, copy, fetch
 
 CONTENT = bytes(range(256)) * 400
 SHA = Digest("sha256", hashlib.sha256(CONTENT).hexdigest())

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from preprocess.__main__ import main
-from preprocess.download import command
-from preprocess.download.fetch import Digest
-from preprocess.download.flue import (
+from roberta_small.preprocess.__main__ import main
+from roberta_small.preprocess.download import command
+from roberta_small.preprocess.download.fetch import Digest
+from roberta_small.preprocess.download.flue import (
     CATEGORIES,
     CLS_ARCHIVE,
     CLS_MEMBER,

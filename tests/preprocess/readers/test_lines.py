@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from common.errors import UserError
-from preprocess.readers.lines import disk_bytes, normalize, read_blocks, read_text_lines
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.readers.lines import disk_bytes, normalize, read_blocks, read_text_lines
 
 LINES = ["un\r", "", "deux\u2028trois\u0085", "", "quatre" * 50]
 COMPRESS = {".txt": bytes, ".xz": lzma.compress, ".gz": gzip.compress}
@@ -15,7 +15,7 @@ COMPRESS = {".txt": bytes, ".xz": lzma.compress, ".gz": gzip.compress}
 @pytest.mark.parametrize("end", ["", "\n"])
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_lines_survive_blocks_and_compression(tmp_path, monkeypatch, block_bytes, end, suffix):
-    monkeypatch.setattr("preprocess.readers.lines.BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("roberta_small.preprocess.readers.lines.BLOCK_BYTES", block_bytes)
     path = str(tmp_path / f"text{suffix}")
     (tmp_path / f"text{suffix}").write_bytes(COMPRESS[suffix](("\n".join(LINES) + end).encode()))
     assert list(read_text_lines(path)) == LINES
@@ -33,7 +33,7 @@ def test_lines_of_a_pipe():
 
 
 def test_bad_byte_is_placed_in_a_later_block(tmp_path, monkeypatch):
-    monkeypatch.setattr("preprocess.readers.lines.BLOCK_BYTES", 4)
+    monkeypatch.setattr("roberta_small.preprocess.readers.lines.BLOCK_BYTES", 4)
     path = tmp_path / "text"
     path.write_bytes("é\n".encode() * 9 + b"ab\xe9\n")
     with pytest.raises(UserError, match=r"text, line 10: byte 3 is not UTF-8"):

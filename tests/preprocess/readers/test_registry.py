@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from common.errors import UserError
-from preprocess.__main__ import main
-from preprocess.readers import (
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.__main__ import main
+from roberta_small.preprocess.readers import (
     Record,
     names,
     read_records,
@@ -18,7 +18,7 @@ from preprocess.readers import (
     suffixes_of,
     tables,
 )
-from preprocess.readers.lines import read_text_lines
+from roberta_small.preprocess.readers.lines import read_text_lines
 
 REVIEWS = "<items>{}</items>"
 ITEM = "<item><rating>{}</rating><text>texte {}</text></item>\n"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from common.errors import UserError
-from preprocess.readers import read_records
-from preprocess.readers.tables import Columns, choose_columns, read_cells, read_table
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.readers import read_records
+from roberta_small.preprocess.readers.tables import Columns, choose_columns, read_cells, read_table
 
 ROOT = Path(__file__).parents[3]
 
@@ -99,7 +99,7 @@ def test_parquet_is_read_without_threads_which_abort_a_process_that_ends_early(t
     pd.DataFrame({"text": ["a", None], "label": [None, None]}).to_parquet(path)
     program = f"""
 import os, pyarrow.parquet
-from preprocess.readers.tables import load_parquet
+from roberta_small.preprocess.readers.tables import load_parquet
 before = len(os.listdir("/proc/self/task"))
 load_parquet({path!r})
 assert len(os.listdir("/proc/self/task")) == before

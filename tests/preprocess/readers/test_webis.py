@@ -2,8 +2,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from common.errors import UserError
-from preprocess.readers.webis import convert, parse_reviews
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.readers.webis import convert, parse_reviews
 
 ITEM = "<item><category>books</category><rating>{}</rating><text>{}</text><title>T</title></item>\n"
 
@@ -45,7 +45,9 @@ def test_texts_and_labels(tmp_path):
 
 
 def test_agrees_with_elementtree_across_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr("preprocess.readers.webis.CHUNK_BYTES", 7)  # cuts inside tags, entities and letters
+    monkeypatch.setattr(
+        "roberta_small.preprocess.readers.webis.CHUNK_BYTES", 7
+    )  # cuts inside tags, entities and letters
     texts = [f"Numéro {i} : été &lt; hiver, l'œuvre n°{i}" for i in range(50)]
     source = write(tmp_path / "x.review", *(ITEM.format(1 + 4 * (i % 2), t) for i, t in enumerate(texts)))
     items = ElementTree.parse(source).getroot().findall("item")

@@ -9,12 +9,12 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from common.errors import UserError
-from preprocess.__main__ import main
-from preprocess.sample import frames, generate, grammar
-from preprocess.sample import words as sample_words
-from preprocess.sample.grammar import Noun, agree, elide, first_person, predicate
-from preprocess.sample.writer import REVIEW_MIX, Writer
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.__main__ import main
+from roberta_small.preprocess.sample import frames, generate, grammar
+from roberta_small.preprocess.sample import words as sample_words
+from roberta_small.preprocess.sample.grammar import Noun, agree, elide, first_person, predicate
+from roberta_small.preprocess.sample.writer import REVIEW_MIX, Writer
 
 SPLITS = ("train", "valid", "test")
 # Changes with every change of a word or a frame; the same on every machine and Python version.

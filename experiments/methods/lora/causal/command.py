@@ -24,16 +24,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.cli import Parser, fraction, positive, positive_number
-
-from ..settings import LoraSettings, add_lora, lora_settings
+from roberta_small.common.cli import Parser, fraction, positive, positive_number
+from roberta_small.experiments.methods.lora.settings import LoraSettings, add_lora, lora_settings
 
 if TYPE_CHECKING:
     import torch
 
-    from common.run import Run
-
-    from .train import CausalSettings, Task
+    from roberta_small.common.run import Run
+    from roberta_small.experiments.methods.lora.causal.train import CausalSettings, Task
 
 
 ARM = "causal-lora"
@@ -115,16 +113,15 @@ def run(args: argparse.Namespace) -> None:
     """The command: checks, training, report."""
     from transformers.utils.logging import disable_progress_bar
 
-    from common.run import Run, State
-    from eval.loading.network import find_device
-
-    from ....inputs import require_writable
-    from ....launchers.local import locked
-    from ....plan import inspect
-    from ....recipes import Recipe
-    from .data import read_pairs
-    from .model import find_folder
-    from .train import RESULTS
+    from roberta_small.common.run import Run, State
+    from roberta_small.eval.loading.network import find_device
+    from roberta_small.experiments.inputs import require_writable
+    from roberta_small.experiments.launchers.local import locked
+    from roberta_small.experiments.methods.lora.causal.data import read_pairs
+    from roberta_small.experiments.methods.lora.causal.model import find_folder
+    from roberta_small.experiments.methods.lora.causal.train import RESULTS
+    from roberta_small.experiments.plan import inspect
+    from roberta_small.experiments.recipes import Recipe
 
     disable_progress_bar()  # bars of loading files; ours show the steps that take time
     settings = _settings(args)
@@ -151,14 +148,14 @@ def _ask_again(
     args: argparse.Namespace, run: Path, base: Path, device: torch.device, settings: CausalSettings
 ) -> None:
     """Generate answers with the stored adapter of a finished run, if --ask or --new-tokens is given."""
-    from .train import answer
+    from roberta_small.experiments.methods.lora.causal.train import answer
 
     if args.ask is not None or args.new_tokens is not None:
         answer(_task(args, base, device), settings, run)
 
 
 def _settings(args: argparse.Namespace) -> CausalSettings:
-    from .train import CausalSettings
+    from roberta_small.experiments.methods.lora.causal.train import CausalSettings
 
     return CausalSettings(
         lora=lora_settings(args),
@@ -177,9 +174,8 @@ def _settings(args: argparse.Namespace) -> CausalSettings:
 
 def _identity(args: argparse.Namespace, base: Path, settings: CausalSettings) -> dict[str, Any]:
     """The manifest keys that identify the experiment."""
-    from common.files import sha256
-
-    from ....inputs import fingerprint_data
+    from roberta_small.common.files import sha256
+    from roberta_small.experiments.inputs import fingerprint_data
 
     data = fingerprint_data(args.data.parent, [args.data.name])
     weights = sorted(base.glob("*.safetensors"))
@@ -195,12 +191,11 @@ def _train(
     device: torch.device,
     settings: CausalSettings,
 ) -> None:
-    from common import manifest
-
-    from .... import provenance
-    from ...transformers.run_folder import recorded, versions
-    from ..adapters import ADAPTER
-    from .train import MERGED, train
+    from roberta_small.common import manifest
+    from roberta_small.experiments import provenance
+    from roberta_small.experiments.methods.lora.adapters import ADAPTER
+    from roberta_small.experiments.methods.lora.causal.train import MERGED, train
+    from roberta_small.experiments.methods.transformers.run_folder import recorded, versions
 
     for name in (ADAPTER, MERGED, "tensorboard"):
         shutil.rmtree(run.folder / name, ignore_errors=True)
@@ -225,9 +220,9 @@ def _train(
 
 
 def _task(args: argparse.Namespace, base: Path, device: torch.device) -> Task:
-    from .data import read_pairs, split
-    from .model import choose_loading
-    from .train import Task
+    from roberta_small.experiments.methods.lora.causal.data import read_pairs, split
+    from roberta_small.experiments.methods.lora.causal.model import choose_loading
+    from roberta_small.experiments.methods.lora.causal.train import Task
 
     train_pairs, valid_pairs = split(read_pairs(args.data), args.valid_share, args.seed)
     questions = args.ask or [pair.question for pair in valid_pairs[:QUESTIONS]]
@@ -237,13 +232,22 @@ def _task(args: argparse.Namespace, base: Path, device: torch.device) -> Task:
 
 def _command(args: argparse.Namespace, settings: CausalSettings) -> list[str]:
     """The command for this run, as a user would type it."""
-    words = ["python", "-m", "experiments", "lora-causal", "--data", str(args.data), "--model", args.model]
+    words = [
+        "python",
+        "-m",
+        "roberta_small.experiments",
+        "lora-causal",
+        "--data",
+        str(args.data),
+        "--model",
+        args.model,
+    ]
     words += ["--out", str(args.out), "--seed", str(args.seed)]
     return [*words, *(["--name", args.name] if args.name else []), *settings.words()]
 
 
 def _merge(run: Path, base: Path, device: torch.device) -> None:
-    from .train import MERGED, merge
+    from roberta_small.experiments.methods.lora.causal.train import MERGED, merge
 
     if (run / MERGED).is_dir():
         print(f"{run / MERGED}: exists, skipped")

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from common.errors import UserError
+from roberta_small.common.errors import UserError
 
 IGNORED = -100
 """Label of tokens without a loss, as in Transformers."""

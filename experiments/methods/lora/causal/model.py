@@ -23,9 +23,8 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from common.errors import UserError
-
-from .data import IGNORED, PadPairs, PairDataset, prompt
+from roberta_small.common.errors import UserError
+from roberta_small.experiments.methods.lora.causal.data import IGNORED, PadPairs, PairDataset, prompt
 
 NEW_TOKENS, TEMPERATURE, TOP_P = 200, 0.7, 0.7
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")

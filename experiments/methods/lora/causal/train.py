@@ -26,16 +26,25 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 
-from common.errors import UserError
-from common.files import atomic_folder, atomic_write
-from common.run import TENSORBOARD
-
-from ...transformers.run_folder import on_one_device, peak_memory_bytes, write_scalars
-from .. import adapters
-from ..adapters import ADAPTER
-from ..settings import LoraSettings
-from .data import PadPairs, Pair, PairDataset
-from .model import Loading, bits_per_token, generate, load_model, load_tokenizer
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_folder, atomic_write
+from roberta_small.common.run import TENSORBOARD
+from roberta_small.experiments.methods.lora import adapters
+from roberta_small.experiments.methods.lora.adapters import ADAPTER
+from roberta_small.experiments.methods.lora.causal.data import PadPairs, Pair, PairDataset
+from roberta_small.experiments.methods.lora.causal.model import (
+    Loading,
+    bits_per_token,
+    generate,
+    load_model,
+    load_tokenizer,
+)
+from roberta_small.experiments.methods.lora.settings import LoraSettings
+from roberta_small.experiments.methods.transformers.run_folder import (
+    on_one_device,
+    peak_memory_bytes,
+    write_scalars,
+)
 
 logger = logging.getLogger(__name__)
 MERGED, RESULTS = "merged", "results.json"

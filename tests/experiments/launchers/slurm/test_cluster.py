@@ -18,8 +18,8 @@ from real_slurm import (
 )
 from slurm_runs import RUN1, RUN2, VARYING, constant, table
 
-from common import manifest
-from experiments.launchers.slurm import queue
+from roberta_small.common import manifest
+from roberta_small.experiments.launchers.slurm import queue
 
 WORDS = ["--inits", "random", "--seeds", "1", "2", "--launcher", "slurm"]
 HANG = ["--", "--hang-seed", "1"]

@@ -15,11 +15,11 @@ import pytest
 from signals import restore_defaults
 from slurm_runs import RANDOM, RUN1, RUN2, calls, constant, table
 
-from common import manifest
-from common.errors import UserError
-from experiments import ROOT
-from experiments.launchers import local
-from experiments.launchers.slurm import queue
+from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import ROOT
+from roberta_small.experiments.launchers import local
+from roberta_small.experiments.launchers.slurm import queue
 
 
 def until(condition, seconds=60):
@@ -271,7 +271,7 @@ def test_tasks_and_a_local_sweep_exclude_each_other(sweep, submit, cluster, here
 def test_ctrl_c_leaves_the_tasks_in_the_queue(here, cluster, status):
     (cluster / "hold").touch()
     program = (
-        "import sys; from experiments.__main__ import main;"
+        "import sys; from roberta_small.experiments.__main__ import main;"
         f"sys.exit(main(sys.argv[1:], trainer={fake_trainer.COMMAND!r}))"
     )
     words = ["train", "--data", "bin", "--recipe", "quick.txt", "--device", "cpu", *RANDOM]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from common.errors import UserError
-from experiments.launchers.slurm.settings import Slurm
-from experiments.settings import train_settings
+from roberta_small.common.errors import UserError
+from roberta_small.experiments.launchers.slurm.settings import Slurm
+from roberta_small.experiments.settings import train_settings
 
 
 @pytest.mark.parametrize(

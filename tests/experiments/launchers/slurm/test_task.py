@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from slurm_runs import RANDOM, RUN1, RUN2, calls
 
-from common import manifest
-from experiments import provenance
-from experiments.__main__ import main
-from experiments.launchers import local
-from experiments.launchers.slurm import task as slurm_task
+from roberta_small.common import manifest
+from roberta_small.experiments import provenance
+from roberta_small.experiments.__main__ import main
+from roberta_small.experiments.launchers import local
+from roberta_small.experiments.launchers.slurm import task as slurm_task
 
 
 @pytest.fixture

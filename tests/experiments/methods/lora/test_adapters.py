@@ -5,10 +5,10 @@ import torch
 from peft import TaskType
 from transformers import BloomConfig, BloomForCausalLM
 
-from common.errors import UserError
-from experiments.methods.lora import adapters as lora_adapters
-from experiments.methods.lora.settings import LoraSettings
-from export.transformers.roberta import Sizes, random_classifier
+from roberta_small.common.errors import UserError
+from roberta_small.experiments.methods.lora import adapters as lora_adapters
+from roberta_small.experiments.methods.lora.settings import LoraSettings
+from roberta_small.export.transformers.roberta import Sizes, random_classifier
 
 TINY = Sizes(vocabulary=20, layers=1, embed=8, ffn=8, heads=2, positions=16)
 QUERY_VALUE = LoraSettings(rank=2, alpha=6, dropout=0.0, target_modules=("query", "value"))

@@ -10,8 +10,8 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
-from common.errors import UserError
-from experiments.methods.tfidf.model import (
+from roberta_small.common.errors import UserError
+from roberta_small.experiments.methods.tfidf.model import (
     STRENGTHS,
     Features,
     Split,
@@ -78,7 +78,7 @@ def _softmax(x_NV, flat, k, v, classes):
 
 @pytest.mark.parametrize("sublinear", [False, True])
 def test_probabilities_equal_those_of_a_fit_by_hand(texts, monkeypatch, sublinear):
-    monkeypatch.setattr("experiments.methods.tfidf.model.STRENGTHS", (1.0,))
+    monkeypatch.setattr("roberta_small.experiments.methods.tfidf.model.STRENGTHS", (1.0,))
     splits = read_folder(texts)
     doubled = Split([f"{text} {text}" for text in splits.train.texts], splits.train.labels)
     splits = Splits(doubled, splits.valid, splits.test, splits.classes)

@@ -9,12 +9,12 @@ import pytest
 from sklearn.metrics import accuracy_score, f1_score, log_loss, matthews_corrcoef
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from analysis import best_checkpoints, load_runs
-from analysis.__main__ import main as analysis
-from common import manifest, metrics, predictions
-from experiments import ROOT
-from experiments.__main__ import main as experiments
-from experiments.methods.tfidf.model import read_folder
+from roberta_small.analysis import best_checkpoints, load_runs
+from roberta_small.analysis.__main__ import main as analysis
+from roberta_small.common import manifest, metrics, predictions
+from roberta_small.experiments import ROOT
+from roberta_small.experiments.__main__ import main as experiments
+from roberta_small.experiments.methods.tfidf.model import read_folder
 
 
 def main(words):
@@ -129,7 +129,7 @@ def test_mistakes_are_reported_in_one_line(texts, tmp_path, capsys, words, fact)
 
 def test_neither_torch_nor_fairseq_is_imported():
     program = (
-        "import sys; from experiments import __main__, methods; methods.find('tfidf'); "
+        "import sys; from roberta_small.experiments import __main__, methods; methods.find('tfidf'); "
         "print({'torch', 'fairseq', 'transformers'} & set(sys.modules))"
     )
     done = subprocess.run(
@@ -143,7 +143,7 @@ REVIEWS = Path(os.environ.get("SHARED_DATA", ROOT.parent / "shared" / "data")) /
 
 @pytest.mark.skipif(not (REVIEWS / "train.review").exists(), reason="the reviews are not available")
 def test_accuracy_on_real_reviews(tmp_path):
-    from preprocess.split import split
+    from roberta_small.preprocess.split import split
 
     text = tmp_path / "split"
     split(

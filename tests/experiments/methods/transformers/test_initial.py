@@ -6,10 +6,10 @@ from data_folders import write_data
 from method_runs import words
 from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, fairseq_train, save
 
-from common.errors import UserError
-from experiments.methods.transformers.initial import initial_model
-from experiments.methods.transformers.recipe import parse
-from export.transformers.roberta import TOKEN_TYPES, to_transformers
+from roberta_small.common.errors import UserError
+from roberta_small.experiments.methods.transformers.initial import initial_model
+from roberta_small.experiments.methods.transformers.recipe import parse
+from roberta_small.export.transformers.roberta import TOKEN_TYPES, to_transformers
 
 HEAD = "sentence_classification_head"
 NO_CHANGE = {"--lr": "1e-30", "--max-update": "1", "--max-epoch": None, "--weight-decay": "0"}

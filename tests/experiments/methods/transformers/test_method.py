@@ -2,10 +2,10 @@
 
 import pytest
 
-from common.cli import SettingsParser
-from common.errors import UserError
-from experiments.methods.lora import classify
-from experiments.methods.transformers import method as transformers
+from roberta_small.common.cli import SettingsParser
+from roberta_small.common.errors import UserError
+from roberta_small.experiments.methods.lora import classify
+from roberta_small.experiments.methods.transformers import method as transformers
 
 
 def passed_on(module, data, *words):

@@ -6,11 +6,11 @@ from data_folders import PIECES, write_data
 from fairseq.optim.lr_scheduler import build_lr_scheduler
 from method_runs import words
 
-from common.errors import UserError
-from experiments import recipes, run_length
-from experiments.methods.transformers.recipe import parse
-from experiments.methods.transformers.trainer import ClassifierTrainer, training_arguments
-from fairseq_plugin.training.optimizer import FairseqFusedAdam
+from roberta_small.common.errors import UserError
+from roberta_small.experiments import recipes, run_length
+from roberta_small.experiments.methods.transformers.recipe import parse
+from roberta_small.experiments.methods.transformers.trainer import ClassifierTrainer, training_arguments
+from roberta_small.fairseq_plugin.training.optimizer import FairseqFusedAdam
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,14 @@ from method_runs import RECIPE, command, measured, words
 from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, save
 from transformers import RobertaForSequenceClassification
 
-from analysis import best_checkpoints, load_runs
-from common import manifest, predictions
-from eval.__main__ import main as evaluate
-from experiments.__main__ import main as experiments
-from experiments.methods.lora import adapters
-from experiments.methods.transformers.recipe import parse
-from experiments.methods.transformers.trainer import Pad, read_sentences
-from export.transformers.roberta import to_transformers
+from roberta_small.analysis import best_checkpoints, load_runs
+from roberta_small.common import manifest, predictions
+from roberta_small.eval.__main__ import main as evaluate
+from roberta_small.experiments.__main__ import main as experiments
+from roberta_small.experiments.methods.lora import adapters
+from roberta_small.experiments.methods.transformers.recipe import parse
+from roberta_small.experiments.methods.transformers.trainer import Pad, read_sentences
+from roberta_small.export.transformers.roberta import to_transformers
 
 TRANSFORMERS = ("train", "--method", "transformers")
 LORA = ("train", "--method", "lora")

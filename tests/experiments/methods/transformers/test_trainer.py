@@ -17,10 +17,10 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from training import FAST, INPUT, OURS, SIZES, STEPS, STOCK, build_trainer, configuration, losses_of
 from transformers import TrainingArguments
 
-from common import predictions
-from experiments.methods.transformers.recipe import parse
-from experiments.methods.transformers.run_folder import last_checkpoint, on_one_device
-from experiments.methods.transformers.trainer import (
+from roberta_small.common import predictions
+from roberta_small.experiments.methods.transformers.recipe import parse
+from roberta_small.experiments.methods.transformers.run_folder import last_checkpoint, on_one_device
+from roberta_small.experiments.methods.transformers.trainer import (
     ClassifierTrainer,
     Counts,
     Pad,
@@ -29,8 +29,8 @@ from experiments.methods.transformers.trainer import (
     since_best,
     training_arguments,
 )
-from export.transformers.roberta import random_classifier, to_fairseq, to_transformers
-from fairseq_plugin.training import precision
+from roberta_small.export.transformers.roberta import random_classifier, to_fairseq, to_transformers
+from roberta_small.fairseq_plugin.training import precision
 
 HEAD = "sentence_classification_head"
 NO_DROPOUT = {"--dropout": "0", "--attention-dropout": "0", "--lr": "1e-3", "--max-epoch": None}

@@ -10,10 +10,10 @@ from peft import PeftModel
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from common import manifest
-from experiments.methods.lora import sample as lora_sample
-from experiments.methods.lora.causal import model
-from experiments.methods.lora.causal import train as causal_train
+from roberta_small.common import manifest
+from roberta_small.experiments.methods.lora import sample as lora_sample
+from roberta_small.experiments.methods.lora.causal import model
+from roberta_small.experiments.methods.lora.causal import train as causal_train
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 
-from common.errors import UserError
-from experiments.methods.lora.causal.data import (
+from roberta_small.common.errors import UserError
+from roberta_small.experiments.methods.lora.causal.data import (
     IGNORED,
     PadPairs,
     Pair,
@@ -15,8 +15,8 @@ from experiments.methods.lora.causal.data import (
     read_pairs,
     split,
 )
-from experiments.methods.lora.causal.model import load_tokenizer
-from experiments.methods.lora.sample import sample_pairs
+from roberta_small.experiments.methods.lora.causal.model import load_tokenizer
+from roberta_small.experiments.methods.lora.sample import sample_pairs
 
 PAIRS = [Pair(**pair) for pair in sample_pairs()]
 

@@ -6,9 +6,9 @@ import re
 import pytest
 import torch
 
-from common.errors import UserError
-from experiments.methods.lora.causal.data import IGNORED, Pair, PairDataset
-from experiments.methods.lora.causal.model import (
+from roberta_small.common.errors import UserError
+from roberta_small.experiments.methods.lora.causal.data import IGNORED, Pair, PairDataset
+from roberta_small.experiments.methods.lora.causal.model import (
     Loading,
     bits_per_token,
     choose_loading,
@@ -16,7 +16,7 @@ from experiments.methods.lora.causal.model import (
     load_model,
     load_tokenizer,
 )
-from experiments.methods.lora.sample import sample_pairs
+from roberta_small.experiments.methods.lora.sample import sample_pairs
 
 PAIRS = [Pair(**pair) for pair in sample_pairs()]
 

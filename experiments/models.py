@@ -1,0 +1,92 @@
+"""Commands about models: `parameters` counts them, `ppmi-svd` computes initial weights for pre-training."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from roberta_small.common.cli import Parser, positive
+from roberta_small.common.errors import UserError
+from roberta_small.common.tables import markdown
+
+SIZES = {
+    "encoder-layers": "number of layers",
+    "encoder-embed-dim": "dimension of the embeddings and of the layers",
+    "encoder-ffn-embed-dim": "dimension of the feed-forward networks",
+    "encoder-attention-heads": "attention heads per layer",
+    "max-positions": "maximum number of tokens",
+}
+
+
+def ppmi_svd(words: Sequence[str]) -> int:
+    """The command `ppmi-svd`; unknown flags are fairseq-train's."""
+    parser = argparse.ArgumentParser(  # not `Parser`, which refuses unknown flags
+        prog="roberta-small ppmi-svd",
+        description="Compute initial weights for pre-training: token embeddings from PPMI and SVD, output\n"
+        "biases from token frequencies, and a first layer that attends to the context.",
+        epilog="Further flags (--encoder-layers, --encoder-embed-dim, --seed, ...) are fairseq-train's.\n\n"
+        "example:\n  roberta-small ppmi-svd data/corpus --window 5 --out pretrained/start.pt",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("data", type=Path, metavar="BIN", help="folder with dict.txt, train.bin, train.idx")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="checkpoint to write")
+    parser.add_argument(
+        "--window", type=int, default=5, help="window size: tokens on each side (default: %(default)s)"
+    )
+    options, flags = parser.parse_known_args(words)
+    if options.window < 1:
+        raise UserError(f"--window {options.window}: must be at least 1")
+    if not (options.data / "dict.txt").is_file():
+        raise UserError(
+            f"{options.data / 'dict.txt'}: no such file; write it with preprocess binarize --only-source"
+        )
+    from roberta_small.fairseq_plugin.checkpoints.ppmi_svd import write_checkpoint  # imports torch
+
+    write_checkpoint(options.data, options.out, options.window, flags)
+    print(f"written to {options.out}")
+    return 0
+
+
+def parameters(words: Sequence[str]) -> int:
+    """The command `parameters`; raises `UserError` if formula and model differ anywhere."""
+    options = _sizes(words)
+    from roberta_small.fairseq_plugin.models.parameters import SPECIAL_SYMBOLS, VOCABULARIES, table
+
+    if not hasattr(options, "vocabulary"):
+        options.vocabulary = VOCABULARIES.get(options.arch, 32000)
+    if options.vocabulary <= SPECIAL_SYMBOLS:
+        raise UserError(f"--vocabulary {options.vocabulary}: must be above 4, the number of special symbols")
+    try:
+        rows, totals = table(options)
+    except (ValueError, AssertionError) as error:
+        raise UserError(f"--arch {options.arch}: {error}; only post-norm RoBERTas are supported") from None
+    cells = [(name, formula.replace("*", "·"), f"{value:,}", f"{n:,}") for name, formula, value, n in rows]
+    cells += [(f"**{name}**", "", f"**{value:,}**", "") for name, value in totals.items()]
+    print(markdown(("component", "formula", "value", "measured"), cells, "llr", pad=False), end="")
+    wrong = [name for name, _, value, count in rows if value != count]
+    if wrong:
+        raise UserError(f"--arch {options.arch}: the formula does not hold for {', '.join(wrong)}")
+    return 0
+
+
+def _sizes(words: Sequence[str]) -> argparse.Namespace:
+    """The sizes of a command line; those that are not given are absent: the architecture's defaults."""
+    parser = Parser(
+        prog="roberta-small parameters",
+        description="Count a RoBERTa's parameters by formula and on the built model.",
+        examples="example:\n  roberta-small parameters --encoder-layers 6 --vocabulary 50000",
+        argument_default=argparse.SUPPRESS,
+    )
+    parser.add_argument("--arch", default="roberta_small", help="architecture (default: %(default)s)")
+    parser.add_argument(
+        "--vocabulary",
+        type=positive,
+        help="vocabulary size, including special symbols and, for masked models, <mask> (default: 32000, or "
+        "that of the published recipe for left-to-right models)",
+    )
+    parser.add_argument("--num-classes", type=positive, default=2, help="classes (default: %(default)s)")
+    for flag, text in SIZES.items():
+        parser.add_argument(f"--{flag}", type=positive, help=f"{text} (default: that of the architecture)")
+    return parser.parse_args(words)
