@@ -52,7 +52,8 @@ from benchmarks.settings import POSITIONS, SIZES, Settings, check_text_options
 from roberta_small.common.cli import DEVICES, Parser, positive
 from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import shown_path
-from roberta_small.experiments import inputs, provenance
+from roberta_small.experiments import provenance
+from roberta_small.experiments.inputs import files as inputs
 
 BENCHMARKS: dict[str, Callable[[Settings], dict[str, Any]]] = {
     "floor": floor.run,

@@ -9,9 +9,10 @@ from pathlib import Path
 from benchmarks.measure import Contender, execute, python, say
 from benchmarks.settings import Settings
 from roberta_small.common.cpu import environment
-from roberta_small.experiments import recipes, run_length
-from roberta_small.experiments.inputs import count_classes
+from roberta_small.experiments.inputs.files import count_classes
 from roberta_small.experiments.methods.fairseq import PLUGIN
+from roberta_small.experiments.recipe import length as run_length
+from roberta_small.experiments.recipe import recipe as recipes
 
 OURS_ONLY = (
     "--precision", "--encoder", "--keep-eos", "--bag-of-words", "--batch-size-valid", "--max-tokens-valid",

@@ -27,8 +27,7 @@ import numpy as np
 from benchmarks.settings import Settings
 from roberta_small.common.cpu import TUNING
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import shown_path
-from roberta_small.experiments import ROOT
+from roberta_small.common.files import ROOT, shown_path
 
 RESULT = "{result}"
 GRACE_SECONDS = 15

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from roberta_small.common.errors import UserError
-from roberta_small.experiments import ROOT
+from roberta_small.common.files import ROOT
 
 COPIES = 8
 """Copies of the sample's 3 MB for `binarize`, so that start-up time does not dominate."""

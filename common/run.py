@@ -38,8 +38,8 @@ class State(enum.Enum):
     NEW = "new"
     RESUME = "resume"
     FINISHED = "finished"
-    QUEUED = "queued"
-    """Waiting or running on a cluster."""
+    ELSEWHERE = "elsewhere"
+    """Being trained by another process, on this or another machine."""
 
 
 @dataclass(frozen=True)

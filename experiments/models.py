@@ -17,6 +17,8 @@ SIZES = {
     "encoder-attention-heads": "attention heads per layer",
     "max-positions": "maximum number of tokens",
 }
+VOCABULARIES = {"causal_lm_small": 50001, "causal_roberta_small": 31999}
+"""Default vocabulary size of the architectures without <mask>; for all others it is 32,000."""
 
 
 def ppmi_svd(words: Sequence[str]) -> int:
@@ -51,11 +53,9 @@ def ppmi_svd(words: Sequence[str]) -> int:
 
 def parameters(words: Sequence[str]) -> int:
     """The command `parameters`; raises `UserError` if formula and model differ anywhere."""
-    options = _sizes(words)
-    from roberta_small.fairseq_plugin.models.parameters import SPECIAL_SYMBOLS, VOCABULARIES, table
+    options = sizes(words)
+    from roberta_small.fairseq_plugin.models.parameters import SPECIAL_SYMBOLS, table
 
-    if not hasattr(options, "vocabulary"):
-        options.vocabulary = VOCABULARIES.get(options.arch, 32000)
     if options.vocabulary <= SPECIAL_SYMBOLS:
         raise UserError(f"--vocabulary {options.vocabulary}: must be above 4, the number of special symbols")
     try:
@@ -71,7 +71,7 @@ def parameters(words: Sequence[str]) -> int:
     return 0
 
 
-def _sizes(words: Sequence[str]) -> argparse.Namespace:
+def sizes(words: Sequence[str]) -> argparse.Namespace:
     """The sizes of a command line; those that are not given are absent: the architecture's defaults."""
     parser = Parser(
         prog="roberta-small parameters",
@@ -89,4 +89,6 @@ def _sizes(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--num-classes", type=positive, default=2, help="classes (default: %(default)s)")
     for flag, text in SIZES.items():
         parser.add_argument(f"--{flag}", type=positive, help=f"{text} (default: that of the architecture)")
-    return parser.parse_args(words)
+    options = parser.parse_args(words)
+    usual = VOCABULARIES.get(options.arch, 32000)
+    return argparse.Namespace(**{"vocabulary": usual} | vars(options))

@@ -1,16 +1,16 @@
-"""The state of a run before a command starts: new, resume, queued or finished.
+"""The state of a run before a command starts: new, resume, finished or elsewhere.
 
-`inspect` decides whether a run resumes: its folder contains an intact checkpoint, and its manifest records
+`inspect` decides whether a run resumes: its method finds a checkpoint in its folder, and its manifest records
 the same data, initial checkpoint and recipe flags. The learning rate of a resumed run therefore follows
-from the same flags as that of the first start; `experiments.methods.fairseq.build` describes how fairseq
-restores the schedule.
+from the same flags as that of the first start; `experiments.methods.fairseq` describes how fairseq restores
+the schedule.
 """
 
 from __future__ import annotations
 
 import shutil
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
 from roberta_small.common.run import LAST_CHECKPOINT, LOG, TENSORBOARD, Run, State
 from roberta_small.experiments.progress import Progress, read_log
-from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.recipe.recipe import Recipe
+from roberta_small.experiments.sweep import Training
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,10 @@ class Planned:
     progress: Progress
     replaces: bool = False
     """Whether the folder contains a failed run of another experiment, which is removed at the start."""
+    holder: str = ""
+    """The process that trains the run elsewhere."""
+    manifest: manifest.Manifest | None = None
+    """What the folder contained when the state was read."""
 
     @property
     def to_train(self) -> bool:
@@ -44,8 +49,8 @@ class Planned:
         """What the command will do with the run, for the table printed before the start."""
         if self.state is State.FINISHED:
             return "finished (skipped)"
-        if self.state is State.QUEUED:
-            return "queued (not resubmitted)"
+        if self.state is State.ELSEWHERE:
+            return f"elsewhere ({self.holder})"
         if self.state is State.RESUME:
             saved = self.progress.saved
             return f"resume after epoch {saved[0]}, update {saved[1]}" if saved else "resume"
@@ -53,49 +58,40 @@ class Planned:
         return f"new{replaced if self.replaces else ''}"
 
 
-@dataclass(frozen=True)
-class Job:
-    """A planned run with its command: `argv` is executed, `shown` is recorded in the manifest."""
+def inspect(training: Training, resumable: Callable[[Path], bool]) -> Planned:
+    """The state of a run, read from its folder; `resumable` is that of its method.
 
-    planned: Planned
-    argv: tuple[str, ...]
-    shown: tuple[str, ...]
-
-
-def inspect(run: Run, identity: dict[str, Any], recipe: Recipe) -> Planned:
-    """The state of a run, read from its folder.
-
-    `identity` contains the manifest keys that identify the experiment (data, checkpoint, recipe_flags).
     Raises `UserError` if the folder contains another experiment or unknown files, because resuming
     there would mix two experiments. A run of another experiment that failed without an update is replaced.
     """
+    run, recipe = training.run, training.recipe
     existing = manifest.read(run.folder)
     if existing is None:
         _check_no_unknown_files(run.folder)
         return Planned(run, State.NEW, Progress(recipe))
-    if difference := _difference(run, existing, identity):
+    if difference := _difference(run, existing, training.identity):
         if _failed_early(run, existing, recipe) and _name_difference(existing, run) is None:
-            return Planned(run, State.NEW, Progress(recipe), replaces=True)
+            return Planned(run, State.NEW, Progress(recipe), replaces=True, manifest=existing)
         raise UserError(
             f"{run.folder / manifest.NAME}: the existing run was started with {difference}; choose another "
             f"--out or --arm, or delete the folder to restart the run"
         )
     progress = read_log(run.folder / LOG, recipe)
     if existing["status"] == "finished":
-        return Planned(run, State.FINISHED, progress)
-    # "running" means that the process was killed: the caller has locked the folder, so no process trains it.
-    if _newest_intact(run.folder) is not None:
-        return Planned(run, State.RESUME, progress)
-    return Planned(run, State.NEW, Progress(recipe))
+        return Planned(run, State.FINISHED, progress, manifest=existing)
+    # "running" means that the process was killed, unless another one has locked the folder (`execute`).
+    if resumable(run.folder):
+        return Planned(run, State.RESUME, progress, manifest=existing)
+    return Planned(run, State.NEW, Progress(recipe), manifest=existing)
 
 
-def repair(run: Run) -> None:
+def repair(folder: Path) -> None:
     """Replace a truncated checkpoint_last.pt by the newest intact checkpoint.
 
     fairseq writes one checkpoint atomically and copies it to the other names. If the process is killed
     meanwhile, a copy may be truncated; its source is then intact.
     """
-    source, last = _newest_intact(run.folder), run.folder / LAST_CHECKPOINT
+    source, last = newest_intact(folder), folder / LAST_CHECKPOINT
     if source is not None and source != last:
         with open(source, "rb") as content, atomic_open(last, "wb") as stream:
             shutil.copyfileobj(content, stream)
@@ -108,7 +104,7 @@ def clear(run: Run) -> None:
         path.unlink(missing_ok=True)
 
 
-def _newest_intact(folder: Path) -> Path | None:
+def newest_intact(folder: Path) -> Path | None:
     """checkpoint_last.pt if it is intact, else the newest intact checkpoint."""
     last = folder / LAST_CHECKPOINT
     others = sorted(folder.glob("checkpoint*.pt"), key=lambda path: path.stat().st_mtime, reverse=True)
@@ -132,7 +128,7 @@ def _failed_early(run: Run, existing: manifest.Manifest, recipe: Recipe) -> bool
     return progress.update == 0 and progress.validations == 0
 
 
-def _difference(run: Run, existing: manifest.Manifest, identity: dict[str, Any]) -> str | None:
+def _difference(run: Run, existing: manifest.Manifest, identity: Mapping[str, Any]) -> str | None:
     """How the run in the folder differs from the planned one; None if it is the same."""
     return (
         _name_difference(existing, run)

@@ -18,8 +18,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.recipe.recipe import Recipe
 
+LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
+LOG_TIME = "%Y-%m-%d %H:%M:%S"
+"""Format of the lines of a log and of their time, as in fairseq-train."""
 RECORD = re.compile(r"^[\d-]+ [\d:]+ \| INFO \| (\w+) \| (\{.*\})$")
 PRECISION = re.compile(r"\| precision: (\w+)")
 SAVED = re.compile(r"Saved checkpoint .* \(epoch (\d+) @ (\d+) updates")

@@ -16,12 +16,11 @@ from typing import Any
 from roberta_small.common import manifest
 from roberta_small.common.cpu import usable_cores
 from roberta_small.common.errors import UserError
-from roberta_small.experiments import ROOT
-from roberta_small.experiments.plan import Job
-from roberta_small.experiments.recipes import Recipe
+from roberta_small.common.files import ROOT
+from roberta_small.common.run import Run
+from roberta_small.experiments.recipe.recipe import Recipe
 
 CPUINFO = Path("/proc/cpuinfo")
-PACKAGES = ("fairseq-fixed", "fairseq", "torch", "numpy", "omegaconf", "hydra-core", "tensorboard")
 PROBE = "import torch.cuda as c; [print(c.get_device_name(i)) for i in range(c.device_count())]"
 RUN_BYTES = 3 << 30
 """Memory reserved per run: twice its measured peak (results/benchmarks)."""
@@ -79,7 +78,7 @@ def machine(device: str, jobs: int | None = 1, runs: int = 1, processes: int = 1
     return Machine(gpus, threads or max(1, usable_cores() // (slots * processes)), slots, processes)
 
 
-def static(where: Machine, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
+def static(where: Machine, packages: Sequence[str]) -> dict[str, Any]:
     """The manifest keys that all runs of a sweep share; `packages` are the names of packages to record."""
     return {
         "git_commit": _git("rev-parse", "HEAD"),
@@ -95,16 +94,15 @@ def static(where: Machine, packages: Sequence[str] = PACKAGES) -> dict[str, Any]
     }
 
 
-def describe(job: Job, recipe: Recipe) -> dict[str, Any]:
+def describe(run: Run, recipe: Recipe, command: Sequence[str]) -> dict[str, Any]:
     """The manifest keys that identify a run."""
-    run = job.planned.run
     return {
         "schema": manifest.SCHEMA,
         "arm": run.arm,
         "init": run.init,
         "seed": run.seed,
         "recipe": recipe.name,
-        "command": list(job.shown),
+        "command": list(command),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from roberta_small.common.cpu import environment
@@ -13,96 +14,107 @@ from roberta_small.common.metrics import lower_is_better, number
 from roberta_small.common.run import LOG, Run, State
 from roberta_small.common.statistics import mean_std
 from roberta_small.common.tables import mean_std_cell, text_table
-from roberta_small.experiments.launchers.local import Outcome
-from roberta_small.experiments.plan import Job
+from roberta_small.experiments.methods import Command
+from roberta_small.experiments.plan import Planned
 from roberta_small.experiments.progress import Progress, duration, read_log
 from roberta_small.experiments.provenance import Machine
-from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.recipe.recipe import Recipe
+from roberta_small.experiments.sweep import Sweep
 
 FAILURE_LINES = 15
 FAILURE_WIDTH = 200
 """Characters shown of each line; fairseq logs its whole configuration in one line."""
 RECIPE_ITSELF = "as the recipe"
+FINISHED = "finished"
 
 
-def plan_table(jobs: Sequence[Job], notes: Sequence[str] = ()) -> None:
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended; `problem` is None for a finished run."""
+
+    run: Run
+    progress: Progress
+    seconds: float | None
+    """Training time; None if another process trained it."""
+    problem: str | None
+
+
+def plan_table(planned: Sequence[Planned], notes: Sequence[str] = ()) -> None:
     """Print the runs with their state before the start, their initial checkpoints, and `notes`."""
-    planned = [job.planned for job in jobs]
-    runs = [p.run for p in planned]
-    rows = [[*names, p.action] for names, p in zip(_names(runs), planned, strict=True)]
+    runs = [state.run for state in planned]
+    rows = [[*names, state.action] for names, state in zip(_names(runs), planned, strict=True)]
     print(table([*_heading(runs), "state"], rows))
     checkpoints = {run.init: run.checkpoint for run in runs if run.checkpoint is not None}
     for init, checkpoint in checkpoints.items():
         print(f"{init}: {shown_path(checkpoint)}")
     for note in notes:
         print(note)
-    if all(p.state is State.FINISHED for p in planned):
+    if all(state.state is State.FINISHED for state in planned):
         print("All runs are finished: nothing to do.")
     print(flush=True)
 
 
-def dry_run(jobs: Sequence[Job], machine: Machine, notes: Sequence[str] = ()) -> int:
-    """Print the plan and the commands without starting a run. Returns the exit code."""
-    plan_table(jobs, notes)
+def commands(found: Sequence[tuple[Run, Command]], machine: Machine) -> None:
+    """Print the commands of runs that would be trained."""
     variables = " ".join(f"{name}={value}" for name, value in environment(machine.threads).items())
     print(f"export {variables}")
-    for job in jobs:
-        if job.planned.to_train:
-            print(f"\n# {job.planned.run.label}\n{shlex.join(job.shown)}")
-    return 0
+    for run, command in found:
+        print(f"\n# {run.label}\n{shlex.join(command.shown)}")
 
 
-def summary(
-    jobs: Sequence[Job], outcomes: Sequence[Outcome], recipe: Recipe, *, out: Path | None = None
-) -> int:
+def summary(sweep: Sweep, planned: Sequence[Planned], outcomes: Mapping[Run, Outcome]) -> int:
     """Print the final table and the cause of each failure; returns the exit code.
 
     The table contains the best value of the metric on the first validation subset, and those on the other
-    subsets at the same epoch. With `out`, the folder of the runs of a sweep, the means over the seeds and the
-    next commands follow.
+    subsets at the same epoch. For a sweep, the means over the seeds and the next commands follow.
     """
-    ended = {outcome.run: outcome for outcome in outcomes}
-    runs = [job.planned.run for job in jobs]
+    recipe, runs = sweep.recipe, [state.run for state in planned]
     reached = {
-        run: ended[run].progress if run in ended else read_log(run.folder / LOG, job.planned.progress.recipe)
-        for run, job in zip(runs, jobs, strict=True)
+        run: outcomes[run].progress if run in outcomes else read_log(run.folder / LOG, training.recipe)
+        for run, training in zip(runs, sweep.trainings, strict=True)
     }
+    statuses = {state.run: _status(state, outcomes) for state in planned}
     others = recipe.valid_subsets[1:]
     rows = []
     for names, run in zip(_names(runs), runs, strict=True):
-        outcome, progress = ended.get(run), reached[run]
+        outcome, progress = outcomes.get(run), reached[run]
         tests = [progress.at_best.get(subset) for subset in others]
         rows.append(
             [
                 *names,
-                outcome.status if outcome else "finished",
+                statuses[run],
                 str(progress.epoch),
                 "-" if progress.best is None else f"{progress.best:.4g}",
                 "-" if progress.best_epoch is None else str(progress.best_epoch),
                 *("-" if value is None else number(value, recipe.metric) for value in tests),
-                duration(outcome.seconds) if outcome else "–",
+                duration(outcome.seconds) if outcome and outcome.seconds is not None else "–",
             ]
         )
     best, test = f"best valid {recipe.metric}", [f"{subset} {recipe.metric}" for subset in others]
     print("\n" + table([*_heading(runs), "status", "epochs", best, "at epoch", *test, "time"], rows))
-    if out is not None:
-        finished = {run: reached[run] for run in runs if run not in ended or not ended[run].problem}
+    finished = {run: reached[run] for run in runs if statuses[run] == FINISHED}
+    if sweep.out is not None:
         _print_means(finished, recipe, [best, *test])
-    failures = [outcome for outcome in outcomes if outcome.problem]
+    failures = [outcome for outcome in outcomes.values() if outcome.problem]
     for outcome in failures:
         _print_failure(outcome)
-    if out is not None and finished:
-        print_next(out, _best(finished, recipe))
+    if sweep.out is not None and finished:
+        print_next(sweep.out, _best(finished, recipe))
     return 1 if failures else 0
+
+
+def _status(state: Planned, outcomes: Mapping[Run, Outcome]) -> str:
+    """The status of a run in the final table."""
+    if (outcome := outcomes.get(state.run)) is not None:
+        return "failed" if outcome.problem else FINISHED
+    return FINISHED if state.state is State.FINISHED else "not finished"
 
 
 def print_next(out: Path, run: Run | None = None) -> None:
     """Print the commands after training, to copy: the tables of `out`, and a prediction of `run`."""
-    print(f"\nNext:\n  python -m analysis tables {shlex.quote(shown_path(out))}")
+    print(f"\nNext:\n  roberta-small tables {shlex.quote(shown_path(out))}")
     if run is not None:
-        print(
-            f'  python -m eval predict --checkpoint {shlex.quote(shown_path(run.folder))} "..."', flush=True
-        )
+        print(f'  roberta-small predict --checkpoint {shlex.quote(shown_path(run.folder))} "..."', flush=True)
 
 
 def _best(finished: Mapping[Run, Progress], recipe: Recipe) -> Run:
@@ -148,12 +160,6 @@ def _names(runs: Sequence[Run]) -> list[list[str]]:
 
 def _print_failure(outcome: Outcome) -> None:
     """Print why a run is not finished: the problem and the end of its log."""
-    if outcome.stopped:
-        print(
-            f"\n{outcome.run.label} is not finished: {outcome.problem}. "
-            "Run the same command again to resume it."
-        )
-        return
     log = outcome.run.folder / LOG
     print(f"\n{outcome.run.label} failed: {outcome.problem}. The end of {shown_path(log)}:")
     for line in tail(log):

@@ -1,47 +1,280 @@
-"""train.sh: fine-tune with fairseq from each initialization with each seed and grid setting."""
+"""The commands `train` and `pretrain`, in their steps: parse, prepare, plan, execute.
+
+`--data NAME=PATH NAME=PATH ...` trains several data sets with the same settings; the runs of each are written
+to OUT/NAME (`common.suite`). Every step is done for all data sets before the next one begins, so that the
+first run starts when all data sets have been checked.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
-from roberta_small.experiments import experiment, provenance, report
-from roberta_small.experiments.experiment import Experiment
-from roberta_small.experiments.launchers.local import Runner, locked
-from roberta_small.experiments.launchers.slurm import array
-from roberta_small.experiments.methods import fairseq, fairseq_flags
-from roberta_small.experiments.settings import TrainSettings
+from roberta_small.common.cli import SettingsParser
+from roberta_small.common.errors import UserError, count, message_of
+from roberta_small.common.files import shown_path
+from roberta_small.common.run import State
+from roberta_small.common.suite import is_named, split_named
+from roberta_small.experiments import methods, slurm
+from roberta_small.experiments.methods import Method
+from roberta_small.experiments.sweep import Sweep
+
+OPTIONS = ("data", "text")
+"""The options that take data sets."""
 
 
-def train(settings: TrainSettings, trainer: Sequence[str] = fairseq.TRAINER) -> int:
-    """Check the settings, train the runs and print the summary; returns the exit code.
+def train(argv: Sequence[str], trainer: Sequence[str] = ()) -> int:
+    """The command `train`; --method is parsed first, because each method adds its own options.
 
-    Raises `UserError` before the first run is started.
+    `trainer` replaces fairseq-train in tests.
     """
-    if settings.slurm is not None:
-        array.require_commands()
-    sweep = experiment.checked(settings, trainer)
-    if settings.passthrough and tuple(trainer) == fairseq.TRAINER:
-        fairseq_flags.check(sweep.flags(sweep.recipe))
-    if settings.slurm is not None:
-        return array.train(sweep, settings.slurm, settings.device, dry_run=settings.dry_run)
-    return _train_here(sweep, settings)
+    from roberta_small.experiments.methods.fairseq import Fairseq
+
+    name = _method_name(argv)
+    method = Fairseq(trainer) if name == "fairseq" and trainer else methods.find(name)
+    parser = SettingsParser(
+        prog="roberta-small train",
+        usage="roberta-small train [--method NAME] [options] [-- options of fairseq-train]",
+        description=method.summary,
+    )
+    _add_method_option(parser)
+    method.add_arguments(parser)
+    listed = f"methods (--method NAME --help shows the options of each):\n{methods.summaries()}"
+    parser.description = f"{parser.description}\n\n{listed}"
+    options = parser.parse_settings(slurm.join_value(argv), os.environ)
+    return run(method, options, ["train", *argv])
 
 
-def _train_here(sweep: Experiment, settings: TrainSettings) -> int:
-    machine = provenance.machine(settings.device, settings.jobs, len(sweep.runs))
+def pretrain(argv: Sequence[str], trainer: Sequence[str] = ()) -> int:
+    """The command `pretrain`; `trainer` replaces fairseq-train in tests."""
+    from roberta_small.experiments.methods.pretrain import METHOD, Pretrain
+
+    method = Pretrain(trainer) if trainer else METHOD
+    parser = SettingsParser(
+        prog="roberta-small pretrain",
+        usage="roberta-small pretrain [options] [-- options of fairseq-train]",
+    )
+    method.add_arguments(parser)
+    options = parser.parse_settings(slurm.join_value(argv), os.environ)
+    parser.require(options, "data", "out")
+    return run(method, options, ["pretrain", *argv])
+
+
+def run(method: Method, options: argparse.Namespace, command: Sequence[str]) -> int:
+    """Train the runs of a command for its data sets; returns the exit code.
+
+    `command` are the words of the command, for SLURM. Raises `UserError` before the first run starts.
+    """
+    by_name = data_sets(options)
+    several = len(by_name) > 1
+    if several:
+        print(f"{count(len(by_name), 'data set')}: all are checked before the first run", flush=True)
+    settings, sweeps = {}, {}
+    for name, own in by_name.items():
+        with _naming(name):
+            settings[name] = method.settings(own)
+    for name, values in settings.items():
+        with _naming(name):
+            sweeps[name] = method.sweep(values, method.prepare(values))
+    _require_same_inits(sweeps)
+    first = next(iter(settings.values()))
+    if first.slurm is not None:
+        return _submit(method, sweeps, Path(options.out), command)
+    if first.dry_run:
+        from roberta_small.experiments import execute
+
+        for name, sweep in sweeps.items():
+            _print_heading(name, sweep)
+            execute.dry_run(method, sweep)
+        return 0
+    return _execute(method, sweeps, Path(options.out))
+
+
+def data_sets(options: argparse.Namespace) -> dict[str, argparse.Namespace]:
+    """Name -> the options for this data set alone; the name is "" for one data set without a name.
+
+    Raises `UserError` for several data sets without names, for names as `common.suite.split_named`, and for
+    files of other splits, which belong to one data set.
+    """
+    given = {name: _words(value) for name in OPTIONS if (value := getattr(options, name, None)) is not None}
+    named = {name: words for name, words in given.items() if len(words) > 1 or is_named(words[0])}
+    if not named:
+        return {"": options}
+    if len(given) > 1:
+        raise UserError(f"{' and '.join(f'--{name}' for name in given)} are both given; pass one of them")
+    ((option, words),) = named.items()
+    for word in words:
+        if not is_named(word):
+            raise UserError(
+                f"--{option}: '{word}' has no name, but there are {count(len(words), 'data set')}; write "
+                "NAME=PATH for each"
+            )
+    _check_held_out(options)
+    return {
+        name: argparse.Namespace(**vars(options) | {option: path, "out": str(Path(options.out) / name)})
+        for name, path in split_named(f"--{option}", words).items()
+    }
+
+
+def _execute(method: Method, sweeps: Mapping[str, Sweep], out: Path) -> int:
+    """Train the data sets one after the other; one that fails does not stop the others."""
+    from roberta_small.experiments import execute
+    from roberta_small.experiments.report import table
+
+    limit = next(iter(sweeps.values())).settings.max_runs
+    position, problems = slurm.first_run() if limit is not None else 0, {}
+    for name, sweep, first in _in_turn(sweeps, position):
+        if limit == 0:
+            break
+        _print_heading(name, sweep)
+        try:
+            done = execute.execute(method, sweep, first=first, max_runs=limit)
+        except Exception as error:
+            message = message_of(error)
+            if message is None or not name:
+                raise
+            print(f"{name}: {message}", file=sys.stderr, flush=True)
+            problems[name] = message
+            continue
+        if limit is not None:
+            limit -= done.started
+        if done.code:
+            problems[name] = f"exit code {done.code}; the cause is printed above"
+    if "" not in sweeps:
+        rows = [
+            [name, shown_path(sweep.settings.out), "FAILED" if name in problems else "finished"]
+            for name, sweep in sweeps.items()
+        ]
+        print("\n" + table(["data set", "runs in", "status"], rows))
+        for name, problem in problems.items():
+            print(f"{name}: {problem}")
+        print(f"\nNext, over all data sets:\n  roberta-small tables {shown_path(out)}", flush=True)
+    return 1 if problems else 0
+
+
+def _in_turn(sweeps: Mapping[str, Sweep], position: int) -> Iterator[tuple[str, Sweep, int]]:
+    """The data sets, beginning with the one that has the run at a position among all runs.
+
+    Yields the name, the sweep, and the position of its first run.
+    """
+    names = list(sweeps)
+    position %= sum(len(sweep.trainings) for sweep in sweeps.values())
+    for index, name in enumerate(names):
+        size = len(sweeps[name].trainings)
+        if position < size:
+            yield name, sweeps[name], position
+            for other in (*names[index + 1 :], *names[:index]):
+                yield other, sweeps[other], 0
+            return
+        position -= size
+
+
+def _submit(method: Method, sweeps: Mapping[str, Sweep], out: Path, command: Sequence[str]) -> int:
+    """Submit the unfinished runs of all data sets as one job array; returns the exit code.
+
+    With --wait among the options of sbatch, prints the table of the runs when all tasks have ended.
+    """
+    from roberta_small.experiments import execute, report
+
+    settings = next(iter(sweeps.values())).settings
+    states, positions = {}, []
+    for name, sweep in sweeps.items():
+        _print_heading(name, sweep)
+        states[name] = execute.planned(method, sweep)
+        report.plan_table(states[name], sweep.notes)
+    for position, state in enumerate(state for found in states.values() for state in found):
+        positions += [position] if state.to_train else []
+    if not positions:
+        return 0
+    words = slurm.task_words(
+        command, *(() if command[0] == "pretrain" else ("--max-runs", "1", "--jobs", "1"))
+    )
     if settings.dry_run:
-        jobs = [sweep.job(run, cpu=machine.cpu) for run in sweep.runs]
-        return report.dry_run(jobs, machine, sweep.notes())
-    with locked(settings.out) as lock:
-        jobs = [sweep.job(run, cpu=machine.cpu) for run in sweep.runs]
-        report.plan_table(jobs, sweep.notes())
-        static = provenance.static(machine)
-        runner = Runner(
-            slots=machine.slots,
-            machine=machine,
-            recipe=sweep.recipe,
-            record=lambda job: sweep.record(job) | static,
-            lock=lock,
-        )
-        outcomes = runner.run([job for job in jobs if job.planned.to_train])
-    return report.summary(jobs, outcomes, sweep.recipe, out=settings.out)
+        call = shlex.join(slurm.words(settings.slurm, out, positions))
+        print(f"submitted as one job array:\n{call} <<'END'\n{slurm.script(words)}END")
+        return 0
+    slurm.submit(words, settings.slurm, out, positions)
+    if "--wait" not in settings.slurm and "-W" not in settings.slurm:
+        print(f"When its tasks have ended: roberta-small tables {shown_path(out)}")
+        return 0
+    found = [execute.planned(method, sweep) for sweep in sweeps.values()]
+    for sweep, now in zip(sweeps.values(), found, strict=True):
+        report.summary(sweep, now, {})
+    return int(any(state.state is not State.FINISHED for now in found for state in now))
+
+
+def _require_same_inits(sweeps: Mapping[str, Sweep]) -> None:
+    """Raise `UserError` if the data sets have different initializations."""
+    (first, sweep), *others = sweeps.items()
+    for name, other in others:
+        if list(other.inits) != list(sweep.inits):
+            raise UserError(
+                f"the initializations differ: {', '.join(sweep.inits)} for {first}, but "
+                f"{', '.join(other.inits)} for {name} (the shipped weights have the dictionary of one of "
+                "them only); choose with --inits or --pretrained"
+            )
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Name the data set in errors, if it has a name."""
+    try:
+        yield
+    except UserError as error:
+        if not name:
+            raise
+        raise UserError(f"data set {name}: {error}") from None
+
+
+def _words(value: str | list[str]) -> list[str]:
+    """The values of an option. A single one is split only if every part is NAME=PATH, as in RS_DATA."""
+    if isinstance(value, list):
+        return value
+    if not is_named(value):
+        return [value]
+    parts = value.split()
+    return parts if all(map(is_named, parts)) else [value]
+
+
+def _check_held_out(options: argparse.Namespace) -> None:
+    """Raise `UserError` if --valid or --test is a file, which cannot belong to several data sets."""
+    from roberta_small.preprocess.dataset import is_size
+
+    for name in ("valid", "test"):
+        value = getattr(options, name, None)
+        if value is not None and not is_size(value):
+            raise UserError(
+                f"--{name} {value}: a file belongs to one data set; prepare each data set with "
+                "`roberta-small prepare`, and pass the folders"
+            )
+
+
+def _print_heading(name: str, sweep: Sweep) -> None:
+    if name:
+        print(f"\n== {name}: {shown_path(sweep.data)} ==\n", flush=True)
+
+
+def _method_name(argv: Sequence[str]) -> str:
+    """The value of the last --method before `--`, else of RS_METHOD, else the default."""
+    words = list(argv[: argv.index("--")] if "--" in argv else argv)
+    positions = [i for i, word in enumerate(words) if word == "--method" or word.startswith("--method=")]
+    option: list[str] = []
+    if positions:
+        last = positions[-1]
+        option = words[last : last + (1 if "=" in words[last] else 2)]
+    parser = SettingsParser(prog="roberta-small train", add_help=False)
+    _add_method_option(parser)
+    return parser.parse_settings(option, os.environ).method
+
+
+def _add_method_option(parser: SettingsParser) -> None:
+    parser.add_setting(
+        "method",
+        methods.DEFAULT,
+        f"{', '.join(methods.REGISTERED)} or package.module:OBJECT for a method outside the project",
+    )

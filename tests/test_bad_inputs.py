@@ -62,9 +62,9 @@ BINARIZE = [*PREPROCESS, "--trainpref", "train", "--validpref", "valid", "--test
 TRAIN = ["-m", "fairseq_cli.train", "data", "--user-dir", str(ROOT / "fairseq_plugin")]
 TRAIN += [*OURS, *INPUT, *STEPS, *SIZES, *FAST, "--save-dir", "save"]
 RESTORE = [*TRAIN, "--restore-file", "other/model.pt"]
-SWEEP = shlex.split("-m sweep train --data data --device cpu --out runs")
-TABLES = shlex.split("-m analysis tables runs")
-FIGURES = shlex.split("-m analysis figures nowhere --output-dir report")
+SWEEP = shlex.split("-m roberta_small.experiments train --data data --device cpu --out runs")
+TABLES = shlex.split("-m roberta_small.analysis tables runs")
+FIGURES = shlex.split("-m roberta_small.analysis figures nowhere --out report")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 from roberta_small.analysis import best_checkpoints, load_runs, scores
 from roberta_small.common import manifest
-from roberta_small.fairseq_plugin.models.parameters import parse_args
+from roberta_small.experiments.models import sizes
 from roberta_small.fairseq_plugin.models.parameters import table as parameter_table
 
 nbformat = pytest.importorskip("nbformat")
@@ -110,7 +110,7 @@ def test_every_cell_runs_and_shows_what_it_promises(executed):
 
     words = "--vocabulary 1000 --max-positions 256 --encoder-layers 2 --encoder-embed-dim 64 "
     words += "--encoder-ffn-embed-dim 64 --encoder-attention-heads 2"
-    rows, _ = parameter_table(parse_args(words.split()))
+    rows, _ = parameter_table(sizes(words.split()))
     parameters = sum(count for name, _, _, count in rows if not name.startswith("LM head"))
     assert f"total {parameters:,}" in printed(notebook, "by_formula = ")
     assert (

@@ -13,7 +13,7 @@ from benchmarks import command_line
 from benchmarks.comparisons.floor import best_rate, machine_rates
 from benchmarks.measure import RESULT, Contender, compare, python
 from benchmarks.settings import Settings
-from roberta_small.experiments import recipes
+from roberta_small.experiments.recipe import recipe as recipes
 
 RECIPE = "ours, as the recipe trains"
 

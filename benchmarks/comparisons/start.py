@@ -20,7 +20,7 @@ from benchmarks.log_tree import write_tree
 from benchmarks.measure import Contender, execute, python, say
 from benchmarks.settings import Settings
 from roberta_small.common.errors import UserError
-from roberta_small.experiments import ROOT
+from roberta_small.common.files import ROOT
 
 REPETITIONS = 10
 SWEEPS = 5

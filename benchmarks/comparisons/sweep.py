@@ -14,7 +14,7 @@ from benchmarks import command_line
 from benchmarks.measure import Contender, compare, python
 from benchmarks.settings import Settings
 from roberta_small.common.cpu import THREADS
-from roberta_small.experiments import ROOT
+from roberta_small.common.files import ROOT
 from roberta_small.experiments.methods.fairseq import RESETS
 
 SEEDS = (1, 2, 3)

@@ -28,7 +28,8 @@ from roberta_small.common.cli import Parser
 from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import atomic_write, shown_path
 from roberta_small.common.tables import markdown
-from roberta_small.experiments import inputs, provenance
+from roberta_small.experiments import provenance
+from roberta_small.experiments.inputs import files as inputs
 
 EXAMPLES = """\
 examples:

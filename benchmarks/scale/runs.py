@@ -13,10 +13,11 @@ from benchmarks.log_tree import write_run
 from benchmarks.scale.memory import watch
 from roberta_small.common import manifest
 from roberta_small.common.run import LOG, TENSORBOARD, Run
-from roberta_small.experiments import experiment, provenance
-from roberta_small.experiments.experiment import Experiment
+from roberta_small.experiments import provenance
+from roberta_small.experiments import sweep as experiment
 from roberta_small.experiments.methods import fairseq
 from roberta_small.experiments.settings import train_settings
+from roberta_small.experiments.sweep import Experiment
 
 EPOCHS, UPDATES = 5, 225
 RESUMED = 10

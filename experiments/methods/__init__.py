@@ -1,6 +1,6 @@
-"""Methods: the trainers of runs, chosen with `./train.sh --method NAME`.
+"""Methods: the trainers of runs, chosen with `roberta-small train --method NAME`.
 
-A method is one object with the attributes of `Method`. It is listed in `REGISTERED`, added with `register`,
+A method is one object of a class derived from `Method`. It is listed in `REGISTERED`, added with `register`,
 or given as `--method package.module:OBJECT` if it is outside the project. docs/extending/method.md has an
 example.
 """
@@ -9,35 +9,90 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from typing import Protocol
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from roberta_small.common.cli import SettingsParser, nearest
 from roberta_small.common.errors import UserError
+from roberta_small.common.run import BEST_CHECKPOINT
+from roberta_small.experiments.settings import Settings
+from roberta_small.experiments.sweep import Sweep, Training
 
 
-class Method(Protocol):
-    """The interface of a method.
+@dataclass(frozen=True)
+class Command:
+    """The process that trains a run."""
 
-    Importing its module must not import torch or fairseq, so that `--help` stays fast.
+    argv: tuple[str, ...]
+    """What is executed; its output goes to train.log."""
+    shown: tuple[str, ...]
+    """What a user types to train this run, for the manifest and --dry-run."""
+
+
+class Method(ABC):
+    """How runs are trained: four steps, each with the result of the one before, and what each run needs.
+
+    Options are parsed (`settings`), data are prepared (`prepare`), the runs are planned (`sweep`), and
+    `experiments.execute` trains them: it locks each run folder, starts the process of `command`, writes the
+    manifest and shows the progress. Importing the module of a method must not import torch or fairseq, so
+    that `--help` stays fast.
     """
 
     name: str
-    """The value of `--method`."""
+    """The value of `--method`, and the default of the arm of its runs."""
     summary: str
     """One line for `--help`."""
+    outputs: tuple[str, ...] = (BEST_CHECKPOINT,)
+    """Files that the process of a run writes into its folder, beside the event files."""
 
+    @abstractmethod
     def add_arguments(self, parser: SettingsParser) -> None:
         """Add the method's options; may set its description and epilog.
 
-        Methods that train on binarized data use `experiments.settings.add_sweep`.
+        Methods that train on binarized data use `experiments.settings.add_sweep`, others at least
+        `add_execution`.
         """
 
-    def train(self, options: argparse.Namespace) -> int:
-        """Train the runs and return the exit code; words after `--` are in `options.passthrough`.
+    @abstractmethod
+    def settings(self, options: argparse.Namespace) -> Settings:
+        """The values of the options; words after `--` are in `options.passthrough`. Writes nothing.
 
-        Writes each run to the folder of `common.run.Run.below(out, arm, init, seed)`, with a manifest
-        (`common.manifest`) and event files. Raises `UserError` before anything is written.
+        Raises `UserError` for an invalid option.
         """
+
+    @abstractmethod
+    def prepare(self, settings: Any) -> Path:
+        """The folder that the runs read; a file that is given instead is prepared first.
+
+        `settings` is what `self.settings` returned, here and in `sweep`.
+        """
+
+    @abstractmethod
+    def sweep(self, settings: Any, data: Path) -> Sweep:
+        """The runs on the folder that `prepare` returned. Writes nothing.
+
+        Raises `UserError` for whatever would stop a run after its start.
+        """
+
+    @abstractmethod
+    def command(self, sweep: Sweep, training: Training, *, resume: bool, cpu: bool) -> Command:
+        """The process of a run, which starts anew or resumes; `cpu` is whether it must not use a GPU."""
+
+    def resumable(self, folder: Path) -> bool:
+        """Whether a run can resume from what is in its folder."""
+        return False
+
+    def repair(self, folder: Path) -> None:  # noqa: B027  not abstract: most methods have nothing to repair
+        """Prepare a run folder before its run resumes."""
+
+    def finish(self, sweep: Sweep, folder: Path) -> dict[str, Any]:
+        """Complete the folder of a run whose process has ended without an error; returns manifest keys.
+
+        Also called for finished runs, where it adds what is missing. Raises `UserError` if that fails.
+        """
+        return {}
 
 
 REGISTERED: dict[str, Method | tuple[str, str]] = {
@@ -52,7 +107,7 @@ REGISTERED: dict[str, Method | tuple[str, str]] = {
     ),
     "tfidf": (
         "TF-IDF of word n-grams and logistic regression, on text",
-        "roberta_small.experiments.methods.tfidf.run:METHOD",
+        "roberta_small.experiments.methods.tfidf.method:METHOD",
     ),
 }
 """Name -> the method, or its summary and `module:OBJECT`, which is imported when it is used."""

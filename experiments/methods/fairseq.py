@@ -1,4 +1,11 @@
-"""The method fairseq: builds the command line of fairseq-train for a run."""
+"""The method fairseq: fine-tunes classifiers with fairseq-train. Pre-training uses the same command.
+
+A new run with an initial checkpoint gets `--restore-file` and resets everything but the weights. A resumed
+run gets neither flag: fairseq then loads checkpoint_last.pt from --save-dir with the optimizer, the number of
+updates, the state of the learning-rate schedule and the position in the data
+(`fairseq.checkpoint_utils.load_checkpoint`, `fairseq.trainer.Trainer.load_checkpoint`), and the schedule
+computes the learning rate from the flags of the recipe and the number of updates.
+"""
 
 from __future__ import annotations
 
@@ -10,39 +17,67 @@ from pathlib import Path
 
 from roberta_small.common.cli import SettingsParser
 from roberta_small.common.data_folder import shards_of
-from roberta_small.common.files import shown_path
-from roberta_small.common.run import TENSORBOARD, State
-from roberta_small.experiments import ROOT
-from roberta_small.experiments.plan import Job, Planned
+from roberta_small.common.files import ROOT, shown_path
+from roberta_small.common.run import TENSORBOARD
+from roberta_small.experiments import plan
+from roberta_small.experiments.methods import Command, Method
+from roberta_small.experiments.recipe import fairseq_flags
+from roberta_small.experiments.settings import PASSTHROUGH, SweepSettings, add_sweep, sweep_settings
+from roberta_small.experiments.sweep import Sweep, Training, classifiers
 
 TRAINER = (sys.executable, "-P", "-m", "roberta_small.experiments.methods.fairseq_train")
 PLUGIN = ROOT / "fairseq_plugin"
 LOG_FLAGS = ("--log-format", "json", "--log-interval", "25")
 RESETS = ("--reset-optimizer", "--reset-dataloader", "--reset-meters")
 
+DESCRIPTION = """\
+Fine-tune a sentence classifier with fairseq for each initialization and seed and, with --grid,
+for each setting. Runs are written to OUT/ARM/INIT/seedN, or OUT/ARM,FLAG=VALUE/INIT/seedN if
+their setting differs from the recipe. A file given as --data is prepared once, in data/. To resume,
+run the same command again: finished runs are skipped, and interrupted runs resume from their last
+checkpoint.
 
-def build(
-    planned: Planned, data: Path, flags: Sequence[str], *, cpu: bool, trainer: Sequence[str] = TRAINER
-) -> Job:
-    """The job of a run; `flags` are the words of the recipe (and `--num-classes`).
+Several data sets, --data NAME=PATH NAME=PATH ..., are all checked before the first run starts. Each is
+trained with the same settings, and its runs are written to OUT/NAME/ARM/INIT/seedN.
 
-    A new run with an initial checkpoint gets `--restore-file` and resets everything but the weights. A
-    resumed run gets neither flag: fairseq then loads checkpoint_last.pt from --save-dir with the optimizer,
-    the number of updates, the state of the learning-rate schedule and the position in the data
-    (`fairseq.checkpoint_utils.load_checkpoint`, `fairseq.trainer.Trainer.load_checkpoint`), and the
-    schedule computes the learning rate from the flags in `flags` and the number of updates.
-    """
-    argv = _words(planned, data, flags, cpu, lambda path: str(path.absolute()))
-    shown = _words(planned, data, flags, cpu, shown_path)
-    return Job(planned, (*trainer, *argv), ("fairseq-train", *shown))
+The same command on several machines with a shared folder divides the runs between them; --slurm submits
+it as a job array.
+
+Settings are options or environment variables, shown in brackets (the option takes precedence)."""
+
+EXAMPLES = """\
+examples:
+  roberta-small train --data reviews.csv --seeds 1 2 3
+  roberta-small train --data reviews.csv --text-column body --label-column stars --valid 0.1 --test test.csv
+  roberta-small train --data data/books/bin --pretrained pretrained/fr/model.pt
+  roberta-small train --data books=data/books/bin films=films.csv --seeds 1 2 3 --dry-run
+  RS_DATA=data/books/bin RS_INITS=random RS_SEEDS="1 2 3 4 5" RS_JOBS=2 roberta-small train
+  roberta-small train --data data/books/bin --inits random "small=ckpt/a.pt" --dry-run
+  roberta-small train --data data/mine --pretrained camembert-base --seeds 1 2 3
+  roberta-small train --data data/books/bin --inits random --grid lr=1e-5,3e-5,1e-4 --dry-run
+  RS_GRID="lr=1e-5,1e-4 dropout=0.1,0.3" roberta-small train --data data/books/bin --inits random
+  roberta-small train --data data/books/bin --inits random --out runs/lr1e-4 -- --lr 1e-4
+  roberta-small train --data data/books/bin --seeds 1 2 3 4 5 --slurm "--partition=gpu --gres=gpu:1 --time=60"
+
+Each run uses OMP_NUM_THREADS threads if this variable is set, else cores / JOBS."""
+
+
+def command(
+    sweep: Sweep, training: Training, *, resume: bool, cpu: bool, trainer: Sequence[str] = TRAINER
+) -> Command:
+    """The process of a run of fairseq-train, or of another `trainer` with its flags."""
+    argv = _words(sweep.data, training, resume, cpu, lambda path: str(path.absolute()))
+    return Command(
+        (*trainer, *argv), ("fairseq-train", *_words(sweep.data, training, resume, cpu, shown_path))
+    )
 
 
 def _words(
-    planned: Planned, data: Path, flags: Sequence[str], cpu: bool, write: Callable[[Path], str]
+    data: Path, training: Training, resume: bool, cpu: bool, write: Callable[[Path], str]
 ) -> tuple[str, ...]:
-    run = planned.run
+    run, flags = training.run, training.flags
     restore: tuple[str, ...] = ()
-    if run.checkpoint is not None and planned.state is State.NEW:
+    if run.checkpoint is not None and not resume:
         restore = ("--restore-file", write(run.checkpoint), *RESETS)
     return (
         os.pathsep.join(write(shard) for shard in shards_of(data)),
@@ -59,27 +94,55 @@ def _words(
     )
 
 
-class Fairseq:
-    """fairseq-train over seeds, initializations and settings; `trainer` replaces it in tests."""
+class FairseqTrain(Method):
+    """What all runs of fairseq-train have in common; `trainer` replaces it in tests."""
+
+    def __init__(self, trainer: Sequence[str] = TRAINER) -> None:
+        self.trainer = tuple(trainer)
+
+    @property
+    def real(self) -> bool:
+        """Whether the trainer is fairseq-train."""
+        return self.trainer == TRAINER
+
+    def command(self, sweep: Sweep, training: Training, *, resume: bool, cpu: bool) -> Command:
+        """fairseq-train with the flags of the recipe."""
+        return command(sweep, training, resume=resume, cpu=cpu, trainer=self.trainer)
+
+    def resumable(self, folder: Path) -> bool:
+        """Whether there is an intact checkpoint."""
+        return plan.newest_intact(folder) is not None
+
+    def repair(self, folder: Path) -> None:
+        """Replace a truncated checkpoint_last.pt."""
+        plan.repair(folder)
+
+
+class Fairseq(FairseqTrain):
+    """fairseq-train over seeds, initializations and settings."""
 
     name = "fairseq"
     summary = "fairseq's trainer (default)"
 
-    def __init__(self, trainer: Sequence[str] = TRAINER) -> None:
-        self._trainer = trainer
-
     def add_arguments(self, parser: SettingsParser) -> None:
-        """Add the options of `experiments.settings.add_train`."""
-        from roberta_small.experiments.settings import add_train
+        """Add the options of `experiments.settings.add_sweep`."""
+        parser.description, parser.epilog = DESCRIPTION, f"{EXAMPLES}\n\n{PASSTHROUGH}"
+        add_sweep(parser, arm=self.name)
 
-        add_train(parser)
+    def settings(self, options: argparse.Namespace) -> SweepSettings:
+        """The settings of the sweep."""
+        return sweep_settings(options)
 
-    def train(self, options: argparse.Namespace) -> int:
-        """Train the runs (`experiments.train.train`); returns the exit code."""
-        from roberta_small.experiments.settings import sweep_settings
-        from roberta_small.experiments.train import train
+    def prepare(self, settings: SweepSettings) -> Path:
+        """The data folder."""
+        return settings.prepare()
 
-        return train(sweep_settings(options), self._trainer)
+    def sweep(self, settings: SweepSettings, data: Path) -> Sweep:
+        """The runs; flags that the user added are checked by fairseq's own parser."""
+        found = classifiers(settings, data, fit=self.real)
+        if settings.passthrough and self.real:
+            fairseq_flags.check(found.trainings[0].flags)
+        return found
 
 
 METHOD = Fairseq()

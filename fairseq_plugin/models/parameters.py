@@ -62,8 +62,8 @@ LEFT_TO_RIGHT = (
     Component("LM head", r"encoder\.lm_head\..*", "V*C+V", plain="V"),
     Component("classification head", r"classification_heads\..*", "K*C+K", plain="K"),
 )
-VOCABULARIES = {"causal_lm_small": 50001, "causal_roberta_small": 31999}
-"""Default vocabulary size of the architectures without <mask>; for all others it is 32,000."""
+ONE_HEAD = ("causal_lm_small", "causal_roberta_small")
+"""Left-to-right architectures, whose classifiers have no LM head."""
 
 
 def components(arch: str) -> tuple[Component, ...]:
@@ -131,7 +131,7 @@ def table(args: argparse.Namespace) -> tuple[list[tuple[str, str, int, int]], di
     lm_head, classification_head = (value for _, _, value, _ in rows[-HEADS:])
     plain = sum(formula_value(c.plain, sizes) for c in parts[:-HEADS])
     totals = {"total without heads": body, "the same without biases and layer norms": body - plain}
-    if args.arch in VOCABULARIES:
+    if args.arch in ONE_HEAD:
         totals["total as language model"] = body + lm_head
         totals["total as classifier"] = body + classification_head
     else:

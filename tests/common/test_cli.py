@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from roberta_small.common.cli import Parser, positive, variable
+from roberta_small.common.cli import Parser, SettingsParser, positive
 from roberta_small.common.errors import UsageError, exit_code
 
 
@@ -31,14 +31,12 @@ def test_options_are_not_abbreviated(parser):
         parser.parse_args(["write", "--ou", "x"])
 
 
-def test_setting_is_read_from_its_environment_variable(capsys):
-    assert variable("valid-size", {"RS_VALID_SIZE": "3", "VALID_SIZE": "4"}) == "3"
-    assert variable("data", {}) is None
-    assert capsys.readouterr().err == ""
-    assert variable("data", {"DATA": "bin"}) == "bin"
-    error = capsys.readouterr().err
-    assert "RS_DATA" in error
-    assert len(error.splitlines()) == 1
+def test_a_setting_from_its_environment_variable():
+    parser = SettingsParser(prog="command")
+    parser.add_setting("valid-size", "1", "a number")
+    assert parser.parse_settings([], {"RS_VALID_SIZE": "3", "VALID_SIZE": "4"}).valid_size == "3"
+    assert parser.parse_settings(["--valid-size", "2"], {"RS_VALID_SIZE": "3"}).valid_size == "2"
+    assert parser.parse_settings([], {"VALID_SIZE": "4"}).valid_size == "1"
 
 
 def test_misspelled_required_option_shows_the_nearest_one():

@@ -1,15 +1,11 @@
 import json
-import os
 from pathlib import Path
 
-import fake_slurm
 import fake_trainer
 import pytest
 
+from roberta_small.experiments import execute
 from roberta_small.experiments.__main__ import main
-from roberta_small.experiments.launchers import local
-from roberta_small.experiments.launchers.slurm import queue
-from roberta_small.experiments.launchers.slurm.settings import FLAGS
 
 RECIPE = """
 # two epochs
@@ -24,9 +20,9 @@ RECIPE = """
 @pytest.fixture(autouse=True)
 def short_waits_and_clean_environment(monkeypatch):
     """Shorten all waits, and remove environment variables that are also settings."""
-    monkeypatch.setattr(local, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(local, "LOCK_SECONDS", 0.1)
-    names = "DATA OUT INITS SEEDS ARM RECIPE PRETRAINED JOBS DEVICE TOKENS SEED GRID PROCESSES"
+    for name, seconds in {"POLL": 0.02, "HELD": 0.1, "LEASE": 0.5}.items():
+        monkeypatch.setattr(execute, f"{name}_SECONDS", seconds)
+    names = "DATA OUT INITS SEEDS ARM RECIPE PRETRAINED JOBS DEVICE TOKENS SEED GRID PROCESSES SLURM MAX_RUNS"
     for name in names.split():
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(f"RS_{name}", raising=False)
@@ -83,27 +79,3 @@ def status():
         return json.loads((Path(run) / "manifest.json").read_text())["status"]
 
     return read
-
-
-@pytest.fixture
-def cluster(tmp_path, monkeypatch):
-    """The state folder of a fake SLURM cluster (`fake_slurm`), whose commands are on the PATH."""
-    for name in (*FLAGS, "launcher"):
-        monkeypatch.delenv(name.upper(), raising=False)
-    monkeypatch.setattr(queue, "QUEUE_SECONDS", 0.2)
-    monkeypatch.setattr(queue, "LOG_SECONDS", 0.05)
-    monkeypatch.setattr(queue, "SETTLE_SECONDS", 0.5)
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    fake_slurm.install(folder)
-    (folder / "squeue-calls").touch()
-    monkeypatch.setenv("FAKE_SLURM", str(folder))
-    monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    yield folder
-    (folder / "stop").touch()
-
-
-@pytest.fixture
-def submit(sweep, cluster):
-    """Run train.sh --launcher slurm; returns exit code, stdout and stderr."""
-    return lambda *words: sweep("--launcher", "slurm", *words)

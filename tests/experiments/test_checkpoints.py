@@ -13,8 +13,8 @@ import tiny_models
 from roberta_small.common import files
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
-from roberta_small.experiments import checkpoints
-from roberta_small.experiments.checkpoints import resolve, written
+from roberta_small.experiments.inputs import checkpoints
+from roberta_small.experiments.inputs.checkpoints import resolve, written
 from roberta_small.export.transformers import to_fairseq
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +105,7 @@ def test_other_content_is_another_entry_of_the_cache(camembert, tmp_path, conver
 def test_a_converted_model_is_found_without_torch(camembert):
     resolve(camembert, "--pretrained")
     program = (
-        "import sys; from pathlib import Path; from roberta_small.experiments.checkpoints import resolve; "
+        "import sys; from pathlib import Path; from roberta_small.experiments.inputs.checkpoints import resolve; "
         f"assert resolve(Path({str(camembert)!r}), '--pretrained').path.is_file(); "
         "print({'torch', 'transformers', 'fairseq'} & set(sys.modules))"
     )

@@ -7,8 +7,10 @@ from data_folders import write_data
 
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
-from roberta_small.experiments import checks, recipes, run_length
-from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.recipe import checks
+from roberta_small.experiments.recipe import length as run_length
+from roberta_small.experiments.recipe import recipe as recipes
+from roberta_small.experiments.recipe.recipe import Recipe
 
 CLASSES = ["0", "1"]
 MAXIMIZE = "--maximize-best-checkpoint-metric"

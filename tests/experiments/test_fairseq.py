@@ -7,11 +7,13 @@ import pytest
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
 from roberta_small.common.run import Run, State
-from roberta_small.experiments import recipes, run_length
-from roberta_small.experiments.methods import fairseq, fairseq_flags
+from roberta_small.experiments.methods import fairseq
 from roberta_small.experiments.plan import Planned
 from roberta_small.experiments.progress import Progress
-from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.recipe import fairseq_flags
+from roberta_small.experiments.recipe import length as run_length
+from roberta_small.experiments.recipe import recipe as recipes
+from roberta_small.experiments.recipe.recipe import Recipe
 
 FLAGS = ("--lr", "1e-4", "--num-classes", "2")
 

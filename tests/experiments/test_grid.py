@@ -3,13 +3,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from slurm_runs import table
+from parsed import table, train_settings
 
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.common.run import Run
-from roberta_small.experiments import grid
-from roberta_small.experiments.settings import train_settings
+from roberta_small.experiments.recipe import grid
 
 RANDOM = ["--inits", "random", "--seeds", "1"]
 
@@ -50,11 +49,11 @@ def test_invalid_grids_raise(words, facts):
 
 
 def test_repeated_options_are_joined_and_replace_the_variable():
-    environ = {"DATA": "d", "INITS": "random", "GRID": "lr=1 dropout=0.1,0.2"}
+    environ = {"RS_DATA": "d", "RS_INITS": "random", "RS_GRID": "lr=1 dropout=0.1,0.2"}
     assert train_settings([], environ).grid == {"lr": ("1",), "dropout": ("0.1", "0.2")}
     words = ["--grid", "lr=2", "clip-norm=1", "--grid", "dropout=0"]
     assert train_settings(words, environ).grid == {"lr": ("2",), "clip-norm": ("1",), "dropout": ("0",)}
-    assert train_settings([], {"DATA": "d", "INITS": "random"}).grid == {}
+    assert train_settings([], {"RS_DATA": "d", "RS_INITS": "random"}).grid == {}
 
 
 def test_every_combination_is_named_after_its_differences_from_the_recipe(here):

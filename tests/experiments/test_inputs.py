@@ -4,7 +4,7 @@ import json
 import pytest
 
 from roberta_small.common.errors import UserError
-from roberta_small.experiments import inputs
+from roberta_small.experiments.inputs import files as inputs
 
 SUBSETS = ["train", "valid", "test"]
 

@@ -1,63 +1,43 @@
 """The registry of methods, and a toy method from outside the package."""
 
+import importlib
 import json
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from roberta_small.analysis import best_checkpoints, load_runs
-from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
-from roberta_small.common.run import TENSORBOARD, Run
-from roberta_small.experiments import ROOT, methods
+from roberta_small.common.files import ROOT
+from roberta_small.common.run import Run
+from roberta_small.experiments import methods
 from roberta_small.experiments.__main__ import main
 
 
-class Majority:
-    """Predicts the most frequent label of a file; writes the same accuracy for all subsets."""
-
-    name = "majority"
-    summary = "the most frequent label"
-
-    def add_arguments(self, parser):
-        parser.add_setting("labels", None, "a file of labels")
-        parser.add_setting("out", "runs", "folder of the runs")
-
-    def train(self, options):
-        labels = Path(options.labels).read_text().split()
-        accuracy = 100 * max(labels.count(label) for label in labels) / len(labels)
-        run = Run.below(Path(options.out), self.name, "none", 0)
-        for subset in ("train", "valid", "test"):
-            writer = EventFileWriter(str(run.folder / TENSORBOARD / subset))
-            value = Summary.Value(tag="accuracy", simple_value=accuracy)
-            writer.add_event(Event(wall_time=time.time(), step=1, summary=Summary(value=[value])))
-            writer.close()
-        content = {"schema": manifest.SCHEMA, "status": "finished", "recipe": "none", "data": {}}
-        content |= {"arm": run.arm, "init": run.init, "seed": run.seed, "command": list(options.passthrough)}
-        manifest.write(run.folder, content)
-        return 0
-
-
 @pytest.fixture
-def registered(monkeypatch):
+def registered(monkeypatch, tmp_path):
+    """The method of docs/extending/method.md."""
+    page = (ROOT / "docs/extending/method.md").read_text(encoding="utf-8")
+    (tmp_path / "majority.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(methods, "REGISTERED", dict(methods.REGISTERED))
-    methods.register(Majority())
+    methods.register(importlib.import_module("majority").METHOD)
+    yield
+    del sys.modules["majority"]
 
 
-def test_a_toy_method_trains_a_run_that_analysis_reads(registered, tmp_path):
+def test_a_toy_method_trains_a_run_that_analysis_reads(registered, tmp_path, capsys):
     (tmp_path / "labels").write_text("good\ngood\nbad\ngood\n")
     words = ["--labels", str(tmp_path / "labels"), "--out", str(tmp_path / "runs")]
-    assert main(["train", "--method", "majority", *words, "--", "--own", "1"]) == 0
+    assert main(["train", "--method", "majority", *words]) == 0
     best = best_checkpoints(load_runs(tmp_path / "runs"))
     assert best[["arm", "init", "seed"]].to_numpy().tolist() == [["majority", "none", 0]]
     assert best["test"].item() == 75
-    assert Run.at(tmp_path / "runs/majority/none/seed0").read_manifest()["command"] == ["--own", "1"]
+    assert Run.at(tmp_path / "runs/majority/none/seed0").read_manifest()["status"] == "finished"
+    capsys.readouterr()
+    assert main(["train", "--method", "majority", *words]) == 0
+    assert "finished (skipped)" in capsys.readouterr().out
 
 
 def test_help_lists_a_registered_method_with_its_options(registered, capsys):
@@ -70,7 +50,7 @@ def test_help_lists_a_registered_method_with_its_options(registered, capsys):
 
 
 def test_find_by_module_and_object():
-    assert methods.find("roberta_small.experiments.methods.tfidf.run:METHOD") is methods.find("tfidf")
+    assert methods.find("roberta_small.experiments.methods.tfidf.method:METHOD") is methods.find("tfidf")
 
 
 @pytest.mark.parametrize(
@@ -89,9 +69,9 @@ def test_tfidf_trains_a_run(tmp_path):
         (tmp_path / f"{split}.label").write_text("1\n0\n" * 5)
     out = tmp_path / "runs"
     assert main(["train", "--method", "tfidf", "--text", str(tmp_path), "--out", str(out)]) == 0
-    content = json.loads((out / "bow/tfidf/seed0/manifest.json").read_text())
+    content = json.loads((out / "tfidf/tfidf/seed0/manifest.json").read_text())
     assert content["status"] == "finished"
-    assert content["command"][:3] == ["./train.sh", "--method", "tfidf"]
+    assert content["command"][:4] == ["roberta-small", "train", "--method", "tfidf"]
 
 
 def test_help_lists_the_commands_and_an_unknown_command_exits_with_2(capsys):

@@ -1,14 +1,13 @@
 import zipfile
-from pathlib import Path
 
 import pytest
 
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.common.run import Run, State
-from roberta_small.common.run import runs as all_runs
 from roberta_small.experiments import plan
-from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.recipe.recipe import Recipe
+from roberta_small.experiments.sweep import Training, run_below
 
 RECIPE = Recipe("test", ("--max-epoch", "2"))
 IDENTITY = {
@@ -41,37 +40,45 @@ def checkpoint(path, text="weights"):
         archive.writestr("data", text)
 
 
-def test_runs_are_ordered_by_initialization_and_seed():
-    runs = all_runs(Path("o"), "fairseq", {"random": None, "small": Path("a.pt")}, [2, 1])
-    assert [run.folder for run in runs] == [
-        Path(f"o/fairseq/{init}/seed{seed}") for init in ("random", "small") for seed in (2, 1)
-    ]
-    assert [run.checkpoint for run in runs] == [None, None, Path("a.pt"), Path("a.pt")]
+def inspect(run):
+    training = Training(run, RECIPE, RECIPE.words, IDENTITY)
+    return plan.inspect(training, lambda folder: plan.newest_intact(folder) is not None)
+
+
+@pytest.mark.parametrize(
+    ("arm", "former"), [("transformers", "hf"), ("transformers,lr=1e-3", "hf,lr=1e-3"), ("tfidf", "bow")]
+)
+def test_a_run_with_the_former_name_of_its_method_keeps_it(tmp_path, arm, former):
+    assert run_below(tmp_path, arm, "random", 1).arm == arm
+    old = Run.below(tmp_path, former, "random", 1)
+    write(old, "finished", arm=former)
+    assert run_below(tmp_path, arm, "random", 1) == old
+    assert run_below(tmp_path, arm, "random", 2).arm == arm
 
 
 def test_an_empty_folder_is_a_new_run(run):
-    assert plan.inspect(run, IDENTITY, RECIPE).state is State.NEW
+    assert inspect(run).state is State.NEW
     run.folder.mkdir(parents=True)
     (run.folder / ".lock").touch()
-    assert plan.inspect(run, IDENTITY, RECIPE).state is State.NEW
+    assert inspect(run).state is State.NEW
 
 
 @pytest.mark.parametrize("status", ["running", "failed", "interrupted"])
 def test_an_unfinished_run_resumes_if_it_has_a_checkpoint(run, status):
     write(run, status)
-    assert plan.inspect(run, IDENTITY, RECIPE).state is State.NEW
+    assert inspect(run).state is State.NEW
     checkpoint(run.folder / "checkpoint_last.pt")
-    assert plan.inspect(run, IDENTITY, RECIPE).state is State.RESUME
+    assert inspect(run).state is State.RESUME
 
 
 def test_a_run_with_the_status_finished_is_finished(run):
     write(run, "finished")
-    assert plan.inspect(run, IDENTITY, RECIPE).state is State.FINISHED
+    assert inspect(run).state is State.FINISHED
 
 
 def test_a_flag_with_an_equals_sign_is_the_same_recipe(run):
     write(run, "finished", recipe_flags=["--max-epoch=2"])
-    assert plan.inspect(run, IDENTITY, RECIPE).state is State.FINISHED
+    assert inspect(run).state is State.FINISHED
 
 
 @pytest.mark.parametrize(
@@ -88,7 +95,7 @@ def test_a_flag_with_an_equals_sign_is_the_same_recipe(run):
 def test_a_run_of_another_experiment_raises(run, changes, facts):
     write(run, "interrupted", **changes)
     with pytest.raises(UserError) as caught:
-        plan.inspect(run, IDENTITY, RECIPE)
+        inspect(run)
     place, _, difference = str(caught.value).partition("manifest.json: ")
     assert place == f"{run.folder}/"
     assert all(fact in difference for fact in ["--out", *facts])
@@ -110,14 +117,14 @@ VALID = '2026-01-02 03:04:05 | INFO | valid | {"epoch": 1, "valid_loss": "1", "v
 def test_another_run_that_failed_without_an_update_is_replaced(run, changes):
     write(run, "failed", **changes)
     (run.folder / "train.log").write_text("RuntimeError: out of memory\n")
-    planned = plan.inspect(run, IDENTITY, RECIPE)
+    planned = inspect(run)
     assert (planned.state, planned.replaces) == (State.NEW, True)
     assert "replaces" in planned.action
 
 
 def test_the_same_run_that_failed_without_an_update_is_new(run):
     write(run, "failed")
-    planned = plan.inspect(run, IDENTITY, RECIPE)
+    planned = inspect(run)
     assert (planned.state, planned.replaces, planned.action) == (State.NEW, False, "new")
 
 
@@ -125,7 +132,7 @@ def test_the_same_run_that_failed_without_an_update_is_new(run):
 def test_another_run_that_has_not_failed_is_not_replaced(run, status):
     write(run, status, **OTHER_FLAGS)
     with pytest.raises(UserError):
-        plan.inspect(run, IDENTITY, RECIPE)
+        inspect(run)
 
 
 @pytest.mark.parametrize(
@@ -142,13 +149,13 @@ def test_another_run_that_failed_with_an_update_is_not_replaced(run, name, conte
     (run.folder / name).parent.mkdir(parents=True, exist_ok=True)
     (run.folder / name).write_text(content)
     with pytest.raises(UserError):
-        plan.inspect(run, IDENTITY, RECIPE)
+        inspect(run)
 
 
 def test_a_folder_of_another_run_is_never_replaced(run):
     write(run, "failed", seed=2)
     with pytest.raises(UserError):
-        plan.inspect(run, IDENTITY, RECIPE)
+        inspect(run)
 
 
 def test_a_truncated_last_checkpoint_is_replaced_by_the_newest_intact_one(run):
@@ -156,8 +163,8 @@ def test_a_truncated_last_checkpoint_is_replaced_by_the_newest_intact_one(run):
     best, last = run.folder / "checkpoint_best.pt", run.folder / "checkpoint_last.pt"
     checkpoint(best, "newest" * 100)
     last.write_bytes(best.read_bytes()[:50])
-    assert plan.inspect(run, IDENTITY, RECIPE).state is State.RESUME
-    plan.repair(run)
+    assert inspect(run).state is State.RESUME
+    plan.repair(run.folder)
     assert last.read_bytes() == best.read_bytes()
 
 
@@ -166,5 +173,5 @@ def test_an_intact_last_checkpoint_is_kept(run):
     checkpoint(run.folder / "checkpoint_last.pt", "last")
     before = (run.folder / "checkpoint_last.pt").read_bytes()
     checkpoint(run.folder / "checkpoint_best.pt", "best")
-    plan.repair(run)
+    plan.repair(run.folder)
     assert (run.folder / "checkpoint_last.pt").read_bytes() == before

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import sentencepiece
 import tiny_tokenizers
+from parsed import train_settings
 
 from roberta_small.common import manifest
 from roberta_small.common.data_folder import read_report
 from roberta_small.common.errors import UserError
 from roberta_small.common.run import Run
 from roberta_small.experiments.__main__ import main
-from roberta_small.experiments.settings import train_settings
 from roberta_small.preprocess import dataset
 from roberta_small.preprocess.tokenizer_choice import MODEL
 
@@ -38,7 +38,7 @@ def reviews(here):
 
 
 def folder_of(*words):
-    return train_settings(["--inits", "random", *map(str, words)], {}).data
+    return train_settings(["--inits", "random", *map(str, words)], {}).prepare()
 
 
 def prepared():
@@ -198,17 +198,17 @@ def symbols(data):
 @pytest.mark.parametrize("given", ["a", "a/model.pt"])
 def test_without_an_option_the_tokenizer_is_that_of_the_checkpoint(reviews, given):
     tokens = sentencepiece_folder("a")
-    data = train_settings(["--data", "reviews.csv", "--pretrained", given], {}).data
+    data = train_settings(["--data", "reviews.csv", "--pretrained", given], {}).prepare()
     assert symbols(data) == tokens
     settings = train_settings(["--data", "reviews.csv", "--inits", f"own={given}", "random"], {})
-    assert settings.data == data
-    assert list(settings.inits) == ["own", "random"]
+    assert settings.prepare() == data
+    assert list(settings.given) == ["own", "random"]
 
 
 def test_a_checkpoint_with_a_transformers_tokenizer(reviews):
     tiny_tokenizers.camembert(Path("camembert"))
     Path("camembert/model.pt").write_bytes(b"weights")
-    data = train_settings(["--data", "reviews.csv", "--pretrained", "camembert"], {}).data
+    data = train_settings(["--data", "reviews.csv", "--pretrained", "camembert"], {}).prepare()
     assert read_report(data)["tokenizer"]["init_token"] == 5
 
 
@@ -224,7 +224,7 @@ def test_the_tokenizer_of_a_pretrained_model_is_that_of_its_text(reviews):
     run.folder.mkdir()
     manifest.write(run.folder, content | {"recipe": "p", "command": [], "data": {"path": "corpus"}})
     Path("pré/model.pt").write_bytes(b"weights")
-    data = train_settings(["--data", "reviews.csv", "--pretrained", "pré/model.pt"], {}).data
+    data = train_settings(["--data", "reviews.csv", "--pretrained", "pré/model.pt"], {}).prepare()
     assert symbols(data) == tokens
 
 
@@ -261,9 +261,9 @@ def test_tfidf_reads_the_text_of_the_same_folder(reviews, capsys):
     for value in ("reviews.csv", str(data)):
         assert main(["train", "--method", "tfidf", "--data", value, "--out", "runs"]) == 0
     assert len(prepared()) == 1
-    content = manifest.read("runs/bow/tfidf/seed0")
+    content = manifest.read("runs/tfidf/tfidf/seed0")
     assert content["data"]["path"] == str(data / "text")
-    assert "python -m analysis tables runs" in capsys.readouterr().out
+    assert "roberta-small tables runs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

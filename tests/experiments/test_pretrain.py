@@ -4,21 +4,26 @@ import fake_trainer
 import pytest
 
 from roberta_small.common.errors import UserError
-from roberta_small.experiments import pretrain, provenance, recipes
+from roberta_small.experiments import provenance
 from roberta_small.experiments.__main__ import main
+from roberta_small.experiments.methods import pretrain
 from roberta_small.experiments.progress import Progress
-from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.recipe import recipe as recipes
+from roberta_small.experiments.recipe.recipe import Recipe
 
 BATCH = ("--batch-size", "16", "--update-freq", "2", "--tokens-per-sample", "256")
 WORDS = (*BATCH, "--lr-scheduler", "polynomial_decay")
 
 
-def test_tokens_are_converted_to_updates(capsys):
-    recipe = pretrain.with_budget(Recipe("r", WORDS), 5_000_000)
+def with_budget(*args):
+    return pretrain.with_budget(*args)[0]
+
+
+def test_tokens_are_converted_to_updates():
+    recipe, (printed,) = pretrain.with_budget(Recipe("r", WORDS), 5_000_000)
     # 5,000,000 / (16 x 2 x 256) = 610.35
     assert recipe.number("--max-update") == recipe.number("--total-num-update") == 611
     assert recipe.number("--warmup-updates") == 37
-    printed = capsys.readouterr().out
     assert all(number in printed for number in ("5,000,000", "8,192", "611", "5,005,312"))
 
 
@@ -29,7 +34,7 @@ def test_tokens_per_update_include_all_processes():
 
 def test_warm_up_and_total_updates_of_the_recipe_are_kept():
     words = (*WORDS, "--warmup-updates", "5", "--total-num-update", "9000")
-    recipe = pretrain.with_budget(Recipe("r", words), 5_000_000)
+    recipe = with_budget(Recipe("r", words), 5_000_000)
     assert (recipe.number("--warmup-updates"), recipe.number("--total-num-update")) == (5, 9000)
 
 
@@ -44,7 +49,7 @@ def test_warm_up_and_total_updates_of_the_recipe_are_kept():
 )
 def test_only_flags_of_the_schedule_are_added(schedule, flags):
     words = BATCH if schedule is None else (*BATCH, "--lr-scheduler", schedule)
-    recipe = pretrain.with_budget(Recipe("r", words), 5_000_000)
+    recipe = with_budget(Recipe("r", words), 5_000_000)
     assert list(recipe.words[len(words) :: 2]) == flags
 
 
@@ -66,12 +71,12 @@ def test_invalid_lengths_raise(words, tokens, facts):
 
 def test_a_recipe_with_max_update_is_unchanged():
     recipe = Recipe("r", (*WORDS, "--max-update", "5"))
-    assert pretrain.with_budget(recipe, None) is recipe
+    assert with_budget(recipe, None) is recipe
 
 
 def test_hours_select_the_schedule_over_time():
     words = (*WORDS, "--lr-scheduler", "polynomial_decay", "--lr", "1e-3")
-    recipe = pretrain.with_budget(Recipe("r", words), None, 1.5)
+    recipe = with_budget(Recipe("r", words), None, 1.5)
     assert recipe.value("--lr-scheduler") == "time_budget"
     assert (recipe.hours, recipe.value("--lr"), recipe.max_update) == (1.5, "1e-3", None)
     assert Progress(recipe, seconds=2700).fraction() == 0.5
@@ -82,14 +87,19 @@ def test_hours_select_the_schedule_over_time():
 
 
 def test_tokens_with_the_recipe_pretrain():
-    recipe = pretrain.with_budget(recipes.load("pretrain"), 10**6)
+    recipe = with_budget(recipes.load("pretrain"), 10**6)
     assert recipe.number("--max-update") == -(-(10**6) // pretrain.tokens_per_update(recipe))
 
 
 @pytest.fixture
 def run(here, capfd, monkeypatch):
     """Run pretrain.sh's Python with the fake trainer and a fake export: exit code, stdout, stderr."""
-    monkeypatch.setattr(pretrain, "export", lambda folder, data: (folder / "model.pt").write_text("weights"))
+
+    def finish(self, sweep, folder):
+        (folder / "model.pt").write_text("weights")
+        return {}
+
+    monkeypatch.setattr(pretrain.Pretrain, "finish", finish)
 
     def call(*words, settings=()):
         flags = ["--data", "bin/input0", "--out", "pré/fr", "--recipe", "quick.txt", "--device", "cpu"]
@@ -139,10 +149,10 @@ def test_processes_share_the_cores_and_are_part_of_the_recipe(run, starts, monke
 
 
 def test_a_run_whose_model_cannot_be_exported_is_failed(run, here, monkeypatch):
-    def fail(folder, data):
+    def fail(self, sweep, folder):
         raise UserError("checkpoint_best.pt: truncated")
 
-    monkeypatch.setattr(pretrain, "export", fail)
+    monkeypatch.setattr(pretrain.Pretrain, "finish", fail)
     code, out, _ = run()
     assert code == 1
     assert "checkpoint_best.pt: truncated" in out

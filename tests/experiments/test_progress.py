@@ -1,7 +1,7 @@
 import pytest
 
 from roberta_small.experiments import progress
-from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.recipe.recipe import Recipe
 
 FLAGS = "--valid-subset valid,test --best-checkpoint-metric accuracy --max-epoch 5 --max-update 20"
 RECIPE = Recipe("test", tuple(FLAGS.split()))

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from roberta_small.common.errors import UserError
-from roberta_small.experiments import ROOT, provenance
+from roberta_small.common.files import ROOT
+from roberta_small.experiments import provenance
 
 
 def test_threads_per_run(monkeypatch):

@@ -6,7 +6,8 @@ import pytest
 from roberta_small.common import archive
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
-from roberta_small.experiments import recipes, run_length
+from roberta_small.experiments.recipe import length as run_length
+from roberta_small.experiments.recipe import recipe as recipes
 
 # The published command line with the changes listed in the recipe file.
 PUBLISHED = """

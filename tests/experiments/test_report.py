@@ -2,43 +2,45 @@ import pytest
 
 from roberta_small.common.run import Run, State
 from roberta_small.experiments import report
-from roberta_small.experiments.launchers.local import Outcome
-from roberta_small.experiments.plan import Job, Planned
+from roberta_small.experiments.plan import Planned
 from roberta_small.experiments.progress import Progress
-from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.recipe.recipe import Recipe
+from roberta_small.experiments.report import Outcome
+from roberta_small.experiments.sweep import Sweep, Training
 
 
-def ended(tmp_path, metric, values):
-    """Jobs and outcomes of runs with these best values, and the recipe."""
+def ended(tmp_path, metric, values, **kwargs):
+    """A sweep with runs that have these best values, their states before the start, and their outcomes."""
     recipe = Recipe("test", ("--best-checkpoint-metric", metric, "--valid-subset", "valid,test"))
-    jobs, outcomes = [], []
+    trainings, planned, outcomes = [], [], {}
     for seed, value in enumerate(values, start=1):
         run = Run.below(tmp_path / "runs", "fairseq", "random", seed)
         progress = Progress(recipe, epoch=2, best=value, best_epoch=1, at_best={"test": 2 * value})
-        jobs.append(Job(Planned(run, State.NEW, Progress(recipe)), (), ()))
-        outcomes.append(Outcome(run, progress, 1.0, None))
-    return jobs, outcomes, recipe
+        trainings.append(Training(run, recipe, (), {}))
+        planned.append(Planned(run, State.NEW, Progress(recipe)))
+        outcomes[run] = Outcome(run, progress, 1.0, None)
+    sweep = Sweep(settings=None, data=tmp_path, trainings=tuple(trainings), recipe=recipe, **kwargs)
+    return sweep, planned, outcomes
 
 
 @pytest.mark.parametrize(("metric", "seed"), [("accuracy", 1), ("loss", 2)])
 def test_the_last_command_predicts_with_the_best_run(tmp_path, capsys, metric, seed):
-    jobs, outcomes, recipe = ended(tmp_path, metric, [0.9, 0.5, 0.7])
-    assert report.summary(jobs, outcomes, recipe, out=tmp_path / "runs") == 0
+    assert report.summary(*ended(tmp_path, metric, [0.9, 0.5, 0.7], out=tmp_path / "runs")) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert f"{tmp_path}/runs/fairseq/random/seed{seed} " in last
 
 
 def test_means_are_of_the_finished_runs(tmp_path, capsys):
-    jobs, outcomes, recipe = ended(tmp_path, "mcc", [0.1, 0.3, 0.9])
-    outcomes[2] = Outcome(outcomes[2].run, outcomes[2].progress, 1.0, "exit code 1")
-    assert report.summary(jobs, outcomes, recipe, out=tmp_path / "runs") == 1
+    sweep, planned, outcomes = ended(tmp_path, "mcc", [0.1, 0.3, 0.9], out=tmp_path / "runs")
+    run = planned[2].run
+    outcomes[run] = Outcome(run, outcomes[run].progress, 1.0, "exit code 1")
+    assert report.summary(sweep, planned, outcomes) == 1
     (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if "±" in line and "0." in line]
     assert row == ["random", "2", "0.2000", "±", "0.1414", "0.4000", "±", "0.2828"]
 
 
 def test_without_a_folder_of_runs_the_table_is_all(tmp_path, capsys):
-    jobs, outcomes, recipe = ended(tmp_path, "loss", [0.9])
-    assert report.summary(jobs, outcomes, recipe) == 0
+    assert report.summary(*ended(tmp_path, "loss", [0.9])) == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[:2] == ["random", "1"]
 
 

@@ -4,8 +4,9 @@ import pytest
 from fairseq.data import iterators
 
 from roberta_small.common.errors import UserError
-from roberta_small.experiments import recipes, run_length
-from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.recipe import length as run_length
+from roberta_small.experiments.recipe import recipe as recipes
+from roberta_small.experiments.recipe.recipe import Recipe
 
 RATIO = ("--warmup-ratio", "0.06")
 DECAY = ("--lr-scheduler", "polynomial_decay")

@@ -1,15 +1,16 @@
 from pathlib import Path
 
 import pytest
+from parsed import pretrain_settings, train_settings
 
 from roberta_small.common.errors import UsageError, UserError
-from roberta_small.experiments import inputs
-from roberta_small.experiments.settings import parse_count, pretrain_settings, train_settings
+from roberta_small.experiments.inputs import files as inputs
+from roberta_small.experiments.methods.pretrain import parse_count
 
 
 def test_defaults():
-    settings = train_settings([], {"DATA": "bin", "PRETRAINED": "a.pt"})
-    assert settings.inits == {"random": None, "pretrained": Path("a.pt")}
+    settings = train_settings([], {"RS_DATA": "bin", "RS_PRETRAINED": "a.pt"})
+    assert settings.given == {"random": None, "pretrained": Path("a.pt")}
     assert settings.seeds == (1, 2, 3)
     assert (settings.arm, settings.recipe, settings.out, settings.jobs) == (
         "fairseq",
@@ -21,11 +22,11 @@ def test_defaults():
 
 
 def test_an_option_replaces_its_variable():
-    environ = {"DATA": "bin", "SEEDS": "1 2", "INITS": "random", "JOBS": "2"}
+    environ = {"RS_DATA": "bin", "RS_SEEDS": "1 2", "RS_INITS": "random", "RS_JOBS": "2"}
     settings = train_settings(["--seeds", "7", "8", "--jobs", "3"], environ)
     assert settings.seeds == (7, 8)
     assert settings.jobs == 3
-    assert settings.inits == {"random": None}
+    assert settings.given == {"random": None}
 
 
 def test_words_after_the_dashes_are_passed_through():
@@ -35,9 +36,9 @@ def test_words_after_the_dashes_are_passed_through():
 
 def test_lists_in_one_word_and_paths_with_spaces():
     inits = {"random": None, "small": Path("mon modèle/a b.pt")}
-    assert train_settings([], {"DATA": "d", "INITS": "random 'small=mon modèle/a b.pt'"}).inits == inits
+    assert train_settings([], {"RS_DATA": "d", "RS_INITS": "random 'small=mon modèle/a b.pt'"}).given == inits
     flags = ["--data", "d", "--inits", "random", "small=mon modèle/a b.pt"]
-    assert train_settings(flags, {}).inits == inits
+    assert train_settings(flags, {}).given == inits
     assert train_settings(["--data", "d", "--inits", "random", "--seeds", "4 5"], {}).seeds == (4, 5)
 
 
@@ -65,21 +66,21 @@ def test_lists_in_one_word_and_paths_with_spaces():
 )
 def test_an_invalid_option_raises(words, facts):
     with pytest.raises(UserError) as caught:
-        train_settings(["--data", "bin", *words], {})
+        train_settings(["--data", "bin", *words], {}).initial_weights(Path("bin"))
     assert all(fact in str(caught.value) for fact in facts)
 
 
 def test_a_missing_required_setting_raises():
     with pytest.raises(UserError, match="--data"):
-        train_settings([], {"DATA": ""})
+        train_settings([], {"RS_DATA": ""})
     with pytest.raises(UserError, match="--out"):
         pretrain_settings(["--data", "bin"], {})
 
 
 def test_settings_of_pretraining():
-    settings = pretrain_settings(["--tokens", "5M"], {"DATA": "bin", "OUT": "o", "SEED": "4"})
+    settings = pretrain_settings(["--tokens", "5M"], {"RS_DATA": "bin", "RS_OUT": "o", "RS_SEED": "4"})
     assert (settings.tokens, settings.seed, settings.recipe) == (5_000_000, 4, "pretrain")
-    assert pretrain_settings([], {"DATA": "bin", "OUT": "o"}).tokens is None
+    assert pretrain_settings([], {"RS_DATA": "bin", "RS_OUT": "o"}).tokens is None
 
 
 @pytest.mark.parametrize(
@@ -110,21 +111,15 @@ def test_help_lists_variables_and_examples(settings, capsys):
 def test_an_init_with_a_space_in_its_path(word):
     path = Path(word.partition("=")[2])
     flags = ["--data", "d", "--inits"]
-    assert train_settings([*flags, word], {}).inits == {"x": path}
-    assert train_settings([*flags, "random", word], {}).inits == {"random": None, "x": path}
-    assert train_settings([*flags, "x=a.pt random"], {}).inits == {"x": Path("a.pt"), "random": None}
-
-
-def test_variables_of_slurm_are_not_read_without_it(capsys):
-    environ = {"RS_DATA": "d", "RS_INITS": "random", "TIME": "x", "RS_GPUS": "many"}
-    assert train_settings([], environ).slurm is None
-    assert "RS_TIME" not in capsys.readouterr().err
+    assert train_settings([*flags, word], {}).given == {"x": path}
+    assert train_settings([*flags, "random", word], {}).given == {"random": None, "x": path}
+    assert train_settings([*flags, "x=a.pt random"], {}).given == {"x": Path("a.pt"), "random": None}
 
 
 def test_an_unknown_option_raises_with_the_nearest():
     with pytest.raises(UsageError, match="--inits") as caught:
         train_settings(["--data", "d", "--init", "random"], {})
-    assert "train.sh" in caught.value.usage
+    assert "train" in caught.value.usage
 
 
 def dictionary(folder, tokens, count=1):
@@ -147,34 +142,35 @@ def trained(tmp_path, monkeypatch):
     return tmp_path
 
 
+def initial(trained, *words):
+    data = trained / "data"
+    return train_settings(["--data", str(data), *words], {}).initial_weights(data)
+
+
 def test_data_with_the_same_dictionary_use_the_shipped_checkpoint(trained):
     weights = trained / "pretrained" / "fr" / "model.safetensors"
     assert inputs.shipped_for(trained / "data") == weights
-    settings = train_settings(["--data", str(trained / "data")], {})
-    assert settings.inits == {"random": None, "pretrained": weights}
-    assert settings.notes == ()
-    settings = train_settings(["--data", str(trained / "data"), "--inits", "pretrained", "random"], {})
-    assert list(settings.inits.items()) == [("pretrained", weights), ("random", None)]
+    assert initial(trained) == ({"random": None, "pretrained": weights}, ())
+    found, _ = initial(trained, "--inits", "pretrained", "random")
+    assert list(found.items()) == [("pretrained", weights), ("random", None)]
 
 
 def test_without_weights_there_is_no_shipped_checkpoint(trained):
     (trained / "pretrained" / "fr" / "model.safetensors").unlink()
     assert inputs.shipped_for(trained / "data") is None
-    settings = train_settings(["--data", str(trained / "data")], {})
-    assert (settings.inits, settings.notes) == ({"random": None}, ())
+    assert initial(trained) == ({"random": None}, ())
     with pytest.raises(UserError, match="--pretrained"):
-        train_settings(["--data", str(trained / "data"), "--inits", "pretrained"], {})
+        initial(trained, "--inits", "pretrained")
 
 
 def test_data_with_another_dictionary_require_a_checkpoint(trained):
     dictionary(trained / "data" / "input0", "acb")
     assert inputs.shipped_for(trained / "data") is None
-    settings = train_settings(["--data", str(trained / "data")], {})
-    assert settings.inits == {"random": None}
-    (note,) = settings.notes
+    found, (note,) = initial(trained)
+    assert found == {"random": None}
     assert str(trained / "pretrained" / "fr") in note
     with pytest.raises(UserError) as caught:
-        train_settings(["--data", str(trained / "data"), "--inits", "pretrained"], {})
+        initial(trained, "--inits", "pretrained")
     assert all(fact in str(caught.value) for fact in ("--pretrained", str(trained / "data"), "--inits"))
 
 
@@ -182,7 +178,7 @@ def test_a_folder_is_replaced_by_its_weights(trained):
     folder = trained / "pretrained" / "a-trial"
     words = ["--data", "D", "--pretrained", str(folder), "--inits", "pretrained", f"own={folder}"]
     weights = folder / "model.safetensors"
-    assert train_settings(words, {}).inits == {"pretrained": weights, "own": weights}
-    assert train_settings([*words[:3], "no-such", "--inits", "pretrained"], {}).inits == {
+    assert train_settings(words, {}).given == {"pretrained": weights, "own": weights}
+    assert train_settings([*words[:3], "no-such", "--inits", "pretrained"], {}).given == {
         "pretrained": Path("no-such")
     }

@@ -9,8 +9,9 @@ import pytest
 
 from roberta_small.common import manifest
 from roberta_small.common.suite import data_sets
-from roberta_small.experiments import inputs, methods, prepare
+from roberta_small.experiments import execute
 from roberta_small.experiments.__main__ import main
+from roberta_small.experiments.inputs import files as inputs
 
 DATA = ("--data", "books=bin", "films=bin2")
 
@@ -128,14 +129,13 @@ def test_a_failed_data_set_does_not_hide(suite, status):
     assert [line.split()[-1] for line in summary.splitlines()[1:3]] == ["FAILED", "finished"]
 
 
-def test_a_locked_data_set_does_not_stop_the_others(suite, status):
-    from roberta_small.experiments.launchers.local import locked
-
-    with locked(Path("runs/books")):
-        code, _, err = suite(*DATA, "--inits", "random")
-    assert code == 1
-    assert "runs/books" in err
+def test_a_limited_launcher_begins_with_the_run_of_its_task(suite, status, monkeypatch):
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "1")  # of two runs, one for each data set
+    assert suite(*DATA, "--inits", "random", "--max-runs", "1")[0] == 0
     assert status("runs/films/fairseq/random/seed1") == "finished"
+    assert not Path("runs/books").exists()
+    assert suite(*DATA, "--inits", "random", "--max-runs", "1")[0] == 0
+    assert status("runs/books/fairseq/random/seed1") == "finished"
 
 
 def test_a_dry_run_shows_the_commands_of_all(suite):
@@ -155,63 +155,23 @@ def test_tfidf_trains_on_several_folders_of_text(here, capfd):
             Path(name, f"{split}.label").write_text("\n".join(str(i % 2) for i in range(8)) + "\n")
     words = ["train", "--method", "tfidf", "--text", "a=a", "b=b"]
     assert main([*words, "--dry-run"]) == 0
-    assert capfd.readouterr().out.count("./train.sh --method tfidf") == 2
+    assert capfd.readouterr().out.count("train --method tfidf") == 2
     assert not Path("runs").exists()
     assert main(words) == 0
-    assert manifest.read("runs/b/bow/tfidf/seed0")["data"]["path"] == "b"
+    assert manifest.read("runs/b/tfidf/tfidf/seed0")["data"]["path"] == "b"
     assert main([*words, "--data", "c=bin"]) == 1
 
 
-def test_a_method_without_a_plan_is_refused(here, capsys):
-    class Plain:
-        name = "plain"
-        summary = "has no --dry-run"
+def test_an_interruption_stops_the_suite(suite, monkeypatch):
+    trained, run = [], execute.Launcher.run
 
-        def add_arguments(self, parser):
-            parser.add_setting("data", None, "data", nargs="+")
-            parser.add_setting("out", "runs", "folder of the runs")
+    def interrupted(self, planned):
+        trained.append(planned[0].run.folder)
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        run(self, planned)
 
-        def train(self, options):
-            raise AssertionError("must not be trained")
-
-    methods.register(Plain())
-    try:
-        assert main(["train", "--method", "plain", "--data", "a=bin", "b=bin2"]) == 1
-        assert "--dry-run" in capsys.readouterr().err
-    finally:
-        del methods.REGISTERED["plain"]
-
-
-def test_a_cluster_gets_the_jobs_of_all_data_sets(suite, cluster, status):
-    code, out, _ = suite(*DATA, "--inits", "random", "--launcher", "slurm")
-    assert code == 0
-    first_end = out.index("best valid")
-    assert out.count("Submitted 1 run") == out[:first_end].count("Submitted 1 run") == 2
-    assert {status(f"runs/{name}/fairseq/random/seed1") for name in ("books", "films")} == {"finished"}
-
-
-def test_an_interruption_stops_the_suite(here, capsys):
-    trained = []
-
-    class Interrupted:
-        name = "interrupted"
-        summary = "is interrupted in its second data set"
-
-        def add_arguments(self, parser):
-            prepare.add_data(parser)
-            parser.add_setting("out", "runs", "folder of the runs")
-            parser.add_argument("--dry-run", action="store_true")
-
-        def train(self, options):
-            if not options.dry_run:
-                trained.append((options.data, options.out))
-                if len(trained) == 2:
-                    raise KeyboardInterrupt
-            return 0
-
-    methods.register(Interrupted())
-    try:
-        assert main(["train", "--method", "interrupted", "--data", "a=1", "b=2", "c=3"]) == 130
-    finally:
-        del methods.REGISTERED["interrupted"]
-    assert trained == [("1", "runs/a"), ("2", "runs/b")]
+    monkeypatch.setattr(execute.Launcher, "run", interrupted)
+    shutil.copytree("bin", "bin3")
+    assert suite("--data", "a=bin", "b=bin2", "c=bin3", "--inits", "random")[0] == 130
+    assert [str(folder) for folder in trained] == [f"runs/{name}/fairseq/random/seed1" for name in "ab"]

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from pathlib import Path
@@ -16,8 +17,8 @@ from signals import restore_defaults
 
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
-from roberta_small.experiments import ROOT
-from roberta_small.experiments.launchers import local
+from roberta_small.common.files import ROOT
+from roberta_small.experiments import execute
 
 RANDOM = ["--inits", "random", "--seeds", "1", "2"]
 RUN1, RUN2 = Path("runs/fairseq/random/seed1"), Path("runs/fairseq/random/seed2")
@@ -104,14 +105,14 @@ def test_the_end_has_test_scores_their_means_and_the_next_commands(sweep):
     assert "62.00" in cells["small", "3"]
     assert cells["random", "2"][-3:] == ["63.00", "±", "1.41"]  # of two seeds
     assert out.rstrip().splitlines()[-2:] == [
-        "  python -m analysis tables runs",
-        f'  python -m eval predict --checkpoint {RUN1} "..."',
+        "  roberta-small tables runs",
+        f'  roberta-small predict --checkpoint {RUN1} "..."',
     ]
 
 
 def test_without_a_finished_run_there_are_no_next_commands(sweep):
     _, out, _ = sweep(*RANDOM, "--", "--fail-early")
-    assert "python -m" not in out
+    assert "roberta-small tables" not in out
 
 
 def test_a_run_without_checkpoint_best_is_failed(sweep, status):
@@ -188,21 +189,13 @@ def test_dry_run_prints_the_commands_only(sweep):
     assert [command[command.index("--seed") + 1] for command in commands] == ["1", "2"]
 
 
-def test_a_locked_output_folder_is_an_error(sweep, here):
-    with local.locked(here / "runs"):
-        code, _, err = sweep(*RANDOM)
-    assert code == 1
-    assert all(fact in err for fact in ("runs: ", "runs/.lock", "--out"))
-    assert sweep(*RANDOM)[0] == 0
-
-
 @contextlib.contextmanager
-def background(*words):
-    """The sweep in a separate process, which is yielded when its first run has a checkpoint."""
+def background(*words, until="Saved"):
+    """The sweep in a separate process, which is yielded when the log of its first run has the text."""
     program = (
-        "import sys; from roberta_small.experiments.launchers import local;"
+        "import sys; from roberta_small.experiments import execute;"
         "from roberta_small.experiments.__main__ import main;"
-        f"local.POLL_SECONDS = 0.02; local.GRACE_SECONDS = 0.5;"
+        f"execute.POLL_SECONDS = 0.02; execute.GRACE_SECONDS = 0.5; execute.HELD_SECONDS = 0.1;"
         f"sys.exit(main(sys.argv[1:], trainer={fake_trainer.COMMAND!r}))"
     )
     flags = ["train", "--data", "bin", "--recipe", "quick.txt", "--device", "cpu", *RANDOM, *words]
@@ -216,7 +209,7 @@ def background(*words):
     )
     try:
         for _ in range(500):
-            if "Saved" in (RUN1 / "train.log").read_text() if (RUN1 / "train.log").exists() else "":
+            if (RUN1 / "train.log").exists() and until in (RUN1 / "train.log").read_text():
                 break
             time.sleep(0.02)
         yield process
@@ -270,11 +263,11 @@ def test_a_file_system_without_locks_is_an_error(sweep, monkeypatch):
     def flock(lock, kind):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(local.fcntl, "flock", flock)
+    monkeypatch.setattr(execute.fcntl, "flock", flock)
     code, _, err = sweep(*RANDOM)
     assert (code, err.count("\n")) == (1, 1)
-    assert "runs/.lock: No locks available" in err
-    assert not RUN1.exists()
+    assert f"{RUN1}/.lock: No locks available" in err
+    assert manifest.read(RUN1) is None
 
 
 def test_a_full_disk_stops_all_trainers(sweep, starts, monkeypatch):
@@ -345,3 +338,60 @@ def test_jobs_run_at_the_same_time(sweep, status):
     assert sweep(*words, "--", "--linger", "1")[0] == 0
     assert time.monotonic() - start < 2.5
     assert {status(f"runs/fairseq/random/seed{seed}") for seed in (1, 2, 3)} == {"finished"}
+
+
+def test_two_launchers_divide_the_runs(sweep, starts, status):
+    with background("--jobs", "1", "--", "--linger", "0.5", until="") as process:
+        code, out, _ = sweep(*RANDOM, "--jobs", "1", "--", "--linger", "0.5")
+        said, _ = process.communicate(timeout=20)
+    assert (code, process.returncode) == (0, 0)
+    assert (status(RUN1), status(RUN2)) == ("finished", "finished")
+    assert len(starts(RUN1)) == len(starts(RUN2)) == 1
+    for text in (out, said):  # both print the whole table
+        table = text[text.index("test accuracy") :]
+        assert (table.count("finished"), table.count("64.00"), table.count("63.00")) == (2, 1, 1)
+    assert f"process {process.pid})" in out
+
+
+def test_a_run_of_a_killed_launcher_is_resumed_by_the_other_one(starts, sweep, status):
+    with background("--jobs", "1", "--", "--hang-seed", "1") as process:
+        threading.Timer(1, process.kill).start()
+        code, out, _ = sweep(*RANDOM, "--jobs", "1", "--", "--hang-seed", "1")
+    assert code == 0
+    assert "waiting for 1 run" in out
+    assert (status(RUN1), status(RUN2)) == ("finished", "finished")
+    assert (len(starts(RUN1)), len(starts(RUN2))) == (2, 1)
+
+
+def test_a_run_that_fails_in_one_launcher_is_not_repeated_by_the_other(starts, sweep):
+    words = ("--", "--linger", "1", "--fail-early")
+    with background("--jobs", "1", *words, until="") as process:
+        code, out, _ = sweep(*RANDOM, "--jobs", "1", *words)
+        process.communicate(timeout=20)
+    assert (code, process.returncode) == (1, 1)
+    assert len(starts(RUN1)) == len(starts(RUN2)) == 1
+    assert "another process" in out
+
+
+def test_a_limited_launcher_leaves_the_other_runs(sweep, status, starts, monkeypatch):
+    code, out, _ = sweep(*RANDOM, "--max-runs", "1")
+    assert (code, status(RUN1), RUN2.exists()) == (0, "finished", False)
+    assert "not finished" in out
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "2")
+    words = ("--inits", "random", "--seeds", "1", "2", "3", "--max-runs", "1")
+    assert sweep(*words)[0] == 0
+    assert status("runs/fairseq/random/seed3") == "finished"
+    assert sweep(*words)[0] == 0  # its run is finished: the next one
+    assert status(RUN2) == "finished"
+    with execute.claimed(RUN2):
+        assert sweep(*words)[0] == 0
+    assert len(starts(RUN2)) == 1
+
+
+def test_a_limited_launcher_does_not_wait_for_long(sweep, here):
+    with execute.claimed(here / RUN1), execute.claimed(here / RUN2):
+        began = time.monotonic()
+        code, out, _ = sweep(*RANDOM, "--max-runs", "1")
+    assert code == 0
+    assert 0.5 < time.monotonic() - began < 5
+    assert "elsewhere" in out

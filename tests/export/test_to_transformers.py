@@ -246,7 +246,7 @@ def test_another_init_token_is_an_error(tmp_path, capsys):
 
 
 def test_a_missing_package_is_an_error_that_names_the_extra(monkeypatch, capsys):
-    for name in [name for name in sys.modules if name.startswith("export.")]:
+    for name in [name for name in sys.modules if name.startswith("roberta_small.export.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "transformers", None)
     message = error_of(["run", "folder"], capsys)

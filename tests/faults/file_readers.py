@@ -19,7 +19,7 @@ from roberta_small.common import manifest, predictions
 from roberta_small.common.data_folder import read_report
 from roberta_small.common.errors import UserError
 from roberta_small.eval.loading.training_files import DataFolder, find_sentencepiece_model
-from roberta_small.experiments import inputs
+from roberta_small.experiments.inputs import files as inputs
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.tasks.datasets import load_split
 from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary

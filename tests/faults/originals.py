@@ -15,9 +15,9 @@ from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, save
 from roberta_small.common import manifest, predictions
 from roberta_small.common.data_folder import REPORT
 from roberta_small.common.predictions import Prediction
-from roberta_small.experiments import recipes
-from roberta_small.experiments.experiment import checked
+from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.settings import train_settings
+from roberta_small.experiments.sweep import checked
 from roberta_small.fairseq_plugin.checkpoints import fp16
 
 TEXT = ["un livre captivant", "un roman ennuyeux", "une lecture agréable", "une histoire décevante"] * 12

@@ -20,7 +20,7 @@ from roberta_small.analysis.__main__ import main as analysis
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.eval.__main__ import main as evaluate
-from roberta_small.experiments import inputs
+from roberta_small.experiments.inputs import files as inputs
 from roberta_small.preprocess.__main__ import main as preprocess
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TOOLS = ("cat", "cp", "date", "dirname", "mkdir", "readlink", "rm", "tail", "env")
+TOOLS = ("cat", "cp", "date", "dirname", "mkdir", "readlink", "rm", "tail", "env", "ln")
 PYTHON = """\
 #!/bin/sh
 case "$*" in

@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from roberta_small.experiments import ROOT
+from roberta_small.common.files import ROOT
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
 SCRIPT = ROOT / "tests/support/slurm_cluster.sh"

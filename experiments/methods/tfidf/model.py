@@ -1,82 +1,69 @@
-"""TF-IDF features of word n-grams, and logistic regression.
+"""The process of a run of the method tfidf: fits TF-IDF features and logistic regression, and writes the run.
+
+    python -m roberta_small.experiments.methods.tfidf.model TEXT RUN [options of the features]
+
+It prints lines like those of fairseq-train, from which the launcher reads the scores.
 
 N texts, V n-grams, K classes.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import logging
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from tqdm import tqdm
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from roberta_small.common.errors import UserError
+from roberta_small.common import predictions
+from roberta_small.common.errors import UserError, report_errors
+from roberta_small.common.files import atomic_write
 from roberta_small.common.metrics import Scored, measure_confusion
-from roberta_small.preprocess.labels import check_line_counts, class_names, label_dictionary, read_labels
-from roberta_small.preprocess.readers.lines import read_text_lines
+from roberta_small.common.predictions import Prediction
+from roberta_small.common.run import TENSORBOARD
+from roberta_small.experiments.methods.tfidf.method import (
+    MODEL,
+    STRENGTHS,
+    Features,
+    Split,
+    Splits,
+    add_features,
+    features,
+    read_folder,
+)
+from roberta_small.experiments.progress import LOG_FORMAT, LOG_TIME
 
-SPLITS = ("train", "valid", "test")
-STRENGTHS = tuple(10 ** (half / 2) for half in range(-4, 9))
-"""C, the inverse strength of the L2 penalty: 0.01 to 10,000."""
 TOLERANCE = 1e-6
 """scikit-learn's default of 1e-4 stops before the optimum if C is large."""
 MAX_ITERATIONS = 5000
+STEP = 1
+"""The fit is logged as one step."""
+MOST_INFORMATIVE = 50
 
 Probabilities = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Split:
-    """The examples of one split, line by line."""
+def vectorizer(features: Features) -> TfidfVectorizer:
+    """The vectorizer; words are lower-cased and have at least two characters (scikit-learn's pattern).
 
-    texts: list[str]
-    labels: list[str]
-
-
-@dataclass(frozen=True)
-class Splits:
-    """The three splits; `classes` are those of train, in the order of the label dictionary."""
-
-    train: Split
-    valid: Split
-    test: Split
-    classes: list[str]
-
-    def items(self) -> list[tuple[str, Split]]:
-        """Each split with its name."""
-        return [(name, getattr(self, name)) for name in SPLITS]
-
-
-@dataclass(frozen=True)
-class Features:
-    """Selection and weighting of n-grams."""
-
-    ngrams: tuple[int, int] = (1, 2)
-    """Minimum and maximum number of words of an n-gram."""
-    min_df: int = 1
-    """N-grams that occur in fewer training texts are ignored."""
-    sublinear: bool = False
-    """Whether n occurrences in a text count as 1 + log(n)."""
-
-    def vectorizer(self) -> TfidfVectorizer:
-        """The vectorizer; words are lower-cased and have at least two characters (scikit-learn's pattern).
-
-        Weights are term frequency times ln((1 + N) / (1 + document frequency)) + 1, with L2 normalization.
-        """
-        return TfidfVectorizer(
-            ngram_range=self.ngrams, min_df=self.min_df, sublinear_tf=self.sublinear, dtype=np.float64
-        )
-
-    def words(self) -> list[str]:
-        """The features as command-line words."""
-        flags = ["--ngrams", *map(str, self.ngrams), "--min-df", str(self.min_df)]
-        return [*flags, *(["--sublinear"] if self.sublinear else [])]
+    Weights are term frequency times ln((1 + N) / (1 + document frequency)) + 1, with L2 normalization.
+    """
+    return TfidfVectorizer(
+        ngram_range=features.ngrams, min_df=features.min_df, sublinear_tf=features.sublinear, dtype=np.float64
+    )
 
 
 @dataclass(frozen=True)
@@ -109,22 +96,22 @@ def fit(splits: Splits, features: Features) -> Fitted:
 
     Raises `UserError` if no n-gram is left.
     """
-    vectorizer = features.vectorizer()
+    words = vectorizer(features)
     try:
-        train_NV = vectorizer.fit_transform(splits.train.texts)
+        train_NV = words.fit_transform(splits.train.texts)
     except ValueError as error:
         raise UserError(
             f"{' '.join(features.words())}: no n-gram remains ({error}); lower --min-df"
         ) from None
-    valid_NV = vectorizer.transform(splits.valid.texts)
+    valid_NV = words.transform(splits.valid.texts)
     accuracy, classifiers = {}, {}
-    for strength in tqdm(STRENGTHS, desc="fitting", delay=1, leave=False):
+    for strength in STRENGTHS:
         classifier = LogisticRegression(C=strength, tol=TOLERANCE, max_iter=MAX_ITERATIONS)
         classifiers[strength] = classifier.fit(train_NV, splits.train.labels)
         probabilities_NK = _in_order(classifier, valid_NV, splits.classes)
         accuracy[strength] = scores(probabilities_NK, splits.valid, splits.classes)["accuracy"]
     best = max(STRENGTHS, key=lambda strength: (accuracy[strength], -strength))
-    return Fitted(vectorizer, classifiers[best], splits.classes, best, accuracy)
+    return Fitted(words, classifiers[best], splits.classes, best, accuracy)
 
 
 def scores(probabilities_NK: Probabilities, split: Split, classes: Sequence[str]) -> dict[str, float]:
@@ -150,49 +137,63 @@ def _largest(ngrams_V: NDArray, weights_V: NDArray[np.float64], most: int) -> li
     return [(str(ngrams_V[i]), float(weights_V[i])) for i in largest if weights_V[i] > 0]
 
 
-def file_names() -> list[str]:
-    """Names of the files that `read_folder` reads."""
-    return [f"{split}.{kind}" for split in SPLITS for kind in ("input0", "label")]
+def write_run(folder: Path, fitted: Fitted, splits: Splits) -> None:
+    """Write event files, predictions and model.json into a run folder, and log the scores."""
+    for name, split in splits.items():
+        probabilities_NK = fitted.probabilities(split.texts)
+        found = scores(probabilities_NK, split, fitted.classes)
+        _write_events(folder / TENSORBOARD / name, found)
+        prefix = "" if name == "train" else f"{name}_"
+        record = {"epoch": 1} | {f"{prefix}{key}": f"{value:.6g}" for key, value in found.items()}
+        logging.getLogger(name).info(json.dumps(record | {f"{prefix}num_updates": str(STEP)}))
+        if name != "train":
+            rows = _predictions(probabilities_NK, split, fitted.classes)
+            predictions.write(folder / predictions.file_name(name), rows)
+    atomic_write(folder / MODEL, _model(fitted))
 
 
-def read_folder(folder: Path) -> Splits:
-    """Read train, valid and test.
-
-    Raises `UserError` if a file is missing, if texts and labels differ in their number of lines, if there are
-    sentence pairs or only one class, and if a class of valid or test does not occur in train.
-    """
-    if not folder.is_dir():
-        raise UserError(f"{folder}: no such folder; create it with python -m preprocess split (or sample)")
-    missing = [name for name in file_names() if not (folder / name).is_file()]
-    if missing:
-        raise UserError(
-            f"{folder}: missing {', '.join(missing)}; create the folder with python -m preprocess split, "
-            "with --test-text and --test-label"
-        )
-    if (folder / "train.input1").exists():
-        raise UserError(f"{folder}: contains sentence pairs (train.input1); method tfidf reads single texts")
-    splits = {name: _read_split(folder, name) for name in SPLITS}
-    classes = class_names(label_dictionary(str(folder / "train.label")))
-    if len(classes) < 2:
-        raise UserError(
-            f"{folder / 'train.label'}: every label is {classes[0]}; a classifier needs at least two classes"
-        )
-    for name in ("valid", "test"):
-        _check_classes(folder, name, splits[name].labels, classes)
-    return Splits(**splits, classes=classes)
+def _write_events(folder: Path, values: dict[str, float]) -> None:
+    writer = EventFileWriter(str(folder))
+    summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+    writer.add_event(Event(wall_time=time.time(), step=STEP, summary=summary))
+    writer.close()
 
 
-def _read_split(folder: Path, name: str) -> Split:
-    text_path, label_path = str(folder / f"{name}.input0"), str(folder / f"{name}.label")
-    split = Split(list(read_text_lines(text_path)), list(read_labels(label_path)))
-    check_line_counts(text_path, len(split.texts), label_path, len(split.labels))
-    return split
+def _predictions(probabilities_NK: Probabilities, split: Split, classes: list[str]) -> list[Prediction]:
+    return [
+        Prediction(index, label, dict(zip(classes, row, strict=True)))
+        for index, (label, row) in enumerate(zip(split.labels, probabilities_NK.tolist(), strict=True))
+    ]
 
 
-def _check_classes(folder: Path, name: str, labels: list[str], classes: list[str]) -> None:
-    for number, label in enumerate(labels, start=1):
-        if label not in classes:
-            raise UserError(
-                f"{folder / f'{name}.label'}, line {number}: class '{label}' does not occur in train.label, "
-                f"which has: {', '.join(classes)}"
-            )
+def _model(fitted: Fitted) -> str:
+    content: dict[str, Any] = {
+        "C": fitted.strength,
+        "valid_accuracy": [{"C": c, "accuracy": x} for c, x in fitted.valid_accuracy.items()],
+        "ngrams": len(fitted.vectorizer.vocabulary_),
+        "telling": {
+            name: [{"ngram": ngram, "weight": weight} for ngram, weight in ngrams]
+            for name, ngrams in fitted.most_informative(MOST_INFORMATIVE).items()
+        },
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+@report_errors
+def main(words: Sequence[str] | None = None) -> None:
+    """Fit and write one run."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("text", type=Path)
+    parser.add_argument("run", type=Path)
+    add_features(parser)
+    options = parser.parse_args(words)
+    logging.basicConfig(format=LOG_FORMAT, datefmt=LOG_TIME, level=logging.INFO, stream=sys.stdout)
+    splits = read_folder(options.text)
+    fitted = fit(splits, features(options))
+    for strength, accuracy in fitted.valid_accuracy.items():
+        print(f"C {strength:<8.3g} valid accuracy {accuracy:.2f}{'  chosen' * (strength == fitted.strength)}")
+    write_run(options.run, fitted, splits)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,57 +1,52 @@
-"""The method `transformers`: the runs of train.sh, trained with the Transformers Trainer.
+"""The method `transformers`: the runs of `train`, trained with the Transformers Trainer.
 
 It uses the same binarized data, recipes, seeds and initializations as the method fairseq, so that one table
-compares both: with the same seed, both start from the same weights. Runs are written to OUT/hf/INIT/seedN,
-and those of a grid setting to OUT/hf,FLAG=VALUE/INIT/seedN: manifest.json, tensorboard/, train.log,
-predictions-*.jsonl of the best epoch, that epoch's model as a from_pretrained folder (model/) and as a
-fairseq checkpoint (checkpoint_best.pt), which python -m eval reads. Finished runs are skipped; interrupted
-runs resume from their last epoch.
+compares both: with the same seed, both start from the same weights. Runs are written to
+OUT/transformers/INIT/seedN, and those of a grid setting to OUT/transformers,FLAG=VALUE/INIT/seedN:
+manifest.json, tensorboard/, train.log, predictions-*.jsonl of the best epoch, that epoch's model as a
+from_pretrained folder (model/) and as a fairseq checkpoint (checkpoint_best.pt), which `predict` and
+`evaluate` read. Finished runs are skipped; interrupted runs resume from their last epoch.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from roberta_small.common.cli import SettingsParser, flags_of, positive_number, split_words
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
-from roberta_small.common.run import Run, State
-from roberta_small.experiments import experiment, plan, provenance, report
-from roberta_small.experiments.launchers.local import Runner, locked
+from roberta_small.experiments.methods import Command, Method
 from roberta_small.experiments.methods.lora.settings import LoraSettings
 from roberta_small.experiments.methods.transformers.run_folder import (
     CHECKPOINTS,
-    add_measured,
+    PACKAGES,
     last_checkpoint,
-    versions,
+    measured,
 )
-from roberta_small.experiments.plan import Job, Planned
-from roberta_small.experiments.settings import TrainSettings, add_sweep, sweep_settings
+from roberta_small.experiments.settings import SweepSettings, add_sweep, sweep_settings
+from roberta_small.experiments.sweep import Sweep, Training, classifiers
 
 EXAMPLES = """examples:
-  ./train.sh --method transformers --data data/books/bin --pretrained pretrained/fr/model.pt
-  ./train.sh --method transformers --data data/books/bin --inits random --seeds 1 2 3 4 5 --precision auto
-  ./train.sh --method transformers --data demo/reviews --inits random --recipe sample -- --max-epoch 2
-  ./train.sh --method transformers --data data/books/bin --grid lr=1e-5,1e-4
-  python -m analysis compare demo/runs --groups hf/random fairseq/random
+  roberta-small train --method transformers --data data/books --pretrained pretrained/fr/model.pt
+  roberta-small train --method transformers --data data/books --inits random --precision auto
+  roberta-small train --method transformers --data demo/reviews --recipe sample -- --max-epoch 2
+  roberta-small train --method transformers --data data/books --grid lr=1e-5,1e-4
+  roberta-small compare demo/runs --groups transformers/random fairseq/random
 """
 
 
-@dataclass(frozen=True)
-class Variant:
-    """How the runs of a method differ from full fine-tuning with the recipe."""
+@dataclass(frozen=True, kw_only=True)
+class TransformersSettings(SweepSettings):
+    """Settings of this method and of LoRA."""
 
-    command: tuple[str, ...]
-    """The command as a user types it: `./train.sh --method transformers`."""
     lora: LoraSettings | None = None
     """Adapters to train; None for full fine-tuning."""
-    defaults: tuple[str, ...] = ()
-    """Flags that replace those of the recipe, unless the user gives others."""
+    merge: bool = False
+    """Whether a model without adapters is written, too."""
 
     @property
     def words(self) -> list[str]:
@@ -59,25 +54,92 @@ class Variant:
         return [] if self.lora is None else self.lora.words()
 
     @property
-    def flags(self) -> list[str]:
+    def recorded(self) -> list[str]:
         """The same for `recipe_flags` of the manifest; prefixed, because recipes have a `--dropout` too."""
         return [word.replace("--", "--lora-", 1) if word[:2] == "--" else word for word in self.words]
 
 
-class Transformers:
-    """Full fine-tuning with the Transformers Trainer (see `experiments.methods.Method`)."""
+class Transformers(Method):
+    """Full fine-tuning with the Transformers Trainer."""
 
     name = "transformers"
     summary = "the Transformers Trainer, on the same data and recipes"
+    defaults: tuple[str, ...] = ()
+    """Flags that replace those of the recipe, unless the user gives others."""
 
     def add_arguments(self, parser: SettingsParser) -> None:
         """Add the options of a sweep, --precision and --lr."""
         parser.description, parser.epilog = __doc__, EXAMPLES
-        add_arguments(parser, arm="hf")
+        add_arguments(parser, arm=self.name)
 
-    def train(self, options: argparse.Namespace) -> int:
-        """Train the runs and return the exit code."""
-        return train(settings_of(options), Variant(("./train.sh", "--method", "transformers")))
+    def settings(self, options: argparse.Namespace) -> TransformersSettings:
+        """The settings of the sweep, with --precision and --lr added to the flags of the recipe."""
+        return TransformersSettings(**vars(sweep_settings(options, passthrough_of(options))))
+
+    def prepare(self, settings: TransformersSettings) -> Path:
+        """The data folder."""
+        return settings.prepare()
+
+    def sweep(self, settings: TransformersSettings, data: Path) -> Sweep:
+        """The runs; each recipe and each initial model is built once to find what is wrong with them."""
+        from roberta_small.experiments.methods.transformers.initial import check
+        from roberta_small.experiments.methods.transformers.recipe import parse
+
+        sweep = classifiers(
+            settings,
+            data,
+            defaults=self.defaults,
+            recorded=settings.recorded,
+            packages=PACKAGES,
+            separate=False,
+        )
+        different = {(each.run.arm, each.run.init): each for each in sweep.trainings}
+        for training in different.values():
+            check(parse(str(data), training.flags), training.run.checkpoint, settings.lora)
+        return sweep
+
+    def command(self, sweep: Sweep, training: Training, *, resume: bool, cpu: bool) -> Command:
+        """The process that trains a run (train_run.py), and the command that trains only this run."""
+        settings: TransformersSettings = sweep.settings
+        run = training.run
+        start = () if run.checkpoint is None else ("--restore-file", str(run.checkpoint.absolute()))
+        argv = (
+            # -P: the working directory is not searched for modules.
+            *(sys.executable, "-P", "-m", "roberta_small.experiments.methods.transformers.train_run"),
+            str(sweep.data.absolute()),
+            *("--seed", str(run.seed), "--save-dir", str(run.folder.absolute())),
+            *start,
+            *(("--resume",) if resume else ()),
+            *(("--cpu",) if cpu else ()),
+            *(() if settings.lora is None else ("--lora", *settings.words)),
+            *("--recipe", *training.flags),
+        )
+        return Command(argv, self._shown(sweep, training))
+
+    def _shown(self, sweep: Sweep, training: Training) -> tuple[str, ...]:
+        settings: TransformersSettings = sweep.settings
+        run, given = training.run, sweep.inits[training.run.init]
+        init = [run.init] if given is None else [f"{run.init}={shown_path(given)}"]
+        if run.init == "pretrained" and given is not None:
+            init = ["pretrained", "--pretrained", shown_path(given)]
+        # Without its checkpoint in the command, the architecture of random weights must be.
+        passthrough = (*settings.passthrough, *(training.added if run.checkpoint is None else ()))
+        return (
+            *("roberta-small", "train", "--method", self.name),
+            *("--data", shown_path(sweep.data), "--inits", *init, "--seeds", str(run.seed)),
+            *("--out", shown_path(settings.out), "--arm", settings.arm, "--recipe", settings.recipe),
+            *(("--grid", *run.setting.split(",")) if run.setting else ()),
+            *settings.words,
+            *(("--", *passthrough) if passthrough else ()),
+        )
+
+    def resumable(self, folder: Path) -> bool:
+        """Whether the Trainer left a complete checkpoint."""
+        return last_checkpoint(folder / CHECKPOINTS) is not None
+
+    def finish(self, sweep: Sweep, folder: Path) -> dict[str, Any]:
+        """What the run measured of itself."""
+        return measured(folder)
 
 
 METHOD = Transformers()
@@ -97,8 +159,8 @@ def add_arguments(
     parser.add_argument("--lr", type=positive_number, help=f"learning rate (default: {default})")
 
 
-def settings_of(options: argparse.Namespace) -> TrainSettings:
-    """The settings of the sweep, with --precision and --lr added to the flags of the recipe.
+def passthrough_of(options: argparse.Namespace) -> tuple[str, ...]:
+    """The words after `--`, with --precision and --lr added.
 
     Raises `UserError` if one of the two is also given in --grid or after `--`.
     """
@@ -114,103 +176,4 @@ def settings_of(options: argparse.Namespace) -> TrainSettings:
         if any(word.partition("=")[0] in (name, f"--{name}") for word in grid):
             raise UserError(f"--{name} {value} is also in --grid; keep one of them")
         flags += [f"--{name}", str(value)]
-    settings = sweep_settings(options)
-    return replace(settings, passthrough=(*settings.passthrough, *flags))
-
-
-def train(settings: TrainSettings, variant: Variant, then: Callable[[Path], None] | None = None) -> int:
-    """Train all runs of a sweep and return the exit code.
-
-    Planning, processes, locking, progress and manifests are those of the method fairseq. `then` is called
-    with the folder of each run after the summary. Raises `UserError` before anything is started.
-    """
-    from roberta_small.experiments.methods.transformers.initial import check
-    from roberta_small.experiments.methods.transformers.recipe import parse
-
-    sweep = experiment.checked(settings, (), variant.defaults)
-    for arm in sweep.recipes:
-        for init, checkpoint in sweep.inits.items():
-            words = sweep.flags(sweep.recipe_of(arm, init))
-            check(parse(str(settings.data), words), checkpoint, variant.lora)
-    machine = provenance.machine(settings.device, settings.jobs, len(sweep.runs))
-
-    def identity(run: Run) -> dict[str, Any]:
-        known = sweep.identity(run)
-        return known | {"recipe_flags": [*known["recipe_flags"], *variant.flags]}
-
-    def job_of(run: Run) -> Job:
-        recipe = sweep.recipe_of(run.arm, run.init)
-        planned = resumable(plan.inspect(run, identity(run), recipe))
-        # Without its checkpoint in the command, the architecture of random weights must be.
-        added = sweep.architecture_flags(run.arm, run.init) if run.checkpoint is None else ()
-        shown = replace(settings, passthrough=(*settings.passthrough, *added))
-        return build(planned, shown, variant, sweep.flags(recipe), cpu=machine.cpu)
-
-    if settings.dry_run:
-        return report.dry_run([job_of(run) for run in sweep.runs], machine, sweep.notes())
-    with locked(settings.out) as lock:
-        jobs = [job_of(run) for run in sweep.runs]
-        report.plan_table(jobs, sweep.notes())
-        static = provenance.static(machine)
-        static["packages"] |= versions()
-        runner = Runner(
-            slots=machine.slots,
-            machine=machine,
-            recipe=sweep.recipe,
-            record=lambda job: provenance.describe(job, sweep.recipe) | identity(job.planned.run) | static,
-            lock=lock,
-        )
-        try:
-            outcomes = runner.run([job for job in jobs if job.planned.state is not State.FINISHED])
-        finally:
-            for job in jobs:
-                add_measured(job.planned.run.folder)
-    code = report.summary(jobs, outcomes, sweep.recipe, out=settings.out)
-    if then is not None:
-        for job in jobs:
-            then(job.planned.run.folder)
-    return code
-
-
-def resumable(planned: Planned) -> Planned:
-    """An unfinished run resumes if the Trainer left a complete checkpoint; else it starts from scratch."""
-    if planned.state is State.FINISHED:
-        return planned
-    complete = last_checkpoint(planned.run.folder / CHECKPOINTS) is not None
-    return replace(planned, state=State.RESUME if complete else State.NEW)
-
-
-def build(
-    planned: Planned, settings: TrainSettings, variant: Variant, words: Sequence[str], *, cpu: bool
-) -> Job:
-    """The process that trains a run (train_run.py), and the command that trains only this run.
-
-    `words` are the flags of the recipe.
-    """
-    run = planned.run
-    start = () if run.checkpoint is None else ("--restore-file", str(run.checkpoint.absolute()))
-    argv = (
-        # -P: the working directory is not searched for modules.
-        *(sys.executable, "-P", "-m", "roberta_small.experiments.methods.transformers.train_run"),
-        str(settings.data.absolute()),
-        *("--seed", str(run.seed), "--save-dir", str(run.folder.absolute())),
-        *start,
-        *(("--resume",) if planned.state is State.RESUME else ()),
-        *(("--cpu",) if cpu else ()),
-        *(() if variant.lora is None else ("--lora", *variant.words)),
-        *("--recipe", *words),
-    )
-    given = settings.inits[run.init]
-    init = [run.init] if given is None else [f"{run.init}={shown_path(given)}"]
-    if run.init == "pretrained" and given is not None:
-        init = ["pretrained", "--pretrained", shown_path(given)]
-    setting = run.setting
-    shown = (
-        *variant.command,
-        *("--data", shown_path(settings.data), "--inits", *init, "--seeds", str(run.seed)),
-        *("--out", shown_path(settings.out), "--arm", settings.arm, "--recipe", settings.recipe),
-        *(("--grid", *setting.split(",")) if setting else ()),
-        *variant.words,
-        *(("--", *settings.passthrough) if settings.passthrough else ()),
-    )
-    return Job(planned, argv, shown)
+    return (*options.passthrough, *flags)

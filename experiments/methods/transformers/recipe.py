@@ -22,7 +22,7 @@ from roberta_small.common import class_weights
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
 from roberta_small.common.metrics import LOSS, logged
-from roberta_small.experiments.methods.fairseq_flags import parser_errors
+from roberta_small.experiments.recipe.fairseq_flags import parser_errors
 from roberta_small.export.transformers.roberta import ACTIVATIONS, Sizes
 from roberta_small.fairseq_plugin.models.encoders import ENCODERS
 from roberta_small.fairseq_plugin.tasks.criterion import checked_smoothing

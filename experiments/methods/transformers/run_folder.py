@@ -13,14 +13,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.common.run import LOG, TENSORBOARD
+from roberta_small.experiments.progress import LOG_FORMAT, LOG_TIME
 from roberta_small.experiments.provenance import now
 
 if TYPE_CHECKING:
@@ -33,12 +32,10 @@ CHECKPOINTS = "trainer"
 """Folder of the Trainer's own checkpoints, removed when the run is finished."""
 MEASURED = "measured.json"
 """What a run measured of itself; copied into its manifest when it is finished."""
-FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
-TIME = "%Y-%m-%d %H:%M:%S"
-"""Format of log lines and of their time, as in fairseq-train."""
 METHODS = "roberta_small.experiments.methods"
 """Parent of the loggers of all methods."""
-PACKAGES = ("transformers", "accelerate", "peft", "safetensors")
+PACKAGES = ("transformers", "accelerate", "peft", "safetensors", "bitsandbytes")
+"""Packages whose versions a manifest records in addition to those of fairseq runs."""
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -60,15 +57,10 @@ def last_checkpoint(folder: Path) -> Path | None:
     return None
 
 
-def add_measured(run: Path) -> None:
-    """Copy measured.json of a finished run, if there is one, into its manifest."""
-    content = manifest.read(run)
+def measured(run: Path) -> dict[str, Any]:
+    """What a run measured of itself, for its manifest."""
     path = run / MEASURED
-    if content is None or content["status"] != "finished" or not path.is_file():
-        return
-    measured = json.loads(path.read_text(encoding="utf-8"))
-    if any(content.get(key) != value for key, value in measured.items()):
-        manifest.write(run, content | measured)
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 @contextmanager
@@ -101,12 +93,6 @@ def recorded(folder: Path, content: manifest.Manifest) -> Iterator[manifest.Mani
             manifest.write(folder, content)
 
 
-def versions() -> dict[str, str]:
-    """Package versions that a manifest records in addition to those of fairseq runs."""
-    found = (*PACKAGES, "bitsandbytes") if find_spec("bitsandbytes") else PACKAGES
-    return {name: metadata.version(name) for name in found}
-
-
 def on_one_device(arguments: TrainingArguments) -> None:
     """Use at most one GPU: the Trainer would multiply the batch size by the number of visible GPUs."""
     arguments._n_gpu = min(1, arguments.n_gpu)
@@ -134,7 +120,7 @@ def write_scalars(folder: Path, subset: str, values: dict[str, float], step: int
 @contextmanager
 def _log_file(path: Path) -> Iterator[None]:
     handler = logging.FileHandler(path, mode="w", encoding="utf-8")
-    handler.setFormatter(logging.Formatter(FORMAT, TIME))
+    handler.setFormatter(logging.Formatter(LOG_FORMAT, LOG_TIME))
     ours, level = logging.getLogger(METHODS), logging.getLogger(METHODS).level
     ours.setLevel(logging.INFO)
     ours.addHandler(handler)

@@ -42,7 +42,8 @@ from roberta_small.common import predictions
 from roberta_small.common.metrics import measure_confusion
 from roberta_small.common.predictions import Prediction
 from roberta_small.experiments.methods.transformers.recipe import Recipe
-from roberta_small.experiments.methods.transformers.run_folder import FORMAT, TIME, on_one_device
+from roberta_small.experiments.methods.transformers.run_folder import on_one_device
+from roberta_small.experiments.progress import LOG_FORMAT, LOG_TIME
 from roberta_small.fairseq_plugin.tasks.criterion import cell_counts, training_loss
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
@@ -289,7 +290,7 @@ INTERVAL = 25
 
 def log_to_standard_output() -> None:
     """Log in the format of fairseq-train; the launcher redirects standard output to train.log."""
-    logging.basicConfig(format=FORMAT, datefmt=TIME, level=logging.INFO, force=True)
+    logging.basicConfig(format=LOG_FORMAT, datefmt=LOG_TIME, level=logging.INFO, force=True)
     disable_progress_bar()  # bars of saving and loading would fill the log file
 
 

@@ -16,7 +16,7 @@ from roberta_small.analysis.stats.best_settings import (
     varied_flags,
 )
 from roberta_small.common.errors import UserError
-from roberta_small.experiments.grid import variants
+from roberta_small.experiments.recipe.grid import variants
 
 VALID = {
     "fairseq": (60.0, 62.0, 61.5),

@@ -20,8 +20,8 @@ from roberta_small.analysis.stats.pretraining import (
 )
 from roberta_small.analysis.stats.spread import scores, spread_over_seeds
 from roberta_small.common.errors import UserError
-from roberta_small.experiments import recipes
 from roberta_small.experiments.pretrain import with_budget
+from roberta_small.experiments.recipe import recipe as recipes
 
 FLAGS = ["--batch-size", "16", "--tokens-per-sample", "256", "--update-freq", "2"]
 

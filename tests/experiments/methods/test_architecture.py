@@ -9,9 +9,9 @@ from data_folders import write_data
 from training import FAST, OURS, STEPS, build_trainer, save
 
 from roberta_small.common.errors import UserError
-from roberta_small.experiments import recipes
 from roberta_small.experiments.__main__ import main
-from roberta_small.experiments.methods.architecture import AFTER, fit
+from roberta_small.experiments.recipe import recipe as recipes
+from roberta_small.experiments.recipe.architecture import AFTER, fit
 
 RECIPE = """
 --task sentence_classification

@@ -4,11 +4,12 @@ import dataclasses
 
 import pytest
 
+from roberta_small.experiments.__main__ import main
 from roberta_small.fairseq_plugin.models import parameters
 
 
 def printed_table(capsys, *flags):
-    assert parameters.main(list(flags)) == 0
+    assert main(["parameters", *flags]) == 0
     return capsys.readouterr().out
 
 
@@ -52,13 +53,13 @@ def test_a_wrong_formula_is_an_error(capsys, monkeypatch):
         dataclasses.replace(c, formula="V") if c.name == "layer norms" else c for c in parameters.COMPONENTS
     ]
     monkeypatch.setattr(parameters, "COMPONENTS", wrong)
-    assert parameters.main([]) == 1
+    assert main(["parameters"]) == 1
     assert "layer norms" in capsys.readouterr().err
 
 
 def test_a_parameter_without_component_is_an_error(capsys, monkeypatch):
     monkeypatch.setattr(parameters, "COMPONENTS", parameters.COMPONENTS[1:])
-    assert parameters.main([]) == 1
+    assert main(["parameters"]) == 1
     error = capsys.readouterr().err
     assert "embed_tokens.weight" in error
     assert " 0 components" in error
@@ -78,7 +79,7 @@ def test_a_parameter_without_component_is_an_error(capsys, monkeypatch):
     ],
 )
 def test_invalid_flags_are_an_error(capsys, flags, facts):
-    assert parameters.main(flags) == 1
+    assert main(["parameters", *flags]) == 1
     error = capsys.readouterr().err
     assert all(fact in error for fact in facts), error
     assert error.count("\n") == 1

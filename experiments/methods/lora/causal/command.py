@@ -115,13 +115,14 @@ def run(args: argparse.Namespace) -> None:
 
     from roberta_small.common.run import Run, State
     from roberta_small.eval.loading.network import find_device
-    from roberta_small.experiments.inputs import require_writable
-    from roberta_small.experiments.launchers.local import locked
+    from roberta_small.experiments.execute import claimed
+    from roberta_small.experiments.inputs.files import require_writable
     from roberta_small.experiments.methods.lora.causal.data import read_pairs
     from roberta_small.experiments.methods.lora.causal.model import find_folder
     from roberta_small.experiments.methods.lora.causal.train import RESULTS
     from roberta_small.experiments.plan import inspect
-    from roberta_small.experiments.recipes import Recipe
+    from roberta_small.experiments.recipe.recipe import Recipe
+    from roberta_small.experiments.sweep import Training
 
     disable_progress_bar()  # bars of loading files; ours show the steps that take time
     settings = _settings(args)
@@ -133,8 +134,9 @@ def run(args: argparse.Namespace) -> None:
     folder = Run(args.out / ARM / name / f"seed{args.seed}", ARM, name, args.seed, base)
     identity = _identity(args, base, settings)
     recipe = Recipe(ARM, tuple(settings.words()))
-    with locked(args.out):
-        if inspect(folder, identity, recipe).state is State.FINISHED:
+    training = Training(folder, recipe, recipe.words, identity)
+    with claimed(folder.folder):
+        if inspect(training, lambda path: False).state is State.FINISHED:
             print(f"{folder.folder}: finished, skipped")
             _ask_again(args, folder.folder, base, device, settings)
         else:
@@ -175,7 +177,7 @@ def _settings(args: argparse.Namespace) -> CausalSettings:
 def _identity(args: argparse.Namespace, base: Path, settings: CausalSettings) -> dict[str, Any]:
     """The manifest keys that identify the experiment."""
     from roberta_small.common.files import sha256
-    from roberta_small.experiments.inputs import fingerprint_data
+    from roberta_small.experiments.inputs.files import fingerprint_data
 
     data = fingerprint_data(args.data.parent, [args.data.name])
     weights = sorted(base.glob("*.safetensors"))
@@ -195,7 +197,8 @@ def _train(
     from roberta_small.experiments import provenance
     from roberta_small.experiments.methods.lora.adapters import ADAPTER
     from roberta_small.experiments.methods.lora.causal.train import MERGED, train
-    from roberta_small.experiments.methods.transformers.run_folder import recorded, versions
+    from roberta_small.experiments.methods.transformers.run_folder import PACKAGES, recorded
+    from roberta_small.experiments.sweep import PACKAGES as FAIRSEQ
 
     for name in (ADAPTER, MERGED, "tensorboard"):
         shutil.rmtree(run.folder / name, ignore_errors=True)
@@ -210,8 +213,7 @@ def _train(
         "command": _command(args, settings),
         "precision": "fp32" if task.loading.bits == 32 else "bf16",
     }
-    content |= identity | provenance.static(where)
-    content["packages"] |= versions()
+    content |= identity | provenance.static(where, (*FAIRSEQ, *PACKAGES))
     with recorded(run.folder, content) as content:
         print(task.loading)
         results = train(task, settings, run.folder)

@@ -11,16 +11,15 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from roberta_small.common.errors import UserError
-from roberta_small.experiments.methods.tfidf.model import (
+from roberta_small.experiments.methods.tfidf.method import (
     STRENGTHS,
     Features,
     Split,
     Splits,
     file_names,
-    fit,
     read_folder,
-    scores,
 )
+from roberta_small.experiments.methods.tfidf.model import fit, scores
 
 
 def tfidf(texts, fitted_on, sublinear=False):

@@ -12,9 +12,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from roberta_small.analysis import best_checkpoints, load_runs
 from roberta_small.analysis.__main__ import main as analysis
 from roberta_small.common import manifest, metrics, predictions
-from roberta_small.experiments import ROOT
+from roberta_small.common.files import ROOT
 from roberta_small.experiments.__main__ import main as experiments
-from roberta_small.experiments.methods.tfidf.model import read_folder
+from roberta_small.experiments.methods.tfidf.method import read_folder
 
 
 def main(words):
@@ -25,14 +25,14 @@ def main(words):
 def fitted(texts, tmp_path):
     """The folder of a run fitted on the texts."""
     assert main(["--text", str(texts), "--out", str(tmp_path / "runs")]) == 0
-    return tmp_path / "runs" / "bow" / "tfidf" / "seed0"
+    return tmp_path / "runs" / "tfidf" / "tfidf" / "seed0"
 
 
 def test_the_manifest_describes_the_run(fitted, texts):
     content = manifest.read(fitted)
     assert (content["status"], content["arm"], content["init"], content["seed"]) == (
         "finished",
-        "bow",
+        "tfidf",
         "tfidf",
         0,
     )
@@ -76,7 +76,7 @@ def test_the_model_file_records_the_selected_strength(fitted):
 
 def test_analysis_reads_the_run(fitted, tmp_path, capsys):
     best = best_checkpoints(load_runs(tmp_path / "runs"))
-    assert best[["arm", "init", "seed", "epoch"]].to_numpy().tolist() == [["bow", "tfidf", 0, 1]]
+    assert best[["arm", "init", "seed", "epoch"]].to_numpy().tolist() == [["tfidf", "tfidf", 0, 1]]
     for command in ("tables", "seeds", "expected", "accuracy"):
         capsys.readouterr()
         assert analysis([command, str(tmp_path / "runs")]) == 0
@@ -113,7 +113,6 @@ def test_an_unfinished_run_is_fitted_again(fitted, texts, tmp_path):
     ("words", "fact"),
     [
         (["--ngrams", "2", "1"], "--ngrams 2 1: "),
-        (["--min-df", "500"], "--min-df 500"),
         (["--out", "{texts}/train.label"], "train.label"),
         (["--text", "{texts}/none"], "none: "),
     ],
@@ -125,6 +124,21 @@ def test_mistakes_are_reported_in_one_line(texts, tmp_path, capsys, words, fact)
     assert len(captured.err.splitlines()) == 1
     assert fact in captured.err
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_fit_that_fails_is_reported(texts, tmp_path, capsys):
+    assert main(["--text", str(texts), "--out", str(tmp_path / "runs"), "--min-df", "500"]) == 1
+    assert "--min-df 500" in capsys.readouterr().out
+
+
+def test_a_run_of_version_1_keeps_its_name(fitted, texts, tmp_path, capsys):
+    old = tmp_path / "runs" / "bow" / "tfidf" / "seed0"
+    old.parent.mkdir(parents=True)
+    fitted.rename(old)
+    manifest.write(old, manifest.read(old) | {"arm": "bow"})
+    assert main(["--text", str(texts), "--out", str(tmp_path / "runs")]) == 0
+    assert "finished (skipped)" in capsys.readouterr().out
+    assert not fitted.exists()
 
 
 def test_neither_torch_nor_fairseq_is_imported():

@@ -7,9 +7,10 @@ from fairseq.optim.lr_scheduler import build_lr_scheduler
 from method_runs import words
 
 from roberta_small.common.errors import UserError
-from roberta_small.experiments import recipes, run_length
 from roberta_small.experiments.methods.transformers.recipe import parse
 from roberta_small.experiments.methods.transformers.trainer import ClassifierTrainer, training_arguments
+from roberta_small.experiments.recipe import length as run_length
+from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.fairseq_plugin.training.optimizer import FairseqFusedAdam
 
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import shown_path
-from roberta_small.experiments import recipes
-from roberta_small.experiments.methods import fairseq_flags
-from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.recipe import fairseq_flags
+from roberta_small.experiments.recipe import recipe as recipes
+from roberta_small.experiments.recipe.recipe import Recipe
 
 if TYPE_CHECKING:
     from roberta_small.fairseq_plugin.checkpoints.architecture import Architecture, Head
@@ -56,6 +56,10 @@ class Fit:
     """Arm -> init -> words to add to the arm's recipe; nothing for an init that needs none."""
     notes: dict[str, list[str]] = field(default_factory=dict)
     """Arm -> lines for the plan."""
+
+    def words(self, arm: str, init: str) -> list[str]:
+        """The words to add to the recipe of the runs of an arm and an init."""
+        return self.flags.get(arm, {}).get(init, [])
 
 
 def fit(

@@ -25,7 +25,7 @@ from typing import Any
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import atomic_folder, atomic_write, exclusive, sha256, shown_path
 from roberta_small.common.run import BEST_CHECKPOINT, find_checkpoint
-from roberta_small.experiments.inputs import require_checkpoint, symbols
+from roberta_small.experiments.inputs.files import require_checkpoint, symbols
 from roberta_small.export import missing_package_is_reported
 
 CACHE = "RS_CACHE"

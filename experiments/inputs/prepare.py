@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,8 @@ from roberta_small.common.cli import OneOrMore, SettingsParser
 from roberta_small.common.data_folder import REPORT, Report, finished
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import exclusive, sha256, shown_path
-from roberta_small.experiments.checkpoints import flag_of, tokenizer_source
-from roberta_small.experiments.inputs import symbols
+from roberta_small.experiments.inputs.checkpoints import flag_of, tokenizer_source
+from roberta_small.experiments.inputs.files import symbols
 from roberta_small.preprocess.options import TRAIN, add_columns, add_splits, add_tokenizer
 
 if TYPE_CHECKING:  # functions import what they use of preprocess, so that --help stays fast
@@ -45,7 +45,7 @@ DATA_HELP = f"{FILE}, which is prepared once in {FOLDER}/; datasets:NAME; or a d
 
 
 def add_data(parser: SettingsParser, note: str = "") -> None:
-    """Add the option --data; several data sets are NAME=PATH each (`experiments.suite`)."""
+    """Add the option --data; several data sets are NAME=PATH each (`experiments.train`)."""
     parser.add_setting(
         "data", None, f"{DATA_HELP}; several data sets: NAME=PATH NAME=PATH ...{note}",
         nargs="+", action=OneOrMore,
@@ -71,18 +71,47 @@ def is_source(data: str) -> bool:
     return bool(path.suffix) and not path.exists() and _has_reader(data)
 
 
-def data_folder(options: argparse.Namespace, checkpoints: Mapping[str, Path] | None = None) -> Path:
-    """The data folder of --data; a file of labelled text is prepared, unless the same command has done it.
+@dataclass(frozen=True)
+class Source:
+    """What --data names: a data folder, or a file or data set that is prepared."""
 
-    `checkpoints` are those of the initializations, by name: without --tokenizer the text gets the tokenizer
-    of the checkpoint. Prints what `preprocess dataset` prints. Raises `UserError` for options of the
-    preparation with a data folder, and as `preprocess.dataset.prepare` does; then nothing is written.
+    given: str
+    request: Options | None = None
+    """How it is prepared; None for a data folder."""
+    tokenizer: str | None = None
+    """The value of --tokenizer; None for that of the checkpoints, or else a new one."""
+    dictionary: str | None = None
+    """The value of --dict."""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it has to be prepared."""
+        return self.request is not None
+
+
+def source(options: argparse.Namespace) -> Source:
+    """The source in the options of `add_data` and `add_options`.
+
+    Raises `UserError` for a file that cannot be read, and for options of the preparation with a data folder.
     """
     if is_source(options.data):
-        return _prepared(options.data, _request(options, checkpoints or {}))
+        return Source(options.data, _request(options), options.tokenizer, options.dict)
     what = "is a data folder" if Path(options.data).exists() else "does not exist"
     reject_options(options, f"--data {options.data} {what}")
-    return Path(options.data)
+    return Source(options.data)
+
+
+def data_folder(source: Source, checkpoints: Mapping[str, Path] | None = None) -> Path:
+    """The data folder of a source; a file is prepared, unless the same command has done it.
+
+    `checkpoints` are those of the initializations, by name: without --tokenizer the text gets the tokenizer
+    of the checkpoint. Prints what `roberta-small prepare` prints. Raises `UserError` as
+    `preprocess.dataset.prepare` does; then nothing is written.
+    """
+    if source.request is None:
+        return Path(source.given)
+    tokenizer, dictionary = _tokenizer(source.tokenizer, source.dictionary, checkpoints or {})
+    return _prepared(source.given, replace(source.request, tokenizer=tokenizer, dictionary=dictionary))
 
 
 def reject_options(options: argparse.Namespace, reason: str) -> None:
@@ -106,8 +135,8 @@ def text_folder(data: Path) -> Path:
     return data / TEXT
 
 
-def _request(options: argparse.Namespace, checkpoints: Mapping[str, Path]) -> Options:
-    """What to prepare; paths are relative to the working directory where they are below it."""
+def _request(options: argparse.Namespace) -> Options:
+    """What to prepare, except the tokenizer; paths below the working directory are relative to it."""
     from roberta_small.preprocess.dataset import is_size, options_of
 
     source = options.data
@@ -124,14 +153,7 @@ def _request(options: argparse.Namespace, checkpoints: Mapping[str, Path]) -> Op
         if not Path(part).is_file():
             raise UserError(f"--{name} {part}: no such file; use a file, a number of examples or a fraction")
     files = {name: shown_path(Path(part)) for name, part in files.items()}
-    tokenizer, dictionary = _tokenizer(options.tokenizer, options.dict, checkpoints)
-    return replace(
-        request,
-        valid=files.get("valid", request.valid),
-        test=files.get("test", request.test),
-        tokenizer=tokenizer,
-        dictionary=dictionary,
-    )
+    return replace(request, valid=files.get("valid", request.valid), test=files.get("test", request.test))
 
 
 def _is_dataset(data: str) -> bool:

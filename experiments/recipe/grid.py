@@ -20,8 +20,8 @@ from itertools import product
 
 from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
-from roberta_small.experiments import recipes
-from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.recipe import recipe as recipes
+from roberta_small.experiments.recipe.recipe import Recipe
 
 Grid = Mapping[str, tuple[str, ...]]
 """Flag without its dashes -> its values, as given on the command line."""

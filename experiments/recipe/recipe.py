@@ -21,7 +21,7 @@ BASE = "--base"
 """On the first line of a recipe: the recipe whose flags it inherits."""
 
 RESERVED = {
-    "--seed": "use --seeds (train.sh) or --seed (pretrain.sh)",
+    "--seed": "use --seeds (train) or --seed (pretrain)",
     "--save-dir": "use --out",
     "--tensorboard-logdir": "use --out",
     "--restore-file": "use --inits and --pretrained",
@@ -210,6 +210,4 @@ def _check_not_reserved(words: Iterable[str], where: str) -> None:
     for word in words:
         flag = word.partition("=")[0]
         if flag in RESERVED:
-            raise UserError(
-                f"{where}: {flag} is set by train.sh and pretrain.sh; remove it ({RESERVED[flag]})"
-            )
+            raise UserError(f"{where}: {flag} is set by the command; remove it ({RESERVED[flag]})")

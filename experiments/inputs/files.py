@@ -12,9 +12,8 @@ from typing import Any
 from roberta_small.common import install_fairseq
 from roberta_small.common.data_folder import read_report, recorded_checksums, require_recorded, shards_of
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import read_lines, sha256, shown_path
+from roberta_small.common.files import ROOT, read_lines, sha256, shown_path
 from roberta_small.common.run import find_checkpoint
-from roberta_small.experiments import ROOT
 from roberta_small.preprocess.dictionary import OVERWRITE, PADDING_PREFIX
 
 SHIPPED = ROOT / "pretrained" / "roberta_small_fr"

@@ -16,8 +16,8 @@ from pathlib import Path
 from roberta_small.common import class_weights
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.metrics import check_selectable, find, lower_is_better
-from roberta_small.experiments.recipes import Recipe
-from roberta_small.experiments.run_length import Length
+from roberta_small.experiments.recipe.length import Length
+from roberta_small.experiments.recipe.recipe import Recipe
 
 CRITERION = "sentence_classification"
 SMOOTHING, PATIENCE = "--label-smoothing", "--patience"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from roberta_small.common.binary_index import read_header
 from roberta_small.common.errors import UserError
-from roberta_small.experiments.recipes import Recipe
+from roberta_small.experiments.recipe.recipe import Recipe
 
 RATIO = "--warmup-ratio"
 DECAYING = "polynomial_decay"

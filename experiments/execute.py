@@ -1,0 +1,424 @@
+"""The one loop: trains the runs of a sweep in processes on this machine, whatever their method.
+
+Each run folder has a lock, which the process of the run inherits. Several launchers can therefore work on the
+same folder at the same time, on one machine or on several: each run is trained by the launcher that locks it
+first, and a lock ends with the processes that hold it. A launcher inspects a run again after locking it,
+because another one may have trained it since the plan.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+from roberta_small.common import manifest
+from roberta_small.common.cpu import environment
+from roberta_small.common.errors import UserError, count
+from roberta_small.common.run import LOG, TENSORBOARD, Run, State
+from roberta_small.experiments import plan, provenance, report
+from roberta_small.experiments.methods import Command, Method
+from roberta_small.experiments.plan import Planned
+from roberta_small.experiments.progress import (
+    Follower,
+    ProgressLine,
+    duration,
+    print_above,
+    read_log,
+    validation_parts,
+)
+from roberta_small.experiments.provenance import Machine
+from roberta_small.experiments.report import Outcome
+from roberta_small.experiments.settings import Settings
+from roberta_small.experiments.sweep import Sweep, Training
+
+POLL_SECONDS = 0.5
+GRACE_SECONDS = 10
+"""Time between SIGTERM and SIGKILL."""
+HELD_SECONDS = 5.0
+"""Time between two attempts to lock a run that another launcher has locked."""
+LEASE_SECONDS = 120.0
+"""How long a launcher with a limited number of runs waits for locked ones: a file server releases the locks
+of a dead machine when its lease expires (NFSv4: after 90 seconds by default)."""
+LOCK = ".lock"
+"""The file in a run folder that is locked; it contains the host and the process that locked it last."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Executed:
+    """What a launcher has done."""
+
+    code: int
+    """The exit code: 1 if a run failed."""
+    started: int
+    """Number of runs that it trained."""
+
+
+def planned(method: Method, sweep: Sweep) -> list[Planned]:
+    """The state of each run, in order; raises `UserError` as `plan.inspect`. Writes nothing."""
+    found = []
+    for training in sweep.trainings:
+        state = plan.inspect(training, method.resumable)
+        if state.to_train and (holder := _holder(training.run.folder)) is not None:
+            state = replace(state, state=State.ELSEWHERE, holder=holder)
+        found.append(state)
+    return found
+
+
+def dry_run(method: Method, sweep: Sweep) -> None:
+    """Print the plan and the commands without starting a run."""
+    states = planned(method, sweep)
+    machine = _machine(sweep)
+    commands = [
+        (state.run, method.command(sweep, training, resume=state.state is State.RESUME, cpu=machine.cpu))
+        for training, state in zip(sweep.trainings, states, strict=True)
+        if state.to_train
+    ]
+    report.plan_table(states, sweep.notes)
+    report.commands(commands, machine)
+
+
+def execute(method: Method, sweep: Sweep, *, first: int = 0, max_runs: int | None = None) -> Executed:
+    """Train the runs that are not finished and print the summary.
+
+    With `max_runs`, trains at most so many, beginning with the run at the position `first`. Raises
+    `UserError` before the first run is started, and `KeyboardInterrupt` after a signal.
+    """
+    machine = _machine(sweep)
+    states = planned(method, sweep)
+    report.plan_table(states, sweep.notes)
+    for training, state in zip(sweep.trainings, states, strict=True):
+        if state.state is State.FINISHED:
+            method.finish(sweep, training.run.folder)
+    launcher = Launcher(method, sweep, machine, max_runs)
+    in_turn = [*states[first % len(states) :], *states[: first % len(states)]]
+    launcher.run([state for state in in_turn if state.state is not State.FINISHED])
+    code = report.summary(sweep, states, launcher.outcomes)
+    return Executed(code, launcher.started)
+
+
+def _machine(sweep: Sweep) -> Machine:
+    settings: Settings = sweep.settings
+    return provenance.machine(settings.device, settings.jobs, len(sweep.trainings), settings.processes)
+
+
+@dataclass
+class Active:
+    """A run that is being trained."""
+
+    training: Training
+    slot: int
+    process: subprocess.Popen[bytes]
+    follower: Follower
+    line: ProgressLine
+    content: manifest.Manifest
+    started: float
+    lock: IO[str]
+
+
+class Launcher:
+    """Trains runs, as many at a time as the machine has slots.
+
+    Attributes:
+        outcomes: how the runs ended that this launcher trained, or that ended while it waited for them.
+        started: number of runs that it started.
+    """
+
+    def __init__(self, method: Method, sweep: Sweep, machine: Machine, max_runs: int | None = None) -> None:
+        self.outcomes: dict[Run, Outcome] = {}
+        self.started = 0
+        self._method = method
+        self._sweep = sweep
+        self._machine = machine
+        self._max_runs = max_runs
+        self._static = provenance.static(machine, sweep.packages)
+        self._trainings = {training.run: training for training in sweep.trainings}
+        self._active: list[Active] = []
+        self._next_try: dict[Run, float] = {}
+        """Time before which a run that another launcher has locked is not tried again."""
+
+    def run(self, planned: Sequence[Planned]) -> None:
+        """Train all runs; a failed run does not stop the others.
+
+        Runs that other launchers train are waited for, and resumed if their launcher ends without finishing
+        them. With a limit on the number of runs, waits for `LEASE_SECONDS` at most. SIGINT, SIGTERM and
+        SIGHUP stop the trainers, mark their runs as interrupted and raise KeyboardInterrupt.
+        """
+        waiting = list(planned)
+        idle_since, said = time.monotonic(), False
+        with _signals_interrupt():
+            try:
+                while self._active or (waiting and not self._full()):
+                    self._fill(waiting)
+                    if self._active:
+                        idle_since = time.monotonic()
+                    elif waiting and not self._full():
+                        if self._max_runs is not None and time.monotonic() - idle_since > LEASE_SECONDS:
+                            break
+                        said = said or self._say_waiting(waiting)
+                    time.sleep(POLL_SECONDS)
+                    self._poll()
+            finally:
+                with _signals_ignored():
+                    self._stop()
+
+    def _full(self) -> bool:
+        """Whether the limit on the number of runs is reached."""
+        return self._max_runs is not None and self.started >= self._max_runs
+
+    @staticmethod
+    def _say_waiting(waiting: Sequence[Planned]) -> bool:
+        names = ", ".join(f"{state.run.label} ({_holder(state.run.folder)})" for state in waiting)
+        print_above(f"waiting for {count(len(waiting), 'run')} of other processes: {names}")
+        return True
+
+    def _fill(self, waiting: list[Planned]) -> None:
+        """Start waiting runs in free slots; removes from `waiting` what is started or has ended elsewhere."""
+        for state in list(waiting):
+            if len(self._active) >= self._machine.slots or self._full():
+                return
+            if time.monotonic() < self._next_try.get(state.run, 0.0):
+                continue
+            lock = claim(state.run.folder)
+            if lock is None:
+                self._next_try[state.run] = time.monotonic() + HELD_SECONDS
+                continue
+            waiting.remove(state)
+            if not self._claimed(state, lock):
+                lock.close()
+
+    def _claimed(self, before: Planned, lock: IO[str]) -> bool:
+        """Start a run that has been locked, unless it has ended elsewhere; returns whether it was started."""
+        run = before.run
+        training = self._trainings[run]
+        try:
+            now = plan.inspect(training, self._method.resumable)
+        except UserError as error:
+            self.outcomes[run] = Outcome(run, before.progress, None, str(error))
+            print_above(f"{run.label}  FAILED: {error}")
+            return False
+        content = manifest.read(run.folder) or {}
+        if now.state is State.FINISHED:
+            self.outcomes[run] = Outcome(run, now.progress, None, None)
+            return False
+        if content.get("status") == "failed" and content != (before.manifest or {}):
+            progress = read_log(run.folder / LOG, training.recipe)
+            self.outcomes[run] = Outcome(run, progress, None, "it failed in another process")
+            return False
+        self._active.append(self._start(training, now, lock))
+        self.started += 1
+        return True
+
+    def _start(self, training: Training, state: Planned, lock: IO[str]) -> Active:
+        run, slot = training.run, self._free_slot()
+        resume = state.state is State.RESUME
+        previous = manifest.read(run.folder) or {}
+        if resume:
+            self._method.repair(run.folder)
+        else:
+            plan.clear(run)
+        command = self._method.command(self._sweep, training, resume=resume, cpu=self._machine.cpu)
+        follower = Follower(run.folder / LOG, training.recipe)
+        follower.skip()
+        content = self._record(training, command) | {"status": "running", "started": provenance.now()}
+        content |= {"ended": None, "seconds": previous.get("seconds", 0) if resume else 0}
+        manifest.write(run.folder, content)
+        with open(run.folder / LOG, "ab") as log:
+            process = subprocess.Popen(
+                command.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ
+                | environment(self._machine.threads)
+                | {"CUDA_VISIBLE_DEVICES": self._machine.visible_gpu(slot)},
+                start_new_session=True,  # Ctrl-C interrupts only the launcher, which then stops the trainers
+                preexec_fn=_die_with_parent,
+                pass_fds=(lock.fileno(),),  # the run stays locked until its last process exits
+            )
+        line = ProgressLine(run.label, position=slot)
+        return Active(training, slot, process, follower, line, content, time.monotonic(), lock)
+
+    def _record(self, training: Training, command: Command) -> manifest.Manifest:
+        """The manifest of a run without its status and times."""
+        described = provenance.describe(training.run, self._sweep.recipe, command.shown)
+        return described | dict(training.identity) | self._static
+
+    def _free_slot(self) -> int:
+        taken = {active.slot for active in self._active}
+        return next(slot for slot in range(self._machine.slots) if slot not in taken)
+
+    def _poll(self) -> None:
+        """Update all progress lines and close the runs that have ended."""
+        for active in list(self._active):
+            code = active.process.poll()  # before the log is read, so that its last lines are included
+            active.line.show(active.follower)
+            if code is not None:
+                self._close(active, code)
+                self._active.remove(active)
+
+    def _close(self, active: Active, code: int) -> None:
+        run = active.training.run
+        problem = f"the trainer exited with {_exit_text(code)}" if code else self._missing_output(active)
+        if problem is None:
+            try:
+                active.content |= self._method.finish(self._sweep, run.folder)
+            except (UserError, OSError) as error:
+                problem = str(error)
+        self._write_end(active, "failed" if problem else "finished")
+        active.lock.close()
+        active.line.close()
+        seconds, progress = active.content["seconds"], active.follower.progress
+        ending = f"FAILED: {problem}" if problem else "  ".join(["finished", *validation_parts(progress)])
+        print_above(f"{run.label}  {ending}  in {duration(seconds)}")
+        self.outcomes[run] = Outcome(run, progress, seconds, problem)
+
+    def _missing_output(self, active: Active) -> str | None:
+        """An error message if an output file of a run is missing, else None."""
+        folder = active.training.run.folder
+        for name in self._method.outputs:
+            if not (folder / name).is_file():
+                return f"the trainer exited without an error but wrote no {name}"
+        for subset in ("train", *active.training.recipe.valid_subsets):
+            if not any((folder / TENSORBOARD / subset).glob("events.out.tfevents.*")):
+                return f"the trainer exited without an error but wrote no {TENSORBOARD}/{subset}/ events"
+        return None
+
+    @staticmethod
+    def _write_end(active: Active, status: str) -> None:
+        active.content["seconds"] = round(active.content["seconds"] + time.monotonic() - active.started, 3)
+        active.content |= {"status": status, "ended": provenance.now()}
+        if active.follower.progress.precision is not None:
+            active.content["precision"] = active.follower.progress.precision
+        manifest.write(active.training.run.folder, active.content)
+
+    def _stop(self) -> None:
+        """Stop the remaining trainers with their process groups and mark their runs as interrupted."""
+        for active in self._active:
+            _signal_group(active.process, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_SECONDS
+        for active in self._active:
+            try:
+                active.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                _signal_group(active.process, signal.SIGKILL)
+                active.process.wait()
+        for active in self._active:  # after all have stopped: writing may fail (full disk, closed terminal)
+            ending = "interrupted; run the same command again to resume"
+            try:
+                self._write_end(active, "interrupted")
+            except (UserError, OSError) as error:
+                ending = f"stopped; {error}"
+            active.lock.close()
+            active.line.close()
+            print_above(f"{active.training.run.label}  {ending}")
+        self._active.clear()
+
+
+def claim(folder: Path) -> IO[str] | None:
+    """Lock a run folder for this process and those that inherit the file; None if another one has locked it.
+
+    Raises `UserError` if the file system does not support locks.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = open(folder / LOCK, "a+", encoding="utf-8")  # noqa: SIM115  closed when the run ends
+    if not _try_lock(lock, fcntl.LOCK_EX):
+        lock.close()
+        return None
+    lock.truncate(0)
+    lock.write(f"{socket.gethostname()}, process {os.getpid()}")
+    lock.flush()
+    return lock
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Lock a run folder during the block; raises `UserError` if another process has locked it."""
+    lock = claim(folder)
+    if lock is None:
+        raise UserError(f"{folder}: the run is being trained by {_holder(folder)}; wait until it ends")
+    with lock:
+        yield
+
+
+def _holder(folder: Path) -> str | None:
+    """The process that has locked a run folder; None if it is not locked."""
+    try:
+        lock = open(folder / LOCK, encoding="utf-8")  # noqa: SIM115  closed below
+    except FileNotFoundError:
+        return None
+    with lock:
+        return None if _try_lock(lock, fcntl.LOCK_SH) else lock.read() or "another process"
+
+
+def _try_lock(lock: IO[str], kind: int) -> bool:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise UserError(
+            f"{lock.name}: {error.strerror}: the file system does not support locks; choose another --out"
+        ) from None
+    return True
+
+
+def _die_with_parent() -> None:
+    """Called in the trainer's process before it starts: exit when the launcher is killed (Linux only)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _exit_text(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+@contextlib.contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt, as SIGINT does."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    # SIGINT is included because a shell starts background jobs with SIGINT ignored.
+    with _handlers((*_stop_signals(), signal.SIGINT), interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def _signals_ignored() -> Iterator[None]:
+    """Ignore further signals, so that a second Ctrl-C does not leave running trainers behind."""
+    with _handlers((*_stop_signals(), signal.SIGINT), signal.SIG_IGN):
+        yield
+
+
+def _stop_signals() -> list[int]:
+    # nohup starts a command with SIGHUP ignored, and it must stay ignored.
+    return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+@contextlib.contextmanager
+def _handlers(numbers: Sequence[int], handler: Any) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

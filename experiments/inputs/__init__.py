@@ -1,0 +1,1 @@
+"""What runs read: data folders, files of labelled text, and initial checkpoints."""

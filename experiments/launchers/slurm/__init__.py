@@ -1,1 +1,0 @@
-"""The SLURM launcher: the job array of a sweep (`array`), the queue (`queue`), a task on a node (`task`)."""

@@ -1,0 +1,260 @@
+"""Pre-training: trains a masked or left-to-right language model and writes a checkpoint for fine-tuning.
+
+The recipe selects the model; both kinds read the same data. There is one run, and its folder is OUT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from roberta_small.common.cli import SettingsParser, integer
+from roberta_small.common.data_folder import shards_of
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write
+from roberta_small.common.run import Run
+from roberta_small.experiments.inputs import files as inputs
+from roberta_small.experiments.methods.fairseq import FairseqTrain
+from roberta_small.experiments.recipe import architecture, fairseq_flags, recipe
+from roberta_small.experiments.recipe.recipe import Recipe
+from roberta_small.experiments.settings import MAX_SEED, PASSTHROUGH, Settings, add_execution, execution
+from roberta_small.experiments.sweep import Sweep, Training
+
+WARMUP_FRACTION = 0.06
+"""Fraction of all updates, as in the fine-tuning of RoBERTa (Liu et al. 2019, appendix C)."""
+WITH_TOTAL = ("polynomial_decay",)
+"""Schedules of fairseq with --total-num-update."""
+WITH_WARMUP = (*WITH_TOTAL, "fixed", "inverse_sqrt", "cosine", "reduce_lr_on_plateau", "step")
+"""Schedules of fairseq with --warmup-updates."""
+UPDATE_FLAGS = ("--total-num-update", "--warmup-updates", "--end-learning-rate", "--power", "--force-anneal")
+"""Flags of schedules over updates, which a schedule over time does not have."""
+MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+MAX_COUNT = 10**18
+"""Larger counts are rejected as typing errors."""
+MODEL, DICTIONARY = "model.pt", "dict.txt"
+
+DESCRIPTION = """\
+Pre-train a language model with fairseq, masked (roberta_small) or left to right (the recipes
+causal-pretrain and causal-roberta-pretrain). The data folder contains dict.txt, train.bin/.idx and
+valid.bin/.idx, or shards (binarize --shards), which are read one per epoch. Writes
+OUT/model.pt (the weights with the lowest validation loss, without optimizer state) and
+OUT/dict.txt; pass OUT/model.pt to `roberta-small train` as --pretrained. An interrupted run resumes from
+its last checkpoint.
+
+Settings are options or environment variables, shown in brackets (the option takes precedence)."""
+
+EXAMPLES = """\
+examples:
+  roberta-small pretrain --data data/fr/bin --out pretrained/fr --tokens 50M
+  roberta-small pretrain --data data/fr/bin --out pretrained/fr --hours 1.5
+  RS_DATA=data/fr/bin RS_OUT=pretrained/fr RS_TOKENS=2e8 roberta-small pretrain -- --lr 5e-4"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainSettings(Settings):
+    """Settings of `pretrain`."""
+
+    data: Path
+    """Folder of binarized text."""
+    recipe: str
+    """A name in recipes/ or a path."""
+    passthrough: tuple[str, ...]
+    """Words after `--`, for fairseq-train."""
+    seed: int
+    start: Path | None
+    """Checkpoint with the initial weights; None for random weights."""
+    tokens: int | None = None
+    """Length of the training in tokens."""
+    hours: float | None = None
+    """Length of the training in hours; without `tokens` and `hours`, --max-update of the recipe is used."""
+
+
+class Pretrain(FairseqTrain):
+    """The command `pretrain`."""
+
+    name = "pretrain"
+    summary = "pre-train a language model"
+
+    def add_arguments(self, parser: SettingsParser) -> None:
+        """Add the options of the command."""
+        parser.description, parser.epilog = DESCRIPTION, f"{EXAMPLES}\n\n{PASSTHROUGH}"
+        add = parser.add_setting
+        add("data", None, "folder of binarized text (required)")
+        add(
+            "tokens", None, "total number of tokens to train on, for example 50M; rounded up to whole updates"
+        )
+        add(
+            "hours", None,
+            "training time instead of tokens, for example 1.5; the learning rate decays over this time",
+        )  # fmt: skip
+        add("processes", "1", "number of data-parallel processes; multiplies the batch size")
+        add(
+            "start", None,
+            "checkpoint of the initial weights, for example of `roberta-small ppmi-svd` (default: random)",
+        )  # fmt: skip
+        add("seed", "1", "random seed")
+        add("recipe", "pretrain", "hyperparameters: a name in recipes/ or a file with one flag per line")
+        add_execution(parser, out=None, jobs=False)
+
+    def settings(self, options: argparse.Namespace) -> PretrainSettings:
+        """The settings of the run."""
+        return PretrainSettings(
+            **execution(options),
+            data=Path(options.data),
+            recipe=options.recipe,
+            passthrough=options.passthrough,
+            seed=integer("--seed", options.seed, minimum=0, maximum=MAX_SEED),
+            start=Path(options.start) if options.start else None,
+            tokens=None if options.tokens is None else parse_count("--tokens", options.tokens),
+            hours=None if options.hours is None else parse_hours(options.hours),
+            processes=integer("--processes", options.processes, minimum=1),
+        )
+
+    def prepare(self, settings: PretrainSettings) -> Path:
+        """The data folder, which has been binarized."""
+        return settings.data
+
+    def sweep(self, settings: PretrainSettings, data: Path) -> Sweep:
+        """The run, with its length in updates or hours."""
+        inputs.require_fairseq()
+        extra = (*settings.passthrough, *process_flags(settings.processes))
+        own, budget = with_budget(recipe.load(settings.recipe, extra), settings.tokens, settings.hours)
+        files = inputs.masked_lm_files(data, ["train", *own.valid_subsets])
+        if settings.start is not None:
+            inputs.require_checkpoint(settings.start, "--start")
+        inputs.require_writable(settings.out)
+        notes: list[str] = []
+        if self.real:
+            places = architecture.places_of(settings.recipe, settings.passthrough)
+            fitted = architecture.fit({"": own}, places, {"--start": settings.start})
+            own, notes = own.replace(fitted.words("", "--start")), fitted.notes.get("", [])
+            if settings.passthrough:
+                fairseq_flags.check(own.words)
+        init = "random" if settings.start is None else settings.start.stem
+        run = Run(settings.out, self.name, init, settings.seed, settings.start)
+        identity = {
+            "data": inputs.fingerprint_data(data, files),
+            "checkpoint": inputs.fingerprint_checkpoint(settings.start),
+            "recipe_flags": list(own.words),
+        }
+        return Sweep(
+            settings=settings,
+            data=data,
+            trainings=(Training(run, own, own.words, identity),),
+            recipe=own,
+            notes=(*budget, *notes),
+        )
+
+    def finish(self, sweep: Sweep, folder: Path) -> dict[str, Any]:
+        """Write model.pt (weights and configuration of checkpoint_best.pt) and dict.txt."""
+        if (folder / MODEL).is_file() and (folder / DICTIONARY).is_file():
+            return {}
+        logging.getLogger("fairseq").setLevel(logging.WARNING)  # fairseq logs hints when it is imported
+        from roberta_small.fairseq_plugin.checkpoints.loading import save_weights  # imports torch
+
+        save_weights(folder / "checkpoint_best.pt", folder / MODEL)
+        atomic_write(folder / DICTIONARY, (shards_of(sweep.data)[0] / DICTIONARY).read_bytes())
+        return {}
+
+
+METHOD = Pretrain()
+
+
+def process_flags(processes: int) -> tuple[str, ...]:
+    """Flags of fairseq for a run with several data-parallel processes."""
+    return ("--distributed-world-size", str(processes)) if processes > 1 else ()
+
+
+def with_budget(recipe: Recipe, tokens: int | None, hours: float | None = None) -> tuple[Recipe, list[str]]:
+    """The recipe with a length of the training: `tokens`, `hours`, or --max-update of the recipe; and notes.
+
+    Raises `UserError` unless exactly one of them is given.
+    """
+    if sum(given is not None for given in (tokens, hours, recipe.number("--max-update"))) != 1:
+        raise UserError(
+            "set the length of the training in exactly one way: --tokens, --hours, or --max-update (in "
+            "the recipe or after --)"
+        )
+    if hours is not None:
+        return for_hours(recipe, hours), []
+    return (recipe, []) if tokens is None else for_tokens(recipe, tokens)
+
+
+def for_hours(recipe: Recipe, hours: float) -> Recipe:
+    """The recipe with a schedule over wall-clock time (`fairseq_plugin/training/time_budget.py`).
+
+    Raises `UserError` if the recipe has flags of a schedule over updates.
+    """
+    if unusable := [flag for flag in UPDATE_FLAGS if recipe.value(flag) is not None]:
+        raise UserError(
+            f"--hours: cannot be combined with {' '.join(unusable)}, because the learning rate depends on "
+            "elapsed time; remove one of them"
+        )
+    return recipe.replace(("--lr-scheduler", "time_budget", "--stop-time-hours", f"{hours:g}"))
+
+
+def for_tokens(recipe: Recipe, tokens: int) -> tuple[Recipe, list[str]]:
+    """The recipe with the number of updates that train on `tokens` tokens, rounded up; and a note on it.
+
+    Adds --total-num-update and --warmup-updates (`WARMUP_FRACTION` of the updates) if the schedule has them
+    and the recipe does not set them. Raises `UserError` if the warm-up takes all updates.
+    """
+    per_update = tokens_per_update(recipe)
+    updates = math.ceil(tokens / per_update)
+    words = ["--max-update", str(updates)]
+    schedule = recipe.value("--lr-scheduler") or "fixed"  # fairseq's default
+    if recipe.value("--total-num-update") is None and schedule in WITH_TOTAL:
+        words += ["--total-num-update", str(updates)]
+    warmup = recipe.number("--warmup-updates")
+    if warmup is None and schedule in WITH_WARMUP:
+        words += ["--warmup-updates", str(math.ceil(WARMUP_FRACTION * updates))]
+    elif warmup is not None and warmup >= updates:
+        raise UserError(
+            f"--tokens {tokens} gives {updates} updates, not more than --warmup-updates {warmup}; "
+            f"raise --tokens or lower --warmup-updates"
+        )
+    total = updates * per_update
+    note = f"{tokens:,} tokens at {per_update:,} per update: {updates:,} updates ({total:,} tokens)"
+    return recipe.replace(words), [note]
+
+
+def tokens_per_update(recipe: Recipe) -> int:
+    """Tokens per update over all processes, with full batches; the last batch of an epoch may be smaller.
+
+    Raises `UserError` if the recipe lacks --batch-size or --tokens-per-sample.
+    """
+    required = {flag: recipe.number(flag) for flag in ("--batch-size", "--tokens-per-sample")}
+    factors = []
+    for flag, value in required.items():
+        if not value:
+            raise UserError(
+                f"recipe '{recipe.name}': --tokens requires {flag}; add it, or use --max-update instead"
+            )
+        factors.append(value)
+    factors += [recipe.number(flag) or 1 for flag in ("--update-freq", "--distributed-world-size")]
+    return math.prod(factors)
+
+
+def parse_count(flag: str, text: str) -> int:
+    """Parse a positive integer, also written 5e6, 5_000_000 or 5M (k, M and G are powers of ten).
+
+    Raises `UserError` naming `flag` for other text.
+    """
+    match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?(?:e[0-9]+)?)([kmg]?)", text.strip().lower())
+    number = Decimal(match[1].replace("_", "")) * MULTIPLES[match[2]] if match else Decimal(0)
+    if not (1 <= number < MAX_COUNT and number == number.to_integral_value()):
+        raise UserError(f"{flag} {text!r}: not a positive integer; write 5000000, 5e6 or 5M")
+    return int(number)
+
+
+def parse_hours(text: str) -> float:
+    """Parse a positive number of hours; raises `UserError` for other text."""
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) or not float(text):
+        raise UserError(f"--hours {text!r}: not a positive number of hours, such as 1.5")
+    return float(text)

@@ -1,0 +1,269 @@
+"""The method tfidf: TF-IDF of word n-grams and logistic regression on line files; its options and its run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from roberta_small.common.cli import OneOrMore, SettingsParser, positive
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import shown_path
+from roberta_small.experiments.inputs import files as inputs
+from roberta_small.experiments.inputs import prepare
+from roberta_small.experiments.inputs.prepare import Source
+from roberta_small.experiments.methods import Command, Method
+from roberta_small.experiments.recipe.recipe import Recipe
+from roberta_small.experiments.settings import Settings
+from roberta_small.experiments.sweep import Sweep, Training, run_below
+from roberta_small.preprocess.labels import check_line_counts, class_names, label_dictionary, read_labels
+from roberta_small.preprocess.readers.lines import read_text_lines
+
+INIT, SEED = "tfidf", 0
+SPLITS = ("train", "valid", "test")
+STRENGTHS = tuple(10 ** (half / 2) for half in range(-4, 9))
+"""C, the inverse strength of the L2 penalty: 0.01 to 10,000."""
+RECIPE = Recipe(
+    "logistic-regression",
+    (
+        *("--max-epoch", "1", "--valid-subset", "valid,test"),
+        *("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric"),
+    ),
+)
+"""What the log of a run contains."""
+PACKAGES = ("scikit-learn", "scipy", "numpy", "tensorboard")
+MODEL = "model.json"
+"""The chosen C and the most informative n-grams of each class."""
+
+DESCRIPTION = f"""\
+TF-IDF of word n-grams and logistic regression, fitted on train: a baseline for neural classifiers.
+The strength of the regularization is chosen by accuracy on valid, among {len(STRENGTHS)} values of C
+from {STRENGTHS[0]:g} to {STRENGTHS[-1]:g} on a logarithmic scale; the smallest C wins a tie.
+Test is not used for the choice.
+
+A word is a run of two or more letters, digits or underscores, in lower case (scikit-learn's token_pattern).
+
+The fit is deterministic: there is one run, OUT/tfidf/{INIT}/seed{SEED}, with the scores as TensorBoard
+scalars, the predictions of valid and test, and {MODEL}: the chosen C and the most informative n-grams of each
+class."""
+
+EXAMPLES = """examples:
+  roberta-small train --method tfidf --data reviews.csv --out runs
+  roberta-small train --method tfidf --text cls-books/split --out runs
+  roberta-small train --method tfidf --data books=data/books films=films.csv --out runs
+  roberta-small train --method tfidf --text cls-books/split --out runs --ngrams 1 1 --min-df 2 --sublinear
+  roberta-small tables runs
+"""
+
+
+@dataclass(frozen=True)
+class Features:
+    """Selection and weighting of n-grams."""
+
+    ngrams: tuple[int, int] = (1, 2)
+    """Minimum and maximum number of words of an n-gram."""
+    min_df: int = 1
+    """N-grams that occur in fewer training texts are ignored."""
+    sublinear: bool = False
+    """Whether n occurrences in a text count as 1 + log(n)."""
+
+    def words(self) -> list[str]:
+        """The features as command-line words."""
+        flags = ["--ngrams", *map(str, self.ngrams), "--min-df", str(self.min_df)]
+        return [*flags, *(["--sublinear"] if self.sublinear else [])]
+
+
+def add_features(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `Features`."""
+    parser.add_argument(
+        "--ngrams", type=positive, nargs=2, default=(1, 2), metavar=("MIN", "MAX"),
+        help="minimum and maximum number of words of an n-gram (1 2)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--min-df", type=positive, default=1, metavar="N",
+        help="ignore n-grams that occur in fewer than N training texts (%(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sublinear", action="store_true", help="count n occurrences in a text as 1 + log(n)"
+    )
+
+
+def features(options: argparse.Namespace) -> Features:
+    """The values of `add_features`; raises `UserError` for a minimum above the maximum."""
+    shortest, longest = options.ngrams
+    if shortest > longest:
+        raise UserError(f"--ngrams {shortest} {longest}: MIN is larger than MAX; write {longest} {shortest}")
+    return Features((shortest, longest), options.min_df, options.sublinear)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TfidfSettings(Settings):
+    """Settings of the method."""
+
+    source: Source | None
+    """What --data names; None with --text."""
+    text: Path | None
+    """The folder of --text."""
+    features: Features
+
+
+class Tfidf(Method):
+    """The method `tfidf`."""
+
+    name = "tfidf"
+    summary = "TF-IDF of word n-grams and logistic regression, on text"
+    outputs = (MODEL,)
+
+    def add_arguments(self, parser: SettingsParser) -> None:
+        """Add --data or --text, --out and the options of the features."""
+        parser.description, parser.epilog = DESCRIPTION, EXAMPLES
+        prepare.add_data(parser)
+        parser.add_setting(
+            "text",
+            None,
+            "instead of --data: folder with SPLIT.input0 and SPLIT.label, as written by "
+            "`roberta-small split`; several: NAME=FOLDER NAME=FOLDER ...",
+            nargs="+",
+            action=OneOrMore,
+        )
+        parser.add_setting("out", "runs", "folder of the runs")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="print the plan and the command only (a file is prepared)"
+        )
+        add_features(parser)
+        prepare.add_options(parser)
+
+    def settings(self, options: argparse.Namespace) -> TfidfSettings:
+        """The settings; the run uses the CPU."""
+        if options.passthrough:
+            raise UserError(f"after --: {options.passthrough[0]}: the method tfidf accepts no flags after --")
+        if (options.text is None) == (options.data is None):
+            problem = "both are given" if options.text is not None else "both are missing"
+            raise UserError(f"--data and --text (or RS_DATA= and RS_TEXT=): {problem}; pass one of them")
+        if options.text is not None:
+            prepare.reject_options(options, f"--text {options.text} contains the splits already")
+        return TfidfSettings(
+            out=Path(options.out),
+            dry_run=options.dry_run,
+            device="cpu",
+            source=None if options.data is None else prepare.source(options),
+            text=None if options.text is None else Path(options.text),
+            features=features(options),
+        )
+
+    def prepare(self, settings: TfidfSettings) -> Path:
+        """The folder of line files: --text, or that of the data folder or file in --data."""
+        inputs.require_writable(settings.out)
+        if settings.source is None:
+            assert settings.text is not None
+            return settings.text
+        return prepare.text_folder(prepare.data_folder(settings.source))
+
+    def sweep(self, settings: TfidfSettings, data: Path) -> Sweep:
+        """The one run; the files are read once to find what is wrong with them."""
+        read_folder(data)
+        run = run_below(settings.out, self.name, INIT, SEED)
+        words = settings.features.words()
+        identity = {
+            "data": inputs.fingerprint_data(data, file_names()),
+            "checkpoint": None,
+            "recipe_flags": words,
+        }
+        return Sweep(
+            settings=settings,
+            data=data,
+            trainings=(Training(run, RECIPE, tuple(words), identity),),
+            recipe=RECIPE,
+            out=settings.out,
+            packages=PACKAGES,
+        )
+
+    def command(self, sweep: Sweep, training: Training, *, resume: bool, cpu: bool) -> Command:
+        """The process that fits and writes the run."""
+        module = "roberta_small.experiments.methods.tfidf.model"
+        out: Any = sweep.out
+        return Command(
+            (
+                *(sys.executable, "-P", "-m", module),
+                *(str(sweep.data.absolute()), str(training.run.folder.absolute()), *training.flags),
+            ),
+            (
+                *("roberta-small", "train", "--method", self.name),
+                *("--text", shown_path(sweep.data), "--out", shown_path(out), *training.flags),
+            ),
+        )
+
+
+METHOD = Tfidf()
+
+
+@dataclass(frozen=True)
+class Split:
+    """The examples of one split, line by line."""
+
+    texts: list[str]
+    labels: list[str]
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The three splits; `classes` are those of train, in the order of the label dictionary."""
+
+    train: Split
+    valid: Split
+    test: Split
+    classes: list[str]
+
+    def items(self) -> list[tuple[str, Split]]:
+        """Each split with its name."""
+        return [(name, getattr(self, name)) for name in SPLITS]
+
+
+def file_names() -> list[str]:
+    """Names of the files that `read_folder` reads."""
+    return [f"{split}.{kind}" for split in SPLITS for kind in ("input0", "label")]
+
+
+def read_folder(folder: Path) -> Splits:
+    """Read train, valid and test.
+
+    Raises `UserError` if a file is missing, if texts and labels differ in their number of lines, if there are
+    sentence pairs or only one class, and if a class of valid or test does not occur in train.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder}: no such folder; create it with roberta-small split (or sample)")
+    missing = [name for name in file_names() if not (folder / name).is_file()]
+    if missing:
+        raise UserError(
+            f"{folder}: missing {', '.join(missing)}; create the folder with roberta-small split, "
+            "with --test-text and --test-label"
+        )
+    if (folder / "train.input1").exists():
+        raise UserError(f"{folder}: contains sentence pairs (train.input1); method tfidf reads single texts")
+    splits = {name: _read_split(folder, name) for name in SPLITS}
+    classes = class_names(label_dictionary(str(folder / "train.label")))
+    if len(classes) < 2:
+        raise UserError(
+            f"{folder / 'train.label'}: every label is {classes[0]}; a classifier needs at least two classes"
+        )
+    for name in ("valid", "test"):
+        _check_classes(folder, name, splits[name].labels, classes)
+    return Splits(**splits, classes=classes)
+
+
+def _read_split(folder: Path, name: str) -> Split:
+    text_path, label_path = str(folder / f"{name}.input0"), str(folder / f"{name}.label")
+    split = Split(list(read_text_lines(text_path)), list(read_labels(label_path)))
+    check_line_counts(text_path, len(split.texts), label_path, len(split.labels))
+    return split
+
+
+def _check_classes(folder: Path, name: str, labels: list[str], classes: list[str]) -> None:
+    for number, label in enumerate(labels, start=1):
+        if label not in classes:
+            raise UserError(
+                f"{folder / f'{name}.label'}, line {number}: class '{label}' does not occur in train.label, "
+                f"which has: {', '.join(classes)}"
+            )

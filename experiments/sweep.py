@@ -1,0 +1,156 @@
+"""A sweep: the runs of a command, with everything about them that is decided before the first one starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from roberta_small.common import manifest
+from roberta_small.common.run import Run, split_arm
+from roberta_small.experiments.inputs import checkpoints
+from roberta_small.experiments.inputs import files as inputs
+from roberta_small.experiments.recipe import architecture, checks, grid
+from roberta_small.experiments.recipe import length as run_length
+from roberta_small.experiments.recipe import recipe as recipes
+from roberta_small.experiments.recipe.recipe import Recipe
+from roberta_small.experiments.settings import SweepSettings
+
+PACKAGES = ("fairseq-fixed", "fairseq", "torch", "numpy", "omegaconf", "hydra-core", "tensorboard")
+"""What decides the result of a run of fairseq-train."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """A run, how it is trained, and what identifies its experiment."""
+
+    run: Run
+    recipe: Recipe
+    """The recipe of this run: with its grid setting and the architecture of its checkpoint."""
+    flags: tuple[str, ...]
+    """The words for the trainer: those of the recipe, and what follows from the data."""
+    identity: Mapping[str, Any]
+    """The manifest keys `data`, `checkpoint` and `recipe_flags`: a run resumes only if they are equal."""
+    added: tuple[str, ...] = ()
+    """Flags of the recipe that are those of the initial checkpoint's architecture."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """The runs of a command."""
+
+    settings: Any
+    """Those of the method, derived from `experiments.settings.Settings`."""
+    data: Path
+    """The folder that the runs read."""
+    trainings: tuple[Training, ...]
+    recipe: Recipe
+    """Its name is recorded; its metric and validation subsets are those of all runs."""
+    out: Path | None = None
+    """The folder of the runs, for tables over seeds; None for a single run."""
+    inits: Mapping[str, Path | None] = field(default_factory=dict)
+    """Name of each initialization -> the checkpoint as the user wrote it; None for random weights."""
+    notes: tuple[str, ...] = ()
+    """Lines for the plan."""
+    packages: tuple[str, ...] = PACKAGES
+    """Packages whose versions the manifests record."""
+
+
+FORMER_NAMES = {"transformers": "hf", "tfidf": "bow"}
+"""Method -> the arm under which version 1.0.0 wrote its runs."""
+
+
+def run_below(out: Path, arm: str, init: str, seed: int, checkpoint: Path | None = None) -> Run:
+    """The run of these names in the folder `out`; one with the former name of its method keeps that name."""
+    method, setting = split_arm(arm)
+    if method in FORMER_NAMES:
+        former = ",".join(filter(None, [FORMER_NAMES[method], setting]))
+        run = Run.below(out, former, init, seed, checkpoint)
+        if manifest.read(run.folder) is not None:
+            return run
+    return Run.below(out, arm, init, seed, checkpoint)
+
+
+def classifiers(
+    settings: SweepSettings,
+    data: Path,
+    *,
+    defaults: Sequence[str] = (),
+    recorded: Sequence[str] = (),
+    packages: Sequence[str] = (),
+    fit: bool = True,
+    separate: bool = True,
+) -> Sweep:
+    """Check the inputs of a method that fine-tunes classifiers on binarized data; returns its sweep.
+
+    data: the data folder.
+    defaults: flags of the method that replace those of the recipe file (`grid.variants`).
+    recorded: words that are part of `recipe_flags` in addition to the flags of the recipe.
+    packages: recorded in addition to `PACKAGES`.
+    fit: whether the runs have the architecture of the initial checkpoints.
+    separate: whether a separate process reads them, because this one has not imported fairseq.
+
+    Raises `UserError` if fairseq, the recipe, the data, a checkpoint or the output folder cannot be used.
+    """
+    inputs.require_fairseq()
+    defaults = (*defaults, *inputs.special_token_flags(data))
+    recipe = recipes.load(settings.recipe, (*defaults, *settings.passthrough))
+    variants = grid.variants(settings.arm, settings.recipe, settings.passthrough, settings.grid, defaults)
+    files = inputs.classification_files(data, ["train", *recipe.valid_subsets])
+    classes = inputs.class_names(data / "label/dict.txt")
+    inputs.require_writable(settings.out)
+    inits, remarks = settings.initial_weights(data)
+    initial = checkpoints.resolve_all(inits, data)
+    paths = {init: None if found is None else found.path for init, found in initial.items()}
+    prints = {init: None if found is None else found.fingerprint() for init, found in initial.items()}
+    examples = run_length.count_examples(data)
+
+    def complete(recipe: Recipe) -> Recipe:
+        return checks.complete(run_length.resolve(recipe, examples), data, classes)
+
+    by_arm = {variant.arm: complete(variant.recipe) for variant in variants}
+    fitted = architecture.Fit()
+    if fit:
+        places = architecture.places_of(settings.recipe, settings.passthrough, settings.grid)
+        fitted = architecture.fit(by_arm, places, paths, classes=classes, separate=separate)
+    fingerprint = inputs.fingerprint_data(data, files)
+
+    def training(arm: str, init: str, seed: int) -> Training:
+        added = fitted.words(arm, init)
+        own = by_arm[arm].replace(added)
+        flags = (*own.words, "--num-classes", str(len(classes)))
+        words = [*flags, *recorded]
+        identity = {"data": fingerprint, "checkpoint": prints[init], "recipe_flags": words}
+        run = run_below(settings.out, arm, init, seed, paths[init])
+        return Training(run, own, flags, identity, tuple(added))
+
+    conversions = [f"{init}: {found.note}" for init, found in initial.items() if found and found.note]
+    return Sweep(
+        settings=settings,
+        data=data,
+        trainings=tuple(
+            training(arm, init, seed) for arm in by_arm for init in paths for seed in settings.seeds
+        ),
+        recipe=complete(recipe),
+        out=settings.out,
+        inits=inits,
+        notes=(*remarks, *conversions, *_notes(by_arm, examples, fitted.notes)),
+        packages=(*PACKAGES, *packages),
+    )
+
+
+def _notes(
+    by_arm: Mapping[str, Recipe], examples: int | None, architectures: Mapping[str, Sequence[str]]
+) -> list[str]:
+    """Length and architecture of the runs, class weights, and what is unusual; for the plan."""
+    notes: dict[str, list[str]] = {}
+    for arm, recipe in by_arm.items():
+        length = run_length.length(recipe, examples)
+        found = [] if length is None else [length.describe(), *length.warnings()]
+        found += [*checks.notes(recipe, length), *architectures.get(arm, ())]
+        for note in found:
+            notes.setdefault(note, []).append(arm)
+    return [
+        note if len(arms) == len(by_arm) else f"{', '.join(arms)}: {note}" for note, arms in notes.items()
+    ]
