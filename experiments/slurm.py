@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,17 +65,13 @@ def submit(command: Sequence[str], options: Sequence[str], out: Path, runs: Sequ
     Raises `UserError` with the error message of sbatch.
     """
     (out / FOLDER).mkdir(parents=True, exist_ok=True)
-    process = subprocess.Popen(
-        words(options, out, runs),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with process.stdin as stream:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as stream:
         stream.write(script(command))
+        stream.seek(0)
+        process = subprocess.Popen(
+            words(options, out, runs), stdin=stream, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+    assert process.stdout is not None
     job = process.stdout.readline().strip().partition(";")[0]  # the name of the cluster may follow
     if job:
         print(

@@ -105,7 +105,8 @@ def test_other_content_is_another_entry_of_the_cache(camembert, tmp_path, conver
 def test_a_converted_model_is_found_without_torch(camembert):
     resolve(camembert, "--pretrained")
     program = (
-        "import sys; from pathlib import Path; from roberta_small.experiments.inputs.checkpoints import resolve; "
+        "import sys; from pathlib import Path;"
+        "from roberta_small.experiments.inputs.checkpoints import resolve; "
         f"assert resolve(Path({str(camembert)!r}), '--pretrained').path.is_file(); "
         "print({'torch', 'transformers', 'fairseq'} & set(sys.modules))"
     )

@@ -6,26 +6,27 @@ import pytest
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
-from roberta_small.common.run import Run, State
+from roberta_small.common.run import Run
 from roberta_small.experiments.methods import fairseq
-from roberta_small.experiments.plan import Planned
-from roberta_small.experiments.progress import Progress
 from roberta_small.experiments.recipe import fairseq_flags
 from roberta_small.experiments.recipe import length as run_length
 from roberta_small.experiments.recipe import recipe as recipes
 from roberta_small.experiments.recipe.recipe import Recipe
+from roberta_small.experiments.sweep import Sweep, Training
 
 FLAGS = ("--lr", "1e-4", "--num-classes", "2")
 
 
-def job(state, checkpoint=Path("a.pt"), cpu=True):
-    run = Run(Path("runs/fairseq/small/seed3"), "fairseq", "small", 3, checkpoint)
-    return fairseq.build(Planned(run, state, Progress(Recipe("test", FLAGS))), Path("bin"), FLAGS, cpu=cpu)
+def command(resume=False, checkpoint=Path("a.pt"), cpu=True):
+    run, recipe = Run(Path("runs/fairseq/small/seed3"), "fairseq", "small", 3, checkpoint), Recipe("r", FLAGS)
+    training = Training(run, recipe, FLAGS, {})
+    sweep = Sweep(settings=None, data=Path("bin"), trainings=(training,), recipe=recipe)
+    return fairseq.METHOD.command(sweep, training, resume=resume, cpu=cpu)
 
 
 def test_the_shown_command(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert " ".join(job(State.NEW).shown) == (
+    assert " ".join(command().shown) == (
         f"fairseq-train bin --user-dir {fairseq.PLUGIN} --log-format json --log-interval 25 "
         "--lr 1e-4 --num-classes 2 --distributed-world-size 1 --seed 3 --save-dir runs/fairseq/small/seed3 "
         "--tensorboard-logdir runs/fairseq/small/seed3/tensorboard "
@@ -35,7 +36,7 @@ def test_the_shown_command(monkeypatch, tmp_path):
 
 def test_the_executed_command_is_the_shown_one_with_absolute_paths(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    built = job(State.NEW)
+    built = command()
     argv = built.argv[len(fairseq.TRAINER) :]
     assert len(argv) == len(built.shown) - 1
     for real, shown in zip(argv, built.shown[1:], strict=True):
@@ -46,19 +47,19 @@ def test_shards_are_passed_as_a_list_of_folders(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for number in range(2):
         (tmp_path / f"bin/shard{number}").mkdir(parents=True)
-    built = job(State.NEW)
+    built = command()
     assert built.shown[1] == "bin/shard0:bin/shard1"
     assert built.argv[len(fairseq.TRAINER)] == f"{tmp_path}/bin/shard0:{tmp_path}/bin/shard1"
 
 
 def test_only_new_runs_with_a_checkpoint_restore_and_reset():
-    assert "--restore-file" not in job(State.NEW, checkpoint=None).argv
-    assert "--restore-file" not in job(State.RESUME).argv
-    assert "--reset-optimizer" not in job(State.RESUME).argv
+    assert "--restore-file" not in command(checkpoint=None).argv
+    assert "--restore-file" not in command(resume=True).argv
+    assert "--reset-optimizer" not in command(resume=True).argv
 
 
 def test_a_gpu_run_has_no_cpu_flag():
-    assert "--cpu" not in job(State.NEW, cpu=False).argv
+    assert "--cpu" not in command(cpu=False).argv
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ from roberta_small.common import manifest, predictions
 from roberta_small.common.data_folder import read_report
 from roberta_small.common.errors import UserError
 from roberta_small.eval.loading.training_files import DataFolder, find_sentencepiece_model
+from roberta_small.experiments import plan
 from roberta_small.experiments.inputs import files as inputs
+from roberta_small.experiments.methods.fairseq import METHOD
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.tasks.datasets import load_split
 from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
@@ -97,7 +99,8 @@ def run_manifest(path):
     """What the sweep would do with the run."""
     sweep = originals.experiment()
     content = manifest.read(RUN)
-    intention = sweep.job(sweep.runs[0], cpu=True).planned.state.name
+    resumable = METHOD.resumable
+    intention = plan.inspect(sweep.trainings[0], resumable).state.name
     kept = {key: content[key] for key in ("status", "arm", "init", "seed", "recipe_flags")}
     return intention, kept, content["data"]["sha256"], content["checkpoint"]["sha256"]
 

@@ -3,10 +3,12 @@
 import hashlib
 import json
 import shutil
+from pathlib import Path
 
 import sentencepiece
 import torch
 from data_folders import PIECES, write_data
+from parsed import train_settings
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
@@ -16,8 +18,7 @@ from roberta_small.common import manifest, predictions
 from roberta_small.common.data_folder import REPORT
 from roberta_small.common.predictions import Prediction
 from roberta_small.experiments.recipe import recipe as recipes
-from roberta_small.experiments.settings import train_settings
-from roberta_small.experiments.sweep import checked
+from roberta_small.experiments.sweep import classifiers
 from roberta_small.fairseq_plugin.checkpoints import fp16
 
 TEXT = ["un livre captivant", "un roman ennuyeux", "une lecture agréable", "une histoire décevante"] * 12
@@ -57,7 +58,7 @@ def write(folder):
         "ended": None, "seconds": 1.5, "packages": {"torch": "2"}, "hardware": {"cores": 2},
         "git_commit": None, "git_changed": False, "precision": "fp32",
     }  # fmt: skip
-    manifest.write(run, content | sweep.identity(sweep.runs[0]))
+    manifest.write(run, content | dict(sweep.trainings[0].identity))
     shutil.copy(folder / "model.pt", run / "checkpoint_last.pt")
     answers = [Prediction(i, str(i % 2), {"0": i / 16, "1": 1 - i / 16}) for i in range(16)]
     predictions.write(folder / KINDS["predictions"], answers)
@@ -66,7 +67,7 @@ def write(folder):
 def experiment():
     """The sweep that the manifest is of, its inputs checked."""
     words = ["--data", "data", "--recipe", KINDS["recipe"], "--inits", f"start={KINDS['safetensors']}"]
-    return checked(train_settings([*words, "--seeds", "1"], {}), ("fairseq-train",))
+    return classifiers(train_settings([*words, "--seeds", "1"], {}), Path("data"), fit=False)
 
 
 def sentencepiece_model(folder):

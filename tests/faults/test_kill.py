@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 import tiny
-from kills import KINDS, draw, run_and_kill
+from kills import KINDS, draw, kill, run_and_kill
 from outcome import differences, outcome
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]
@@ -87,6 +87,20 @@ def test_killed_sweeps_have_the_same_outcome(sweep, capsys, figures):
     if len(fallen) >= ENOUGH:
         assert phases.keys() >= {"start", "train", "validate", "save", "copy", "saved", "log"}
         assert quarters.keys() == {0, 1, 2, 3}
+
+
+def test_another_launcher_resumes_the_runs_of_a_killed_one(sweep, capsys, figures):
+    generator, count = random.Random(SEED + 1), max(1, KILLS // 5)
+    for number in range(count):
+        folder = sweep.folder / f"two{number}"
+        folder.mkdir()
+        killed, other = (tiny.start(folder, work=sweep.work) for _ in range(2))
+        time.sleep(generator.uniform(0, 2 * sweep.seconds))
+        if killed.poll() is None:
+            kill(killed)
+        assert other.wait() == 0, (folder / "said").read_text()
+        assert differences(sweep.outcome, outcome(folder, sweep.work)) == [], f"{folder}: see the file said"
+    figures["killed launchers beside another one"] = {"kills": count}
 
 
 def test_a_killed_pretraining_has_the_same_outcome(tmp_path, capsys, figures):

@@ -1,6 +1,6 @@
 """What a real SLURM trains is, to the last bit, what one machine trains, whatever happens to its tasks.
 
-Run by `make test-slurm`; `tests/experiments/launchers/slurm/test_cluster.py` has what needs no training.
+Run by `make test-slurm`; `tests/experiments/test_slurm.py` has what needs no training.
 """
 
 import shutil
@@ -35,8 +35,8 @@ SIX = replace(
     runs=tuple(f"runs/fairseq/{init}/seed{seed}" for init in ("random", "pretrained") for seed in (1, 2, 3)),
     seeds=(1, 2, 3),
 )
-SLURM_SIX = replace(SIX, flags=(*SIX.flags[:-2], "--launcher", "slurm"))
-SLURM_TWO = replace(tiny.SWEEP, flags=(*tiny.SWEEP.flags[:-2], "--launcher", "slurm"))
+SLURM_SIX = replace(SIX, flags=(*SIX.flags[:-2], "--slurm=--wait"))
+SLURM_TWO = replace(tiny.SWEEP, flags=(*tiny.SWEEP.flags[:-2], "--slurm=--wait"))
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,7 @@ def start(folder, *words, work=SWEEP, state=None, aim="", trainer=TRAINER):
         *work.flags,
         *words,
     ]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "FAULTS_AIM": aim}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "FAULTS_AIM": aim}
     if state is not None:
         environment["FAULTS_STATE"] = str(state)
     program = (

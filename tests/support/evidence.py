@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = {
     "faults": sorted((ROOT / "tests/faults").glob("*.py")),
     "slurm": [
-        ROOT / "tests/experiments/launchers/slurm/test_cluster.py",
+        ROOT / "tests/experiments/test_slurm.py",
         *(ROOT / "tests/faults" / name for name in ("test_slurm_training.py", "tiny.py", "outcome.py")),
         ROOT / "tests/support/real_slurm.py",
     ],

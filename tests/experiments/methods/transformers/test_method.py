@@ -13,7 +13,7 @@ def passed_on(module, data, *words):
     parser = SettingsParser()
     module.METHOD.add_arguments(parser)
     options = parser.parse_settings(["--data", str(data), "--inits", "random", *words], {})
-    return list(transformers.settings_of(options).passthrough)
+    return list(module.METHOD.settings(options).passthrough)
 
 
 @pytest.mark.parametrize(
