@@ -1,4 +1,4 @@
-"""From raw text to fairseq's binary data; `python -m preprocess COMMAND --help` describes a command."""
+"""From raw text to fairseq's binary data; `roberta-small COMMAND --help` describes a command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COMMANDS = (dataset, sample, download, split, vocabulary, corpus, binarize, audi
 
 def build_parser() -> Parser:
     """The parser of all commands; each module adds its own."""
-    parser = Parser(prog="python -m preprocess", description=__doc__)
+    parser = Parser(prog="roberta-small", description=__doc__)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for module in COMMANDS:
         module.register(subparsers)

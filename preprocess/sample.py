@@ -267,7 +267,7 @@ def _write_corpus(folder: Path, sizes: dict[str, int]) -> None:
     """Write `corpus.<split>.txt`: documents of a few paragraphs, a blank line between them."""
     for split, size in sizes.items():
         writer = Writer(f"{SEED}/corpus.{split}", PARAGRAPH)
-        documents = []
+        documents: list[str] = []
         for start in range(0, size, PARAGRAPHS_PER_DOCUMENT):
             texts = writer.document(len(documents) % 2, min(PARAGRAPHS_PER_DOCUMENT, size - start))
             documents.append("".join(f"{text}\n" for text in texts))
