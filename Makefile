@@ -54,7 +54,7 @@ lint: $(VENV)/installed  ## ruff (rules and format) and mypy (types)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-SHORT := floor finetune masked-lm classify binarize --quick --rounds 1 --updates 30
+SHORT := floor finetune masked-lm classify --quick --rounds 1 --updates 30
 bench: $(VENV)/installed-bench  ## speed compared with stock fairseq and Transformers (an hour on an idle machine, QUICK=1: five minutes; ARGS="finetune --help")
 	$(BIN)/python -m benchmarks $(if $(QUICK),$(SHORT)) $(ARGS)
 

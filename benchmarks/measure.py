@@ -1,13 +1,12 @@
 """Run contenders in fresh processes, in rounds that alternate between them, and summarize their times.
 
 A contender is a command. If the command contains `{result}`, the path of a JSON file is inserted there, and
-the contender writes its own times to it: `seconds`, a list with an entry for each update or pass. Otherwise
-the time is the wall time of the process.
+the contender writes its own times to it: `seconds`, a list with an entry for each update or pass
+(`benchmarks.timed` does so). Otherwise the time is the wall time of the process.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -16,8 +15,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,22 +31,19 @@ from roberta_small.common.files import ROOT, shown_path
 RESULT = "{result}"
 GRACE_SECONDS = 15
 """Seconds between SIGTERM and SIGKILL: a sweep stops its trainers first."""
-NOT_INSTALLED = "not installed (make bench installs it)"
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One program for a task; the first contender of a benchmark is the reference for the others."""
+    """One program for a task; the first contender of a comparison is the reference, unless it is ours."""
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to `plain_environment`."""
+    """Added to the user's environment without the variables that `train.sh` sets for speed."""
     ours: bool = False
     scale: float = 1.0
     """Factor of seconds and tokens if only a part of the task is done."""
-    needs: str | None = None
-    """A Python module that it requires."""
     quick: bool = False
     """Whether it is also compared with `--quick`: the fastest setting of a tool."""
     note: str = ""
@@ -55,12 +51,12 @@ class Contender:
 
 def python(module: str, *arguments: object) -> tuple[str, ...]:
     """The command that runs a module of this project in a separate process."""
-    return (sys.executable, "-m", module, *(str(word) for word in arguments))
+    return (sys.executable, "-m", module, *map(str, arguments))
 
 
-def plain_environment() -> dict[str, str]:
-    """The user's environment without the variables that `train.sh` sets for speed."""
-    return {name: value for name, value in os.environ.items() if name not in TUNING}
+def timed(function: Callable[..., dict[str, Any]], *arguments: object) -> tuple[str, ...]:
+    """The command that calls a function with these words in a separate process; its result is the record."""
+    return python("benchmarks.timed", RESULT, f"{function.__module__}:{function.__name__}", *arguments)
 
 
 def compare(
@@ -73,7 +69,7 @@ def compare(
     after_round: Callable[[], None] = lambda: None,
     **about: Any,
 ) -> dict[str, Any]:
-    """Run all contenders once per round; the benchmark's result as a plain dict.
+    """Run all contenders once per round; the comparison's result as a plain dict.
 
     `about` contains further entries of the result (the work, its limits). A contender that fails has a
     `problem` instead of times.
@@ -87,9 +83,8 @@ def compare(
         for contender in contenders:
             if contender.name in problems:
                 continue
-            log = settings.output / "logs" / f"{_slug(f'{name} {contender.name}')}.txt"
             try:
-                record = execute(contender, settings, log)
+                record = execute(contender, settings, f"{name} {contender.name}")
             except UserError as error:
                 problems[contender.name] = str(error)
                 say(f"{name}, round {number}/{count}: {contender.name}: {error}")
@@ -98,28 +93,27 @@ def compare(
             mean = float(np.mean(record["seconds"]))
             say(f"{name}, round {number}/{count}: {contender.name}: {mean:.4g} s")
         after_round()
-    rows = [
-        _row(contender, records[contender.name], problems.get(contender.name), settings)
-        for contender in contenders
-    ]
+    rows = [_row(one, records[one.name], problems.get(one.name), settings) for one in contenders]
     return {"name": name, "title": title, **about, "contenders": with_ratios(rows)}
 
 
-def execute(contender: Contender, settings: Settings, log: Path) -> dict[str, Any]:
+def execute(contender: Contender, settings: Settings, title: str) -> dict[str, Any]:
     """Run a contender once: its own result, its wall seconds and its peak memory.
 
     The peak is the largest resident set among its processes (`ru_maxrss`), or the GPU memory that it
-    reports. Raises `UserError` if it fails or takes longer than `settings.limit`; its output is in `log`.
+    reports. Raises `UserError` if it fails or takes longer than `settings.limit`. Its output goes to a file
+    named after `title` in logs/.
     """
-    if contender.needs is not None and importlib.util.find_spec(contender.needs) is None:
-        raise UserError(NOT_INSTALLED)
     result = settings.scratch / "result.json"
     result.unlink(missing_ok=True)
     command = [str(result) if word == RESULT else word for word in contender.command]
+    plain = {name: value for name, value in os.environ.items() if name not in TUNING}
     visible = {"CUDA_VISIBLE_DEVICES": settings.machine.visible_gpu(0)}
-    environment = plain_environment() | visible | dict(contender.environment)
+    slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+    log = settings.output / "logs" / f"{slug}.txt"
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "wb") as output:
+        environment = plain | visible | dict(contender.environment)
         code, wall, peak = run_bounded(command, environment, output, settings.limit)
     if code is None:
         raise UserError(f"gave up after {settings.limit:.0f} s (see {shown_path(log)})")
@@ -128,24 +122,17 @@ def execute(contender: Contender, settings: Settings, log: Path) -> dict[str, An
     if code:
         raise UserError(f"ended with exit code {code}: {reason(log)} (see {shown_path(log)})")
     record = json.loads(result.read_text(encoding="utf-8")) if RESULT in contender.command else {}
-    seconds = [contender.scale * value for value in record.pop("seconds", [wall])]
-    if "tokens" in record:
-        record["tokens"] = [contender.scale * value for value in record["tokens"]]
-    peak = record.pop("gpu_bytes", peak)
-    return {**record, "seconds": seconds, "wall": wall, "peak_bytes": peak}
+    scaled = {key: [contender.scale * value for value in record[key]] for key in ("tokens",) if key in record}
+    scaled["seconds"] = [contender.scale * value for value in record.get("seconds", [wall])]
+    return {**record, **scaled, "wall": wall, "peak_bytes": record.pop("gpu_bytes", peak)}
 
 
 def run_bounded(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    output: Any,
-    limit: float,
-    started: Callable[[int], None] = lambda pid: None,
+    command: Sequence[str], environment: Mapping[str, str], output: Any, limit: float
 ) -> tuple[int | None, float, int]:
     """Exit code (None: stopped at the limit), wall seconds and peak bytes of a process.
 
-    `started` is called with its process ID, which is also its session ID. If this call is interrupted, for
-    example by Ctrl-C, the process and its children are stopped.
+    If this call is interrupted, for example by Ctrl-C, the process and its children are stopped.
     """
     start = time.perf_counter()
     process = subprocess.Popen(
@@ -157,17 +144,25 @@ def run_bounded(
         stderr=subprocess.STDOUT,
         start_new_session=True,  # a group of its own, to be stopped as a whole
     )
-    with _descriptor(process.pid) as ended:
-        try:
-            started(process.pid)
-            in_time = _wait(ended, limit)
-        finally:
-            if not _wait(ended, 0):
-                _stop(process.pid, ended)
+    ended = os.pidfd_open(process.pid)  # readable once the process has ended
+
+    def wait(seconds: float) -> bool:
+        return bool(select.select([ended], [], [], seconds)[0])
+
+    try:
+        in_time = wait(limit)
+    finally:
+        if not wait(0):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            wait(GRACE_SECONDS)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # what is left of the group
+        os.close(ended)
     _, status, usage = os.wait4(process.pid, 0)
-    wall = time.perf_counter() - start
     process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode if in_time else None, wall, usage.ru_maxrss * 1024
+    seconds = time.perf_counter() - start
+    return process.returncode if in_time else None, seconds, usage.ru_maxrss * 1024
 
 
 def summarize(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -194,8 +189,8 @@ def summarize(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add `ratio`, how many times faster than the first row: first median / own median."""
-    first = rows[0].get("median")
+    """Add `ratio`, how many times faster than the first row (of others): first median / own median."""
+    first = None if rows[0]["ours"] else rows[0].get("median")
     return [{**row, "ratio": first / row["median"]} if first and "median" in row else row for row in rows]
 
 
@@ -228,37 +223,9 @@ def _shown(word: str, settings: Settings) -> str:
     return word
 
 
-@contextmanager
-def _descriptor(pid: int) -> Iterator[int]:
-    """A file descriptor that is readable once the process has ended."""
-    descriptor = os.pidfd_open(pid)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _wait(descriptor: int, seconds: float) -> bool:
-    """Whether the process ends within `seconds`."""
-    return bool(select.select([descriptor], [], [], seconds)[0])
-
-
-def _stop(group: int, ended: int) -> None:
-    """Stop a process group: SIGTERM for its leader's group, then SIGKILL for what is left."""
-    with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGTERM)
-    _wait(ended, GRACE_SECONDS)
-    with suppress(ProcessLookupError):
-        os.killpg(group, signal.SIGKILL)
-
-
 def reason(log: Path) -> str:
     """The last line that reports an error, else the last line."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").split("\n")]
     said = [line for line in lines if line]
     errors = [line for line in said if re.match(r"[\w.]*[Ee]rror\b", line)]
     return (errors or said or ["no output"])[-1][:300]
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -1,4 +1,4 @@
-"""The machine and the results: a JSON file, a Markdown table, a figure and the profile."""
+"""The machine and the results: a JSON file, a Markdown table and a figure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from roberta_small.common.files import atomic_open, atomic_write
 from roberta_small.common.tables import markdown as markdown_table
 from roberta_small.experiments import provenance
 from roberta_small.experiments.provenance import Machine
+from roberta_small.experiments.sweep import PACKAGES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,18 +22,18 @@ CAPABILITIES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "am
 VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "ONEDNN_", "DNNL_", "MALLOC_", "GLIBC_", "LD_PRELOAD", "TORCH")
 """Prefixes of the environment variables that change the speed."""
 PACKAGES = ("transformers", "accelerate", "sentencepiece", "pandas", "tbparse", "tensorboard-reducer")
-
 COLUMNS = ("work", "contender", "median", "quartiles", "times faster", "peak memory", "and")
-
 LEGEND = (
     "median: over the rounds, of each round's mean; quartiles: of single updates or passes; times faster: by "
     "the medians, against the first contender of the same work; peak memory: of the largest process, "
     "or of the GPU where the contender reports it."
 )
+# Okabe and Ito's blue and orange, which differ in brightness too (https://jfly.uni-koeln.de/color/).
+OURS, OTHERS = "#0072B2", "#E69F00"
 
 
 def write(document: dict[str, Any], folder: Path) -> str:
-    """Write benchmarks.json, benchmarks.md and, after a profile, profile.md; the text of the second.
+    """Write benchmarks.json, benchmarks.md and, after a comparison, benchmarks.png; the text of the second.
 
     `document` holds `machine` (of `describe_machine`), `device`, `settings` and `benchmarks`, a list of
     results.
@@ -40,9 +41,10 @@ def write(document: dict[str, Any], folder: Path) -> str:
     atomic_write(folder / "benchmarks.json", json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     text = markdown(document)
     atomic_write(folder / "benchmarks.md", text)
-    for result in document["benchmarks"]:
-        if "operators" in result:
-            atomic_write(folder / "profile.md", profile(result))
+    comparisons = [result for result in document["benchmarks"] if timed(result)]
+    if comparisons:
+        with atomic_open(folder / "benchmarks.png", "wb") as stream:
+            draw(comparisons).savefig(stream, format="png", dpi=160)
     return text
 
 
@@ -51,48 +53,31 @@ def markdown(document: dict[str, Any]) -> str:
     comparisons = [result for result in document["benchmarks"] if "contenders" in result]
     parts = [machine_line(document)]
     if comparisons:
-        parts += [table(comparisons), LEGEND]
+        rows = [_row(result, row) for result in comparisons for row in result["contenders"]]
+        parts += [markdown_table(COLUMNS, rows, "llrrrrl", pad=False).rstrip("\n"), LEGEND]
         parts.append("\n".join(f"- {result['title']}: {_about(result)}." for result in comparisons))
     for result in document["benchmarks"]:
         if "quantities" in result:
             rows = [[row["quantity"], f"{row['value']:,.4g}", row["unit"]] for row in result["quantities"]]
-            parts.append(_table([result["title"], "", "unit"], rows, "l-l"))
+            parts.append(markdown_table([result["title"], "", "unit"], rows, "lrl", pad=False).rstrip("\n"))
     return "\n\n".join(parts) + "\n"
 
 
-def table(comparisons: list[dict[str, Any]]) -> str:
-    """A row for each contender; `times faster` compares medians with the first of the same work."""
-    rows = [_row(result, row) for result in comparisons for row in result["contenders"]]
-    return _table(COLUMNS, rows, "ll----l")
-
-
-def profile(result: dict[str, Any]) -> str:
-    """The operators of a profile, the longest first."""
-    rows = [
-        [
-            row["operator"],
-            f"{row['calls']}",
-            f"{row['ms']:.1f}",
-            f"{100 * row['ms'] / result['total_ms']:.1f}",
-        ]
-        for row in result["operators"]
-    ]
-    return f"{result['title']}\n\n{_table(['operator', 'calls', 'ms', '%'], rows, 'l---')}\n"
-
-
 def conclusion(result: dict[str, Any]) -> str:
-    """Our fastest contender compared with the first and with the fastest of the others."""
-    timed = [row for row in result["contenders"] if "median" in row]
-    ours = min((row for row in timed if row["ours"]), key=lambda row: row["median"], default=None)
-    peers = [row for row in timed if not row["ours"]]
+    """Our fastest contender compared with the first and with the fastest of the others, if there are any."""
+    ours = min((row for row in timed(result) if row["ours"]), key=lambda row: row["median"], default=None)
+    peers = {row["contender"]: row["median"] for row in timed(result) if not row["ours"]}
     if ours is None or not peers:
-        return "nothing to compare"
-    best = min(peers, key=lambda row: row["median"])
-    compared = dict.fromkeys((peers[0]["contender"], best["contender"]))
-    medians = {row["contender"]: row["median"] for row in peers}
+        return ""
+    compared = dict.fromkeys((next(iter(peers)), min(peers, key=peers.__getitem__)))
     return f"{ours['contender']} is " + " and ".join(
-        f"{medians[name] / ours['median']:.2f} times as fast as {name}" for name in compared
+        f"{peers[name] / ours['median']:.2f} times as fast as {name}" for name in compared
     )
+
+
+def timed(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The contenders that ran."""
+    return [row for row in result.get("contenders", ()) if "median" in row]
 
 
 def duration(seconds: float) -> str:
@@ -103,17 +88,15 @@ def duration(seconds: float) -> str:
 
 def describe_machine(machine: Machine) -> dict[str, Any]:
     """Commit, packages, CPU with its matrix instructions, cores, memory, GPU, the user's variables."""
-    found = provenance.static(machine)
+    found = provenance.static(machine, PACKAGES)
     for name in PACKAGES:
         try:
             found["packages"][name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
     found["hardware"]["capabilities"] = capabilities()
-    found["environment"] = {
-        name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)
-    }
-    return found
+    variables = {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)}
+    return found | {"environment": variables}
 
 
 def capabilities(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
@@ -129,12 +112,12 @@ def capabilities(cpuinfo: Path = Path("/proc/cpuinfo")) -> list[str]:
 def machine_line(document: dict[str, Any]) -> str:
     """The machine and the device in a sentence."""
     hardware, packages = document["machine"]["hardware"], document["machine"]["packages"]
-    capabilities = f" ({', '.join(hardware['capabilities'])})" if hardware["capabilities"] else ""
+    extras = f" ({', '.join(hardware['capabilities'])})" if hardware["capabilities"] else ""
     versions = [
         f"{name} {packages[name]}" for name in ("torch", "fairseq-fixed", "transformers") if name in packages
     ]
     return (
-        f"Device: {document['device']}. {hardware['cpu']}{capabilities}, {hardware['cores']} cores, "
+        f"Device: {document['device']}. {hardware['cpu']}{extras}, {hardware['cores']} cores, "
         f"{hardware['memory_bytes'] / 2**30:.0f} GiB; Python {packages['python']}, {', '.join(versions)}."
     )
 
@@ -167,21 +150,9 @@ def _remarks(row: dict[str, Any]) -> str:
     if "flops_per_second" in row:
         fraction = f"{100 * row['share_of_matrix_rate']:.0f} % of the fastest products"
         remarks.append(f"{row['flops_per_second'] / 1e9:,.0f} GFLOP/s, {fraction}")
-    if "bytes_per_second" in row:
-        remarks.append(f"{row['bytes_per_second'] / 1e6:.1f} MB/s")
     if row["wall"] > 1.001 * row["median"] and "tokens_per_second" not in row:
         remarks.append(f"whole process {duration(row['wall'])}")
     return ", ".join(remarks)
-
-
-def _table(header: list[str] | tuple[str, ...], rows: list[list[str]], alignment: str) -> str:
-    """Markdown; `alignment` has one letter per column, l for left and - for right."""
-    return markdown_table(header, rows, alignment.replace("-", "r"), pad=False).rstrip("\n")
-
-
-# Okabe and Ito's blue and orange, which differ in brightness too (https://jfly.uni-koeln.de/color/).
-OURS, OTHERS = "#0072B2", "#E69F00"
-BAR_INCHES, TITLE_INCHES, WIDTH_INCHES = 0.3, 0.75, 9.0
 
 
 def draw(comparisons: list[dict[str, Any]]) -> Figure:
@@ -189,8 +160,8 @@ def draw(comparisons: list[dict[str, Any]]) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    heights = [TITLE_INCHES + BAR_INCHES * len(timed(result)) for result in comparisons]
-    figure = Figure(figsize=(WIDTH_INCHES, sum(heights) + 0.5), layout="constrained")
+    heights = [0.75 + 0.3 * len(timed(result)) for result in comparisons]  # inches: title, bars
+    figure = Figure(figsize=(9.0, sum(heights) + 0.5), layout="constrained")
     panels = figure.subplots(len(comparisons), 1, squeeze=False, height_ratios=heights)[:, 0]
     for panel, result in zip(panels, comparisons, strict=True):
         _draw_panel(panel, result)
@@ -200,22 +171,6 @@ def draw(comparisons: list[dict[str, Any]]) -> Figure:
         title="whiskers: quartiles of single times; in brackets: times as fast as the first of the panel",
     )  # fmt: skip
     return figure
-
-
-def save(document: dict[str, Any], folder: Path) -> Path | None:
-    """Write benchmarks.png; None if nothing was compared."""
-    comparisons = [result for result in document["benchmarks"] if "contenders" in result and timed(result)]
-    if not comparisons:
-        return None
-    path = folder / "benchmarks.png"
-    with atomic_open(path, "wb") as stream:
-        draw(comparisons).savefig(stream, format="png", dpi=160)
-    return path
-
-
-def timed(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The contenders that ran."""
-    return [row for row in result["contenders"] if "median" in row]
 
 
 def _draw_panel(panel: Axes, result: dict[str, Any]) -> None:

@@ -26,7 +26,6 @@ MODULES = (
     "roberta_small.fairseq_plugin.compat",
     "roberta_small.common.install_fairseq",
     "benchmarks",
-    "benchmarks.scale",
 )
 """Every program `python -m MODULE`, in the order of the page."""
 HIDDEN = {"task"}

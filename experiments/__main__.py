@@ -15,7 +15,7 @@ COMMANDS = {
     "ppmi-svd": ("compute initial weights for pre-training from token co-occurrences", "models:ppmi_svd"),
     "lora-causal": (
         "LoRA of a causal language model on questions and answers",
-        "methods.lora.causal.command:main",
+        "methods.lora.causal:main",
     ),
     "parameters": ("count the parameters of a model", "models:parameters"),
 }

@@ -1,20 +1,19 @@
-"""From raw text to fairseq's binary data; `python -m preprocess COMMAND --help` describes a command."""
+"""From raw text to fairseq's binary data; `roberta-small COMMAND --help` describes a command."""
 
 from __future__ import annotations
 
 import roberta_small.common.startup  # noqa: F401  first
 from roberta_small.common.cli import Parser
 from roberta_small.common.errors import report_errors
-from roberta_small.preprocess import audit, binarize, corpus, dataset, split, vocabulary
+from roberta_small.preprocess import audit, binarize, corpus, dataset, sample, split, vocabulary
 from roberta_small.preprocess.download import command as download
-from roberta_small.preprocess.sample import generate
 
-COMMANDS = (dataset, generate, download, split, vocabulary, corpus, binarize, audit)
+COMMANDS = (dataset, sample, download, split, vocabulary, corpus, binarize, audit)
 
 
 def build_parser() -> Parser:
     """The parser of all commands; each module adds its own."""
-    parser = Parser(prog="python -m preprocess", description=__doc__)
+    parser = Parser(prog="roberta-small", description=__doc__)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for module in COMMANDS:
         module.register(subparsers)

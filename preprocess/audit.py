@@ -36,9 +36,9 @@ from roberta_small.preprocess.readers.lines import read_text_lines
 from roberta_small.preprocess.tokenizer import Encoder, TextEncoder, map_text
 
 EXAMPLES = """examples:
-  python -m preprocess audit --trainpref split/train --validpref split/valid --testpref split/test \\
+  roberta-small audit --trainpref split/train --validpref split/valid --testpref split/test \\
       --sentencepiece-model sentencepiece.bpe.model --dict dict.txt --out audit.json
-  python -m preprocess audit --trainpref cls-books/train --testpref cls-books/test --inputs review
+  roberta-small audit --trainpref cls-books/train --testpref cls-books/test --inputs review
 """
 MANY_LABELS = 30
 """Maximum number of labels that the table lists; the JSON contains all."""
@@ -182,30 +182,26 @@ def read_examples(text_paths: list[str], label_path: str) -> Examples:
 def table(report: dict[str, Any]) -> str:
     """The report as a Markdown table, one column per split."""
     splits = report["splits"]
-    rows = []
-
-    def add(title: str, cell: Callable[[str, dict[str, Any]], str]) -> None:
-        rows.append([title, *(cell(name, split) for name, split in splits.items())])
-
-    add("lines", lambda _, split: f"{split['lines']:,}")
-    add("different labels", lambda _, split: f"{len(split['labels']):,}")
+    every = list(splits.values())
+    rows = [
+        ["lines", *(f"{split['lines']:,}" for split in every)],
+        ["different labels", *(f"{len(split['labels']):,}" for split in every)],
+    ]
     for label in _shown_labels(splits):
-        add(f"label {label}", lambda _, split, label=label: f"{split['labels'].get(label, 0):,}")
+        rows.append([f"label {label}", *(f"{split['labels'].get(label, 0):,}" for split in every)])
     for notion, found in report["duplicates"].items():
-        add(f"repeats an earlier line ({notion})", lambda name, _, found=found: f"{len(found[name][name]):,}")
+        repeats = (f"{len(found[name][name]):,}" for name in splits)
+        rows.append([f"repeats an earlier line ({notion})", *repeats])
         for other in splits:
-            add(
-                f"also in {other} ({notion})",
-                lambda name, _, found=found, other=other: (
-                    "" if name == other else f"{len(found[name][other]):,}"
-                ),
-            )
-    if all("lengths" in split for split in splits.values()):
-        add("tokens", lambda _, split: f"{split['tokens']:,}")
-        add("unknown tokens", lambda _, split: f"{split['unknown_rate']:.2%}")
-        for statistic in ("mean", "median", "p95", "max"):
-            add(f"length, {statistic}", lambda _, split, key=statistic: f"{split['lengths'][key]:,.0f}")
-        add("longer than max positions", lambda _, split: f"{split['lengths']['truncated_share']:.1%}")
+            shared = ("" if name == other else f"{len(found[name][other]):,}" for name in splits)
+            rows.append([f"also in {other} ({notion})", *shared])
+    if all("lengths" in split for split in every):
+        rows.append(["tokens", *(f"{split['tokens']:,}" for split in every)])
+        rows.append(["unknown tokens", *(f"{split['unknown_rate']:.2%}" for split in every)])
+        for key in ("mean", "median", "p95", "max"):
+            rows.append([f"length, {key}", *(f"{split['lengths'][key]:,.0f}" for split in every)])
+        truncated = (f"{split['lengths']['truncated_share']:.1%}" for split in every)
+        rows.append(["longer than max positions", *truncated])
     conflicting = f"texts with conflicting labels: {len(report['conflicts'])}"
     return f"{markdown(['', *splits], rows)}\n{conflicting}"
 

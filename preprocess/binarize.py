@@ -41,13 +41,13 @@ from roberta_small.preprocess.tokenizer import Encoder, TextEncoder, TokenReader
 MOST_SHARDS = 500
 """Two files each; a process may usually have 1,024 open."""
 EXAMPLES = """examples:
-  python -m preprocess binarize --sentencepiece-model sentencepiece.bpe.model --dict dict.txt \\
+  roberta-small binarize --sentencepiece-model sentencepiece.bpe.model --dict dict.txt \\
       --trainpref split/train --validpref split/valid --testpref split/test --out data/books
-  python -m preprocess binarize --sentencepiece-model sentencepiece.bpe.model --dict dict.txt \\
+  roberta-small binarize --sentencepiece-model sentencepiece.bpe.model --dict dict.txt \\
       --only-source --trainpref news.txt.xz novels.txt.xz --valid-every 100 --out data/corpus
-  python -m preprocess binarize --sentencepiece-model sentencepiece.bpe.model --dict dict.txt \\
+  roberta-small binarize --sentencepiece-model sentencepiece.bpe.model --dict dict.txt \\
       --only-source --trainpref crawl.*.txt.xz --valid-every 10000 --shards 64 --out data/crawl
-  python -m preprocess binarize --tokenized --dict dict.txt --inputs review.spm --trainpref lm/train \\
+  roberta-small binarize --tokenized --dict dict.txt --inputs review.spm --trainpref lm/train \\
       --validpref lm/valid --testpref lm/test --out data/lm
 """
 
@@ -102,6 +102,7 @@ def binarize(
         return report
     check_replaceable(destination, REPORT, overwrite=overwrite)
 
+    encoder: TextEncoder
     if sentencepiece_model is None:
         encoder = TokenReader(srcdict, normalize_apostrophes=normalize_apostrophes)
     else:
@@ -129,14 +130,15 @@ def write_data(
     Returns sentences and tokens by split and place, and the class names in id order (None without labels).
     Raises `UserError` for malformed text and labels.
     """
-    classes, label_counts = _write_labels(splits, folder / "label") if splits[0].label else (None, {})
+    labels = {split.name: split.label for split in splits if split.label is not None}
+    classes, label_counts = _write_labels(labels, folder / "label") if labels else (None, {})
     counts: dict[str, Any] = {}
     for split in splits:
         for name, paths in split.texts.items():
             written = _write_text(encoder, paths, folder, split, name, workers, valid_every, shards)
-            for (subset, place), writer in written.items():
+            for (part, place), writer in written.items():
                 check_line_counts(paths[0], writer.sentences, split.label, label_counts.get(split.name))
-                counts.setdefault(subset, {})[place] = _counts(writer)
+                counts.setdefault(part, {})[place] = _counts(writer)
     for place in counts["train"]:
         atomic_write(folder / place / "dict.txt", encoder.dictionary.text())
     return counts, classes
@@ -164,17 +166,20 @@ def _write_text(
     return {(split.name, place): writer}
 
 
-def _write_labels(splits: list[Split], folder: Path) -> tuple[list[str], dict[str, int]]:
-    """Write the labels of all splits; returns the class names in id order, and the labels in each split."""
-    train_path = splits[0].label
+def _write_labels(files: dict[str, str], folder: Path) -> tuple[list[str], dict[str, int]]:
+    """Write the labels of all splits (name -> file, the training set first).
+
+    Returns the class names in id order, and the number of labels in each split.
+    """
+    train_path = next(iter(files.values()))
     labels = label_dictionary(train_path)
     counts = {}
-    for split in splits:
-        ids = label_ids(split.label, labels, train_path)
+    for split, path in files.items():
+        ids = label_ids(path, labels, train_path)
         rows = np.column_stack([ids, np.full(len(ids), EOS)]).astype(np.int32)
-        with IndexedWriter(folder / split.name, len(labels)) as writer:
+        with IndexedWriter(folder / split, len(labels)) as writer:
             writer.add(rows.ravel(), np.full(len(rows), rows.shape[1]))
-        counts[split.name] = writer.sentences
+        counts[split] = writer.sentences
     atomic_write(folder / "dict.txt", labels.text())
     return class_names(labels), counts
 

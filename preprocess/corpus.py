@@ -33,9 +33,9 @@ BATCH = 10_000
 KEPT, SHORT, DUPLICATE, PROTECTED = "kept", "short", "duplicate", "protected"
 FATES = (KEPT, SHORT, DUPLICATE, PROTECTED)
 EXAMPLES = """examples:
-  python -m preprocess corpus --text news.txt.xz novels.txt.xz --protect valid.input0 test.input0 \\
+  roberta-small corpus --text news.txt.xz novels.txt.xz --protect valid.input0 test.input0 \\
       --out corpus.txt
-  python -m preprocess corpus --text corpus.txt --protect valid.input0 test.input0 --check
+  roberta-small corpus --text corpus.txt --protect valid.input0 test.input0 --check
 """
 
 
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     protected = sentences_of(args.protect)
     if args.check:
         return check(args.text, protected)
-    counts = {path: Counter() for path in args.text}
+    counts: dict[str, Counter[str]] = {path: Counter() for path in args.text}
     with atomic_open(args.out) as stream:
         for path, fate, line in judged(args.text, protected, args.min_chars):
             counts[path][fate] += bool(line)
@@ -167,10 +167,10 @@ def digest(words: str) -> bytes:
     return hashlib.blake2b(words.encode(), digest_size=8).digest()
 
 
-def table(counts: dict[str, Counter]) -> list[str]:
+def table(counts: dict[str, Counter[str]]) -> list[str]:
     """Paragraphs of each file by fate."""
     width = max(map(len, [*counts, "all"]))
-    total = sum(counts.values(), Counter())
+    total = sum(counts.values(), Counter[str]())
     rows = [(path, counts[path]) for path in counts] + [("all", total)]
     head = f"{'file':{width}}" + "".join(f"{fate:>12}" for fate in FATES)
     return [head, *(f"{name:{width}}" + "".join(f"{row[fate]:>12,}" for fate in FATES) for name, row in rows)]

@@ -1,4 +1,4 @@
-"""From files of labelled text to a data folder that `./train.sh --data` trains on.
+"""From files of labelled text to a data folder that `roberta-small train --data` trains on.
 
 Reads CSV, TSV, JSON, JSON lines and Parquet (also .gz and .xz), any other registered format, and data sets
 of the Hugging Face hub (datasets:NAME). Several files are concatenated. Columns with common names (text,
@@ -74,13 +74,13 @@ MOST_SHOWN = 5
 UNKNOWN_FRACTION = 0.05
 """Of the tokens: with more, the tokenizer does not fit the text."""
 EXAMPLES = """examples:
-  python -m preprocess dataset reviews.csv --out data/mine
-  python -m preprocess dataset reviews.csv --text-column body --label-column stars --valid 0.1 --test 0.1 \\
+  roberta-small prepare reviews.csv --out data/mine
+  roberta-small prepare reviews.csv --text-column body --label-column stars --valid 0.1 --test 0.1 \\
       --tokenizer camembert-base --out data/mine
-  python -m preprocess dataset --train a.jsonl --valid b.jsonl --test c.jsonl --text-column premise \\
+  roberta-small prepare a.jsonl --valid b.jsonl --test c.jsonl --text-column premise \\
       --pair-column hypothesis --label-column label --out data/nli
-  python -m preprocess dataset datasets:imdb --out data/imdb
-  python -m preprocess dataset reviews.tsv --tokenizer xlmr/sentencepiece.bpe.model \\
+  roberta-small prepare datasets:imdb --out data/imdb
+  roberta-small prepare reviews.tsv --tokenizer xlmr/sentencepiece.bpe.model \\
       --dict pretrained/roberta_small_fr/dict.txt --out data/mine
 """
 
@@ -442,6 +442,7 @@ def _audit(splits: Sequence[Split], encoder: Any, folder: Path, workers: int) ->
             [path for paths in split.texts.values() for path in paths], split.label
         )
         for split in splits
+        if split.label is not None
     }
     report = audit.audit(texts, encoder, workers=workers)
     for part in report["splits"].values():
@@ -472,17 +473,16 @@ def _print_lines(lines: Sequence[str]) -> None:
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
-    """Add the command `dataset`."""
+    """Add the command `prepare`; `dataset` is its earlier name."""
     parser = subparsers.add_parser(
-        "dataset",
+        "prepare",
+        aliases=["dataset"],
         help="convert files of labelled text to a data folder, in one step",
         description=__doc__,
         examples=EXAMPLES,
     )
     parser.add_argument("files", nargs="*", metavar="FILE", help="labelled text, or datasets:NAME")
-    parser.add_argument(
-        "--train", nargs="+", default=[], metavar="FILE", help="training files; the same as the argument FILE"
-    )
+    parser.add_argument("--train", nargs="+", default=[], help=argparse.SUPPRESS)  # the same as FILE
     add_columns(parser)
     parser.add_argument("--reader", metavar="NAME", help="format of the files (default: by suffix)")
     add_splits(parser)
@@ -506,7 +506,7 @@ def run(args: argparse.Namespace) -> None:
         args, sources, args.seed, reader=args.reader, normalize_apostrophes=args.normalize_apostrophes
     )
     report = prepare(options, args.out, workers=args.workers, overwrite=args.overwrite)
-    command = shlex.join(["./train.sh", "--data", args.out, "--out", "runs"])
+    command = shlex.join(["roberta-small", "train", "--data", args.out, "--out", "runs"])
     _print_lines([*summary(report, Path(args.out)), f"next: {command}"])
 
 

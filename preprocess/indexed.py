@@ -66,7 +66,7 @@ class IndexedWriter:
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
+    ) -> bool | None:
         return self._files.__exit__(kind, error, trace)
 
     def _write_header(self) -> None:

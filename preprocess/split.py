@@ -25,11 +25,11 @@ from roberta_small.preprocess.readers import names, read_records
 
 REPORT = "split.json"
 EXAMPLES = """examples:
-  python -m preprocess split --text train.review --label train.label --valid-size 200 --seed 1 \\
+  roberta-small split --text train.review --label train.label --valid-size 200 --seed 1 \\
       --test-text test.review --test-label test.label --out split
-  python -m preprocess split --text train.review --label train.label \\
+  roberta-small split --text train.review --label train.label \\
       --from-indices split/split.json --out split-again
-  python -m preprocess split --text train.xml --valid-size 0.1 --out split
+  roberta-small split --text train.xml --valid-size 0.1 --out split
 """
 
 Indices = dict[str, list[int]]
@@ -66,7 +66,7 @@ def grouped_split(labels: Sequence[str], keys: Sequence[str], sizes: dict[str, i
     for label in classes:
         classes[label].sort(key=lambda group: _order(seed, group[0]))
     numbers = {label: sum(map(len, of_class)) for label, of_class in classes.items()}
-    split = {"train": [], **{name: [] for name in sizes}}
+    split: Indices = {"train": [], **{name: [] for name in sizes}}
     for name, size in sizes.items():
         shares = _proportional_shares(numbers, size)
         for label, left in classes.items():
@@ -126,7 +126,8 @@ def split(
 
     Raises `UserError` for bad input, and then writes nothing.
     """
-    options = {"text": list(texts), "label": label, "test_text": list(test_texts), "test_label": test_label}
+    options: dict[str, Any] = {"text": list(texts), "label": label}
+    options |= {"test_text": list(test_texts), "test_label": test_label}
     options |= {"reader": reader} if reader else {}
     options |= {"from_indices": from_indices} if from_indices else {"valid_size": valid_size, "seed": seed}
     files = [*texts, *test_texts, *filter(None, [label, test_label, from_indices])]
@@ -191,12 +192,13 @@ def _read_columns(texts: Sequence[str], label: str | None, reader: str | None) -
     first = records[0]
     columns = {f"input{i}": [record.text for record in rows] for i, rows in enumerate(records)}
     if len(texts) == 1 and any(record.pair is not None for record in first):
+        columns["input1"] = []
         for record in first:
             if record.pair is None:
                 raise UserError(
                     f"{texts[0]}, line {record.line}: no second text, but other examples have one"
                 )
-        columns["input1"] = [record.pair for record in first]
+            columns["input1"].append(record.pair)
     if label is not None:
         labels = list(read_labels(label))
     elif any(record.label is None for record in first):

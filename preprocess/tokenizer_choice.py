@@ -212,7 +212,7 @@ def locate(name: str, dictionary: str | None = None) -> Located:
         raise UserError(
             f"{name}: contains a dictionary but no tokenizer; pass the SentencePiece model that the "
             f"dictionary was created from: --tokenizer {MODEL} --dict {path / 'dict.txt'} (that of XLM-R: "
-            "python -m preprocess download xlmr)"
+            "roberta-small download xlmr)"
         )
     raise UserError(f"{name}: no tokenizer in this folder; specify a SentencePiece model or another folder")
 
@@ -220,8 +220,8 @@ def locate(name: str, dictionary: str | None = None) -> Located:
 def beside(folder: Path, dictionary: Path | None = None) -> Located | None:
     """The tokenizer among the files of `folder`, which also has a checkpoint; None if there is none.
 
-    `python -m export fairseq` writes a Transformers tokenizer to `tokenizer/`. A SentencePiece model with a
-    dict.txt is a fairseq tokenizer, unless tokenizer_config.json names a tokenizer with ids of its own.
+    `roberta-small export fairseq` writes a Transformers tokenizer to `tokenizer/`. A SentencePiece model with
+    a dict.txt is a fairseq tokenizer, unless tokenizer_config.json names a tokenizer with ids of its own.
     """
     if any((folder / FOLDER / file).is_file() for file in TRANSFORMERS_FILES[:-1]):
         return Located(transformers=str(folder / FOLDER))

@@ -14,6 +14,7 @@ import random
 import signal
 from collections.abc import Iterable, Sequence
 from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -30,9 +31,9 @@ from roberta_small.preprocess.tokenizer import all_tokens, load_model, map_text,
 MASK = "<mask>"
 OUTSIDE_FILE = len(SPECIALS) + 1  # entries that --size counts and dict.txt does not list
 EXAMPLES = """examples:
-  python -m preprocess vocabulary --sentencepiece-model sentencepiece.bpe.model \\
+  roberta-small vocabulary --sentencepiece-model sentencepiece.bpe.model \\
       --text news.txt.xz novels.txt.xz --size 32000 --out dict.txt
-  python -m preprocess vocabulary --train --sentencepiece-model own.model \\
+  roberta-small vocabulary --train --sentencepiece-model own.model \\
       --text corpus.train.txt --size 4000 --out dict.txt
 """
 
@@ -164,7 +165,7 @@ MOST_LINES = 1_000_000  # a corpus of more is sampled
 
 # Fixed, so that the same text and size always give the same model.
 SEED = 1
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "model_type": "unigram",
     "character_coverage": 0.9999,
     "num_threads": 4,

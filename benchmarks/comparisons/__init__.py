@@ -1,1 +1,12 @@
-"""The comparisons, one per module: this project and other tools on the same task."""
+"""The comparisons: one module each, with a function `run(settings)` that returns the result of `compare`.
+
+To add one, write a module with the contenders and list it in `COMPARISONS`. The first line of its docstring
+describes it in `python -m benchmarks --help`.
+"""
+
+from benchmarks.comparisons import classify, finetune, floor, logs, masked_lm, start, sweep
+
+COMPARISONS = {
+    module.__name__.rpartition(".")[2].replace("_", "-"): module
+    for module in (floor, finetune, masked_lm, classify, logs, sweep, start)
+}

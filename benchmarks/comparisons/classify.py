@@ -1,91 +1,164 @@
-"""Classifying the test sentences with a trained model: fairseq-validate, our eval, Transformers."""
+"""Classifying the test split with a trained model: fairseq-validate, our eval, Transformers."""
 
 from __future__ import annotations
 
+import json
+import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks import command_line
-from benchmarks.comparisons.finetune import transformers_arguments
-from benchmarks.measure import RESULT, Contender, compare, python
-from benchmarks.sentences import read_sizes
+from benchmarks import fairseq_commands
+from benchmarks.comparisons.finetune import (
+    ENGINES,
+    Review,
+    pad,
+    read_reviews,
+    read_sizes,
+    transformers_model,
+    transformers_options,
+)
+from benchmarks.fairseq_commands import SAME_VARIABLES
+from benchmarks.measure import Contender, compare, timed
 from benchmarks.settings import Settings
 
-STOCK_BATCH_SIZES = (1, 8, 32)
-OURS = {"ours": "auto", "ours, fp32": "fp32"}
-TRANSFORMERS = {
-    "Transformers, fp32": ("--precision", "fp32"),
-    "Transformers, fp32, sorted": ("--precision", "fp32", "--sort"),
-    "Transformers, bf16, sorted": ("--precision", "bf16", "--sort"),
-}
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BATCH_SIZES = (1, 8, 32)
+"""Of Transformers; the fastest is used."""
+TRIAL = 200
+"""Number of sentences with which each batch size is tried."""
+WARM_UP = 8
+"""Sentences that we classify before the clock starts, as the others do."""
 
 
 def run(settings: Settings) -> dict[str, Any]:
     """Seconds after the model is loaded; `wall` is that of the whole process."""
     count = len(read_sizes(settings.data / "input0" / "test"))
-    layers, embed = settings.sizes.layers, settings.sizes.embed
     return compare(
-        "classify" if not settings.best_only else f"classify-{layers}x{embed}",
+        "classify",
         f"Classifying {count:,} sentences",
         contenders(settings),
         settings,
         sentences=count,
         about=(
             "after the model is loaded; Transformers: random weights of the same sizes, ids instead of a "
-            "tokenizer and a pipeline, the fastest of batches of 1, 8 and 32 (whose choice is part of the "
-            "whole process); stock fairseq reads its checkpoint with torch's weights_only switched off"
+            "tokenizer and a pipeline, sorted by length, the fastest of batches of 1, 8 and 32 (whose choice "
+            "is part of the whole process); stock fairseq reads its checkpoint with torch's weights_only "
+            "switched off"
         ),
     )
 
 
 def contenders(settings: Settings) -> list[Contender]:
-    """fairseq-validate, our eval and Transformers, each with its own batch sizes.
-
-    With `best_only`, Transformers in bf16, sorted and with our environment, and our defaults.
-    """
-    tuned = command_line.tuned(settings)
-    best, flags = list(TRANSFORMERS.items())[-1]
-    fastest = Contender(
-        f"{best}{command_line.SAME_VARIABLES}",
-        _transformers(settings, flags),
-        tuned,
-        needs="transformers",
-        quick=True,
-    )
-    if settings.best_only:
-        return [fastest, _ours(settings, "ours", tuned)]
-    path = command_line.stock_checkpoint(settings)
-    found = [
-        Contender(
-            f"stock fairseq, fp32, batches of {size}",
-            _validate(settings, path, size),
-            command_line.TRUST,
-            quick=size == min(STOCK_BATCH_SIZES),  # the least padding
-        )
-        for size in STOCK_BATCH_SIZES
+    """fairseq-validate with the least padding, our eval, and Transformers."""
+    tuned = fairseq_commands.tuned(settings)
+    flags = [
+        settings.data,
+        "--path",
+        fairseq_commands.checkpoint("stock", settings),
+        "--valid-subset",
+        "test",
     ]
-    found += [_ours(settings, name, tuned) for name in OURS]
-    for name, flags in TRANSFORMERS.items():
-        found.append(Contender(name, _transformers(settings, flags), needs="transformers"))
-    return [*found, fastest]
-
-
-def _ours(settings: Settings, name: str, tuned: dict[str, str]) -> Contender:
-    """One of `OURS`."""
-    path = command_line.our_checkpoint(settings)
-    command = python("benchmarks.timed.eval_classify", RESULT, path, settings.data, OURS[name])
-    return Contender(name, command, tuned, ours=True, quick=name == "ours")
-
-
-def _transformers(settings: Settings, flags: tuple[str, ...]) -> tuple[str, ...]:
-    arguments = transformers_arguments(settings)
-    return python("benchmarks.timed.transformers_classify", RESULT, *arguments, *flags)
-
-
-def _validate(settings: Settings, path: Path, batch_size: int) -> tuple[str, ...]:
-    flags = [str(settings.data), "--path", str(path), "--valid-subset", "test"]
-    flags += ["--batch-size", str(batch_size), "--log-format", "json", "--log-interval", "1000"]
+    flags += ["--batch-size", 1, "--log-format", "json", "--log-interval", 1000]
     flags += ["--task", "sentence_prediction", "--criterion", "sentence_prediction"]
-    return python(
-        "benchmarks.timed.fairseq_validate", RESULT, *flags, *(["--cpu"] if settings.machine.cpu else [])
-    )
+    flags += ["--cpu"] if settings.machine.cpu else []
+    validate = timed(fairseq_validate, *flags)
+    found = [Contender("stock fairseq, fp32, batches of 1", validate, fairseq_commands.TRUST, quick=True)]
+    path = fairseq_commands.checkpoint("ours", settings)
+    for name, precision in ENGINES.items():
+        command = timed(eval_classify, path, settings.data, precision)
+        found.append(Contender(name, command, tuned, ours=True, quick=name == "ours"))
+    for precision, variables, suffix in (("fp32", {}, ""), ("bf16", {}, ""), ("bf16", tuned, SAME_VARIABLES)):
+        command = timed(transformers_classify, transformers_options(settings, precision))
+        name = f"Transformers, {precision}, sorted{suffix}"
+        found.append(Contender(name, command, variables, quick=bool(suffix)))
+    return found
+
+
+def fairseq_validate(*flags: str) -> dict[str, Any]:
+    """fairseq-validate with a clock from the end of loading the model to the end.
+
+    The first batch goes through the model once more, before, and does not count: no contender's time
+    includes what is done only once.
+    """
+    from fairseq import checkpoint_utils
+    from fairseq.tasks import FairseqTask
+    from fairseq_cli.validate import cli_main
+
+    loaded: list[float] = []
+    warm_up: list[float] = []
+    valid_step, load = FairseqTask.valid_step, checkpoint_utils.load_model_ensemble_and_task
+
+    def warmed(*args: Any, **kwargs: Any) -> Any:
+        if not warm_up:
+            start = time.perf_counter()
+            valid_step(*args, **kwargs)
+            warm_up.append(time.perf_counter() - start)
+        return valid_step(*args, **kwargs)
+
+    def load_and_note(*args: Any, **kwargs: Any) -> Any:
+        ensemble = load(*args, **kwargs)
+        loaded.append(time.perf_counter())
+        return ensemble
+
+    checkpoint_utils.load_model_ensemble_and_task = load_and_note
+    FairseqTask.valid_step = warmed
+    sys.argv = ["fairseq-validate", *flags]
+    cli_main()
+    return {"seconds": [time.perf_counter() - loaded[0] - warm_up[0]]}
+
+
+def eval_classify(checkpoint: str, data: str, precision: str) -> dict[str, Any]:
+    """What `eval evaluate` does, with a clock around reading and classifying the sentences."""
+    from roberta_small.eval.batches import probabilities
+    from roberta_small.eval.loading.checkpoint import read_checkpoint
+    from roberta_small.eval.loading.inputs import read_split
+    from roberta_small.eval.loading.network import Network, find_device
+    from roberta_small.fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
+    from roberta_small.fairseq_plugin.training.precision import resolve
+
+    trained = read_checkpoint(Path(checkpoint))
+    dictionary = load_dictionary(Path(data) / "input0" / "dict.txt")
+    dictionary.add_symbol("<mask>")
+    classes = class_names(load_dictionary(Path(data) / "label" / "dict.txt"))
+    network = Network(trained, dictionary, precision=resolve(precision, find_device("auto")))
+    network.logits(read_split(trained, dictionary, classes, data, "valid").rows[:WARM_UP])
+    start = time.perf_counter()
+    examples = read_split(trained, dictionary, classes, data, "test")
+    predicted_N = probabilities(network.logits(examples.rows)).argmax(-1)
+    seconds = time.perf_counter() - start
+    return {"seconds": [seconds], "correct": int((predicted_N == examples.labels).sum())}
+
+
+def transformers_classify(words: str) -> dict[str, Any]:
+    """RoBERTa of Transformers on ids: what a pipeline does after its tokenizer, without its overhead.
+
+    The weights are random, which does not change the time.
+    """
+    import torch
+
+    options = json.loads(words)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = transformers_model(options).eval().to(device)
+    bf16 = options["precision"] == "bf16"
+
+    @torch.inference_mode()
+    def classify(reviews: Sequence[Review], batch_size: int) -> float:
+        start = time.perf_counter()
+        reviews = sorted(reviews, key=lambda review: -len(review["input_ids"]))
+        classes = []
+        for first in range(0, len(reviews), batch_size):
+            batch = pad(reviews[first : first + batch_size])
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+                logits = model(batch["input_ids"].to(device), batch["attention_mask"].to(device)).logits
+            classes.append(logits.argmax(-1).cpu())
+        torch.cat(classes)
+        return time.perf_counter() - start
+
+    reviews = read_reviews(options, "test")
+    classify(reviews[:TRIAL], BATCH_SIZES[0])  # warm-up
+    trials = {size: classify(reviews[:TRIAL], size) for size in BATCH_SIZES}
+    best = min(trials, key=trials.__getitem__)
+    return {"seconds": [classify(reviews, best)], "batch_size": best, "trials": trials}

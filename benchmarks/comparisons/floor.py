@@ -8,34 +8,41 @@ a parameter.
 from __future__ import annotations
 
 import functools
+import statistics
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import command_line
-from benchmarks.measure import RESULT, Contender, execute, python, say
-from benchmarks.sentences import read_sizes
+from benchmarks import fairseq_commands
+from benchmarks.comparisons.finetune import read_sizes
+from benchmarks.measure import Contender, execute, say, timed
 from benchmarks.settings import Settings
+from roberta_small.experiments.recipe import recipe as recipes
 
 ADAM_BYTES = 7 * 4
+COPY_BYTES = 65_000_000
+REPETITIONS, SECONDS_AT_MOST = 30, 3.0
+CALLS = 50
+"""Calls on a GPU between two synchronizations: a single call takes less time than its synchronization."""
 
 
 def run(settings: Settings) -> dict[str, Any]:
     """Rates, FLOPs of an update at the mean batch, and the floor in seconds."""
-    from benchmarks import flops  # imports fairseq, for which --help does not wait
+    from roberta_small.fairseq_plugin.models import parameters as formulas
 
-    rates = machine_rates(settings)
-    lengths, classes = sentence_lengths(settings), command_line.classes(settings)
-    batch = flops.classifier(settings.sizes, lengths, classes) * settings.batch_size / len(lengths)
-    parameters = flops.parameters(
-        settings.sizes,
-        command_line.vocabulary(command_line.dictionary(settings)),
-        settings.max_positions,
-        classes,
-    )
-    bandwidth = max(rates["memory"].values())
-    products, traffic = batch / best_rate(rates), ADAM_BYTES * parameters / bandwidth
+    sizes, rates = settings.sizes, machine_rates(settings)
+    lengths, classes = sentence_lengths(settings).astype(float), fairseq_commands.classes(settings)
+    work = formulas.encoder(sizes.layers, sizes.embed, sizes.ffn, lengths.sum(), (lengths**2).sum())
+    work += formulas.classifier_head(sizes.embed, classes, len(lengths))
+    work *= settings.batch_size / len(lengths)
+    symbols = {"V": fairseq_commands.vocabulary(settings.data), "P": settings.max_positions, "K": classes}
+    symbols |= {"L": sizes.layers, "C": sizes.embed, "F": sizes.ffn}
+    parameters = sum(formulas.formula_value(part.formula, symbols) for part in formulas.COMPONENTS)
+    products = work / best_rate(rates)
+    traffic = ADAM_BYTES * parameters / max(rates["memory"].values())
     quantities = [
         (f"product {shape}, {name}", rate / 1e12, "TFLOP/s")
         for shape, types in rates["matrix"].items()
@@ -44,7 +51,7 @@ def run(settings: Settings) -> dict[str, Any]:
     quantities += [(f"memory, {what}", rate / 1e9, "GB/s") for what, rate in rates["memory"].items()]
     quantities += [
         ("tokens of a sentence, mean", float(lengths.mean()), "tokens"),
-        ("fine-tuning update, model", batch / 1e9, "GFLOP"),
+        ("fine-tuning update, model", work / 1e9, "GFLOP"),
         ("fine-tuning update, products at the best rate", products * 1e3, "ms"),
         ("fine-tuning update, optimizer's memory traffic", traffic * 1e3, "ms"),
         ("fine-tuning update, floor", (products + traffic) * 1e3, "ms"),
@@ -52,7 +59,7 @@ def run(settings: Settings) -> dict[str, Any]:
     return {
         "name": "floor",
         "title": "What this machine can do at most",
-        "formula": flops.CLASSIFIER,
+        "formula": formulas.CLASSIFIER,
         "parameters": parameters,
         "floor_seconds": products + traffic,
         "quantities": [{"quantity": what, "value": value, "unit": unit} for what, value, unit in quantities],
@@ -67,16 +74,56 @@ def machine_rates(settings: Settings) -> dict[str, Any]:
     """
     embed = settings.sizes.embed
     tokens = round(sentence_lengths(settings).mean() * settings.batch_size)
-    masked = round(command_line.masked_share() * settings.blocks * settings.block_tokens)
-    shapes = [
-        f"{tokens}x{embed}x{embed}",
-        f"{masked}x{embed}x{command_line.vocabulary(command_line.dictionary(settings))}",
-    ]
-    command = python("benchmarks.timed.machine_rates", RESULT, *shapes)
+    masked = round(masked_share() * settings.blocks * settings.block_tokens)
+    shapes = [f"{tokens}x{embed}x{embed}", f"{masked}x{embed}x{fairseq_commands.vocabulary(settings.data)}"]
     say("floor: matrix products and memory")
-    contender = Contender("rates", command, command_line.tuned(settings))
-    record = execute(contender, settings, settings.output / "logs" / "floor.txt")
-    return {"matrix": record["matrix"], "memory": record["memory"]}
+    contender = Contender("rates", timed(measure_rates, *shapes), fairseq_commands.tuned(settings))
+    return execute(contender, settings, "floor")
+
+
+def measure_rates(*shapes: str) -> dict[str, Any]:
+    """FLOP/s for each shape ROWSxINNERxCOLUMNS and type, bytes/s of copying and of filling."""
+    import torch
+
+    gpu = torch.cuda.is_available()
+
+    def seconds_of(work: Callable[[], object]) -> float:
+        """Median seconds of a call, after two for warming up; on a GPU `CALLS` at a time."""
+        times: list[float] = []
+        end = time.perf_counter() + SECONDS_AT_MOST
+        while len(times) < REPETITIONS + 2 and (len(times) < 3 or time.perf_counter() < end):
+            start = time.perf_counter()
+            for _ in range(CALLS if gpu else 1):
+                work()
+            if gpu:
+                torch.cuda.synchronize()
+            times.append((time.perf_counter() - start) / (CALLS if gpu else 1))
+        return statistics.median(times[2:])
+
+    def matrix_rate(shape: str, dtype: torch.dtype) -> float:
+        rows, inner, columns = (int(size) for size in shape.split("x"))
+        left, right = torch.randn(rows, inner), torch.randn(inner, columns)
+        left, right = left.to(source.device, dtype), right.to(source.device, dtype)
+        target = left.new_empty(rows, columns)
+        return 2 * rows * inner * columns / seconds_of(lambda: torch.mm(left, right, out=target))
+
+    source = torch.ones(COPY_BYTES // 4, device="cuda" if gpu else "cpu")
+    target = torch.ones_like(source)
+    types = {"fp32": torch.float32, "bf16": torch.bfloat16}
+    return {
+        "matrix": {
+            shape: {name: matrix_rate(shape, dtype) for name, dtype in types.items()} for shape in shapes
+        },
+        "memory": {
+            "copy": 2 * COPY_BYTES / seconds_of(lambda: target.copy_(source)),  # read and written
+            "fill": COPY_BYTES / seconds_of(target.zero_),
+        },
+    }
+
+
+def masked_share() -> float:
+    """Fraction of tokens that are masked in pre-training."""
+    return float(recipes.load("pretrain").value("--mask-prob"))
 
 
 def sentence_lengths(settings: Settings) -> NDArray[np.integer]:

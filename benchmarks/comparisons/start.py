@@ -1,122 +1,71 @@
-"""The time to a first result: commands from start to end, warm and cold.
+"""Commands from start to end: help, predictions, the first update, tables, the whole sample.
 
-Warm: the files of Python, its packages, the checkpoint and the data are in the page cache. Cold: the cache is
-emptied before each repetition, as after a restart of the machine (root only, /proc/sys/vm/drop_caches).
+The files of Python, its packages, the checkpoint and the data are in the page cache.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
+import itertools
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from benchmarks import command_line
-from benchmarks.log_tree import write_tree
-from benchmarks.measure import Contender, execute, python, say
+from benchmarks import fairseq_commands
+from benchmarks.comparisons.logs import write_tree
+from benchmarks.measure import Contender, compare, execute, python
 from benchmarks.settings import Settings
-from roberta_small.common.errors import UserError
-from roberta_small.common.files import ROOT
+from roberta_small.common.files import ROOT, read_lines
 
-REPETITIONS = 10
-SWEEPS = 5
-"""Repetitions of the whole experiment on the sample, which takes minutes."""
-TABLE_RUNS = 6
-CACHES = Path("/proc/sys/vm/drop_caches")
-HELP = (
-    "preprocess dataset", "preprocess binarize", "preprocess audit", "experiments train",
-    "experiments pretrain", "eval predict", "eval evaluate", "eval errors", "eval generate", "eval demo",
-    "analysis runs", "analysis tables", "analysis seeds", "analysis compare", "analysis figures",
-    "analysis report", "analysis suite", "analysis watch", "export transformers", "export onnx",
-    "fairseq_plugin parameters", "fairseq_plugin ppmi-svd", "fairseq_plugin.compat",
-    "benchmarks",
-)  # fmt: skip
-"""Commands whose `--help` is timed."""
+ROUNDS = 5
+TABLE_RUNS, LINES = 6, 10_000
+PYTHON = {"PYTHON": sys.executable}
+"""The interpreter of the scripts."""
 
 
 def run(settings: Settings) -> dict[str, Any]:
-    """Median seconds of each command, warm and, if the page cache can be emptied, cold."""
-    work = settings.scratch / "start"
+    """Seconds of each command."""
+    title = "Seconds from start to end"
+    return compare("start", title, contenders(settings, settings.scratch / "start"), settings, rounds=ROUNDS)
+
+
+def contenders(settings: Settings, work: Path) -> list[Contender]:
+    """All commands, with the files that they read; those that write do so in a new folder each time."""
     write_tree(work / "logs", TABLE_RUNS)
+    _run(settings, "train.sh", *_train(settings, work / "runs"))
     trained = work / "runs" / "fairseq" / "random" / "seed1"
-    _time(_train(settings, work / "runs"), settings, "training a run")
-    forms = {"fairseq checkpoint": trained / "checkpoint_last.pt"}
-    for form, flags in (("ONNX fp32", ()), ("ONNX int8", ("--int8",))):
-        forms[form] = work / f"{form.replace(' ', '-')}.onnx"
-        _time(python("export", "onnx", trained, "--out", forms[form], *flags), settings, f"export, {form}")
-    size = f"{settings.sizes.layers} x {settings.sizes.embed}"
+    onnx, lines = work / "model.onnx", work / "lines.txt"
+    _run(settings, "export", *python("roberta_small.export", "onnx", trained, "--out", onnx))
+    sentences = itertools.cycle(read_lines(settings.sample / "text" / "test.input0"))
+    text = "".join(f"{line}\n" for line in itertools.islice(sentences, LINES))
+    lines.write_text(text, encoding="utf-8")
+    predict = ("roberta_small.eval", "predict", "--checkpoint")
+    sample = (str(ROOT / "experiments" / "sample.sh"), f"{work}/again/data", f"{work}/again/runs")
     commands = {
-        **{
-            f"predict a sentence ({size}, {form})": python(
-                "eval", "predict", "--checkpoint", path, "Un livre captivant."
-            )
-            for form, path in forms.items()
-        },
-        "train.sh, one update, validated on valid and saved": _train(settings, work / "again"),
-        f"analysis tables, {TABLE_RUNS} runs": python("analysis", "tables", work / "logs"),
-        **{f"{words} --help": python(*words.split(), "--help") for words in HELP},
+        "analysis tables --help": python("roberta_small.analysis", "tables", "--help"),
+        f"analysis tables, {TABLE_RUNS} runs": python("roberta_small.analysis", "tables", work / "logs"),
+        "eval predict, a sentence": python(*predict, trained, "Un livre captivant."),
+        "eval predict, a sentence, ONNX": python(*predict, onnx, "Un livre captivant."),
+        f"eval predict, {LINES:,} sentences": python(
+            *predict, trained, "--input", lines, "--out", work / "predicted.csv"
+        ),
+        "train.sh, one update, validated on valid and saved": _fresh(work, _train(settings, work / "again")),
+        "make sweep": _fresh(work, sample),
     }
-    states: dict[str, Callable[[], None]] = {"warm": lambda: None}
-    if _can_empty_caches():
-        states["cold"] = _empty_caches
-    else:
-        say("start: no cold starts (they need root)")
-    times: dict[str, dict[str, list[float]]] = {name: {state: [] for state in states} for name in commands}
-    for name, command in commands.items():
-        _time(command, settings, name, work / "again")
-    for state, prepare in states.items():  # all warm starts first: cold ones leave little in the cache
-        for number in range(1, REPETITIONS + 1):
-            say(f"start, {state}: repetition {number}/{REPETITIONS}")
-            for name, command in commands.items():
-                prepare()
-                times[name][state].append(_time(command, settings, name, work / "again"))
-    say(f"start: the whole experiment on the sample, {SWEEPS} times")
-    name, folder = f"make sweep, median of {SWEEPS}", work / "again"
-    times[name] = {"warm": [_time(_sweep(folder), settings, name, folder) for _ in range(SWEEPS)]}
-    return {
-        "name": "start",
-        "title": f"Seconds from start to end, median of {REPETITIONS}",
-        "seconds": times,
-        "quantities": [
-            {"quantity": f"{name}, {state}", "value": float(np.median(values)), "unit": "s"}
-            for name, by_state in times.items()
-            for state, values in by_state.items()
-        ],
-    }
+    return [Contender(name, command, PYTHON, ours=True) for name, command in commands.items()]
 
 
 def _train(settings: Settings, folder: Path) -> tuple[str, ...]:
     """`train.sh` for a single update."""
-    sizes = command_line.flatten(settings.sizes.flags())
+    sizes = fairseq_commands.flatten(settings.sizes.flags())
     command = [str(ROOT / "train.sh"), "--data", str(settings.data), "--inits", "random", "--seeds", "1"]
     command += ["--device", "cpu" if settings.machine.cpu else "cuda", "--out", str(folder)]
     return (*command, "--", "--max-update", "1", "--valid-subset", "valid", *sizes)
 
 
-def _sweep(folder: Path) -> tuple[str, ...]:
-    """`make sweep` with everything installed."""
-    return (str(ROOT / "experiments" / "sample.sh"), str(folder / "data"), str(folder / "runs"))
+def _fresh(work: Path, command: tuple[str, ...]) -> tuple[str, ...]:
+    """The command after removing the folder again/ that it writes."""
+    return ("sh", "-c", 'rm -rf "$1" && shift && exec "$@"', "sh", str(work / "again"), *command)
 
 
-def _time(command: tuple[str, ...], settings: Settings, name: str, folder: Path | None = None) -> float:
-    """Wall seconds of a command that writes to an empty `folder`, if any."""
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-    log = settings.output / "logs" / "start.txt"
-    return execute(Contender(name, command, {"PYTHON": sys.executable}), settings, log)["wall"]
-
-
-def _can_empty_caches() -> bool:
-    return os.access(CACHES, os.W_OK)
-
-
-def _empty_caches() -> None:
-    os.sync()
-    try:
-        CACHES.write_text("1\n", encoding="ascii")
-    except OSError as error:
-        raise UserError(f"{CACHES}: {error.strerror}; cold starts need root") from error
+def _run(settings: Settings, title: str, *command: str) -> None:
+    execute(Contender(title, command, PYTHON), settings, f"start {title}")

@@ -1,4 +1,4 @@
-"""The six runs of the reference sweep, validation and saving included: stock fairseq-train and train.sh.
+"""Six runs with validation and saving (long): a loop of stock fairseq-train, and train.sh.
 
 Each with one run at a time, which has all cores, and with two, which share them.
 """
@@ -10,7 +10,7 @@ import shutil
 import sys
 from typing import Any
 
-from benchmarks import command_line
+from benchmarks import fairseq_commands
 from benchmarks.measure import Contender, compare, python
 from benchmarks.settings import Settings
 from roberta_small.common.cpu import THREADS
@@ -41,52 +41,42 @@ def run(settings: Settings) -> dict[str, Any]:
 
 def contenders(settings: Settings) -> list[Contender]:
     """A loop of fairseq-train, the same with two runs at a time, and train.sh with one and two at a time."""
-    commands = [
+    first, second = (
         shlex.join(python("fairseq_cli.train", *_stock(settings, init))) for init in ("random", "pretrained")
-    ]
-    both = f"{commands[0]} &\nfirst=$!\n{commands[1]}\nwait $first"
-    threads = str(max(1, settings.machine.threads // max(JOBS)))
-    share = dict.fromkeys(THREADS, threads)
+    )
+    share = dict.fromkeys(THREADS, str(max(1, settings.machine.threads // max(JOBS))))
     parts: dict[str, Any] = {"scale": len(SEEDS), "note": f"2 of 6 runs, times {len(SEEDS)}"}
-    trust = command_line.TRUST
+    trust, shell = fairseq_commands.TRUST, ("sh", "-ec")
+    both = f"{first} &\nfirst=$!\n{second}\nwait $first"
     found = [
-        Contender(f"{STOCK}, one run after another", _shell("\n".join(commands)), trust, **parts),
-        Contender(f"{STOCK}, two runs at a time", _shell(both), trust | share, quick=True, **parts),
+        Contender(f"{STOCK}, one run after another", (*shell, f"{first}\n{second}"), trust, **parts),
+        Contender(f"{STOCK}, two runs at a time", (*shell, both), trust | share, quick=True, **parts),
     ]
     for name, precision in (("ours, fp32", "fp32"), ("ours", "auto")):
         for jobs in JOBS:
-            command = _ours(settings, f"{name}-{jobs}".replace(", ", "-"), precision, jobs)
-            environment = {"PYTHON": sys.executable}
-            quick = precision == "auto"
+            command = _ours(settings, f"{precision}-{jobs}", precision, jobs)
+            environment, quick = {"PYTHON": sys.executable}, precision == "auto"
             found.append(Contender(f"{name}, --jobs {jobs}", command, environment, ours=True, quick=quick))
     return found
 
 
-def _shell(script: str) -> tuple[str, ...]:
-    return ("sh", "-ec", script)
-
-
 def _ours(settings: Settings, folder: str, precision: str, jobs: int) -> tuple[str, ...]:
     words = [str(ROOT / "train.sh"), "--data", str(settings.data)]
-    words += ["--pretrained", str(command_line.our_checkpoint(settings))]
-    words += ["--seeds", *(str(seed) for seed in SEEDS)]
-    words += ["--device", "cpu" if settings.machine.cpu else "cuda"]
+    words += ["--pretrained", str(fairseq_commands.checkpoint("ours", settings))]
+    words += ["--seeds", *map(str, SEEDS), "--device", "cpu" if settings.machine.cpu else "cuda"]
     words += ["--out", str(settings.scratch / "sweep" / folder), "--jobs", str(jobs)]
-    sizes = command_line.flatten(settings.sizes.flags())
+    sizes = fairseq_commands.flatten(settings.sizes.flags())
     return (*words, "--", "--max-epoch", str(settings.epochs), *sizes, "--precision", precision)
 
 
 def _stock(settings: Settings, init: str) -> list[str]:
     folder = settings.scratch / "sweep" / "stock" / init
     changes = {
-        "--num-classes": str(command_line.classes(settings)),
+        "--num-classes": str(fairseq_commands.classes(settings)),
         "--max-epoch": str(settings.epochs),
         "--save-dir": str(folder),
         "--tensorboard-logdir": str(folder / "tensorboard"),
     }
-    flags = command_line.stock(settings, "reference", settings.data, changes)
-    return (
-        flags
-        if init == "random"
-        else [*flags, "--restore-file", str(command_line.stock_checkpoint(settings)), *RESETS]
-    )
+    flags = fairseq_commands.command("stock", settings, "reference", settings.data, changes)
+    start = ["--restore-file", str(fairseq_commands.checkpoint("stock", settings)), *RESETS]
+    return [*flags, *(start if init == "pretrained" else [])]

@@ -7,7 +7,6 @@ K classes.
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,7 +32,7 @@ from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
 from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
 from roberta_small.preprocess.dataset import TEXT
 from roberta_small.preprocess.readers.lines import read_text_lines
-from roberta_small.preprocess.sample.writer import REVIEW_MIX, Writer
+from roberta_small.preprocess.sample import Writer
 
 TOLERANCE = 1e-4
 SENTENCES = 200
@@ -132,7 +131,7 @@ def find_examples(origin: Origin) -> Examples:
         texts = {split: _raw_texts(columns) for split, columns in _recorded_files(origin).items()}
         if texts and None not in texts.values():
             return _of_splits(origin, texts)
-    writer = Writer(random.Random("sentences to prove a conversion with"), REVIEW_MIX)
+    writer = Writer("sentences to prove a conversion with")
     sentences = [*ODD_TEXTS, *(writer.review(number % 2) for number in range(SAMPLE_TEXTS))]
     if origin.checkpoint is None:
         # The tokenizer of a masked language model reads <mask> in a text as the special token.

@@ -9,7 +9,7 @@ does not restore the sums since the last logged line. Without the replacements o
 - a resumed run would count the validations for `--patience` from zero, and train on after an early stop.
 
 Here a checkpoint also contains the training metrics of its epoch, what `--precision auto` resolved to, and
-the count for `--patience`. A resumed run logs the missing metrics, restores the sums of `train_inner` and the
+the count for `--patience`. A resumed run logs these metrics, restores the sums of `train_inner` and the
 count, passes the last validation loss to the schedule, keeps the precision, and exits if all updates are done
 or the run has stopped early.
 """
@@ -21,7 +21,6 @@ import logging
 import sys
 from collections.abc import Callable
 from numbers import Number
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -135,29 +134,14 @@ def resume(trainer: Trainer, extra_state: dict[str, Any]) -> None:
         metrics.load_state_dict({INTERVAL: extra_state["metrics"][INTERVAL]})
     folder = trainer.cfg.common.tensorboard_logdir
     is_master = distributed_utils.is_master(trainer.cfg.distributed_training)
-    if folder and (epoch_ended or done) and is_master:
-        logged = logged_metrics(Path(folder) / EPOCH, updates)
-        saved = extra_state.get(METRICS_KEY, {})
-        missing = {name: value for name, value in saved.items() if name not in logged}
-        if missing:
-            TensorboardProgressBarWrapper(None, folder)._log_to_tensorboard(missing, EPOCH, updates)
+    saved = extra_state.get(METRICS_KEY, {})
+    if folder and saved and (epoch_ended or done) and is_master:
+        # What was logged before the run ended is logged a second time, with the same value. Of two values at
+        # one step, `analysis` takes the later.
+        TensorboardProgressBarWrapper(None, folder)._log_to_tensorboard(saved, EPOCH, updates)
     if done:
         reason = (
             f"stopped early (--patience {patience})" if stopped else f"all {max_update} updates are finished"
         )
         logger.info("%s; nothing to train", reason)
         sys.exit(0)
-
-
-def logged_metrics(folder: Path, update: int) -> set[str]:
-    """The metrics of an update in the event files of a folder.
-
-    A run that was killed while logging has only some of them.
-    """
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    if not any(folder.glob("*tfevents*")):
-        return set()
-    events = EventAccumulator(str(folder)).Reload()
-    tags = events.Tags()["scalars"]
-    return {tag for tag in tags if any(event.step == update for event in events.Scalars(tag))}

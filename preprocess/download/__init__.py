@@ -1,1 +1,1 @@
-"""`python -m preprocess download`: public data and models, fetched, checked and unpacked."""
+"""`roberta-small download`: public data and models, fetched, checked and unpacked."""

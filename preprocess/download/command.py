@@ -1,4 +1,4 @@
-"""`python -m preprocess download`: the public data and models, from their authors' servers.
+"""`roberta-small download`: the public data and models, from their authors' servers.
 
     cls-books   French book reviews of Webis-CLS-10, as train.review/.label and test.review/.label
     flue        FLUE's classification tasks, as {cls-books,cls-dvd,cls-music,paws-x,xnli}/SPLIT.jsonl
@@ -22,25 +22,21 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import atomic_open, sha256
-from roberta_small.preprocess.download.fetch import Digest, copy, fetch
-from roberta_small.preprocess.download.flue import (
+from roberta_small.common.files import sha256
+from roberta_small.preprocess.download.archives import (
+    ALLOCINE_ARCHIVE,
     CLS_ARCHIVE,
-    CLS_MEMBER,
     PAWSX_ARCHIVE,
+    UNPACK,
     XNLI_ARCHIVE,
     XNLI_TRAIN_ARCHIVE,
-    unpack_flue,
 )
-from roberta_small.preprocess.download.unpack import unpack
-from roberta_small.preprocess.readers.webis import convert
+from roberta_small.preprocess.download.fetch import Digest, copy, fetch
 
 
 @dataclass(frozen=True)
@@ -50,12 +46,6 @@ class Source:
     base: str
     files: dict[str, Digest]
 
-
-ALLOCINE_ARCHIVE = "data.tar.bz2"
-ALLOCINE_MEMBERS = {
-    f"data/{name}.jsonl": split for name, split in (("train", "train"), ("val", "valid"), ("test", "test"))
-}
-"""Member -> split. The authors' files have one JSON object per line, with `review` and `polarity` (0, 1)."""
 
 CLS = Source(
     "https://zenodo.org/record/3251672/files",
@@ -131,47 +121,9 @@ def download(source: Source, destdir: Path, local: Path | None = None) -> None:
         print(f"{destdir / name}: {digest.name} as expected; sha256 {sha256(destdir / name)}")
 
 
-def unpack_books(archive: Path, destdir: Path) -> None:
-    """Write `{train,test}.review` and `.label` from the French book reviews in the archive.
-
-    Raises `UserError` as `unpack`.
-    """
-
-    def write(stream: IO[bytes], name: str, split: str) -> None:
-        review, label = (destdir / f"{split}.{kind}" for kind in ("review", "label"))
-        count = convert(stream, f"{archive}: {name}", review, label)
-        print(f"{review}: {count} reviews")
-
-    unpack(
-        archive,
-        {CLS_MEMBER.format(category="books", split=split): split for split in ("train", "test")},
-        write,
-    )
-
-
-def unpack_allocine(archive: Path, destdir: Path) -> None:
-    """Write `{train,valid,test}.jsonl`, unchanged. Raises `UserError` as `unpack`."""
-
-    def write(stream: IO[bytes], name: str, split: str) -> None:
-        path = destdir / f"{split}.jsonl"
-        with atomic_open(path, "wb") as target:
-            shutil.copyfileobj(stream, target)
-        print(path)
-
-    unpack(archive, ALLOCINE_MEMBERS, write)
-
-
-UNPACK: dict[str, Callable[[Path], None]] = {
-    "cls-books": lambda out: unpack_books(out / CLS_ARCHIVE, out),
-    "flue": unpack_flue,
-    "allocine": lambda out: unpack_allocine(out / ALLOCINE_ARCHIVE, out),
-}
-"""What is done with the archives in the folder."""
-
-
 def run(args: argparse.Namespace) -> None:
     """The command."""
-    sources = SOURCES[args.what]
+    sources: Sequence[Source] = SOURCES[args.what]
     if args.url:
         sources = [replace(source, base=args.url) for source in sources]
     if args.sha256:
@@ -193,7 +145,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "download",
         help="fetch the public data and models, checked and resumable",
         description=__doc__,
-        examples="example: python -m preprocess download cls-books --out data/cls-books",
+        examples="example: roberta-small download cls-books --out data/cls-books",
     )
     parser.add_argument("what", choices=sorted(SOURCES))
     parser.add_argument(

@@ -11,17 +11,17 @@ import gzip
 import lzma
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers.records import Record
 
 BLOCK_BYTES = 1 << 20
-DECOMPRESSORS = {".xz": lzma.open, ".gz": gzip.open}
+DECOMPRESSORS: dict[str, Callable[[IO[bytes]], Any]] = {".xz": lzma.open, ".gz": gzip.open}
 DECOMPRESSION_ERRORS = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
 APOSTROPHES = "\u2019\u02bc"  # right single quotation mark, modifier letter apostrophe
 
@@ -103,7 +103,7 @@ def open_raw(path: str) -> Iterator[IO[bytes]]:
 def decompressed(file: IO[bytes], path: str) -> IO[bytes]:
     """The content of an open file, by the suffix of `path`."""
     opener = DECOMPRESSORS.get(Path(path).suffix)
-    return opener(file, "rb") if opener else file
+    return opener(file) if opener else file
 
 
 def _read_lines(stream: IO[bytes], path: str) -> bytes:

@@ -21,7 +21,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -281,7 +281,7 @@ def load_delimited(path: str) -> pd.DataFrame:
     return pd.DataFrame(cells, columns=names, index=[line for line, _ in rows], dtype=object)
 
 
-def _rows(text: str, path: str, delimiter: str, quoting: int) -> list[tuple[int, list[str]]]:
+def _rows(text: str, path: str, delimiter: str, quoting: Literal[0, 3]) -> list[tuple[int, list[str]]]:
     """The rows of a delimited file that are not blank, each with the line where it begins."""
     # A bare \r is part of a text; the csv module would take it for a line end.
     mark = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in text)
@@ -362,7 +362,7 @@ def _table_of(content: Any, path: str) -> pd.DataFrame:
         elif len(arrays) > 1 and all(isinstance(row, dict) for array in arrays for row in array):
             raise UserError(
                 f"{path}: an array of examples under each of {_listed(list(content))}; write one file per "
-                "split and pass the files with --train, --valid and --test"
+                "split and pass them as FILE, --valid and --test"
             )
         elif arrays and len(arrays) == len(content) and len({len(array) for array in arrays}) == 1:
             return pd.DataFrame(content, dtype=object)

@@ -21,21 +21,17 @@ def write_corpus(root: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def settings(tmp_path_factory):
-    """A model of one layer, four updates, one round, on generated folders."""
+    """A model of one layer, five updates, one round, on generated folders."""
     root = tmp_path_factory.mktemp("benchmarks")
     (root / "scratch").mkdir()
     return Settings(
         data=write_data(root / "reviews"),
         corpus=write_corpus(root / "corpus"),
-        text=root / "text.txt",
-        sentencepiece_model=root / "model",
-        srcdict=root / "reviews" / "input0" / "dict.txt",
+        sample=root / "sample",
         scratch=root / "scratch",
         output=root / "output",
         machine=Machine(gpus=(), threads=1),
         sizes=TINY,
-        causal_sizes=TINY,
-        causal_blocks=2,
         rounds=1,
         updates=5,
         warm_up=1,

@@ -14,6 +14,7 @@ from signals import restore_defaults
 from benchmarks import measure
 from benchmarks.__main__ import describe
 from benchmarks.measure import RESULT, Contender, compare, execute, summarize, with_ratios
+from benchmarks.timed import Clock
 from roberta_small.common.cpu import TUNING
 from roberta_small.common.errors import UserError
 
@@ -43,10 +44,12 @@ def test_tokens_a_second_are_the_median_of_the_rounds():
     assert summarize(rounds)["tokens_per_second"] == np.median([30 / 3, 30 / 1, 30 / 2])
 
 
-def test_ratios_are_of_medians_with_the_first():
+def test_ratios_are_of_medians_with_the_first_of_others():
     rows = [{"median": 6.0}, {"problem": "none"}, {"median": 2.0}]
-    assert [row.get("ratio") for row in with_ratios(rows)] == [1.0, None, 3.0]
-    assert "ratio" not in with_ratios([{"problem": "x"}, {"median": 2.0}])[1]
+    for others, ratios in ((False, [1.0, None, 3.0]), (True, [None, None, None])):
+        found = with_ratios([{"ours": others, **row} for row in rows])
+        assert [row.get("ratio") for row in found] == ratios
+    assert "ratio" not in with_ratios([{"ours": False, "problem": "x"}, {"ours": True, "median": 2.0}])[1]
 
 
 def test_quick_leaves_out_other_contenders(settings, tmp_path):
@@ -61,14 +64,14 @@ def test_quick_leaves_out_other_contenders(settings, tmp_path):
 
 def test_a_contender_tells_its_own_times(settings, tmp_path):
     code = WRITE.format("{'seconds': [0.25, 0.5], 'losses': [1.0]}")
-    found = execute(Contender("a", command(code, RESULT), scale=2.0), settings, tmp_path / "log")
+    found = execute(Contender("a", command(code, RESULT), scale=2.0), settings, "log")
     assert found["seconds"] == [0.5, 1.0]
     assert found["losses"] == [1.0]
 
 
 def test_without_a_result_the_wall_time_counts(settings, tmp_path):
     code = "import time; x = bytearray(300_000_000); time.sleep(0.3)"
-    found = execute(Contender("a", command(code)), settings, tmp_path / "log")
+    found = execute(Contender("a", command(code)), settings, "log")
     assert found["seconds"] == [found["wall"]]
     assert 0.3 < found["wall"] < 30
     assert 300e6 < found["peak_bytes"] < 3e9
@@ -80,7 +83,6 @@ def test_contenders_alternate_and_one_that_fails_leaves_the_others(settings, tmp
     contenders = [
         Contender("a", command(write.replace("NAME", "'a'"))),
         Contender("broken", command("raise SystemExit('no luck')")),
-        Contender("absent", command("pass"), needs="no_such_module"),
         Contender("b", command(write.replace("NAME", "'b'")), ours=True),
     ]
     calls = []
@@ -88,9 +90,8 @@ def test_contenders_alternate_and_one_that_fails_leaves_the_others(settings, tmp
         "x", "X", contenders, settings, rounds=3, after_round=lambda: calls.append(order.read_text()), work=1
     )
     assert calls == ["ab", "abab", "ababab"]
-    first, broken, absent, own = result["contenders"]
+    first, broken, own = result["contenders"]
     assert re.search(r"\b1\b.*no luck", broken["problem"])
-    assert absent["problem"] == measure.NOT_INSTALLED
     assert own["ratio"] == first["median"] / own["median"]
     assert [len(row["rounds"]) for row in (first, own)] == [3, 3]
     assert result["work"] == 1
@@ -119,9 +120,9 @@ def test_results_do_not_say_where_this_machine_has_its_python(settings):
 def test_the_reason_is_the_line_about_the_error(settings, tmp_path, output, reason):
     code = f"import sys; sys.stdout.write({output!r}); sys.exit(3)"
     with pytest.raises(UserError) as caught:
-        execute(Contender("a", command(code)), settings, tmp_path / "log")
+        execute(Contender("a", command(code)), settings, "log")
     assert f" 3: {reason} (" in str(caught.value)
-    assert str(tmp_path / "log") in str(caught.value)
+    assert str(settings.output / "logs" / "log.txt") in str(caught.value)
 
 
 def test_peers_do_not_get_our_variables(settings, tmp_path, monkeypatch):
@@ -129,8 +130,8 @@ def test_peers_do_not_get_our_variables(settings, tmp_path, monkeypatch):
     monkeypatch.setenv(name, "123")
     monkeypatch.setenv("KEPT", "yes")
     code = WRITE.format("{'seconds': [1.0], 'seen': dict(__import__('os').environ)}")
-    plain = execute(Contender("a", command(code, RESULT)), settings, tmp_path / "log")["seen"]
-    tuned = execute(Contender("a", command(code, RESULT), {name: "7"}), settings, tmp_path / "log")["seen"]
+    plain = execute(Contender("a", command(code, RESULT)), settings, "log")["seen"]
+    tuned = execute(Contender("a", command(code, RESULT), {name: "7"}), settings, "log")["seen"]
     assert name not in plain
     assert plain["KEPT"] == "yes"
     assert tuned[name] == "7"
@@ -142,7 +143,7 @@ def test_who_takes_too_long_is_stopped_with_its_children(settings, tmp_path, mon
     slow = ("sh", "-c", f"sleep 300 & echo $! > {pid}; wait")
     start = time.monotonic()
     with pytest.raises(UserError, match=r"\b1 s\b"):
-        execute(Contender("slow", slow), replace(settings, limit=1.0), tmp_path / "log")
+        execute(Contender("slow", slow), replace(settings, limit=1.0), "log")
     assert time.monotonic() - start < 20
     assert is_gone(int(pid.read_text()))
 
@@ -150,9 +151,8 @@ def test_who_takes_too_long_is_stopped_with_its_children(settings, tmp_path, mon
 def test_interrupt_stops_the_contender(tmp_path):
     pid = tmp_path / "pid"
     code = (
-        "from pathlib import Path\nfrom benchmarks.measure import run_bounded\n"
-        f"started = lambda pid: Path({str(pid)!r}).write_text(str(pid))\n"
-        "run_bounded(['sleep', '300'], {}, None, 300, started)"
+        "from benchmarks.measure import run_bounded\n"
+        f"run_bounded(['sh', '-c', 'echo $$ > {pid}; sleep 300 & wait'], {{}}, None, 300)"
     )
     program = subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.DEVNULL, preexec_fn=restore_defaults
@@ -181,5 +181,18 @@ def is_gone(pid):
 
 
 def test_settings_do_not_say_where_the_sample_lay(settings, tmp_path):
-    mine = replace(settings, scratch=tmp_path, text=tmp_path / "sample" / "sample.txt")
-    assert describe(mine)["settings"]["text"] == "sample/sample.txt"
+    mine = replace(settings, scratch=tmp_path, data=tmp_path / "sample" / "reviews")
+    assert describe(mine)["settings"]["data"] == "sample/reviews"
+
+
+def test_updates_after_the_warm_up_are_timed():
+    clock = Clock()
+    for tokens in (10, 20, 30, 40):
+        clock.start(tokens)
+        clock.losses.append(tokens / 10)
+    found = clock.result(1)
+    assert len(found["seconds"]) == 2
+    assert found["tokens"] == [20, 30]
+    assert found["losses"] == [1.0, 2.0, 3.0, 4.0]
+    with pytest.raises(SystemExit, match=r"\b4\b.*\b3\b"):
+        clock.result(3)

@@ -1,55 +1,31 @@
-"""`python -m experiments lora-sample`: a small BLOOM and questions for `lora-causal`, without a download.
+"""A small BLOOM and questions to try `lora-causal` without a download.
 
-Writes OUT/faq.json, 40 questions and answers of a lending library, and OUT/bloom, a BLOOM with 0.2 million
-parameters and its tokenizer. The model is trained for some seconds on the answers as plain sentences; the
-format of questions and answers is left for LoRA to learn. Repeated calls on the same machine write the same
-bytes.
+faq.json contains 40 questions and answers of a lending library. bloom/ is a BLOOM with 0.2 million parameters
+and its tokenizer, trained for some seconds on the answers as plain sentences; the format of questions and
+answers is left for LoRA to learn. Repeated calls on the same machine write the same bytes.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from roberta_small.common.cli import Parser
+import torch
+from tokenizers import ByteLevelBPETokenizer
+from transformers import BloomConfig, BloomForCausalLM, PreTrainedTokenizerFast
+
 from roberta_small.common.errors import UserError
-
-if TYPE_CHECKING:
-    from transformers import BloomForCausalLM, PreTrainedTokenizerFast
-
+from roberta_small.common.files import atomic_folder, atomic_write
 
 VOCABULARY, LAYERS, HIDDEN, HEADS = 400, 2, 64, 4
 UPDATES, BATCH, LR, SEED = 150, 8, 3e-3, 1
 SPECIALS = ("<unk>", "<s>", "</s>", "<pad>")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m experiments lora-sample`; the exit code."""
-    parser = Parser(
-        prog="python -m experiments lora-sample",
-        description=__doc__,
-        examples="example: python -m experiments lora-sample --out demo/faq",
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
-    run(parser.parse_args(argv))
-    return 0
-
-
-def run(args: argparse.Namespace) -> None:
-    """The command."""
-    write(args.out)
-    print(f"{args.out}: faq.json and bloom/")
-
-
 def write(destdir: Path, updates: int = UPDATES) -> None:
     """Write faq.json and bloom/ below `destdir`; raises `UserError` if bloom/ exists."""
-    from roberta_small.common.files import atomic_folder, atomic_write
-
     if (destdir / "bloom").exists():
-        raise UserError(f"{destdir / 'bloom'}: exists; delete it or choose another --out")
+        raise UserError(f"{destdir / 'bloom'}: exists; delete it or choose another folder")
     questions = sample_pairs()
     tokenizer = train_tokenizer([text for pair in questions for text in pair.values()])
     model = train_model(tokenizer, [pair["answer"] for pair in questions], updates)
@@ -63,9 +39,6 @@ def write(destdir: Path, updates: int = UPDATES) -> None:
 
 def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
     """A byte-level BPE tokenizer, as for BLOOM."""
-    from tokenizers import ByteLevelBPETokenizer
-    from transformers import PreTrainedTokenizerFast
-
     bpe = ByteLevelBPETokenizer()
     bpe.train_from_iterator(texts, vocab_size=VOCABULARY, special_tokens=list(SPECIALS), show_progress=False)
     unk, bos, eos, pad = SPECIALS
@@ -76,9 +49,6 @@ def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
 
 def train_model(tokenizer: PreTrainedTokenizerFast, texts: list[str], updates: int) -> BloomForCausalLM:
     """A BLOOM trained from random weights with Adam for `updates` on the texts, each followed by `</s>`."""
-    import torch
-    from transformers import BloomConfig, BloomForCausalLM
-
     config = BloomConfig(
         vocab_size=len(tokenizer), hidden_size=HIDDEN, n_layer=LAYERS, n_head=HEADS,
         bos_token_id=1, eos_token_id=2, pad_token_id=3,

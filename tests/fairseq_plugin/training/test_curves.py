@@ -32,12 +32,12 @@ def run(data, folder, *flags):
 
 
 def curves(folder):
-    """(subset, tag, step) -> the values logged, without `TIMING_METRICS`."""
+    """(subset, tag, step) -> the values logged, each once, without `TIMING_METRICS`."""
     found = {}
     for path in folder.glob("tensorboard/*/events*"):
         for scalar in read_scalars(path):
             if scalar.tag not in TIMING_METRICS:
-                found.setdefault((path.parent.name, scalar.tag, scalar.step), []).append(scalar.value)
+                found.setdefault((path.parent.name, scalar.tag, scalar.step), set()).add(scalar.value)
     return found
 
 

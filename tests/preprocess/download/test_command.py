@@ -11,13 +11,13 @@ import pytest
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.__main__ import main
-from roberta_small.preprocess.download.command import (
+from roberta_small.preprocess.download.archives import (
     ALLOCINE_MEMBERS,
     CLS_ARCHIVE,
     CLS_MEMBER,
-    SOURCES,
     unpack_books,
 )
+from roberta_small.preprocess.download.command import SOURCES
 
 XML = "<items><item><rating>{}</rating><text>Avis {}</text></item></items>"
 

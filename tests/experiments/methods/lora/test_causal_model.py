@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from roberta_small.common.errors import UserError
-from roberta_small.experiments.methods.lora.causal.data import IGNORED, Pair, PairDataset
-from roberta_small.experiments.methods.lora.causal.model import (
-    Loading,
+from roberta_small.experiments.methods.lora.causal import Pair
+from roberta_small.experiments.methods.lora.causal_model import (
+    IGNORED,
     bits_per_token,
-    choose_loading,
+    choose_bits,
+    encode_pairs,
     find_folder,
     load_model,
     load_tokenizer,
@@ -21,16 +22,18 @@ from roberta_small.experiments.methods.lora.sample import sample_pairs
 PAIRS = [Pair(**pair) for pair in sample_pairs()]
 
 
-def test_bits_per_token_equal_the_loss_of_transformers(bloom):
-    tokenizer, model = load_tokenizer(bloom), load_model(bloom, Loading(32, ""), torch.device("cpu"))
-    pairs = PairDataset(PAIRS[:5], tokenizer, 512, answer_only=True)
+def test_bits_per_token_are_those_of_the_probabilities(bloom):
+    tokenizer, model = load_tokenizer(bloom), load_model(bloom, 32, torch.device("cpu"))
+    items = encode_pairs(PAIRS[:5], tokenizer=tokenizer, max_length=512, answer_only=True)
     nats = tokens = 0
-    for item in pairs:
-        counted = int((item["labels"][1:] != IGNORED).sum())
-        loss = model(input_ids=item["input_ids"][None], labels=item["labels"][None]).loss
-        nats, tokens = nats + float(loss) * counted, tokens + counted
-    found = bits_per_token(model, pairs, tokenizer.pad_token_id, batch_size=3)
-    assert found == pytest.approx(nats / tokens / math.log(2), rel=1e-5)
+    for item in items:
+        ids, labels = torch.tensor(item["input_ids"]), torch.tensor(item["labels"])
+        with torch.no_grad():
+            log_probabilities = model(input_ids=ids[None]).logits[0].log_softmax(-1)
+        for position in range(1, len(ids)):
+            if labels[position] != IGNORED:
+                nats, tokens = nats - float(log_probabilities[position - 1, ids[position]]), tokens + 1
+    assert bits_per_token(model, items) == pytest.approx(nats / tokens / math.log(2), rel=1e-5)
 
 
 def test_a_model_needs_a_folder_with_safetensors(tmp_path):
@@ -50,7 +53,7 @@ def test_corrupt_weights_and_a_missing_tokenizer_are_errors(tmp_path, bloom):
     (tmp_path / "config.json").write_text((bloom / "config.json").read_text())
     (tmp_path / "model.safetensors").write_bytes((bloom / "model.safetensors").read_bytes()[:1000])
     with pytest.raises(UserError, match=re.escape(str(tmp_path))):
-        load_model(tmp_path, Loading(32, ""), torch.device("cpu"))
+        load_model(tmp_path, 32, torch.device("cpu"))
     with pytest.raises(UserError, match=re.escape(str(tmp_path))):
         load_tokenizer(tmp_path)
 
@@ -58,8 +61,8 @@ def test_corrupt_weights_and_a_missing_tokenizer_are_errors(tmp_path, bloom):
 def test_precision_auto_is_4_bits_with_bitsandbytes_and_a_gpu(monkeypatch):
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    assert choose_loading(gpu, "auto").bits == 4
-    assert choose_loading(cpu, "auto").bits == 32
-    assert (choose_loading(gpu, "bf16").bits, choose_loading(gpu, "fp32").bits) == (16, 32)
+    assert choose_bits(gpu, "auto")[0] == 4
+    assert choose_bits(cpu, "auto")[0] == 32
+    assert (choose_bits(gpu, "bf16")[0], choose_bits(gpu, "fp32")[0]) == (16, 32)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert choose_loading(gpu, "auto").bits == 32
+    assert choose_bits(gpu, "auto")[0] == 32

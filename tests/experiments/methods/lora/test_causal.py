@@ -1,4 +1,4 @@
-"""`python -m experiments lora-causal` on the small BLOOM of `lora-sample`."""
+"""`lora-causal` on the small BLOOM of its `--sample`."""
 
 import json
 import re
@@ -11,9 +11,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from roberta_small.common import manifest
+from roberta_small.experiments.methods.lora import causal_model
 from roberta_small.experiments.methods.lora import sample as lora_sample
-from roberta_small.experiments.methods.lora.causal import model
-from roberta_small.experiments.methods.lora.causal import train as causal_train
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +89,7 @@ def test_a_base_in_4_bits(sample, monkeypatch, capfd):
     """QLoRA; an error without bitsandbytes."""
     quantized = [*arguments(sample), "--name", "quantized", "--precision", "4bit"]
     with monkeypatch.context() as patched:
-        patched.setattr(model.importlib.util, "find_spec", lambda name: None)
+        patched.setattr("importlib.util.find_spec", lambda name: None)
         assert command(*quantized) == 1
     err = capfd.readouterr().err
     assert "--precision 4bit" in err
@@ -113,7 +112,7 @@ def test_an_unfinished_run_is_recorded_and_starts_from_scratch(sample, monkeypat
 
     run = sample / f"runs/causal-lora/{status}/seed1"
     with monkeypatch.context() as patched:
-        patched.setattr(causal_train, "_fit", fail)
+        patched.setattr(causal_model, "fit", fail)
         if error is KeyboardInterrupt:
             assert command(*arguments(sample), "--name", status) == 130
         else:
@@ -144,7 +143,7 @@ def test_the_sample_is_reproducible_and_never_overwritten(sample, capfd, tmp_pat
     lora_sample.write(tmp_path, updates=30)
     for name in ("faq.json", "bloom/model.safetensors", "bloom/tokenizer.json"):
         assert (tmp_path / name).read_bytes() == (sample / name).read_bytes(), name
-    assert command("lora-sample", "--out", sample) == 1
+    assert command("lora-causal", "--sample", sample) == 1
     assert str(sample / "bloom") in capfd.readouterr().err
 
 
@@ -152,7 +151,7 @@ def test_a_finished_run_generates_new_answers_without_training(sample, trained, 
     def fail(*arguments):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(causal_train, "_fit", fail)
+    monkeypatch.setattr(causal_model, "fit", fail)
     before = manifest.read(trained)
     old = json.loads((trained / "results.json").read_text())
     assert command(*arguments(sample), "--ask", "Can I reserve films?", "--new-tokens", "3") == 0

@@ -1,4 +1,7 @@
-"""The classification tasks of FLUE (Le et al. 2020, "FlauBERT") as JSON lines.
+"""The downloaded archives, unpacked into the files that the other commands read.
+
+Members are read as streams and written under our own names. FLUE (Le et al. 2020, "FlauBERT") becomes JSON
+lines:
 
     cls-books, cls-dvd, cls-music   French reviews of Webis-CLS-10: train, test; text, label (1: positive)
     paws-x                          paraphrases, French part of PAWS-X (Yang et al. 2019): train, valid, test;
@@ -13,16 +16,21 @@ the placeholder "NS" of PAWS-X are left out.
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import lzma
+import shutil
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
-from roberta_small.preprocess.download.unpack import unpack
-from roberta_small.preprocess.readers.webis import parse_reviews
+from roberta_small.preprocess.readers.webis import convert, parse_reviews
 
 CLS_ARCHIVE = "cls-acl10-unprocessed.tar.gz"
 CLS_MEMBER = "cls-acl10-unprocessed/fr/{category}/{split}.review"
@@ -32,6 +40,14 @@ XNLI_TRAIN_ARCHIVE, XNLI_ARCHIVE = "XNLI-MT-1.0.zip", "XNLI-1.0.zip"
 PLACEHOLDER = "NS"
 """A sentence of PAWS-X without translation."""
 NLI = {name: name for name in ("entailment", "neutral", "contradiction")}
+ALLOCINE_ARCHIVE = "data.tar.bz2"
+ALLOCINE_MEMBERS = {
+    f"data/{name}.jsonl": split for name, split in (("train", "train"), ("val", "valid"), ("test", "test"))
+}
+"""Member -> split. The authors' files have one JSON object per line, with `review` and `polarity` (0, 1)."""
+Write = Callable[[IO[bytes], str, str], None]
+"""`write(content, name, split)`."""
+CORRUPT = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
 
 
 @dataclass(frozen=True)
@@ -83,6 +99,74 @@ PAIRS = {
     ],
 }
 """Folder -> its tables."""
+
+
+def unpack(archive: Path, members: dict[str, str], write: Write) -> None:
+    """Call `write(content, name, split)` for the `members` (name -> split) of a tar or zip archive.
+
+    Members are read as streams and written under our own names: paths, links and permissions in the archive
+    have no effect. Raises `UserError` where the archive is corrupt or a member is missing.
+    """
+    wanted = dict(members)
+    try:
+        (_unpack_zip if archive.suffix == ".zip" else _unpack_tar)(archive, wanted, write)
+    except CORRUPT as error:
+        raise UserError(f"{archive}: corrupt archive ({error}); delete it and fetch it again") from None
+    if wanted:
+        raise UserError(f"{archive}: no member {', '.join(wanted)}; this is another archive")
+
+
+def _unpack_tar(archive: Path, wanted: dict[str, str], write: Write) -> None:
+    """`unpack` of a tar archive; removes the members that it finds from `wanted`."""
+    with tarfile.open(archive, "r|*") as tar:
+        for member in tar:
+            split = wanted.pop(member.name, None) if member.isfile() else None
+            if split and (stream := tar.extractfile(member)):
+                write(stream, member.name, split)
+            if not wanted:
+                return
+
+
+def _unpack_zip(archive: Path, wanted: dict[str, str], write: Write) -> None:
+    """`unpack` of a zip archive; removes the members that it finds from `wanted`."""
+    with zipfile.ZipFile(archive) as content:
+        for name in wanted.keys() & set(content.namelist()):
+            try:
+                stream = content.open(name)
+            except RuntimeError as error:  # an encrypted member, or an unknown compression
+                raise zipfile.BadZipFile(str(error)) from None
+            with stream:
+                write(stream, name, wanted.pop(name))
+
+
+def unpack_books(archive: Path, destdir: Path) -> None:
+    """Write `{train,test}.review` and `.label` from the French book reviews in the archive.
+
+    Raises `UserError` as `unpack`.
+    """
+
+    def write(stream: IO[bytes], name: str, split: str) -> None:
+        review, label = (destdir / f"{split}.{kind}" for kind in ("review", "label"))
+        count = convert(stream, f"{archive}: {name}", review, label)
+        print(f"{review}: {count} reviews")
+
+    unpack(
+        archive,
+        {CLS_MEMBER.format(category="books", split=split): split for split in ("train", "test")},
+        write,
+    )
+
+
+def unpack_allocine(archive: Path, destdir: Path) -> None:
+    """Write `{train,valid,test}.jsonl`, unchanged. Raises `UserError` as `unpack`."""
+
+    def write(stream: IO[bytes], name: str, split: str) -> None:
+        path = destdir / f"{split}.jsonl"
+        with atomic_open(path, "wb") as target:
+            shutil.copyfileobj(stream, target)
+        print(path)
+
+    unpack(archive, ALLOCINE_MEMBERS, write)
 
 
 def unpack_flue(destdir: Path) -> None:
@@ -147,7 +231,7 @@ def read_pairs(stream: IO[bytes], place: str, table: Pairs) -> Iterator[dict[str
         yield None if missing_text else row | {"label": table.labels[label]}
 
 
-def _write_json_lines(path: Path, rows: Iterable[dict[str, str] | None], place: str) -> None:
+def _write_json_lines(path: Path, rows: Iterable[Mapping[str, str | None] | None], place: str) -> None:
     """Write the rows and print their number; raises `UserError` if there is none."""
     kept = left_out = 0
     with atomic_open(path) as stream:
@@ -161,3 +245,11 @@ def _write_json_lines(path: Path, rows: Iterable[dict[str, str] | None], place: 
             raise UserError(f"{place}: contains no examples; fetch the archive again")
     more = f"; left out, without a sentence: {left_out:,}" if left_out else ""
     print(f"{path}: {kept:,} examples{more}")
+
+
+UNPACK: dict[str, Callable[[Path], None]] = {
+    "cls-books": lambda out: unpack_books(out / CLS_ARCHIVE, out),
+    "flue": unpack_flue,
+    "allocine": lambda out: unpack_allocine(out / ALLOCINE_ARCHIVE, out),
+}
+"""What is done with the archives in the folder."""

@@ -12,8 +12,7 @@ import pytest
 
 from roberta_small.preprocess.__main__ import main
 from roberta_small.preprocess.download import command
-from roberta_small.preprocess.download.fetch import Digest
-from roberta_small.preprocess.download.flue import (
+from roberta_small.preprocess.download.archives import (
     CATEGORIES,
     CLS_ARCHIVE,
     CLS_MEMBER,
@@ -21,6 +20,7 @@ from roberta_small.preprocess.download.flue import (
     XNLI_ARCHIVE,
     XNLI_TRAIN_ARCHIVE,
 )
+from roberta_small.preprocess.download.fetch import Digest
 
 REVIEW = "<item><category>{}</category><rating>{}</rating><text>Avis {} &amp; {}</text></item>"
 PAWSX = ("id", "sentence1", "sentence2", "label")

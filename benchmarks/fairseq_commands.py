@@ -1,0 +1,84 @@
+"""Command lines of fairseq-train for the same recipe, with the plugin and without it, and checkpoints."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.measure import Contender, execute, python, say
+from benchmarks.settings import Settings
+from roberta_small.common.cpu import environment
+from roberta_small.experiments.inputs.files import count_classes
+from roberta_small.experiments.methods.fairseq import PLUGIN
+from roberta_small.experiments.recipe import length as run_length
+from roberta_small.experiments.recipe import recipe as recipes
+
+OURS_ONLY = (
+    "--precision", "--encoder", "--keep-eos", "--bag-of-words", "--batch-size-valid", "--max-tokens-valid",
+)  # fmt: skip
+"""Flags of our recipes that stock fairseq lacks or that make it slower (it validates unsorted)."""
+STOCK = {
+    "sentence_classification": {"--task": "sentence_prediction", "--criterion": "sentence_prediction"},
+    "masked_lm": {"--criterion": "masked_lm"},
+}
+"""Our task -> the flags of stock fairseq for the same task."""
+NOTHING_BUT_UPDATES = {"--disable-validation": "", "--no-save": ""}
+SAME_VARIABLES = ", our variables"
+"""Suffix of the control contender, which measures the effect of our environment variables alone."""
+TRUST = {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
+"""Without it, stock fairseq cannot read its own checkpoints with torch 2.6 or later."""
+
+
+def command(who: str, settings: Settings, recipe: str, data: Path, changes: Mapping[str, str]) -> list[str]:
+    """A recipe with some flags changed; an empty value stands for a flag without value.
+
+    `who` is "ours", or "stock" for fairseq without our plugin: its task, RoBERTa in the same sizes, its Adam.
+    """
+    loaded = recipes.load(recipe)
+    if run_length.RATIO in loaded.flags:
+        loaded = run_length.resolve(loaded, run_length.count_examples(data))
+    flags = {flag: " ".join(values) for flag, (_, *values) in loaded.flags.items()}
+    if who == "stock":
+        flags = {flag: value for flag, value in flags.items() if flag not in OURS_ONLY}
+        flags |= STOCK[flags["--task"]] | {"--arch": "roberta", "--optimizer": "adam"}
+    flags |= settings.sizes.flags() | {"--seed": "1", "--log-format": "json", "--log-interval": "25"}
+    flags |= {"--max-positions": str(settings.max_positions)} | (
+        {"--cpu": ""} if settings.machine.cpu else {}
+    )
+    plugin = ["--user-dir", str(PLUGIN)] if who == "ours" else []
+    return [str(data), *plugin, *flatten(flags | dict(changes))]
+
+
+def classes(settings: Settings) -> int:
+    """Number of classes of the classification folder."""
+    return count_classes(settings.data / "label" / "dict.txt")
+
+
+def vocabulary(data: Path) -> int:
+    """Number of vocabulary entries of a binarized folder, with fairseq's special symbols and `<mask>`."""
+    dictionary = next(path for path in (data / "input0" / "dict.txt", data / "dict.txt") if path.exists())
+    tokens = [line.rsplit(" ", 1)[0] for line in dictionary.read_text(encoding="utf-8").split("\n") if line]
+    return 4 + len(tokens) + ("<mask>" not in tokens)
+
+
+def tuned(settings: Settings) -> dict[str, str]:
+    """The environment variables that `train.sh` sets for its trainers."""
+    return environment(settings.machine.threads)
+
+
+@functools.cache
+def checkpoint(who: str, settings: Settings) -> Path:
+    """A checkpoint after one update, which is as fast as a trained one; cached. For `who` see `command`."""
+    folder = settings.scratch / "checkpoints" / who
+    changes = {"--num-classes": str(classes(settings)), "--max-update": "1", "--disable-validation": ""}
+    flags = command(who, settings, "reference", settings.data, changes | {"--save-dir": str(folder)})
+    say(f"preparing: a checkpoint ({who})")
+    contender = Contender(who, python("fairseq_cli.train", *flags), tuned(settings))
+    execute(contender, settings, f"checkpoint {who}")
+    return folder / "checkpoint_last.pt"
+
+
+def flatten(flags: Mapping[str, str]) -> list[str]:
+    """The words of flags; an empty value stands for a flag without value."""
+    return [word for flag, value in flags.items() for word in ((flag, value) if value else (flag,))]

@@ -1,1 +1,0 @@
-"""How time and memory grow with the text and with the number of runs."""

@@ -1,1 +1,0 @@
-"""Programs that run in separate processes and write their times to a file; see `benchmarks.measure`."""

@@ -1,1 +1,0 @@
-"""LoRA of a causal language model on pairs of questions and answers."""

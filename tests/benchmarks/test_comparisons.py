@@ -1,0 +1,209 @@
+"""Each kind of contender once, in its own process (a fork), on a model of one layer."""
+
+import math
+import re
+import sys
+from dataclasses import replace
+from itertools import chain, pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import preloaded
+import pytest
+import torch
+from fairseq.data import data_utils
+from torch.utils.flop_counter import FlopCounterMode
+from training import INPUT, STEPS, STOCK, build_trainer
+from transformers import RobertaConfig, RobertaForMaskedLM, RobertaForSequenceClassification
+
+from benchmarks import fairseq_commands
+from benchmarks.comparisons import classify, finetune, floor, logs, masked_lm, start, sweep
+from benchmarks.comparisons.finetune import batches_by_length, fairseq_batches, read_sentences, read_sizes
+from benchmarks.measure import compare, execute
+from benchmarks.settings import Sizes, make_sample
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.models import parameters
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _fast_start():
+    """Start the processes with the preloaded interpreter: no time is tested here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", preloaded.python())
+        yield
+
+
+def run(contenders, name, settings):
+    """The record of the contender of that name."""
+    return execute(named(contenders, name), settings, name)
+
+
+def named(contenders, name):
+    return next(contender for contender in contenders if contender.name == name)
+
+
+def test_stock_and_ours_train_on_the_same_batches(settings):
+    contenders = finetune.contenders(settings)
+    stock = run(contenders, "stock fairseq, fp32", settings)
+    own = named(contenders, "ours, fp32")
+    # The packed encoder draws other random numbers for dropout.
+    ours = execute(replace(own, command=(*own.command, "--encoder", "padded")), settings, "padded")
+    for record in (stock, ours):
+        assert len(record["seconds"]) == 3  # of 5: one to warm up, one without end
+        assert 0 < sum(record["seconds"]) < record["wall"]
+    assert stock["tokens"] == ours["tokens"] == tokens_of_updates(settings)
+    assert stock["losses"] == pytest.approx(ours["losses"], abs=0.001)  # stock logs three digits
+
+
+def test_transformers_trains_on_the_same_sentences(settings):
+    record = run(finetune.contenders(settings), "Transformers, bf16, by length", settings)
+    assert len(record["seconds"]) == len(record["tokens"]) == 3
+    assert sum(record["tokens"]) == sum(tokens_of_updates(settings))
+    assert record["losses"][0] == pytest.approx(math.log(2), abs=0.1)
+
+
+def tokens_of_updates(settings):
+    """Of the timed ones."""
+    sentences = read_sentences(settings.data / "input0" / "train", first=0, longest=settings.max_positions)
+    batches = fairseq_batches(len(sentences), batch_size=8, seed=1, updates=settings.updates)
+    return [sum(len(sentences[index]) for index in batch) for batch in batches[settings.warm_up : -1]]
+
+
+def test_quick_compares_the_fastest_setting_of_each_tool(settings):
+    for comparison in (finetune, classify):
+        quick = [one for one in comparison.contenders(settings) if one.quick]
+        assert [one.name.split(",")[0] for one in quick] == ["stock fairseq", "ours", "Transformers"]
+        assert all(one.environment for one in quick)
+    assert [one.ours for one in masked_lm.contenders(settings) if one.quick] == [False, True]
+
+
+def test_masked_lm_returns_its_model_flops(settings):
+    result = masked_lm.run(replace(settings, quick=True))
+    for row in result["contenders"]:
+        assert row["rounds"][0]["tokens"] == [2 * 16] * 2  # of four updates
+        assert row["flops_per_second"] == result["flops"] / row["median"]
+        share = row["flops_per_second"] / result["fastest_matrix_rate"]
+        assert row["share_of_matrix_rate"] == share
+    losses = [row["rounds"][0]["losses"][0] for row in result["contenders"]]
+    assert losses[0] == pytest.approx(losses[1], abs=0.1)
+
+
+def test_the_floor_adds_products_and_memory_traffic(settings):
+    result = floor.run(settings)
+    rates = floor.machine_rates(settings)
+    found = {row["quantity"]: row["value"] for row in result["quantities"]}
+    assert found["fine-tuning update, floor"] == pytest.approx(result["floor_seconds"] * 1e3)
+    products = found["fine-tuning update, model"] * 1e9 / floor.best_rate(rates)
+    traffic = 28 * result["parameters"] / max(rates["memory"].values())
+    assert result["floor_seconds"] == pytest.approx(products + traffic)
+    sentences = read_sentences(settings.data / "input0" / "train", first=0, longest=256)
+    tokens = round(8 * sum(map(len, sentences)) / len(sentences))
+    assert set(rates["matrix"]) == {f"{tokens}x16x16", "5x16x45"}  # 15 % of 32 tokens
+    sizes = settings.sizes
+    args = SimpleNamespace(
+        arch="roberta_small", vocabulary=45, num_classes=fairseq_commands.classes(settings),
+        max_positions=256, encoder_layers=sizes.layers, encoder_embed_dim=sizes.embed,
+        encoder_ffn_embed_dim=sizes.ffn, encoder_attention_heads=sizes.heads,
+    )  # fmt: skip
+    model = parameters.build(args)
+    model.register_classification_head("head", num_classes=args.num_classes)
+    assert result["parameters"] == sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("kind", [RobertaForSequenceClassification, RobertaForMaskedLM])
+def test_flops_are_those_that_torch_counts(kind):
+    length, vocabulary, classes, sizes = 24, 100, 5, Sizes(layers=3, embed=32, ffn=48, heads=4)
+    config = RobertaConfig(
+        vocab_size=vocabulary, hidden_size=32, intermediate_size=48, num_hidden_layers=3,
+        num_attention_heads=4, num_labels=classes, max_position_embeddings=66, attn_implementation="eager",
+    )  # fmt: skip
+    with FlopCounterMode(display=False) as counter:
+        kind(config)(torch.randint(4, vocabulary, (1, length))).logits.sum().backward()
+    found = parameters.encoder(sizes.layers, sizes.embed, sizes.ffn, length, length**2)
+    masked_lm_head = parameters.masked_lm_head(sizes.embed, vocabulary, length)
+    is_lm = kind is RobertaForMaskedLM
+    found += masked_lm_head if is_lm else parameters.classifier_head(sizes.embed, classes, 1)
+    assert found == counter.get_total_flops()
+
+
+def test_the_test_split_is_classified_by_all(settings):
+    contenders = classify.contenders(settings)
+    names = ("stock fairseq, fp32, batches of 1", "ours", "Transformers, fp32, sorted")
+    _, ours, transformers = records = [run(contenders, name, settings) for name in names]
+    for record in records:
+        assert 0 < record["seconds"][0] < record["wall"]
+    log = (settings.output / "logs" / "stock-fairseq-fp32-batches-of-1.txt").read_text()
+    assert re.search(r'"test_loss"', log)
+    assert 0 <= ours["correct"] <= len(read_sizes(settings.data / "input0" / "test"))
+    assert transformers["batch_size"] in (1, 8, 32)
+
+
+def test_the_sweep_is_six_runs_for_both(settings):
+    loop, _, *ours = sweep.contenders(settings)
+    script = loop.command[-1].splitlines()
+    assert loop.scale * len(script) == 6
+    assert ["--restore-file" in line for line in script] == [False, True]
+    for contender in (ours[0], ours[-1]):
+        words = list(contender.command)
+        words.insert(words.index("--"), "--dry-run")
+        execute(type(contender)("dry", tuple(words), contender.environment), settings, "dry")
+        assert (settings.output / "logs" / "dry.txt").read_text().count("fairseq-train ") == 6
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["one after another", "two at a time"])
+def test_stock_runs_of_the_sweep_validate_and_save(settings, number):
+    record = execute(sweep.contenders(settings)[number], settings, "stock")
+    assert record["seconds"] == [pytest.approx(3 * record["wall"])]
+    for init in ("random", "pretrained"):
+        assert (settings.scratch / "sweep" / "stock" / init / "checkpoint_best.pt").is_file()
+        assert list((settings.scratch / "sweep" / "stock" / init / "tensorboard").rglob("events*"))
+
+
+def test_commands_are_measured_from_start_to_end(settings, tmp_path, monkeypatch):
+    make_sample(tmp_path / "sample")
+    mine = replace(settings, data=tmp_path / "sample" / "reviews", sample=tmp_path / "sample")
+    monkeypatch.setattr(start, "LINES", 20)
+    *contenders, sample = start.contenders(mine, tmp_path / "start")
+    assert sample.command[-3].endswith("sample.sh")
+    result = compare("start", "Start", contenders, mine)
+    assert all(row["median"] > 0 for row in result["contenders"]), result
+    assert len((tmp_path / "start" / "predicted.csv").read_text().splitlines()) == 21
+
+
+def test_all_readers_find_the_same_scalars(tmp_path):
+    logs.write_tree(tmp_path, 3)
+    record = logs.read_logs("ours", str(tmp_path))
+    assert record["scalars"] == 3 * logs.SCALARS_PER_RUN
+    rows = [{"contender": name, "rounds": [record]} for name in ("a", "b")]
+    logs.check_same_numbers({"scalars": record["scalars"], "contenders": rows})
+    rows[1]["rounds"] = [record | {"total": record["total"] + 1}]
+    with pytest.raises(UserError, match=r"\bb\b"):
+        logs.check_same_numbers({"scalars": record["scalars"], "contenders": rows})
+
+
+def test_batches_and_ids_are_those_of_stock_fairseq(settings):
+    prefix = settings.data / "input0" / "train"
+    dataset = data_utils.load_indexed_dataset(str(prefix))
+    assert read_sizes(prefix).tolist() == dataset.sizes.tolist()
+    sentences = read_sentences(prefix, first=0, longest=32)
+    assert [ids.tolist() for ids in sentences] == [[0, *row.tolist()][:32] for row in dataset]
+    _, trainer = build_trainer([settings.data, *STOCK, *INPUT, *STEPS, "--optimizer", "adam"])
+    wanted = []
+    for epoch in (1, 2):
+        iterator = trainer.get_train_iterator(epoch=epoch, load_dataset=epoch == 1)
+        for sample in iterator.next_epoch_itr(shuffle=True):
+            wanted.append([ids[ids != 1].tolist() for ids in sample["net_input"]["src_tokens"]])
+    batches = fairseq_batches(len(sentences), batch_size=8, seed=1, updates=len(wanted))
+    assert [[sentences[index].tolist() for index in batch] for batch in batches] == wanted
+
+
+def test_grouping_by_length_times_the_same_sentences():
+    sizes = np.random.default_rng(0).integers(1, 99, 48)
+    batches = fairseq_batches(48, batch_size=4, seed=1, updates=9)
+    grouped = batches_by_length(sizes, 4, 9, 2)
+    assert grouped[:2] + grouped[-1:] == batches[:2] + batches[-1:]
+    assert sorted(chain(*grouped)) == sorted(chain(*batches))
+    assert [len(batch) for batch in grouped] == [4] * 9
+    ranges = sorted((sizes[batch].min(), sizes[batch].max()) for batch in grouped[2:-1])
+    assert all(high <= low for (_, high), (low, _) in pairwise(ranges))
+    assert [sizes[batch[0]] for batch in grouped] != sorted(sizes[batch[0]] for batch in grouped)
