@@ -36,11 +36,11 @@ UNITS = (
     r"%|points?\b|times\b|percent|bits?\b|ms\b|s\b|min(?:utes?)?\b|hours?\b|[KMG]i?B\b|tokens?\b|reviews?\b"
 )
 NUMBER = re.compile(
-    rf"(?<![\w.,])[-+−]?(?:\d+(?:,\d{{3}})*\.\d+|\d{{1,3}}(?:,\d{{3}})+|\d+(?=[ -]?(?:{UNITS})))"
+    rf"(?<![\w.,])[-+−]?(?:\d+(?:,\d{{3}})*\.\d+|\d{{1,3}}(?:,\d{{3}})+|\d+(?=(?:\s+|-)?(?:{UNITS})))"
 )
 """A number with decimals, with thousands, or with a unit."""
 PLAIN = r"[-+−]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]\d+)?"
-VALUE = rf"((?:p\s[=<]\s)?{PLAIN}(?:\s±\s{PLAIN})?(?:\s\[{PLAIN},\s{PLAIN}\])?)"
+VALUE = rf"((?:p\s[=<]\s)?{PLAIN}(?:\s+±\s+{PLAIN})?(?:\s+\[{PLAIN},\s+{PLAIN}\])?)"
 """What an expression computes: `5`, `66.07 ± 2.72`, `+1.07 [-1.51, +3.64]`, `p < 0.001`."""
 
 
