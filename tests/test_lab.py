@@ -65,9 +65,9 @@ def test_the_first_cell_installs_in_colab_only(colab, monkeypatch, tmp_path):
     if colab:
         clone, install, fairseq = [words for words, _ in started]
         assert clone[:2] == ["git", "clone"]
-        assert re.search(r'^    "explain": \[', (ROOT / "setup.py").read_text(), re.MULTILINE)
+        assert re.search(r"^explain = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
         assert install[-2:] == ["--editable", ".[explain]"]
-        assert fairseq[1:] == ["-m", "roberta_small.common.install_fairseq"]
+        assert fairseq[1:] == ["-m", "roberta_small", "install-fairseq"]
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_every_cell_runs_and_shows_what_it_promises(executed):
     for init in ("random", "ppmi"):
         assert len(re.findall(rf"^\| fairseq +\| {init} +\| +[123] \|", tables, re.MULTILINE)) == 3
 
-    compared = printed(notebook, "analysis compare")
+    compared = printed(notebook, "roberta-small compare")
     assert len(re.findall(r"fairseq/ppmi *\| *fairseq/random", compared)) >= 2
     marks = shown(notebook, "explain_texts(", "text/html")
     assert marks[0].count("<b>predicted") == 2

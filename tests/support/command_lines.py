@@ -152,5 +152,5 @@ if __name__ == "__main__":
         if found is None:
             print(json.dumps({"line": line, "error": None}), flush=True)
             continue
-        error = parse(*found)
+        error, _ = parse(*found)
         print(json.dumps({"line": line, "error": error}), flush=True)
