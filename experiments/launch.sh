@@ -1,5 +1,5 @@
 #!/bin/sh
-# Start `python -m experiments "$@"` from any working directory. train.sh and pretrain.sh call this.
+# Start `roberta-small "$@"` from any working directory. train.sh and pretrain.sh call this.
 # The interpreter is PYTHON if set, else .venv beside the scripts, else python3.
 root=$(CDPATH='' cd -- "$(dirname -- "$(readlink -f -- "$0")")/.." && pwd) || exit 1
 python=${PYTHON:-$root/.venv/bin/python}
@@ -9,4 +9,4 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     exit 1
 fi
 # -P: a random.py in the user's folder must not be imported instead of the real one.
-exec "$python" -P -m roberta_small.experiments "$@"
+exec "$python" -P -m roberta_small "$@"

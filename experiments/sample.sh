@@ -19,27 +19,27 @@ step() { printf '\n== %s\n' "$*"; }
 
 step "Text: a generated corpus of French book reviews"
 if [ ! -e "$data/text/sample.json" ]; then
-    "$python" -m preprocess sample --out "$data/text"
+    "$python" -m roberta_small sample --out "$data/text"
 fi
 
 step "Vocabulary: a SentencePiece model trained on the sample"
 if [ ! -e "$data/dict.txt" ]; then
-    "$python" -m preprocess vocabulary --train --overwrite --size 1300 \
+    "$python" -m roberta_small vocabulary --train --overwrite --size 1300 \
         --sentencepiece-model "$data/sentencepiece.model" --out "$data/dict.txt" \
         --text "$data/text/corpus.train.txt" "$data/text/train.input0"
 fi
 
 step "Binarized data"
-"$python" -m preprocess binarize --sentencepiece-model "$data/sentencepiece.model" \
+"$python" -m roberta_small binarize --sentencepiece-model "$data/sentencepiece.model" \
     --dict "$data/dict.txt" --trainpref "$data/text/train" --validpref "$data/text/valid" \
     --testpref "$data/text/test" --out "$data/reviews"
-"$python" -m preprocess binarize --sentencepiece-model "$data/sentencepiece.model" \
+"$python" -m roberta_small binarize --sentencepiece-model "$data/sentencepiece.model" \
     --dict "$data/dict.txt" --only-source --trainpref "$data/text/corpus.train.txt" \
     --validpref "$data/text/corpus.valid.txt" --out "$data/corpus"
 
 step "Pre-training: PPMI-SVD initialization, then a masked language model"
 if [ ! -e "$data/warm.pt" ]; then
-    "$python" -m experiments ppmi-svd "$data/corpus" --window 40 --out "$data/warm.pt" $sizes
+    "$python" -m roberta_small ppmi-svd "$data/corpus" --window 40 --out "$data/warm.pt" $sizes
 fi
 ./pretrain.sh --data "$data/corpus" --out "$data/pretrained" --recipe sample-pretrain --start "$data/warm.pt"
 
@@ -47,5 +47,5 @@ step "Fine-tuning: two initializations, three seeds"
 ./train.sh --data "$data/reviews" --pretrained "$data/pretrained/model.pt" --recipe sample --out "$runs"
 
 step "Tables and figure"
-"$python" -m analysis tables "$runs" --out "$runs/report"
-"$python" -m analysis figures "$runs" --out "$runs/report" --chance 50
+"$python" -m roberta_small tables "$runs" --out "$runs/report"
+"$python" -m roberta_small figures "$runs" --out "$runs/report" --chance 50

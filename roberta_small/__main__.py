@@ -4,40 +4,86 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 
+from roberta_small.common.cli import nearest
 from roberta_small.common.errors import UsageError, report_errors
 
-USAGE = """\
-usage: roberta-small COMMAND [options]
-
-commands:
-  train, pretrain        train runs (roberta-small train --help)
-  parameters, ppmi-svd   count the parameters of a model, compute initial weights
-  preprocess, eval, analysis, export, experiments
-                         the commands of a package (roberta-small analysis --help)
-  install-fairseq        install fairseq for this interpreter
-"""
-MODULES = {
-    "install-fairseq": "roberta_small.common.install_fairseq",
-    **{
-        name: f"roberta_small.{name}.__main__"
-        for name in ("preprocess", "eval", "analysis", "export", "experiments")
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "prepare data": {
+        "prepare": ("preprocess", "a data folder from a file of labelled text"),
+        "split": ("preprocess", "training, validation and test set from labelled text"),
+        "vocabulary": ("preprocess", "a dictionary, and with --train a SentencePiece model"),
+        "binarize": ("preprocess", "a data folder from the text files of each split"),
+        "corpus": ("preprocess", "the text of a corpus for pre-training, split and without duplicates"),
+        "audit": ("preprocess", "lengths, unknown tokens and duplicates of a data set"),
+        "download": ("preprocess", "public data sets and models"),
+        "sample": ("preprocess", "a small generated corpus to try everything with"),
+    },
+    "train": {
+        "train": ("experiments", "train classifiers over seeds and initializations"),
+        "pretrain": ("experiments", "pre-train a language model, masked or left to right"),
+        "ppmi-svd": ("experiments", "initial weights for pre-training from token co-occurrences"),
+        "lora-causal": ("experiments", "LoRA of a causal language model on questions and answers"),
+    },
+    "use a trained model": {
+        "predict": ("eval", "predict classes of texts, with explanations"),
+        "evaluate": ("eval", "metrics of checkpoints with intervals, and of their ensemble"),
+        "errors": ("eval", "an HTML page of the misclassified examples"),
+        "generate": ("eval", "text from a language model"),
+        "demo": ("eval", "a page in the browser to try a classifier"),
+        "export": ("export", "convert a checkpoint: export transformers, fairseq, onnx or fp16"),
+    },
+    "compare runs": {
+        "runs": ("analysis", "list runs and their states"),
+        "tables": ("analysis", "tables of results: best checkpoints, means per epoch, and more"),
+        "compare": ("analysis", "significance tests between groups of runs"),
+        "figures": ("analysis", "learning curves, seeds, confusion and more"),
+        "report": ("analysis", "everything about a folder of runs in one HTML file"),
+        "watch": ("analysis", "the state of running experiments"),
+        "collect": ("analysis", "copy manifests, logs and predictions to a small archive"),
+    },
+    "other": {
+        "parameters": ("experiments", "count the parameters of a model"),
+        "install-fairseq": ("common.install_fairseq", "install fairseq for this interpreter"),
     },
 }
+"""What one wants to do -> command -> package with its parser, and summary."""
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+PROGRAMS = ("export", "install-fairseq")
+"""Commands that are a program of their own, not one of the commands of a package."""
+USAGE = "usage: roberta-small COMMAND [options]\n"
+EXAMPLES = """\
+examples:
+  roberta-small train --data reviews.csv --seeds 1 2 3
+  roberta-small tables runs
+  roberta-small predict --checkpoint runs/fairseq/random/seed1 "Un livre captivant."
+
+roberta-small COMMAND --help describes a command.
+"""
+
+
+def usage() -> str:
+    """The help text: all commands, by what one wants to do."""
+    lines = [USAGE]
+    for title, group in GROUPS.items():
+        lines += [f"{title}:", *(f"  {name:<17}{summary}" for name, (_, summary) in group.items()), ""]
+    return "\n".join([*lines, EXAMPLES])
 
 
 @report_errors
-def main(arguments: list[str] | None = None) -> int | None:
+def main(arguments: Sequence[str] | None = None) -> int | None:
     """Run one command; returns its exit code."""
-    command, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    if command in ("-h", "--help"):
-        print(USAGE, end="")
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if name in ("-h", "--help"):
+        print(usage(), end="")
         return 0
-    if command in ("train", "pretrain", "parameters", "ppmi-svd"):
-        command, rest = "experiments", [command, *rest]
-    if command not in MODULES:
-        raise UsageError(f"{command!r} is not a command (see roberta-small --help)", usage=USAGE)
-    return importlib.import_module(MODULES[command]).main(rest)
+    if name not in COMMANDS:
+        hint = nearest(name, COMMANDS)
+        raise UsageError(f"{name!r} is not a command{hint} (see roberta-small --help)", usage=USAGE)
+    package, _ = COMMANDS[name]
+    module = f"roberta_small.{package}" if "." in package else f"roberta_small.{package}.__main__"
+    return importlib.import_module(module).main(rest if name in PROGRAMS else [name, *rest])
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from roberta_small.export.transformers.roberta import to_transformers
 
 TRANSFORMERS = ("train", "--method", "transformers")
 LORA = ("train", "--method", "lora")
-RUNS = {"hf": ("random", "pretrained"), "lora": ("pretrained",)}
+RUNS = {"transformers": ("random", "pretrained"), "lora": ("pretrained",)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -82,7 +82,7 @@ def test_manifests_describe_the_runs(swept):
         assert len(content["data"]["sha256"]) == 14
         assert content["precision"] == "fp32"
         assert content["packages"]["transformers"]
-        assert content["command"][0] == "./train.sh"
+        assert content["command"][:2] == ["roberta-small", "train"]
         for key, value in measured(run).items():
             assert content[key] == value
         assert content["peak_memory_bytes"] > 1 << 20
@@ -205,19 +205,19 @@ def test_a_dictionary_other_than_the_checkpoints_is_an_error(swept, capfd, tmp_p
 def test_dry_run_prints_the_command_of_each_run(swept, capfd):
     assert command(*TRANSFORMERS, *options(swept), "--seeds", "1", "4", "--dry-run") == 0
     out = capfd.readouterr().out
-    assert "./train.sh --method transformers --data" in out
+    assert "roberta-small train --method transformers --data" in out
     assert "--inits random --seeds 4" in out
-    assert not (swept / "runs/hf/random/seed4").exists()
+    assert not (swept / "runs/transformers/random/seed4").exists()
 
 
 def test_a_grid_value_equal_to_the_default_of_lora_is_not_a_setting(swept, capfd):
     """LoRA's default learning rate needs no flag; the command printed for a run plans that run again."""
     start = [*LORA, *options(swept), "--seeds", "5", "--dry-run"]
     assert command(*start, "--grid", "lr=1e-3,1e-4") == 0
-    shown = [line for line in capfd.readouterr().out.splitlines() if line.startswith("./train.sh")]
+    shown = [line for line in capfd.readouterr().out.splitlines() if line.startswith("roberta-small train")]
     assert ["lr=1e-4" in line for line in shown] == [False, True]
     for line in shown:
-        assert experiments(["train", *shlex.split(line)[1:], "--dry-run"]) == 0
+        assert experiments([*shlex.split(line)[1:], "--dry-run"]) == 0
         assert line in capfd.readouterr().out
     assert command(*start, "--grid", "lr=1e-3", "--", "--lr", "1e-2") == 1
     err = capfd.readouterr().err
@@ -235,6 +235,6 @@ def test_the_recorded_command_keeps_paths_with_spaces(swept, tmp_path, capfd):
     del start[at : at + 2]
     for inits in (["pretrained", "--pretrained", checkpoint], [f"other={checkpoint}"]):
         assert command(*TRANSFORMERS, *start, "--inits", *inits) == 0
-        shown = [one for one in capfd.readouterr().out.splitlines() if one.startswith("./train.sh")]
+        shown = [one for one in capfd.readouterr().out.splitlines() if one.startswith("roberta-small train")]
         assert len(shown) == 1
         assert any(word.endswith("my models/pre.pt") for word in shlex.split(shown[0]))
