@@ -12,7 +12,7 @@ from roberta_small.common.files import atomic_open, atomic_write
 from roberta_small.common.tables import markdown as markdown_table
 from roberta_small.experiments import provenance
 from roberta_small.experiments.provenance import Machine
-from roberta_small.experiments.sweep import PACKAGES
+from roberta_small.experiments.sweep import PACKAGES as TRAINING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,7 +88,7 @@ def duration(seconds: float) -> str:
 
 def describe_machine(machine: Machine) -> dict[str, Any]:
     """Commit, packages, CPU with its matrix instructions, cores, memory, GPU, the user's variables."""
-    found = provenance.static(machine, PACKAGES)
+    found = provenance.static(machine, TRAINING)
     for name in PACKAGES:
         try:
             found["packages"][name] = metadata.version(name)

@@ -16,72 +16,45 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "command-line.md"
 MARK = "<!-- everything below is written by docs/make_command_line.py -->\n"
-MODULES = (
-    "preprocess",
-    "experiments",
-    "eval",
-    "analysis",
-    "export",
-    "fairseq_plugin",
-    "roberta_small.fairseq_plugin.compat",
-    "roberta_small.common.install_fairseq",
-    "benchmarks",
-)
-"""Every program `python -m MODULE`, in the order of the page."""
-HIDDEN = {"task"}
-"""Commands that the project starts itself."""
-SCRIPTS = {"python -m experiments train": "./train.sh", "python -m experiments pretrain": "./pretrain.sh"}
+SHARED = 3
+"""Number of commands from which on an option with the same meaning is listed once for all."""
 
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 import command_lines  # noqa: E402
 
-import roberta_small.experiments.__main__ as experiments  # noqa: E402
+from roberta_small.__main__ import GROUPS  # noqa: E402
 from roberta_small.experiments import methods  # noqa: E402
 
-
-def title_of(module: str, command: str) -> str:
-    """How a user calls the command."""
-    title = f"python -m {module} {command}".strip()
-    for program, script in SCRIPTS.items():
-        title = title.replace(program, script)
-    return title
+Row = tuple[str, str]
+"""Name and help of an argument."""
 
 
-def commands_of(module: str) -> list[str]:
-    """The commands of a program, read from its parser; one empty name for a program without commands."""
-    if module == "experiments":
-        return [word for name in experiments.COMMANDS if name not in HIDDEN for word in _with_methods(name)]
-    for action in command_lines.parser_of(module, [])._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return list(action.choices)
-    return [""]
+def titles() -> list[str]:
+    """Every command as a user calls it, in the order of the page."""
+    found = []
+    for name in (name for group in GROUPS.values() for name in group):
+        if name == "export":
+            found += [f"roberta-small export {one}" for one in command_lines.choices_of(["export"])]
+        else:
+            found.append(f"roberta-small {name}")
+        if name == "train":
+            others = (one for one in methods.REGISTERED if one != methods.DEFAULT)
+            found += [f"roberta-small train --method {one}" for one in others]
+    return [*found, "python -m benchmarks"]
 
 
-def _with_methods(command: str) -> list[str]:
-    others = [name for name in methods.REGISTERED if name != methods.DEFAULT]
-    return [command, *(f"train --method {name}" for name in others)] if command == "train" else [command]
-
-
-def parser_of(module: str, command: str) -> argparse.ArgumentParser:
+def parser_of(title: str) -> argparse.ArgumentParser:
     """The parser of one command."""
-    parser = command_lines.parser_of(module, command.split())
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction) and command:
-            if command not in action.choices:
-                raise RuntimeError(f"python -m {module} has no command {command}")
-            return action.choices[command]
-    return parser
+    found = command_lines.words_of(title)
+    assert found is not None
+    return command_lines.parser_of(*found)
 
 
-def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+def options(parser: argparse.ArgumentParser) -> Iterator[Row]:
     """Name and help of every argument that is shown."""
     formatter = parser._get_formatter()
     for action in parser._actions:
         if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
-            continue
-        if isinstance(action, argparse._SubParsersAction):
-            for name, choice in zip(action.choices, action._choices_actions, strict=False):
-                yield name, choice.help or ""
             continue
         if action.option_strings:
             name = ", ".join(action.option_strings)
@@ -92,28 +65,49 @@ def options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
         yield f"{name} {values}".strip(), text
 
 
+def shared(rows: dict[str, list[Row]]) -> dict[Row, list[str]]:
+    """The rows of several commands, with the commands."""
+    found: dict[Row, list[str]] = {}
+    for title, own in rows.items():
+        for row in own:
+            found.setdefault(row, []).append(title.removeprefix("roberta-small "))
+    return {row: names for row, names in found.items() if len(names) >= SHARED}
+
+
 def cell(text: str) -> str:
     """Text inside a table of Markdown."""
     return text.replace("|", "\\|").replace("<", "\\<")
 
 
-def section(module: str, command: str) -> str:
-    """The section of one command: its first sentences and a table of its options."""
-    parser = parser_of(module, command)
-    title = title_of(module, command)
-    first = " ".join((parser.description or "").partition("\n\n")[0].split())
-    rows = [f"| `{name.replace('|', chr(92) + '|')}` | {cell(text)} |" for name, text in options(parser)]
-    table = "\n".join(["| option | meaning |", "|---|---|", *rows]) if rows else "No options."
-    return f"### {title}\n\n{first}\n\n{table}\n" if first else f"### {title}\n\n{table}\n"
+def table(rows: list[tuple[str, ...]], heading: tuple[str, ...]) -> str:
+    """A table of Markdown whose first column is code."""
+    lines = [f"| {' | '.join(heading)} |", "|---" * len(heading) + "|"]
+    lines += [
+        f"| `{row[0].replace('|', chr(92) + '|')}` | {' | '.join(map(cell, row[1:]))} |" for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def section(title: str, own: list[Row], common: dict[Row, list[str]]) -> str:
+    """The section of one command: its first sentences, its own options, and the names of the shared ones."""
+    first = " ".join((parser_of(title).description or "").partition("\n\n")[0].split())
+    parts = [f"### {title}", *([first] if first else [])]
+    if rows := [row for row in own if row not in common]:
+        parts.append(table(rows, ("option", "meaning")))
+    if names := [f"`{row[0].partition(' ')[0].rstrip(',')}`" for row in own if row in common]:
+        parts.append(f"[Shared options](#shared-options): {', '.join(names)}")
+    return "\n\n".join(parts) + "\n"
 
 
 def main() -> None:
     """Write the page."""
     os.environ["COLUMNS"] = "110"
     kept = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
-    parts = []
-    for module in MODULES:
-        parts += [section(module, command) for command in commands_of(module)]
+    rows = {title: list(options(parser_of(title))) for title in titles()}
+    common = shared(rows)
+    listed = [(*row, ", ".join(names)) for row, names in common.items()]
+    parts = [f"### Shared options\n\n{table(listed, ('option', 'meaning', 'commands'))}\n"]
+    parts += [section(title, own, common) for title, own in rows.items()]
     PAGE.write_text(kept + MARK + "\n" + "\n".join(parts), encoding="utf-8")
 
 

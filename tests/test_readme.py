@@ -1,7 +1,7 @@
 """README and docs/: commands are run or parsed, options are documented, links and anchors resolve.
 
 Marks above a fenced block: `<!-- run: NAME -->` runs each line as written, in one folder, in the order of
-`ORDER`; `<!-- dry run: slurm -->` runs it with --dry-run on an imitation of SLURM. The lines of all other
+`ORDER`; `<!-- dry run: slurm -->` runs it with --dry-run where there is a sbatch. The lines of all other
 blocks are parsed with the real parsers.
 """
 
@@ -16,13 +16,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import command_lines
-import fake_slurm
 import preloaded
 import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 import make_command_line  # noqa: E402
+
+from roberta_small.__main__ import COMMANDS  # noqa: E402
+from roberta_small.experiments import __main__ as experiments  # noqa: E402
 
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RESULTS = [*sorted((ROOT / "results").rglob("README.md")), *sorted((ROOT / "pretrained").rglob("README.md"))]
@@ -92,7 +94,6 @@ def run(block, clone, path=""):
     python = preloaded.python()
     environment = os.environ | {
         "PATH": f"{path}{Path(python).parent}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "FAKE_SLURM": str(clone / "short"),
         "PYTHON": python,
     }
     for command in block.strip().splitlines():
@@ -115,7 +116,10 @@ def test_the_marked_commands_run(clone):
     logs = {path.parent.relative_to(clone): text_of(path) for path in clone.glob("demo/**/train.log")}
     assert len(logs) >= 8
     assert {run: found for run, log in logs.items() if (found := WARNING.findall(log))} == {}
-    fake_slurm.install(clone / "short")
+    sbatch = clone / "short" / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text("#!/bin/sh\nexit 1\n")
+    sbatch.chmod(0o755)
     (block,) = marked("dry run").values()
     run(block.replace("\n", " --dry-run\n"), clone, path=f"{clone / 'short' / 'bin'}:")
 
@@ -151,26 +155,29 @@ def test_every_documented_command_is_accepted_by_its_parser(parsed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", make_command_line.MODULES)
-def test_every_option_is_in_the_command_reference(module):
+@pytest.mark.parametrize("title", make_command_line.titles())
+def test_every_option_is_in_the_command_reference(title):
     page = text_of(make_command_line.PAGE)
-    for command in make_command_line.commands_of(module):
-        title = make_command_line.title_of(module, command)
-        section = page.partition(f"### {title}\n")[2].partition("\n### ")[0]
-        for action in make_command_line.parser_of(module, command)._actions:
-            if action.help != "==SUPPRESS==" and "--help" not in action.option_strings:
-                for option in action.option_strings:
-                    assert option in section, f"{title} {option}: run docs/make_command_line.py"
+    section = page.partition(f"### {title}\n")[2].partition("\n### ")[0]
+    for action in make_command_line.parser_of(title)._actions:
+        if action.help != "==SUPPRESS==" and "--help" not in action.option_strings:
+            for option in action.option_strings[:1]:
+                assert f"`{option}" in section, f"{title} {option}: run docs/make_command_line.py"
 
 
 def test_the_command_reference_has_a_section_for_every_command():
-    expected = [
-        make_command_line.title_of(module, command)
-        for module in make_command_line.MODULES
-        for command in make_command_line.commands_of(module)
-    ]
     generated = text_of(make_command_line.PAGE).partition(make_command_line.MARK)[2]
-    assert re.findall(r"^### (.*)$", generated, flags=re.MULTILINE) == expected
+    headings = re.findall(r"^### (.*)$", generated, flags=re.MULTILINE)
+    assert headings == ["Shared options", *make_command_line.titles()]
+
+
+def test_the_front_door_has_the_commands_of_all_packages():
+    known = {name for name, (package, _) in COMMANDS.items() if package == "experiments"}
+    assert known == set(experiments.COMMANDS)
+    for package in ("preprocess", "eval", "analysis"):
+        ours = {name for name, (found, _) in COMMANDS.items() if found == package}
+        theirs = set(command_lines.choices_of([], f"roberta_small.{package}")) - {"dataset"}
+        assert ours == theirs, package
 
 
 def anchors(path):

@@ -35,7 +35,7 @@ def outcome(folder, work=tiny.SWEEP):
     table = load_runs(runs)
     found["metrics"] = table[~table["metric"].isin(TIMING_METRICS)].to_csv(index=False)
     if work.command == tiny.SWEEP.command:
-        assert analysis(["tables", str(runs), "--output-dir", str(folder / "report")]) == 0
+        assert analysis(["tables", str(runs), "--out", str(folder / "report")]) == 0
         for path in sorted((folder / "report").iterdir()):
             found[f"table {path.name}"] = path.read_text().replace(str(folder), "")
     return found

@@ -140,8 +140,26 @@ def parser_of(module: str, words: list[str]) -> argparse.ArgumentParser:
         try:
             code = main_of(module)(words)
         except ParsedError as parsed:
-            return parsed.parser
-    raise RuntimeError(f"python -m {module} {shlex.join(words)} has no parser (exit code {code})")
+            parser = parsed.parser
+        else:
+            raise RuntimeError(f"{module} {shlex.join(words)} has no parser (exit code {code})")
+    for word in words:  # the parser of a package has one for each command
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction) and word in action.choices:
+                parser = action.choices[word]
+    return parser
+
+
+def choices_of(words: list[str], module: str = "roberta_small") -> list[str]:
+    """The commands below a command, or of a package."""
+    with stopping(parse=False):
+        try:
+            main_of(module)(words)
+        except ParsedError as parsed:
+            for action in parsed.parser._actions:
+                if isinstance(action, argparse._SubParsersAction):
+                    return list(action.choices)
+    return []
 
 
 if __name__ == "__main__":
