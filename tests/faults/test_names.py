@@ -72,7 +72,7 @@ def test_names_of_folders_are_only_names(tmp_path, name):
     assert (code, said.count("finished (skipped)")) == (0, 1)
     for subset in ("valid", "test"):  # the trainer that stands for fairseq writes empty ones
         originals.events(run / "tensorboard" / subset / "events.out.tfevents.9.x")
-    assert analysis(["tables", str(out), "--output-dir", str(odd / "tables")]) == 0
+    assert analysis(["tables", str(out), "--out", str(odd / "tables")]) == 0
     assert not list(tmp_path.rglob("HACKED*"))
 
 
@@ -101,12 +101,12 @@ def test_labels_names_and_texts_are_only_that_wherever_they_are_shown(tmp_path, 
     assert code == 0, said
     monkeypatch.chdir(odd)  # to which the manifest's paths are relative
     runs = ["--checkpoint", str(odd / "runs")]
-    assert evaluate(["evaluate", *runs, "--write-predictions", "--output", str(odd / "scores.json")]) == 0
-    assert evaluate(["errors", *runs, "--output", str(odd / "errors.html")]) == 0
+    assert evaluate(["evaluate", *runs, "--write-predictions", "--out", str(odd / "scores.json")]) == 0
+    assert evaluate(["errors", *runs, "--out", str(odd / "errors.html")]) == 0
     capfd.readouterr()
     assert evaluate(["predict", *runs, "un livre $(touch HACKED) </script>"]) == 0
     assert json.loads(capfd.readouterr().out)["label"] in labels
-    assert analysis(["report", str(odd / "runs"), "--output", str(odd / "report.html")]) == 0
+    assert analysis(["report", str(odd / "runs"), "--out", str(odd / "report.html")]) == 0
     for page in ("errors.html", "report.html"):
         assert "<script>alert" not in (odd / page).read_text(encoding="utf-8")
     assert not list(tmp_path.rglob("HACKED*"))
