@@ -114,7 +114,7 @@ def split_arm(arm: str) -> tuple[str, str]:
 def find_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     """The checkpoint of a folder: its model file, otherwise its best checkpoint; None without either.
 
-    pretrain.sh exports `model.pt` from its best checkpoint, so both are the same model. Raises `UserError` if
+    `pretrain` exports `model.pt` from its best checkpoint, so both are the same model. Raises `UserError` if
     the folder has both `model.safetensors` and `model.pt`, because they may be different models.
     """
     folder = Path(folder)

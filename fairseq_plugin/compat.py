@@ -9,7 +9,7 @@ function.
 fairseq imports its tasks before the plugin. What they need on Python 3.14 is therefore not replaced but
 changed in fairseq's source when it is installed (`common.install_fairseq.CHANGES`). The table lists both.
 
-    python -m fairseq_plugin.compat
+    python -m roberta_small.fairseq_plugin.compat
 """
 
 from __future__ import annotations
@@ -251,10 +251,10 @@ def table() -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table of replaced functions."""
     Parser(
-        prog="python -m fairseq_plugin.compat",
+        prog="python -m roberta_small.fairseq_plugin.compat",
         description="List the functions of fairseq that the plugin replaces, with the reason and the\n"
         "version that each replacement was written against.",
-        examples="example:\n  python -m fairseq_plugin.compat",
+        examples="example:\n  python -m roberta_small.fairseq_plugin.compat",
     ).parse_args(arguments)
     print(table())
     return 0

@@ -2,7 +2,7 @@
 
 `resolve` finds a local fairseq checkpoint for what the user wrote: a file, a folder with a checkpoint, a
 folder of `save_pretrained`, or a name on the Hugging Face hub. A Transformers model is converted as by
-`python -m export fairseq`, into a folder of the cache that also contains dict.txt and the tokenizer:
+`roberta-small export fairseq`, into a folder of the cache that also contains dict.txt and the tokenizer:
 
     CACHE/<SHA-256 of the source files>/{model.pt, dict.txt, tokenizer/, conversion.json}
 
@@ -150,12 +150,12 @@ def require_dictionary(resolved: Resolved, data: Path) -> None:
     if resolved.source is not None and symbols(theirs) != symbols(ours):
         raise UserError(
             f"{ours}: not the vocabulary of {resolved.source}; prepare the data with its tokenizer: "
-            f"python -m preprocess dataset FILE --tokenizer {resolved.source} --out DATA"
+            f"roberta-small prepare FILE --tokenizer {resolved.source} --out DATA"
         )
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether `python -m export fp16` wrote the safetensors file, whose header contains this entry."""
+    """Whether `roberta-small export fp16` wrote the safetensors file, whose header contains this entry."""
     with path.open("rb") as stream:
         size = int.from_bytes(stream.read(8), "little")
         return b'"kind":"fairseq-roberta"' in stream.read(min(size, 1 << 24)).replace(b" ", b"")

@@ -30,7 +30,7 @@ def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
     return _require_files(
         data,
         _with_extensions(names),
-        "input0/ and label/ as written by `python -m preprocess dataset` or `binarize`",
+        "input0/ and label/ as written by `roberta-small prepare` or `binarize`",
     )
 
 
@@ -47,7 +47,7 @@ def masked_lm_files(data: Path, subsets: Sequence[str]) -> list[str]:
     for number, shard in enumerate(shards_of(data)):
         here = ["dict.txt", *(subset for subset in subsets if number == 0 or subset == "train")]
         names += [(shard / name).relative_to(data).as_posix() for name in here]
-    layout = "dict.txt and binarized text as written by `python -m preprocess binarize`"
+    layout = "dict.txt and binarized text as written by `roberta-small binarize`"
     return _require_files(data, _with_extensions(names), layout)
 
 
@@ -90,7 +90,9 @@ def count_classes(dictionary: Path) -> int:
 def require_checkpoint(path: Path, flag: str) -> None:
     """Raise `UserError` unless `path` is a readable, non-empty file."""
     if not path.is_file():
-        raise UserError(f"{path}: no such file; correct {flag}, or pre-train a checkpoint with pretrain.sh")
+        raise UserError(
+            f"{path}: no such file; correct {flag}, or pre-train a checkpoint with `roberta-small pretrain`"
+        )
     if path.stat().st_size == 0:
         raise UserError(f"{path}: the checkpoint file is empty; create or download it again")
 

@@ -1,4 +1,4 @@
-"""fairseq-train as `python -m experiments.methods.fairseq_train`, which starts it in less time."""
+"""fairseq-train as `python -m roberta_small.experiments.methods.fairseq_train`, which starts it in less time."""
 
 from roberta_small.common.startup import import_of_fairseq
 

@@ -149,7 +149,7 @@ def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
     if state.get("cfg") is None and state.get("args") is None:
         raise UserError(
             f"{path}: records no configuration ('cfg' or 'args'), so the number of heads and other settings "
-            "without a shape are unknown; use a checkpoint that fairseq or python -m export fairseq wrote"
+            "without a shape are unknown; use a checkpoint that fairseq or roberta-small export fairseq wrote"
         )
     arguments = model_arguments(state)
     if not is_roberta(name := arch_name(arguments)):

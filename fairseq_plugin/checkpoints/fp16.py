@@ -1,12 +1,12 @@
 """Export the weights of a fairseq checkpoint in fp16, as safetensors with fairseq's configuration.
 
 A checkpoint of a small model has 90 MB and is a pickle. The exported file has 46 MB, cannot contain code, and
-loads wherever fairseq takes a checkpoint (`--restore-file`, `train.sh --pretrained`, `from_pretrained`). Its
+loads wherever fairseq takes a checkpoint (`--restore-file`, `train --pretrained`, `from_pretrained`). Its
 metadata contain the configuration as JSON, with absolute paths reduced to their last component, and a
 checksum of configuration and weights. Rounding to IEEE 754 binary16 changes a weight by at most 1 part in
 2,048.
 
-    python -m export fp16 pretrained/run/model.pt --out pretrained/mine/model.safetensors
+    roberta-small export fp16 pretrained/run/model.pt --out pretrained/mine/model.safetensors
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ The other weights are initialized so that these embeddings have an effect before
 - in the first layer, all heads but two average the context; the last two attend to the left and right
   neighbour, which the sinusoids make possible.
 
-`pretrain.sh --start` takes the checkpoint. It works for masked and for left-to-right models.
+`roberta-small pretrain --start` takes the checkpoint. It works for masked and for left-to-right models.
 
     roberta-small ppmi-svd data/corpus --out start.pt
     roberta-small ppmi-svd data/corpus --window 40 --out start.pt --encoder-layers 2

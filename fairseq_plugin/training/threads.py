@@ -2,7 +2,7 @@
 
 torch starts a thread per core, and the threads of an operation wait for each other in a loop. If another
 process uses one of the cores, that process and the loop stop each other in every operation: a small training
-takes 30 times as long as with one thread. With the variables of train.sh (`common.cpu.TUNING`), each of an
+takes 30 times as long as with one thread. With the variables of the launcher (`common.cpu.TUNING`), each of an
 update's hundreds of small operations still waits for the thread that has lost its core.
 """
 
@@ -44,13 +44,13 @@ def set_threads() -> None:
     torch.set_num_threads(threads)
     unset = {name: value for name, value in cpu.environment(cores).items() if name not in os.environ}
     start = shlex.join(["env", *(f"{name}={value}" for name, value in unset.items()), "fairseq-train"])
-    logger.info("CPU threads: %d (%d cores). train.sh uses: %s ...", threads, cores, start)
+    logger.info("CPU threads: %d (%d cores). The launcher uses: %s ...", threads, cores, start)
 
 
 class LoadFollower:
     """Sets the number of threads to that of the cores that the process gets, at most its share.
 
-    `train.sh` divides the cores between the runs that it trains at a time. When fewer are left, each has a
+    The launcher divides the cores between the runs that it trains at a time. When fewer are left, each has a
     larger share. A number that the user has chosen stays: another one changes the order of summation.
     """
 
@@ -58,7 +58,7 @@ class LoadFollower:
         """`workers` is the number of processes of this run."""
         self._workers = workers
         self._given = cpu.threads_are_given()
-        shared = any(os.environ.get(name) for name in cpu.THREADS)  # by train.sh
+        shared = any(os.environ.get(name) for name in cpu.THREADS)  # by the launcher
         self._least_share = torch.get_num_threads() if shared else cpu.usable_cores()
         self._meter = cpu.LoadMeter()
         self._next = time.monotonic() + INTERVAL_SECONDS

@@ -1,1 +1,1 @@
-"""The method `transformers`: the runs of train.sh, trained by the Transformers Trainer."""
+"""The method `transformers`: the runs of `train`, trained by the Transformers Trainer."""

@@ -1,4 +1,4 @@
-"""One run in its own process: `python -m experiments.methods.transformers.train_run DATA ... --recipe ...`.
+"""One run in its own process: `python -m roberta_small.experiments.methods.transformers.train_run DATA ... --recipe ...`.
 
 The method (method.py) starts it with words like those of fairseq-train. It writes
 
@@ -66,7 +66,9 @@ LM_HEAD = "encoder.lm_head."
 def build_parser() -> argparse.ArgumentParser:
     """The options of a run; the flags of the recipe follow `--recipe`."""
     parser = argparse.ArgumentParser(
-        prog="python -m experiments.methods.transformers.train_run", description=__doc__, allow_abbrev=False
+        prog="python -m roberta_small.experiments.methods.transformers.train_run",
+        description=__doc__,
+        allow_abbrev=False,
     )
     parser.add_argument("data")
     parser.add_argument("--seed", type=int, required=True)
