@@ -7,8 +7,8 @@ requires torchaudio, which nothing here uses, and has to be compiled against the
 The commands of fairseq import its tasks before the plugin (`--user-dir`), so the plugin cannot replace what
 prevents that import. `CHANGES` are therefore made in the installed source file. No code is added to the start
 of Python, and every program that uses this fairseq has the change. Installing fairseq again removes it.
-`python -m roberta_small.fairseq_plugin.compat` lists the changes and their state, and training does not start without one
-that is needed.
+`python -m roberta_small.fairseq_plugin.compat` lists the changes and their state, and training does not start
+without one that is needed.
 
     roberta-small install-fairseq
 """

@@ -63,5 +63,5 @@ def filter_warnings() -> None:
     warnings.filterwarnings("ignore", r"'pin_memory' argument", UserWarning, r"torch\.utils\.data\.")
     # fairseq-validate sets the root logger's level to DEBUG when it imports fairseq's speech models.
     logging.getLogger("hydra").setLevel(logging.INFO)
-    # runpy, if `python -m roberta_small.fairseq_plugin.compat` runs a module that this package has already imported.
+    # runpy, if `python -m` runs a module of this package that it has already imported.
     warnings.filterwarnings("ignore", r"'(roberta_small\.)?fairseq_plugin\.", RuntimeWarning, "runpy")

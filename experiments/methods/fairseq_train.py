@@ -1,4 +1,4 @@
-"""fairseq-train as `python -m roberta_small.experiments.methods.fairseq_train`, which starts it in less time."""
+"""fairseq-train, started in less time: python -m roberta_small.experiments.methods.fairseq_train."""
 
 from roberta_small.common.startup import import_of_fairseq
 

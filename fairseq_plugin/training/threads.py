@@ -2,8 +2,8 @@
 
 torch starts a thread per core, and the threads of an operation wait for each other in a loop. If another
 process uses one of the cores, that process and the loop stop each other in every operation: a small training
-takes 30 times as long as with one thread. With the variables of the launcher (`common.cpu.TUNING`), each of an
-update's hundreds of small operations still waits for the thread that has lost its core.
+takes 30 times as long as with one thread. With the variables of the launcher (`common.cpu.TUNING`), each of
+an update's hundreds of small operations still waits for the thread that has lost its core.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One run in its own process: `python -m roberta_small.experiments.methods.transformers.train_run DATA ... --recipe ...`.
+"""One run in its own process.
 
-The method (method.py) starts it with words like those of fairseq-train. It writes
+The method (method.py) starts this module with words like those of fairseq-train. It writes
 
     tensorboard/             as fairseq does
     trainer/checkpoint-*/    to resume an interrupted run; removed at the end

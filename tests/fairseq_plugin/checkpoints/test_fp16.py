@@ -110,7 +110,7 @@ def test_a_truncated_file_is_an_error(exported, fraction):
 
 def test_other_safetensors_files_and_missing_ones_are_errors(tmp_path):
     save_file({"a": torch.ones(2)}, tmp_path / "other.safetensors")
-    with pytest.raises(UserError, match=r"other\.safetensors: .*python -m export"):
+    with pytest.raises(UserError, match=r"other\.safetensors: .*roberta-small export"):
         load_checkpoint(tmp_path / "other.safetensors")
     with pytest.raises(UserError, match=r"none\.safetensors: "):
         load_checkpoint(tmp_path / "none.safetensors")
