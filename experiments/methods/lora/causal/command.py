@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> None:
     from transformers.utils.logging import disable_progress_bar
 
     from roberta_small.common.run import Run, State
-    from roberta_small.eval.loading.network import find_device
+    from roberta_small.eval.network import find_device
     from roberta_small.experiments.inputs import require_writable
     from roberta_small.experiments.launchers.local import locked
     from roberta_small.experiments.methods.lora.causal.data import read_pairs
