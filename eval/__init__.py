@@ -1,13 +1,15 @@
 """Use trained models: predict, evaluate, inspect errors, generate text.
 
-Commands: `python -m eval --help`. In Python:
+In Python:
 
     from roberta_small.eval import SentenceClassifier
 
     classifier = SentenceClassifier.from_run("runs/fairseq/pretrained/seed1")
     classifier.predict(["Un livre captivant."])      # a list of common.predictions.Prediction
 
-Names are imported on first use, so `--help` does not import torch.
+`open_model` gives the model itself: network, dictionary, tokenizer, class names, settings and origin.
+
+Names are imported on first use.
 """
 
 from __future__ import annotations
@@ -15,13 +17,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from roberta_small.eval.classifier import SentenceClassifier
-    from roberta_small.eval.ensemble import Ensemble
-    from roberta_small.eval.graph import GraphClassifier
+import roberta_small.common.startup  # noqa: F401  first
 
-MODULES = {"Ensemble": ".ensemble", "GraphClassifier": ".graph", "SentenceClassifier": ".classifier"}
-__all__ = ["Ensemble", "GraphClassifier", "SentenceClassifier"]
+if TYPE_CHECKING:
+    from roberta_small.eval.classifier import Ensemble, SentenceClassifier
+    from roberta_small.eval.model import Model, open_model
+
+MODULES = {
+    "Ensemble": ".classifier",
+    "Model": ".model",
+    "SentenceClassifier": ".classifier",
+    "open_model": ".model",
+}
+__all__ = ["Ensemble", "Model", "SentenceClassifier", "open_model"]
 
 
 def __getattr__(name: str) -> object:

@@ -5,23 +5,21 @@ from __future__ import annotations
 import logging
 import sys
 
-import roberta_small.common.startup  # noqa: F401  first
 from roberta_small.common.cli import Parser
 from roberta_small.common.errors import report_errors
-from roberta_small.eval import error_analysis, evaluate, generate
-from roberta_small.eval.demo import command as demo
+from roberta_small.eval import demo, error_analysis, evaluate, generate
 from roberta_small.eval.predict import command as predict
 
 COMMANDS = (predict, evaluate, error_analysis, demo, generate)
 EXAMPLES = """examples:
-  python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 "Un livre captivant."
-  python -m eval evaluate --checkpoint runs --split test
+  roberta-small predict --checkpoint runs/fairseq/pretrained/seed1 "Un livre captivant."
+  roberta-small evaluate --checkpoint runs --split test
 """
 
 
 def build_parser() -> Parser:
     """The parser of all commands; each module registers its own."""
-    parser = Parser(prog="python -m eval", description=__doc__, examples=EXAMPLES)
+    parser = Parser(prog="roberta-small", description=__doc__, examples=EXAMPLES)
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for module in COMMANDS:
         module.register(subparsers)

@@ -1,115 +1,62 @@
-"""`SentenceClassifier`: class probabilities for text.
+"""`SentenceClassifier`: class probabilities for text; `Ensemble`: the mean over classifiers of several seeds.
 
-Shapes: N examples, K classes.
+Shapes: M members, N examples, K classes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import roberta_small.fairseq_plugin  # noqa: F401  registers models and tasks
+from roberta_small.common.errors import UserError, count
 from roberta_small.common.predictions import Prediction, from_probabilities
-from roberta_small.eval.batches import MAX_TOKENS, probabilities
-from roberta_small.eval.loading.checkpoint import read_checkpoint
-from roberta_small.eval.loading.network import Network
-from roberta_small.eval.loading.precision import DEFAULT, Precision, choose_precision
-from roberta_small.eval.loading.runs import RunCheckpoint, find_run
-from roberta_small.eval.loading.training_files import (
-    DataFolder,
-    OptionalPath,
-    find_data_folder,
-    find_dictionary,
-    find_encoder,
-    read_class_names,
+from roberta_small.eval.model import Model, open_model
+from roberta_small.eval.origin import RunCheckpoint, find_runs
+from roberta_small.eval.texts import (
+    Classified,
+    EncodedTexts,
+    Ids,
+    InputFormat,
+    Text,
+    check_texts,
+    probabilities,
 )
-from roberta_small.eval.texts import Classified, Ids, InputFormat, Text, TextInput
-from roberta_small.preprocess.tokenizer import TextEncoder
+
+Path = str | os.PathLike[str]
 
 
 class SentenceClassifier:
-    """A classifier: network, dictionary, SentencePiece model and class names.
+    """A classifier of text.
 
     Attributes:
+        model: what it consists of, such as dictionary, tokenizer, precision and run (`open_model`).
         classes: names of the classes, in the order of the probabilities.
+        pairs: whether an example is two sentences.
         network: computes logits from token ids.
         text_input: computes token ids from text.
-        precision: of the matrix products, and why it was chosen.
-        run: the checkpoint and its run; None if it was not made by `from_run`.
-        data: the data folder of training; None if it was not made by `from_run`.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        encoder: TextEncoder,
-        input_format: InputFormat,
-        classes: list[str],
-        *,
-        pairs: bool,
-        precision: Precision = DEFAULT,
-        run: RunCheckpoint | None = None,
-        data: DataFolder | None = None,
-    ) -> None:
-        self.network = network
-        self.text_input = TextInput(encoder, input_format, pairs)
-        self.classes = classes
-        self.precision = precision
-        self.run = run
-        self.data = data
+    def __init__(self, model: Model) -> None:
+        """Raises `UserError` if the model is not a classifier or one of its files is missing."""
+        self.model = model
+        self.classes = model.classes
+        self.pairs = model.pairs
+        self.text_input = model.text_input
+        self.network = model.network
 
     @classmethod
-    def from_run(
-        cls,
-        path: str | os.PathLike[str] | RunCheckpoint,
-        *,
-        data: OptionalPath = None,
-        dictionary: OptionalPath = None,
-        sentencepiece_model: OptionalPath = None,
-        device: str = "auto",
-        precision: str | None = None,
-        max_tokens: int = MAX_TOKENS,
-    ) -> SentenceClassifier:
-        """The classifier of a run folder (its best checkpoint) or of a checkpoint file.
+    def from_run(cls, path: Path | RunCheckpoint, **options: Any) -> SentenceClassifier:
+        """The classifier of a run folder (its best checkpoint), of a checkpoint or of an ONNX file.
 
-        `data` (the binarized folder), `dictionary` (dict.txt) and `sentencepiece_model` default to those
-        recorded by the run; `precision` None means as in training, or fp32 if that is not recorded
-        (`choose_precision`); `max_tokens` is the size of a batch including padding. Raises `UserError` for a
-        file that is missing or does not belong to the checkpoint.
+        Options and errors as for `open_model`.
         """
-        run = path if isinstance(path, RunCheckpoint) else find_run(path)
-        checkpoint = read_checkpoint(run.checkpoint)
-        chosen = choose_precision(precision, run, checkpoint.precision)
-        folder = find_data_folder(run, checkpoint, data)
-        symbols, dictionary_path = find_dictionary(run, checkpoint, folder, dictionary)
-        return cls(
-            Network(checkpoint, symbols, device=device, precision=chosen.value, max_tokens=max_tokens),
-            find_encoder(run, folder, dictionary_path, sentencepiece_model),
-            InputFormat.from_checkpoint(checkpoint),
-            read_class_names(checkpoint, folder),
-            pairs=folder.pairs,
-            precision=chosen,
-            run=run,
-            data=folder,
-        )
-
-    @property
-    def encoder(self) -> TextEncoder:
-        """Tokenizer and dictionary; computes token ids from text."""
-        return self.text_input.encoder
-
-    @property
-    def input_format(self) -> InputFormat:
-        """How token ids become the input of the network."""
-        return self.text_input.format
-
-    @property
-    def pairs(self) -> bool:
-        """Whether an example is two sentences."""
-        return self.text_input.pairs
+        return cls(open_model(path, text=True, **options))
 
     def predict(self, texts: Iterable[Text], *, progress: str | None = None) -> list[Prediction]:
         """One prediction per text, in the order given; `index` counts from 0 and `true_class` is None.
@@ -132,3 +79,121 @@ class SentenceClassifier:
     def encode(self, texts: Iterable[Text], *, first: int = 1, where: str = "text") -> list[Ids]:
         """The token ids of each text; errors as for `TextInput.encode`."""
         return self.text_input.encode(texts, first=first, where=where).rows
+
+
+class Ensemble:
+    """Several classifiers of the same data, whose probabilities are averaged.
+
+    It classifies like a `SentenceClassifier`. `classes` has the order of the first member.
+    """
+
+    def __init__(self, members: Sequence[SentenceClassifier]) -> None:
+        """Raises `UserError` for fewer than two members, and if classes, dictionary or data differ."""
+        if len(members) < 2:
+            raise UserError("--ensemble: only one checkpoint; pass several with --checkpoint")
+        self.members = list(members)
+        first = self.members[0]
+        for member in self.members[1:]:
+            _check_same(first.model, member.model)
+        self.classes = first.classes
+        self.pairs = first.pairs
+
+    @classmethod
+    def from_runs(cls, paths: Path | Iterable[Path], **options: Any) -> Ensemble:
+        """The ensemble of several checkpoints, or of the finished runs of folders (`find_runs`).
+
+        `options` as for `SentenceClassifier.from_run`. Raises `UserError` for fewer than two checkpoints, for
+        checkpoints that differ in classes, dictionary or data, and as `SentenceClassifier.from_run`.
+        """
+        runs = find_runs([paths] if isinstance(paths, str | os.PathLike) else paths)
+        return cls([SentenceClassifier.from_run(run, **options) for run in runs])
+
+    def predict(self, texts: Iterable[Text]) -> list[Prediction]:
+        """One prediction per text, as `SentenceClassifier.predict`."""
+        return list(from_probabilities(self.classes, self.classify(texts).probabilities))
+
+    def classify(
+        self, texts: Iterable[Text], *, first: int = 1, where: str = "text", progress: str | None = None
+    ) -> Classified:
+        """Mean probabilities, the sample standard deviation (ddof 1) of that of the predicted class, and the
+        probabilities of the members.
+
+        Errors as for `SentenceClassifier.encode`. Token ids are those of the first member.
+        """
+        check_texts(texts)
+        texts = list(texts)
+        encoded: dict[InputFormat, EncodedTexts] = {}
+        p_MNK = []
+        for member in self.members:
+            how = member.text_input.format
+            if how not in encoded:
+                encoded[how] = member.text_input.encode(texts, first=first, where=where)
+            rows = encoded[how].rows
+            p_NK = probabilities(member.network.logits(rows, progress=progress))
+            p_MNK.append(
+                in_order_of(
+                    self.classes, member.classes, p_NK, member.model.run.name, self.members[0].model.run.name
+                )
+            )
+        members_MNK = np.stack(p_MNK)
+        mean_NK = members_MNK.mean(axis=0)
+        predicted_N = mean_NK.argmax(axis=1)
+        std_N = members_MNK[:, np.arange(len(mean_NK)), predicted_N].std(axis=0, ddof=1)
+        return Classified(mean_NK, encoded[self.members[0].text_input.format], std_N, members_MNK)
+
+
+def describe(ensemble: Ensemble) -> None:
+    """Print the members on standard error, with a warning if they differ in more than their seed."""
+    runs = [member.model.run for member in ensemble.members]
+    groups = Counter(run.group or run.name for run in runs)
+    print(
+        f"ensemble of {count(len(runs), 'checkpoint')}: "
+        + ", ".join(f"{name} ({number})" for name, number in groups.items()),
+        file=sys.stderr,
+    )
+    if len(groups) > 1 and all(run.group for run in runs):
+        print(
+            "warning: the members differ in more than their seed; `roberta-small evaluate` scores an "
+            "ensemble of each of these groups",
+            file=sys.stderr,
+        )
+
+
+def in_order_of(
+    classes: list[str], own_classes: list[str], p_NK: NDArray[np.float64], name: str, first: str
+) -> NDArray[np.float64]:
+    """The probabilities of one member with their columns in the order of `classes`.
+
+    Raises `UserError`, with the names of the member and of the first member, if it has other classes.
+    """
+    if sorted(classes) != sorted(own_classes):
+        raise UserError(
+            f"{name}: has the classes {', '.join(own_classes)}, but {first} has {', '.join(classes)}; "
+            "combine only classifiers with the same classes"
+        )
+    return p_NK[:, [own_classes.index(class_name) for class_name in classes]]
+
+
+def _check_same(first: Model, other: Model) -> None:
+    """Raise `UserError`, naming both checkpoints, if classes, dictionary, tokenizer or data differ."""
+    names = other.run.name, first.run.name
+    in_order_of(first.classes, other.classes, np.zeros((0, len(other.classes))), *names)
+    theirs = _identity(other)
+    differing = [what for what, value in _identity(first).items() if value != theirs[what]]
+    digests, others = (model.run.data.get("sha256", {}) for model in (first, other))
+    if any(digests[name] != others[name] for name in digests.keys() & others.keys()):
+        differing.append("data")
+    if differing:
+        raise UserError(
+            f"{names[0]} and {names[1]}: trained with different {' and '.join(differing)}; "
+            "an ensemble needs checkpoints of the same data"
+        )
+
+
+def _identity(member: Model) -> dict[str, Any]:
+    """What the members of an ensemble have in common, by its name in messages."""
+    return {
+        "dictionaries": member.encoder.dictionary.symbols,
+        "numbers of sentences per example": member.pairs,
+        "treatments of apostrophes": member.encoder.normalize_apostrophes,
+    }

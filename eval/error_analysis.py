@@ -21,8 +21,9 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write, sha256
 from roberta_small.common.predictions import Prediction
 from roberta_small.common.statistics import wilson_interval
-from roberta_small.eval.intervals import most_confused
-from roberta_small.eval.loading.runs import RunCheckpoint, find_runs
+from roberta_small.eval.options import add_checkpoints
+from roberta_small.eval.origin import DataFolder, RunCheckpoint, find_runs
+from roberta_small.eval.report import most_confused
 from roberta_small.preprocess.readers.lines import read_text_lines
 
 TEMPLATE = Path(__file__).with_name("errors_page.html")
@@ -31,9 +32,9 @@ LENGTH_GROUPS = 6
 CONFUSIONS = 15
 """Maximum number of pairs of classes in the list of the most frequent confusions."""
 EXAMPLES = """examples:
-  python -m eval evaluate --checkpoint runs --write-predictions
-  python -m eval errors --checkpoint runs --out errors.html
-  python -m eval errors --checkpoint runs/fairseq/pretrained --text test.review --out errors.html
+  roberta-small evaluate --checkpoint runs --write-predictions
+  roberta-small errors --checkpoint runs --out errors.html
+  roberta-small errors --checkpoint runs/fairseq/pretrained --text test.review --out errors.html
 """
 
 
@@ -45,13 +46,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         description=__doc__,
         examples=EXAMPLES,
     )
-    parser.add_argument(
-        "--checkpoint",
-        required=True,
-        nargs="+",
-        metavar="PATH",
-        help="checkpoints, run folders or folders with runs",
-    )
+    add_checkpoints(parser)
     parser.add_argument("--split", default="test", help="split of the predictions (default: %(default)s)")
     parser.add_argument(
         "--text",
@@ -80,7 +75,7 @@ def read_predictions(run: RunCheckpoint, split: str) -> list[Prediction]:
     if not path.is_file():
         raise UserError(
             f"{path}: no such file; write it with "
-            f"python -m eval evaluate --checkpoint {run.folder} --split {split} --write-predictions"
+            f"roberta-small evaluate --checkpoint {run.folder} --split {split} --write-predictions"
         )
     known = [prediction for prediction in predictions.read(path) if prediction.true_class is not None]
     if not known:
@@ -93,28 +88,16 @@ def find_texts(run: RunCheckpoint, split: str) -> list[Path]:
 
     Raises `UserError` if one is missing or has changed.
     """
-    from roberta_small.eval.loading.training_files import find_data_folder, resolve_recorded
-    from roberta_small.preprocess.dataset import TEXT
-
-    data = find_data_folder(run, None)
-    inside = {f"{TEXT}/{split}.input{i}": data.path / TEXT / f"{split}.input{i}" for i in (0, 1)}
-    inside = {name: path for name, path in inside.items() if name in data.report.get("files", {})}
-    for name, path in inside.items():
-        if not path.is_file() or sha256(path) != data.report["files"][name]:
-            raise UserError(f"{path}: missing or changed since it was written; pass the text with --text")
-    if inside:
-        return list(inside.values())
-    recorded = ((data.option("splits") or {}).get(split) or {}).get("texts") or {}
-    paths = [name for names in recorded.values() for name in names]
-    if not paths:
+    data = DataFolder.recorded(run.data.get("path"))
+    files = {path: digest for column in data.texts(split) for path, digest in column.items()}
+    if not files:
         raise UserError(f"{data.path}: does not record the text of {split}; pass --text")
-    for path in paths:
-        file, digest = resolve_recorded(path), data.digest(path)
-        if not file.is_file() or (digest and digest != sha256(file)):
+    for path, digest in files.items():
+        if not path.is_file() or (digest and digest != sha256(path)):
             raise UserError(
                 f"{path}: missing or changed since {data.path} was written; pass the text with --text"
             )
-    return [resolve_recorded(path) for path in paths]
+    return list(files)
 
 
 def read_texts(paths: Sequence[Path]) -> list[str]:
@@ -147,7 +130,7 @@ def page_data(
             "pass the text of the split with --text"
         )
     p_RNK = np.array([[[one.probabilities[c] for c in classes] for one in run] for run in predicted])
-    labels_N = np.array([classes.index(prediction.true_class) for prediction in predicted[0]])
+    labels_N = np.array([classes.index(one.true_class) for one in predicted[0] if one.true_class is not None])
     mean_NK = p_RNK.mean(axis=0)
     predicted_N = mean_NK.argmax(axis=1)
     rows = [

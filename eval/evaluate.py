@@ -24,20 +24,22 @@ from roberta_small.common.cli import positive
 from roberta_small.common.data_folder import NOTIONS, Overlap, read_overlap
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write, sha256
-from roberta_small.eval.batches import MAX_TOKENS
-from roberta_small.eval.ensemble import in_order_of, mean_probabilities
-from roberta_small.eval.loading.runs import RunCheckpoint, find_runs
-from roberta_small.eval.options import add_checkpoint_files, add_computation, add_max_tokens
+from roberta_small.eval.classifier import in_order_of
+from roberta_small.eval.model import Model, PrecisionMessages, open_model
+from roberta_small.eval.options import add_checkpoint_files, add_checkpoints, add_computation, overrides
+from roberta_small.eval.origin import RunCheckpoint, find_runs
+from roberta_small.eval.texts import MAX_TOKENS, probabilities
 
 if TYPE_CHECKING:
-    from roberta_small.eval.loading.precision import PrecisionMessages
+    from roberta_small.common.metrics import Scored
+    from roberta_small.eval.report import Group
 
 EXAMPLES = """examples:
-  python -m eval evaluate --checkpoint runs/fairseq/pretrained/seed1
-  python -m eval evaluate --checkpoint runs --split test --out evaluation.json --write-predictions
-  python -m eval evaluate --checkpoint runs --audit audit.json
-  python -m eval evaluate --checkpoint results/cls-books/runs.tar.xz --from-predictions
-  python -m eval evaluate --checkpoint a/model.pt b/model.pt --data data/books --split valid
+  roberta-small evaluate --checkpoint runs/fairseq/pretrained/seed1
+  roberta-small evaluate --checkpoint runs --split test --out evaluation.json --write-predictions
+  roberta-small evaluate --checkpoint runs --audit audit.json
+  roberta-small evaluate --checkpoint results/cls-books/runs.tar.xz --from-predictions
+  roberta-small evaluate --checkpoint a/model.pt b/model.pt --data data/books --split valid
 """
 
 
@@ -63,18 +65,12 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         description=__doc__,
         examples=EXAMPLES,
     )
-    parser.add_argument(
-        "--checkpoint",
-        required=True,
-        nargs="+",
-        metavar="PATH",
-        help="checkpoints, run folders or folders with runs",
-    )
+    add_checkpoints(parser)
     parser.add_argument("--split", default="test", help="split to evaluate (default: %(default)s)")
     parser.add_argument(
         "--audit",
         metavar="JSON",
-        help="report of python -m preprocess audit --out JSON: exclude examples whose text is in train",
+        help="report of roberta-small audit --out JSON: exclude examples whose text is in train",
     )
     parser.add_argument(
         "--duplicates",
@@ -85,7 +81,8 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--write-predictions",
         action="store_true",
-        help=f"write {predictions.file_name('SPLIT')} to each run folder, for `analysis` and `eval errors`",
+        help=f"write {predictions.file_name('SPLIT')} to each run folder, for "
+        "the commands `compare` and `errors`",
     )
     parser.add_argument(
         "--from-predictions",
@@ -96,8 +93,8 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "--draws", type=positive, default=2000, metavar="N", help="bootstrap samples (default: %(default)s)"
     )
     parser.add_argument("--out", metavar="JSON", help="JSON file for all values at full precision")
-    add_checkpoint_files(parser)
-    add_max_tokens(add_computation(parser))
+    add_checkpoint_files(parser, tokenizer=False)
+    add_computation(parser)
     parser.set_defaults(run=run)
 
 
@@ -116,14 +113,19 @@ def run(args: argparse.Namespace) -> None:
     if args.from_predictions:
         evaluated = [read_predictions(run, args.split) for run in runs]
     else:
-        evaluated = predict(runs, args)
+        options = overrides(args)
+        data = options.pop("data")  # the data to evaluate on, not those of training
+        evaluated = predict(runs, args.split, data, write=args.write_predictions, **options)
     check_same_examples(evaluated)
     kept_N = select_examples(evaluated[0], overlap)
     groups = score_groups(evaluated, kept_N, args.draws)
+    dedup = None
+    if overlap is not None:
+        dedup = {"audit": args.audit, "notion": overlap.notion, "left_out": len(overlap.lines)}
     report = {
         "split": args.split,
         "examples": int(kept_N.sum()),
-        "dedup": _excluded(args, overlap),
+        "dedup": dedup,
         "classes": evaluated[0].classes,
         "conventions": conventions(args.draws),
         "sha256": {archive.shown(member.source): sha256(member.source) for member in evaluated},
@@ -133,51 +135,31 @@ def run(args: argparse.Namespace) -> None:
         atomic_write(args.out, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     excluded = f", {len(overlap.lines):,} excluded because they are in train" if overlap else ""
     print(f"{args.split}: {report['examples']:,} examples{excluded}\n")
-    print(tables(groups, report["conventions"]), end="")
+    print(tables(groups, conventions(args.draws)), end="")
 
 
-def predict(runs: Iterable[RunCheckpoint], args: argparse.Namespace) -> list[SplitPredictions]:
-    """Predict the requested split with each checkpoint; prints the precision of the networks.
+def predict(
+    runs: Iterable[RunCheckpoint], split: str, data: str | None, *, write: bool, **options: Any
+) -> list[SplitPredictions]:
+    """Predict a split of `data`, or of the training data, with each checkpoint; prints their precision.
 
-    With --write-predictions, those of a checkpoint are written before the next one is read, so that an
-    interruption does not lose them.
+    `options` as for `open_model`. With `write`, the predictions of a checkpoint are written before the next
+    one is read, so that an interruption does not lose them.
     """
-    from roberta_small.eval.loading.precision import PrecisionMessages
-
     messages = PrecisionMessages()
     evaluated = []
     for run in runs:
-        evaluated.append(_predict_one(run, args, messages))
-        if args.write_predictions:
-            write_predictions(evaluated[-1], args.split)
+        evaluated.append(_predict_one(open_model(run, **options), split, data, messages))
+        if write:
+            write_predictions(evaluated[-1], split)
     return evaluated
 
 
-def _predict_one(
-    run: RunCheckpoint, args: argparse.Namespace, messages: PrecisionMessages
-) -> SplitPredictions:
-    from roberta_small.eval.batches import probabilities
-    from roberta_small.eval.loading.checkpoint import read_checkpoint
-    from roberta_small.eval.loading.inputs import read_split
-    from roberta_small.eval.loading.network import Network
-    from roberta_small.eval.loading.precision import choose_precision
-    from roberta_small.eval.loading.training_files import find_data_folder, find_dictionary, read_class_names
-
-    checkpoint = read_checkpoint(run.checkpoint)
-    trained_on = find_data_folder(run, checkpoint)
-    data = find_data_folder(run, checkpoint, args.data) if args.data else trained_on
-    if not data.exists:
-        raise UserError(f"{data.path}: no such folder (data of {run.name}); pass --data")
-    dictionary, _ = find_dictionary(run, checkpoint, data, args.dict)
-    classes = read_class_names(checkpoint, trained_on if trained_on.exists else data)
-    examples = read_split(checkpoint, dictionary, classes, data.path, args.split)
-    precision = choose_precision(args.precision, run, checkpoint.precision)
-    network = Network(
-        checkpoint, dictionary, device=args.device, precision=precision.value, max_tokens=args.max_tokens
-    )
-    messages.show(precision)
-    p_NK = probabilities(network.logits(examples.rows, progress=run.name))
-    return SplitPredictions(run, classes, examples.labels, p_NK, run.checkpoint)
+def _predict_one(model: Model, split: str, data: str | None, messages: PrecisionMessages) -> SplitPredictions:
+    examples = model.examples(split, data)
+    messages.show(model.precision)
+    p_NK = probabilities(model.network.logits(examples.rows, progress=model.run.name))
+    return SplitPredictions(model.run, examples.classes, examples.labels, p_NK, model.run.checkpoint)
 
 
 def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:
@@ -191,7 +173,7 @@ def read_predictions(run: RunCheckpoint, split: str) -> SplitPredictions:
             raise UserError(
                 f"{path}: example {index}: {what}; evaluate the checkpoint with --write-predictions"
             )
-    labels_N = np.array([classes.index(prediction.true_class) for prediction in found])
+    labels_N = np.array([classes.index(one.true_class) for one in found if one.true_class is not None])
     p_NK = np.array([list(prediction.probabilities.values()) for prediction in found], dtype=np.float64)
     return SplitPredictions(run, classes, labels_N, p_NK, path)
 
@@ -225,7 +207,7 @@ def select_examples(member: SplitPredictions, overlap: Overlap | None) -> NDArra
     return kept_N
 
 
-def score_groups(evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], draws: int) -> list[Any]:
+def score_groups(evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], draws: int) -> list[Group]:
     """A `report.Group` for each method and initialization, in the order of the checkpoints."""
     from roberta_small.eval.report import Group, Scores
 
@@ -242,7 +224,7 @@ def score_groups(evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], d
         ]
         ensemble = None
         if len(members) > 1:
-            scored = _scored(members[0].labels, mean_probabilities(columns), kept_N)
+            scored = _scored(members[0].labels, np.mean(columns, axis=0), kept_N)
             ensemble = Scores.compute(f"{name} ensemble".strip(), scored, classes, draws=draws)
         scores = [
             Scores.compute(member.run.name, _scored(members[0].labels, p_NK, kept_N), classes, draws=draws)
@@ -261,7 +243,7 @@ def write_predictions(member: SplitPredictions, split: str) -> Path:
     return path
 
 
-def _scored(labels_N: NDArray[np.int64], p_NK: NDArray[np.float64], kept_N: NDArray[np.bool_]) -> Any:
+def _scored(labels_N: NDArray[np.int64], p_NK: NDArray[np.float64], kept_N: NDArray[np.bool_]) -> Scored:
     from roberta_small.common.metrics import Scored
 
     return Scored(labels_N[kept_N], p_NK[kept_N])
@@ -288,9 +270,3 @@ def _check_one_checkpoint_per_folder(runs: list[RunCheckpoint]) -> None:
             f"{folder}: {count} checkpoints specified, but --write-predictions writes one file per split; "
             "specify only one of them"
         )
-
-
-def _excluded(args: argparse.Namespace, overlap: Overlap | None) -> dict[str, Any] | None:
-    if overlap is None:
-        return None
-    return {"audit": args.audit, "notion": overlap.notion, "left_out": len(overlap.lines)}

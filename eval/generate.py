@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
@@ -17,18 +19,49 @@ from tqdm import tqdm
 from roberta_small.common.cli import positive
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open, json_line
-from roberta_small.eval.options import add_checkpoint_files, add_computation, add_texts, read_input
-from roberta_small.eval.sampling import Sampling
+from roberta_small.eval.options import (
+    add_checkpoint_files,
+    add_computation,
+    add_texts,
+    overrides,
+)
+from roberta_small.eval.predict.inputs import read_input
 
 if TYPE_CHECKING:
     from roberta_small.eval.language_model import Completion
 
 EXAMPLES = """examples:
-  python -m eval generate --checkpoint pretrained/causal "Ce livre est"
-  python -m eval generate --checkpoint pretrained/causal --sample --top-p 0.9 --temperature 0.8 --seed 3 "Un"
-  python -m eval generate --checkpoint pretrained/causal --input prompts.txt --format jsonl --out texts.jsonl
-  python -m eval generate --checkpoint model.pt --dict dict.txt --sentencepiece-model s.model "Il était"
+  roberta-small generate --checkpoint pretrained/causal "Ce livre est"
+  roberta-small generate --checkpoint pretrained/causal --sample --top-p 0.9 --temperature 0.8 --seed 3 "Un"
+  roberta-small generate --checkpoint pretrained/causal --input prompts.txt --format jsonl --out texts.jsonl
+  roberta-small generate --checkpoint model.pt --dict dict.txt --sentencepiece-model s.model "Il était"
 """
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The distribution to sample from; the parameters apply in this order.
+
+    Attributes:
+        temperature: divisor of the logits; a value below 1 favors probable tokens.
+        top_k: sample only from the k most probable tokens; None for all.
+        top_p: sample only from the most probable tokens with a total probability of p (nucleus sampling,
+            Holtzman et al. 2020, section 3.1).
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < math.inf:
+            raise UserError(
+                f"--temperature {self.temperature:g}: must be above 0; for greedy decoding, omit --sample"
+            )
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"--top-p {self.top_p:g}: must be above 0 and at most 1")
+        if self.top_k is not None and self.top_k < 1:
+            raise UserError(f"--top-k {self.top_k}: must be at least 1")
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -40,7 +73,10 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         examples=EXAMPLES,
     )
     parser.add_argument(
-        "--checkpoint", required=True, metavar="PATH", help="checkpoint, or run folder written by pretrain.sh"
+        "--checkpoint",
+        required=True,
+        metavar="PATH",
+        help="checkpoint, or run folder of `roberta-small pretrain`",
     )
     add_texts(parser, "prompt")
     parser.add_argument(
@@ -70,13 +106,8 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         help="sample only from the most probable tokens with a total probability of P (default: 1)",
     )
     group.add_argument("--seed", type=int, metavar="N", help="seed of the random numbers (default: 1)")
-    add_checkpoint_files(parser, tokenizer=True)
-    parser.add_argument(
-        "--normalize-apostrophes",
-        action="store_true",
-        help="replace typographic apostrophes by ' (default: as in the data)",
-    )
-    add_computation(parser).add_argument(
+    add_checkpoint_files(parser, apostrophes=True)
+    add_computation(parser, max_tokens=False).add_argument(
         "--batch-size",
         type=positive,
         default=32,
@@ -92,31 +123,23 @@ def run(args: argparse.Namespace) -> None:
     if args.text and args.input:
         raise UserError("TEXT and --input: specify only one of them")
     from roberta_small.eval.language_model import LanguageModel
-    from roberta_small.eval.loading.precision import PrecisionMessages
+    from roberta_small.eval.model import PrecisionMessages
 
-    model = LanguageModel.from_run(
-        args.checkpoint,
-        data=args.data,
-        dictionary=args.dict,
-        sentencepiece_model=args.sentencepiece_model,
-        normalize_apostrophes=args.normalize_apostrophes,
-        device=args.device,
-        precision=args.precision,
-    )
-    PrecisionMessages().show(model.precision)
+    model = LanguageModel.from_run(args.checkpoint, **overrides(args))
+    PrecisionMessages().show(model.model.precision)
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(atomic_open(args.out)) if args.out else sys.stdout
         hidden = True if output.isatty() else None
         bar = stack.enter_context(tqdm(desc="generate", unit=" prompts", leave=False, disable=hidden))
-        for block in read_input(args.text, args.input):
-            for start in range(0, len(block.lines), args.batch_size):
-                prompts = block.lines[start : start + args.batch_size]
+        for lines, first, _ in read_input(args.text, args.input):
+            for start in range(0, len(lines), args.batch_size):
+                prompts = lines[start : start + args.batch_size]
                 completions = model.generate(
                     prompts,
                     length=args.length,
                     sampling=sampling,
                     seed=seed,
-                    first=block.first + start,
+                    first=first + start,
                     batch_size=args.batch_size,
                 )
                 output.writelines(format_completion(completion, args.format) for completion in completions)

@@ -1,35 +1,37 @@
-"""`GraphClassifier`: class probabilities for text from one ONNX file, without torch and fairseq.
+"""`GraphModel`: a classifier in one ONNX file, opened without torch and fairseq.
 
-`python -m export onnx` stores what text needs in the metadata of the graph (`Metadata`).
+`roberta-small export onnx` stores what text needs in the metadata of the graph (`Metadata`).
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.predictions import Prediction, from_probabilities
-from roberta_small.eval.batches import MAX_TOKENS, logits_of, probabilities
-from roberta_small.eval.texts import Classified, InputFormat, Text, TextInput
+from roberta_small.eval.model import Given, Model
+from roberta_small.eval.origin import RunCheckpoint
+from roberta_small.eval.texts import Ids, InputFormat, logits_of
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import PAD
 from roberta_small.preprocess.tokenizer import Encoder, parse_model
+
+if TYPE_CHECKING:
+    from roberta_small.eval.network import Checkpoint
 
 INPUTS = ("input_ids", "attention_mask")
 """Inputs of the graph, int64 (B, L)."""
 OUTPUT = "logits"
 """Its output, fp32 (B, K)."""
-AGAIN = "write it with python -m export onnx"
+AGAIN = "write it with roberta-small export onnx"
 
 
 @dataclass(frozen=True)
@@ -77,62 +79,110 @@ class Metadata:
             raise UserError(f"{path}: malformed metadata ({error}); {AGAIN} again") from None
 
 
-class GraphClassifier:
-    """A classifier in an ONNX file; it classifies like a `SentenceClassifier`, on the CPU.
+@dataclass(frozen=True)
+class GraphModel(Model):
+    """A classifier in an ONNX file, with its tokenizer and class names; it runs on the CPU."""
 
-    Attributes:
-        classes: names of the classes, in the order of the probabilities.
-        pairs: whether an example is two sentences.
-    """
+    @classmethod
+    def open(cls, path: Path, given: Given) -> GraphModel:
+        """Load the file.
 
-    def __init__(self, path: str | os.PathLike[str], *, max_tokens: int = MAX_TOKENS) -> None:
-        """Load the file; raises `UserError` if it is not a classifier that `python -m export onnx` wrote."""
+        Raises `UserError` if it is not a classifier that `roberta-small export onnx` wrote, and for an option
+        that has no effect.
+        """
+        unused = {
+            "--data": given.data,
+            "--dict": given.dictionary,
+            "--sentencepiece-model": given.sentencepiece_model,
+            "--normalize-apostrophes": given.normalize_apostrophes,
+            "--precision": given.precision,
+            "--device cuda": given.device == "cuda",
+        }
+        if wrong := [option for option, value in unused.items() if value]:
+            raise UserError(
+                f"{wrong[0]}: not with an ONNX file, which has its own tokenizer and precision and runs on "
+                f"the CPU; use the folder of the run instead of {path}"
+            )
+        if not path.is_file():
+            raise UserError(f"{path}: no such file")
+        model = cls(RunCheckpoint(path, None, None), given)
+        (output,) = [one for one in model.session.get_outputs() if one.name == OUTPUT] or [None]
+        if output is None or output.shape[-1] != len(model.classes):
+            raise UserError(f"{path}: no output '{OUTPUT}' of {len(model.classes)} classes; {AGAIN} again")
+        return model
+
+    @cached_property
+    def session(self) -> Any:
+        """The session of ONNX Runtime; raises `UserError` if the file cannot be loaded."""
+        path = self.run.checkpoint
         try:
             import onnxruntime
         except ImportError:
             raise UserError("ONNX files need onnxruntime; install it: pip install onnxruntime") from None
-        path = Path(path)
-        if not path.is_file():
-            raise UserError(f"{path}: no such file")
         try:
-            self._session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+            return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime has no common class of errors that is public
             reason = str(error).splitlines()[0]
             raise UserError(f"{path}: not an ONNX graph that can be loaded ({reason}); {AGAIN}") from None
-        self._path = path
-        self._max_tokens = max_tokens
-        self._metadata = Metadata.from_text(self._session.get_modelmeta().custom_metadata_map, path)
-        self.classes = self._metadata.classes
-        (output,) = [one for one in self._session.get_outputs() if one.name == OUTPUT] or [None]
-        if output is None or output.shape[-1] != len(self.classes):
-            raise UserError(f"{path}: no output '{OUTPUT}' of {len(self.classes)} classes; {AGAIN} again")
-        self.pairs = self._metadata.pairs
-
-    def predict(self, texts: Iterable[Text], *, progress: str | None = None) -> list[Prediction]:
-        """One prediction per text, as `SentenceClassifier.predict`."""
-        found = self.classify(texts, progress=progress).probabilities
-        return list(from_probabilities(self.classes, found))
-
-    def classify(
-        self, texts: Iterable[Text], *, first: int = 1, where: str = "text", progress: str | None = None
-    ) -> Classified:
-        """Probabilities, token ids and notes of each text; errors as for `TextInput.encode`."""
-        encoded = self._input.encode(texts, first=first, where=where)
-        logits_NK = logits_of(
-            encoded.rows, self._logits, len(self.classes), max_tokens=self._max_tokens, progress=progress
-        )
-        return Classified(probabilities(logits_NK), encoded)
 
     @cached_property
-    def _input(self) -> TextInput:
-        metadata, path = self._metadata, str(self._path)
-        encoder = Encoder(
+    def metadata(self) -> Metadata:
+        """What the file contains besides the network."""
+        return Metadata.from_text(self.session.get_modelmeta().custom_metadata_map, self.run.checkpoint)
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """There is none."""
+        raise UserError(f"{self.run.checkpoint}: an ONNX file, not a checkpoint; use the folder of the run")
+
+    @cached_property
+    def precision(self) -> None:
+        """That of the graph."""
+        return None
+
+    @cached_property
+    def classes(self) -> list[str]:
+        """A name for each logit."""
+        return self.metadata.classes
+
+    @property
+    def pairs(self) -> bool:
+        """Whether an example is two sentences."""
+        return self.metadata.pairs
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """Tokenizer and dictionary."""
+        metadata, path = self.metadata, str(self.run.checkpoint)
+        return Encoder(
             parse_model(metadata.sentencepiece, path),
             fairseq_dictionary.parse(metadata.dictionary.removesuffix("\n").split("\n"), path),
             normalize_apostrophes=metadata.normalize_apostrophes,
         )
-        return TextInput(encoder, metadata.format, metadata.pairs)
 
-    def _logits(self, ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:
+    @cached_property
+    def input_format(self) -> InputFormat:
+        """How training makes an input from ids."""
+        return self.metadata.format
+
+    @cached_property
+    def network(self) -> Graph:
+        """The graph."""
+        return Graph(self)
+
+
+class Graph:
+    """The network of an ONNX file."""
+
+    def __init__(self, model: GraphModel) -> None:
+        self.session = model.session
+        self.classes = len(model.classes)
+        self.max_tokens = model.given.max_tokens
+
+    def logits(self, rows: Sequence[Ids], *, progress: str | None = None) -> NDArray[np.float32]:
+        """The logits (N, K) of rows of ids, in their order; `progress` is the title of a progress bar."""
+        return logits_of(rows, self._compute, self.classes, max_tokens=self.max_tokens, progress=progress)
+
+    def _compute(self, ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:
         feed = dict(zip(INPUTS, (ids_BL, (ids_BL != PAD).astype(np.int64)), strict=True))
-        return self._session.run([OUTPUT], feed)[0]
+        return self.session.run([OUTPUT], feed)[0]

@@ -1,28 +1,46 @@
-"""Texts as input of a network, prepared as in training; neither torch nor fairseq is imported.
+"""Texts as rows of token ids, prepared as in training, and rows in batches of similar length as input of a
+network. Neither torch nor fairseq is imported.
 
-Shapes: N examples.
+Memory stays constant over any number of texts (`limit_kernels`, `return_free_memory`). By default, it grows
+with the number of different batch shapes: PyTorch and oneDNN each keep the matrix products that they have
+compiled, and glibc keeps free blocks between those in use.
+
+Shapes: N examples, K classes; B sentences in a batch, L tokens in the longest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import ctypes
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from roberta_small.common.errors import UserError
-from roberta_small.preprocess.dictionary import EOS, UNK, WORD_START, Dictionary
+from roberta_small.preprocess.dictionary import EOS, PAD, UNK, WORD_START, Dictionary
 from roberta_small.preprocess.readers.lines import Block
 from roberta_small.preprocess.tokenizer import Encoded, TextEncoder
 
 if TYPE_CHECKING:
-    from roberta_small.eval.loading.checkpoint import Checkpoint
+    from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationConfig
 
 Ids = NDArray[np.int64]
 Text = str | Sequence[str]
 """A sentence, or a pair of sentences."""
+MAX_TOKENS = 4096
+"""Default tokens of a batch, including padding."""
+Compute = Callable[[NDArray[np.int64]], NDArray[np.float32]]
+"""(B, L) padded ids -> (B, K) logits."""
+CACHES = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
+"""PyTorch's cache (pytorch#27971) and oneDNN's ("Primitive Cache" in its guide). A product leaves memory only
+after it has left both."""
+CAPACITY = "64"
+"""Enough for the layers of a batch. The default of both, 1024, needs 250 MB for shapes that rarely return."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +80,8 @@ class InputFormat:
     keep_eos: bool
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint) -> InputFormat:
-        """The format that the checkpoint was trained with."""
-        config = checkpoint.task_config()
+    def from_config(cls, config: SentenceClassificationConfig) -> InputFormat:
+        """The format of a task."""
         return cls(
             init_token=config.init_token,
             separator_token=config.separator_token,
@@ -145,7 +162,9 @@ class TextInput:
             for sentence in text if self.pairs else [text]:
                 if not isinstance(sentence, str):
                     raise UserError(f"{where} {number}: {type(sentence).__name__} instead of a string")
-        return [list(column) for column in zip(*texts, strict=True)] if self.pairs else [texts]
+        if self.pairs:
+            return [list(column) for column in zip(*texts, strict=True)]
+        return [[text for text in texts if isinstance(text, str)]]
 
     def _encode_column(self, lines: list[str], first: int, where: str) -> Encoded:
         content = bytearray()
@@ -190,3 +209,57 @@ def text_notes(encoded: Sequence[Encoded], dictionary: Dictionary) -> list[str]:
         "empty" if empty else f"unknown tokens: {100 * fraction:.0f} %" if fraction > 0.5 else ""
         for empty, fraction in zip(empty_N.tolist(), fraction_N.tolist(), strict=True)
     ]
+
+
+def logits_of(
+    rows: Sequence[Ids], compute: Compute, classes: int, *, max_tokens: int, progress: str | None = None
+) -> NDArray[np.float32]:
+    """The logits (N, K) of rows of ids, in their order; `progress` is the title of a progress bar."""
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    logits_NK = np.empty((len(rows), classes), dtype=np.float32)
+    with tqdm(total=len(rows), desc=progress, leave=False, disable=None if progress else True) as bar:
+        for batch in batches(lengths, max_tokens):
+            logits_NK[batch] = compute(pad([rows[i] for i in batch]))
+            bar.update(len(batch))
+    return logits_NK
+
+
+def probabilities(logits_NK: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Softmax over the classes, (N, K) float64."""
+    logits_NK = logits_NK.astype(np.float64)
+    powers_NK = np.exp(logits_NK - logits_NK.max(axis=-1, keepdims=True))
+    return powers_NK / powers_NK.sum(axis=-1, keepdims=True)
+
+
+def batches(lengths: NDArray[np.int64], max_tokens: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the indices of each batch; every sentence is in exactly one.
+
+    A batch of B sentences of up to L tokens has B * L <= `max_tokens`, padding included; a longer sentence is
+    a batch of its own. The longest sentences come first, so that a lack of memory shows at once.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        size = max(1, max_tokens // max(1, int(lengths[order[start]])))
+        yield order[start : start + size]
+        start += size
+
+
+def pad(rows: Sequence[NDArray[np.int64]], padding: int = PAD) -> NDArray[np.int64]:
+    """Rows of ids -> (B, L) int64, padded on the right."""
+    padded_BL = np.full((len(rows), max(map(len, rows))), padding, dtype=np.int64)
+    for row_L, ids in zip(padded_BL, rows, strict=True):
+        row_L[: len(ids)] = ids
+    return padded_BL
+
+
+def limit_kernels() -> None:
+    """Let both caches keep few products unless the user set a number; call it before the first product."""
+    for cache in CACHES:
+        os.environ.setdefault(cache, CAPACITY)
+
+
+def return_free_memory() -> None:
+    """Return free memory to the operating system (malloc_trim(3)); without effect where glibc is not used."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Write a trained model in another format: Transformers, fairseq, ONNX or fp16 (`python -m export --help`).
+"""Write a trained model in another format: Transformers, fairseq, ONNX or fp16 safetensors.
 
 In Python:
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import fairseq_commands
@@ -112,22 +111,17 @@ def fairseq_validate(*flags: str) -> dict[str, Any]:
 
 def eval_classify(checkpoint: str, data: str, precision: str) -> dict[str, Any]:
     """What `eval evaluate` does, with a clock around reading and classifying the sentences."""
-    from roberta_small.eval.batches import probabilities
-    from roberta_small.eval.loading.checkpoint import read_checkpoint
-    from roberta_small.eval.loading.inputs import read_split
-    from roberta_small.eval.loading.network import Network, find_device
-    from roberta_small.fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
+    from roberta_small.eval.model import open_model
+    from roberta_small.eval.network import find_device, read_split, text_dictionary
+    from roberta_small.eval.texts import probabilities
     from roberta_small.fairseq_plugin.training.precision import resolve
 
-    trained = read_checkpoint(Path(checkpoint))
-    dictionary = load_dictionary(Path(data) / "input0" / "dict.txt")
-    dictionary.add_symbol("<mask>")
-    classes = class_names(load_dictionary(Path(data) / "label" / "dict.txt"))
-    network = Network(trained, dictionary, precision=resolve(precision, find_device("auto")))
-    network.logits(read_split(trained, dictionary, classes, data, "valid").rows[:WARM_UP])
+    model = open_model(checkpoint, data=data, precision=resolve(precision, find_device("auto")))
+    dictionary = text_dictionary(model.dictionary)
+    model.network.logits(model.examples("valid").rows[:WARM_UP])
     start = time.perf_counter()
-    examples = read_split(trained, dictionary, classes, data, "test")
-    predicted_N = probabilities(network.logits(examples.rows)).argmax(-1)
+    examples = read_split(model.checkpoint, dictionary, model.classes, data, "test")
+    predicted_N = probabilities(model.network.logits(examples.rows)).argmax(-1)
     seconds = time.perf_counter() - start
     return {"seconds": [seconds], "correct": int((predicted_N == examples.labels).sum())}
 

@@ -1,4 +1,4 @@
-"""The HTTP server of the page, on the standard library.
+"""What the page shows, and its HTTP server, on the standard library.
 
     GET  /          the page
     POST /classify  {"texts": [...]}               -> `Demonstration.classify`
@@ -19,23 +19,110 @@ import re
 import socket
 import sys
 import traceback
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from roberta_small.common.errors import UserError, message_of
-
-if TYPE_CHECKING:
-    from roberta_small.eval.demo.demonstration import Demonstration
+from roberta_small.common.errors import UserError, count, message_of
+from roberta_small.common.predictions import from_probabilities
+from roberta_small.eval.classifier import Ensemble, SentenceClassifier
+from roberta_small.eval.texts import Classified, Text
+from roberta_small.preprocess.dictionary import UNK
 
 TEMPLATE = Path(__file__).with_name("page.html")
 MAX_BYTES = 1 << 20
 """Largest request."""
 TIMEOUT = 60
 """Seconds until a connection without data is closed."""
+
+
+GRADIENTS = "Contributions to the log-odds of the predicted class: integrated gradients over the embeddings."
+LINEAR = "Contributions to the predicted class: the terms of the linear classifier of n-grams (exact)."
+WHERE = "text"
+
+
+class Demonstration:
+    """What the page shows for one text, as plain lists and dictionaries: classes, probabilities of each
+    checkpoint, notes, and words with their contributions."""
+
+    def __init__(self, model: SentenceClassifier | Ensemble) -> None:
+        """Raises `UserError` if explanations need Captum and it is not installed."""
+        from roberta_small.eval.predict import explain
+
+        self.explanations = explain
+        self.model = model
+        self.members = model.members if isinstance(model, Ensemble) else [model]
+        for member in self.members:
+            explain.check_explainable(member)
+
+    def settings(self) -> dict[str, Any]:
+        """What the page needs before the first text."""
+        return {
+            "pairs": self.model.pairs,
+            "members": [member.model.run.name for member in self.members],
+            "explanation": [
+                LINEAR if self.explanations.is_linear(member) else GRADIENTS for member in self.members
+            ],
+        }
+
+    def classify(self, texts: Sequence[str]) -> dict[str, Any]:
+        """The prediction for one text, or for the two sentences of a pair.
+
+        `classes` and `probabilities` are in the order of the checkpoint, `members` has the probabilities of
+        each checkpoint in this order, and `std` is their sample standard deviation for the predicted class
+        (None for one checkpoint). Raises `UserError` for a text that the checkpoint cannot read.
+        """
+        example = self._example(texts)
+        found = self.model.classify([example], where=WHERE)
+        (prediction,) = from_probabilities(self.model.classes, found.probabilities)
+        each = found.probabilities[None] if found.members is None else found.members
+        return {
+            "classes": self.model.classes,
+            "predicted": prediction.predicted,
+            "probabilities": found.probabilities[0].tolist(),
+            "members": each[:, 0].tolist(),
+            "std": None if found.std is None else float(found.std[0]),
+            "notes": self._notes(found),
+        }
+
+    def explain(self, texts: Sequence[str], member: int) -> dict[str, Any]:
+        """The words of a text, colored by their contribution to the prediction of one checkpoint, as HTML.
+
+        Raises `UserError` as `classify`, and for a checkpoint that does not exist.
+        """
+        if not 0 <= member < len(self.members):
+            raise UserError(f"checkpoint {member}: choose one from 0 to {len(self.members) - 1}")
+        classifier, example = self.members[member], self._example(texts)
+        found = classifier.classify([example], where=WHERE)
+        (words,) = self.explanations.explain_texts(classifier, [example], found.encoded.rows)
+        (prediction,) = from_probabilities(classifier.classes, found.probabilities)
+        return {
+            "predicted": prediction.predicted,
+            "probability": prediction.probabilities[prediction.predicted],
+            "html": self.explanations.marked(words),
+        }
+
+    def _example(self, texts: Sequence[str]) -> Text:
+        expected = 2 if self.model.pairs else 1
+        if len(texts) != expected:
+            raise UserError(f"{count(len(texts), 'text')}: the checkpoint classifies {expected} at a time")
+        return tuple(texts) if self.model.pairs else texts[0]
+
+    def _notes(self, found: Classified) -> list[str]:
+        """What is suspicious about the text."""
+        row, length = found.encoded.rows[0], found.encoded.lengths[0]
+        notes = []
+        if found.encoded.notes[0] == "empty":
+            notes.append("A sentence is empty." if self.model.pairs else "The text is empty.")
+        if unknown := int((row == UNK).sum()):
+            notes.append(f"Not in the vocabulary, read as <unk>: {count(unknown, 'token')}.")
+        if length > len(row):
+            notes.append(f"Truncated: the first {len(row):,} of {length:,} tokens are read.")
+        return notes
 
 
 class RequestError(Exception):
@@ -63,7 +150,7 @@ class DemoServer(ThreadingHTTPServer):
         self.page = b""
         try:
             self.address_family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            super().__init__(address[:2], Handler)
+            super().__init__((str(address[0]), int(address[1])), Handler)
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise UserError(
@@ -73,7 +160,7 @@ class DemoServer(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Bind without the look-up of the machine's name that `HTTPServer` makes."""
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     @property
     def local(self) -> bool:

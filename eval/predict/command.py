@@ -7,10 +7,10 @@ import contextlib
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tqdm import tqdm
 
@@ -19,15 +19,10 @@ from roberta_small.common.files import atomic_open
 from roberta_small.common.predictions import from_probabilities
 from roberta_small.common.run import BEST_CHECKPOINT
 from roberta_small.common.run import WEIGHTS as WEIGHT_FILES
-from roberta_small.eval.loading.runs import GRAPH, find_runs
-from roberta_small.eval.memory import return_free_memory
-from roberta_small.eval.options import (
-    add_checkpoint_files,
-    add_computation,
-    add_max_tokens,
-    add_texts,
-    loading_options,
-)
+from roberta_small.eval.classifier import Ensemble, SentenceClassifier, describe
+from roberta_small.eval.model import PrecisionMessages
+from roberta_small.eval.options import add_checkpoint_files, add_computation, add_texts, overrides
+from roberta_small.eval.origin import GRAPH, find_runs
 from roberta_small.eval.predict.inputs import Block, open_input
 from roberta_small.eval.predict.output import (
     FORMATS,
@@ -37,12 +32,8 @@ from roberta_small.eval.predict.output import (
     choose_format,
     open_writer,
 )
+from roberta_small.eval.texts import return_free_memory
 from roberta_small.preprocess.readers.tables import Columns
-
-if TYPE_CHECKING:
-    from roberta_small.eval.classifier import SentenceClassifier
-    from roberta_small.eval.ensemble import Ensemble
-    from roberta_small.eval.graph import GraphClassifier
 
 DESCRIPTION = """Classify raw text from the command line, a file or standard input.
 
@@ -56,13 +47,13 @@ Sentence pairs are two columns of a table, two sentences with a tab between them
 Lines are processed in blocks, so memory stays bounded; a table is read whole.
 """
 EXAMPLES = """examples:
-  python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 "Un livre captivant."
-  python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 --input reviews.csv --out predicted.csv
-  python -m eval predict --checkpoint runs/fairseq/pretrained --ensemble "Un livre captivant."
-  python -m eval predict --checkpoint classifier.onnx --input reviews.csv --out predicted.csv
-  zcat reviews.gz | python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 --format csv > a.csv
-  python -m eval predict --checkpoint checkpoint_best.pt --dict dict.txt --sentencepiece-model s.model < a.txt
-  python -m eval predict --checkpoint runs/fairseq/pretrained/seed1 --explain --html why.html "Un livre raté."
+  roberta-small predict --checkpoint runs/fairseq/pretrained/seed1 "Un livre captivant."
+  roberta-small predict --checkpoint runs/fairseq/pretrained/seed1 --input reviews.csv --out predicted.csv
+  roberta-small predict --checkpoint runs/fairseq/pretrained --ensemble "Un livre captivant."
+  roberta-small predict --checkpoint classifier.onnx --input reviews.csv --out predicted.csv
+  zcat reviews.gz | roberta-small predict --checkpoint runs/fairseq/pretrained/seed1 --format csv > a.csv
+  roberta-small predict --checkpoint checkpoint_best.pt --dict dict.txt --sentencepiece-model s.model < a.txt
+  roberta-small predict --checkpoint runs/fairseq/pretrained/seed1 --explain --html why.html "Un livre raté."
 """
 WEIGHTS = (".pt", ".safetensors", GRAPH)
 LEVELS = ("", "*/", "*/*/", "*/*/*/")
@@ -85,7 +76,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         nargs="+",
         action="extend",
         metavar="PATH",
-        help="checkpoint, run folder or .onnx file of `python -m export onnx`; with --ensemble several "
+        help="checkpoint, run folder or .onnx file of `roberta-small export onnx`; with --ensemble several "
         "checkpoints, or a folder with runs",
     )
     parser.add_argument(
@@ -119,17 +110,17 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--html", metavar="FILE", help="with --explain: also write an HTML page with colored words"
     )
-    add_checkpoint_files(parser, tokenizer=True)
-    add_max_tokens(add_computation(parser))
+    add_checkpoint_files(parser)
+    add_computation(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Read a table, load the model, then predict block by block."""
-    _separate_texts(args)
-    kind = _check_options(args)
-    texts = open_input(args.text, args.input, Columns(args.text_column, args.pair_column))
-    model = _load(args)
+    paths, words = _separate_texts(args.checkpoint, args.text, ensemble=args.ensemble)
+    kind = _check_options(args, paths[0])
+    texts = open_input(words, args.input, Columns(args.text_column, args.pair_column))
+    model = _load(paths, ensemble=args.ensemble, **overrides(args))
     texts.check(pairs=model.pairs)
     layout = Layout(model.classes, table=texts.columns, with_text=args.with_text, with_std=args.ensemble)
     if kind != "text":
@@ -161,68 +152,33 @@ def run(args: argparse.Namespace) -> None:
     _print_notes(notes)
 
 
-def _load(args: argparse.Namespace) -> SentenceClassifier | Ensemble | GraphClassifier:
+def _load(paths: Sequence[str], *, ensemble: bool, **options: Any) -> SentenceClassifier | Ensemble:
     """The classifier or ensemble; prints the precision and the members on standard error."""
-    if any(path.endswith(GRAPH) for path in args.checkpoint):
-        return _load_graph(args)
-    options = loading_options(args) | {"max_tokens": args.max_tokens}
-    return _load_ensemble(args, options) if args.ensemble else _load_run(args, options)
-
-
-def _load_run(args: argparse.Namespace, options: dict[str, Any]) -> SentenceClassifier:
-    runs = find_runs(args.checkpoint)
-    if len(runs) > 1:
-        raise UserError(
-            f"{args.checkpoint[0]}: contains {len(runs)} runs; choose one, for example {runs[0].folder}, "
-            "or predict with their ensemble: --ensemble"
-        )
-    from roberta_small.eval.loading.training_files import load_tokenizer_in_advance
-
-    load_tokenizer_in_advance(runs[0], args.data, args.sentencepiece_model)
-    from roberta_small.eval.classifier import SentenceClassifier
-    from roberta_small.eval.loading.precision import PrecisionMessages
-
-    classifier = SentenceClassifier.from_run(runs[0], **options)
-    PrecisionMessages().show(classifier.precision)
+    if ensemble:
+        together = Ensemble.from_runs(paths, **options)
+        describe(together)
+        PrecisionMessages().show(*(member.model.precision for member in together.members))
+        return together
+    path: Any = paths[0]
+    if not path.endswith(GRAPH):
+        runs = find_runs(paths)
+        if len(runs) > 1:
+            raise UserError(
+                f"{path}: contains {len(runs)} runs; choose one, for example {runs[0].folder}, "
+                "or predict with their ensemble: --ensemble"
+            )
+        path = runs[0]
+    classifier = SentenceClassifier.from_run(path, **options)
+    PrecisionMessages().show(classifier.model.precision)
     return classifier
 
 
-def _load_ensemble(args: argparse.Namespace, options: dict[str, Any]) -> Ensemble:
-    from roberta_small.eval.ensemble import Ensemble, describe
-    from roberta_small.eval.loading.precision import PrecisionMessages
-
-    ensemble = Ensemble.from_runs(args.checkpoint, **options)
-    describe(ensemble)
-    PrecisionMessages().show(*(member.precision for member in ensemble.members))
-    return ensemble
-
-
-def _load_graph(args: argparse.Namespace) -> GraphClassifier:
-    """The classifier of an ONNX file; raises `UserError` for options that it does not have."""
-    from roberta_small.eval.graph import GraphClassifier
-
-    given = {
-        "--ensemble": args.ensemble,
-        "--explain": args.explain,
-        "--data": args.data,
-        "--dict": args.dict,
-        "--sentencepiece-model": args.sentencepiece_model,
-        "--precision": args.precision,
-        "--device cuda": args.device == "cuda",
-    }
-    if wrong := [option for option, value in given.items() if value]:
-        raise UserError(
-            f"{wrong[0]}: not with an ONNX file, which has its own tokenizer and precision and runs on the "
-            f"CPU; use the folder of the run instead of {args.checkpoint[0]}"
-        )
-    return GraphClassifier(args.checkpoint[0], max_tokens=args.max_tokens)
-
-
 def _predictions(
-    model: SentenceClassifier | Ensemble | GraphClassifier, block: Block, *, explain: bool
+    model: SentenceClassifier | Ensemble, block: Block, *, explain: bool
 ) -> Iterator[TextPrediction]:
     found = model.classify(block.texts, first=block.first, where=block.where)
-    if explain:
+    explained = None
+    if explain and not isinstance(model, Ensemble):
         from roberta_small.eval.predict.explain import explain_texts
 
         explained = explain_texts(model, block.texts, found.encoded.rows)
@@ -233,29 +189,29 @@ def _predictions(
             index=block.first - 1 + number,
             text=text if isinstance(text, str) else "\t".join(text),
             probabilities=prediction.probabilities,
-            words=next(explained) if explain else None,
+            words=None if explained is None else next(explained),
             std=None if found.std is None else float(found.std[number]),
             note=found.encoded.notes[number],
             cells=None if block.rows is None else block.rows[number],
         )
 
 
-def _separate_texts(args: argparse.Namespace) -> None:
-    """Move the words after the first path of --checkpoint to TEXT, unless all of them are paths (--ensemble).
+def _separate_texts(paths: list[str], texts: list[str], *, ensemble: bool) -> tuple[list[str], list[str]]:
+    """The paths and the texts: words after the first path are texts, but paths with --ensemble.
 
-    Raises `UserError` for a TEXT that is a checkpoint: the user gave several, for example with `seed*`.
+    Raises `UserError` for a text that is a checkpoint: the user gave several, for example with `seed*`.
     """
-    if args.ensemble:
-        return
-    swallowed = args.checkpoint[1:]
-    if swallowed and args.text:
+    if ensemble:
+        return paths, texts
+    if paths[1:] and texts:
         raise UserError("TEXT: before and after --checkpoint; write all texts in one place")
-    args.checkpoint, args.text = args.checkpoint[:1], args.text or swallowed
-    if paths := [word for word in args.text if _is_checkpoint(word)]:
+    texts = texts or paths[1:]
+    if checkpoints := [word for word in texts if _is_checkpoint(word)]:
         raise UserError(
-            f"{paths[0]}: a checkpoint, but --checkpoint takes one; predict with the ensemble of several "
-            "with --ensemble"
+            f"{checkpoints[0]}: a checkpoint, but --checkpoint takes one; predict with the ensemble of "
+            "several with --ensemble"
         )
+    return paths[:1], texts
 
 
 def _is_checkpoint(word: str) -> bool:
@@ -269,8 +225,13 @@ def _is_checkpoint(word: str) -> bool:
     return any(any(folder.glob(f"{below}{name}")) for below in LEVELS for name in names)
 
 
-def _check_options(args: argparse.Namespace) -> str:
-    """The output format; raises `UserError` for options that exclude each other."""
+def _check_options(args: argparse.Namespace, path: str) -> str:
+    """The output format; raises `UserError` for options that exclude each other or do not apply to `path`."""
+    if path.endswith(GRAPH) and (args.ensemble or args.explain):
+        raise UserError(
+            f"{'--ensemble' if args.ensemble else '--explain'}: not with an ONNX file; use the folder of the "
+            f"run instead of {path}"
+        )
     if args.html and not args.explain:
         raise UserError("--html: only with --explain")
     if args.explain and args.ensemble:

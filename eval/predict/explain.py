@@ -27,14 +27,15 @@ from torch import Tensor
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
+from roberta_small.eval.network import Network
 from roberta_small.eval.predict.output import TextPrediction, Word
 from roberta_small.eval.texts import Ids, check_texts
-from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier
+from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier, NgramHead
 from roberta_small.preprocess.dictionary import EOS, WORD_START
+from roberta_small.preprocess.tokenizer import Encoder
 
 if TYPE_CHECKING:
     from roberta_small.eval.classifier import SentenceClassifier
-    from roberta_small.eval.loading.network import Network
     from roberta_small.eval.texts import Text
 
 STEPS = 50
@@ -65,14 +66,24 @@ def check_explainable(classifier: SentenceClassifier) -> None:
 
 def is_linear(classifier: SentenceClassifier) -> bool:
     """Whether the contributions are the terms of a linear classifier, not integrated gradients."""
-    return isinstance(classifier.network.model, NgramClassifier)
+    return isinstance(network_of(classifier).model, NgramClassifier)
+
+
+def network_of(classifier: SentenceClassifier) -> Network:
+    """The network with its weights; raises `UserError` for an ONNX file."""
+    if not isinstance(classifier.network, Network):
+        raise UserError(
+            f"{classifier.model.run.checkpoint}: explanations need a checkpoint, not an ONNX file"
+        )
+    return classifier.network
 
 
 def explain(classifier: SentenceClassifier, text: Text, row: Ids) -> list[Word]:
     """The words of one text with their scores, up to the last token that the network reads."""
-    scores = attribute(classifier.network, row).tolist()
-    special = {classifier.input_format.init_token, classifier.input_format.separator_token, EOS}
-    symbols = [classifier.network.dictionary[token] for token in row.tolist()]
+    scores = attribute(network_of(classifier), row).tolist()
+    text_input = classifier.text_input
+    special = {text_input.format.init_token, text_input.format.separator_token, EOS}
+    symbols = [text_input.encoder.dictionary.symbols[token] for token in row.tolist()]
     tokens = iter(_subword_tokens(classifier, text))
     words: list[tuple[str, float]] = []
     for token, symbol, score in zip(row.tolist(), symbols, scores, strict=True):
@@ -89,9 +100,9 @@ def explain(classifier: SentenceClassifier, text: Text, row: Ids) -> list[Word]:
 
 def attribute(network: Network, row: Ids, steps: int = STEPS) -> Tensor:
     """(L,) attribution of each token of one example, float64 on the CPU; zero for `<s>` and `</s>`."""
-    if isinstance(network.model, NgramClassifier):
-        tokens_L = torch.from_numpy(row).to(network.device)
-        return network.model.classification_heads[network.head].contributions(tokens_L)
+    head = network.model.classification_heads[network.head]
+    if isinstance(head, NgramHead):
+        return head.contributions(torch.from_numpy(row).to(network.device))
     from captum.attr import IntegratedGradients
 
     encoder = network.model.encoder.sentence_encoder
@@ -131,10 +142,15 @@ def _is_special(tokens_BL: Tensor) -> Tensor:
 
 
 def _subword_tokens(classifier: SentenceClassifier, text: Text) -> list[str]:
-    """The subword tokens of an example as they appear in the text, without special symbols."""
+    """The subword tokens of an example as they appear in the text, without special symbols.
+
+    Empty for a Transformers tokenizer, whose dictionary has all tokens.
+    """
     from roberta_small.preprocess.readers.lines import normalize
 
-    encoder = classifier.encoder
+    encoder = classifier.text_input.encoder
+    if not isinstance(encoder, Encoder):
+        return []
     sentences = [text] if isinstance(text, str) else list(text)
     if encoder.normalize_apostrophes:
         sentences = [normalize(sentence) for sentence in sentences]

@@ -1,10 +1,11 @@
-"""The input of `predict`: arguments, lines of a file or of standard input, or the rows of a table.
+"""The input of commands: arguments, lines of a file or of standard input, or for `predict` rows of a table.
 
 Lines are read in blocks, so memory stays bounded. A table is read whole.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -14,14 +15,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from roberta_small.common.errors import UserError
-from roberta_small.eval.options import read_input
 from roberta_small.preprocess.readers import TABLE, reader_name, suffixes_of, tables
+from roberta_small.preprocess.readers import lines as line_files
+from roberta_small.preprocess.readers.records import DEFAULT as LINES
 from roberta_small.preprocess.readers.tables import Columns
 
 if TYPE_CHECKING:
-    from roberta_small.eval.classifier import Text
+    from roberta_small.eval.texts import Text
 
 BLOCK_ROWS = 4096
+STDIN = "standard input"
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -29,13 +32,44 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 class Block:
     """Consecutive texts of the input."""
 
-    texts: list[Text]
+    texts: Sequence[Text]
     first: int
     """Number of the first text, counted from 1."""
     where: str
     """Prefix of this number in error messages: "reviews.csv, row"."""
     rows: list[dict[str, Any]] | None = None
     """The rows of the table; None for other input."""
+
+
+def read_input(texts: Sequence[str], path: str | None) -> Iterator[tuple[list[str], int, str]]:
+    """Yield the texts of the command line, the file or standard input in blocks.
+
+    With each block, the number of its first text, counted from 1, and the prefix of such numbers in error
+    messages: "reviews.txt, line". Raises `UserError` for a line that is not UTF-8, and for a file whose
+    suffix is that of another format.
+    """
+    if path is not None and (kind := reader_name(path)) != LINES:
+        raise UserError(
+            f"{path}: a file of the format '{kind}', not of one text per line; use a plain text file"
+        )
+    if texts:
+        yield list(texts), 1, "TEXT"
+        return
+    name = path or STDIN
+    for block in _standard_input() if path is None else line_files.read_blocks(path):
+        yield block.lines(), block.first_line, f"{name}, line"
+
+
+def _standard_input() -> Iterator[line_files.Block]:
+    """Yield the lines available so far as a block, so that slow or typed input is processed immediately."""
+    first_line = 1
+    stream = sys.stdin.buffer
+    assert isinstance(stream, io.BufferedIOBase)
+    while data := stream.read1(line_files.BLOCK_BYTES):
+        if not data.endswith(b"\n"):
+            data += stream.readline()
+        yield line_files.Block(STDIN, first_line, data, len(data))
+        first_line += data.count(b"\n")
 
 
 class Lines:
@@ -57,9 +91,8 @@ class Lines:
         if pairs and self.texts:
             yield Block(argument_pairs(self.texts), 1, "TEXT")
             return
-        for block in read_input(self.texts, self.path):
-            texts = [tuple(line.split("\t")) for line in block.lines] if pairs else list(block.lines)
-            yield Block(texts, block.first, block.where)
+        for lines, first, where in read_input(self.texts, self.path):
+            yield Block([line.split("\t") for line in lines] if pairs else lines, first, where)
 
     def check(self, *, pairs: bool) -> None:
         """Raise `UserError` for arguments that are no pairs."""
@@ -110,9 +143,9 @@ class Table:
 
     def blocks(self, *, pairs: bool) -> Iterator[Block]:
         """Yield the rows in blocks; the columns must have passed `check`."""
-        names = [self.chosen.text, *([self.chosen.pair] if pairs else [])]
-        texts_PN = [[tables.cell_text(value) or "" for value in self.columns[name]] for name in names]
-        texts = list(zip(*texts_PN, strict=True)) if pairs else texts_PN[0]
+        texts: list[Text] = list(self._texts(self.chosen.text))
+        if pairs:
+            texts = list(zip(self._texts(self.chosen.text), self._texts(self.chosen.pair), strict=True))
         for start in range(0, self.count, BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, self.count)
             rows = [
@@ -136,6 +169,9 @@ class Table:
                 f"{self.path}: '{self.chosen.text}' and '{self.chosen.pair}' are sentence pairs, but the "
                 f"checkpoint classifies single texts; {remedy}"
             )
+
+    def _texts(self, column: str | None) -> list[str]:
+        return [] if column is None else [tables.cell_text(value) or "" for value in self.columns[column]]
 
     def _check_unicode(self) -> None:
         for name, values in self.columns.items():

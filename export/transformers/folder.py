@@ -41,8 +41,8 @@ from transformers import (
 
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import atomic_write
-from roberta_small.export.transformers.origin import MASK, Origin, TextFormat
-from roberta_small.export.transformers.roberta import leftover
+from roberta_small.eval.model import MASK, Model
+from roberta_small.export.transformers.roberta import Source, leftover
 from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
 from roberta_small.fairseq_plugin.checkpoints.loading import READ_ERRORS, refusal, verify_checksums
 from roberta_small.preprocess import dictionary as fairseq_dictionary
@@ -77,8 +77,21 @@ ENCODER_ONLY = "Model"
 LM_HEAD = "lm_head."
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
-REMEDY = "use a folder written by save_pretrained or python -m export transformers"
+REMEDY = "use a folder written by save_pretrained or roberta-small export transformers"
 LOAD_ERRORS = (SafetensorError, pickle.UnpicklingError, ImportError, *READ_ERRORS)
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """How a tokenizer converts text to ids."""
+
+    longest: int
+    """Maximum number of tokens."""
+    keep_eos: bool = False
+    """Whether a truncated text ends in `</s>`."""
+    normalize_apostrophes: bool = False
+    plain_text: bool = True
+    """Whether `<mask>`, `</s>` and so on in a text are ordinary text; False for a masked language model."""
 
 
 def write_tokenizer(
@@ -101,15 +114,14 @@ def write_tokenizer(
     words = fairseq_dictionary.load(str(dictionary))
     for name, source in zip(TOKENIZER_FILES.values(), (sentencepiece_model, dictionary), strict=True):
         shutil.copyfile(source, folder / name)
-    settings = {
+    settings: dict[str, Any] = {
         "model_max_length": text_format.longest,
         "split_special_tokens": text_format.plain_text,
         "keep_eos": text_format.keep_eos,
         "normalize_apostrophes": text_format.normalize_apostrophes,
     }
-    tokenizer = PieceTokenizer(
-        **{key: str(folder / name) for key, name in TOKENIZER_FILES.items()}, **settings
-    )
+    files = {key: str(folder / name) for key, name in TOKENIZER_FILES.items()}
+    tokenizer = PieceTokenizer(**settings | files)
     _check_vocabulary(Path(dictionary), words, tokenizer)
     config = {
         # The class without trust_remote_code. The standard one cannot normalize apostrophes.
@@ -162,12 +174,11 @@ class Carried:
     """Weights without a counterpart in Transformers (see `roberta.leftover`)."""
 
 
-def write_carried(folder: Path, origin: Origin) -> None:
-    """Write fairseq.json and fairseq_extra.safetensors."""
-    source = origin.source
+def write_carried(folder: Path, model: Model, source: Source) -> None:
+    """Write fairseq.json and fairseq_extra.safetensors; `source` is the checkpoint of `model`."""
     task = {}
-    if origin.checkpoint is not None:
-        config = origin.checkpoint.task_config()
+    if model.checkpoint.is_classifier:
+        config = model.checkpoint.task_config()
         task = {"shorten_method": str(config.shorten_method), "keep_eos": config.keep_eos}
     dropout = float(source.arguments.activation_dropout)
     content = {"head": source.head, "activation_dropout": dropout, "task": task}
@@ -189,7 +200,8 @@ def read_carried(folder: Path) -> Carried:
             content = {key: kind(content[key]) for key, kind in KEYS.items()}
         except (ValueError, KeyError, TypeError):
             raise UserError(
-                f"{path}: malformed; remove it, or write the folder again with python -m export transformers"
+                f"{path}: malformed; remove it, or write the folder again with "
+                "roberta-small export transformers"
             ) from None
     if (path := folder / EXTRA).is_file():
         try:
@@ -197,7 +209,7 @@ def read_carried(folder: Path) -> Carried:
         except (SafetensorError, OSError):
             raise UserError(
                 f"{path}: corrupt or truncated; remove it, or write the folder again with "
-                "python -m export transformers"
+                "roberta-small export transformers"
             ) from None
     return Carried(**content, weights=weights)
 
@@ -246,7 +258,7 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
                     verify_checksums(stream)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            model, report = kind.from_pretrained(
+            loaded: tuple[PreTrainedModel, dict[str, Any]] = kind.from_pretrained(
                 folder,
                 local_files_only=True,
                 use_safetensors=safetensors,
@@ -254,7 +266,8 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
                 dtype=torch.float32,
                 attn_implementation=attention,
                 output_loading_info=True,
-            )
+            )  # type: ignore[assignment]  # a pair, because of the last argument
+            model, report = loaded
     except pickle.UnpicklingError as error:
         raise UserError(f"{folder}: pytorch_model.bin {refusal(error)}") from None
     except LOAD_ERRORS as error:
@@ -276,7 +289,8 @@ def is_classifier(model: PreTrainedModel) -> bool:
 
 def class_names(model: PreTrainedModel) -> list[str]:
     """Names of the classes, in the order of the logits."""
-    return [model.config.id2label[k] for k in range(model.config.num_labels)]
+    names = {int(k): name for k, name in (model.config.id2label or {}).items()}
+    return [names[k] for k in sorted(names)]
 
 
 def _architecture(folder: Path) -> tuple[type[PreTrainedModel], bool]:

@@ -25,10 +25,9 @@ from transformers import (
     RobertaForSequenceClassification,
 )
 
-import roberta_small.fairseq_plugin  # noqa: F401  registers the architectures
 from roberta_small.common.errors import UserError
-from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
-from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.eval.network import Checkpoint, read_checkpoint
+from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name
 from roberta_small.fairseq_plugin.models.roberta import LAYER_NORM_EPS, RobertaSmall
 
 BOS, PAD, EOS, UNK = range(4)  # the same in fairseq and in RoBERTa of Transformers
@@ -88,17 +87,19 @@ def read_source(path: str | os.PathLike[str]) -> Source:
     Raises `UserError` if the file is not a checkpoint (see `load_checkpoint`), if the architecture is not a
     RoBERTa or not supported by Transformers, and if the weights do not match the stored arguments.
     """
-    path = Path(path)
-    state = load_checkpoint(path, optimizer=False)
-    arguments = _arguments(path, state)
-    weights: dict[str, Tensor] = state["model"]
-    tokens = next((value for key, value in weights.items() if key.endswith(".embed_tokens.weight")), None)
-    if tokens is None:
+    return source_of(read_checkpoint(Path(path)))
+
+
+def source_of(checkpoint: Checkpoint) -> Source:
+    """The content of a checkpoint as that of a RoBERTa; errors as for `read_source`."""
+    path = checkpoint.path
+    arguments = _arguments(path, checkpoint.arguments)
+    if checkpoint.vocabulary is None:
         raise UserError(f"{path}: no token embeddings, so not a RoBERTa; use a fairseq checkpoint")
-    head, classes = _head(path, weights)
+    head, classes = _head(path, checkpoint.weights)
     try:
-        model = model_of(arguments, len(tokens), head, classes)
-        weights = dict(weights)
+        model = model_of(arguments, checkpoint.vocabulary, head, classes)
+        weights = dict(checkpoint.weights)
         model.upgrade_state_dict(weights)
         model.load_state_dict(weights)
     except (RuntimeError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
@@ -113,8 +114,7 @@ def _short(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _arguments(path: Path, state: dict) -> argparse.Namespace:
-    arguments = model_arguments(state)
+def _arguments(path: Path, arguments: argparse.Namespace) -> argparse.Namespace:
     if (name := arch_name(arguments)) not in ARCHITECTURES:
         raise UserError(f"{path}: a model of architecture '{name}', not one of {', '.join(ARCHITECTURES)}")
     for name, (value, what) in REQUIRED.items():
@@ -211,9 +211,9 @@ def roberta_config(
     Positions start at the padding index + 1 in both libraries, so `max_position_embeddings` is two more than
     the maximum input length. fairseq has no token types; Transformers' single one gets an embedding of zeros.
     """
-    labels = {} if classes is None else {"id2label": dict(enumerate(classes))}
+    labels: dict[str, Any] = {}
     if classes is not None:
-        labels["label2id"] = {name: k for k, name in enumerate(classes)}
+        labels = {"id2label": dict(enumerate(classes)), "label2id": {c: k for k, c in enumerate(classes)}}
     return RobertaConfig(
         vocab_size=sizes.vocabulary,
         hidden_size=sizes.embed,
@@ -242,7 +242,7 @@ def random_classifier(
 
 
 def special_ids(task: Any) -> Special:
-    """--init-token and --separator-token of the configuration of a classifier's task."""
+    """--init-token and --separator-token of the configuration of a task, or of an `InputFormat`."""
     return _special(task.init_token, task.separator_token)
 
 
@@ -262,6 +262,7 @@ def converted(
 
     `classes` names the K logits of a classifier.
     """
+    model: RobertaForSequenceClassification | RobertaForMaskedLM
     with torch.random.fork_rng(devices=[]):
         if source.head is not None:
             model = RobertaForSequenceClassification(roberta_config(sizes_of(source), classes, special))
@@ -292,8 +293,10 @@ LM_HEAD = {"encoder.lm_head.dense": "lm_head.dense", "encoder.lm_head.layer_norm
 # In both libraries the LM head shares its matrix with the token embeddings. Transformers stores its bias
 # twice.
 TIED = "encoder.lm_head.weight"
-LM_OUTPUT = {TIED: ("lm_head.decoder.weight",)}
-LM_OUTPUT["encoder.lm_head.bias"] = ("lm_head.bias", "lm_head.decoder.bias")
+LM_OUTPUT: dict[str, tuple[str, ...]] = {
+    TIED: ("lm_head.decoder.weight",),
+    "encoder.lm_head.bias": ("lm_head.bias", "lm_head.decoder.bias"),
+}
 TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
 POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
 FAIRSEQ_LAYER = re.compile(r"encoder\.sentence_encoder\.layers\.(\d+)\.(.+)")

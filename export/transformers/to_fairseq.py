@@ -1,4 +1,4 @@
-"""`python -m export fairseq`: a from_pretrained folder to a fairseq checkpoint with dictionary and tokenizer.
+"""`roberta-small export fairseq`: a from_pretrained folder to a fairseq checkpoint, dictionary and tokenizer.
 
 The folder contains a RoBERTa, CamemBERT or XLM-RoBERTa: a masked language model, a classifier, or the encoder
 alone. At most two copies of the weights are in memory: Transformers' model and fairseq's.
@@ -28,7 +28,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import atomic_folder, atomic_open, atomic_write, read_json
-from roberta_small.eval.loading.training_files import OptionalPath
+from roberta_small.eval.model import MASK
+from roberta_small.eval.origin import OptionalPath
 from roberta_small.export.transformers.folder import (
     TOKENIZER_CONFIG,
     Carried,
@@ -38,7 +39,6 @@ from roberta_small.export.transformers.folder import (
     load_pretrained,
     read_carried,
 )
-from roberta_small.export.transformers.origin import MASK
 from roberta_small.export.transformers.roberta import (
     ACTIVATIONS,
     EOS,
@@ -285,7 +285,9 @@ def _configuration(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fairseq's use of hydra is deprecated
         cfg = convert_namespace_to_omegaconf(parsed)
-    return OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    content = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
+    assert isinstance(content, dict)
+    return {str(key): value for key, value in content.items()}
 
 
 def _network(

@@ -1,4 +1,4 @@
-"""`python -m export transformers`: a fairseq checkpoint to a from_pretrained folder with a model card.
+"""`roberta-small export transformers`: a fairseq checkpoint to a from_pretrained folder with a model card.
 
 The folder is written only if its token ids and logits equal those of fairseq (verify.py).
 """
@@ -9,21 +9,23 @@ import json
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 from roberta_small.common import manifest, predictions
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import atomic_folder, atomic_write, sha256
-from roberta_small.eval.loading.training_files import OptionalPath
+from roberta_small.common.files import atomic_folder, atomic_write
+from roberta_small.eval.model import Model, open_model
 from roberta_small.export.transformers.folder import (
     STANDARD,
+    TextFormat,
     load_folder,
     write_carried,
     write_tokenizer,
     write_transformers_tokenizer,
 )
-from roberta_small.export.transformers.origin import Origin, find_origin
-from roberta_small.export.transformers.roberta import converted
+from roberta_small.export.transformers.roberta import BOS, EOS, Source, converted, source_of, special_ids
 from roberta_small.export.transformers.verify import Verification, verify
+from roberta_small.preprocess.tokenizer_choice import TransformersEncoder
 
 PROOF = "proof.json"
 """File with the result of the comparison and the SHA-256 of the compared files."""
@@ -31,47 +33,73 @@ TASKS = {True: "text-classification", False: "fill-mask"}
 """Whether the model is a classifier -> its pipeline in Transformers."""
 
 
-def convert(
-    source: str | os.PathLike[str],
-    output: Path,
-    *,
-    data: OptionalPath = None,
-    dictionary: OptionalPath = None,
-    sentencepiece_model: OptionalPath = None,
-    normalize_apostrophes: bool = False,
-) -> Verification:
-    """Write the run or checkpoint `source` to the folder `output`; other arguments as for `find_origin`.
+def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Verification:
+    """Write the run or checkpoint `source` to the folder `output`; `options` as for `open_model`.
 
-    Raises `UserError` and writes nothing if `output` exists, if `find_origin` or `read_source` fail, and if
-    ids or logits differ from fairseq's.
+    Raises `UserError` and writes nothing if `output` exists, if a file is missing or does not belong to the
+    checkpoint, if Transformers does not support the model or its input, and if ids or logits differ from
+    fairseq's.
     """
     check_absent(output)
-    origin = find_origin(
-        source,
-        data=data,
-        dictionary=dictionary,
-        sentencepiece_model=sentencepiece_model,
-        normalize_apostrophes=normalize_apostrophes,
-    )
+    origin = open_model(source, **options)
+    content = source_of(origin.checkpoint)
+    tokenizer, text_format = origin.tokenizer.model, text_format_of(origin)
     with atomic_folder(output) as folder:
-        model = converted(origin.source, origin.classes, origin.special)
+        classes = None if content.head is None else origin.classes
+        model = converted(content, classes, special_ids(origin.input_format))
         model.save_pretrained(folder)
-        if origin.sentencepiece_model is not None:
-            write_tokenizer(folder, origin.sentencepiece_model, origin.dictionary, origin.text_format)
-        else:
-            longest = origin.text_format.longest
-            write_transformers_tokenizer(folder, origin.encoder.tokenizer, origin.dictionary, longest)
-        write_carried(folder, origin)
-        verification = verify(origin, folder, load_folder(folder))
+        if isinstance(origin.encoder, TransformersEncoder):
+            own = origin.encoder.tokenizer
+            write_transformers_tokenizer(folder, own, origin.dictionary, text_format.longest)
+        elif tokenizer is not None:
+            write_tokenizer(folder, tokenizer, origin.dictionary, text_format)
+        write_carried(folder, origin, content)
+        verification = verify(origin, content, folder, load_folder(folder))
         parameters = sum(weight.numel() for weight in model.parameters())
-        files = {"checkpoint": origin.run.checkpoint, "dictionary": origin.dictionary}
-        if origin.sentencepiece_model is not None:
-            files["sentencepiece_model"] = origin.sentencepiece_model
-        digests = {name: sha256(path) for name, path in files.items()}
-        content = {"sha256": digests, **verification.as_json()}
-        atomic_write(folder / PROOF, json.dumps(content, indent=2) + "\n")
-        atomic_write(folder / "README.md", card(origin, verification, parameters, output.name))
+        proof = {"sha256": origin.digests(), **verification.as_json()}
+        atomic_write(folder / PROOF, json.dumps(proof, indent=2) + "\n")
+        card = model_card(origin, content, verification, parameters, output.name)
+        atomic_write(folder / "README.md", card)
     return verification
+
+
+def text_format_of(origin: Model) -> TextFormat:
+    """How the tokenizer of a model reads text.
+
+    Raises `UserError` for a classifier whose inputs are not `<s> sentence </s>` or
+    `<s> sentence </s> </s> sentence </s>`, and for normalized apostrophes with a Transformers tokenizer.
+    """
+    path = origin.run.checkpoint
+    if origin.tokenizer.model is None and origin.normalize_apostrophes:
+        raise UserError(
+            f"{path}: trained on text with normalized apostrophes, which a Transformers tokenizer "
+            "cannot normalize; prepare the data without --normalize-apostrophes to export the model"
+        )
+    own, encoder, used = (BOS, EOS), origin.encoder, origin.input_format
+    if isinstance(encoder, TransformersEncoder):
+        own = encoder.init_token, encoder.separator_token
+    if used.init_token != own[0]:
+        raise UserError(
+            f"{path}: trained with --init-token {used.init_token}; the tokenizer in Transformers starts "
+            f"with <s>, so only checkpoints trained with --init-token {own[0]} can be converted"
+        )
+    if used.separator_token != own[1]:
+        why = ""
+        if origin.pairs:
+            why = "on pairs; the tokenizer in Transformers separates them by </s>"
+        elif used.keep_eos and used.separator_token is not None:
+            why = "with --keep-eos; the tokenizer in Transformers ends texts with </s>"
+        if why:
+            raise UserError(
+                f"{path}: trained with --separator-token {used.separator_token} {why}, so only "
+                f"--separator-token {own[1]} can be converted"
+            )
+    return TextFormat(
+        longest=used.max_positions,
+        keep_eos=used.keep_eos,
+        normalize_apostrophes=origin.normalize_apostrophes,
+        plain_text=origin.checkpoint.is_classifier,
+    )
 
 
 def check_absent(output: Path) -> None:
@@ -80,30 +108,29 @@ def check_absent(output: Path) -> None:
         raise UserError(f"{output}: already exists; choose another name or delete it")
 
 
-def card(origin: Origin, verification: Verification, parameters: int, name: str) -> str:
+def model_card(origin: Model, source: Source, verification: Verification, parameters: int, name: str) -> str:
     """The model card, README.md of the folder `name`: origin, quality and limits."""
-    classifier = origin.classes is not None
-    task = TASKS[classifier]
+    task = TASKS[origin.checkpoint.is_classifier]
     parts = [
         f"---\nlibrary_name: transformers\npipeline_tag: {task}\ntags:\n- roberta\n- fairseq\n---\n",
         f"# {name}\n",
         _what(origin, parameters),
         f"```python\n{_usage(origin, task, name)}```\n",
         "## Origin\n",
-        "".join(f"- {line}\n" for line in _provenance(origin)),
+        "".join(f"- {line}\n" for line in _provenance(origin, source)),
         "## Quality\n",
         "".join(f"- {line}\n" for line in _quality(origin)),
         "## Conversion\n",
         "Compared with fairseq's own network and with the token ids of training:\n",
         "".join(f"- {line}\n" for line in str(verification).splitlines()),
         "## Limits\n",
-        "".join(f"- {line}\n" for line in _limits(origin)),
+        "".join(f"- {line}\n" for line in _limits(origin, source)),
     ]
     return "\n".join(parts)
 
 
-def _what(origin: Origin, parameters: int) -> str:
-    if origin.classes is None:
+def _what(origin: Model, parameters: int) -> str:
+    if not origin.checkpoint.is_classifier:
         kind = "A masked language model"
     else:
         unit = "pairs of sentences" if origin.pairs else "sentences"
@@ -114,10 +141,10 @@ def _what(origin: Origin, parameters: int) -> str:
     )
 
 
-def _usage(origin: Origin, task: str, name: str) -> str:
+def _usage(origin: Model, task: str, name: str) -> str:
     longest = origin.input_format.max_positions
-    trust = "" if origin.sentencepiece_model is None else ", trust_remote_code=True"
-    if origin.classes is None:
+    trust = "" if origin.tokenizer.model is None else ", trust_remote_code=True"
+    if not origin.checkpoint.is_classifier:
         return (
             f'from transformers import pipeline\n\nfill = pipeline("{task}", model="{name}"{trust})\n'
             'fill("Un <mask> captivant.")\n'
@@ -131,8 +158,9 @@ def _usage(origin: Origin, task: str, name: str) -> str:
     )
 
 
-def _provenance(origin: Origin) -> list[str]:
-    lines = [f"fairseq checkpoint `{origin.run.checkpoint.name}`, SHA-256 `{sha256(origin.run.checkpoint)}`"]
+def _provenance(origin: Model, source: Source) -> list[str]:
+    digests = origin.digests()
+    lines = [f"fairseq checkpoint `{origin.run.checkpoint.name}`, SHA-256 `{digests['checkpoint']}`"]
     record = origin.run.manifest
     if record is not None:
         run = f"{record['arm']}/{record['init']}/seed{record['seed']}"
@@ -144,15 +172,15 @@ def _provenance(origin: Origin) -> list[str]:
             lines.append(f"project at git commit `{record['git_commit']}`{changed}")
         if (start := record.get("checkpoint")) is not None:
             lines.append(f"initial weights: SHA-256 `{start['sha256']}`")
-    lines.append(f"dictionary: {origin.source.vocabulary:,} entries, SHA-256 `{sha256(origin.dictionary)}`")
-    if origin.sentencepiece_model is not None:
-        lines.append(f"SentencePiece model: SHA-256 `{sha256(origin.sentencepiece_model)}`")
-    else:
+    lines.append(f"dictionary: {source.vocabulary:,} entries, SHA-256 `{digests['dictionary']}`")
+    if isinstance(origin.encoder, TransformersEncoder):
         lines.append(f"tokenizer: Transformers' `{type(origin.encoder.tokenizer).__name__}`, unchanged")
+    else:
+        lines.append(f"SentencePiece model: SHA-256 `{digests['sentencepiece_model']}`")
     return lines
 
 
-def _quality(origin: Origin) -> list[str]:
+def _quality(origin: Model) -> list[str]:
     lines = [line for split in ("valid", "test") if (line := _accuracy(origin.run.folder, split)) is not None]
     lines = lines or _logged(origin.run.folder)
     return lines or ["not known: the run has neither prediction files nor logs with accuracies"]
@@ -191,28 +219,26 @@ def _logged(folder: Path) -> list[str]:
     ]
 
 
-def _limits(origin: Origin) -> list[str]:
+def _limits(origin: Model, source: Source) -> list[str]:
     longest = origin.input_format.max_positions
     lines = [
         f"Inputs have at most {longest} tokens. `truncation=True` truncates longer texts; without it they "
         "are an error.",
     ]
-    same = origin.text_format.keep_eos and not origin.pairs
+    same = origin.input_format.keep_eos and not origin.pairs
     end = "has the same ids" if same else "truncates long texts differently than training did"
-    if origin.sentencepiece_model is None:
+    if origin.tokenizer.model is None:
         lines.append(f"The tokenizer {end}.")
     else:
-        lines.append(
-            f"A token that is not among the {origin.source.vocabulary:,} entries of `dict.txt` is `<unk>`."
-        )
-    if origin.text_format.normalize_apostrophes:
+        lines.append(f"A token that is not among the {source.vocabulary:,} entries of `dict.txt` is `<unk>`.")
+    if origin.normalize_apostrophes:
         lines.append("The tokenizer needs `trust_remote_code=True`: it replaces every apostrophe by `'`.")
-    elif origin.sentencepiece_model is not None:
+    elif origin.tokenizer.model is not None:
         lines.append(
             "With `trust_remote_code=True` the tokenizer is the class in `tokenization_pieces.py`, whose ids "
             f"are those of training for every text. Otherwise it is Transformers' `{STANDARD}`, which {end}."
         )
-    if origin.sentencepiece_model is not None:
+    if origin.tokenizer.model is not None:
         lines.append("The tokenizer has no offsets (`return_offsets_mapping`): it is written in Python.")
     lines.append("Its quality on other kinds of text is unknown: evaluate it on your own texts.")
     return lines

@@ -48,7 +48,7 @@ class PieceTokenizer(BartphoTokenizer):
             raise NotImplementedError("return_offsets_mapping: a tokenizer in Python has no offsets")
         return super()._encode_plus(*args, **kwargs)
 
-    def prepare_for_model(
+    def prepare_for_model(  # type: ignore[override]  # arguments of the base class that nobody passes here
         self,
         ids: list[int],
         pair_ids: list[int] | None = None,

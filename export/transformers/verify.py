@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,15 +21,10 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from roberta_small.common.data_folder import WRITE_AGAIN
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
-from roberta_small.eval.batches import batches, pad
-from roberta_small.eval.loading.inputs import read_split
-from roberta_small.eval.loading.training_files import resolve_recorded
-from roberta_small.eval.texts import Ids
-from roberta_small.export.transformers.origin import MASK, Origin, Text
-from roberta_small.export.transformers.roberta import PAD
+from roberta_small.eval.model import MASK, Model
+from roberta_small.eval.texts import Ids, Text, batches, pad
+from roberta_small.export.transformers.roberta import PAD, Source
 from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
-from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
-from roberta_small.preprocess.dataset import TEXT
 from roberta_small.preprocess.readers.lines import read_text_lines
 from roberta_small.preprocess.sample import Writer
 
@@ -94,8 +88,10 @@ class Verification:
         return f"ids: {self.standard:,} of {self.texts:,} texts equal ({self.where}){rest}"
 
 
-def verify(origin: Origin, folder: str | os.PathLike[str], model: PreTrainedModel) -> Verification:
-    """Compare a written folder, and the `model` loaded from it, with the checkpoint.
+def verify(
+    origin: Model, source: Source, folder: str | os.PathLike[str], model: PreTrainedModel
+) -> Verification:
+    """Compare a written folder, and the `model` loaded from it, with the checkpoint of `origin`, `source`.
 
     Ids are compared for every text of the run's data, or for sample sentences if the raw text is not
     available; logits for some of these texts, including the longest. Raises `UserError` if an id differs, or
@@ -103,43 +99,48 @@ def verify(origin: Origin, folder: str | os.PathLike[str], model: PreTrainedMode
     ends in `</s>`.
     """
     examples = find_examples(origin)
-    own_code = origin.sentencepiece_model is not None
+    own_code = origin.tokenizer.model is not None
     standard = 0
     if own_code:
         check_ids(PieceTokenizer.from_pretrained(folder), examples)
-    if not own_code or not origin.data.normalize_apostrophes:
+    if not own_code or not origin.normalize_apostrophes:
         plain = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         if not own_code:
             check_ids(plain, examples, truncated=origin.input_format.max_positions)
         standard = sum(
             np.array_equal(*pair) for pair in zip(tokenized(plain, examples), examples.rows, strict=True)
         )
-    chosen = chosen_rows(examples.rows, LM_SENTENCES if origin.classes is None else SENTENCES)
-    difference = largest_difference(origin.source.model(), origin.source.head, model, chosen)
+    chosen = chosen_rows(examples.rows, LM_SENTENCES if source.head is None else SENTENCES)
+    difference = largest_difference(source.model(), source.head, model, chosen)
     if not difference <= TOLERANCE:
         raise UserError(
-            f"{origin.source.path}: the converted network differs from fairseq's by {difference:.1e}, more "
+            f"{source.path}: the converted network differs from fairseq's by {difference:.1e}, more "
             f"than {TOLERANCE:.0e}; nothing was written, because Transformers does not support this model"
         )
     return Verification(examples.where, len(examples.texts), standard, len(chosen), difference, own_code)
 
 
-def find_examples(origin: Origin) -> Examples:
+def find_examples(origin: Model) -> Examples:
     """The raw texts of the data with their ids in training; sample sentences if there is no raw text."""
-    whole = origin.data.exists and origin.data.option("valid_every") is None
-    if origin.checkpoint is not None and whole:
-        texts = {split: _raw_texts(columns) for split, columns in _recorded_files(origin).items()}
-        if texts and None not in texts.values():
-            return _of_splits(origin, texts)
+    classifier = origin.checkpoint.is_classifier
+    if classifier and origin.data.exists and origin.data.option("valid_every") is None:
+        recorded = {split: _raw_texts(origin, split) for split in origin.data.splits}
+        if recorded and all(recorded.values()):
+            rows = [row for split, lines in recorded.items() for row in _rows(origin, split, len(lines))]
+            return Examples(
+                [text for lines in recorded.values() for text in lines], rows, ", ".join(recorded)
+            )
     writer = Writer("sentences to prove a conversion with")
     sentences = [*ODD_TEXTS, *(writer.review(number % 2) for number in range(SAMPLE_TEXTS))]
-    if origin.checkpoint is None:
+    if not classifier:
         # The tokenizer of a masked language model reads <mask> in a text as the special token.
         sentences = [text for text in sentences if MASK not in text]
-    texts = list(zip(sentences, reversed(sentences), strict=True)) if origin.pairs else sentences
+    texts: list[Text] = list(sentences)
+    if origin.pairs:
+        texts = list(zip(sentences, reversed(sentences), strict=True))
     if not origin.input_format.shorten:
         texts = [text for text in texts if _fits(origin, text)]
-    return Examples(list(texts), origin.encode(texts), "sample sentences")
+    return Examples(texts, origin.text_input.encode(texts).rows, "sample sentences")
 
 
 def check_ids(
@@ -210,57 +211,32 @@ def largest_difference(
     return float(np.max(differences))
 
 
-def _fits(origin: Origin, text: Text) -> bool:
+def _fits(origin: Model, text: Text) -> bool:
     try:
-        origin.encode([text])
+        origin.text_input.encode([text])
     except UserError:
         return False
     return True
 
 
-def _recorded_files(origin: Origin) -> dict[str, dict[str, dict[Path, str | None]]]:
-    """For each split and column, the text files that were binarized, with their recorded SHA-256."""
-    report, folder = origin.data.report, origin.data.path
-    if (splits := origin.data.option("splits")) is not None:  # preprocess binarize
-        return {
-            split: {
-                name: {resolve_recorded(path): origin.data.digest(path) for path in paths}
-                for name, paths in parts["texts"].items()
-            }
-            for split, parts in splits.items()
-        }
-    columns = ("input0", "input1") if origin.pairs else ("input0",)
-    names = {
-        split: {column: f"{TEXT}/{split}.{column}" for column in columns}
-        for split in report.get("splits", {})  # preprocess dataset
-    }
-    digests = report.get("files", {})
-    return {
-        split: {column: {folder / name: digests.get(name)} for column, name in parts.items()}
-        for split, parts in names.items()
-    }
-
-
-def _raw_texts(columns: dict[str, dict[Path, str | None]]) -> list[Text] | None:
-    """The lines that a split was binarized from; None if a file is missing or has changed."""
-    found = []
-    for files in columns.values():
+def _raw_texts(origin: Model, split: str) -> list[Text]:
+    """The lines that a split was binarized from; empty if a file is not recorded, missing or has changed."""
+    columns = []
+    for files in origin.data.texts(split):
         if not all(file.is_file() and digest == sha256(file) for file, digest in files.items()):
-            return None
-        found.append([line for file in files for line in read_text_lines(str(file))])
-    return list(zip(*found, strict=True)) if len(found) > 1 else found[0]
+            return []
+        columns.append([line for file in files for line in read_text_lines(str(file))])
+    if not origin.pairs:
+        return list(columns[0]) if columns else []
+    return list(zip(*columns, strict=True))
 
 
-def _of_splits(origin: Origin, texts: dict[str, list[Text]]) -> Examples:
-    dictionary = load_dictionary(origin.dictionary)
-    dictionary.add_symbol(MASK)
-    rows: list[Ids] = []
-    for split, lines in texts.items():
-        found = read_split(origin.checkpoint, dictionary, origin.classes, origin.data.path, split).rows
-        if len(found) != len(lines):
-            raise UserError(
-                f"{origin.data.path}: {len(found):,} sentences in {split}, but {len(lines):,} lines of text; "
-                f"{WRITE_AGAIN}"
-            )
-        rows += found
-    return Examples([text for lines in texts.values() for text in lines], rows, ", ".join(texts))
+def _rows(origin: Model, split: str, lines: int) -> list[Ids]:
+    """The ids of a split in training; raises `UserError` unless there is a row for each line of text."""
+    rows = origin.examples(split).rows
+    if len(rows) != lines:
+        raise UserError(
+            f"{origin.data.path}: {len(rows):,} sentences in {split}, but {lines:,} lines of text; "
+            f"{WRITE_AGAIN}"
+        )
+    return rows

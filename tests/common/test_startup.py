@@ -92,7 +92,7 @@ def test_functions_of_an_imported_or_broken_package(package):
     "module",
     [
         "fairseq_plugin",
-        "roberta_small.eval.classifier",
+        "roberta_small.eval.network",
         "roberta_small.eval.language_model",
         "roberta_small.experiments.methods.fairseq_train",
     ],

@@ -1,6 +1,7 @@
 import shutil
 
 import pytest
+from exported_runs import make_masked_lm
 from tiny_runs import Trained, make_data, make_run
 
 
@@ -11,6 +12,12 @@ def trained(tmp_path_factory):
     run = root / "runs/fairseq/random/seed1"
     trainer = make_run(data, run, updates=3)
     return Trained(root, data, trainer, run)
+
+
+@pytest.fixture(scope="session")
+def masked_lm(tmp_path_factory):
+    """(data, checkpoint) of a masked language model."""
+    return make_masked_lm(tmp_path_factory.mktemp("masked-lm"))
 
 
 @pytest.fixture

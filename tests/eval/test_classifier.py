@@ -1,4 +1,4 @@
-"""Text to probabilities (classifier.py, inputs.py, network.py) against the task and the trainer."""
+"""Text to probabilities (classifier.py, texts.py, network.py) against the task and the trainer."""
 
 import numpy as np
 import pytest
@@ -136,8 +136,12 @@ def test_notes(trained):
     notes = classifier.classify(texts).encoded.notes
     assert notes[:5] == ["", "empty", "empty", "unknown tokens: 100 %", ""]
     # Of the three words, "un" is one token, and so is each unknown word.
-    tokens = [symbol for symbol in classifier.encoder.model.encode(texts[5], out_type=str) if symbol != "▁"]
-    unknown = [symbol for symbol in tokens if symbol not in classifier.encoder.dictionary.index]
+    tokens = [
+        symbol
+        for symbol in classifier.text_input.encoder.model.encode(texts[5], out_type=str)
+        if symbol != "▁"
+    ]
+    unknown = [symbol for symbol in tokens if symbol not in classifier.text_input.encoder.dictionary.index]
     assert notes[5] == f"unknown tokens: {100 * len(unknown) / len(tokens):.0f} %"
 
 

@@ -9,7 +9,7 @@ from tiny_runs import make_data, make_run
 
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
-from roberta_small.eval.ensemble import Ensemble, describe, in_order_of, mean_probabilities
+from roberta_small.eval.classifier import Ensemble, describe, in_order_of
 
 
 def test_classes_are_matched_by_name():
@@ -19,12 +19,6 @@ def test_classes_are_matched_by_name():
     ]
     with pytest.raises(UserError, match=r"^second: .*\bfirst\b"):
         in_order_of(["a", "b"], ["a", "b", "c"], p_NK, "second", "first")
-
-
-def test_probabilities_are_averaged():
-    assert mean_probabilities([np.array([[0.2, 0.8]]), np.array([[0.6, 0.4]])]).tolist() == [
-        [0.4, pytest.approx(0.6)]
-    ]
 
 
 def copy_run(run, folder, **changes):

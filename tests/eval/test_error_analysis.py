@@ -15,7 +15,7 @@ from roberta_small.common.files import sha256
 from roberta_small.common.predictions import Prediction
 from roberta_small.eval.__main__ import main
 from roberta_small.eval.error_analysis import accuracy_by_length, find_texts, page_data, render
-from roberta_small.eval.loading.runs import RunCheckpoint
+from roberta_small.eval.origin import RunCheckpoint
 
 TEXTS = ["un livre", "</script><b>gras</b> & beau", "trois mots ici", "quatre mots sont ici"]
 

@@ -3,11 +3,9 @@
 import json
 import shlex
 import shutil
-from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq.data import Dictionary
 from tiny_runs import make_data, write_manifest
 from training import STEPS, build_trainer, losses_of, save
 from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
@@ -16,8 +14,8 @@ from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
 from roberta_small.eval.__main__ import main
-from roberta_small.eval.language_model import LanguageModel
-from roberta_small.eval.sampling import Sampling, choose_greedily, sample
+from roberta_small.eval.generate import Sampling
+from roberta_small.eval.language_model import LanguageModel, choose_greedily, completion_of, sample
 from roberta_small.fairseq_plugin.checkpoints import fp16
 from roberta_small.preprocess.binarize import Split, binarize
 
@@ -61,7 +59,7 @@ def decode_without_cache(model, prompt, length):
     row, new = model.encode(prompt), []
     while len(new) < length and len(row) <= 24 and (not new or new[-1] != EOS):
         with torch.no_grad():
-            scores = model.model(torch.tensor([row]))[0][0, -1]
+            scores = model.network(torch.tensor([row]))[0][0, -1]
         scores[[BOS, PAD, UNK]] = -torch.inf
         new.append(int(scores.argmax()))
         row = [*row, new[-1]]
@@ -101,14 +99,11 @@ def test_generation_stops_at_end_of_sentence_or_last_position(model):
 
 
 def test_text_of_a_completion():
-    words = Dictionary()
-    for token in ("▁un", "▁liv", "re", "▁Ω"):
-        words.add_symbol(token)
-    model = SimpleNamespace(dictionary=words)
-    completion = LanguageModel._completion(model, "Voici un liv", [6, 7, 2])
+    symbols = ["<s>", "<pad>", "</s>", "<unk>", "▁un", "▁liv", "re", "▁Ω"]
+    completion = completion_of("Voici un liv", [6, 7, 2], symbols)
     assert completion.text == "Voici un livre Ω"
     assert (completion.continuation, completion.tokens, completion.ended) == ("re Ω", [6, 7], True)
-    assert LanguageModel._completion(model, "", [4, 5]).text == "un liv"
+    assert completion_of("", [4, 5], symbols).text == "un liv"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +218,8 @@ def test_files_are_found_by_the_manifest_of_a_run(folder, model, tmp_path):
     manifest.write(tmp_path, content)
     found = LanguageModel.from_run(tmp_path)
     assert found.generate(PROMPTS, length=4) == model.generate(PROMPTS, length=4)
-    (tmp_path / "other.txt").write_text((folder / "dict.txt").read_text(encoding="utf-8")[::-1], "utf-8")
+    lines = (folder / "dict.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "other.txt").write_text("".join([lines[1], lines[0], *lines[2:]]), "utf-8")
     with pytest.raises(UserError, match=r"other\.txt: .*--dict"):
         LanguageModel.from_run(tmp_path, dictionary=tmp_path / "other.txt")
 
@@ -236,5 +232,5 @@ def test_data_folder_is_found_by_the_checkpoint(folder, model):
 def test_dictionary_of_another_size_is_an_error(folder, tmp_path):
     lines = (folder / "dict.txt").read_text(encoding="utf-8").splitlines(keepends=True)
     (tmp_path / "dict.txt").write_text("".join(lines[:-2]), encoding="utf-8")
-    with pytest.raises(UserError, match=rf"^{folder}/model\.pt: .*embed_tokens.*--dict"):
+    with pytest.raises(UserError, match=rf"dict\.txt: .*{folder}/model\.pt.*--dict"):
         LanguageModel.from_run(folder / "model.pt", dictionary=tmp_path / "dict.txt", data=folder / "text")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from roberta_small.eval.memory import CACHES, CAPACITY, limit_kernels, return_free_memory
+from roberta_small.eval.texts import CACHES, CAPACITY, limit_kernels, return_free_memory
 
 
 def resident_bytes() -> int:
@@ -33,7 +33,7 @@ GROWTH = """
 import ctypes, sys
 import torch
 from torch.nn.functional import linear
-from roberta_small.eval.memory import limit_kernels
+from roberta_small.eval.texts import limit_kernels
 
 class Statistics(ctypes.Structure):
     _fields_ = [(f"field{n}", ctypes.c_size_t) for n in range(10)]

@@ -11,7 +11,7 @@ from tiny_runs import BAD, GOOD, make_data
 
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main
-from roberta_small.eval.demo.demonstration import LINEAR, Demonstration
+from roberta_small.eval.demo.server import LINEAR, Demonstration
 from roberta_small.experiments.__main__ import main as train
 
 

@@ -5,8 +5,7 @@ import pytest
 from sklearn.metrics import confusion_matrix, f1_score
 
 from roberta_small.common.metrics import Scored
-from roberta_small.eval.intervals import most_confused
-from roberta_small.eval.report import Group, Scores, conventions, tables
+from roberta_small.eval.report import Group, Scores, conventions, most_confused, tables
 
 
 def scored(classes, examples=3000, seed=1):

@@ -8,8 +8,7 @@ from tiny_runs import sentences
 from transformers import AutoTokenizer, BartphoTokenizer
 
 from roberta_small.common.errors import UserError
-from roberta_small.export.transformers.folder import write_tokenizer
-from roberta_small.export.transformers.origin import TextFormat
+from roberta_small.export.transformers.folder import TextFormat, write_tokenizer
 from roberta_small.export.transformers.roberta import Sizes, roberta_config
 from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
 

@@ -18,10 +18,10 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main as evaluate
-from roberta_small.eval.graph import GraphClassifier
+from roberta_small.eval.model import open_model
+from roberta_small.export import onnx as to_onnx
 from roberta_small.export.__main__ import main
-from roberta_small.export.classifier import find_classifier
-from roberta_small.export.onnx import check
+from roberta_small.export.onnx import open_classifier
 from roberta_small.export.transformers.folder import load_folder
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +105,7 @@ def test_predictions_of_the_file_equal_those_of_the_run(exported, trained, tmp_p
     assert [row["index"] for row in found] == list(range(len(texts)))
     for row, prediction in zip(found, wanted, strict=True):
         assert row["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-5)
-    quantized = GraphClassifier(exported / "int8.onnx").predict(texts)
+    quantized = SentenceClassifier.from_run(exported / "int8.onnx").predict(texts)
     for prediction, other in zip(quantized, wanted, strict=True):
         assert prediction.probabilities == pytest.approx(other.probabilities, abs=0.05)
 
@@ -128,7 +128,7 @@ def test_other_commands_name_the_one_that_reads_the_file(exported, capsys):
     assert evaluate(["evaluate", "--checkpoint", str(exported / "fp32.onnx")]) == 1
     error = capsys.readouterr().err
     assert "fp32.onnx" in error
-    assert "eval predict" in error
+    assert "predict" in error
 
 
 def test_files_without_a_tokenizer_or_graph_are_errors(exported, tmp_path):
@@ -139,12 +139,12 @@ def test_files_without_a_tokenizer_or_graph_are_errors(exported, tmp_path):
         onnx.helper.set_model_props(graph, kept | changes)
         onnx.save(graph, tmp_path / "other.onnx")
         with pytest.raises(UserError, match=rf"other\.onnx: {fact}.*export onnx"):
-            GraphClassifier(tmp_path / "other.onnx")
+            open_model(tmp_path / "other.onnx")
     (tmp_path / "broken.onnx").write_bytes(b"broken")
     with pytest.raises(UserError, match=r"broken\.onnx: .*export onnx"):
-        GraphClassifier(tmp_path / "broken.onnx")
+        open_model(tmp_path / "broken.onnx")
     with pytest.raises(UserError, match=r"none\.onnx: no such file"):
-        GraphClassifier(tmp_path / "none.onnx")
+        open_model(tmp_path / "none.onnx")
 
 
 def test_forms_are_compared_on_the_same_sentences():
@@ -152,10 +152,10 @@ def test_forms_are_compared_on_the_same_sentences():
     labels_N = np.array([0, 0, 0, 0, 1, 1, 1, 1])
     torch_N, int8_N = np.array([0, 0, 0, 1, 1, 1, 1, 0]), np.array([1, 0, 0, 0, 1, 1, 0, 0])
     measured = [
-        check.Measured(name, np.eye(2, dtype=np.float32)[predicted_N], 0.5, size)
+        to_onnx.Measured(name, np.eye(2, dtype=np.float32)[predicted_N], 0.5, size)
         for name, predicted_N, size in (("torch, fp32", torch_N, None), ("ONNX, int8", int8_N, 5.0))
     ]
-    report = check.document(measured, labels_N, "test")
+    report = to_onnx.document(measured, labels_N, "test")
     first, last = report["forms"]
     assert (first["accuracy"], last["accuracy"], last["points"]) == (75.0, 62.5, -12.5)
     assert (last["only_this"], last["only_torch"], last["p"]) == (1, 2, 1.0)
@@ -163,7 +163,7 @@ def test_forms_are_compared_on_the_same_sentences():
     assert last["seconds_per_1000"] == 62.5
     low, high = last["interval"]
     assert -62.5 <= low < -12.5 < high <= 37.5
-    assert "-12.50" in check.table(report)
+    assert "-12.50" in to_onnx.table(report)
 
 
 def test_a_folder_is_exported_with_and_without_data(trained, classifier_folder, tmp_path, capsys):
@@ -176,18 +176,18 @@ def test_a_folder_is_exported_with_and_without_data(trained, classifier_folder, 
 
 def test_a_folder_and_its_run_have_the_same_examples(trained, classifier_folder):
     ours, theirs = (
-        find_classifier(path).examples(trained[0], "test") for path in (classifier_folder, trained[1])
+        open_classifier(path).examples(trained[0], "test") for path in (classifier_folder, trained[1])
     )
     assert all(np.array_equal(a, b) for a, b in zip(ours.rows, theirs.rows, strict=True))
     assert np.array_equal(ours.labels, theirs.labels)
 
 
 def test_a_graph_with_other_logits_is_an_error(trained, tmp_path, monkeypatch, capsys):
-    class Wrong(check.Session):
+    class Wrong(to_onnx.Session):
         def __call__(self, ids_BL):
             return super().__call__(ids_BL) + 0.01
 
-    monkeypatch.setattr(check, "Session", Wrong)
+    monkeypatch.setattr(to_onnx, "Session", Wrong)
     assert main(["onnx", str(trained[1]), "--out", str(tmp_path / "model.onnx")]) == 1
     assert "1.0e-02" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -210,8 +210,10 @@ def test_errors_name_the_file(trained, masked_lm_folder, classifier_folder, tmp_
     (other / "input0/dict.txt").write_text(
         "\n".join([lines[1], lines[0], *lines[2:]]) + "\n", encoding="utf-8"
     )
-    assert str(classifier_folder / "dict.txt") in error_of(classifier_folder, out, "--data", other)
-    assert "--dict" in error_of(trained[1], out, "--data", other)
+    for source in (classifier_folder, trained[1]):
+        message = error_of(source, out, "--data", other)
+        assert f"{other / 'input0/dict.txt'}: " in message
+        assert str(source) in message
     out.write_text("mine")
     assert f"{out}: " in error_of(trained[1], out)
     assert out.read_text() == "mine"
@@ -220,4 +222,4 @@ def test_errors_name_the_file(trained, masked_lm_folder, classifier_folder, tmp_
 def test_a_masked_lm_checkpoint_is_an_error(tmp_path):
     _, checkpoint = make_masked_lm(tmp_path)
     with pytest.raises(UserError, match=re.escape(str(checkpoint))):
-        find_classifier(checkpoint)
+        open_classifier(checkpoint)

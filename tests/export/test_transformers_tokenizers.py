@@ -9,8 +9,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
-from roberta_small.eval.loading.runs import find_run
-from roberta_small.eval.loading.training_files import DataFolder, find_tokenizer
+from roberta_small.eval.model import open_model
 from roberta_small.export.transformers.folder import load_folder
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.export.transformers.to_transformers import convert
@@ -92,8 +91,7 @@ def test_a_tokenizer_beside_the_checkpoint_must_have_its_dictionary(tmp_path):
     convert(run, tmp_path / "folder")
     convert_back(tmp_path / "folder", tmp_path / "back/model.pt")
     checkpoint = tmp_path / "back/model.pt"
-    located = find_tokenizer(find_run(checkpoint), DataFolder(tmp_path / "absent"))
-    assert located.transformers == str(tmp_path / "back/tokenizer")
+    assert open_model(checkpoint).tokenizer.transformers == str(tmp_path / "back/tokenizer")
     (tmp_path / "other").mkdir()
     other = tiny_tokenizers.camembert(tmp_path / "other/tokenizer")
     for path in (tmp_path / "back/tokenizer").iterdir():

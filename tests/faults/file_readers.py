@@ -18,7 +18,8 @@ from roberta_small.analysis.read.events import read_scalars
 from roberta_small.common import manifest, predictions
 from roberta_small.common.data_folder import read_report
 from roberta_small.common.errors import UserError
-from roberta_small.eval.loading.training_files import DataFolder, find_sentencepiece_model
+from roberta_small.eval.model import find_tokenizer
+from roberta_small.eval.origin import DataFolder, RunCheckpoint
 from roberta_small.experiments import plan
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.methods.fairseq import METHOD
@@ -145,7 +146,7 @@ def data_folder():
 
 def model_of_data():
     """The SentencePiece model as a prediction takes it: the one that the data were made with."""
-    find_sentencepiece_model(DataFolder(Path("data"), read_report(Path("data"))))
+    find_tokenizer(RunCheckpoint(Path(RUN) / "checkpoint_best.pt", None, None), DataFolder.given("data"))
 
 
 RECORDED = {

@@ -3,8 +3,7 @@
 import threading
 from contextlib import contextmanager
 
-from roberta_small.eval.demo.demonstration import Demonstration
-from roberta_small.eval.demo.server import DemoServer
+from roberta_small.eval.demo.server import Demonstration, DemoServer
 
 
 @contextmanager

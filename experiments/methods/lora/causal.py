@@ -152,7 +152,7 @@ def run(args: argparse.Namespace) -> None:
     from transformers.utils.logging import disable_progress_bar
 
     from roberta_small.common.run import Run, State
-    from roberta_small.eval.loading.network import find_device
+    from roberta_small.eval.network import find_device
     from roberta_small.experiments.execute import claimed
     from roberta_small.experiments.inputs.files import require_writable
     from roberta_small.experiments.methods.lora import causal_model

@@ -66,7 +66,7 @@ LM_HEAD = "encoder.lm_head."
 def build_parser() -> argparse.ArgumentParser:
     """The options of a run; the flags of the recipe follow `--recipe`."""
     parser = argparse.ArgumentParser(
-        prog="python -m roberta_small.experiments.methods.transformers.train_run",
+        prog="train_run",
         description=__doc__,
         allow_abbrev=False,
     )

@@ -18,8 +18,7 @@ from tiny_runs import BAD, GOOD, make_data, make_run
 from roberta_small.common.errors import UserError
 from roberta_small.eval import Ensemble, SentenceClassifier
 from roberta_small.eval.__main__ import main
-from roberta_small.eval.demo.demonstration import Demonstration
-from roberta_small.eval.demo.server import MAX_BYTES, DemoServer
+from roberta_small.eval.demo.server import MAX_BYTES, Demonstration, DemoServer
 from roberta_small.eval.predict.explain import explain_texts, marked
 
 pytest.importorskip("captum")
@@ -96,7 +95,7 @@ def test_a_note_has_the_number_of_tokens_before_truncation(server, classifier):
     text = "livre " * 100
     (note,) = post(server, "/classify", texts=[text])[1]["notes"]
     (length,) = classifier.text_input.encode([text]).lengths
-    pieces = classifier.encoder.model.encode(text, out_type=str)
+    pieces = classifier.text_input.encoder.model.encode(text, out_type=str)
     assert length == len(pieces) + 2  # <s> and </s>
     assert str(length) in note
 

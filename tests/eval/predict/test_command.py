@@ -16,7 +16,7 @@ from tiny_runs import make_data, make_run
 
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main
-from roberta_small.eval.options import read_input
+from roberta_small.eval.predict.inputs import read_input
 from roberta_small.preprocess.readers import lines
 from roberta_small.preprocess.readers.tables import cell_text, read_table
 
@@ -55,7 +55,6 @@ def test_predictions_do_not_depend_on_the_block_size(trained, predict, tmp_path,
     path.write_text("\n".join([*trained.texts, "", "un livre"]), encoding="utf-8")  # no newline at the end
     _, whole, _ = predict("--input", path)
     monkeypatch.setattr(lines, "BLOCK_BYTES", 64)
-    monkeypatch.setattr("roberta_small.eval.options.BLOCK_BYTES", 64)
     assert len(list(read_input([], str(path)))) > 5
     for _, parts, _ in (predict("--input", path), predict(stdin=path.read_bytes())):
         a, b = ([json.loads(line) for line in text.splitlines()] for text in (whole, parts))

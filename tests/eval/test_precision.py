@@ -1,6 +1,5 @@
 """The precision of eval: requested, recorded by manifest or checkpoint, or fp32; never measured."""
 
-import argparse
 import json
 
 import pytest
@@ -8,11 +7,9 @@ import torch
 from tiny_runs import make_run
 
 from roberta_small.common import manifest
-from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main
-from roberta_small.eval.loading.precision import choose_precision, recorded_precision
-from roberta_small.eval.loading.runs import find_run
+from roberta_small.eval.network import read_checkpoint
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.training import precision
 
@@ -59,10 +56,10 @@ def test_recorded_precision(copied_run, unmeasured, requested, recorded, in_mani
         manifest.write(copied_run, manifest.read(copied_run) | {"precision": in_manifest})
     for given in (None, "auto"):
         classifier = SentenceClassifier.from_run(copied_run, precision=given)
-        assert classifier.precision.value == classifier.network.model.args.precision == expected
+        assert classifier.model.precision.value == classifier.network.model.args.precision == expected
         classifier.predict(["un livre"])
     other = {"fp32": "bf16", "bf16": "fp32"}[expected]
-    assert SentenceClassifier.from_run(copied_run, precision=other).precision.value == other
+    assert SentenceClassifier.from_run(copied_run, precision=other).model.precision.value == other
 
 
 def test_training_with_auto_records_what_it_resolved_to(trained, tmp_path, monkeypatch):
@@ -71,8 +68,7 @@ def test_training_with_auto_records_what_it_resolved_to(trained, tmp_path, monke
     precision.resolve.cache_clear()
     make_run(trained.data, tmp_path / "run", "--precision", "auto", updates=1)
     precision.resolve.cache_clear()
-    state = load_checkpoint(tmp_path / "run/checkpoint_best.pt")
-    assert recorded_precision(argparse.Namespace(precision="auto"), state) == "bf16"
+    assert read_checkpoint(tmp_path / "run/checkpoint_best.pt").precision == "bf16"
 
 
 def test_commands_print_the_precision_and_repeat_their_result(copied_run, unmeasured, tmp_path, capsys):
@@ -94,8 +90,3 @@ def test_commands_print_the_precision_and_repeat_their_result(copied_run, unmeas
     words = ["evaluate", "--checkpoint", str(copied_run), "--draws", "2", "--out", str(tmp_path / "a.json")]
     assert main(words) == 0
     assert "bf16" in capsys.readouterr().err
-
-
-def test_unknown_precision_is_an_error(trained):
-    with pytest.raises(UserError, match=r"'fp8'.* fp32, bf16"):
-        choose_precision("fp8", find_run(trained.run), None)

@@ -1,4 +1,4 @@
-"""Checkpoints, runs and their files (loading/): what is found, and what is an error; batches and padding."""
+"""`open_model`: the files of a checkpoint or run that are found, and what is an error."""
 
 import shutil
 
@@ -10,16 +10,11 @@ from tiny_runs import make_run, write_manifest
 from training import SIZES, STEPS, STOCK, build_trainer, save
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
 from roberta_small.eval import SentenceClassifier
-from roberta_small.eval.batches import batches, pad
-from roberta_small.eval.loading.checkpoint import read_checkpoint
-from roberta_small.eval.loading.runs import find_run, find_runs
-from roberta_small.eval.loading.training_files import (
-    find_data_folder,
-    find_encoder,
-    load_tokenizer_in_advance,
-    read_class_names,
-)
+from roberta_small.eval.model import open_model
+from roberta_small.eval.origin import find_run, find_runs
+from roberta_small.eval.texts import batches, pad
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.preprocess import tokenizer
 
@@ -80,7 +75,7 @@ UNUSABLE = {
     ],
     "'transformer'": lambda state: setattr(state["cfg"]["model"], "arch", "transformer"),
     "'masked_lm'": lambda state: state["cfg"]["task"].__setitem__("_name", "masked_lm"),
-    r"layers\.0\.fc1\.weight is \(3, 3\) .*--dict": lambda state: state["model"].__setitem__(
+    r"layers\.0\.fc1\.weight is \(3, 3\) ": lambda state: state["model"].__setitem__(
         "encoder.sentence_encoder.layers.0.fc1.weight", torch.zeros(3, 3)
     ),
 }
@@ -97,7 +92,7 @@ def test_missing_and_truncated_checkpoint(copied_run):
     path = copied_run / "checkpoint_best.pt"
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(UserError, match=rf"^{path}: "):
-        read_checkpoint(path)
+        open_model(path)
     path.unlink()
     with pytest.raises(UserError, match=rf"^{copied_run}: .*checkpoint_best\.pt"):
         find_run(copied_run)
@@ -136,9 +131,7 @@ def test_runs_of_the_same_name_are_named_by_folder(trained, tmp_path):
 def test_logits_without_label_get_names(tmp_path):
     data = write_data(tmp_path / "data")
     make_run(data, tmp_path / "run", "--num-classes", "3")
-    checkpoint = read_checkpoint(tmp_path / "run" / "checkpoint_best.pt")
-    found = find_data_folder(find_run(tmp_path / "run"), checkpoint)
-    assert read_class_names(checkpoint, found) == ["0", "1", "unnamed2"]
+    assert open_model(tmp_path / "run").classes == ["0", "1", "unnamed2"]
 
 
 @pytest.mark.parametrize("max_tokens", [1, 10, 64, 10_000])
@@ -163,14 +156,10 @@ def test_padding_is_on_the_right():
 
 
 def test_a_tokenizer_loaded_in_advance_is_the_one_of_the_encoder(trained, monkeypatch):
-    run = find_run(trained.run)
-    data = find_data_folder(run, None)
-    expected = find_encoder(run, data, data.dictionary)
-    load_tokenizer_in_advance(run)
+    expected = open_model(trained.run).encoder
+    model = open_model(trained.run, text=True)
     monkeypatch.setattr(tokenizer, "parse_model", None)  # it is not loaded a second time
-    found = find_encoder(run, data, data.dictionary)
-    assert found.table.tolist() == expected.table.tolist()
-    assert not tokenizer._in_advance
+    assert model.encoder.table.tolist() == expected.table.tolist()
 
 
 def test_a_broken_tokenizer_loaded_in_advance_is_an_error_when_it_is_needed(tmp_path):
@@ -180,6 +169,39 @@ def test_a_broken_tokenizer_loaded_in_advance_is_an_error_when_it_is_needed(tmp_
         tokenizer.load_model(str(tmp_path / "no.model"))
 
 
-def test_a_tokenizer_that_is_not_found_in_advance_is_no_error_yet(trained, tmp_path):
-    load_tokenizer_in_advance(find_run(trained.run), data=tmp_path / "missing")
-    assert not tokenizer._in_advance
+def test_a_tokenizer_that_is_not_found_in_advance_is_an_error_when_it_is_needed(copied_run, tmp_path):
+    write_manifest(copied_run, tmp_path / "gone")
+    model = open_model(copied_run, text=True)
+    with pytest.raises(UserError, match=r"gone/preprocess\.json: .*--sentencepiece-model"):
+        _ = model.tokenizer
+
+
+def test_a_language_model_has_what_is_not_that_of_a_classifier(masked_lm):
+    data, checkpoint = masked_lm
+    model = open_model(checkpoint)
+    assert model.data.path == data
+    assert model.dictionary == checkpoint.with_name("dict.txt")
+    (row,) = model.text_input.encode(["un livre"]).rows
+    assert (row[0], row[-1]) == (0, 2)
+    for name in ("classes", "network"):
+        with pytest.raises(UserError, match=rf"{checkpoint}: .*--pretrained"):
+            getattr(model, name)
+
+
+def test_what_belongs_to_a_run(trained):
+    model = open_model(trained.run, precision="bf16")
+    assert model.run.run.name == "fairseq/random/seed1"
+    assert model.data.path == trained.data
+    assert model.dictionary == trained.data / "input0/dict.txt"
+    assert (model.precision.value, model.pairs, model.classes) == ("bf16", False, ["neg", "pos"])
+    assert model.input_format.max_positions == 32
+    assert model.digests() == {
+        "checkpoint": sha256(trained.run / "checkpoint_best.pt"),
+        "dictionary": sha256(model.dictionary),
+        "sentencepiece_model": sha256(trained.root / "spm.model"),
+    }
+    examples = model.examples("test")
+    assert [examples.classes[k] for k in examples.labels] == (trained.root / "test.label").read_text().split()
+    assert [row.tolist() for row in examples.rows] == [
+        row.tolist() for row in model.text_input.encode(trained.texts).rows
+    ]

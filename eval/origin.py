@@ -1,20 +1,32 @@
-"""Finding checkpoints: a path is a file, a run folder, or a folder that contains runs."""
+"""Where a model comes from: its checkpoint, its run and the data folder of the training.
+
+A path is a checkpoint file, a run folder, or a folder that contains runs. Neither torch nor fairseq is
+imported.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from roberta_small.common import archive, run
+from roberta_small.common import archive
+from roberta_small.common.data_folder import read_report
 from roberta_small.common.errors import UserError
+from roberta_small.common.files import ROOT
 from roberta_small.common.manifest import Manifest
-from roberta_small.common.run import BEST_CHECKPOINT, find_checkpoint
+from roberta_small.common.run import BEST_CHECKPOINT, Run, find_checkpoint
 
 GRAPH = ".onnx"
 """Suffix of ONNX files."""
+DICTIONARY = "input0/dict.txt"
+"""The dictionary of the text in a data folder of a classifier."""
+
+OptionalPath = str | os.PathLike[str] | None
+"""A path given by the user, or None for the recorded one."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +34,7 @@ class RunCheckpoint:
     """A checkpoint and its run."""
 
     checkpoint: Path
-    run: run.Run | None
+    run: Run | None
     """None for a folder without manifest."""
     manifest: Manifest | None
     named_by_path: bool = False
@@ -31,8 +43,8 @@ class RunCheckpoint:
     @classmethod
     def from_file(cls, checkpoint: Path) -> RunCheckpoint:
         """A checkpoint file, with the run in its folder."""
-        found = run.Run.at(checkpoint.parent)
-        return cls(checkpoint, found, found and found.read_manifest())
+        found = Run.at(checkpoint.parent)
+        return cls(checkpoint, found, None if found is None else found.read_manifest())
 
     @classmethod
     def from_folder(cls, folder: Path) -> RunCheckpoint:
@@ -43,6 +55,11 @@ class RunCheckpoint:
     def folder(self) -> Path:
         """The run folder, which also contains the prediction files."""
         return self.checkpoint.parent
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the manifest records about the data; empty without a manifest."""
+        return (self.manifest or {}).get("data", {})
 
     @property
     def group(self) -> str:
@@ -92,7 +109,9 @@ def _find(path: Path, name: str) -> list[RunCheckpoint]:
     if not path.exists():
         raise UserError(f"{path}: no such checkpoint or folder of runs")
     if path.suffix == GRAPH:
-        raise UserError(f"{path}: an ONNX file, which only eval predict reads; pass the folder of the run")
+        raise UserError(
+            f"{path}: an ONNX file, which only roberta-small predict reads; pass the folder of the run"
+        )
     if path.is_file():
         return [RunCheckpoint.from_file(path)]
     if (path / name).is_file():
@@ -117,3 +136,74 @@ def _seed_order(file: Path) -> tuple[str, int, str]:
     name = file.parent.name
     digits = name.removeprefix("seed")
     return str(file.parent.parent), int(digits) if digits.isdigit() else -1, name
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """A binarized data folder, which may no longer exist."""
+
+    path: Path
+    report: dict[str, Any] = field(default_factory=dict)
+    """Content of `preprocess.json`; empty for data of fairseq-preprocess."""
+
+    @classmethod
+    def given(cls, path: str | os.PathLike[str]) -> DataFolder:
+        """The folder that the user names; raises `UserError` if it does not exist."""
+        path = Path(path)
+        if not path.is_dir():
+            raise UserError(f"{path}: no such folder; pass a data folder with --data")
+        return cls(path, read_report(path))
+
+    @classmethod
+    def recorded(cls, path: str | None) -> DataFolder:
+        """The folder that a run or checkpoint records; the working directory if it records none."""
+        found = resolve_recorded(path or ".")
+        return cls(found, read_report(found) if found.is_dir() else {})
+
+    @property
+    def exists(self) -> bool:
+        """Whether the folder exists."""
+        return self.path.is_dir()
+
+    @property
+    def dictionary(self) -> Path:
+        """The dictionary of the text of a classifier."""
+        return self.path / DICTIONARY
+
+    @property
+    def pairs(self) -> bool:
+        """Whether an example is two sentences."""
+        return (self.path / "input1").is_dir()
+
+    def option(self, name: str) -> Any:
+        """An option of `roberta-small binarize`; None if unknown."""
+        return self.report.get("options", {}).get(name)
+
+    def digest(self, path: str) -> str | None:
+        """The recorded SHA-256 of a file in this folder, or of an input file of `roberta-small binarize`."""
+        return self.report.get("sha256", {}).get(path) or self.report.get("files", {}).get(path)
+
+    @property
+    def splits(self) -> list[str]:
+        """The recorded names of the splits."""
+        return list(self.option("splits") or self.report.get("splits", {}))
+
+    def texts(self, split: str) -> list[dict[Path, str | None]]:
+        """The text files of a split with their recorded SHA-256, one dictionary per sentence of an example.
+
+        They are in this folder, or where they were when it was written. Empty if they are not recorded.
+        """
+        from roberta_small.preprocess.dataset import TEXT
+
+        files = self.report.get("files", {})
+        names = [name for i in (0, 1) if (name := f"{TEXT}/{split}.input{i}") in files]
+        if names:
+            return [{self.path / name: files[name]} for name in names]
+        recorded = ((self.option("splits") or {}).get(split) or {}).get("texts") or {}
+        return [{resolve_recorded(path): self.digest(path) for path in paths} for paths in recorded.values()]
+
+
+def resolve_recorded(recorded: str) -> Path:
+    """A recorded path, relative to the working directory, or to the clone if it exists only there."""
+    path = Path(recorded)
+    return path if path.exists() or not (ROOT / path).exists() else ROOT / path

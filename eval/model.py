@@ -1,0 +1,399 @@
+"""`open_model`: a trained model with everything that belongs to it.
+
+By default, the data folder is the one recorded in the run's manifest or in the checkpoint, and the tokenizer
+the one recorded in that folder's `preprocess.json`. Where there are none, dictionary and tokenizer are looked
+for beside the checkpoint, where `roberta-small export fairseq` writes them. Files given instead must have the
+recorded checksums.
+
+Neither torch nor fairseq is imported before a checkpoint is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_small.common.data_folder import REPORT, dictionary_digest
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
+from roberta_small.eval.origin import (
+    DICTIONARY,
+    GRAPH,
+    DataFolder,
+    OptionalPath,
+    RunCheckpoint,
+    find_run,
+    resolve_recorded,
+)
+from roberta_small.eval.texts import MAX_TOKENS, Ids, InputFormat, TextInput
+from roberta_small.preprocess import dictionary as fairseq_dictionary
+from roberta_small.preprocess.dictionary import BOS, EOS
+from roberta_small.preprocess.tokenizer import Encoder, load_in_advance
+from roberta_small.preprocess.tokenizer_choice import (
+    FOLDER,
+    TRANSFORMERS,
+    Located,
+    TransformersEncoder,
+    beside,
+)
+
+if TYPE_CHECKING:
+    from roberta_small.eval.network import Checkpoint, Examples
+
+logger = logging.getLogger(__name__)
+AUTO, FP32, BF16 = PRECISIONS = ("auto", "fp32", "bf16")
+"""The values of --precision."""
+REQUESTED, RECORDED, UNKNOWN = "as requested", "as in training", "because the checkpoint records none"
+HINT = "use --precision fp32 for figures to publish"
+MASK = "<mask>"
+BESIDE = "dict.txt"
+"""The dictionary beside a checkpoint, and in a folder of running text."""
+
+
+def open_model(
+    path: str | os.PathLike[str] | RunCheckpoint,
+    *,
+    data: OptionalPath = None,
+    dictionary: OptionalPath = None,
+    sentencepiece_model: OptionalPath = None,
+    normalize_apostrophes: bool | None = None,
+    device: str = "auto",
+    precision: str | None = None,
+    max_tokens: int = MAX_TOKENS,
+    text: bool = False,
+) -> Model:
+    """The model of a run folder (its best checkpoint), of a checkpoint file, or of an ONNX file.
+
+    Args:
+        path: also a folder that contains a single finished run, or weights without a run.
+        data: binarized folder of the training data; None for the recorded one, as for the next two.
+        dictionary: dict.txt of the training.
+        sentencepiece_model: tokenizer of the training.
+        normalize_apostrophes: whether to replace typographic apostrophes if the data do not record it; with
+            False, a warning is logged in this case.
+        device: of the network: auto, cpu or cuda.
+        precision: of the matrix products: fp32 or bf16; None or auto for that of training.
+        max_tokens: size of a batch of a classifier, including padding.
+        text: whether text will be encoded, so that the tokenizer is loaded while torch is imported.
+
+    Raises `UserError` if there is no such model, the checkpoint cannot be read, or an option is not possible.
+    Other files are read, and reported if they are missing or do not belong to the model, when they are first
+    needed.
+    """
+    given = Given(data, dictionary, sentencepiece_model, normalize_apostrophes, device, precision, max_tokens)
+    if not isinstance(path, RunCheckpoint) and os.fspath(path).endswith(GRAPH):
+        from roberta_small.eval.graph import GraphModel
+
+        return GraphModel.open(Path(path), given)
+    model = Model(path if isinstance(path, RunCheckpoint) else find_run(path), given)
+    if text:
+        model.load_tokenizer_in_advance()
+    model.precision  # noqa: B018  reads the checkpoint
+    return model
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the user gives in place of what the run records (see `open_model`)."""
+
+    data: OptionalPath = None
+    dictionary: OptionalPath = None
+    sentencepiece_model: OptionalPath = None
+    normalize_apostrophes: bool | None = None
+    device: str = "auto"
+    precision: str | None = None
+    max_tokens: int = MAX_TOKENS
+
+
+class Logits(Protocol):
+    """The network of a classifier."""
+
+    def logits(self, rows: list[Ids], *, progress: str | None = None) -> NDArray[np.float32]:
+        """The logits (N, K) of rows of ids, in their order; `progress` is the title of a progress bar."""
+        ...
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained classifier or language model and what belongs to it.
+
+    Attributes are computed when they are first used. They raise `UserError` where a file is missing or does
+    not belong to the checkpoint, and where a model of this kind does not have them: the classes of a language
+    model, the checkpoint of an ONNX file.
+    """
+
+    run: RunCheckpoint
+    """The file of the model, and its run."""
+    given: Given = Given()
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The content of the checkpoint: weights, and the configuration of model and task."""
+        from roberta_small.eval.network import read_checkpoint
+
+        return read_checkpoint(self.run.checkpoint)
+
+    @cached_property
+    def precision(self) -> Precision | None:
+        """The precision of the network; None for an ONNX file, whose precision is fixed."""
+        return choose_precision(self.given.precision, self.run, self.checkpoint.precision)
+
+    @cached_property
+    def data(self) -> DataFolder:
+        """The data folder of training, which may no longer exist."""
+        if self.given.data is not None:
+            return DataFolder.given(self.given.data)
+        return DataFolder.recorded(self.run.data.get("path") or self.checkpoint.settings.get("data"))
+
+    @cached_property
+    def classes(self) -> list[str]:
+        """A name for each logit: from the checkpoint, else from the data folder."""
+        return read_class_names(self.checkpoint, self.data)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether an example is two sentences."""
+        return self.checkpoint.is_classifier and self.data.pairs
+
+    @cached_property
+    def dictionary(self) -> Path:
+        """The file of the dictionary of the text."""
+        return self.find_dictionary(self.data)
+
+    @cached_property
+    def tokenizer(self) -> Located:
+        """The SentencePiece model or the Transformers tokenizer."""
+        return find_tokenizer(self.run, self.data, self.given.sentencepiece_model)
+
+    @cached_property
+    def normalize_apostrophes(self) -> bool:
+        """Whether typographic apostrophes are replaced; raises `UserError` if option and data differ."""
+        known, requested = self.data.option("normalize_apostrophes"), self.given.normalize_apostrophes
+        if known is False and requested:
+            raise UserError(
+                f"--normalize-apostrophes: the data were written without apostrophe normalization "
+                f"({self.data.path / REPORT}); omit the option"
+            )
+        if known is None and requested is False and self.tokenizer.model is not None:
+            logger.warning(
+                "%s: no %s records whether apostrophes were normalized, so they are kept; to change this, "
+                "add --normalize-apostrophes or pass the data with --data",
+                self.run.checkpoint,
+                REPORT,
+            )
+        return bool(known or requested)
+
+    @cached_property
+    def encoder(self) -> Encoder | TransformersEncoder:
+        """Tokenizer and dictionary; raises `UserError` if they do not fit each other."""
+        how = {"normalize_apostrophes": self.normalize_apostrophes}
+        path, tokenizer = self.dictionary, self.tokenizer
+        if tokenizer.model is not None:
+            return Encoder.from_files(str(tokenizer.model), str(path), **how)
+        encoder = TransformersEncoder(tokenizer.transformers, **how)
+        if encoder.dictionary.symbols != fairseq_dictionary.load(str(path)).symbols:
+            raise UserError(
+                f"{path}: not the vocabulary of the tokenizer {tokenizer.transformers}; pass the data of "
+                "the run with --data, or the tokenizer's own dictionary with --dict"
+            )
+        return encoder
+
+    @cached_property
+    def input_format(self) -> InputFormat:
+        """How training makes an input from ids; `<s> text </s>` for a language model."""
+        if self.checkpoint.is_classifier:
+            return InputFormat.from_config(self.checkpoint.task_config())
+        init, separator, arguments = BOS, EOS, self.checkpoint.arguments
+        if isinstance(self.encoder, TransformersEncoder):
+            init, separator = self.encoder.init_token, self.encoder.separator_token
+        longest = vars(arguments).get("max_positions") or vars(arguments).get("tokens_per_sample", 512)
+        return InputFormat(init, separator, longest, shorten=True, keep_eos=True)
+
+    @cached_property
+    def text_input(self) -> TextInput:
+        """From texts to rows of token ids."""
+        return TextInput(self.encoder, self.input_format, self.pairs)
+
+    @cached_property
+    def network(self) -> Logits:
+        """The network of a classifier on its device."""
+        from roberta_small.eval.network import Network
+
+        precision = FP32 if self.precision is None else self.precision.value
+        return Network(
+            self.checkpoint,
+            device=self.given.device,
+            precision=precision,
+            max_tokens=self.given.max_tokens,
+        )
+
+    def examples(self, split: str, data: OptionalPath = None) -> Examples:
+        """The examples of a split of the folder `data`, by default of the training data.
+
+        Raises `UserError` if the data are missing or malformed, or were binarized with another dictionary.
+        """
+        from roberta_small.eval.network import read_split, text_dictionary
+
+        folder = self.data if data is None else DataFolder.given(data)
+        if not folder.exists:
+            raise UserError(f"{folder.path}: no such folder (data of {self.run.name}); pass --data")
+        classes = read_class_names(self.checkpoint, self.data if self.data.exists else folder)
+        dictionary = text_dictionary(self.find_dictionary(folder))
+        return read_split(self.checkpoint, dictionary, classes, folder.path, split)
+
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of checkpoint, dictionary and SentencePiece model."""
+        files = {"checkpoint": self.run.checkpoint, "dictionary": self.dictionary}
+        if self.tokenizer.model is not None:
+            files["sentencepiece_model"] = self.tokenizer.model
+        return {name: sha256(path) for name, path in files.items()}
+
+    def find_dictionary(self, data: DataFolder) -> Path:
+        """The given dictionary, that of `data`, or the one beside the checkpoint.
+
+        Raises `UserError` if it is not the dictionary of training.
+        """
+        checkpoint = self.checkpoint
+        places = [data.dictionary, self.run.folder / BESIDE]
+        if not checkpoint.is_classifier:  # running text has no input0/
+            places = [self.run.folder / BESIDE, data.path / BESIDE, data.dictionary]
+        if self.given.dictionary is not None:
+            places = [Path(self.given.dictionary)]
+        path = next((place for place in places if place.is_file()), None)
+        if path is None:
+            raise UserError(
+                f"{places[0]}: no such file; pass the dictionary of {checkpoint.path} with --dict"
+            )
+        symbols = fairseq_dictionary.load(str(path)).symbols
+        symbols = symbols if MASK in symbols else [*symbols, MASK]
+        if checkpoint.dictionary_sha256 is not None:
+            same = dictionary_digest(symbols) == checkpoint.dictionary_sha256
+        else:
+            # A left-to-right model has no <mask>.
+            recorded = self.run.data.get("sha256", {}).get(DICTIONARY if checkpoint.is_classifier else BESIDE)
+            same = checkpoint.vocabulary == len(symbols) - checkpoint.is_causal
+            same = same and recorded in (None, sha256(path))
+        if not same:
+            raise UserError(
+                f"{path}: {len(symbols):,} entries with {MASK}, not the dictionary of {checkpoint.path}; "
+                "pass that one with --dict, or data that were written with it"
+            )
+        return path
+
+    def load_tokenizer_in_advance(self) -> None:
+        """Start loading the SentencePiece model of a later `encoder`, while torch and fairseq are imported.
+
+        Without effect where only the checkpoint names the data; errors are left to `encoder`.
+        """
+        with contextlib.suppress(UserError, OSError):
+            given = self.given.data
+            data = (
+                DataFolder.recorded(self.run.data.get("path")) if given is None else DataFolder.given(given)
+            )
+            model = find_tokenizer(self.run, data, self.given.sentencepiece_model).model
+            if model is not None:
+                load_in_advance(str(model))
+
+
+def find_tokenizer(run: RunCheckpoint, data: DataFolder, given: OptionalPath = None) -> Located:
+    """The given SentencePiece model, else the tokenizer of the data, else the one beside the checkpoint.
+
+    Raises `UserError` if there is none, or a SentencePiece model is not the one of the data.
+    """
+    recorded = data.option("sentencepiece_model")
+    if given is None:
+        if data.report.get("tokenizer", {}).get("kind") == TRANSFORMERS:
+            return Located(transformers=str(data.path / FOLDER))
+        if recorded is None and (found := beside(run.folder)) is not None:
+            return found
+        if recorded is None:
+            raise UserError(
+                f"{data.path / REPORT}: no SentencePiece model is recorded; pass --sentencepiece-model"
+            )
+        inside = data.path / recorded  # in a folder of `roberta-small prepare`
+        path = inside if inside.is_file() else resolve_recorded(recorded)
+    else:
+        path = Path(given)
+    if not path.is_file():
+        raise UserError(f"{path}: no such SentencePiece model; pass --sentencepiece-model")
+    digest = None if recorded is None else data.digest(recorded)
+    if digest is not None and digest != sha256(path):
+        raise UserError(
+            f"{path}: not the SentencePiece model of {data.path} (SHA-256 {digest[:12]}...); "
+            "pass that one with --sentencepiece-model"
+        )
+    return Located(model=path)
+
+
+def read_class_names(checkpoint: Checkpoint, data: DataFolder) -> list[str]:
+    """A name for each logit: from the checkpoint, else from the data folder."""
+    count, names = checkpoint.classes, checkpoint.class_names
+    if names is None:
+        from roberta_small.fairseq_plugin.tasks.sentence_classification import class_names, load_dictionary
+
+        path = data.path / "label" / "dict.txt"
+        if not path.is_file():
+            raise UserError(f"{checkpoint.path}: records no class names; pass the training data with --data")
+        names = class_names(load_dictionary(path))
+    if len(names) > count:
+        raise UserError(
+            f"{data.path}: {len(names)} classes, but {checkpoint.path} has {count}; "
+            "pass the training data with --data"
+        )
+    # --num-classes may exceed the number of labels.
+    return [*names, *(f"unnamed{i}" for i in range(len(names), count))]
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The precision of the matrix products of a network, and why it was chosen.
+
+    What `--precision auto` resolves to is measured by the trainer once per run. It is not measured again:
+    timings vary, and the same command would give other probabilities.
+    """
+
+    value: str
+    """`fp32` or `bf16`."""
+    reason: str
+
+    def __str__(self) -> str:
+        hint = f"; {HINT}" if self.value == BF16 and self.reason != REQUESTED else ""
+        return f"{self.value}, {self.reason}{hint}"
+
+
+def choose_precision(requested: str | None, run: RunCheckpoint, recorded: str | None) -> Precision:
+    """The requested precision; for None or `auto`, that of the run's manifest, else `recorded`, else fp32.
+
+    `recorded` is what the checkpoint records. Raises `UserError` for an unknown name.
+    """
+    if requested not in (None, *PRECISIONS):
+        raise UserError(f"precision '{requested}': choose one of {', '.join(PRECISIONS)}")
+    if requested in (FP32, BF16):
+        return Precision(requested, REQUESTED)
+    for value in ((run.manifest or {}).get("precision"), recorded):
+        if value in (FP32, BF16):
+            return Precision(value, RECORDED)
+    return Precision(FP32, UNKNOWN)
+
+
+class PrecisionMessages:
+    """Prints the precision of networks on standard error, each different one once."""
+
+    def __init__(self) -> None:
+        self._printed: set[Precision] = set()
+
+    def show(self, *precisions: Precision | None) -> None:
+        """Print the precisions that were not printed before."""
+        for precision in precisions:
+            if precision is not None and precision not in self._printed:
+                self._printed.add(precision)
+                print(f"precision: {precision}", file=sys.stderr)

@@ -1,0 +1,390 @@
+"""The network of a checkpoint: reading the file, building the model, and computing logits from token ids.
+
+Supported are RoBERTa trained with this project's tasks or with fairseq's, and this project's left-to-right
+and n-gram models.
+
+Shapes: N examples, K classes; B sentences in a batch, L tokens in the longest, C embedding size.
+"""
+
+from __future__ import annotations
+
+import roberta_small.fairseq_plugin  # noqa: F401  first: it imports fairseq in less time
+
+# isort: split
+import argparse
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models.roberta.model import RobertaModel
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import init
+from torch.overrides import TorchFunctionMode
+
+from roberta_small.common.cli import DEVICES
+from roberta_small.common.data_folder import WRITE_AGAIN
+from roberta_small.common.errors import UserError
+from roberta_small.eval.model import BF16, FP32, MASK
+from roberta_small.eval.texts import MAX_TOKENS, Ids, limit_kernels, logits_of
+from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
+from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier
+from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.fairseq_plugin.tasks.sentence_classification import (
+    SentenceClassificationConfig,
+    SentenceClassificationTask,
+    class_names,
+    load_dictionary,
+)
+from roberta_small.fairseq_plugin.training.curves import PRECISION_KEY
+from roberta_small.fairseq_plugin.training.threads import LoadFollower
+
+TASKS = ("sentence_classification", "sentence_prediction")
+"""The tasks of classifiers."""
+HEADS, LM_HEAD = "classification_heads.", "encoder.lm_head."
+"""Prefixes of weights."""
+TOKENS = ".embed_tokens.weight"
+"""End of the name of the token embeddings."""
+DIFFERENCES_SHOWN = 3
+FILLERS = {Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_}
+"""What torch and fairseq initialize weights with; most of the time of building a model."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The content of a checkpoint; it may be a classifier or a language model."""
+
+    path: Path
+    arguments: argparse.Namespace
+    """The arguments from which fairseq builds the model."""
+    settings: dict[str, Any]
+    """The configuration of the task."""
+    weights: dict[str, Tensor]
+    dictionary_sha256: str | None = None
+    """SHA-256 of the symbols including `<mask>` (`dictionary_digest`); None for stock fairseq."""
+    class_names: list[str] | None = None
+    """In the order of the logits; None for stock fairseq."""
+    precision: str | None = None
+    """`fp32` or `bf16`, of training; None if it is not recorded."""
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether there is a classification head; otherwise it is a language model."""
+        return any(name.startswith(HEADS) for name in self.weights)
+
+    def model_class(self) -> type[RobertaSmall] | type[NgramClassifier]:
+        """The class of the model; raises `UserError` for another architecture.
+
+        Stock RoBERTa has the same parameter names as the plugin's model.
+        """
+        name = arch_name(self.arguments)
+        if (found := _supported(name)) is None:
+            known = ", ".join(sorted(filter(_supported, ARCH_MODEL_REGISTRY)))
+            raise UserError(
+                f"{self.path}: unsupported architecture '{name}' (supported: {known}); "
+                "specify a checkpoint of a sentence classifier"
+            )
+        return found
+
+    def language_model_class(self) -> type[CausalRobertaSmall]:
+        """The class of the model; raises `UserError` unless it is a left-to-right language model."""
+        name = arch_name(self.arguments)
+        found = _supported(name)
+        if found is None or not issubclass(found, CausalRobertaSmall):
+            raise UserError(
+                f"{self.path}: cannot generate text: the architecture '{name}' is not a left-to-right "
+                "language model"
+            )
+        if not any(key.startswith(LM_HEAD) for key in self.weights):
+            raise UserError(
+                f"{self.path}: a classifier without language-model head; use the pretrained checkpoint"
+            )
+        return found
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether the architecture is a left-to-right model."""
+        found = _supported(arch_name(self.arguments))
+        return found is not None and issubclass(found, CausalRobertaSmall)
+
+    @property
+    def head(self) -> str:
+        """Name of the classification head; raises `UserError` unless the checkpoint is a classifier."""
+        self.model_class()
+        name = self.settings["classification_head_name"]
+        if head_weight(name) not in self.weights:
+            raise UserError(
+                f"{self.path}: no classification head (a pretrained model?); fine-tune it first: "
+                f"roberta-small train --data DATA --pretrained {self.path}"
+            )
+        task = self.settings.get("_name") or self.settings.get("task")
+        regression = self.settings.get("regression_target")
+        if task not in TASKS or regression:
+            kind = "a regression" if regression else f"the task '{task}'"
+            raise UserError(
+                f"{self.path}: trained for {kind}, not for {' or '.join(TASKS)}; specify a classifier"
+            )
+        return name
+
+    @property
+    def classes(self) -> int:
+        """The number of logits; raises `UserError` unless the checkpoint is a classifier."""
+        return len(self.weights[head_weight(self.head)])
+
+    @property
+    def vocabulary(self) -> int | None:
+        """The number of token embeddings; None without any."""
+        return next((len(weight) for name, weight in self.weights.items() if name.endswith(TOKENS)), None)
+
+    def task_config(self, data: str = "") -> SentenceClassificationConfig:
+        """The configuration of a classifier's task as in training, for the folder `data`; no shuffling."""
+        known = {field.name for field in dataclasses.fields(SentenceClassificationConfig)}
+        values = {key: value for key, value in self.settings.items() if key in known and value is not None}
+        values |= {"data": data, "num_classes": self.classes, "no_shuffle": True}
+        return SentenceClassificationConfig(**values)
+
+
+def _supported(arch: str | None) -> type[RobertaSmall] | type[NgramClassifier] | None:
+    """The class that builds an architecture; None if it is not supported."""
+    model = ARCH_MODEL_REGISTRY.get(arch)
+    if getattr(model, "__wrapped__", model) is RobertaModel:  # models/fairseq_names.py wraps it
+        return RobertaSmall
+    return model if model is not None and issubclass(model, (RobertaSmall, NgramClassifier)) else None
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint; raises `UserError` if the file is not a checkpoint (see `load_checkpoint`)."""
+    state = load_checkpoint(path, optimizer=False)
+    arguments = model_arguments(state)
+    cfg = state.get("cfg")
+    settings = dict(vars(arguments)) if cfg is None else dict(cfg["task"] or {})
+    settings.setdefault("classification_head_name", "sentence_classification_head")
+    settings["seed"] = settings["seed"] if isinstance(settings.get("seed"), int) else 1
+    recorded = (state.get("extra_state") or {}).get(SentenceClassificationTask.__name__) or {}
+    return Checkpoint(
+        path=path,
+        arguments=arguments,
+        settings=settings,
+        weights=state["model"],
+        dictionary_sha256=recorded.get("dictionary_sha256"),
+        class_names=recorded.get("class_names"),
+        precision=recorded_precision(arguments, state),
+    )
+
+
+def recorded_precision(arguments: argparse.Namespace, state: Mapping[str, Any]) -> str | None:
+    """The precision that a checkpoint records, or None.
+
+    `arguments` are those of the model, `state` is the whole checkpoint: if training chose the precision,
+    `extra_state` has it by device type, the latest device last.
+    """
+    if (value := getattr(arguments, "precision", None)) in (FP32, BF16):
+        return value
+    found = (state.get("extra_state") or {}).get(PRECISION_KEY)
+    values = list(found.values()) if isinstance(found, dict) else []
+    return values[-1] if values and values[-1] in (FP32, BF16) else None
+
+
+def head_weight(head: str) -> str:
+    """Name of the weight (K, C) with one row per class."""
+    return f"{HEADS}{head}.out_proj.weight"
+
+
+class Network:
+    """A classifier in evaluation mode on its device.
+
+    Attributes:
+        model: a model of the plugin, of the checkpoint's architecture.
+        head: name of the classification head.
+        device: the device of the model.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        device: str = "auto",
+        precision: str = FP32,
+        max_tokens: int = MAX_TOKENS,
+    ) -> None:
+        """Build the model and load the weights; `precision` is `fp32` or `bf16`.
+
+        Raises `UserError` if the checkpoint is not a classifier, its weights do not match its configuration,
+        or the device is not available.
+        """
+        self.head = checkpoint.head
+        self.max_tokens = max_tokens
+        self.device = find_device(device)
+        self.classes = checkpoint.classes
+        self.model = build_classifier(checkpoint, self.device, precision)
+        self._load = LoadFollower() if self.device.type == "cpu" else None
+
+    def logits(self, rows: Sequence[Ids], *, progress: str | None = None) -> NDArray[np.float32]:
+        """The logits (N, K) of rows of ids, in their order; `progress` is the title of a progress bar."""
+        return logits_of(rows, self._compute, self.classes, max_tokens=self.max_tokens, progress=progress)
+
+    @torch.inference_mode()
+    def _compute(self, tokens_BL: NDArray[np.int64]) -> NDArray[np.float32]:
+        if self._load is not None:
+            self._load.update()
+        logits_BK, _ = self.model(
+            torch.from_numpy(tokens_BL).to(self.device),
+            features_only=True,
+            classification_head_name=self.head,
+        )
+        return logits_BK.float().cpu().numpy()
+
+    def head_input(self, tokens_BL: Tensor, embeddings_BLC: Tensor) -> Tensor:
+        """The input of the classification head, (B, 1, C), computed from token embeddings."""
+        encoder = self.model.encoder.sentence_encoder
+        if hasattr(encoder, "pooled"):
+            return encoder.pooled(tokens_BL, self.model.args.pooling, embeddings_BLC).unsqueeze(1)
+        encoded = encoder(tokens_BL, token_embeddings=embeddings_BLC)
+        return encoded["encoder_out"][0][:1].transpose(0, 1)
+
+
+def find_device(name: str) -> torch.device:
+    """`auto` is the GPU if there is one; raises `UserError` if the requested device is not available."""
+    if name not in DEVICES:
+        raise UserError(f"device '{name}': choose one of {', '.join(DEVICES)}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: PyTorch does not detect a GPU; check nvidia-smi or use --device cpu")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def build_classifier(
+    checkpoint: Checkpoint, device: torch.device, precision: str
+) -> RobertaSmall | NgramClassifier:
+    """The model of a classifier in evaluation mode.
+
+    Raises `UserError` for another kind of model, and if the weights do not match the configuration.
+    """
+    head, config = checkpoint.head, checkpoint.task_config()
+    arguments = argparse.Namespace(**vars(checkpoint.arguments) | {"max_positions": config.max_positions})
+    task = SentenceClassificationTask(config, _dictionary(checkpoint), Dictionary())
+    with torch.random.fork_rng(devices=[]), WithoutInitialization():
+        model = checkpoint.model_class().build_model(arguments, task)
+        model.register_classification_head(head, num_classes=checkpoint.classes)
+    return _loaded(model, checkpoint, device, precision)
+
+
+def build_language_model(checkpoint: Checkpoint, device: torch.device, precision: str) -> CausalRobertaSmall:
+    """The same for a left-to-right language model."""
+    model_class = checkpoint.language_model_class()
+    arguments = argparse.Namespace(**vars(checkpoint.arguments))
+    task = argparse.Namespace(source_dictionary=_dictionary(checkpoint))
+    with torch.random.fork_rng(devices=[]), WithoutInitialization():
+        model = model_class.build_model(arguments, task)
+    return _loaded(model, checkpoint, device, precision)
+
+
+def _dictionary(checkpoint: Checkpoint) -> Dictionary:
+    """A dictionary of the size of the checkpoint's: a model needs nothing else of it."""
+    dictionary = Dictionary()
+    dictionary.symbols += [""] * ((checkpoint.vocabulary or 0) - len(dictionary))
+    return dictionary
+
+
+AnyModel = TypeVar("AnyModel", bound=RobertaSmall | NgramClassifier)
+
+
+def _loaded(model: AnyModel, checkpoint: Checkpoint, device: torch.device, precision: str) -> AnyModel:
+    """The model with its weights, in evaluation mode on its device."""
+    limit_kernels()
+    weights = dict(checkpoint.weights)
+    model.upgrade_state_dict(weights)
+    load_weights(model, weights, checkpoint.path)
+    model.args.precision = precision
+    return model.to(device).eval()
+
+
+def load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path) -> None:
+    """Load all weights; raises `UserError`, naming the checkpoint `path`, if names or shapes differ."""
+    wanted = {key: tuple(value.shape) for key, value in model.state_dict().items()}
+    found = {key: tuple(value.shape) for key, value in weights.items()}
+    if wanted != found:
+        differing = sorted(key for key in wanted | found if wanted.get(key) != found.get(key))
+        shown = "; ".join(
+            f"{key} is {found.get(key, 'missing')} instead of {wanted.get(key, 'absent')}"
+            for key in differing[:DIFFERENCES_SHOWN]
+        )
+        raise UserError(
+            f"{path}: the weights do not match the model configuration ({shown}); copy the file again, or "
+            "use one that fairseq wrote"
+        )
+    # Assigned instead of copied, of the type of the model: stock fairseq writes fp16 with --fp16.
+    types = {key: value.dtype for key, value in model.state_dict().items()}
+    weights = {key: value.to(types[key]) for key, value in weights.items()}
+    nn.Module.load_state_dict(model, weights, assign=True)  # fairseq's lacks `assign`
+
+
+class WithoutInitialization(TorchFunctionMode):
+    """Leaves the parameters of a new model as they are in memory, to be replaced by those of a checkpoint."""
+
+    def __torch_function__(
+        self, function: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """The tensor itself instead of random numbers in it."""
+        kwargs = kwargs or {}
+        if function in FILLERS:
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The examples of a split, in the order of its text."""
+
+    rows: list[Ids]
+    labels: NDArray[np.int64]
+    """(N,) index of the true class in `classes`."""
+    classes: list[str]
+    """In the order of the checkpoint's logits."""
+
+
+def text_dictionary(path: Path) -> Dictionary:
+    """fairseq's dictionary of the text, with `<mask>`; raises `UserError` as `load_dictionary`."""
+    dictionary = load_dictionary(path)
+    dictionary.add_symbol(MASK)
+    return dictionary
+
+
+def read_split(
+    checkpoint: Checkpoint,
+    dictionary: Dictionary,
+    classes: list[str],
+    data: str | os.PathLike[str],
+    split: str,
+) -> Examples:
+    """Read `split` of the folder `data` with the checkpoint's task.
+
+    `classes` are the checkpoint's class names. Labels are matched to them by name, because data folders may
+    number classes differently. Raises `UserError` for missing or malformed data, an example that is too long,
+    and a class that the checkpoint does not have.
+    """
+    label_path = Path(data) / "label" / "dict.txt"
+    label_dictionary = load_dictionary(label_path)
+    task = SentenceClassificationTask(checkpoint.task_config(str(data)), dictionary, label_dictionary)
+    dataset = task.load_dataset(split)
+    items = [dataset[i] for i in range(len(dataset))]
+    rows = [item["net_input.src_tokens"].numpy() for item in items]
+    labels_N = np.array([int(item["target"]) for item in items])
+    names = class_names(label_dictionary)
+    index = {name: k for k, name in enumerate(classes)}
+    for number, k in enumerate(labels_N.tolist(), start=1):
+        if names[k] not in index:
+            raise UserError(
+                f"{label_path}: the class '{names[k]}' of sentence {number} of {split} is not one of "
+                f"{', '.join(classes)}, the classes of {checkpoint.path}; "
+                f"correct the labels and {WRITE_AGAIN}"
+            )
+    return Examples(rows, np.array([index.get(name, -1) for name in names])[labels_N], classes)

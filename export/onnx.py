@@ -1,0 +1,402 @@
+"""`roberta-small export onnx`: a classifier as ONNX graph, in fp32 or int8, compared with PyTorch in logits,
+accuracy and speed.
+
+Inputs of the graph are `input_ids` and `attention_mask`, int64 (B, L); its output is `logits`, fp32 (B, K).
+
+N sentences, B in a batch, L tokens, K classes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from numpy.typing import NDArray
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from torch import Tensor, nn
+from tqdm import tqdm
+from transformers import PreTrainedModel
+
+from roberta_small.analysis.stats.compare import WILSON, examples_interval, mcnemar
+from roberta_small.common.data_folder import dictionary_digest
+from roberta_small.common.errors import UserError
+from roberta_small.common.statistics import DRAWS, LEVEL, SEED
+from roberta_small.common.tables import markdown
+from roberta_small.eval.graph import INPUTS, OUTPUT, Metadata
+from roberta_small.eval.model import BESIDE, MASK, Model, open_model
+from roberta_small.eval.network import Checkpoint, Examples, head_weight
+from roberta_small.eval.origin import DataFolder, OptionalPath, RunCheckpoint
+from roberta_small.eval.texts import MAX_TOKENS, Compute, batches, pad
+from roberta_small.export.transformers.folder import class_names, is_classifier, load_folder, read_carried
+from roberta_small.export.transformers.roberta import (
+    BOS,
+    PAD,
+    UNK,
+    configured_ids,
+    converted,
+    source_of,
+    special_ids,
+)
+from roberta_small.preprocess import dictionary as fairseq_dictionary
+from roberta_small.preprocess.tokenizer_choice import Located
+
+ATTENTION = "eager"
+"""Attention implementation that consists of plain matrix products."""
+TOLERANCE = 1e-4
+"""Largest accepted difference of a logit between ONNX and PyTorch in fp32."""
+RANDOM_ROWS = 32
+MAX_SENTENCES = 1 << 16
+"""Upper limit of the batch size in the graph."""
+NOISY_LOGGERS = ("torch.onnx", "onnxscript", "onnx_ir", "root")
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A classifier as a model of Transformers."""
+
+    network: PreTrainedModel
+    """In evaluation mode, with eager attention."""
+    model: Model
+    """Class names, dictionary, tokenizer and data."""
+
+    @property
+    def longest(self) -> int:
+        """Maximum input length in tokens."""
+        return self.network.config.max_position_embeddings - (PAD + 1)
+
+    def metadata(self) -> Metadata:
+        """What text needs; raises `UserError` with the reason where it cannot be stored in a graph."""
+        model, tokenizer = self.model, self.model.tokenizer
+        if tokenizer.model is None:
+            raise UserError(f"{tokenizer.transformers}: a Transformers tokenizer, not a SentencePiece model")
+        return Metadata(
+            model.classes,
+            model.input_format,
+            model.pairs,
+            model.normalize_apostrophes,
+            tokenizer.model.read_bytes(),
+            model.dictionary.read_text(encoding="utf-8"),
+        )
+
+    def examples(self, data: OptionalPath, split: str) -> Examples | None:
+        """A split of `data`, by default of the training data; None if these are not available.
+
+        Raises `UserError` if the data are malformed or were binarized with another dictionary.
+        """
+        if data is None and not self.model.data.dictionary.is_file():
+            return None
+        return self.model.examples(split, data)
+
+
+def open_classifier(path: str | os.PathLike[str]) -> Classifier:
+    """The classifier of a run folder, a checkpoint or a from_pretrained folder.
+
+    Raises `UserError` for any other path, and for a masked language model.
+    """
+    if (Path(path) / "config.json").is_file():
+        folder = Path(path)
+        network = load_folder(folder, attention=ATTENTION)
+        if not is_classifier(network):
+            raise UserError(f"{folder}: a masked language model, not a classifier; fine-tune it first")
+        run = RunCheckpoint(folder / "config.json", None, None)
+        return Classifier(network, FolderModel(run, transformers=network))
+    model = open_model(path)
+    classes = model.classes
+    network = converted(source_of(model.checkpoint), classes, special_ids(model.input_format))
+    network.set_attn_implementation(ATTENTION)
+    return Classifier(network, model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderModel(Model):
+    """The classifier of a from_pretrained folder, whose data and tokenizer are not recorded."""
+
+    transformers: PreTrainedModel
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The settings of fairseq's task, which determine the input format; of the weights, only the head."""
+        folder, network = self.run.folder, self.transformers
+        carried = read_carried(folder)
+        init, separator = configured_ids(network.config)
+        head = carried.head or "sentence_classification_head"
+        settings = {
+            "_name": "sentence_classification",
+            "classification_head_name": head,
+            "init_token": init,
+            "separator_token": separator,
+            "max_positions": network.config.max_position_embeddings - (PAD + 1),
+            "shorten_method": carried.task.get("shorten_method", "truncate"),
+            "keep_eos": carried.task.get("keep_eos", True),
+            "seed": 1,
+        }
+        weights: dict[str, Tensor] = {head_weight(head): network.get_parameter("classifier.out_proj.weight")}
+        arguments = argparse.Namespace(arch="roberta_small")
+        return Checkpoint(folder, arguments, settings, weights, self._digest(), class_names(network))
+
+    @cached_property
+    def data(self) -> DataFolder:
+        """None is recorded."""
+        return DataFolder(self.run.folder)
+
+    @cached_property
+    def tokenizer(self) -> Located:
+        """None whose ids are known to be those of training."""
+        raise UserError(f"{self.run.folder}: a folder of Transformers, not a run")
+
+    def find_dictionary(self, data: DataFolder) -> Path:
+        """The dictionary of `data`; raises `UserError` unless it is the one in the folder."""
+        if self.checkpoint.dictionary_sha256 is None:
+            raise UserError(
+                f"{self.run.folder / BESIDE}: no such file; --data requires this dictionary of the model"
+            )
+        return super().find_dictionary(data)
+
+    def _digest(self) -> str | None:
+        path = self.run.folder / BESIDE
+        if not path.is_file():
+            return None
+        return dictionary_digest([*fairseq_dictionary.load(str(path)).symbols, MASK])
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Logits, time and size of one form of the classifier on N sentences."""
+
+    name: str
+    logits: NDArray[np.float32]
+    """(N, K)."""
+    seconds: float
+    megabytes: float | None
+    """Size of the file; None for PyTorch."""
+
+
+def export(
+    classifier: Classifier, rows: Sequence[NDArray[np.int64]], *, int8: bool, metadata: Metadata | None = None
+) -> tuple[list[Measured], bytes]:
+    """Export the classifier; measure PyTorch, ONNX and, with `int8`, the quantized graph on the rows.
+
+    `metadata` is what text needs. Returns the measurements and the content of the file. Raises `UserError` if
+    a logit of the fp32 graph differs from PyTorch's by more than TOLERANCE.
+    """
+    network = Logits(classifier.network)
+
+    def by_torch(ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:
+        ids = torch.from_numpy(ids_BL)
+        with torch.inference_mode():
+            return network(ids, (ids != PAD).long()).numpy()
+
+    graph = to_onnx(classifier, metadata.to_text() if metadata else {})
+    content = graph.SerializeToString()
+    torch_fp32 = measure("torch, fp32", by_torch, rows, None)
+    onnx_fp32 = measure("ONNX, fp32", Session(graph), rows, content)
+    difference = float(np.abs(torch_fp32.logits - onnx_fp32.logits).max())
+    if not difference <= TOLERANCE:
+        raise UserError(f"the graph's logits differ from torch's by {difference:.1e}; nothing was written")
+    if not int8:
+        return [torch_fp32, onnx_fp32], content
+    quantized = to_int8(graph)
+    content = quantized.SerializeToString()
+    return [torch_fp32, onnx_fp32, measure("ONNX, int8", Session(quantized), rows, content)], content
+
+
+class Logits(nn.Module):
+    """The model with tensors as arguments and result, for the exporter."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """`input_ids` and `attention_mask`, int64 (B, L) -> logits (B, K)."""
+        return self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+
+
+def to_onnx(classifier: Classifier, metadata: dict[str, str]) -> onnx.ModelProto:
+    """The graph with dynamic axes; class names and maximum length in tokens are added to the metadata."""
+    # An example of two sentences, because the exporter treats an axis of length 1 as constant.
+    ids_BL = torch.full((2, 3), BOS)
+    ids_BL[1, 2] = PAD
+    axes = {
+        0: torch.export.Dim("batch", max=MAX_SENTENCES),
+        1: torch.export.Dim("length", max=classifier.longest),
+    }
+    with _silence(), torch.no_grad():
+        program = torch.onnx.export(
+            Logits(classifier.network).eval(),
+            (ids_BL, (ids_BL != PAD).long()),
+            dynamo=True,
+            verbose=False,
+            input_names=list(INPUTS),
+            output_names=[OUTPUT],
+            dynamic_shapes=dict.fromkeys(INPUTS, axes),
+        )
+    assert program is not None  # with dynamo
+    graph = program.model_proto
+    known = {"classes": json.dumps(classifier.model.classes), "longest": str(classifier.longest)}
+    onnx.helper.set_model_props(graph, known | metadata)
+    return graph
+
+
+def to_int8(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """Quantize weights of linear layers and embeddings to 8 bits per channel; activations dynamically."""
+    # Unsigned, because products of an unsigned and a signed byte saturate on processors without VNNI, which
+    # would change the logits there (ONNX Runtime, "Quantize ONNX models", when to use reduce_range).
+    copy = onnx.ModelProto()
+    copy.CopyFrom(graph)
+    # The exporter records the shapes of its example, which contradict dynamic axes.
+    del copy.graph.value_info[:]
+    with tempfile.TemporaryDirectory() as folder, _silence():
+        path = Path(folder) / "int8.onnx"
+        quantize_dynamic(copy, path, weight_type=QuantType.QUInt8, per_channel=True)
+        return onnx.load(path)
+
+
+class Session:
+    """An ONNX Runtime session of a graph, on the CPU."""
+
+    def __init__(self, graph: onnx.ModelProto) -> None:
+        self.session = onnxruntime.InferenceSession(
+            graph.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+
+    def __call__(self, ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:
+        """(B, L) padded ids -> (B, K) logits."""
+        feed = dict(zip(INPUTS, (ids_BL, (ids_BL != PAD).astype(np.int64)), strict=True))
+        return self.session.run([OUTPUT], feed)[0]
+
+
+def measure(
+    name: str, network: Compute, rows: Sequence[NDArray[np.int64]], content: bytes | None
+) -> Measured:
+    """Run the network on all rows in batches of similar length; the time excludes a warm-up batch."""
+    lengths = np.array([len(row) for row in rows])
+    parts = [(batch, pad([rows[i] for i in batch], PAD)) for batch in batches(lengths, MAX_TOKENS)]
+    classes = network(parts[-1][1]).shape[1]
+    logits_NK = np.empty((len(rows), classes), dtype=np.float32)
+    start = time.perf_counter()
+    for batch, ids_BL in tqdm(parts, desc=name, leave=False, disable=None):
+        logits_NK[batch] = network(ids_BL)
+    seconds = time.perf_counter() - start
+    return Measured(name, logits_NK, seconds, None if content is None else len(content) / 1e6)
+
+
+def random_rows(classifier: Classifier) -> list[NDArray[np.int64]]:
+    """Rows of random ids, from 2 tokens to the maximum length, for a comparison without data."""
+    rng = np.random.default_rng(1)
+    lengths = [classifier.longest, 2, *rng.integers(2, classifier.longest + 1, RANDOM_ROWS - 2)]
+    vocabulary = classifier.network.config.vocab_size
+    first, _ = special_ids(classifier.model.input_format)
+    return [np.concatenate([[first], rng.integers(UNK, vocabulary, length - 1)]) for length in lengths]
+
+
+def document(measured: list[Measured], labels_N: NDArray[np.int64] | None, split: str) -> dict[str, Any]:
+    """All measurements, for JSON; `labels_N` is None for rows of random ids."""
+    return {
+        "split": None if labels_N is None else split,
+        "sentences": len(measured[0].logits),
+        "threads": torch.get_num_threads(),
+        "tolerance": TOLERANCE,
+        "conventions": "each form against the first: exact McNemar test; difference of accuracy in points "
+        f"with the {LEVEL:.0%} interval of a paired bootstrap ({DRAWS:,} draws, seed {SEED}), or Wilson's if "
+        "the difference is the same in every sentence",
+        "forms": [_form(form, measured[0], labels_N) for form in measured],
+    }
+
+
+def table(document: dict[str, Any]) -> str:
+    """The measurements as a Markdown table with a heading and, on data, a comparison of the accuracies."""
+    split, sentences = document["split"], document["sentences"]
+    rows_name = "rows of random ids" if split is None else f"{sentences:,} sentences of {split}"
+    rows = [
+        (
+            form["name"],
+            "" if form["accuracy"] is None else f"{form['accuracy']:.2f}",
+            f"{form['same_class']:.2f}",
+            f"{form['largest_difference']:.1e}",
+            "" if form["megabytes"] is None else f"{form['megabytes']:.1f}",
+            f"{form['seconds_per_1000']:.2f}",
+        )
+        for form in document["forms"]
+    ]
+    columns = (
+        "",
+        "accuracy (%)",
+        "same class as torch (%)",
+        "largest difference of a logit",
+        "MB",
+        "seconds",
+    )
+    heading = (
+        f"{rows_name}; seconds for 1,000 of them on {document['threads']} thread(s) of this CPU, in batches "
+        "of similar length; torch computes attention as the graph does"
+    )
+    last = document["forms"][-1]
+    if split is None:
+        comparison = "accuracy was not measured: pass binarized data with --data"
+    else:
+        low, high = last["interval"]
+        wilson = ", Wilson" if last["interval_method"] == WILSON else ""
+        comparison = (
+            f"{last['name']} against torch: {last['points']:+.2f} points [{low:+.2f}, {high:+.2f}{wilson}]; "
+            f"only {last['name']} correct {last['only_this']}, only torch correct {last['only_torch']} "
+            f"(McNemar p {last['p']:.2g})"
+        )
+    return f"{heading}\n\n{markdown(columns, rows)}\n{comparison}"
+
+
+def _form(form: Measured, reference: Measured, labels_N: NDArray[np.int64] | None) -> dict[str, Any]:
+    predicted_N, expected_N = form.logits.argmax(-1), reference.logits.argmax(-1)
+    found = {
+        "name": form.name,
+        "accuracy": None,
+        "same_class": 100 * float((predicted_N == expected_N).mean()),
+        "largest_difference": float(np.abs(form.logits - reference.logits).max()),
+        "megabytes": form.megabytes,
+        "seconds_per_1000": 1000 * form.seconds / len(form.logits),
+    }
+    if labels_N is None:
+        return found
+    right_N, torch_N = predicted_N == labels_N, expected_N == labels_N
+    only_this, only_torch, p = mcnemar(right_N, torch_N)
+    points_N = 100 * (right_N.astype(float) - torch_N)
+    (low, high), method = examples_interval(points_N, LEVEL, draws=DRAWS, seed=SEED)
+    return found | {
+        "accuracy": 100 * float(right_N.mean()),
+        "points": float(points_N.mean()),
+        "interval": [low, high],
+        "interval_method": method,
+        "only_this": int(only_this),
+        "only_torch": int(only_torch),
+        "p": float(p),
+    }
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Suppress warnings and log messages of the exporter and the quantizer."""
+    levels = {name: logging.getLogger(name).level for name in NOISY_LOGGERS}
+    for name in NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)

@@ -1,1 +1,0 @@
-"""Classifiers to ONNX: the graph, and its comparison with PyTorch."""
