@@ -24,7 +24,6 @@ commands:
   ppmi-svd       compute initial weights for pre-training
   lora-causal    LoRA of a causal language model
   lora-sample    generate a small model and question-answer data to try lora-causal with
-  lora-table     accuracy and cost of LoRA and full fine-tuning
   task           one task of a SLURM job array (started by SLURM)
 
 examples:
@@ -32,11 +31,10 @@ examples:
   python -m experiments train --method tfidf --text data/books/split --out runs
   python -m experiments pretrain --help
 """
-COMMANDS = ("train", "pretrain", "parameters", "ppmi-svd", "lora-causal", "lora-sample", "lora-table", "task")
+COMMANDS = ("train", "pretrain", "parameters", "ppmi-svd", "lora-causal", "lora-sample", "task")
 LORA = {
     "lora-causal": "roberta_small.experiments.methods.lora.causal.command",
     "lora-sample": "roberta_small.experiments.methods.lora.sample",
-    "lora-table": "roberta_small.experiments.methods.lora.table",
 }
 """Commands of the LoRA method: each module has a `main(argv)`."""
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from roberta_small.analysis.stats.compare import WILSON, examples_interval, mcnemar
+from roberta_small.analysis.predictions import WILSON, examples_interval, mcnemar
 from roberta_small.common.errors import UserError
 from roberta_small.common.statistics import DRAWS, LEVEL, SEED
 from roberta_small.common.tables import markdown

@@ -34,7 +34,7 @@ EXAMPLES = """examples:
   ./train.sh --method lora --data data/books/bin --pretrained pretrained/fr/model.pt
   ./train.sh --method lora --data data/books/bin --pretrained model.pt --rank 4 --lr 5e-4 --arm lora-r4
   ./train.sh --method lora --data demo/reviews --pretrained demo/pretrained/model.pt --recipe sample --merge
-  python -m experiments lora-table runs
+  roberta-small tables runs --table cost
 """
 
 

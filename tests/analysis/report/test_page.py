@@ -15,14 +15,15 @@ from run_trees import write_manifest, write_run
 from scipy.stats import sem, t, ttest_rel
 
 from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.features.runs import table1
+from roberta_small.analysis.published import HEADINGS
+from roberta_small.analysis.query import Query
 from roberta_small.analysis.read.runs import find_runs
-from roberta_small.analysis.report.findings import Rule, default_baseline, gather
+from roberta_small.analysis.report.elements import group_facts
+from roberta_small.analysis.report.findings import default_baseline, gather
 from roberta_small.analysis.report.page import render_report
-from roberta_small.analysis.report.provenance import group_facts
 from roberta_small.analysis.report.summary import main_findings
 from roberta_small.analysis.study import Study
-from roberta_small.analysis.tables.published import HEADINGS
-from roberta_small.analysis.tables.runs import table1
 from roberta_small.common.errors import UserError
 from roberta_small.common.tables import p_value, render
 
@@ -31,7 +32,7 @@ LOADING = {"src", "srcset", "poster", "action", "formaction", "background", "dat
 
 
 def page_of(root, **more):
-    findings = gather(find_runs(root), Rule(), **more)
+    findings = gather(find_runs(root), Query(**more))
     return Page(render_report(findings)), findings
 
 
@@ -48,7 +49,7 @@ def test_embedded_curves_are_the_logged_values(runs):
     }
     logged = {
         (f"{row.arm}/{row.init}", row.seed, row.subset, row.epoch): row.value
-        for row in findings.table.itertuples()
+        for row in findings.selection.table.itertuples()
     }
     assert drawn == logged
     assert len(drawn) == 6 * 3 * 2
@@ -56,7 +57,7 @@ def test_embedded_curves_are_the_logged_values(runs):
 
 def test_tables_have_the_cells_of_the_markdown(runs):
     page, findings = page_of(runs)
-    lines = [line for line in render([table1(findings.table)]).splitlines() if line.startswith("|")]
+    lines = [line for line in render([table1(findings.selection.table)]).splitlines() if line.startswith("|")]
     markdown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "---" not in line]
     assert page.tables["table-table1"] == markdown
     assert {"table-table2", "table-seeds", "table-comparison", "table-plan", "table-expected"} <= set(
@@ -85,7 +86,7 @@ def headings(text):
 
 
 def test_the_page_begins_with_findings_one_table_and_one_figure(runs):
-    text = render_report(gather(find_runs(runs), Rule(), test_size=2000))
+    text = render_report(gather(find_runs(runs), Query(test_size=2000)))
     ids = re.findall(r'<(?:section|details) id="(\w+)"', text)
     assert ids[:3] == ["findings", "results", "curves"]
     top = text[text.index("<main>") : text.index('<details id="curves"')]
@@ -166,7 +167,7 @@ def test_text_table_and_comparison_have_the_same_p_values(runs):
     ],
 )
 def test_which_pairs_are_compared(runs, options, family, baseline):
-    findings = gather(find_runs(four_groups(runs)), Rule(), **options)
+    findings = gather(find_runs(four_groups(runs)), Query(**options))
     pairs = [
         tuple("R" if name == "fairseq/random" else name for name in pair)
         for pair in findings.comparison[["a", "b"]].itertuples(index=False, name=None)
@@ -180,7 +181,7 @@ def test_which_pairs_are_compared(runs, options, family, baseline):
 
 
 def test_the_default_baseline_has_random_weights_and_several_seeds(runs):
-    values = gather(find_runs(four_groups(runs)), Rule()).values
+    values = gather(find_runs(four_groups(runs)), Query()).selection.values
     assert default_baseline(values) == "fairseq/random"
     without = values[values["init"] != "random"]
     assert default_baseline(without) == "fairseq/far"  # not bow/tfidf, a single run
@@ -193,7 +194,7 @@ def test_the_default_baseline_has_random_weights_and_several_seeds(runs):
 def test_a_baseline_in_no_pair_is_a_warning(runs, caplog):
     pairs = [("fairseq/far", "fairseq/near")]
     findings = gather(
-        find_runs(four_groups(runs)), Rule(), study=Study(baseline="fairseq/random", pairs=tuple(pairs))
+        find_runs(four_groups(runs)), Query(study=Study(baseline="fairseq/random", pairs=tuple(pairs)))
     )
     assert "fairseq/random" in caplog.text
     assert findings.differences is None
@@ -222,7 +223,7 @@ def test_a_baseline_without_a_value_is_an_error(runs, tmp_path, capsys):
 def test_figures_without_images_follow_the_theme(runs):
     for run in runs.glob("*/*/seed*"):
         write_predictions(run, "0101", "0111")
-    text = render_report(gather(find_runs(runs), Rule(), test_size=2000))
+    text = render_report(gather(find_runs(runs), Query(test_size=2000)))
     drawings = re.findall(r'<svg class="(themed|fixed)".*?</svg>', text, re.DOTALL)
     assert set(drawings) == {"themed", "fixed"}
     for drawing in re.findall(r'<svg class="themed".*?</svg>', text, re.DOTALL):
@@ -337,13 +338,13 @@ def test_a_file_that_is_no_audit_is_a_clear_error(runs, tmp_path, content):
     path = tmp_path / "audit.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=re.escape(str(path))):
-        gather(find_runs(runs), Rule(), audit=path)
+        gather(find_runs(runs), Query(audit=path))
 
 
 def test_a_partial_audit_is_an_error_before_logs_are_read(runs, tmp_path, monkeypatch):
     """It says enough of test and train for the scores, and not what the tables of the report need."""
     monkeypatch.setattr(
-        "roberta_small.analysis.report.findings.read_runs", lambda runs: pytest.fail("the logs were read")
+        "roberta_small.analysis.query.read_runs", lambda runs: pytest.fail("the logs were read")
     )
     path = tmp_path / "audit.json"
     content = {"splits": {"test": {"lines": 4}}, "duplicates": {"exact": {"test": {"train": [3]}}}}
