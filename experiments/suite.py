@@ -79,7 +79,7 @@ def train(method: Method, data_sets: Mapping[str, Options], out: Path) -> int:
     print("\n" + table(["data set", "runs in", "status"], rows))
     for name, problem in problems.items():
         print(f"{name}: {problem}")
-    print(f"\nNext, over all data sets:\n  python -m analysis suite {shown_path(out)}", flush=True)
+    print(f"\nNext, over all data sets:\n  roberta-small tables {shown_path(out)}", flush=True)
     return 1 if problems else 0
 
 

@@ -30,8 +30,8 @@ CACHES = Path("/proc/sys/vm/drop_caches")
 HELP = (
     "preprocess dataset", "preprocess binarize", "preprocess audit", "experiments train",
     "experiments pretrain", "eval predict", "eval evaluate", "eval errors", "eval generate", "eval demo",
-    "analysis runs", "analysis tables", "analysis seeds", "analysis compare", "analysis figures",
-    "analysis report", "analysis suite", "analysis watch", "export transformers", "export onnx",
+    "analysis runs", "analysis tables", "analysis compare", "analysis figures", "analysis report",
+    "analysis watch", "export transformers", "export onnx",
     "fairseq_plugin parameters", "fairseq_plugin ppmi-svd", "fairseq_plugin.compat",
     "benchmarks",
 )  # fmt: skip

@@ -19,8 +19,10 @@ for name in allocine movies packages; do
     python -m analysis collect runs/$name --out $out/runs.tar.xz
     cp data/$name/audit.json $out/
     python -m analysis tables $out/runs.tar.xz --out $out
-    python -m analysis best-settings $out/runs.tar.xz --out $out --chance $chance
-    python -m analysis best-settings $out/runs.tar.xz --metric macro_f1 --by accuracy --out $out/macro_f1
+    python -m analysis tables $out/runs.tar.xz --table best-settings --out $out
+    python -m analysis figures $out/runs.tar.xz --figure best-settings --out $out --chance $chance
+    python -m analysis tables $out/runs.tar.xz --table best-settings --metric macro_f1 --by accuracy --out $out/macro_f1
+    python -m analysis figures $out/runs.tar.xz --figure best-settings --metric macro_f1 --by accuracy --out $out/macro_f1
     python -m analysis figures $out/runs.tar.xz --out $out --chance $chance
     python -m analysis report $out/runs.tar.xz --title $name --audit $out/audit.json --chance $chance --out $out/report.html
     python -m eval evaluate --checkpoint $out/runs.tar.xz --from-predictions --audit $out/audit.json \

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from command_words import words_of
 from log_trees import write_fairseq
 from run_trees import write_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -125,7 +126,7 @@ def test_all_commands_on_a_mixture(mixture, tmp_path, capsys):
     }
     shown = {}
     for command, options in commands.items():
-        assert main([command, root, *options]) == 0
+        assert main(words_of(command, root, *options)) == 0
         shown[command] = capsys.readouterr().out
     assert len([line for line in shown["runs"].splitlines() if "no manifest" in line]) == 9
     assert "72.28 ± 1.59 (2)" in shown["tables"]

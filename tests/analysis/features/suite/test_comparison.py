@@ -1,4 +1,4 @@
-"""`python -m analysis suite`: sources, tables, figures and errors."""
+"""Several data sets: sources, tables, figures and errors."""
 
 import json
 from pathlib import Path
