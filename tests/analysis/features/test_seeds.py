@@ -5,7 +5,7 @@ import pytest
 from run_trees import write_run
 from scipy import stats
 
-from roberta_small.analysis.features.seeds import _lanes, draw_expected, draw_seeds
+from roberta_small.analysis.features.seeds import draw_expected, draw_seeds
 from roberta_small.analysis.query import Query
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.report.findings import gather
@@ -55,8 +55,17 @@ def test_the_legend_contains_only_what_is_drawn(tmp_path):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["one seed", "mean"]
 
 
-def test_close_seeds_do_not_hide_each_other():
-    np.testing.assert_array_equal(_lanes(np.array([1.0, 1.1, 1.2, 1.3, 9.0]), 0.5), [0, 1, 2, 0, 0])
+def test_close_seeds_do_not_hide_each_other(tmp_path):
+    scores = (50.0, 50.25, 50.5, 50.75, 90.0)  # exact in single precision
+    for seed, test in enumerate(scores, start=1):
+        write_run(tmp_path, "random", seed, [50.0], [test])
+    selection = findings_of(tmp_path).selection
+    (panel,) = draw_seeds(selection.values, selection.spread, "accuracy").axes
+    (seeds,) = [line for line in panel.get_lines() if line.get_markersize() == 7]
+    heights = dict(zip(seeds.get_xdata(), seeds.get_ydata(), strict=True))
+    assert len({heights[x] for x in scores[:3]}) == 3
+    assert heights[50.5] != heights[50.75]
+    assert heights[90.0] == heights[50.0]
 
 
 def test_the_expected_best_of_n(runs):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_words import words_of
+from html_page import Page
 from log_trees import write_fairseq
 from run_trees import write_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -133,10 +134,8 @@ def test_all_commands_on_a_mixture(mixture, tmp_path, capsys):
     assert "| transformers | tiny-lr1e-3 | best |   2 | 72.28 | 1.59 |" in shown["seeds"]
     assert "−1.78" in shown["compare"]
     assert "72.43 ± 1.38 (2) | 72.00 ± 1.00 (3) |      +0.43" in shown["compare"]
-    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    table = page.replace("<wbr>", "").partition('id="table-overview"')[2]
-    row = table.partition("transformers/tiny-lr1e-3")[2].partition("</tr>")[0]
-    cells = re.findall(r">([^<>]+)</td>", row)
+    page = Page((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    (cells,) = [row[1:] for row in page.tables["overview"] if row[0] == "transformers/tiny-lr1e-3"]
     assert cells[:4] == ["72.28", "[57.98, 86.57]", "2", "+4.78 [−15.87, +25.42]"]
     assert {path.name for path in (tmp_path / "out").glob("*.png")} == {
         "accuracy_per_epoch.png", "accuracy_seeds.png", "accuracy_expected.png"

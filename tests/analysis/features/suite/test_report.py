@@ -25,19 +25,18 @@ def suite(tmp_path, monkeypatch):
     return Path("runs")
 
 
-def report(*words):
-    assert main(["report", "runs", "--out", "results/report.html", *words]) == 0
+def report(*words, source="runs"):
+    assert main(["report", source, "--out", "results/report.html", *words]) == 0
     text = Path("results/report.html").read_text(encoding="utf-8")
     return text, Page(text)
 
 
-def findings(text):
-    part = text[text.index('<section id="findings"') : text.index('<section id="results"')]
-    return re.findall(r"<li>(.*?)</li>", part)
+def findings(page):
+    return page.sections[0].items
 
 
 def test_findings_name_the_best_method_of_each_data_set_and_over_all(suite):
-    first, second, third, *_ = findings(report()[0])
+    first, second, third, *_ = findings(report()[1])
     assert "fairseq/extra" in first
     assert "books" in first
     assert "films" not in first
@@ -50,7 +49,7 @@ def test_findings_name_the_best_method_of_each_data_set_and_over_all(suite):
 
 
 def test_equally_probable_methods_have_no_finding_on_pairs(suite):
-    assert not any("probability" in sentence for sentence in findings(report()[0]))
+    assert not any("probability" in sentence for sentence in findings(report()[1]))
 
 
 def test_the_clearest_of_several_pairs(suite):
@@ -58,7 +57,7 @@ def test_the_clearest_of_several_pairs(suite):
     for name in ("books", "films"):
         for seed in (1, 2):
             write_run(suite / name, "worst", seed, [50.0], [10.0 + seed], **more)
-    (pair,) = [sentence for sentence in findings(report()[0]) if "probability" in sentence]
+    (pair,) = [sentence for sentence in findings(report()[1]) if "probability" in sentence]
     assert re.search("fairseq/(plain|tuned) .* than .* fairseq/worst .* 1.00", pair)
     assert "3 pairs" in pair
 
@@ -69,27 +68,27 @@ def test_the_lowest_loss_is_the_best(suite, capsys):
             for seed in (1, 2):
                 values = [loss + seed / 100]
                 write_run(f"losses/{name}", init, seed, values, values, metric="loss")
-    assert main(["report", "losses", "--metric", "loss", "--out", "results/report.html"]) == 0
-    best, rank, pair = findings(Path("results/report.html").read_text(encoding="utf-8"))
+    best, rank, pair = findings(report("--metric", "loss", source="losses")[1])
     assert all("fairseq/plain" in sentence for sentence in (best, rank))
     assert re.search("fairseq/plain .* than .* fairseq/tuned", pair)
 
 
 def test_tables_figures_and_cautions(suite):
-    text, page = report("--label", "fairseq/tuned=Tuned", "--label", "fairseq/extra=Extra")
-    assert [row[0] for row in page.tables["table-suite"][1:]] == ["Extra", "fairseq/plain", "Tuned"]
-    assert {"table-suite", "table-aggregates", "table-improvement"} == set(page.tables)
+    _, page = report("--label", "fairseq/tuned=Tuned", "--label", "fairseq/extra=Extra")
+    assert [row[0] for row in page.tables["suite"][1:]] == ["Extra", "fairseq/plain", "Tuned"]
+    assert {"suite", "aggregates", "improvement"} == set(page.tables)
     assert [tag for tag, _ in page.elements].count("svg") == 4  # two figures in two sizes
-    caution = text[text.index("Caution:") :].partition("</li>")[0]
-    assert "Extra (films)" in caution
-    assert "fairseq/tuned" not in text[: text.index('id="provenance"')]
+    assert any("Extra (films)" in item for item in findings(page))
+    *others, provenance = page.sections
+    assert not any("fairseq/tuned" in section.text for section in others)
+    assert "fairseq/tuned" in provenance.text
 
 
 def test_provenance_names_data_set_and_group(suite):
     run = suite / "books" / "fairseq" / "tuned" / "seed1"
     write_manifest(run, "fairseq", "tuned", 1, data={"path": EVIL}, command=["./train.sh", EVIL])
     text, page = report()
-    provenance = text[text.index('id="provenance"') :]
+    provenance = page.sections[-1].text
     assert "books: fairseq/tuned" in provenance
     assert "films: fairseq/tuned" in provenance
     assert EVIL not in text
