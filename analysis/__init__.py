@@ -1,6 +1,6 @@
 """Log files -> one long table -> best checkpoints -> statistics, tables and figures.
 
-Needs neither torch nor fairseq. Commands: `python -m analysis --help`. In Python:
+Needs neither torch nor fairseq. Commands: `roberta-small --help`. In Python:
 
     from roberta_small.analysis import best_checkpoints, compare_groups, load_runs, render, scores, table1
 
@@ -20,19 +20,21 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from roberta_small.analysis.figures.curves import draw_curves
-    from roberta_small.analysis.figures.seeds import draw_expected, draw_seeds
+    from roberta_small.analysis.compare import compare_groups
+    from roberta_small.analysis.features.curves import draw_curves
+    from roberta_small.analysis.features.runs import list_runs, table1, table2
+    from roberta_small.analysis.features.seeds import draw_expected, draw_seeds
+    from roberta_small.analysis.predictions import accuracies, compare_predictions, read_predictions
+    from roberta_small.analysis.presentation import present
+    from roberta_small.analysis.published import compare_reference, read_reference
+    from roberta_small.analysis.query import Query
     from roberta_small.analysis.read.events import Scalar, read_scalars
-    from roberta_small.analysis.read.load import load_runs, read_runs
-    from roberta_small.analysis.read.long_table import values_of
-    from roberta_small.analysis.read.runs import Run, find_runs, select_finished
-    from roberta_small.analysis.report.findings import Rule, gather
+    from roberta_small.analysis.read.long_table import load_runs, read_runs, values_of
+    from roberta_small.analysis.read.runs import LoggedRun, find_runs, select_finished
+    from roberta_small.analysis.report.findings import gather
     from roberta_small.analysis.report.page import write_report
-    from roberta_small.analysis.stats.best import best_checkpoints
-    from roberta_small.analysis.stats.compare import compare_groups
-    from roberta_small.analysis.stats.predictions import accuracies, compare_predictions, read_predictions
-    from roberta_small.analysis.stats.reference import compare_reference, read_reference
-    from roberta_small.analysis.stats.spread import (
+    from roberta_small.analysis.scoring import (
+        best_checkpoints,
         expected_best_of_seeds,
         per_epoch,
         scores,
@@ -40,51 +42,49 @@ if TYPE_CHECKING:
         summarize,
     )
     from roberta_small.analysis.study import Study, read_study
-    from roberta_small.analysis.tables.presented import present
-    from roberta_small.analysis.tables.runs import list_runs, table1, table2
     from roberta_small.common.tables import Table, render
 
 MODULES = {
-    "Rule": "roberta_small.analysis.report.findings",
-    "Run": "roberta_small.analysis.read.runs",
+    "LoggedRun": "roberta_small.analysis.read.runs",
+    "Query": "roberta_small.analysis.query",
     "Scalar": "roberta_small.analysis.read.events",
     "Study": "roberta_small.analysis.study",
     "Table": "roberta_small.common.tables",
-    "accuracies": "roberta_small.analysis.stats.predictions",
-    "best_checkpoints": "roberta_small.analysis.stats.best",
-    "compare_predictions": "roberta_small.analysis.stats.predictions",
-    "compare_groups": "roberta_small.analysis.stats.compare",
-    "compare_reference": "roberta_small.analysis.stats.reference",
-    "draw_curves": "roberta_small.analysis.figures.curves",
-    "draw_expected": "roberta_small.analysis.figures.seeds",
-    "draw_seeds": "roberta_small.analysis.figures.seeds",
-    "expected_best_of_seeds": "roberta_small.analysis.stats.spread",
+    "accuracies": "roberta_small.analysis.predictions",
+    "best_checkpoints": "roberta_small.analysis.scoring",
+    "compare_groups": "roberta_small.analysis.compare",
+    "compare_predictions": "roberta_small.analysis.predictions",
+    "compare_reference": "roberta_small.analysis.published",
+    "draw_curves": "roberta_small.analysis.features.curves",
+    "draw_expected": "roberta_small.analysis.features.seeds",
+    "draw_seeds": "roberta_small.analysis.features.seeds",
+    "expected_best_of_seeds": "roberta_small.analysis.scoring",
     "find_runs": "roberta_small.analysis.read.runs",
     "gather": "roberta_small.analysis.report.findings",
-    "list_runs": "roberta_small.analysis.tables.runs",
-    "load_runs": "roberta_small.analysis.read.load",
-    "per_epoch": "roberta_small.analysis.stats.spread",
-    "present": "roberta_small.analysis.tables.presented",
-    "read_predictions": "roberta_small.analysis.stats.predictions",
-    "read_reference": "roberta_small.analysis.stats.reference",
-    "read_runs": "roberta_small.analysis.read.load",
+    "list_runs": "roberta_small.analysis.features.runs",
+    "load_runs": "roberta_small.analysis.read.long_table",
+    "per_epoch": "roberta_small.analysis.scoring",
+    "present": "roberta_small.analysis.presentation",
+    "read_predictions": "roberta_small.analysis.predictions",
+    "read_reference": "roberta_small.analysis.published",
+    "read_runs": "roberta_small.analysis.read.long_table",
     "read_scalars": "roberta_small.analysis.read.events",
     "read_study": "roberta_small.analysis.study",
     "render": "roberta_small.common.tables",
-    "scores": "roberta_small.analysis.stats.spread",
+    "scores": "roberta_small.analysis.scoring",
     "select_finished": "roberta_small.analysis.read.runs",
-    "spread_over_seeds": "roberta_small.analysis.stats.spread",
-    "summarize": "roberta_small.analysis.stats.spread",
-    "table1": "roberta_small.analysis.tables.runs",
-    "table2": "roberta_small.analysis.tables.runs",
+    "spread_over_seeds": "roberta_small.analysis.scoring",
+    "summarize": "roberta_small.analysis.scoring",
+    "table1": "roberta_small.analysis.features.runs",
+    "table2": "roberta_small.analysis.features.runs",
     "values_of": "roberta_small.analysis.read.long_table",
     "write_report": "roberta_small.analysis.report.page",
 }
 """The public names and their modules."""
 
 __all__ = [
-    "Rule",
-    "Run",
+    "LoggedRun",
+    "Query",
     "Scalar",
     "Study",
     "Table",

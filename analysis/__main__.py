@@ -1,99 +1,111 @@
-"""`python -m analysis COMMAND RUNS`: tables, statistics, figures and a report from the logs of runs."""
+"""Tables, statistics, figures and a report from the logs of runs: the commands and their options."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import roberta_small.common.startup  # noqa: F401  first
-from roberta_small.analysis import study
-from roberta_small.analysis.commands import (
-    best_settings,
-    collect,
-    export,
-    pretraining,
-    report,
-    statistics,
-    suite,
-    watch,
-)
-from roberta_small.analysis.commands.options import (
-    add_choice,
+from roberta_small.analysis import collect, watch
+from roberta_small.analysis.features import FEATURES
+from roberta_small.analysis.features.comparison import compare_selected
+from roberta_small.analysis.features.exports import MODEL_INDEX, model_index
+from roberta_small.analysis.features.runs import list_runs
+from roberta_small.analysis.features.suite.comparison import SUITE, is_suite, read_suite
+from roberta_small.analysis.options import (
+    CHOICE,
+    SELECTION,
+    TABLES,
+    Output,
+    add,
     add_command,
-    add_ddof,
-    add_marks,
-    add_out,
-    add_reference,
-    add_selection,
-    add_study,
-    add_table_options,
-    choice,
-    published_in,
-    selected_table,
-    show,
+    add_shared,
+    check_effect,
+    output_of,
+    query_of,
 )
-from roberta_small.analysis.read.load import read_runs
-from roberta_small.analysis.read.long_table import RUN
+from roberta_small.analysis.presentation import Computed, Feature, present_all
+from roberta_small.analysis.query import Query, ResolvedQuery, select
+from roberta_small.analysis.read.long_table import read_runs
 from roberta_small.analysis.read.runs import find_runs
-from roberta_small.analysis.stats.best import best_checkpoints
-from roberta_small.analysis.stats.spread import scores
-from roberta_small.analysis.tables.runs import list_runs, table1, table2
-from roberta_small.common.cli import Parser
-from roberta_small.common.errors import report_errors
+from roberta_small.analysis.style import write_figures
+from roberta_small.common.cli import Collect, Parser, nearest
+from roberta_small.common.errors import UsageError, UserError, report_errors
+from roberta_small.common.files import escaped
 from roberta_small.common.metrics import decimals
-from roberta_small.common.tables import FORMATS, render
+from roberta_small.common.tables import FORMATS, render, write_tables
 
 EXAMPLES = """examples:
-  python -m analysis runs runs
-  python -m analysis runs tensorboard-logs --pattern '{init}/{seed}/{subset}'
-  python -m analysis tables runs --ddof 0 --ties earliest
-  python -m analysis tables runs --format latex > tables.tex
-  python -m analysis tables runs --metric macro_f1 --out results
-  python -m analysis tables runs --metric accuracy --by loss
-  python -m analysis tables runs --label 'fairseq/random=Random' --baseline fairseq/random --digits 1 --bold
-  python -m analysis tables runs --study study.toml --table table1 --format csv
+  roberta-small runs runs
+  roberta-small runs tensorboard-logs --pattern '{init}/{seed}/{subset}'
+  roberta-small tables runs
+  roberta-small tables runs --ddof 0 --ties earliest --metric macro_f1 --by loss
+  roberta-small tables runs --label 'fairseq/random=Random' --baseline fairseq/random --digits 1 --bold
+  roberta-small tables runs --study study.toml --table table1 --format latex > table.tex
+  roberta-small tables runs --table seeds accuracy --audit audit.json --out results
+  roberta-small tables runs --table best-settings
+  roberta-small tables runs --table pretraining --tokens tokens.csv --best-settings
+  roberta-small tables books=results/cls-books/runs films=films.tar.xz --best-settings --normalize
+  roberta-small tables runs --table scalars --format csv > scalars.csv
+  roberta-small tables runs --format model-index --groups fairseq/pretrained > model-index.yaml
+  roberta-small compare runs --groups fairseq/pretrained fairseq/random
+  roberta-small compare runs --baseline fairseq/random
+  roberta-small compare runs --groups fairseq/random other-runs:fairseq/random --at all --detect 2
+  roberta-small compare runs --pair fairseq/pretrained fairseq/random --pair hf/random fairseq/random
+  roberta-small compare runs --reference results/cls-books/published.csv
+  roberta-small figures runs --out results --figure-format png svg --chance 50
+  roberta-small figures runs --out results --reference published.csv
+  roberta-small figures runs --study study.toml --width one-column --figure-format pdf --out figures
+  roberta-small figures runs --figure best-settings cost --out results
+  roberta-small report runs --out report.html
+  roberta-small report runs --baseline fairseq/random --out report.html
+  roberta-small report runs --audit audit.json --reference published.csv --out report.html
 """
+TABLE_NAMES = [name for name, one in FEATURES.items() if one.tables]
+FIGURE_NAMES = [name for name, one in FEATURES.items() if one.draw or one is SUITE]
+DEFAULT_TABLES = ("table1", "table2")
+DEFAULT_FIGURES = ("curves", "seeds", "expected", "predictions")
+OF_TABLES = (
+    *TABLES, "ddof", "baseline", "bold", "reference", "at", "test_size", "audit", "duplicates", "pairs",
+    "best_settings", "tokens", "normalize", "chance", "data_set",
+)  # fmt: skip
+OF_FIGURES = (
+    "ddof", "reference", "test_size", "audit", "best_settings", "tokens", "normalize", "chance",
+    "figure_format", "width",
+)  # fmt: skip
+OF_REPORT = {
+    "ddof",
+    "reference",
+    "test_size",
+    "audit",
+    "chance",
+    "at",
+    "baseline",
+    "bold",
+    "pairs",
+    "all_pairs",
+}
 
 
 @report_errors
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of `python -m analysis`; exits with 0, or 1 after an error."""
+    """Entry point; exits with 0, or 1 after an error."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     logging.addLevelName(logging.WARNING, "warning")
     logging.addLevelName(logging.INFO, "note")
     logging.getLogger(__package__).setLevel(logging.INFO)
-    options = _parser().parse_args(arguments)
-    options.study = study.from_options(options)
-    with decimals(options.study.digits):
-        options.command(options)
+    options = build_parser().parse_args(arguments)
+    options.command(options)
 
 
-def _runs(options: argparse.Namespace) -> None:
-    runs = find_runs(options.runs, options.pattern)
-    print(render([list_runs(runs, read_runs(runs))], options.format), end="")
-
-
-def _tables(options: argparse.Namespace) -> None:
-    _, table = selected_table(options)
-    first = table1(table, options.metric, ddof=options.ddof, **choice(options))
-    second = table2(table, options.metric, subset=options.split, ddof=options.ddof)
-    values = None
-    if options.study.baseline is not None or options.reference:
-        best = best_checkpoints(table, options.metric, **choice(options))
-        kept = {*RUN, *(mean.column for mean in first.means if mean.tested)}
-        wide = [column for column in first.shown if column not in kept]
-        first = published_in(first, table, best, options, wide)
-        values = scores(table, best, options.metric, options.split)
-    show([first, second], options, values=values)
-
-
-def _parser() -> Parser:
+def build_parser() -> Parser:
+    """The parser of all commands; `command` of the parsed options runs one."""
     parser = Parser(
-        prog="python -m analysis",
+        prog="roberta-small",
         description="Tables, figures and statistics from the logs of the runs below a folder.",
-        examples=f"{EXAMPLES}\nMore examples: python -m analysis COMMAND --help",
+        examples=f"{EXAMPLES}\nMore examples: roberta-small COMMAND --help",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -103,24 +115,195 @@ def _parser() -> Parser:
     )
 
     tables = add_command(
-        commands,
-        "tables",
-        _tables,
-        "table 1: best checkpoint of each run; table 2: mean and standard deviation per epoch",
-        EXAMPLES,
-    )
-    add_selection(tables)
-    add_ddof(tables)
-    add_choice(tables)
-    add_study(tables)
-    add_marks(tables)
-    add_reference(tables, "add published results to table 1")
-    add_table_options(tables)
-    add_out(tables, "folder for both tables (all formats)")
+        commands, "tables", _tables,
+        "print tables of runs: best checkpoints, epochs, seeds, settings and others", EXAMPLES, several=True,
+    )  # fmt: skip
+    _add_names(tables, "table", TABLE_NAMES, f"{' '.join(DEFAULT_TABLES)}; of several data sets: suite")
+    add_shared(tables)
+    add(tables, ["format"], choices=(*FORMATS, MODEL_INDEX))
+    add(tables, [name for name in OF_TABLES if name != "format"])
 
-    for module in (collect, export, report, watch, statistics, best_settings, pretraining, suite):
+    compared = add_command(
+        commands, "compare", _compare, "compare groups of runs with each other or with published results",
+        EXAMPLES,
+    )  # fmt: skip
+    compared.add_argument(
+        "--table", nargs="+", type=escaped, action=Collect, metavar="NAME",
+        help="only these of the tables comparison, plan, examples and reference (default: all)",
+    )  # fmt: skip
+    add_shared(compared)
+    add(compared, (*TABLES, "baseline", "pairs", "at", "reference", "pairing", "detect"))
+
+    drawn = add_command(
+        commands, "figures", _figures,
+        "draw figures: learning curves, seeds, predictions, settings and others", EXAMPLES, several=True,
+    )  # fmt: skip
+    _add_names(drawn, "figure", FIGURE_NAMES, f"{' '.join(DEFAULT_FIGURES)}; of several data sets: suite")
+    add(drawn, ["out"], required=True, help="folder for the figures")
+    add_shared(drawn)
+    add(drawn, OF_FIGURES)
+
+    report = add_command(
+        commands, "report", _report, "write everything about the runs to one HTML file", EXAMPLES,
+        several=True,
+    )  # fmt: skip
+    add(report, ["out"], required=True, metavar="FILE", help="HTML file to write")
+    report.add_argument("--title", type=escaped, help="heading of the report")
+    add_shared(report)
+    add(report, sorted(OF_REPORT - {"pairs", "all_pairs"}))
+    add(report.add_mutually_exclusive_group(), ("pairs", "all_pairs"))
+    add(report, ("best_settings", "normalize"))
+
+    for module in (collect, watch):
         module.register(commands)
     return parser
+
+
+def _add_names(parser: Parser, kind: str, names: Iterable[str], default: str) -> None:
+    """Add --table or --figure, and the list of its names to --help."""
+    parser.add_argument(
+        f"--{kind}", nargs="+", type=escaped, action=Collect, metavar="NAME",
+        help=f"{kind}s, from the list below (default: {default})",
+    )  # fmt: skip
+    lines = [f"  {name:14} {FEATURES[name].text}{_parts(FEATURES[name], kind)}" for name in names]
+    parser.epilog = "\n".join([f"{kind}s:", *lines, "", parser.epilog or ""])
+
+
+def _parts(feature: Feature, kind: str) -> str:
+    several = kind == "table" and len(feature.tables) > 1
+    return f"\n{'':17}({', '.join(feature.tables)})" if several else ""
+
+
+def _runs(options: argparse.Namespace) -> None:
+    runs = find_runs(options.runs, options.pattern)
+    print(render([list_runs(runs, read_runs(runs))], options.format), end="")
+
+
+def _tables(options: argparse.Namespace) -> None:
+    query, output, sources = query_of(options), output_of(options), options.runs
+    if output.format == MODEL_INDEX:
+        check_effect(options, {*CHOICE, *SELECTION, "format", "data_set"}, f"--format {MODEL_INDEX}")
+        if output.names:
+            raise UsageError(f"--table: has no effect on --format {MODEL_INDEX}; omit it")
+        print(model_index(select(_single(sources), query, pattern=options.pattern)), end="")
+        return
+    found = _chosen("table", output.names, sources, options.pattern, DEFAULT_TABLES)
+    _check_effect(options, found.values(), {*TABLES}.union(*(one.uses for one in found.values())))
+    with decimals(query.study.digits):
+        if SUITE in found.values():
+            suite = read_suite(sources, query, options.pattern)
+            computed, resolved = {SUITE: Computed(suite.tables())}, suite.query
+        else:
+            selection = select(_single(sources), query, pattern=options.pattern)
+            computed, resolved = {}, selection.query
+            for feature in found.values():
+                if feature not in computed and feature.compute is not None:
+                    computed[feature] = feature.compute(selection)
+        chosen = [
+            computed[feature] if name in FEATURES else computed[feature].only([name])
+            for name, feature in found.items()
+        ]
+        _show(chosen, resolved, output)
+
+
+def _compare(options: argparse.Namespace) -> None:
+    query, output = query_of(options), output_of(options)
+    with decimals(query.study.digits):
+        selection, tables = compare_selected(options.runs, query, options.pattern)
+        computed = Computed(tables)
+        _show([computed.only(output.names) if output.names else computed], selection.query, output)
+
+
+def _figures(options: argparse.Namespace) -> None:
+    query, output, sources = query_of(options), output_of(options, "figure"), options.runs
+    found = _chosen("figure", output.names, sources, options.pattern, DEFAULT_FIGURES)
+    uses = {"out", "figure_format", "width", *CHOICE}.union(*(one.draws_with for one in found.values()))
+    _check_effect(options, found.values(), uses)
+    with decimals(query.study.digits):
+        if SUITE in found.values():
+            figures = read_suite(sources, query, options.pattern).figures()
+        else:
+            selection = select(_single(sources, query), query, pattern=options.pattern)
+            figures = (pair for feature in found.values() if feature.draw for pair in feature.draw(selection))
+        for path in write_figures(figures, str(output.out), output.figure_format, query.study.width):
+            print(f"wrote {path}", file=sys.stderr)
+
+
+def _report(options: argparse.Namespace) -> None:
+    # Imported here, because --help of all commands imports this module.
+    from roberta_small.analysis.features.suite.report import write_suite_report
+    from roberta_small.analysis.report.findings import findings_of
+    from roberta_small.analysis.report.page import audit_tables, write_report
+
+    query, sources = query_of(options), options.runs
+    with decimals(query.study.digits):
+        if is_suite(sources, options.pattern):
+            check_effect(options, {*SELECTION, *SUITE.uses, "out"}, "a report on several data sets")
+            path = write_suite_report(read_suite(sources, query, options.pattern), options.out, options.title)
+        else:
+            check_effect(options, {*CHOICE, *SELECTION, *OF_REPORT, "out"}, "a report on one data set")
+            audit = audit_tables(query.audit) if query.audit else []  # before the slow reading of logs
+            findings = findings_of(select(_single(sources, query), query, pattern=options.pattern))
+            if findings.baseline is not None and findings.query.study.baseline is None:
+                print(f"baseline: {findings.baseline}; select another one with --baseline", file=sys.stderr)
+            path = write_report(findings, options.out, title=options.title or "Results", audit=audit)
+    print(f"wrote {path}", file=sys.stderr)
+
+
+def _chosen(
+    kind: str, names: Sequence[str], sources: Sequence[str], pattern: str | None, default: Sequence[str]
+) -> dict[str, Feature]:
+    """Name -> feature of the requested tables or figures; those of several data sets by default for these.
+
+    Raises `UserError` for an unknown name, and for names of one and of several data sets together.
+    """
+    if not names:
+        names = ["suite"] if is_suite(sources, pattern) else default
+    known = {name: one for name, one in FEATURES.items() if one.tables or kind == "figure"}
+    if kind == "table":
+        known = {table: one for one in known.values() for table in one.tables} | known
+    else:
+        known = {name: known[name] for name in FIGURE_NAMES}
+    for name in names:
+        if name not in known:
+            raise UserError(
+                f"--{kind} {name}: no such {kind}{nearest(name, known)}; available: {', '.join(known)}"
+            )
+    found = {name: known[name] for name in names}
+    if SUITE in found.values() and len(set(found.values())) > 1:
+        raise UserError(f"--{kind} {' '.join(names)}: tables of several data sets and of one; run it twice")
+    return found
+
+
+def _single(sources: Sequence[str], query: Query | None = None) -> str:
+    """The only source of runs; raises `UserError` for several data sets, or a chance level with a name."""
+    if len(sources) > 1:
+        raise UserError(f"{' '.join(sources)}: several data sets; give one, or omit --table and --figure")
+    for name in query.chance if query else ():
+        if name:
+            raise UserError(f"--chance {name}=...: a single data set has no name; write --chance VALUE")
+    return sources[0]
+
+
+def _check_effect(options: argparse.Namespace, features: Iterable[Feature], uses: set[str]) -> None:
+    """`check_effect` for the tables or figures of these features."""
+    features = list(dict.fromkeys(features))
+    names = ", ".join(name for name, one in FEATURES.items() if one in features)
+    check_effect(options, uses.union(SELECTION), names)
+
+
+def _show(computed: Iterable[Computed], query: ResolvedQuery, output: Output) -> None:
+    """Print the tables as the study presents them; with --out also write them.
+
+    Raises `UserError` as `present_all`, and for several tables as CSV on standard output.
+    """
+    tables = present_all(computed, query.study, directions=query.directions)
+    several = output.format == "csv" and output.out and len(tables) > 1
+    text = "" if several else render(tables, output.format)
+    if output.out:
+        for path in write_tables(tables, output.out):
+            print(f"wrote {path}", file=sys.stderr)
+    print(text, end="")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ also be that of a method. FOLDER:METHOD/INIT is a group of another folder, which
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import tomllib
@@ -38,7 +37,8 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from roberta_small.analysis.read.long_table import GROUP
-from roberta_small.analysis.read.runs import Run
+from roberta_small.analysis.read.runs import LoggedRun
+from roberta_small.analysis.scoring import BEST
 from roberta_small.common.cli import nearest
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import escaped
@@ -62,8 +62,10 @@ TABLES = (
     "suite",
     "aggregates",
     "improvement",
+    "cost",
+    "scalars",
 )
-"""The names of all tables of groups."""
+"""The names of all tables."""
 MOST_DIGITS = 10
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 LATEX_LABEL = re.compile(r"[\w:./+-]+", re.ASCII)
@@ -72,7 +74,7 @@ SINGULAR = {"labels": "label", "pairs": "pair"}
 NOT_IN_NAMES = r"\w/,.=+:-"
 """Characters that continue the name of a group, apart from `/seed1`."""
 
-RunT = TypeVar("RunT", bound=Run)
+RunT = TypeVar("RunT", bound=LoggedRun)
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,38 @@ class Study:
             return self
         groups = frame[GROUP].drop_duplicates().sort_values(GROUP).itertuples(index=False)
         return self.resolve(f"{arm}/{init}" for arm, init in groups)
+
+    def overridden(self, given: Mapping[str, Any]) -> Study:
+        """The study with the values of options, by key; those that are None or missing change nothing.
+
+        Labels, captions and LaTeX labels are texts as on the command line: GROUP=TEXT, TABLE=TEXT. Raises
+        `UserError` for a caption or LaTeX label of an unknown table.
+        """
+        given = {key: value for key, value in given.items() if value is not None}
+        simple = ("groups", "exclude", "order", "baseline", "pairs", "at", "digits", "bold", "wide", "width")
+        changed: dict[str, Any] = {key: _frozen(given[key]) for key in simple if key in given}
+        if "pairs" not in given and {"groups", "exclude", "baseline"} & set(given):
+            changed["pairs"] = ()  # those of the file belong to its groups
+        # The folder of a group in another folder is a path, which is read as given.
+        if "groups" in changed:
+            changed["groups"] = tuple(
+                name if _in_folder(name) else escaped(name) for name in changed["groups"]
+            )
+        requested: list[tuple[str, str]] = []
+        for key, flag in (("captions", "--caption"), ("latex_labels", "--latex-label")):
+            texts = dict(_split_table(flag, text) for text in given.get(key, ()))
+            changed[key] = {**getattr(self, key), **texts}
+            requested += [(flag, table) for table in texts if table]
+        _check_latex_labels(changed["latex_labels"], "--latex-label")
+        labels = tuple(given.get("labels", ()))
+        keys = (*changed, "labels") if labels or not self.path else tuple(changed)
+        return replace(self, **changed, label_options=labels, options=keys, requested=tuple(requested))
+
+    def points(self, default: Sequence[str] | None = (BEST,)) -> list[str] | None:
+        """Where groups are compared or shown: epochs and `best`; None for everywhere."""
+        if "all" in self.at:
+            return None
+        return list(self.at) or (None if default is None else list(default))
 
     @cached_property
     def selected(self) -> tuple[str, ...]:
@@ -244,39 +278,6 @@ NO_STUDY = Study()
 """All groups, with their own names."""
 
 
-def from_options(options: argparse.Namespace) -> Study:
-    """The study file of the options, if they have one, with the options that override it.
-
-    Raises `UserError` as `read_study`, and for a caption or LaTeX label of an unknown table.
-    """
-    given = vars(options)
-    study = read_study(given["study_file"]) if given.get("study_file") else Study()
-    changed: dict[str, Any] = {
-        key: given[key]
-        for key in ("groups", "exclude", "order", "baseline", "at", "digits", "bold", "wide", "width")
-        if given.get(key) is not None and given[key] is not False
-    }
-    if given.get("pair") is not None:
-        changed["pairs"] = [tuple(pair) for pair in given["pair"]]
-    elif any(key in changed for key in ("groups", "exclude", "baseline")):
-        changed["pairs"] = ()  # those of the file belong to its groups
-    changed = {key: tuple(value) if isinstance(value, list) else value for key, value in changed.items()}
-    # The folder of a group in another folder is a path, which is read as given.
-    if "groups" in changed:
-        changed["groups"] = tuple(name if _in_folder(name) else escaped(name) for name in changed["groups"])
-    requested: list[tuple[str, str]] = []
-    for key, option in (("captions", "caption"), ("latex_labels", "latex_label")):
-        flag = f"--{option.replace('_', '-')}"
-        texts = dict(_split_table(flag, text) for text in given.get(option) or ())
-        changed[key] = {**getattr(study, key), **texts}
-        requested += [(flag, table) for table in texts if table]
-    labels = tuple(given.get("label") or ())
-    keys = (*changed, "labels") if labels or not study.path else tuple(changed)
-    study = replace(study, **changed, label_options=labels, options=keys, requested=tuple(requested))
-    _check_latex_labels(study.latex_labels, "--latex-label")
-    return study
-
-
 def read_study(path: str | os.PathLike[str]) -> Study:
     """Read a study file.
 
@@ -358,6 +359,11 @@ def _is_pair(value: Any) -> bool:
 def names_of(frame: pd.DataFrame) -> pd.Series:
     """The group of each row of a frame with `arm` and `init`, or its column `group` if it has one."""
     return frame["group"] if "group" in frame else frame["arm"].astype(str) + "/" + frame["init"].astype(str)
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def arm_of(group: str) -> str:

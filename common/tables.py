@@ -302,6 +302,13 @@ def whole(value: float) -> str:
     return ">100,000" if math.isinf(value) else f"{value:,.0f}"
 
 
+def duration(seconds: float) -> str:
+    """A time as `1:02:03`, or `2:03` under an hour."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 def _missing(value: object) -> bool:
     from pandas import isna  # imported here: plain tables need no pandas
 

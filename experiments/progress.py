@@ -18,6 +18,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from roberta_small.common.tables import duration
 from roberta_small.experiments.recipe.recipe import Recipe
 
 LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
@@ -214,13 +215,6 @@ def print_above(line: str) -> None:
     """Print a line above the progress lines."""
     tqdm.write(line, file=sys.stdout)
     sys.stdout.flush()
-
-
-def duration(seconds: float) -> str:
-    """A time as `1:02:03`, or `2:03` under an hour."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _number(value: object) -> float | None:

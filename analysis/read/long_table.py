@@ -4,7 +4,7 @@
     seed        int
     subset      str     train, train_inner, valid, test or another name of the trainer; "unnamed" if neither
                         the path nor the tag contains it
-    epoch       int     1 + the number of epochs of the run that ended before the step (`read.epochs`)
+    epoch       int     1 + the number of epochs of the run that ended before the step (see `number_epochs`)
     step        int     updates
     metric      str     the tag in the log: loss, accuracy, macro_f1, ...
     value       float   as logged, accuracy in percent; may be NaN
@@ -14,13 +14,24 @@ Ordered by arm, init, seed, subset, metric and step, with one row for each combi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+import os
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from roberta_small.analysis.read.layout import NO_SUBSET
-from roberta_small.common.errors import UserError
-from roberta_small.common.metrics import measures_quality
+from roberta_small.analysis.read.discovery import readable
+from roberta_small.analysis.read.events import read_event_files
+from roberta_small.analysis.read.layout import NO_SUBSET, split_tag
+from roberta_small.analysis.read.runs import NO_MANIFEST, LoggedRun, find_runs, select_finished
+from roberta_small.analysis.read.scalars import LogCheck, Scalars, Tags, concatenate, report
+from roberta_small.analysis.read.text_logs import read_csv_files, read_json_files
+from roberta_small.common.errors import UserError, count, enumerate_some
+from roberta_small.common.metrics import ACCURACIES, measures_quality
+
+logger = logging.getLogger(__name__)
 
 RUN = ["arm", "init", "seed"]
 GROUP = ["arm", "init"]
@@ -29,6 +40,8 @@ ORDER = [*RUN, "subset", "metric", "step"]
 SELECTING, REPORTED = "valid", "test"
 """The usual names of the subset that selects the best checkpoint, and of the one that is reported."""
 NOT_EVALUATED = frozenset({"train", "train_inner", NO_SUBSET})
+READERS = {"events": read_event_files, "csv": read_csv_files, "json": read_json_files}
+"""Kind of a log -> its reader."""
 
 
 def usual_or_only(usual: str, subsets: Iterable[str]) -> str:
@@ -56,3 +69,258 @@ def values_of(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
         suggested = ", ".join(filter(measures_quality, metrics)) or ", ".join(metrics)
         raise UserError(f"no '{metric}' on the subset '{subset}'; available for --metric: {suggested}")
     return rows
+
+
+def load_runs(
+    root: str | os.PathLike[str], *, include_unfinished: bool = False, pattern: str | None = None
+) -> pd.DataFrame:
+    """The long table of the finished runs below `root`; see `read_runs` and `find_runs`."""
+    return read_runs(select_finished(find_runs(root, pattern), include_unfinished))
+
+
+def read_runs(runs: Iterable[LoggedRun]) -> pd.DataFrame:
+    """The long table of these runs.
+
+    If a step was logged more than once (a resumed run), the value with the latest wall time is kept, even if
+    it is NaN, with a warning if the values differ. Corrupt records are skipped with a warning, see
+    `scalars.report`. Accuracies that a run without manifest logged as fractions are converted to percent.
+
+    Raises `UserError` if a finished run or all runs have no scalars, and for a file that cannot be read or
+    has no valid records.
+    """
+    runs = sorted(runs, key=lambda run: (run.arm, run.init, run.seed))
+    tags = Tags()
+    rows, repeated_R = _rows(runs, _read_logs(runs, tags), tags)
+    _check_scalars(runs, rows)
+    rows = _in_percent(runs, rows)
+    if repeated_R.any():
+        logger.warning(
+            "%s logged more than once for the same step, only the latest is kept: %s",
+            count(int(repeated_R.sum()), "value"),
+            enumerate_some(runs[run].name for run in np.flatnonzero(repeated_R)),
+        )
+    return _frame(runs, rows)
+
+
+class Rows(NamedTuple):
+    """The long table with integer codes: N rows, one for each run, subset, metric and step."""
+
+    run: np.ndarray
+    """(N,) int64: position in the list of runs; `subset` and `metric` are positions in the lists below."""
+    subset: np.ndarray
+    metric: np.ndarray
+    step: np.ndarray
+    value: np.ndarray
+    subsets: list[str]
+    metrics: list[str]
+
+
+def _read_logs(runs: Sequence[LoggedRun], tags: Tags) -> Scalars:
+    """The scalars of all runs; files are numbered in the order of the runs."""
+    logs = [(run, log) for run in runs for log in run.logs]
+    checks = [LogCheck(log.path, may_grow=not run.finished) for run, log in logs]
+    parts = []
+    for kind, read in READERS.items():
+        numbers = [number for number, (_, log) in enumerate(logs) if log.kind == kind]
+        paths = [logs[number][1].path for number in numbers]
+        with readable():
+            for part in read(paths, tags, [checks[number] for number in numbers]):
+                parts.append(part._replace(file=np.array(numbers, np.int32)[part.file]))
+    report(checks)
+    return concatenate(parts)
+
+
+def _rows(runs: Sequence[LoggedRun], scalars: Scalars, tags: Tags) -> tuple[Rows, np.ndarray]:
+    """The rows, and for each run the number of values replaced by a later one.
+
+    The subset is that of the file, or else of the tag.
+    """
+    logs = [(number, log) for number, run in enumerate(runs) for log in run.logs]
+    tag_names = [split_tag(tag) if subset is None else (subset, tag) for subset, tag in tags]
+    subsets = sorted({log.subset for _, log in logs if log.subset} | {subset for subset, _ in tag_names})
+    metrics = sorted({tag for _, tag in tags} | {metric for _, metric in tag_names})
+    subset_of, metric_of = _positions(subsets), _positions(metrics)
+    run_F = np.array([run for run, _ in logs], np.int64)
+    subset_F = np.array([subset_of[log.subset] if log.subset else -1 for _, log in logs], np.int64)
+    subset_T = np.array([subset_of[subset] for subset, _ in tag_names], np.int64)
+    short_T = np.array([metric_of[metric] for _, metric in tag_names], np.int64)
+    whole_T = np.array([metric_of[tag] for _, tag in tags], np.int64)
+
+    file_N, wall_time_N, step_N, tag_N, value_N = scalars
+    subset_N = subset_F[file_N]
+    in_tag_N = subset_N < 0
+    metric_N = np.where(in_tag_N, short_T[tag_N], whole_T[tag_N])
+    subset_N = np.where(in_tag_N, subset_T[tag_N], subset_N)
+    run_N = run_F[file_N]
+    group_N = (run_N * len(subsets) + subset_N) * len(metrics) + metric_N
+
+    order = np.lexsort((step_N, group_N))
+    last = _last_of_equal(group_N[order], step_N[order])
+    if not last.all():  # by wall time, independent of file names
+        order = np.lexsort((wall_time_N, step_N, group_N))
+    replaced = np.flatnonzero(~last)
+    replaced = replaced[_differ(value_N[order[replaced]], value_N[order[replaced + 1]])]
+    repeated_R = np.bincount(run_N[order[replaced]], minlength=len(runs))
+    order = order[last]
+    rows = Rows(
+        run_N[order], subset_N[order], metric_N[order], step_N[order], value_N[order], subsets, metrics
+    )
+    return rows, repeated_R
+
+
+def _positions(names: Sequence[str]) -> dict[str, int]:
+    return {name: position for position, name in enumerate(names)}
+
+
+def _last_of_equal(*columns: np.ndarray) -> np.ndarray:
+    """(N,) bool: whether each row differs from the next one in any column of shape (N,)."""
+    differs = np.ones(len(columns[0]), bool)
+    differs[:-1] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return differs
+
+
+def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """(N,) bool: whether the values differ; NaN is equal to NaN."""
+    return (one != other) & ~(np.isnan(one) & np.isnan(other))
+
+
+def _check_scalars(runs: Sequence[LoggedRun], rows: Rows) -> None:
+    if not len(rows.run):
+        raise UserError("no scalars in the logs of any run; train with --tensorboard-logdir")
+    for run, scalars in zip(runs, np.bincount(rows.run, minlength=len(runs)), strict=True):
+        if run.finished and not scalars:
+            raise UserError(
+                f"{run.folder}: a finished run without scalars; delete the folder and run it again"
+            )
+
+
+def _in_percent(runs: Sequence[LoggedRun], rows: Rows) -> Rows:
+    """Convert accuracies that were logged as fractions to percent: Transformers logs 0.59, fairseq 59.
+
+    A run logged fractions if none of its accuracies is above 1. Runs with a manifest log percent.
+    """
+    accuracies = np.flatnonzero(np.isin(rows.metrics, list(ACCURACIES))[rows.metric])
+    highest_R = np.zeros(len(runs))
+    np.fmax.at(highest_R, rows.run[accuracies], rows.value[accuracies])
+    no_manifest_R = np.array([run.status == NO_MANIFEST for run in runs])
+    fractions_R = no_manifest_R & (highest_R > 0) & (highest_R <= 1)
+    if not fractions_R.any():
+        return rows
+    logger.info(
+        "%s logged accuracy as a fraction (0 to 1), converted to percent: %s",
+        count(int(fractions_R.sum()), "run"),
+        enumerate_some(runs[run].name for run in np.flatnonzero(fractions_R).tolist()),
+    )  # fmt: skip
+    accuracies = accuracies[fractions_R[rows.run[accuracies]]]
+    value_N = rows.value.copy()
+    value_N[accuracies] *= 100
+    return rows._replace(value=value_N)
+
+
+def _frame(runs: Sequence[LoggedRun], rows: Rows) -> pd.DataFrame:
+    """The long table as a data frame."""
+    subsets = [rows.subsets[position] for position in np.unique(rows.subset)]
+    position = _positions(rows.subsets)
+    valid, train = (position.get(name, -1) for name in (usual_or_only(SELECTING, subsets), "train"))
+    columns = {
+        "arm": _texts([run.arm for run in runs], rows.run),
+        "init": _texts([run.init for run in runs], rows.run),
+        "seed": np.array([run.seed for run in runs], np.int64)[rows.run],
+        "subset": _texts(rows.subsets, rows.subset),
+        "epoch": number_epochs(runs, rows.run, rows.step, rows.subset == valid, rows.subset == train),
+        "step": rows.step,
+        "metric": _texts(rows.metrics, rows.metric),
+        "value": rows.value,
+    }
+    return pd.DataFrame(columns, columns=COLUMNS, copy=False)
+
+
+def _texts(names: Sequence[str], position_N: np.ndarray) -> pd.api.extensions.ExtensionArray:
+    """A column of names by position, which shares the strings."""
+    return pd.array(names, dtype="str").take(position_N)
+
+
+def number_epochs(
+    runs: Sequence[LoggedRun], run_N: np.ndarray, step_N: np.ndarray, valid_N: np.ndarray, train_N: np.ndarray
+) -> np.ndarray:
+    """(N,) int64: 1 + the number of epochs of the run that ended before each step.
+
+    Event files contain steps but no epochs. A run validates after each epoch: its n-th validation ends epoch
+    n. The runs of an arm and init differ only in their seed and validate at the same steps. If a log lacks a
+    validation that others of its group have, its epochs are taken from the others, with a warning.
+
+    With `--validate-interval`, some epochs end without a validation. The trainers of this project log the
+    subset `train` once at the end of every epoch, so their epochs are counted in it. Other trainers also log
+    `train` within epochs.
+
+    `run_N` int64, sorted positions in `runs`; `step_N` int64; `valid_N` and `train_N` bool, rows of
+    validations and of the subset `train`.
+    """
+    epoch_N = np.ones(len(step_N), np.int64)
+    starts_R, stops_R = (np.searchsorted(run_N, np.arange(len(runs)), side) for side in ("left", "right"))
+    rows_R = [slice(start, stop) for start, stop in zip(starts_R, stops_R, strict=True)]
+    own_R = [
+        _epoch_ends(run, np.unique(step_N[rows][valid_N[rows]]), np.unique(step_N[rows][train_N[rows]]))
+        for run, rows in zip(runs, rows_R, strict=True)
+    ]
+    gaps: list[str] = []
+    unrelated: list[str] = []
+    for group in _groups(runs):
+        grids = [own_R[run] for run in group if len(own_R[run])]
+        shared = shared_grid(grids)
+        if shared is None and len({steps.tobytes() for steps in grids}) > 1:
+            unrelated.append(f"{runs[group[0]].arm}/{runs[group[0]].init}")
+        for run in group:
+            steps = own_R[run] if shared is None else shared
+            epoch_N[rows_R[run]] += np.searchsorted(steps, step_N[rows_R[run]], side="left")
+            if len(missing := _missing(own_R[run], steps)):
+                gaps.append(f"{runs[run].name} at step {enumerate_some(map(str, missing))}")
+    if gaps:
+        logger.warning(
+            "%s without a validation that other runs of the group have; epochs are counted as in those: %s",
+            count(len(gaps), "run"), enumerate_some(gaps),
+        )  # fmt: skip
+    if unrelated:
+        logger.warning(
+            "%s with runs that validated at different steps, so their epochs are not comparable: %s",
+            count(len(unrelated), "group"), enumerate_some(unrelated),
+        )  # fmt: skip
+    return epoch_N
+
+
+def _epoch_ends(run: LoggedRun, validations: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """The steps at which epochs ended: validations, or all of `train` if a run of this project has more.
+
+    A run that validates within epochs has validations that are not in `train`.
+    """
+    if run.status == NO_MANIFEST or not len(validations) or not np.isin(validations, train).all():
+        return validations
+    return train
+
+
+def shared_grid(own_R: Sequence[np.ndarray]) -> np.ndarray | None:
+    """All steps at which runs of a group validated; None if all have the same steps, or unrelated ones.
+
+    `own_R`: the steps of each run, int64, ascending, not empty. They are related if one run has all steps, or
+    if each run has more than half of those up to its last one.
+    """
+    if len({steps.tobytes() for steps in own_R}) < 2:
+        return None
+    union = np.unique(np.concatenate(own_R))
+    reached_R = [np.searchsorted(union, steps[-1], side="right") for steps in own_R]
+    if max(map(len, own_R)) == len(union):
+        return union
+    shared = all(2 * len(steps) > reached for steps, reached in zip(own_R, reached_R, strict=True))
+    return union if shared else None
+
+
+def _groups(runs: Sequence[LoggedRun]) -> list[list[int]]:
+    groups: dict[tuple[str, str], list[int]] = {}
+    for position, run in enumerate(runs):
+        groups.setdefault((run.arm, run.init), []).append(position)
+    return list(groups.values())
+
+
+def _missing(own: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """Steps of the grid before the last validation of a run at which it has no validation."""
+    return np.setdiff1d(grid[grid < own[-1]], own) if len(own) else grid[:0]

@@ -26,7 +26,7 @@ EXAMPLE = "--pattern '{arm}/*/{init}/{seed}/{subset}'"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(identity.Run):
+class LoggedRun(identity.Run):
     """A run with its logs; `status` is that of the manifest, or "no manifest"."""
 
     status: str
@@ -53,10 +53,10 @@ class Run(identity.Run):
     @property
     def place(self) -> Path:
         """An existing folder: `path`, or that of the logs if runs differ only in the names of files."""
-        return self.path if self.path.is_dir() or not self.logs else self.logs[0].path.parent
+        return self.path if self.folder.is_dir() or not self.logs else self.logs[0].path.parent
 
 
-def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[Run]:
+def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[LoggedRun]:
     """Every run below `root` (or `root` itself), ordered by arm, init and seed; `root` may be an archive.
 
     A run is named by its manifest, or by `pattern` (see `layout.Pattern`), or by its path (see `layout`).
@@ -79,24 +79,24 @@ def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[
     _check_unique(runs, root)
     if len(names := _data_sets(runs, root)) > 1:
         logger.warning(
-            "%s: the runs of several data sets are read as if they were of one (%s); see `suite`",
+            "%s: the runs of several data sets are read as if they were of one (%s); see `tables`",
             archive.shown(root), enumerate_some(names),
         )  # fmt: skip
     without = [run for run in runs if run.status == NO_MANIFEST]
     if without and len(without) < len(runs):
         logger.warning(
             "%s without %s (first: %s): named by their path, assumed to be unfinished",
-            count(len(without), "run"), manifest.NAME, without[0].path,
+            count(len(without), "run"), manifest.NAME, without[0].folder,
         )  # fmt: skip
     return runs
 
 
-def run_at(folder: Path) -> Run | None:
+def run_at(folder: Path) -> LoggedRun | None:
     """The run of exactly this folder, not of those below it; None if there is none."""
     return next((_run(found) for found in discover(folder, None) if found.folder == folder), None)
 
 
-def select_finished(runs: Iterable[Run], include_unfinished: bool = False) -> list[Run]:
+def select_finished(runs: Iterable[LoggedRun], include_unfinished: bool = False) -> list[LoggedRun]:
     """The finished runs, or all with `include_unfinished`; warns about unfinished ones.
 
     If no run has a manifest (logs of other trainers), all are used. Raises `UserError` if no run is left.
@@ -120,7 +120,7 @@ def select_finished(runs: Iterable[Run], include_unfinished: bool = False) -> li
     return [run for run in runs if run.finished]
 
 
-def describe(runs: Sequence[Run]) -> str:
+def describe(runs: Sequence[LoggedRun]) -> str:
     """The number of runs of each arm and init, and the source of their names if it is not the manifest."""
     groups = Counter(f"{run.arm}/{run.init}" for run in runs)
     text = f"{count(len(runs), 'run')}: " + ", ".join(f"{number} {name}" for name, number in groups.items())
@@ -128,7 +128,7 @@ def describe(runs: Sequence[Run]) -> str:
     return text + (f" (arm/init named by the {' or the '.join(named_by)})" if named_by else "")
 
 
-def inferred(runs: Sequence[Run], limit: int = 20) -> list[str]:
+def inferred(runs: Sequence[LoggedRun], limit: int = 20) -> list[str]:
     """A line for each run without manifest: arm, init, seed and subsets inferred from its path."""
     inferred_runs = [run for run in runs if run.status == NO_MANIFEST]
     lines = [
@@ -137,11 +137,11 @@ def inferred(runs: Sequence[Run], limit: int = 20) -> list[str]:
         for run in inferred_runs[:limit]
     ]
     if len(inferred_runs) > limit:
-        lines.append(f"  and {len(inferred_runs) - limit} more: python -m analysis runs")
+        lines.append(f"  and {len(inferred_runs) - limit} more: roberta-small runs")
     return lines
 
 
-def mixed_precision(runs: Iterable[Run]) -> list[str]:
+def mixed_precision(runs: Iterable[LoggedRun]) -> list[str]:
     """A line for each arm and init whose seeds were trained with different precisions."""
     groups: dict[str, dict[str, list[str]]] = {}
     for run in runs:
@@ -158,10 +158,10 @@ def mixed_precision(runs: Iterable[Run]) -> list[str]:
     return lines
 
 
-def _run(found: Found) -> Run:
+def _run(found: Found) -> LoggedRun:
     if found.name is not None:
         name = found.name
-        return Run(
+        return LoggedRun(
             found.folder,
             escaped(name.arm),
             escaped(name.init),
@@ -176,7 +176,7 @@ def _run(found: Found) -> Run:
         raise UserError(
             f"{found.folder / manifest.NAME}: cannot be read (a link without a target?); restore it"
         )
-    return Run(
+    return LoggedRun(
         folder=found.folder,
         arm=content["arm"],
         init=content["init"],
@@ -195,20 +195,22 @@ def _selecting_metric(recipe_flags: list[str] | None) -> str | None:
     return flags.get("--best-checkpoint-metric", (None,))[-1]
 
 
-def _data_sets(runs: Sequence[Run], root: Path) -> list[str]:
+def _data_sets(runs: Sequence[LoggedRun], root: Path) -> list[str]:
     """The data sets of the runs if `root` is the folder of a suite (`common.suite`), else nothing."""
     paths = [run.folder.relative_to(root).parts for run in runs if run.named_by == manifest.NAME]
     return sorted({parts[0] for parts in paths if len(parts) == SUITE_DEPTH})
 
 
-def _check_unique(runs: Sequence[Run], root: Path) -> None:
-    seen: dict[str, Run] = {}
+def _check_unique(runs: Sequence[LoggedRun], root: Path) -> None:
+    seen: dict[str, LoggedRun] = {}
     for run in runs:
         if run.name in seen:
             other = seen[run.name]
             by_manifest = other.named_by == run.named_by == manifest.NAME
             remedy = "" if by_manifest else f" or distinguish them, for example with {EXAMPLE}"
             if len(names := _data_sets([other, run], root)) > 1:
-                remedy = f", specify {' or '.join(str(root / name) for name in names)}, or see `suite`"
-            raise UserError(f"{other.path} and {run.path} are both named {run.name}; move one away{remedy}")
+                remedy = f", specify {' or '.join(str(root / name) for name in names)}, or see `tables`"
+            raise UserError(
+                f"{other.folder} and {run.folder} are both named {run.name}; move one away{remedy}"
+            )
         seen[run.name] = run

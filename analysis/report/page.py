@@ -1,4 +1,7 @@
-"""The report as a single HTML file; it loads no other files, and all text from files is escaped."""
+"""The report as a single HTML file; it loads no other files, and all text from files is escaped.
+
+It can contain the result of `roberta-small audit`.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +9,53 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from roberta_small.analysis.figures.predictions import has_many_classes
-from roberta_small.analysis.report.chart import curves_json
+import pandas as pd
+
+from roberta_small.analysis.compare import ALPHA
+from roberta_small.analysis.features.accuracy import (
+    accuracy_table,
+    draw_predictions_of,
+    has_many_classes,
+    logged_accuracy,
+)
+from roberta_small.analysis.features.comparison import comparison_table, examples_table, plan_table
+from roberta_small.analysis.features.curves import curves_json, draw_curves_of
+from roberta_small.analysis.features.runs import best_table, table2
+from roberta_small.analysis.features.seeds import (
+    draw_expected_of,
+    draw_seeds_of,
+    expected_table,
+    spread_table,
+)
+from roberta_small.analysis.presentation import present
+from roberta_small.analysis.published import reference_table
 from roberta_small.analysis.report.elements import (
     Section,
     bullets,
     chosen,
     drawings,
+    group_facts,
     page,
     paragraph,
     provenance,
     table,
     top_section,
 )
-from roberta_small.analysis.report.findings import Findings, figures, logged_accuracy
-from roberta_small.analysis.report.provenance import group_facts
+from roberta_small.analysis.report.findings import Findings
 from roberta_small.analysis.report.summary import (
     cautions,
     main_findings,
     overlap_remark,
+    overview_table,
     reference_remark,
     seeds_remark,
 )
-from roberta_small.analysis.stats.power import ALPHA
-from roberta_small.analysis.stats.spread import diverged
-from roberta_small.analysis.tables.overview import overview_table
-from roberta_small.analysis.tables.predictions import accuracy_table, examples_table
-from roberta_small.analysis.tables.presented import present
-from roberta_small.analysis.tables.published import reference_table, with_published
-from roberta_small.analysis.tables.runs import best_note, table1, table2
-from roberta_small.analysis.tables.seeds import comparison_table, expected_table, plan_table, spread_table
-from roberta_small.common.errors import count
-from roberta_small.common.files import atomic_write
-from roberta_small.common.tables import Table
+from roberta_small.common.data_folder import NOTIONS, REMEDY
+from roberta_small.common.errors import UserError, count
+from roberta_small.common.files import atomic_write, read_json
+from roberta_small.common.tables import Table, whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,14 +76,13 @@ def write_report(
     *,
     title: str = "Results",
     audit: Sequence[Table] = (),
-    chance: float | None = None,
 ) -> Path:
     """Write the report of `findings` to `path`, atomically; the bytes are reproducible.
 
     `audit` are the tables of `audit_tables`. Raises `UserError` if `path` cannot be written.
     """
     path = Path(path)
-    atomic_write(path, render_report(findings, title=title, audit=audit, chance=chance))
+    atomic_write(path, render_report(findings, title=title, audit=audit))
     return path
 
 
@@ -77,18 +91,17 @@ def render_report(
     *,
     title: str = "Results",
     audit: Sequence[Table] = (),
-    chance: float | None = None,
 ) -> str:
     """The HTML of the report, see `write_report`."""
     tables = {one.name: table(one) for one in _presented(_tables(findings), findings)}
-    drawn = _drawings(findings, chance)
+    drawn = _drawings(findings)
     warnings = bullets(cautions(findings), prefix="Caution:", style="cautions")
     top = [
         top_section("findings", "Main findings", [*bullets(main_findings(findings)), *warnings]),
         top_section("results", "Results", chosen(tables, "overview") + chosen(drawn, "seeds")),
     ]
     sections = _sections(findings, tables, drawn, audit)
-    return page(title, _lede(findings), top, sections, chart=curves_json(findings))
+    return page(title, _lede(findings), top, sections, chart=curves_json(findings.selection))
 
 
 def _sections(
@@ -132,7 +145,9 @@ def _sections(
         "Data audit",
         "The size of each split, and the lines that also occur in another split: scores on these may be too "
         "high.",
-        [*paragraph(overlap_remark(findings)), *map(table, audit)] if audit or findings.overlap else [],
+        [*paragraph(overlap_remark(findings)), *map(table, audit)]
+        if audit or findings.selection.overlap
+        else [],
     )
     yield Section(
         "published",
@@ -142,7 +157,7 @@ def _sections(
         [*paragraph(reference_remark(findings)), *chosen(tables, "reference")],
     )
     names = findings.groups
-    facts = sorted(group_facts(findings.runs), key=lambda group: names.index(group.name))
+    facts = sorted(group_facts(findings.selection.runs), key=lambda group: names.index(group.name))
     yield Section(
         "provenance",
         "Provenance",
@@ -150,105 +165,149 @@ def _sections(
         [
             provenance(replace(group, name=f"{label} ({group.name})" if label != group.name else label))
             for group in facts
-            for label in [findings.study.label(group.name)]
+            for label in [findings.query.study.label(group.name)]
         ],
     )
 
 
 def _lede(findings: Findings) -> str:
     """The number of runs, the baseline, and the runs that the report excludes."""
-    study = findings.study
-    sentences = [f"{count(len(findings.runs), 'run')} in {count(len(findings.groups), 'group')}."]
+    study = findings.query.study
+    sentences = [f"{count(len(findings.selection.runs), 'run')} in {count(len(findings.groups), 'group')}."]
     if findings.baseline is not None:
         default = "" if study.baseline else " (default; --baseline selects another group)"
         sentences.append(f"Baseline: {study.label(findings.baseline)}{default}.")
-    if findings.left_out:
+    if findings.selection.left_out:
         names = ", ".join(
-            f"{study.run_label(run.arm, run.init, run.seed)} ({run.status})" for run in findings.left_out
+            f"{study.run_label(run.arm, run.init, run.seed)} ({run.status})"
+            for run in findings.selection.left_out
         )
         sentences.append(f"Not finished and excluded: {names}.")
     return " ".join(sentences)
 
 
-def _drawings(findings: Findings, chance: float | None) -> dict[str, str]:
+def figures(findings: Findings) -> Iterator[tuple[str, Figure]]:
+    """(name, figure) for each figure that has data; the baseline is marked."""
+    selection = findings.selection
+    yield from draw_curves_of(selection)
+    yield from draw_seeds_of(selection, findings.baseline)
+    yield from draw_expected_of(selection)
+    yield from draw_predictions_of(selection)
+
+
+def _drawings(findings: Findings) -> dict[str, str]:
     """The kind of each figure -> its HTML.
 
     The learning curves, which a browser with scripts does not show, and figures of many classes have no
     version for small screens.
     """
-    many = len(findings.predictions) > 0 and has_many_classes(findings.predictions)
-
-    def draw() -> Iterator[tuple[str, Figure]]:
-        for name, drawn in figures(findings, chance, baseline=findings.baseline):
-            yield name.removeprefix(f"{findings.rule.metric}_"), drawn
-
+    predictions, prefix = findings.selection.predictions, f"{findings.query.metric}_"
+    many = len(predictions) > 0 and has_many_classes(predictions)
     return drawings(
-        draw, CAPTIONS, unscaled={"per_epoch", *(("confusion", "confused_pairs") if many else ())}
+        lambda: ((name.removeprefix(prefix), figure) for name, figure in figures(findings)),
+        CAPTIONS,
+        unscaled={"per_epoch", *(("confusion", "confused_pairs") if many else ())},
     )
 
 
 def _tables(findings: Findings) -> list[Table]:
-    rule, note = findings.rule, best_note(**findings.rule.choice)
-    left_out = diverged(findings.table, findings.values, rule.metric, rule.reported)
-    overview = overview_table(
-        findings.spread,
-        findings.differences,
-        rule.metric,
-        rule.reported,
-        note,
-        baseline=findings.baseline,
-        family=findings.family,
-    )
-    if findings.reference is not None:
-        overview = with_published(
-            overview, findings.reference, findings.reference_name, rule.metric, rule.reported
-        )
+    selection, query = findings.selection, findings.query
+    left_out = selection.diverged
     tables = [
-        overview,
-        table1(findings.table, rule.metric, ddof=rule.ddof, **rule.choice),
-        table2(findings.table, rule.metric, subset=rule.reported, ddof=rule.ddof),
-        spread_table(
-            findings.spread,
-            rule.metric,
-            rule.reported,
-            note,
-            ddof=rule.ddof,
-            test_size=findings.test_size,
-            left_out=left_out,
-        ),
+        selection.beside_published(overview_table(findings)),
+        best_table(selection),
+        table2(selection.table, query.metric, subset=query.reported, ddof=query.ddof),
+        spread_table(selection.spread, query, test_size=selection.test_size, left_out=left_out),
     ]
     if findings.comparison is not None:
-        tables.append(
-            comparison_table(findings.comparison, rule.metric, rule.reported, note, left_out=left_out)
-        )
-        tables.append(plan_table(findings.comparison, rule.metric))
+        tables.append(comparison_table(findings.comparison, query, left_out=left_out))
+        tables.append(plan_table(findings.comparison, query.metric))
     if findings.accuracies is not None:
-        tables.append(
-            accuracy_table(findings.accuracies, logged_accuracy(findings), rule.reported, findings.overlap)
-        )
+        logged = logged_accuracy(selection, query.reported)
+        tables.append(accuracy_table(findings.accuracies, logged, query.reported, selection.overlap))
     if findings.examples is not None:
-        tables.append(examples_table(findings.examples, rule.reported))
-    if len(findings.expected):
-        tables.append(
-            expected_table(
-                findings.expected,
-                rule.metric,
-                rule.by,
-                rule.subset,
-                note,
-                reported=rule.reported,
-                left_out=left_out,
-            )
-        )
-    if findings.reference is not None:
-        tables.append(reference_table(findings.reference, findings.reference_name, note))
+        tables.append(examples_table(findings.examples, query.reported))
+    if len(selection.expected):
+        tables.append(expected_table(selection.expected, query, left_out=left_out))
+    if selection.reference is not None:
+        tables.append(reference_table(selection.reference, selection.reference_name, query.note))
     return tables
 
 
 def _presented(tables: Sequence[Table], findings: Findings) -> list[Table]:
     """The tables as the study presents them, with all columns and the p-values of `comparison`."""
-    rule = findings.rule
-    direction = rule.direction if rule.by == rule.metric else "auto"
-    return present(
-        tables, findings.study, family=findings.comparison, wide=True, directions={rule.metric: direction}
+    query = findings.query
+    return present(tables, query.study, family=findings.comparison, wide=True, directions=query.directions)
+
+
+def audit_tables(path: str | os.PathLike[str]) -> list[Table]:
+    """The size of each split, and the number of lines that also occur in another split.
+
+    Raises `UserError` if the file is not an audit.
+    """
+    content = read_json(path, REMEDY)
+    try:
+        return [_splits(content), _duplicates(content)]
+    except (KeyError, TypeError, AttributeError, ValueError):
+        raise UserError(f"{path}: not an audit file; {REMEDY}") from None
+
+
+def _splits(content: dict[str, Any]) -> Table:
+    rows = [
+        {
+            "split": name,
+            "lines": split["lines"],
+            "labels": ", ".join(f"{key}: {value:,}" for key, value in (split.get("labels") or {}).items()),
+            "tokens": split.get("tokens"),
+            "unknown_percent": 100 * split["unknown_rate"] if "unknown_rate" in split else None,
+            "mean_length": (split.get("lengths") or {}).get("mean"),
+            "truncated": (split.get("lengths") or {}).get("truncated"),
+        }
+        for name, split in content["splits"].items()
+    ]
+    data = pd.DataFrame(rows)
+    shown = pd.DataFrame(
+        {
+            "split": data["split"],
+            "lines": data["lines"].map(whole),
+            "labels": data["labels"].replace("", "–"),
+            "tokens": data["tokens"].map(whole),
+            "unknown (%)": [_two_decimals(value) for value in data["unknown_percent"]],
+            "mean length": [_two_decimals(value) for value in data["mean_length"]],
+            "truncated": data["truncated"].map(whole),
+        }
     )
+    return Table(
+        "audit_splits",
+        "Splits",
+        ("Lengths in tokens; truncated: number of lines that are cut off.",),
+        data,
+        shown,
+    )
+
+
+def _duplicates(content: dict[str, Any]) -> Table:
+    rows = [
+        {"split": split, "other": other}
+        | {notion: len(content["duplicates"][notion][split][other]) for notion in NOTIONS}
+        for split, others in content["duplicates"][NOTIONS[0]].items()
+        for other in others
+    ]
+    data = pd.DataFrame(rows)
+    shown = pd.DataFrame(
+        {
+            "lines of": data["split"],
+            "also in": data["other"],
+            **{notion: data[notion].map(whole) for notion in NOTIONS},
+        }
+    )
+    conflicts = len(content.get("conflicts") or ())
+    notes = (
+        "exact: the same text; normalized: the same words, ignoring case, punctuation and spacing.",
+        f"Texts with more than one label: {conflicts:,}.",
+    )
+    return Table("audit_duplicates", "Duplicates", notes, data, shown)
+
+
+def _two_decimals(value: float | None) -> str:
+    return "–" if pd.isna(value) else f"{value:.2f}"

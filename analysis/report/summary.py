@@ -1,4 +1,4 @@
-"""The sentences of the report: the main findings, their cautions, and remarks on single sections."""
+"""The summary of a report: main findings, cautions and remarks as sentences, and the overview table."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import math
 
 import pandas as pd
 
+from roberta_small.analysis.compare import ALPHA, against
+from roberta_small.analysis.presentation import best_means
+from roberta_small.analysis.query import CHOSEN_ON_REPORTED, CHOSEN_ON_TEST
 from roberta_small.analysis.read.long_table import GROUP, REPORTED
+from roberta_small.analysis.report.elements import listed
 from roberta_small.analysis.report.findings import Findings
-from roberta_small.analysis.stats.compare import against
-from roberta_small.analysis.stats.power import ALPHA
-from roberta_small.analysis.stats.spread import BEST, diverged
+from roberta_small.analysis.scoring import BEST
 from roberta_small.analysis.study import names_of
-from roberta_small.analysis.tables.presented import best_means
-from roberta_small.analysis.tables.runs import CHOSEN_ON_REPORTED, CHOSEN_ON_TEST
 from roberta_small.common.errors import count, enumerate_some
 from roberta_small.common.metrics import ACCURACIES, in_percent, label, number
-from roberta_small.common.tables import PERCENT, Mean, interval, p_value, signed, signed_interval
+from roberta_small.common.statistics import LEVEL
+from roberta_small.common.tables import PERCENT, Mean, Table, interval, p_value, signed, signed_interval
 
 FEW_SEEDS = 5
 WIDER = {
@@ -28,6 +29,8 @@ MOST_SENTENCES = 3
 MOST_NAMES = 8
 """Maximum number of groups that a sentence lists."""
 
+BASELINE = "baseline"
+NOT_TESTED = "not tested"
 UNDECIDED = "these runs do not show which of the two is higher"
 ONE_SEED = "not tested over seeds, because one of them has a single seed"
 EQUAL_SEEDS = "not tested, because the difference is the same for all seeds"
@@ -45,8 +48,8 @@ def main_findings(findings: Findings) -> list[str]:
     """The best group and the differences to the baseline, as plain text that is not escaped for HTML."""
     at_best = _at_best(findings)
     if at_best.empty:
-        rule = findings.rule
-        return [f"No run has a {label(rule.metric)} on {rule.reported} at its best checkpoint."]
+        query = findings.query
+        return [f"No run has a {label(query.metric)} on {query.reported} at its best checkpoint."]
     best = _best_groups(at_best, findings)
     sentences = [_best(at_best, best, findings), *_differences(best, findings), *_other_pairs(findings)]
     return _relabelled(sentences, findings)
@@ -71,12 +74,12 @@ def seeds_remark(findings: Findings) -> str:
         names = [_name(row) for row in known[known["wider"] == wider].to_dict("records")]
         if names:
             sentences.append(f"For {listed(names)}, {verdict}.")
-    return findings.study.relabel(" ".join(sentences))
+    return findings.query.study.relabel(" ".join(sentences))
 
 
 def reference_remark(findings: Findings) -> str:
     """How many published numbers differ significantly from the runs; empty without published results."""
-    data = findings.reference
+    data = findings.selection.reference
     if data is None:
         return ""
     sentences = []
@@ -93,20 +96,20 @@ def reference_remark(findings: Findings) -> str:
             numbers = count(len(known), "published number")
             sentences.append(f"Of {numbers} for {arm}/{init}, {', '.join(verdicts)}.")
     if not sentences:
-        return f"Comparison with {findings.reference_name}: {NO_REFERENCE_INTERVAL}"
-    text = f"Comparison with {findings.reference_name}. {' '.join(sentences)}"
-    return findings.study.relabel(text)
+        return f"Comparison with {findings.selection.reference_name}: {NO_REFERENCE_INTERVAL}"
+    text = f"Comparison with {findings.selection.reference_name}. {' '.join(sentences)}"
+    return findings.query.study.relabel(text)
 
 
 def overlap_remark(findings: Findings) -> str:
     """The effect of the examples of the reported split that are also in train; empty without an audit."""
-    overlap = findings.overlap
+    overlap = findings.selection.overlap
     if overlap is None:
         return ""
     if not overlap.lines:
         return f"The audit found no {overlap.split} example that occurs verbatim in {overlap.other}."
     if findings.accuracies is None:
-        if findings.rule.metric not in ACCURACIES:
+        if findings.query.metric not in ACCURACIES:
             return ""
         percentage = 100 * len(overlap.lines) / overlap.size
         return (
@@ -122,16 +125,16 @@ def overlap_remark(findings: Findings) -> str:
 
 def _best_groups(at_best: pd.DataFrame, findings: Findings) -> list[str]:
     """The group with the best mean, or all of them if several are equal."""
-    metric = findings.rule.metric
+    metric = findings.query.metric
     means = zip(names_of(at_best), at_best["mean"], strict=True)
     cells = [Mean(row, "mean", group, BEST, "", metric, mean) for row, (group, mean) in enumerate(means)]
-    best = best_means(cells, {metric: "lowest" if findings.lower else "highest"}) or cells
+    best = best_means(cells, {metric: "lowest" if findings.query.lower else "highest"}) or cells
     return [cell.group for cell in best]
 
 
 def _best(at_best: pd.DataFrame, best: list[str], findings: Findings) -> str:
     """The best group, with its mean and interval."""
-    metric, reported = findings.rule.metric, findings.rule.reported
+    metric, reported = findings.query.metric, findings.query.reported
     quantity = f"{reported} {metric.replace('_', ' ')}"
     row = at_best[names_of(at_best) == best[0]].to_dict("records")[0]
     value = number(row["mean"], metric) + (" %" if in_percent(metric) else "")
@@ -139,14 +142,15 @@ def _best(at_best: pd.DataFrame, best: list[str], findings: Findings) -> str:
         details = "one seed"
         if not math.isnan(row["examples_low"]):
             ends = interval(row["examples_low"], row["examples_high"], metric)
-            details += f"; {PERCENT} interval due to the {findings.test_size:,} {reported} examples: {ends}"
+            size = findings.selection.test_size
+            details += f"; {PERCENT} interval due to the {size:,} {reported} examples: {ends}"
     else:
         details = f"mean of {row['n']} seeds"
         if not math.isnan(row["t_low"]):
             details += f"; {PERCENT} interval over seeds: {interval(row['t_low'], row['t_high'], metric)}"
     if len(at_best) == 1:
         return f"{best[0]} has a {quantity} of {value} ({details})."
-    extreme = "lowest" if findings.lower else "highest"
+    extreme = "lowest" if findings.query.lower else "highest"
     if len(best) > 1:
         return f"{listed(best)} have the {extreme} {quantity}: {value}."
     return f"{best[0]} has the {extreme} {quantity}: {value} ({details})."
@@ -166,7 +170,7 @@ def _differences(best: list[str], findings: Findings) -> list[str]:
 
 def _difference(row: dict, other: str, findings: Findings) -> str:
     """The difference of a row of `against` to the group `other`, and whether it is significant."""
-    metric = findings.rule.metric
+    metric = findings.query.metric
     name = f"the baseline {other}" if other == findings.baseline else other
     distance = number(abs(row["difference"]), metric) + (" points" if in_percent(metric) else "")
     text = f"{row['group']} is {distance} {'above' if row['difference'] > 0 else 'below'} {name}"
@@ -254,10 +258,10 @@ def _by_example(group: str, other: str, findings: Findings) -> str:
 
 
 def _chosen_on_reported(findings: Findings) -> str:
-    rule = findings.rule
-    if rule.subset != rule.reported:
+    query = findings.query
+    if query.subset != query.reported:
         return ""
-    return CHOSEN_ON_TEST if rule.reported == REPORTED else CHOSEN_ON_REPORTED.format(rule.reported)
+    return CHOSEN_ON_TEST if query.reported == REPORTED else CHOSEN_ON_REPORTED.format(query.reported)
 
 
 def _few_seeds(at_best: pd.DataFrame) -> list[str]:
@@ -272,7 +276,7 @@ def _few_seeds(at_best: pd.DataFrame) -> list[str]:
 
 
 def _overlap(findings: Findings) -> str:
-    overlap = findings.overlap
+    overlap = findings.selection.overlap
     if overlap is None or not overlap.lines:
         return ""
     percentage = 100 * len(overlap.lines) / overlap.size
@@ -283,26 +287,79 @@ def _overlap(findings: Findings) -> str:
 
 
 def _diverged(findings: Findings) -> str:
-    names = diverged(findings.table, findings.values, findings.rule.metric, findings.rule.reported)
-    if not names:
+    if not (names := enumerate_some(findings.selection.diverged, MOST_NAMES)):
         return ""
-    listed = enumerate_some(names, MOST_NAMES)
-    return f"Excluded, without a finite value at a best checkpoint (diverged): {listed}."
+    return f"Excluded, without a finite value at a best checkpoint (diverged): {names}."
 
 
 def _at_best(findings: Findings) -> pd.DataFrame:
-    return findings.spread[findings.spread["at"] == BEST]
+    return findings.selection.spread[findings.selection.spread["at"] == BEST]
 
 
 def _relabelled(sentences: list[str], findings: Findings) -> list[str]:
-    return [findings.study.relabel(sentence) for sentence in sentences if sentence]
-
-
-def listed(names: list[str]) -> str:
-    """Names in a sentence: `a, b and c`."""
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
+    return [findings.query.study.relabel(sentence) for sentence in sentences if sentence]
 
 
 def _name(row: dict) -> str:
     return f"{row['arm']}/{row['init']}"
+
+
+def overview_table(findings: Findings) -> Table:
+    """Each group at its best checkpoints, with its mean, interval and difference to the baseline."""
+    spread, differences, query = findings.selection.spread, findings.differences, findings.query
+    baseline, family, metric, subset = findings.baseline, findings.family, query.metric, query.reported
+    data = spread.loc[spread["at"] == BEST, [*GROUP, "n", "mean", "t_low", "t_high"]]
+    data = data.assign(group=names_of(data)).reset_index(drop=True)
+    shown = pd.DataFrame(
+        {
+            "group": data["group"],
+            "mean": [number(mean, metric) for mean in data["mean"]],
+            f"{PERCENT} over seeds": [
+                interval(low, high, metric) for low, high in zip(data["t_low"], data["t_high"], strict=True)
+            ],
+            "seeds": data["n"].astype(str),
+        }
+    )
+    notes = [
+        query.note,
+        f"{PERCENT} over seeds: Student's t interval for the mean; none for a single seed or equal seeds.",
+    ]
+    if differences is not None:
+        columns = ["group", "difference", "low", "high", "p"]
+        data = data.merge(differences[columns], on="group", how="left")
+        cells = [_difference_cells(row, metric, baseline) for row in data.to_dict("records")]
+        headings = (f"difference [{PERCENT}]", f"p{' (Holm)' if family > 1 else ''}")
+        shown = shown.assign(**dict(zip(headings, zip(*cells, strict=True), strict=True)))
+        correction = f", with Holm's correction over {family} tests, one family" if family > 1 else ""
+        notes += [
+            f"difference: to {baseline}; its interval is not corrected.",
+            f"p: two-sided t test over seeds{correction}; paired by seed where at least two are common, "
+            "otherwise Welch's.",
+            f"{NOT_TESTED}: fewer than two seeds, or the same difference for all seeds.",
+        ]
+    groups = tuple(data["group"])
+    return Table(
+        name="overview",
+        caption=f"{subset.capitalize()} {label(metric)} at the best checkpoints",
+        notes=tuple(notes),
+        data=data.drop(columns="group").assign(
+            metric=metric, subset=subset, level=LEVEL, baseline=baseline, best_checkpoint=query.note
+        ),
+        shown=shown,
+        groups=groups,
+        means=tuple(
+            Mean(row, "mean", group, BEST, subset, metric, mean, tested=False)
+            for row, (group, mean) in enumerate(zip(groups, data["mean"], strict=True))
+        ),
+    )
+
+
+def _difference_cells(row: dict, metric: str, baseline: str | None) -> tuple[str, str]:
+    """The cells of the difference of a group, with its interval, and of its p-value."""
+    if row["group"] == baseline:
+        return BASELINE, ""
+    if math.isnan(row["difference"]):  # the pair is not in the family
+        return "–", "–"
+    p = NOT_TESTED if math.isnan(row["p"]) else p_value(row["p"])
+    ends = "" if math.isnan(row["low"]) else f" {signed_interval(row['low'], row['high'], metric)}"
+    return f"{signed(row['difference'], metric)}{ends}", p

@@ -7,7 +7,7 @@ out=${1:-data/paper}
 runs=results/cls-books/runs.tar.xz
 study=docs/paper/study.toml
 mkdir -p "$out"
-roberta-small seeds $runs --study $study --format latex > "$out/seeds.tex"
+roberta-small tables $runs --table seeds --study $study --format latex > "$out/seeds.tex"
 roberta-small compare $runs --study $study --table comparison --format latex > "$out/comparison.tex"
 roberta-small figures $runs --study $study --width one-column --figure-format pdf --out "$out"
 cp docs/paper/paper.tex "$out"

@@ -19,8 +19,10 @@ for name in allocine movies packages; do
     roberta-small collect runs/$name --out $out/runs.tar.xz
     cp data/$name/audit.json $out/
     roberta-small tables $out/runs.tar.xz --out $out
-    roberta-small best-settings $out/runs.tar.xz --out $out --chance $chance
-    roberta-small best-settings $out/runs.tar.xz --metric macro_f1 --by accuracy --out $out/macro_f1
+    roberta-small tables $out/runs.tar.xz --table best-settings --out $out
+    roberta-small figures $out/runs.tar.xz --figure best-settings --out $out --chance $chance
+    roberta-small tables $out/runs.tar.xz --table best-settings --metric macro_f1 --by accuracy --out $out/macro_f1
+    roberta-small figures $out/runs.tar.xz --figure best-settings --metric macro_f1 --by accuracy --out $out/macro_f1
     roberta-small figures $out/runs.tar.xz --out $out --chance $chance
     roberta-small report $out/runs.tar.xz --title $name --audit $out/audit.json --chance $chance --out $out/report.html
     roberta-small evaluate --checkpoint $out/runs.tar.xz --from-predictions --audit $out/audit.json \

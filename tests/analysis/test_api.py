@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roberta_small import analysis
-from roberta_small.analysis.read import load as load_module
+from roberta_small.analysis.read import long_table
 
 HEAVY = ("torch", "fairseq", "matplotlib", "scipy", "tensorflow", "sklearn", "transformers")
 IMPORTED = "import json, sys; from roberta_small.analysis import {}; print(json.dumps(sorted(sys.modules)))"
@@ -18,7 +18,7 @@ def test_every_public_name_is_there():
     assert sorted(analysis.MODULES) == analysis.__all__ == dir(analysis)
     for name in analysis.__all__:
         assert getattr(analysis, name).__module__ == analysis.MODULES[name]
-    assert analysis.load_runs is load_module.load_runs
+    assert analysis.load_runs is long_table.load_runs
 
 
 def test_an_unknown_name_is_the_usual_error():

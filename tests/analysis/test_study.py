@@ -1,22 +1,23 @@
 """The study file and its options: names, order and selection of groups, one error for each mistake."""
 
-import argparse
 import os
 import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from command_words import words_of
 
 from roberta_small.analysis.__main__ import main
-from roberta_small.analysis.study import FILE_KEYS, WIDTHS, Study, from_options, read_study
+from roberta_small.analysis.study import FILE_KEYS, WIDTHS, Study, read_study
 from roberta_small.common.errors import UserError
 
 KNOWN = ("bow/tfidf", "fairseq/random", "fairseq,lr=1e-4/random", "hf/random")
 
 
-def options(**given):
-    return argparse.Namespace(**given)
+def overridden(study_file=None, **given):
+    """The study of a file, if any, with the options that override it."""
+    return (read_study(study_file) if study_file else Study()).overridden(given)
 
 
 def study_file(tmp_path, text):
@@ -66,12 +67,10 @@ def test_options_override_the_file_and_labels_are_merged(tmp_path):
         'digits = 1\nexclude = ["hf/random"]\n[labels]\n"hf/random" = "HF"\n"bow/tfidf" = "Bag"\n'
         '[captions]\nseeds = "A"\nplan = "B"\n',
     )
-    study = from_options(
-        options(
-            study_file=path, digits=0, exclude=["bow/tfidf"], label=["bow/tfidf=TF-IDF"],
-            caption=["seeds=C=D"], bold=False,
-        )
-    ).resolve(KNOWN)  # fmt: skip
+    study = overridden(
+            study_file=path, digits=0, exclude=["bow/tfidf"], labels=["bow/tfidf=TF-IDF"],
+            captions=["seeds=C=D"], bold=None,
+        ).resolve(KNOWN)  # fmt: skip
     assert study.digits == 0
     assert study.selected == ("fairseq/random", "fairseq,lr=1e-4/random", "hf/random")
     assert study.labels == {"hf/random": "HF", "bow/tfidf": "TF-IDF"}
@@ -88,7 +87,7 @@ def test_options_override_the_file_and_labels_are_merged(tmp_path):
     ],
 )
 def test_a_label_is_after_the_name_of_a_group_which_contains_equals_signs(text, group, label):
-    study = from_options(options(label=[text])).resolve(KNOWN)
+    study = overridden(labels=[text]).resolve(KNOWN)
     assert study.label(group) == label
     assert study.label("bow/tfidf") == "bow/tfidf"
 
@@ -166,39 +165,39 @@ def test_files_that_cannot_be_read(tmp_path):
         ({"exclude": list(KNOWN)}, ("--exclude",)),
         ({"baseline": "nothing"}, ("--baseline", "'nothing'")),
         ({"baseline": "hf/random", "exclude": ["hf/random"]}, ("--baseline", "'hf/random'", "bow/tfidf")),
-        ({"pair": [["hf/random", "hf/randm"]]}, ("--pair", "did you mean hf/random?")),
-        ({"pair": [["hf/random", "bow/tfidf"]], "exclude": ["hf/random"]}, ("--pair", "'hf/random'")),
-        ({"label": ["hf/random"]}, ("--label", "GROUP=TEXT")),
-        ({"label": ["hf/randm=HF"]}, ("--label", "did you mean hf/random?")),
-        ({"label": ["fairseq,lr=1e-4/randm=A=B"]}, ("--label", "did you mean fairseq,lr=1e-4/random?")),
-        ({"label": ["hf/random=A", "hf/random=B"]}, ("--label", "'A'", "'B'")),
-        ({"label": ["hf/random=A", "bow/tfidf=A"]}, ("--label", "'hf/random'", "'bow/tfidf'", "'A'")),
-        ({"label": ["hf/random=bow/tfidf"]}, ("--label", "'hf/random'", "'bow/tfidf'")),
-        ({"label": ["hf/random= "]}, ("--label", "'hf/random'")),
-        ({"label": ["hf/random=_x"]}, ("--label", "'hf/random'")),
-        ({"label": ["hf=X", "bow=X", "bow/tfidf=X/random"]}, ("--label", "'hf/random'", "'bow/tfidf'")),
-        ({"label": ["hf/random=a\nb"]}, ("--label", "'hf/random'")),
-        ({"latex_label": ["seeds=a b"]}, ("--latex-label", "'a b'")),
+        ({"pairs": [["hf/random", "hf/randm"]]}, ("--pair", "did you mean hf/random?")),
+        ({"pairs": [["hf/random", "bow/tfidf"]], "exclude": ["hf/random"]}, ("--pair", "'hf/random'")),
+        ({"labels": ["hf/random"]}, ("--label", "GROUP=TEXT")),
+        ({"labels": ["hf/randm=HF"]}, ("--label", "did you mean hf/random?")),
+        ({"labels": ["fairseq,lr=1e-4/randm=A=B"]}, ("--label", "did you mean fairseq,lr=1e-4/random?")),
+        ({"labels": ["hf/random=A", "hf/random=B"]}, ("--label", "'A'", "'B'")),
+        ({"labels": ["hf/random=A", "bow/tfidf=A"]}, ("--label", "'hf/random'", "'bow/tfidf'", "'A'")),
+        ({"labels": ["hf/random=bow/tfidf"]}, ("--label", "'hf/random'", "'bow/tfidf'")),
+        ({"labels": ["hf/random= "]}, ("--label", "'hf/random'")),
+        ({"labels": ["hf/random=_x"]}, ("--label", "'hf/random'")),
+        ({"labels": ["hf=X", "bow=X", "bow/tfidf=X/random"]}, ("--label", "'hf/random'", "'bow/tfidf'")),
+        ({"labels": ["hf/random=a\nb"]}, ("--label", "'hf/random'")),
+        ({"latex_labels": ["seeds=a b"]}, ("--latex-label", "'a b'")),
     ],
 )
 def test_a_wrong_option_is_one_error_with_the_nearest_name(given, facts):
     with pytest.raises(UserError) as error:
-        from_options(options(**given)).resolve(KNOWN)
+        overridden(**given).resolve(KNOWN)
     assert all(fact in str(error.value) for fact in facts), error.value
 
 
 def test_groups_on_the_command_line_replace_the_pairs_of_the_file(tmp_path):
     path = study_file(tmp_path, 'pairs = [["hf/random", "bow/tfidf"]]')
-    assert from_options(options(study_file=path)).resolve(KNOWN).pairs
-    assert not from_options(options(study_file=path, exclude=["bow/tfidf"])).resolve(KNOWN).pairs
+    assert overridden(study_file=path).resolve(KNOWN).pairs
+    assert not overridden(study_file=path, exclude=["bow/tfidf"]).resolve(KNOWN).pairs
 
 
 def test_an_error_names_the_option_or_the_file_that_contains_the_name(tmp_path):
     path = study_file(tmp_path, 'exclude = ["a/b"]')
     with pytest.raises(UserError, match=r"study\.toml, exclude: "):
-        from_options(options(study_file=path)).resolve(KNOWN)
+        overridden(study_file=path).resolve(KNOWN)
     with pytest.raises(UserError, match=r"^--exclude: "):
-        from_options(options(study_file=path, exclude=["c/d"])).resolve(KNOWN)
+        overridden(study_file=path, exclude=["c/d"]).resolve(KNOWN)
 
 
 def test_groups_of_other_folders_are_only_for_commands_that_read_them():
@@ -212,7 +211,7 @@ def test_groups_of_other_folders_are_only_for_commands_that_read_them():
 def test_every_command_reads_the_file_and_stops_before_it_writes(runs, tmp_path, capsys, command):
     path = study_file(tmp_path, 'groups = ["fairseq/randm"]')
     out = tmp_path / "out"
-    assert main([command, str(runs), "--study", str(path), "--out", str(out)]) == 1
+    assert main(words_of(command, runs, "--study", path, "--out", out)) == 1
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
     assert len(errors) == 1
     assert "fairseq/random?" in errors[0]
@@ -225,9 +224,7 @@ def test_the_file_of_the_documentation_with_the_committed_runs(tmp_path, capsys)
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     path = study_file(tmp_path, text)
     assert (
-        main(
-            ["seeds", str(root / "results/cls-books/runs.tar.xz"), "--study", str(path), "--format", "latex"]
-        )
+        main(words_of("seeds", root / "results/cls-books/runs.tar.xz", "--study", path, "--format", "latex"))
         == 0
     )
     latex = capsys.readouterr().out

@@ -9,8 +9,8 @@ import pytest
 from sklearn import metrics as sk
 from tiny_runs import make_data, make_run, write_manifest
 
-from roberta_small.analysis.read.runs import Run as AnalysedRun
-from roberta_small.analysis.stats.predictions import read_predictions
+from roberta_small.analysis.predictions import read_predictions
+from roberta_small.analysis.read.runs import LoggedRun
 from roberta_small.common import predictions
 from roberta_small.eval.__main__ import main
 
@@ -69,7 +69,7 @@ def test_metrics_of_a_sweep_equal_scikit_learn(sweep, tmp_path, capsys, trained)
     assert re.search(r"^test: 31\b", shown)
     assert "fairseq/random mean ± std (2)" in shown
     assert "fairseq/random ensemble" in shown
-    run = AnalysedRun(sweep / "fairseq/random/seed1", "fairseq", "random", 1, status="finished")
+    run = LoggedRun(sweep / "fairseq/random/seed1", "fairseq", "random", 1, status="finished")
     assert len(read_predictions([run])) == 31
 
 

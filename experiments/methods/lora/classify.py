@@ -41,7 +41,7 @@ EXAMPLES = """examples:
   roberta-small train --method lora --data data/books --pretrained pretrained/fr/model.pt
   roberta-small train --method lora --data data/books --pretrained model.pt --rank 4 --lr 5e-4 --arm lora-r4
   roberta-small train --method lora --data demo/reviews --pretrained model.pt --recipe sample --merge
-  roberta-small tables runs --table lora
+  roberta-small tables runs --table cost
 """
 
 

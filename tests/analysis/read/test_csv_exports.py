@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from roberta_small.analysis.read.load import load_runs
-from roberta_small.analysis.read.long_table import values_of
+from roberta_small.analysis.read.long_table import load_runs, values_of
 
 NAME = "run-bert_1_valid-tag-accuracy.csv"
 

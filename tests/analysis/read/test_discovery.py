@@ -3,7 +3,7 @@
 import pytest
 from run_trees import write_run
 
-from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.read.runs import find_runs
 
 TESTS = [51.0, 61.0]

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from run_trees import STEPS_PER_EPOCH, write_events, write_run
 
-from roberta_small.analysis.read.epochs import shared_grid
-from roberta_small.analysis.read.load import load_runs
-from roberta_small.analysis.stats.spread import per_epoch
+from roberta_small.analysis.read.long_table import load_runs, shared_grid
+from roberta_small.analysis.scoring import per_epoch
 
 
 def grid(*runs):

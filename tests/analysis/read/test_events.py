@@ -17,8 +17,7 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util import tensor_util
 
-from roberta_small.analysis.read import plain_scalars
-from roberta_small.analysis.read.events import read_scalars
+from roberta_small.analysis.read.events import decode_plain, read_scalars
 from roberta_small.analysis.read.tfrecord import crc32c as our_crc32c
 from roberta_small.analysis.read.tfrecord import mask
 from roberta_small.common.errors import UserError
@@ -160,7 +159,7 @@ def test_scalars_as_tensorflow_2_writes_them(tmp_path):
     content = path.read_bytes()
     begins = np.array(record_offsets(content)) + 12
     ends = np.array([*record_offsets(content)[1:], len(content)]) - 4
-    plain = plain_scalars.decode(content, begins, ends, lambda tag: len(tag))
+    plain = decode_plain(content, begins, ends, lambda tag: len(tag))
     assert plain.which.tolist() == [1, 2]
     assert [tuple(scalar) for scalar in read_scalars(path)] == [(1.5, 3, "loss", float(np.float32(0.1)))] * 2
 

@@ -6,8 +6,7 @@ import re
 import pytest
 from log_trees import write_json_log
 
-from roberta_small.analysis.read.load import load_runs
-from roberta_small.analysis.read.long_table import values_of
+from roberta_small.analysis.read.long_table import load_runs, values_of
 
 GOOD = '{"epoch": 3, "valid_accuracy": "77", "valid_num_updates": "75"}'
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from run_trees import write_events, write_manifest, write_run
 
-from roberta_small.analysis.read.load import load_runs
-from roberta_small.analysis.read.long_table import COLUMNS, ORDER, values_of
+from roberta_small.analysis.read.long_table import COLUMNS, ORDER, load_runs, values_of
 from roberta_small.common.errors import UserError
 
 

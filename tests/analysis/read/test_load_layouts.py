@@ -10,8 +10,7 @@ from run_trees import write_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from roberta_small.analysis.__main__ import main
-from roberta_small.analysis.read.load import load_runs
-from roberta_small.analysis.read.long_table import values_of
+from roberta_small.analysis.read.long_table import load_runs, values_of
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.common.errors import UserError
 

@@ -5,15 +5,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+from command_words import words_of
+from html_page import Page
 from log_trees import write_fairseq
 from run_trees import write_run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from roberta_small.analysis.__main__ import main
-from roberta_small.analysis.read.load import load_runs
-from roberta_small.analysis.read.long_table import values_of
+from roberta_small.analysis.read.long_table import load_runs, values_of
 from roberta_small.analysis.read.runs import find_runs
-from roberta_small.analysis.stats.best import best_checkpoints
+from roberta_small.analysis.scoring import best_checkpoints
 
 ROOT = Path(__file__).parents[3] / "results" / "other-trainers"
 RUNS, JSON_LOGS = ROOT / "runs", ROOT / "fairseq-json"
@@ -126,17 +127,15 @@ def test_all_commands_on_a_mixture(mixture, tmp_path, capsys):
     }
     shown = {}
     for command, options in commands.items():
-        assert main([command, root, *options]) == 0
+        assert main(words_of(command, root, *options)) == 0
         shown[command] = capsys.readouterr().out
     assert len([line for line in shown["runs"].splitlines() if "no manifest" in line]) == 9
     assert "72.28 ± 1.59 (2)" in shown["tables"]
     assert "| transformers | tiny-lr1e-3 | best |   2 | 72.28 | 1.59 |" in shown["seeds"]
     assert "−1.78" in shown["compare"]
     assert "72.43 ± 1.38 (2) | 72.00 ± 1.00 (3) |      +0.43" in shown["compare"]
-    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-    table = page.replace("<wbr>", "").partition('id="table-overview"')[2]
-    row = table.partition("transformers/tiny-lr1e-3")[2].partition("</tr>")[0]
-    cells = re.findall(r">([^<>]+)</td>", row)
+    page = Page((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    (cells,) = [row[1:] for row in page.tables["overview"] if row[0] == "transformers/tiny-lr1e-3"]
     assert cells[:4] == ["72.28", "[57.98, 86.57]", "2", "+4.78 [−15.87, +25.42]"]
     assert {path.name for path in (tmp_path / "out").glob("*.png")} == {
         "accuracy_per_epoch.png", "accuracy_seeds.png", "accuracy_expected.png"

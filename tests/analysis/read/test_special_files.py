@@ -7,7 +7,7 @@ import pytest
 from run_trees import write_run
 
 from roberta_small.analysis.__main__ import main
-from roberta_small.analysis.read.load import load_runs
+from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.common import manifest
 from roberta_small.common.errors import UserError
 
@@ -61,9 +61,9 @@ def test_every_kind_of_command_ends(run, tmp_path, command):
 def test_predictions_are_skipped_and_named(run, tmp_path, caplog, capsys):
     path = run / "predictions-test.jsonl"
     os.mkfifo(path)
-    assert main(["seeds", str(tmp_path / "runs")]) == 0
+    assert main(["tables", str(tmp_path / "runs"), "--table", "seeds"]) == 0
     assert str(path) in caplog.text
-    assert main(["accuracy", str(tmp_path / "runs")]) == 1
+    assert main(["tables", str(tmp_path / "runs"), "--table", "accuracy"]) == 1
 
 
 def test_a_manifest_that_is_a_pipe_is_an_error(run, tmp_path, capsys):

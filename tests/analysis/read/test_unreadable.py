@@ -92,7 +92,7 @@ def test_unreadable_predictions(runs, capsys):
     path.write_text('{"index": 0, "gold": "a", "probabilities": {"a": 0.5, "b": 0.5}}\n', encoding="utf-8")
     path.chmod(0)
     with without_root():
-        assert main(["accuracy", str(runs)]) == 1
+        assert main(["tables", str(runs), "--table", "accuracy"]) == 1
     assert str(path) in capsys.readouterr().err
 
 

@@ -7,8 +7,9 @@ from chromium import BROWSER, browser
 from prediction_files import write_predictions
 from run_trees import write_six_runs
 
+from roberta_small.analysis.query import Query
 from roberta_small.analysis.read.runs import find_runs
-from roberta_small.analysis.report.findings import Rule, gather
+from roberta_small.analysis.report.findings import gather
 from roberta_small.analysis.report.page import render_report
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium")
@@ -46,7 +47,7 @@ def address(tmp_path_factory):
     root = tmp_path_factory.mktemp("report")
     for run in write_six_runs(root / "runs").glob("*/*/seed*"):
         write_predictions(run, "0101", "0111")
-    findings = gather(find_runs(root / "runs"), Rule(), test_size=2000)
+    findings = gather(find_runs(root / "runs"), Query(test_size=2000))
     (root / "page.html").write_text(render_report(findings), encoding="utf-8")
     return (root / "page.html").as_uri()
 

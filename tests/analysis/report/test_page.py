@@ -15,14 +15,15 @@ from run_trees import write_manifest, write_run
 from scipy.stats import sem, t, ttest_rel
 
 from roberta_small.analysis.__main__ import main
+from roberta_small.analysis.features.runs import table1
+from roberta_small.analysis.published import HEADINGS
+from roberta_small.analysis.query import Query
 from roberta_small.analysis.read.runs import find_runs
-from roberta_small.analysis.report.findings import Rule, default_baseline, gather
+from roberta_small.analysis.report.elements import group_facts
+from roberta_small.analysis.report.findings import default_baseline, gather
 from roberta_small.analysis.report.page import render_report
-from roberta_small.analysis.report.provenance import group_facts
 from roberta_small.analysis.report.summary import main_findings
 from roberta_small.analysis.study import Study
-from roberta_small.analysis.tables.published import HEADINGS
-from roberta_small.analysis.tables.runs import table1
 from roberta_small.common.errors import UserError
 from roberta_small.common.tables import p_value, render
 
@@ -31,7 +32,7 @@ LOADING = {"src", "srcset", "poster", "action", "formaction", "background", "dat
 
 
 def page_of(root, **more):
-    findings = gather(find_runs(root), Rule(), **more)
+    findings = gather(find_runs(root), Query(**more))
     return Page(render_report(findings)), findings
 
 
@@ -48,7 +49,7 @@ def test_embedded_curves_are_the_logged_values(runs):
     }
     logged = {
         (f"{row.arm}/{row.init}", row.seed, row.subset, row.epoch): row.value
-        for row in findings.table.itertuples()
+        for row in findings.selection.table.itertuples()
     }
     assert drawn == logged
     assert len(drawn) == 6 * 3 * 2
@@ -56,25 +57,23 @@ def test_embedded_curves_are_the_logged_values(runs):
 
 def test_tables_have_the_cells_of_the_markdown(runs):
     page, findings = page_of(runs)
-    lines = [line for line in render([table1(findings.table)]).splitlines() if line.startswith("|")]
+    lines = [line for line in render([table1(findings.selection.table)]).splitlines() if line.startswith("|")]
     markdown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "---" not in line]
-    assert page.tables["table-table1"] == markdown
-    assert {"table-table2", "table-seeds", "table-comparison", "table-plan", "table-expected"} <= set(
-        page.tables
-    )
+    assert page.tables["table1"] == markdown
+    assert {"table2", "seeds", "comparison", "plan", "expected"} <= set(page.tables)
 
 
 def test_the_names_of_a_study_are_in_tables_summary_and_chart(runs):
     labels = {"fairseq/random": "Scratch <0>", "fairseq/pretrained": "Pre"}
     page, findings = page_of(runs, study=Study(labels=labels, baseline="fairseq/random", bold=True))
-    rows = page.tables["table-table1"]
+    rows = page.tables["table1"]
     assert [row[0] for row in rows if row[1].startswith("mean")] == ["Pre", "Scratch <0>"]
-    assert page.tables["table-table2"][0] == ["epoch", "Pre", "Scratch <0>"]
+    assert page.tables["table2"][0] == ["epoch", "Pre", "Scratch <0>"]
     assert re.match(r"79\.25\*+ ±", rows[4][3])
     assert [tag for tag, _ in page.elements].count("strong") >= 2
     assert "the baseline Scratch <0>" in " ".join(main_findings(findings))
     assert "fairseq/" not in " ".join(main_findings(findings))
-    assert [row[0] for row in page.tables["table-overview"][1:]] == ["Pre", "Scratch <0>"]
+    assert [row[0] for row in page.tables["overview"][1:]] == ["Pre", "Scratch <0>"]
     content = json.loads(page.scripts[0])
     assert content["labels"] == labels
     assert content["runs"][0]["name"] == "Pre/seed1"
@@ -85,27 +84,28 @@ def headings(text):
 
 
 def test_the_page_begins_with_findings_one_table_and_one_figure(runs):
-    text = render_report(gather(find_runs(runs), Rule(), test_size=2000))
-    ids = re.findall(r'<(?:section|details) id="(\w+)"', text)
-    assert ids[:3] == ["findings", "results", "curves"]
-    top = text[text.index("<main>") : text.index('<details id="curves"')]
-    assert re.findall(r'<table id="([\w-]+)"', top) == ["table-overview"]
-    assert top.count("<figure>") == 1
-    assert re.findall(r'class="(large|small)-screen"', top) == ["large", "small"]
+    text = render_report(gather(find_runs(runs), Query(test_size=2000)))
+    page = Page(text)
+    findings, results, *others = page.sections
+    assert {findings.tag, results.tag} == {"section"}  # always open
+    assert {section.tag for section in others} == {"details"}
+    assert findings.items
+    assert (findings.tables, results.tables) == ([], ["overview"])
+    assert (findings.tags.count("figure"), results.tags.count("figure")) == (0, 1)
+    assert results.tags.count("svg") == 2  # for large and for small screens
     # Headings are in order: none skips a level.
     levels = headings(text)
     assert levels[:2] == [1, 2]
     assert all(after - before <= 1 for before, after in pairwise(levels))
-    # Every section has a line on how to read it and a link to it.
-    sections = re.findall(
-        r'<details id="(\w+)".*?</summary>\n<p class="reading">([^<]+)</p>', text, re.DOTALL
-    )
-    assert re.findall(r'href="#(\w+)"', text) == [name for name, _ in sections] == ids[2:]
+    # Every section that can be closed begins with a line on how to read it, and has a link to it.
+    assert all(section.tags[:3] == ["summary", "h2", "p"] for section in others)
+    links = [attributes["href"] for tag, attributes in page.elements if tag == "a"]
+    assert links == [f"#{section.target}" for section in others]
 
 
 def test_the_overview_has_the_numbers_of_the_comparison(runs):
     page, _ = page_of(runs, study=Study(baseline="fairseq/random"))
-    heading, pretrained, baseline = page.tables["table-overview"]
+    heading, pretrained, baseline = page.tables["overview"]
     a, b = [79.25, 78.5, 80.0], [65.5, 66.75, 68.25]
     test = ttest_rel(a, b)
     low, high = test.confidence_interval(0.95)
@@ -129,24 +129,22 @@ def test_text_table_and_comparison_have_the_same_p_values(runs):
     page, findings = page_of(four_groups(runs), study=Study(baseline="fairseq/random"))
     expected = dict(zip(findings.comparison["a"], findings.comparison["p_t_holm"].map(p_value), strict=True))
     assert findings.family == 3
-    overview = {row[0]: row[5] for row in page.tables["table-overview"][1:]}
+    overview = {row[0]: row[5] for row in page.tables["overview"][1:]}
     assert overview.pop("fairseq/random") == ""
     assert overview == expected | {"bow/tfidf": "not tested"}
-    heading, *rows = page.tables["table-comparison"]
+    heading, *rows = page.tables["comparison"]
     assert {row[0]: row[heading.index("t Holm")] for row in rows} == expected
     sentences = " ".join(main_findings(findings))
     assert f"p = {expected['fairseq/pretrained']}" in sentences
     assert "3 tests" in sentences
     # Marks of other tables, too: those of the best checkpoints agree, epochs are not in the family.
-    marks = {
-        row[1]: re.findall(r"\*+", row[4]) for row in page.tables["table-table1"] if row[2][:4] == "mean"
-    }
+    marks = {row[1]: re.findall(r"\*+", row[4]) for row in page.tables["table1"] if row[2][:4] == "mean"}
     assert {name for name, mark in marks.items() if mark} == {
         group.split("/")[1]
         for group, p in findings.comparison.set_index("a")["p_t_holm"].items()
         if p <= 0.05
     }
-    assert not any("*" in cell for row in page.tables["table-table2"] for cell in row)
+    assert not any("*" in cell for row in page.tables["table2"] for cell in row)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +164,7 @@ def test_text_table_and_comparison_have_the_same_p_values(runs):
     ],
 )
 def test_which_pairs_are_compared(runs, options, family, baseline):
-    findings = gather(find_runs(four_groups(runs)), Rule(), **options)
+    findings = gather(find_runs(four_groups(runs)), Query(**options))
     pairs = [
         tuple("R" if name == "fairseq/random" else name for name in pair)
         for pair in findings.comparison[["a", "b"]].itertuples(index=False, name=None)
@@ -180,7 +178,7 @@ def test_which_pairs_are_compared(runs, options, family, baseline):
 
 
 def test_the_default_baseline_has_random_weights_and_several_seeds(runs):
-    values = gather(find_runs(four_groups(runs)), Rule()).values
+    values = gather(find_runs(four_groups(runs)), Query()).selection.values
     assert default_baseline(values) == "fairseq/random"
     without = values[values["init"] != "random"]
     assert default_baseline(without) == "fairseq/far"  # not bow/tfidf, a single run
@@ -193,7 +191,7 @@ def test_the_default_baseline_has_random_weights_and_several_seeds(runs):
 def test_a_baseline_in_no_pair_is_a_warning(runs, caplog):
     pairs = [("fairseq/far", "fairseq/near")]
     findings = gather(
-        find_runs(four_groups(runs)), Rule(), study=Study(baseline="fairseq/random", pairs=tuple(pairs))
+        find_runs(four_groups(runs)), Query(study=Study(baseline="fairseq/random", pairs=tuple(pairs)))
     )
     assert "fairseq/random" in caplog.text
     assert findings.differences is None
@@ -206,8 +204,8 @@ def test_the_baseline_on_the_command_line(runs, tmp_path, capsys):
     assert main([*words, "--baseline", "fairseq/near"]) == 0
     assert "baseline:" not in capsys.readouterr().err
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert [row[0] for row in page.tables["table-overview"] if row[4] == "baseline"] == ["fairseq/near"]
-    assert {row[1] for row in page.tables["table-comparison"][1:]} == {"fairseq/near"}
+    assert [row[0] for row in page.tables["overview"] if row[4] == "baseline"] == ["fairseq/near"]
+    assert {row[1] for row in page.tables["comparison"][1:]} == {"fairseq/near"}
     assert main([*words, "--all-pairs", "--pair", "fairseq/near", "fairseq/random"]) == 2
 
 
@@ -222,7 +220,7 @@ def test_a_baseline_without_a_value_is_an_error(runs, tmp_path, capsys):
 def test_figures_without_images_follow_the_theme(runs):
     for run in runs.glob("*/*/seed*"):
         write_predictions(run, "0101", "0111")
-    text = render_report(gather(find_runs(runs), Rule(), test_size=2000))
+    text = render_report(gather(find_runs(runs), Query(test_size=2000)))
     drawings = re.findall(r'<svg class="(themed|fixed)".*?</svg>', text, re.DOTALL)
     assert set(drawings) == {"themed", "fixed"}
     for drawing in re.findall(r'<svg class="themed".*?</svg>', text, re.DOTALL):
@@ -258,7 +256,7 @@ def test_names_from_files_are_escaped(tmp_path):
     assert not [tag for tag, _ in page.elements if tag == "img"]
     names = [run["name"] for run in json.loads(page.scripts[0])["runs"]]
     assert f"fairseq/{EVIL}/seed1" in names
-    assert EVIL in {row[1] for row in page.tables["table-table1"]}
+    assert EVIL in {row[1] for row in page.tables["table1"]}
 
 
 def test_missing_values_are_null(tmp_path):
@@ -317,13 +315,13 @@ def test_the_report_contains_audit_reference_and_predictions(runs, tmp_path):
     assert main([*words, "--out", str(output)]) == 0
     text = output.read_text(encoding="utf-8")
     page = Page(text)
-    assert page.tables["table-audit_splits"][2][2] == "<0>: 4"
-    assert page.tables["table-audit_duplicates"][1] == ["train", "test", "1", "1"]
-    assert page.tables["table-reference"][1][6] == "70.00 ± 1.00 (3)"
-    assert page.tables["table-overview"][0][-3:] == list(HEADINGS)
-    ends = {row[0]: row[-3:] for row in page.tables["table-overview"][1:]}
+    assert page.tables["audit_splits"][2][2] == "<0>: 4"
+    assert page.tables["audit_duplicates"][1] == ["train", "test", "1", "1"]
+    assert page.tables["reference"][1][6] == "70.00 ± 1.00 (3)"
+    assert page.tables["overview"][0][-3:] == list(HEADINGS)
+    ends = {row[0]: row[-3:] for row in page.tables["overview"][1:]}
     assert ends == {"fairseq/random": ["70.00 ± 1.00 (3)", "−3.17", "no"], "fairseq/pretrained": ["", "", ""]}
-    assert {"table-accuracy", "table-examples"} <= set(page.tables)
+    assert {"accuracy", "examples"} <= set(page.tables)
     assert "fairseq/random/seed9 (failed)" in text
     assert "<title>&lt;Title&gt;</title>" in text
     again = tmp_path / "again.html"
@@ -337,13 +335,13 @@ def test_a_file_that_is_no_audit_is_a_clear_error(runs, tmp_path, content):
     path = tmp_path / "audit.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=re.escape(str(path))):
-        gather(find_runs(runs), Rule(), audit=path)
+        gather(find_runs(runs), Query(audit=path))
 
 
 def test_a_partial_audit_is_an_error_before_logs_are_read(runs, tmp_path, monkeypatch):
     """It says enough of test and train for the scores, and not what the tables of the report need."""
     monkeypatch.setattr(
-        "roberta_small.analysis.report.findings.read_runs", lambda runs: pytest.fail("the logs were read")
+        "roberta_small.analysis.query.read_runs", lambda runs: pytest.fail("the logs were read")
     )
     path = tmp_path / "audit.json"
     content = {"splits": {"test": {"lines": 4}}, "duplicates": {"exact": {"test": {"train": [3]}}}}

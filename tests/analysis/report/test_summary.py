@@ -7,8 +7,9 @@ import pytest
 from prediction_files import write_predictions
 from run_trees import write_run
 
+from roberta_small.analysis.query import Query
 from roberta_small.analysis.read.runs import find_runs
-from roberta_small.analysis.report.findings import Rule, gather
+from roberta_small.analysis.report.findings import gather
 from roberta_small.analysis.report.summary import (
     EQUAL_SEEDS,
     FEW,
@@ -27,7 +28,7 @@ from roberta_small.analysis.study import Study
 
 
 def findings_of(root, rule=None, **more):
-    return gather(find_runs(root), rule or Rule(), **more)
+    return gather(find_runs(root), rule or Query(**more))
 
 
 def found(root, **more):
@@ -86,7 +87,7 @@ def test_the_lowest_loss_is_best(tmp_path):
     for init, loss in (("one", 0.5), ("two", 0.4)):
         for seed in (1, 2):
             write_run(tmp_path, init, seed, [loss + seed / 100], [loss + seed / 90], metric="loss")
-    rule = Rule(metric="loss", by="loss")
+    rule = Query(metric="loss", by="loss")
     text = "\n".join(main_findings(findings_of(tmp_path, rule)))
     assert "fairseq/two has the lowest test loss" in text
     assert "points" not in text
@@ -142,7 +143,7 @@ def test_other_pairs_have_a_sentence_or_are_counted(tmp_path):
 
 def test_scores_on_the_selecting_subset_are_the_first_caution(tmp_path):
     two_groups(tmp_path, [60.0, 61.0, 62.0], [64.0, 63.0, 69.0])
-    first, *_ = cautions(findings_of(tmp_path, Rule(subset="test")))
+    first, *_ = cautions(findings_of(tmp_path, Query(subset="test")))
     assert "biased upwards" in first
     assert cautions(findings_of(tmp_path)) == [FEW.format(3)]
 

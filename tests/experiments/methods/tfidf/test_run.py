@@ -77,9 +77,9 @@ def test_the_model_file_records_the_selected_strength(fitted):
 def test_analysis_reads_the_run(fitted, tmp_path, capsys):
     best = best_checkpoints(load_runs(tmp_path / "runs"))
     assert best[["arm", "init", "seed", "epoch"]].to_numpy().tolist() == [["tfidf", "tfidf", 0, 1]]
-    for command in ("tables", "seeds", "expected", "accuracy"):
+    for name in ("table1", "seeds", "expected", "accuracy"):
         capsys.readouterr()
-        assert analysis([command, str(tmp_path / "runs")]) == 0
+        assert analysis(["tables", str(tmp_path / "runs"), "--table", name]) == 0
         assert "tfidf" in capsys.readouterr().out
     assert analysis(["figures", str(tmp_path / "runs"), "--out", str(tmp_path)]) == 0
     assert analysis(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report.html")]) == 0

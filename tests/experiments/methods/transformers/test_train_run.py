@@ -15,6 +15,7 @@ from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, save
 from transformers import RobertaForSequenceClassification
 
 from roberta_small.analysis import best_checkpoints, load_runs
+from roberta_small.analysis.__main__ import main as analysis
 from roberta_small.common import manifest, predictions
 from roberta_small.eval.__main__ import main as evaluate
 from roberta_small.experiments.__main__ import main as experiments
@@ -164,13 +165,12 @@ def test_finished_runs_are_skipped_and_another_recipe_is_an_error(swept, capfd):
     assert "--lora-rank 3" in err
 
 
-def test_lora_table_has_the_trained_parameters_and_writes_all_formats(swept, capfd, tmp_path):
-    assert command("lora-table", swept / "runs") == 0
-    out = capfd.readouterr().out
+def test_the_table_of_costs_has_the_trained_parameters(swept, capfd, tmp_path):
+    assert analysis(["tables", str(swept / "runs"), "--table", "cost"]) == 0
     trained = manifest.read(runs(swept)[2])["trainable_parameters"]
-    assert f"{trained:,}" in out
-    assert command("lora-table", swept / "runs", "--out", tmp_path) == 0
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".json", ".md", ".png", ".tex"]
+    assert f"{trained:,}" in capfd.readouterr().out
+    assert analysis(["figures", str(swept / "runs"), "--figure", "cost", "--out", str(tmp_path)]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["accuracy_and_parameters.png"]
 
 
 @pytest.mark.parametrize(

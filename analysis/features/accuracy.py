@@ -1,0 +1,395 @@
+"""Accuracy counted from prediction files, confusion matrices, and reliability diagrams."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from roberta_small.analysis.predictions import accuracies, read_predictions
+from roberta_small.analysis.presentation import CHOICE, Computed, Feature
+from roberta_small.analysis.query import Selection
+from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN
+from roberta_small.analysis.scoring import BEST, at_best, best_checkpoints
+from roberta_small.analysis.study import NO_STUDY, Study, names_of
+from roberta_small.analysis.style import finish, legend_below, literal, paper_inches, wrap
+from roberta_small.common.data_folder import Overlap, read_overlap
+from roberta_small.common.errors import UserError, count
+from roberta_small.common.metrics import number
+from roberta_small.common.statistics import (
+    BINS,
+    ECE,
+    LEVEL,
+    confusion,
+    expected_calibration_error,
+    mean_std,
+    reliability,
+)
+from roberta_small.common.tables import PERCENT, Mean, Table, interval, mean_std_cell, whole
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ACCURACY = "accuracy"
+AVERAGED = {
+    "logged": "logged",
+    "accuracy": "accuracy",
+    "unseen accuracy": "unseen_accuracy",
+    "seen accuracy": "seen_accuracy",
+}
+LOGGED_TOLERANCE = 0.1
+"""Difference in points between the accuracies of prediction file and log above which a note is added; the
+precision of the forward pass changes single predictions."""
+LOG_PRECISION = 1e-4
+"""Points; logs are in single precision."""
+COLUMNS = 3
+PANEL_INCHES = 2.9
+SMALLEST_PANEL_INCHES = 1.6
+NEUTRAL = "0.2"
+"""Color of what every panel shows: the colors of groups would be misleading."""
+PAGE_INCHES = 14
+"""Maximum width of a figure with several panels."""
+FEW = 8
+"""Maximum number of classes for which the cells of a confusion matrix contain percentage and count."""
+MOST = 40
+"""Maximum number of classes that a confusion matrix shows one by one."""
+MOST_CONFUSED = 24
+"""Of more classes, the number that is shown: those with the most errors."""
+PAIRS = 15
+"""Number of pairs of classes in the figure of confused pairs."""
+OTHERS = "other classes"
+CELL_INCHES = 0.27
+ROW_CHARACTERS = 36
+"""Maximum number of characters of all class names below a panel; more are rotated."""
+NAME_CHARACTERS = 20
+"""Maximum length of a class name beside a matrix of many classes."""
+
+
+def accuracy_table(
+    data: pd.DataFrame, logged: pd.DataFrame | None, split: str, overlap: Overlap | None
+) -> Table:
+    """The frame of `accuracies` as a table, with the logged accuracy of each run's best checkpoint.
+
+    `logged` is the frame of `at_best`, or None if the logs have no accuracy.
+    """
+    if logged is None:
+        data = data.assign(logged=math.nan)
+    else:
+        data = data.merge(logged.rename(columns={"value": "logged"}), on=RUN, how="left")
+    rows = data.to_dict("records")
+    shown = pd.DataFrame(
+        {
+            "arm": data["arm"],
+            "init": data["init"],
+            "seed": data["seed"].astype(str),
+            "logged": [number(x, ACCURACY) for x in data["logged"]],
+            "examples": data["n"].map(whole),
+            "accuracy": [number(x, ACCURACY) for x in data["accuracy"]],
+            PERCENT: [interval(row["low"], row["high"], ACCURACY) for row in rows],
+        }
+    )
+    if overlap is not None:
+        shown["unseen"] = data["unseen_n"].map(whole)
+        shown["unseen accuracy"] = [number(x, ACCURACY) for x in data["unseen_accuracy"]]
+        shown[f"unseen {PERCENT}"] = [
+            interval(row["unseen_low"], row["unseen_high"], ACCURACY) for row in rows
+        ]
+        shown["seen accuracy"] = [number(x, ACCURACY) for x in data["seen_accuracy"]]
+    notes = [
+        f"From the prediction files of {split}; {PERCENT}: Wilson's interval. std: ddof 1.",
+    ]
+    if overlap is not None:
+        notes.append(
+            f"seen: the {len(overlap.lines):,} examples of {overlap.split} whose text also occurs in "
+            f"{overlap.other} ({overlap.notion} duplicates in the audit); unseen: all others."
+        )
+    different = data[(data["accuracy"] - data["logged"]).abs() > LOGGED_TOLERANCE + LOG_PRECISION]
+    if len(different):
+        names = ", ".join(f"{row.arm}/{row.init}/seed{row.seed}" for row in different.itertuples())
+        notes.append(
+            f"More than {LOGGED_TOLERANCE} points from the log, perhaps another checkpoint or other data: "
+            f"{names}."
+        )
+    shown, groups, means = _with_means(shown, data)
+    return Table(
+        name="accuracy",
+        caption=f"Accuracy (%) on {split}, counted from the predictions",
+        notes=tuple(notes),
+        data=data.assign(split=split, level=LEVEL),
+        shown=shown,
+        groups=tuple(groups),
+        means=tuple(mean._replace(subset=split) for mean in means),
+        wide=("logged", "examples", "unseen", "seen accuracy"),
+        wide_notes=("logged: accuracy at the best checkpoint in the logs.",),
+    )
+
+
+def _with_means(shown: pd.DataFrame, data: pd.DataFrame) -> tuple[pd.DataFrame, list[str], list[Mean]]:
+    """Add a row with mean and standard deviation over seeds below the runs of each arm and init.
+
+    Also returns the group of each row, and the means, whose subset is empty.
+    """
+    parts, groups, means = [], [], []
+    for group, runs in data.groupby(GROUP):
+        columns = {heading: column for heading, column in AVERAGED.items() if heading in shown}
+        statistics = {heading: mean_std(runs[column]) for heading, column in columns.items()}
+        cells = {
+            heading: mean_std_cell(*statistics[heading], ACCURACY, runs[column].count())
+            for heading, column in columns.items()
+        }
+        last = dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **cells)
+        parts += [shown.loc[runs.index], pd.DataFrame([last])]
+        name = "/".join(group)
+        groups += [name] * (len(runs) + 1)
+        means += [
+            Mean(len(groups) - 1, heading, name, BEST, "", column, mean, tested=column == ACCURACY)
+            for heading, column in columns.items()
+            for mean, _ in [statistics[heading]]
+        ]
+    return pd.concat(parts, ignore_index=True).fillna(""), groups, means
+
+
+def draw_confusion(predictions: pd.DataFrame, *, study: Study = NO_STUDY) -> Figure:
+    """Confusion matrices of the frame of `read_predictions`, one for each group.
+
+    Colors and percentages are fractions of the true class. The number below is the mean count per run; it is
+    omitted if there are more than `FEW` classes. Of more than `MOST` classes, those with the most errors are
+    shown, and all others together in the last row and column.
+    """
+    shown = _classes_shown(predictions)
+    many = len(shown) > FEW
+    figure, panels = _panels(predictions, len(shown) * CELL_INCHES + 1.6 if many else PANEL_INCHES, study)
+    for panel, title, group in panels:
+        counts = _merged(confusion(group), shown)
+        classes = list(counts)
+        total = counts.sum(axis=1)
+        fraction_CC = counts.div(total.where(total > 0), axis=0)
+        image = panel.imshow(fraction_CC, cmap="cividis", vmin=0, vmax=1)
+        if many:
+            _write_percentages(panel, fraction_CC)
+        else:
+            _write_cells(panel, fraction_CC, counts)
+        names = [literal(_short(name)) if many else wrap(name, 12) for name in classes]
+        size = 7 if many else None
+        widest = max(len(line) for name in names for line in name.split("\n"))
+        rotation = 90 if len(classes) * widest > ROW_CHARACTERS else 0
+        panel.set_xticks(range(len(classes)), names, rotation=rotation, fontsize=size)
+        panel.set_yticks(range(len(classes)), names, fontsize=size)
+        panel.set_title(title, fontsize="medium")
+        panel.set_xlabel("predicted")
+        panel.set_ylabel("true")
+    shrink, aspect = (0.5, 40) if many else (0.8, 20)
+    figure.colorbar(image, ax=figure.axes, label="fraction of the true class", shrink=shrink, aspect=aspect)
+    return figure
+
+
+def has_many_classes(predictions: pd.DataFrame) -> bool:
+    """Whether a confusion matrix of the frame of `read_predictions` is too large to compare its cells."""
+    return len(predictions["label"].cat.categories) > FEW
+
+
+def draw_confused_pairs(predictions: pd.DataFrame, *, study: Study = NO_STUDY) -> Figure:
+    """The most frequent errors of the frame of `read_predictions`, a panel for each group.
+
+    A bar is the mean count per run of a true class and the class that is predicted instead.
+    """
+    figure, panels = _panels(predictions, 4.6, study)
+    for panel, title, group in panels:
+        pairs = confused_pairs(confusion(group))[:PAIRS]
+        names = [literal(f"{_short(true)} → {_short(predicted)}") for true, predicted, _ in pairs]
+        panel.barh(range(len(pairs)), [count for _, _, count in pairs], color=NEUTRAL)
+        panel.set_yticks(range(len(pairs)), names, fontsize=7)
+        panel.invert_yaxis()
+        panel.set_title(title, fontsize="medium")
+        panel.set_xlabel("predictions (mean per run)")
+        finish(panel, "x")
+    return figure
+
+
+def confused_pairs(counts: pd.DataFrame) -> list[tuple[str, str, float]]:
+    """(true class, predicted class, count) of every error in a frame of `confusion`, most frequent first."""
+    pairs = [
+        (true, predicted, float(counts.at[true, predicted]))
+        for true in counts.index
+        for predicted in counts.columns
+        if true != predicted and counts.at[true, predicted] > 0
+    ]
+    return sorted(pairs, key=lambda pair: -pair[2])
+
+
+def draw_reliability(predictions: pd.DataFrame, *, study: Study = NO_STUDY) -> Figure:
+    """Reliability diagrams of the frame of `read_predictions`, with the predictions of all seeds of a group.
+
+    Bars at the bottom are the fraction of predictions in each bin. The title contains the mean over runs of
+    the expected calibration error, in percentage points.
+    """
+    figure, panels = _panels(predictions, PANEL_INCHES, study)
+    least = 1 / BINS * math.floor(BINS * predictions["confidence"].min())
+    for panel, title, group in panels:
+        table = reliability(group["confidence"], group["correct"])
+        error = np.mean(
+            [
+                expected_calibration_error(run["confidence"], run["correct"])
+                for _, run in group.groupby("seed")
+            ]
+        )
+        panel.bar(
+            (table.index + 0.5) / BINS,
+            table["fraction"],
+            width=0.9 / BINS,
+            color="0.8",
+            label="fraction of predictions",
+        )
+        panel.plot([0, 1], [0, 1], color="0.4", linewidth=1, linestyle=":", label="calibrated")
+        panel.plot(
+            table["confidence"], table["accuracy"], color=NEUTRAL, marker="o", linewidth=1.8,
+            label="accuracy", clip_on=False,  # a marker at 1 or 0 is shown whole
+        )  # fmt: skip
+        narrow = panel.get_position().width * figure.get_figwidth() < SMALLEST_PANEL_INCHES
+        ece = f"{ECE}{chr(10) if narrow else ' '}{100 * error:.1f} points"
+        panel.set_title(f"{title}\n{ece}", fontsize="medium")
+        panel.set_xlabel("confidence")
+        panel.set_xlim(min(least, 0.9), 1)
+        panel.set_ylim(0, 1)
+        finish(panel)
+    figure.axes[0].set_ylabel("accuracy")
+    legend_below(figure)
+    return figure
+
+
+def _panels(
+    predictions: pd.DataFrame, inches: float, study: Study
+) -> tuple[Figure, Iterator[tuple[Axes, str, pd.DataFrame]]]:
+    """A figure, and (panel, title, predictions) for each group."""
+    from matplotlib.figure import Figure
+
+    by_name = dict(iter(predictions.groupby("group", sort=False)))
+    groups = [(name, by_name[name]) for name in study.ordered(by_name)]
+    columns = max(1, min(COLUMNS, len(groups), int(PAGE_INCHES / inches)))
+    characters = 26
+    size = max(4.2, inches * columns + 0.8), (inches - 0.3) * math.ceil(len(groups) / columns) + 0.9
+    if (page := paper_inches()) is not None:
+        columns = max(1, min(columns, int(page / (SMALLEST_PANEL_INCHES * inches / PANEL_INCHES))))
+        height = min(page / columns, inches) + (0.5 if page / columns < PANEL_INCHES else 0.1)
+        size = page, math.ceil(len(groups) / columns) * height + 0.6
+        characters = 16 if page / columns < PANEL_INCHES else characters
+    figure = Figure(figsize=size, layout="constrained")
+    rows = math.ceil(len(groups) / columns)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel in panels[len(groups) :]:
+        panel.remove()
+    return figure, (
+        (panel, _title(study.label(name), count(group["seed"].nunique(), "seed"), characters), group)
+        for panel, (name, group) in zip(panels, groups, strict=False)
+    )
+
+
+def _title(name: str, seeds: str, characters: int) -> str:
+    """The name and the number of seeds, which is not broken."""
+    lines = wrap(name, characters)
+    fits = len(lines.split("\n")[-1]) + len(seeds) + 3 <= characters
+    return f"{lines}{' ' if fits else chr(10)}({seeds})"
+
+
+def _classes_shown(predictions: pd.DataFrame) -> list[str]:
+    """All classes in order, or of more than `MOST` those that are in the most errors, over all groups."""
+    classes = list(predictions["label"].cat.categories)
+    if len(classes) <= MOST:
+        return classes
+    wrong = predictions[~predictions["correct"]]
+    errors = wrong["label"].value_counts() + wrong["predicted"].value_counts()
+    chosen = set(errors.sort_values(ascending=False, kind="stable").index[:MOST_CONFUSED])
+    return [name for name in classes if name in chosen]
+
+
+def _merged(counts: pd.DataFrame, shown: list[str]) -> pd.DataFrame:
+    """The frame of `confusion` with the classes that are not in `shown` added to one row and column."""
+    if len(shown) == len(counts):
+        return counts
+    # An array, because pandas takes a list of names for names of columns.
+    names = np.array([name if name in shown else OTHERS for name in counts])
+    merged = counts.groupby(names).sum().T.groupby(names).sum().T
+    return merged.loc[[*shown, OTHERS], [*shown, OTHERS]]
+
+
+def _short(name: str) -> str:
+    """The beginning and the end of a long name: names of many classes often differ at the end only."""
+    if len(name) <= NAME_CHARACTERS:
+        return name
+    half = NAME_CHARACTERS // 2
+    return f"{name[:half]}…{name[-(NAME_CHARACTERS - half - 1) :]}"
+
+
+def _write_percentages(panel: Axes, fraction_CC: pd.DataFrame) -> None:
+    """Write whole percentages into the cells of many classes, without the zeros."""
+    for (row, column), fraction in np.ndenumerate(fraction_CC.to_numpy()):
+        if fraction >= 0.005:
+            panel.text(
+                column, row, f"{100 * fraction:.0f}", ha="center", va="center", fontsize=6,
+                color="black" if fraction > 0.5 else "white",
+            )  # fmt: skip
+
+
+def _write_cells(panel: Axes, fraction_CC: pd.DataFrame, counts: pd.DataFrame) -> None:
+    size = 10 if len(fraction_CC) <= 3 and paper_inches() is None else 7
+    for row in range(len(fraction_CC)):
+        for column in range(len(fraction_CC)):
+            fraction = fraction_CC.iat[row, column]
+            if fraction == fraction:
+                text = f"{100 * fraction:.0f} %\n{counts.iat[row, column]:.4g}"
+                panel.text(
+                    column, row, text, ha="center", va="center", fontsize=size,
+                    color="black" if fraction > 0.5 else "white",
+                )  # fmt: skip
+
+
+def _compute(selection: Selection) -> Computed:
+    query = selection.query
+    for split in [query.split] if query.split else dict.fromkeys([REPORTED, query.reported]):
+        predictions = read_predictions(selection.runs, split)
+        if len(predictions):
+            break
+    else:
+        raise UserError(
+            f"no run has a file predictions-{split}.jsonl with labels; write it with roberta-small evaluate "
+            "--write-predictions"
+        )
+    overlap = read_overlap(query.audit, split, notion=query.duplicates) if query.audit else None
+    data = accuracies(predictions, overlap)
+    values = data.assign(group=names_of(data), at=BEST, value=data["accuracy"])
+    return Computed([accuracy_table(data, logged_accuracy(selection, split), split, overlap)], values)
+
+
+def logged_accuracy(selection: Selection, split: str) -> pd.DataFrame | None:
+    """The logged accuracy at the best checkpoints, which do not depend on the predicted split."""
+    table, query = selection.table, selection.query
+    if not ((table["subset"] == split) & (table["metric"] == ACCURACY)).any():
+        return None
+    best = best_checkpoints(
+        table, query.metric, ties=query.ties, by=query.by, subset=query.subset, direction=query.direction,
+        reported=None if query.split else query.reported,
+    )  # fmt: skip
+    return at_best(table, best, ACCURACY, split)
+
+
+def draw_predictions_of(selection: Selection) -> Iterator[tuple[str, Figure]]:
+    """The figures of the predictions, if there are prediction files."""
+    predictions, study = selection.predictions, selection.study
+    if len(predictions):
+        yield "confusion", draw_confusion(predictions, study=study)
+        if has_many_classes(predictions):
+            yield "confused_pairs", draw_confused_pairs(predictions, study=study)
+        yield "reliability", draw_reliability(predictions, study=study)
+
+
+ACCURACY_TABLE = Feature(
+    "accuracy from prediction files, with and without duplicates of train",
+    CHOICE | {"baseline", "bold", "audit", "duplicates"},
+    ("accuracy",),
+    _compute,
+)
+PREDICTIONS = Feature("confusion matrices and reliability, from prediction files", draw=draw_predictions_of)

@@ -1,0 +1,248 @@
+"""Figures of settings: learning curves at the chosen settings, and the score against the value of a flag."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from roberta_small.analysis.features.best_settings.choice import (
+    AS_RECIPE,
+    FAMILY,
+    number_of,
+    number_tried,
+    varied_flags,
+)
+from roberta_small.analysis.features.curves import MOST_BANDS, draw_lines, draw_means, draw_runs, label_panel
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.scoring import at_validations, per_epoch
+from roberta_small.analysis.study import NO_STUDY, Study
+from roberta_small.analysis.style import (
+    Style,
+    family_of,
+    finish,
+    grid,
+    group_styles,
+    legend_below,
+    literal,
+    wrap,
+)
+from roberta_small.common.metrics import label
+from roberta_small.common.statistics import t_interval
+from roberta_small.common.tables import PERCENT
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+PANEL_INCHES = (4.4, 3.8)
+DECADE = 10
+"""Ratio of the largest to the smallest value from which the axis is logarithmic."""
+APART = 0.012
+"""Horizontal distance between inits, as a fraction of the axis, so that their bars do not overlap."""
+
+
+def draw_best_settings(
+    table: pd.DataFrame, chosen: pd.DataFrame, metric: str, *, ddof: int = 1, chance: float | None = None,
+    reported: str = "test", study: Study = NO_STUDY,
+) -> Figure:  # fmt: skip
+    """`metric` on `reported` after each epoch: the unchanged recipe, and the chosen setting of each init.
+
+    One row of two panels for each family with more than one setting (only the second panel if there are no
+    runs of the recipe). `chosen` is the frame of `choose_settings`. Methods with a single validation are
+    horizontal lines. Raises `UserError` as `at_validations`.
+    """
+    from matplotlib.figure import Figure
+
+    study = study.resolved_for(chosen)
+    values = at_validations(table, reported, metric)
+    means = per_epoch(table, metric, subset=reported, ddof=ddof)
+    tried = chosen[number_tried(chosen) > 1]
+    flat = _flat(chosen, values)
+    families = list(dict.fromkeys(tried["family"]))
+    columns, (width, height) = grid(2, PANEL_INCHES)
+    figure = Figure(figsize=(width, height * len(families)), layout="constrained")
+    rows = figure.subfigures(len(families), 1, squeeze=False)[:, 0]
+    for row, family in zip(rows, families, strict=True):
+        of_family = tried[tried["family"] == family]
+        shown = {
+            AS_RECIPE: of_family[of_family["setting"] == ""],
+            "each init at its best setting": of_family[of_family["chosen"]],
+        }
+        shown = {title: settings for title, settings in shown.items() if len(settings)}
+        columns = min(columns, len(shown))
+        panels = row.subplots(len(shown) // columns, columns, sharey=True, squeeze=False).ravel()
+        for panel, (title, settings) in zip(panels, shown.items(), strict=True):
+            last = panel is panels[-1]  # the curves of all panels come first in the legend
+            _draw_curves(panel, study.sorted(settings), values, means, study)
+            draw_lines(panel, means.merge(flat, on=GROUP), metric, study, named=last)
+            if chance is not None:
+                name = f"chance ({chance:g})" if last else None
+                panel.axhline(chance, color="0.4", linewidth=1, linestyle=":", label=name)
+            label_panel(panel, wrap(f"{study.label(family)}: {title}", 40), f"{label(metric)} on {reported}")
+        legend_below(row, f"thick: mean over seeds, band or bar: ± std (ddof {ddof}), thin: one seed")
+    return figure
+
+
+def draw_flag(
+    best: pd.DataFrame, chosen: pd.DataFrame, flag: str, metric: str, by: str, *, subset: str = "valid",
+    reported: str = "test", study: Study = NO_STUDY,
+) -> Figure:  # fmt: skip
+    """The score at the best checkpoint against the value of a flag: left on `subset`, right on `reported`.
+
+    Each line is a family and init with all other flags as in its chosen setting, which has a ring. Bars are t
+    intervals of the mean over seeds, faint dots are seeds. A family and init with a single setting is a point
+    at its value of the flag, or a horizontal line without a value. Settings with an unknown value (no
+    manifest) are excluded. Values that are not numbers are in alphabetical order.
+    """
+    from matplotlib.figure import Figure
+
+    study = study.resolved_for(chosen)
+    alone = chosen[number_tried(chosen) == 1]
+    has_value = np.array([flag in values for values in alone["values"]], dtype=bool)
+    groups = [*_lines(chosen, flag), *_points(alone[has_value], flag)]
+    places, names = _places(pd.concat([line["value"] for _, line in groups]))
+    style_of = group_styles([name for name, _ in groups], study, family_of)
+    columns, size = grid(2, PANEL_INCHES)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(2 // columns, columns, sharey=by == metric, squeeze=False).ravel()
+    titles = {"valid": f"{label(by)} on {subset}, which chooses", "test": f"{label(metric)} on {reported}"}
+    for panel, (column, title) in zip(panels, titles.items(), strict=True):
+        for index, (name, line) in enumerate(groups):
+            shift = APART * (index - (len(groups) - 1) / 2)
+            shown = _label_of(name, line, study)
+            _draw_line(panel, line, best, column, (places, shift), shown, style_of[name])
+        means = alone[~has_value].assign(mean=alone[f"{column}_mean"])
+        draw_lines(panel, means, by if column == "valid" else metric, study)
+        _label_values(panel, flag, names)
+        panel.set_title(literal(title), fontsize="medium")
+        finish(panel)
+    panels[0].set_ylabel(literal(label(by)))
+    panels[1].plot(
+        [], [], linestyle="none", marker="o", markersize=14, markerfacecolor="none", color="0.3",
+        label=f"chosen on {subset}",
+    )  # fmt: skip
+    legend_below(figure, f"mean over seeds, bar: {PERCENT} (t), dots: seeds")
+    return figure
+
+
+def flags_to_draw(chosen: pd.DataFrame) -> list[str]:
+    """The flags for `draw_flag`: those in which some settings differ alone."""
+    return [flag for flag in varied_flags(chosen) if _lines(chosen, flag)]
+
+
+def _lines(chosen: pd.DataFrame, flag: str) -> list[tuple[str, pd.DataFrame]]:
+    """(name, settings) of each family and init with at least two values of the flag, see `_slice`."""
+    return [
+        (f"{family}/{init}", line)
+        for (family, init), settings in chosen.groupby(FAMILY, sort=False)
+        if len(line := _slice(settings, flag)) > 1
+    ]
+
+
+def _points(alone: pd.DataFrame, flag: str) -> list[tuple[str, pd.DataFrame]]:
+    """(name, setting) of each single setting with its value of the flag; none is marked as chosen."""
+    return [
+        (f"{row['family']}/{row['init']}", alone.loc[[index]].assign(value=row["values"][flag], chosen=False))
+        for index, row in alone.iterrows()
+    ]
+
+
+def _draw_curves(
+    panel: Axes, settings: pd.DataFrame, values: pd.DataFrame, means: pd.DataFrame, study: Study
+) -> None:
+    """The curves of some settings; the legend contains the label of the group, or init and setting.
+
+    All settings of a method and init have the color of the recipe.
+    """
+    groups = [f"{arm}/{init}" for arm, init in settings[GROUP].itertuples(index=False)]
+    plain = [
+        f"{row.init}, {row.setting}" if row.setting else row.init for row in settings.itertuples(index=False)
+    ]
+    names = settings[GROUP].assign(
+        name=[
+            name if study.label(group) == group else study.label(group)
+            for group, name in zip(groups, plain, strict=True)
+        ]
+    )
+    style_of = group_styles(map(family_of, groups), study, family_of)
+    style = {name: style_of[family_of(group)] for group, name in zip(groups, names["name"], strict=True)}
+    runs, curves = (frame.merge(names, on=GROUP) for frame in (values, means))
+    draw_runs(panel, runs, style)
+    draw_means(panel, curves, style, bars=len(names) > MOST_BANDS)
+
+
+def _label_of(name: str, line: pd.DataFrame, study: Study) -> str:
+    """The label of a group, or METHOD/INIT with the label of the method if the line has several groups."""
+    if len(line) == 1:
+        return study.label("/".join(line[GROUP].iloc[0]))
+    family, _, init = name.rpartition("/")
+    return f"{study.label(family)}/{init}"
+
+
+def _flat(chosen: pd.DataFrame, values: pd.DataFrame) -> pd.DataFrame:
+    """The arms and inits with a single setting and a single validation, such as baselines."""
+    alone = chosen[number_tried(chosen) == 1]
+    epochs = values.groupby(GROUP)["epoch"].max().reset_index()
+    once = epochs.loc[epochs["epoch"] == 1, GROUP]
+    return alone[GROUP].merge(once, on=GROUP)
+
+
+def _slice(settings: pd.DataFrame, flag: str) -> pd.DataFrame:
+    """The settings that differ from the chosen one in this flag alone, with its `value`."""
+    best = settings.loc[settings["chosen"], "values"].item()
+    others = {name: value for name, value in best.items() if name != flag}
+    rows = [
+        flag in values and {name: value for name, value in values.items() if name != flag} == others
+        for values in settings["values"]
+    ]
+    line = settings[rows]
+    return line.assign(value=[values[flag] for values in line["values"]])
+
+
+def _places(values: pd.Series) -> tuple[dict[str, float], dict[float, str]]:
+    """Value -> position on an axis from 0 to 1, and the inverse."""
+    texts = sorted(set(values))
+    numbers = {text: number for text in texts if (number := number_of(text)) is not None}
+    if len(numbers) < len(texts):
+        place = {text: index / max(1, len(texts) - 1) for index, text in enumerate(texts)}
+        return place, {place[text]: text for text in texts}
+    low, high = min(numbers.values()), max(numbers.values())
+    logarithmic = low > 0 and high / low >= DECADE
+
+    def scale(x: float) -> float:
+        return float(np.log10(x)) if logarithmic else float(x)
+
+    span = scale(high) - scale(low)
+    place = {text: (scale(x) - scale(low)) / span if span else 0.5 for text, x in numbers.items()}
+    return place, {place[text]: text for text in texts}
+
+
+def _draw_line(
+    panel: Axes, line: pd.DataFrame, best: pd.DataFrame, column: str, where: tuple[dict[str, float], float],
+    name: str, style: Style,
+) -> None:  # fmt: skip
+    """One family and init against the values of the flag."""
+    places, shift = where
+    line = line.assign(x=[places[value] + shift for value in line["value"]]).sort_values("x")
+    runs = best.merge(line[[*GROUP, "x"]], on=GROUP).dropna(subset=column)
+    means = line[f"{column}_mean"]
+    panel.plot(runs["x"], runs[column], ".", color=style["color"], alpha=0.35, markersize=5)
+    panel.plot(line["x"], means, label=wrap(name), linewidth=2, markersize=6, **style)
+    for x, values in runs.groupby("x")[column]:
+        low, high = t_interval(values.to_numpy(dtype=float))
+        panel.vlines(x, low, high, color=style["color"], linewidth=1.4)
+    chosen = line["chosen"]
+    panel.plot(
+        line.loc[chosen, "x"], means[chosen], linestyle="none", marker="o", markersize=14,
+        markerfacecolor="none", color=style["color"],
+    )  # fmt: skip
+
+
+def _label_values(panel: Axes, flag: str, names: dict[float, str]) -> None:
+    """Label the horizontal axis with the values of the flag."""
+    panel.set_xticks(sorted(names), [names[place] for place in sorted(names)])
+    panel.set_xlim(-0.08, 1.08)
+    panel.set_xlabel(literal(flag))

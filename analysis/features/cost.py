@@ -1,0 +1,121 @@
+"""Accuracy and cost of runs: parameters, seconds and peak memory, for example of LoRA and full fine-tuning.
+
+The methods transformers and lora record what training took in the manifests of their runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from roberta_small.analysis.presentation import CHOICE, Computed, Feature
+from roberta_small.analysis.query import ResolvedQuery, Selection
+from roberta_small.analysis.read.long_table import GROUP, RUN
+from roberta_small.analysis.style import finish, legend_below, literal, styles, wrap
+from roberta_small.common.metrics import label, number
+from roberta_small.common.statistics import mean_std
+from roberta_small.common.tables import Table, whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MEASURED = ("trainable_parameters", "parameters", "seconds", "peak_memory_bytes")
+MIB = 1 << 20
+
+
+def measured_runs(selection: Selection) -> pd.DataFrame:
+    """A row for each run with a score: arm, init, seed, valid, test (see `best_checkpoints`) and `MEASURED`.
+
+    Values that the manifest does not contain are NaN.
+    """
+    rows = [
+        dict(zip(RUN, (run.arm, run.init, run.seed), strict=True))
+        | {key: (run.read_manifest() or {}).get(key, math.nan) for key in MEASURED}
+        for run in selection.runs
+    ]
+    return selection.best[[*RUN, "valid", "test"]].merge(pd.DataFrame(rows), on=RUN, how="left")
+
+
+def cost_table(runs: pd.DataFrame, query: ResolvedQuery) -> Table:
+    """Means over the seeds of each arm and init; `data` has one row per run."""
+    shown, groups = [], []
+    for (arm, init), group in runs.groupby(GROUP):
+        score, std = mean_std(group["test"], query.ddof)
+        mean = group[[*MEASURED]].mean()
+        spread = f" ± {number(std, query.metric)}" if len(group) > 1 else ""
+        groups.append(f"{arm}/{init}")
+        shown.append(
+            {
+                "arm": arm,
+                "init": init,
+                "seeds": str(len(group)),
+                f"{query.reported} {label(query.metric)}": f"{number(score, query.metric)}{spread}",
+                "trained parameters": whole(mean["trainable_parameters"]),
+                "of all (%)": _percent(mean["trainable_parameters"], mean["parameters"]),
+                "seconds": whole(mean["seconds"]),
+                "peak memory (MiB)": whole(mean["peak_memory_bytes"] / MIB),
+            }
+        )
+    return Table(
+        name="cost",
+        caption=f"{query.metric.replace('_', ' ').capitalize()} at the best validation, and what training "
+        "took: mean over seeds",
+        notes=(
+            query.note,
+            f"±: {query.std_note} over seeds.",
+            "seconds: of the whole run, with loading and validation. Peak memory: resident memory of the "
+            "process, or GPU memory allocated by PyTorch. –: not recorded in the manifest.",
+        ),
+        data=runs.assign(metric=query.metric, ddof=query.ddof),
+        shown=pd.DataFrame(shown),
+        groups=tuple(groups),
+    )
+
+
+def draw_cost(runs: pd.DataFrame, query: ResolvedQuery) -> Figure:
+    """The score of each run against its trained parameters, on a logarithmic axis."""
+    from matplotlib.figure import Figure
+
+    known = runs[runs["trainable_parameters"].notna()]
+    style_of = styles(query.study.ordered(f"{arm}/{init}" for arm, init in known.groupby(GROUP).groups))
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    panel = figure.subplots()
+    for (arm, init), group in known.groupby(GROUP):
+        style = style_of[f"{arm}/{init}"]
+        panel.plot(
+            group["trainable_parameters"], group["test"], linestyle="none", marker=style["marker"],
+            color=style["color"], alpha=0.8, markeredgecolor="white", markersize=7,
+            label=wrap(query.study.label(f"{arm}/{init}")),
+        )  # fmt: skip
+        x, mean = group["trainable_parameters"].mean(), group["test"].mean()
+        panel.plot([x / 1.25, x * 1.25], [mean, mean], color=style["color"], linewidth=2)
+    panel.set_xscale("log")
+    panel.set_xlim(known["trainable_parameters"].min() / 3, known["trainable_parameters"].max() * 3)
+    panel.set_xlabel("trained parameters")
+    panel.set_ylabel(literal(f"{query.reported} {label(query.metric)}"))
+    panel.set_title("A mark for each seed, a bar for their mean", fontsize="medium", loc="left")
+    finish(panel, "both")
+    legend_below(figure)
+    return figure
+
+
+def _percent(part: float, total: float) -> str:
+    return "–" if math.isnan(part) or math.isnan(total) else f"{100 * part / total:.2f}"
+
+
+def _compute(selection: Selection) -> Computed:
+    return Computed([cost_table(measured_runs(selection), selection.query)])
+
+
+def _draw(selection: Selection) -> Iterator[tuple[str, Figure]]:
+    runs = measured_runs(selection)
+    if runs["trainable_parameters"].notna().any():
+        yield f"{selection.query.metric}_and_parameters", draw_cost(runs, selection.query)
+
+
+COST = Feature(
+    "score and cost: trained parameters, seconds, peak memory", CHOICE | {"ddof"}, ("cost",), _compute, _draw
+)

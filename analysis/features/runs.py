@@ -1,0 +1,248 @@
+"""Tables of runs: table 1 (best checkpoints), table 2 (after each epoch) and the list of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from roberta_small.analysis.presentation import MEANS, Computed, Feature
+from roberta_small.analysis.query import STD_NOTES, Query, Selection
+from roberta_small.analysis.read.long_table import GROUP, REPORTED, RUN, SELECTING, usual_or_only
+from roberta_small.analysis.read.runs import LoggedRun
+from roberta_small.analysis.scoring import BEST, TieRule, per_epoch, summarize, validations
+from roberta_small.common import archive
+from roberta_small.common.files import escaped
+from roberta_small.common.metrics import Direction, label, number
+from roberta_small.common.tables import Mean, Table, mean_std_cell
+
+MOST_COLUMNS = 4
+"""Number of columns `mean ± std (n)` for which a page has room."""
+
+
+def table1(
+    table: pd.DataFrame,
+    metric: str = "accuracy",
+    *,
+    ties: TieRule = "latest",
+    ddof: int = 1,
+    by: str | None = None,
+    subset: str | None = None,
+    direction: Direction = "auto",
+    reported: str | None = None,
+) -> Table:
+    """Each run at its best validation, with mean and standard deviation over the seeds of each arm and init.
+
+    `data` has the columns of `best_checkpoints` and `metric`, `by`, `subset`, `tie_rule` and `ddof`; in the
+    rows of statistics, `seed` is "mean" or "std". If a subset other than test is reported, the column
+    `reported` is its name. Raises `UserError` as `best_checkpoints`.
+    """
+    query = Query(
+        metric=metric, by=by, subset=subset, ties=ties, direction=direction, reported=reported, ddof=ddof
+    )
+    return best_table(Selection(query.resolve(table), (), table))
+
+
+def best_table(selection: Selection) -> Table:
+    """Table 1 of the selected runs, see `table1`."""
+    query, best = selection.query, selection.best
+    metric, by, subset, reported = query.metric, query.by, query.subset, query.reported
+    metric_of = {"valid": by, "test": metric}
+    summaries = {column: summarize(best, GROUP, column, ddof=query.ddof) for column in ("valid", "test")}
+    data, groups, means = [], [], []
+    lines: list[dict[str, str]] = []
+    for index, (group, runs) in enumerate(best.groupby(GROUP)):
+        data.append(runs.astype({"seed": object}))
+        lines.extend(_best_cells(run, metric_of) for run in runs.to_dict("records"))
+        for statistic in ("mean", "std"):
+            values = {column: summary.at[index, statistic] for column, summary in summaries.items()}
+            data.append(pd.DataFrame([dict(zip(GROUP, group, strict=True), seed=statistic, **values)]))
+        cells = {
+            column: _mean_std(summary.loc[index], metric_of[column]) for column, summary in summaries.items()
+        }
+        means += [
+            Mean(
+                len(lines), column, "/".join(group), BEST, {"valid": subset, "test": reported}[column],
+                metric_of[column], summary.at[index, "mean"], tested=column == "test",
+            )
+            for column, summary in summaries.items()
+        ]  # fmt: skip
+        lines.append(dict(zip(GROUP, group, strict=True), seed="mean ± std (n)", **cells))
+        groups += ["/".join(group)] * (len(runs) + 1)
+    shown, names = pd.DataFrame(lines).fillna(""), {}
+    if by == metric and subset == reported:  # both columns are the same
+        shown = shown.drop(columns="valid")
+        means = [mean for mean in means if mean.column == "test"]
+        names = {"test": f"{metric} on {subset}"}
+    elif (by, subset, reported) != (metric, SELECTING, REPORTED):
+        names = {"valid": f"{by} on {subset}", "test": f"{metric} on {reported}"}
+    columns = {} if reported == REPORTED else {"reported": reported}
+    return Table(
+        name="table1",
+        caption=f"{reported.capitalize()} {label(metric)} of each run at its best validation",
+        notes=(
+            query.note,
+            "ties: how many validations share the best value (1: no tie).",
+            _std_note(query.ddof),
+        ),
+        data=pd.concat(data, ignore_index=True).assign(
+            metric=metric, by=by, subset=subset, **columns, tie_rule=query.ties, ddof=query.ddof
+        ),
+        shown=shown.rename(columns=names),
+        groups=tuple(groups),
+        means=tuple(mean._replace(column=names.get(mean.column, mean.column)) for mean in means),
+    )
+
+
+def table2(
+    table: pd.DataFrame, metric: str = "accuracy", *, subset: str | None = None, ddof: int = 1
+) -> Table:
+    """Mean and standard deviation over seeds after each epoch, with a column for each arm and init.
+
+    More groups than `MOST_COLUMNS` and than epochs are rows, with a column for each epoch.
+
+    The default of `subset` is that of `scores`. `data` has the columns of `per_epoch`, `metric`, `subset` and
+    `ddof`. Raises `UserError` as `per_epoch`.
+    """
+    subset = subset or usual_or_only(REPORTED, table["subset"].unique())
+    data = per_epoch(table, metric, subset=subset, ddof=ddof)
+    cells = data.assign(
+        column=data["arm"] + "/" + data["init"], cell=[_mean_std(row, metric) for _, row in data.iterrows()]
+    )
+    value_of = dict(zip(zip(cells["column"], cells["epoch"], strict=True), data["mean"], strict=True))
+    groups, epochs = list(dict.fromkeys(cells["column"])), sorted(set(cells["epoch"]))
+    cell_of = dict(zip(value_of, cells["cell"], strict=True))
+    as_rows = len(groups) > max(MOST_COLUMNS, len(epochs))
+    if as_rows:
+        shown = pd.DataFrame(
+            {
+                **data[GROUP].drop_duplicates().to_dict("list"),
+                **{
+                    f"epoch {epoch}": [cell_of.get((group, epoch), "") for group in groups]
+                    for epoch in epochs
+                },
+            }
+        )
+    else:
+        shown = pd.DataFrame(
+            {
+                "epoch": [str(epoch) for epoch in epochs],
+                **{group: [cell_of.get((group, epoch), "") for epoch in epochs] for group in groups},
+            }
+        )
+    return Table(
+        name="table2",
+        caption=f"{subset.capitalize()} {label(metric)} after each epoch, mean ± std over seeds (n)",
+        notes=(_std_note(ddof), "Epochs of runs without a manifest are counted by validations."),
+        data=data.assign(metric=metric, subset=subset, ddof=ddof),
+        shown=shown,
+        groups=tuple(groups) if as_rows else (),
+        means=tuple(
+            Mean(
+                groups.index(group) if as_rows else epochs.index(epoch),
+                f"epoch {epoch}" if as_rows else group,
+                group, str(epoch), subset, metric, value,
+            )
+            for (group, epoch), value in value_of.items()
+        ),
+    )  # fmt: skip
+
+
+def list_runs(runs: Sequence[LoggedRun], table: pd.DataFrame) -> Table:
+    """Each run with its status, number of validations, last step, training time and subsets.
+
+    `named_by` is the source of arm, init and seed: the manifest, a pattern or the path.
+    """
+    last_steps = table.groupby(RUN)["step"].max()
+    validated = validations(table).groupby(RUN)["step"].nunique()
+    subsets = table.groupby(RUN)["subset"].unique()
+    rows = []
+    for run in runs:
+        key = (run.arm, run.init, run.seed)
+        updates = int(last_steps.get(key, 0))
+        rows.append(
+            {
+                "arm": run.arm,
+                "init": run.init,
+                "seed": run.seed,
+                "recipe": run.recipe,
+                "status": run.status,
+                "epochs": int(validated.get(key, 0)),
+                "updates": updates,
+                "seconds": run.seconds,
+                "updates_per_second": updates / run.seconds if run.seconds else None,
+                "subsets": " ".join(subsets.get(key, ())),
+                "named_by": run.named_by,
+                "folder": escaped(archive.shown(run.place)),
+            }
+        )
+    data = pd.DataFrame(rows).astype({"seconds": float, "updates_per_second": float})
+    shown = data.assign(
+        recipe=data["recipe"].fillna("–"),
+        seconds=[_dash(value, "{:.0f}") for value in data["seconds"]],
+        updates_per_second=[_dash(value, "{:.2f}") for value in data["updates_per_second"]],
+    ).astype(str)
+    return Table(
+        name="runs",
+        caption="Runs",
+        notes=("epochs: validations so far. seconds: time spent training.",),
+        data=data,
+        shown=shown.rename(columns={"updates_per_second": "updates/s", "named_by": "named by"}),
+    )
+
+
+def _best_cells(run: dict, metric_of: dict[str, str]) -> dict[str, str]:
+    """The cells of a run in table 1; without a single selected step, all tied steps are listed."""
+    tied = run["tied_steps"].replace(" ", ", ")
+    return {
+        **{key: str(run[key]) for key in RUN},
+        "valid": number(run["valid"], metric_of["valid"]),
+        "test": number(run["test"], metric_of["test"]),
+        "epoch": _dash(run["epoch"]),
+        "step": (tied or "–") if pd.isna(run["step"]) else str(run["step"]),
+        "ties": str(run["ties"]),
+    }
+
+
+def _mean_std(row: pd.Series, metric: str) -> str:
+    return mean_std_cell(row["mean"], row["std"], metric, row["n"])
+
+
+def _std_note(ddof: int) -> str:
+    return f"std: {STD_NOTES[ddof]} over seeds; n: seeds with a value."
+
+
+def _dash(value: object, pattern: str = "{}") -> str:
+    return "–" if pd.isna(value) else pattern.format(value)
+
+
+def _compute_table1(selection: Selection) -> Computed:
+    table = best_table(selection)
+    kept = {*RUN, *(mean.column for mean in table.means if mean.tested)}
+    table = selection.beside_published(table, [column for column in table.shown if column not in kept])
+    return Computed([table], _values_for_marks(selection))
+
+
+def _compute_table2(selection: Selection) -> Computed:
+    query = selection.query
+    table = table2(selection.table, query.metric, subset=query.reported, ddof=query.ddof)
+    return Computed([table], _values_for_marks(selection))
+
+
+def _values_for_marks(selection: Selection) -> pd.DataFrame | None:
+    """The scores, if the study has a baseline: without one, runs need no finite score."""
+    return None if selection.study.baseline is None else selection.values
+
+
+TABLE1 = Feature(
+    "each run at its best checkpoint, with mean and standard deviation",
+    MEANS | {"reference"},
+    ("table1",),
+    _compute_table1,
+)
+TABLE2 = Feature(
+    "mean and standard deviation after each epoch",
+    MEANS,
+    ("table2",),
+    _compute_table2,
+)

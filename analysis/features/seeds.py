@@ -1,0 +1,352 @@
+"""Statistics over seeds: mean, spread and intervals, and the expected best of n seeds; tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from roberta_small.analysis.presentation import CHOICE, MEANS, Computed, Feature
+from roberta_small.analysis.query import ResolvedQuery, Selection
+from roberta_small.analysis.read.long_table import GROUP
+from roberta_small.analysis.scoring import BEST, diverged, select_points, spread_over_seeds
+from roberta_small.analysis.study import NO_STUDY, WIDTHS, Study
+from roberta_small.analysis.style import (
+    finish,
+    grid,
+    group_styles,
+    legend_below,
+    literal,
+    paper_inches,
+    whole_numbers,
+    wrap,
+)
+from roberta_small.common.errors import enumerate_some
+from roberta_small.common.metrics import ACCURACIES, label, number
+from roberta_small.common.statistics import DRAWS, LEVEL, SEED
+from roberta_small.common.tables import PERCENT, Mean, Table, interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FEW = 20
+"""With fewer seeds the percentile bootstrap is noticeably too narrow."""
+SINGLE = "With a single run, there is no interval over seeds, only that over test examples."
+BEYOND = (
+    "t below 0 or above 100: the t interval ignores the bounds of percentages, and the seeds are too few and "
+    "too different to be informative."
+)
+AT = 'at: epoch, or "best" checkpoint.'
+WIDTH_INCHES = 8.5
+# Vertical offsets of seeds and intervals from the line of their group; the distance of groups is 1.
+SEEDS_LANE, T_LANE, EXAMPLES_LANE = -0.2, 0.12, 0.32
+CLOSE = 0.03
+"""Fraction of the axis below which neighbouring seeds are drawn in separate lanes."""
+
+
+def spread_table(
+    data: pd.DataFrame, query: ResolvedQuery, *, test_size: int | None, left_out: Sequence[str] = ()
+) -> Table:
+    """The frame of `spread_over_seeds` as a table; `left_out` are the runs of `diverged`."""
+    metric, subset = query.metric, query.reported
+    shown = pd.DataFrame(
+        {
+            "arm": data["arm"],
+            "init": data["init"],
+            "at": data["at"],
+            "n": data["n"].astype(str),
+            **{
+                name: [number(x, metric) for x in data[name]]
+                for name in ("mean", "std", "median", "min", "max")
+            },
+            **{
+                f"{name} {PERCENT}": [
+                    interval(low, high, metric)
+                    for low, high in zip(data[f"{key}_low"], data[f"{key}_high"], strict=True)
+                ]
+                for name, key in (("t", "t"), ("bootstrap", "bootstrap"), ("examples", "examples"))
+            },
+            "wider": data["wider"].fillna("–"),
+        }
+    )
+    groups = tuple(data["arm"] + "/" + data["init"])
+    if data["examples_low"].isna().all():
+        shown = shown.drop(columns=[f"examples {PERCENT}", "wider"])
+        examples = (
+            "The interval due to the size of the test set is omitted: it requires an accuracy and "
+            "--test-size, --audit, prediction files or the data folder that the manifests record."
+        )
+    else:
+        examples = (
+            f"examples: Wilson's {PERCENT} interval for one run of that mean on {test_size:,} examples of "
+            f"{subset}. All seeds are evaluated on the same examples, so more seeds do not narrow this "
+            "interval."
+        )
+    several = data.loc[data["n"] > 1, "n"]
+    fewest = int(several.min()) if len(several) else FEW
+    few = (
+        f"With {fewest} seeds the bootstrap interval is too narrow, because it lies within [min, max]: for "
+        "normally distributed values, it covers the mean in 76 % of cases with 3 seeds and in 91 % with 10."
+    )
+    return Table(
+        name="seeds",
+        caption=f"{subset.capitalize()} {label(metric)} over seeds",
+        notes=(
+            query.note,
+            f"{AT} n: seeds. std: {query.std_note}.",
+            f"t: Student's {PERCENT} interval for the mean over seeds (std with ddof 1).",
+            *([BEYOND] if metric in ACCURACIES and _beyond(data) else []),
+            *([SINGLE] if (data["n"] == 1).any() else []),
+            examples,
+            *left_out_notes(left_out),
+        ),
+        data=data.assign(
+            metric=metric,
+            subset=subset,
+            ddof=query.ddof,
+            level=LEVEL,
+            test_size=test_size,
+            draws=DRAWS,
+            best_checkpoint=query.note,
+        ),
+        shown=shown,
+        groups=groups,
+        means=tuple(
+            Mean(row, "mean", group, at, subset, metric, mean)
+            for row, (group, at, mean) in enumerate(zip(groups, data["at"], data["mean"], strict=True))
+        ),
+        wide=("median", "min", "max", f"bootstrap {PERCENT}", "wider"),
+        wide_notes=(
+            f"bootstrap: percentiles of {DRAWS:,} resampled means, seed {SEED}.",
+            *([few] if fewest < FEW else []),
+            *(["wider: whether the t or the examples interval is wider."] if "wider" in shown else []),
+        ),
+    )
+
+
+def expected_table(data: pd.DataFrame, query: ResolvedQuery, *, left_out: Sequence[str] = ()) -> Table:
+    """The frame of `expected_best_of_seeds` as a table; `left_out` as in `spread_table`."""
+    metric, by = query.metric, query.by
+    shown = pd.DataFrame(
+        {
+            "arm": data["arm"],
+            "init": data["init"],
+            "seeds tried": [f"{row.seeds_tried} of {row.seeds}" for row in data.itertuples()],
+            f"best {label(by)} on {query.subset}": [number(x, by) for x in data["valid"]],
+            f"its {label(metric)} on {query.reported}": [number(x, metric) for x in data["test"]],
+        }
+    )
+    return Table(
+        name="expected",
+        caption="Expected result of the best of n seeds",
+        notes=(
+            query.note,
+            "Mean over all subsets of n of these runs, without replacement (Tang et al. 2020): "
+            "unbiased, unlike drawing with replacement (Dodge et al. 2019).",
+            "If n is near the number of runs, there are few subsets; "
+            "the last row is the best run alone (the mean of equally good ones).",
+            *left_out_notes(left_out),
+        ),
+        data=data.assign(
+            metric=metric,
+            by=by,
+            subset=query.subset,
+            estimator="without replacement",
+            best_checkpoint=query.note,
+        ),
+        shown=shown,
+        groups=tuple(data["arm"] + "/" + data["init"]),
+    )
+
+
+def left_out_notes(names: Sequence[str]) -> list[str]:
+    """A note that lists the diverged runs."""
+    if not names:
+        return []
+    return [
+        f"Without a finite value at a best checkpoint: {enumerate_some(names, 10)}. "
+        "The statistics exclude these diverged runs."
+    ]
+
+
+def _beyond(data: pd.DataFrame) -> bool:
+    """Whether a t interval extends below 0 or above 100."""
+    return bool(((data["t_low"] < 0) | (data["t_high"] > 100)).any())
+
+
+def draw_seeds(
+    values: pd.DataFrame, spread: pd.DataFrame, metric: str, *, subset: str = "test", at: str = BEST,
+    baseline: str | None = None, study: Study = NO_STUDY,
+) -> Figure:  # fmt: skip
+    """A dot for each run at `at` (default: best checkpoint), with the intervals of the mean of each group.
+
+    `values` is the frame of `scores`, `spread` that of `spread_over_seeds`. The interval due to the test set
+    is drawn if `spread` contains it, and a vertical line at the mean of the group `baseline`.
+    """
+    from matplotlib.figure import Figure
+
+    values, spread = values[values["at"] == at], spread[spread["at"] == at].reset_index(drop=True)
+    names, study = _names(spread), study.resolved_for(spread)
+    by_name = dict(zip(names, spread.to_dict("records"), strict=True))
+    style_of = group_styles(names, study)
+    page = paper_inches()
+    height = 1.5 + 0.6 * len(names) if page is None else 1.1 + 0.42 * len(names)
+    figure = Figure(figsize=(page or WIDTH_INCHES, height), layout="constrained")
+    panel = figure.subplots()
+    apart = CLOSE * _range(values, spread)
+    for mean in (row["mean"] for name, row in by_name.items() if name == baseline):
+        panel.axvline(mean, color="0.45", linewidth=1, linestyle=":", zorder=1)
+    for line, (name, row) in enumerate(by_name.items()):
+        of_group = (values["arm"] == row["arm"]) & (values["init"] == row["init"])
+        x = np.sort(values.loc[of_group, "value"].to_numpy(dtype=float))
+        color = style_of[name]["color"]
+        panel.plot(
+            x, line + SEEDS_LANE - 0.14 * _lanes(x, apart), linestyle="none", markersize=7, alpha=0.85,
+            color=color, marker=style_of[name]["marker"], markeredgecolor="white",
+        )  # fmt: skip
+        panel.plot([row["mean"]] * 2, [line + SEEDS_LANE, line + EXAMPLES_LANE], color="0.15", linewidth=1.2)
+        panel.hlines(line + T_LANE, row["t_low"], row["t_high"], color=color, linewidth=5)
+        panel.hlines(
+            line + EXAMPLES_LANE, row["examples_low"], row["examples_high"], color="0.45", linewidth=2,
+            linestyle=(0, (3, 1)),
+        )  # fmt: skip
+    has = {f"has_{key}": bool(spread[f"{key}_low"].notna().any()) for key in ("t", "examples")}
+    _explain(panel, has_baseline=baseline in by_name, **has)
+    characters = 24 if page is None or page > WIDTHS["one-column"] else 16
+    panel.set_yticks(range(len(names)), [wrap(study.label(name), characters) for name in names])
+    panel.set_ylim(len(names) - 0.5, -0.65)
+    where = "at the best checkpoint" if at == BEST else f"after epoch {at}"
+    panel.set_xlabel(wrap(f"{label(metric)} on {subset} {where}", 96 if page is None else int(11 * page)))
+    finish(panel, grid="x")
+    legend_below(figure)
+    return figure
+
+
+def draw_expected(
+    expected: pd.DataFrame, metric: str, by: str, *, subset: str = "valid", reported: str = "test",
+    study: Study = NO_STUDY,
+) -> Figure:  # fmt: skip
+    """Expected score of the best of n seeds on `subset` and on `reported` (`expected_best_of_seeds`)."""
+    from matplotlib.figure import Figure
+
+    names, study = _names(expected.drop_duplicates(GROUP)), study.resolved_for(expected)
+    style_of = group_styles(names, study)
+    columns, size = grid(2, (WIDTH_INCHES / 2, 3.4))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(2 // columns, columns, sharey=by == metric, squeeze=False).ravel()
+    titles = {
+        "valid": f"best {label(by)} on {subset}",
+        "test": f"{label(metric)} on {reported} of the same run",
+    }
+    for panel, (column, title) in zip(panels, titles.items(), strict=True):
+        for name, (_, group) in zip(names, expected.groupby(GROUP, sort=False), strict=True):
+            panel.plot(
+                group["seeds_tried"], group[column], label=wrap(study.label(name)), linewidth=2, markersize=6,
+                **style_of[name],
+            )  # fmt: skip
+        panel.set_title(literal(title), fontsize="medium")
+        panel.set_xlabel("seeds tried")
+        panel.set_xlim(0.7, expected["seeds_tried"].max() + 0.3)
+        panel.margins(y=0.12)
+        whole_numbers(panel)
+        finish(panel)
+    for panel in panels[::columns]:
+        panel.set_ylabel("expected value")
+    legend_below(figure)
+    return figure
+
+
+def _names(frame: pd.DataFrame) -> list[str]:
+    return [f"{arm}/{init}" for arm, init in frame[GROUP].itertuples(index=False)]
+
+
+def _range(values: pd.DataFrame, spread: pd.DataFrame) -> float:
+    """The approximate range of the axis."""
+    ends = pd.concat(
+        [values["value"], *(spread[f"{key}_{end}"] for key in ("t", "examples") for end in ("low", "high"))]
+    )
+    return float(ends.max() - ends.min()) if len(ends) else 0.0
+
+
+def _lanes(x: np.ndarray, apart: float) -> np.ndarray:
+    """0, 1 or 2 for each of the sorted values; neighbours closer than `apart` have different lanes."""
+    lanes = np.zeros(len(x), int)
+    for index in range(1, len(x)):
+        if x[index] - x[index - 1] < apart:
+            lanes[index] = (lanes[index - 1] + 1) % 3
+    return lanes
+
+
+def _explain(panel: Axes, *, has_t: bool, has_examples: bool, has_baseline: bool) -> None:
+    """Add grey legend entries that apply to all colors."""
+    panel.plot([], [], linestyle="none", marker="o", color="0.3", label="one seed")
+    panel.plot([], [], color="0.15", linewidth=1.2, label="mean")
+    if has_baseline:
+        panel.plot([], [], color="0.45", linewidth=1, linestyle=":", label="mean of the baseline")
+    if has_t:
+        panel.plot([], [], color="0.3", linewidth=5, label=f"{PERCENT} over seeds (t)")
+    if has_examples:
+        panel.plot(
+            [], [], color="0.45", linewidth=2, linestyle=(0, (3, 1)),
+            label=f"{PERCENT} due to the test examples (Wilson)",
+        )  # fmt: skip
+
+
+def _compute_seeds(selection: Selection) -> Computed:
+    query, values = selection.query, selection.values
+    points = query.study.points(default=None)
+    if points is not None:
+        values = select_points(values, points)
+    size = selection.test_size
+    data = spread_over_seeds(values, query.metric, ddof=query.ddof, test_size=size)
+    table = spread_table(data, query, test_size=size, left_out=selection.diverged)
+    return Computed([selection.beside_published(table, ["std", f"examples {PERCENT}"])], values)
+
+
+def _compute_expected(selection: Selection) -> Computed:
+    query = selection.query
+    counted = selection.best.dropna(subset=["valid", "test"]).assign(at=BEST)
+    left_out = diverged(selection.table, counted, query.metric, query.reported)
+    return Computed([expected_table(selection.expected, query, left_out=left_out)])
+
+
+def draw_seeds_of(selection: Selection, baseline: str | None = None) -> Iterator[tuple[str, Figure]]:
+    """`draw_seeds`, if a run has a value at its best checkpoint; the default baseline is the study's."""
+    query, study = selection.query, selection.study
+    if BEST in set(selection.spread["at"]):
+        yield (
+            f"{query.metric}_seeds",
+            draw_seeds(
+                selection.values, selection.spread, query.metric, subset=query.reported,
+                baseline=baseline or study.baseline, study=study,
+            ),
+        )  # fmt: skip
+
+
+def draw_expected_of(selection: Selection) -> Iterator[tuple[str, Figure]]:
+    """`draw_expected`, if a group has several runs."""
+    query, data = selection.query, selection.expected
+    if len(data) and data["seeds"].max() > 1:
+        yield (
+            f"{query.metric}_expected",
+            draw_expected(
+                data, query.metric, query.by, subset=query.subset, reported=query.reported,
+                study=selection.study,
+            ),
+        )  # fmt: skip
+
+
+SEEDS = Feature(
+    "mean, spread and intervals over seeds, and the interval due to the test set",
+    MEANS | {"reference", "at", "test_size", "audit"},
+    ("seeds",),
+    _compute_seeds,
+    draw_seeds_of,
+    frozenset({"test_size", "audit"}),
+)
+EXPECTED = Feature(
+    "expected result of the best of n seeds", CHOICE, ("expected",), _compute_expected, draw_expected_of
+)

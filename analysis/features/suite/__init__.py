@@ -1,0 +1,1 @@
+"""Methods compared over several data sets: tables, figures and a report."""

@@ -1,1 +1,0 @@
-"""Figures; matplotlib is imported only when one is drawn."""

@@ -1,0 +1,311 @@
+"""Statistics of prediction files: accuracy with intervals, paired comparisons, the size of the test set.
+
+Frame of predictions, one row for each run and labelled example:
+
+    group, arm, init, seed      group is arm/init
+    index                       0-based line of the split
+    label, predicted            true and predicted class, categorical
+    confidence                  probability of the predicted class
+    correct                     bool
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from roberta_small.analysis.compare import holm
+from roberta_small.analysis.read.discovery import readable
+from roberta_small.analysis.read.long_table import RUN
+from roberta_small.analysis.read.runs import LoggedRun
+from roberta_small.common import predictions as prediction_files
+from roberta_small.common.binary_index import read_header
+from roberta_small.common.data_folder import Overlap
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import sha256
+from roberta_small.common.predictions import Prediction
+from roberta_small.common.statistics import DRAWS, LEVEL, SEED, Interval, Values, wilson_interval
+
+logger = logging.getLogger(__name__)
+
+BOOTSTRAP, WILSON = "bootstrap", "Wilson"
+"""The methods of `examples_interval`."""
+COLUMNS = ["group", *RUN, "index", "label", "predicted", "confidence", "correct"]
+
+
+def read_predictions(runs: Iterable[LoggedRun], split: str = "test") -> pd.DataFrame:
+    """The frame of predictions of all runs with a prediction file for `split`; empty if there is none.
+
+    The categories of `label` and `predicted` are all classes in the order of the label dictionary. Files
+    without labels are skipped with a warning. Raises `UserError` as `common.predictions.read`, and for a file
+    that cannot be read.
+    """
+    frames, classes = [], dict[str, None]()
+    for run in runs:
+        if (path := find_predictions(run, split)) is None:
+            continue
+        with readable():
+            labelled = [
+                prediction for prediction in prediction_files.read(path) if prediction.true_class is not None
+            ]
+        if not labelled:
+            logger.warning("%s: skipped, the true class is null on every line", path)
+            continue
+        classes |= dict.fromkeys(labelled[0].probabilities)
+        frames.append(_frame(run, labelled))
+    if not frames:
+        return pd.DataFrame(columns=COLUMNS)
+    categories = pd.CategoricalDtype(list(classes))
+    return pd.concat(frames, ignore_index=True).astype({"label": categories, "predicted": categories})
+
+
+def find_predictions(run: LoggedRun, split: str) -> Path | None:
+    """The prediction file of a run; None if there is none, or with a warning if it is no regular file."""
+    path = run.folder / prediction_files.file_name(split)
+    if not path.exists():
+        return None
+    if not path.is_file():
+        logger.warning("%s: skipped, not a regular file", path)
+        return None
+    return path
+
+
+def accuracies(
+    predictions: pd.DataFrame, overlap: Overlap | None = None, *, level: float = LEVEL
+) -> pd.DataFrame:
+    """Accuracy in percent of each run, on all examples and with and without those in `overlap`.
+
+    Columns: `arm`, `init`, `seed`, `n`, `accuracy`, `low`, `high` (Wilson's interval). With `overlap` also
+    `unseen_n`, `unseen_accuracy`, `unseen_low`, `unseen_high` (examples outside it), `seen_n` and
+    `seen_accuracy` (examples in it).
+
+    Raises `UserError` if a prediction is for a line beyond the end of the audited split.
+    """
+    rows = []
+    for names, run in predictions.groupby(RUN):
+        row = {**dict(zip(RUN, names, strict=True)), **_accuracy(run["correct"], "", level)}
+        if overlap is not None:
+            if (last := run["index"].max()) >= overlap.size:
+                raise UserError(
+                    f"{'/'.join(map(str, names[:2]))}/seed{names[2]} has a prediction for line {last} "
+                    f"(0-based) of {overlap.split}, but the audited split has {overlap.size:,} lines; "
+                    "audit the text of these predictions"
+                )
+            seen = run["index"].isin(overlap.lines)
+            row |= _accuracy(run.loc[~seen, "correct"], "unseen_", level)
+            seen_row = _accuracy(run.loc[seen, "correct"], "seen_", level)
+            row |= {name: seen_row[name] for name in ("seen_n", "seen_accuracy")}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def compare_predictions(
+    predictions: pd.DataFrame,
+    a: str,
+    b: str,
+    *,
+    level: float = LEVEL,
+    draws: int = DRAWS,
+    seed: int = SEED,
+) -> pd.DataFrame:
+    """Two groups compared example by example, for each common seed, and in the last row for their mean.
+
+    If no seed is common and one group is a single run (a baseline without random numbers), this run is
+    compared with each run of the other group; `seed` is then that of the other group.
+
+    Columns: `a`, `b`, `seed` (int, or "mean"), `n` (examples), `only_a`, `only_b` (examples that only one of
+    them gets right), `p_mcnemar` (exact; empty for the mean), `p_mcnemar_holm` (over the seeds), `difference`
+    of accuracy in points, `low`, `high` (paired bootstrap over the examples, `draws` test sets). If a row has
+    another interval, see `examples_interval`, there is a column `interval`: "bootstrap" or "Wilson".
+
+    Empty if nothing can be paired. Raises `UserError` if paired runs have different examples or labels.
+    """
+    rows: list[dict[str, object]] = []
+    differences, p_values = [], []
+    for run_seed, seeds in _pair_seeds(predictions, (a, b)).items():
+        correct_a, correct_b = _aligned(predictions, (a, b), seeds)
+        only_a, only_b, p = mcnemar(correct_a, correct_b)
+        differences.append(correct_a.astype(float) - correct_b)
+        p_values.append(p)
+        rows.append({"seed": run_seed, "only_a": only_a, "only_b": only_b, "p_mcnemar": p})
+    if not rows:
+        return pd.DataFrame()
+    if len({len(difference) for difference in differences}) > 1:
+        raise UserError(
+            f"{a} and {b}: the predictions of their seeds are for different numbers of examples; predict one "
+            "test set with all"
+        )
+    rows = [{**row, "p_mcnemar_holm": p} for row, p in zip(rows, holm(p_values), strict=True)]
+    if len(rows) > 1:
+        rows.append({"seed": "mean"})
+        differences.append(np.mean(differences, axis=0))
+    for row, difference in zip(rows, differences, strict=True):
+        (low, high), method = examples_interval(100 * difference, level, draws=draws, seed=seed)
+        row |= {"n": len(difference), "difference": 100 * difference.mean(), "low": low, "high": high}
+        row["interval"] = method
+    columns = ["seed", "n", "only_a", "only_b", "p_mcnemar", "p_mcnemar_holm", "difference", "low", "high"]
+    if any(row["interval"] == WILSON for row in rows):
+        columns.append("interval")
+    frame = pd.DataFrame(rows).reindex(columns=columns).astype({"only_a": "Int64", "only_b": "Int64"})
+    frame.insert(0, "a", a)
+    frame.insert(1, "b", b)
+    return frame
+
+
+def compare_all_predictions(
+    predictions: pd.DataFrame, groups: Iterable[str], pairs: Iterable[tuple[str, str]] | None = None
+) -> pd.DataFrame:
+    """The concatenated `compare_predictions` of all pairs of `groups`, or of `pairs` alone.
+
+    Empty if nothing can be paired.
+    """
+    pairs = combinations(dict.fromkeys(groups), 2) if pairs is None else pairs
+    frames = [compare_predictions(predictions, a, b) for a, b in pairs]
+    frames = [frame for frame in frames if len(frame)]
+    frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return frame.fillna({"interval": BOOTSTRAP}) if "interval" in frame else frame
+
+
+def mcnemar(correct_a: NDArray[np.bool_], correct_b: NDArray[np.bool_]) -> tuple[int, int, float]:
+    """(examples only A gets right, only B gets right, p) of McNemar's exact test (McNemar 1947).
+
+    Both arrays are (N,), whether each example is predicted correctly. Under the null hypothesis, either
+    classifier is equally likely to be the one that is right.
+    """
+    from scipy.stats import binomtest
+
+    only_a, only_b = int((correct_a & ~correct_b).sum()), int((~correct_a & correct_b).sum())
+    p = binomtest(only_a, only_a + only_b).pvalue if only_a + only_b else 1.0
+    return only_a, only_b, float(p)
+
+
+def examples_interval(
+    differences: Values, level: float = LEVEL, *, draws: int = DRAWS, seed: int = SEED
+) -> tuple[Interval, str]:
+    """The interval over test examples of the mean of `differences` (N,), in points, and its method.
+
+    The method is `BOOTSTRAP`, see `bootstrap_examples`. If all differences are equal, the bootstrap interval
+    has no width and the method is `WILSON`: Wilson's interval limits the fraction of other examples in the
+    population, whose differences are between -100 and 100.
+    """
+    if np.ptp(differences) > 0:
+        return bootstrap_examples(differences, level, draws=draws, seed=seed), BOOTSTRAP
+    equal, _ = wilson_interval(1.0, len(differences), level)
+    middle, margin = float(equal * differences[0]), 100 * (1 - equal)
+    return (middle - margin, middle + margin), WILSON
+
+
+def bootstrap_examples(
+    differences: Values, level: float = LEVEL, *, draws: int, seed: int = SEED
+) -> Interval:
+    """Paired bootstrap of the mean of `differences` (N,): percentiles over `draws` resampled test sets.
+
+    Each resampled test set is the same for both systems (Koehn 2004; Berg-Kirkpatrick et al. 2012).
+    """
+    random = np.random.default_rng(seed)
+    # Drawing counts of the few distinct differences is equivalent to drawing every example.
+    levels, counts = np.unique(differences, return_counts=True)
+    drawn = random.multinomial(len(differences), counts / len(differences), size=draws)
+    low, high = np.quantile(drawn @ levels / len(differences), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _frame(run: LoggedRun, labelled: list[Prediction]) -> pd.DataFrame:
+    names = {"group": f"{run.arm}/{run.init}", "arm": run.arm, "init": run.init, "seed": run.seed}
+    predicted = [prediction.predicted for prediction in labelled]
+    columns = {
+        "index": [prediction.index for prediction in labelled],
+        "label": [prediction.true_class for prediction in labelled],
+        "predicted": predicted,
+        "confidence": [
+            prediction.probabilities[name] for prediction, name in zip(labelled, predicted, strict=True)
+        ],
+    }
+    frame = pd.DataFrame(columns)
+    return frame.assign(correct=frame["label"] == frame["predicted"], **names)[COLUMNS]
+
+
+def _accuracy(correct: pd.Series, prefix: str, level: float) -> dict[str, float]:
+    fraction = correct.mean() if len(correct) else np.nan
+    low, high = wilson_interval(fraction, len(correct), level)
+    return {
+        f"{prefix}n": len(correct),
+        f"{prefix}accuracy": 100 * fraction,
+        f"{prefix}low": 100 * low,
+        f"{prefix}high": 100 * high,
+    }
+
+
+def _pair_seeds(predictions: pd.DataFrame, groups: tuple[str, str]) -> dict[int, tuple[int, int]]:
+    """The seed shown for each pair of runs -> the seeds of both runs."""
+    one, other = (sorted(set(predictions.loc[predictions["group"] == group, "seed"])) for group in groups)
+    if common := [seed for seed in one if seed in other]:
+        return {seed: (seed, seed) for seed in common}
+    if len(other) == 1:
+        return {seed: (seed, other[0]) for seed in one}
+    if len(one) == 1:
+        return {seed: (one[0], seed) for seed in other}
+    return {}
+
+
+def _aligned(
+    predictions: pd.DataFrame, groups: tuple[str, str], seeds: tuple[int, int]
+) -> list[NDArray[np.bool_]]:
+    """(N,) whether each example is predicted correctly, in the same order for both runs."""
+    one, other = (
+        predictions[(predictions["group"] == group) & (predictions["seed"] == seed)].sort_values("index")
+        for group, seed in zip(groups, seeds, strict=True)
+    )
+    same = len(one) == len(other) and bool(
+        (one[["index", "label"]].to_numpy() == other[["index", "label"]].to_numpy()).all()
+    )
+    if not same:
+        raise UserError(
+            f"{groups[0]} and {groups[1]}, seed {seeds[0]}: the examples or labels of their predictions "
+            "differ; predict the same split with both"
+        )
+    return [run["correct"].to_numpy(dtype=bool) for run in (one, other)]
+
+
+def find_size(runs: Iterable[LoggedRun], subset: str = "test") -> int | None:
+    """Number of examples of `subset`, from the prediction files or else the data folders of the runs.
+
+    The data folder in the manifest is used only if its `label/<subset>.idx` is readable and still has the
+    recorded SHA-256.
+    None if no run has either. Raises `UserError` if runs differ.
+    """
+    sizes: dict[int, LoggedRun] = {}
+    for run in runs:
+        size = _from_predictions(run, subset) or _from_data(run, subset)
+        if size:
+            sizes.setdefault(size, run)
+    if len(sizes) > 1:
+        (one, run), (other, other_run), *_ = sizes.items()
+        raise UserError(
+            f"{run.name} has {one:,} {subset} examples and {other_run.name} {other:,}; give --test-size"
+        )
+    return next(iter(sizes), None)
+
+
+def _from_predictions(run: LoggedRun, subset: str) -> int | None:
+    path = find_predictions(run, subset)
+    with readable():
+        return None if path is None else len(prediction_files.read(path))
+
+
+def _from_data(run: LoggedRun, subset: str) -> int | None:
+    data = (run.read_manifest() or {}).get("data", {})
+    name = f"label/{subset}.idx"
+    digest = (data.get("sha256") or {}).get(name)
+    path = Path(data.get("path") or "") / name
+    if digest is None or not os.path.isfile(path) or not os.access(path, os.R_OK) or sha256(path) != digest:
+        return None
+    header = read_header(path)
+    return None if header is None else header.sentences

@@ -1,1 +1,0 @@
-"""Statistics over runs, seeds and predictions: data frames in, data frames out."""

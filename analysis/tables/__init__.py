@@ -1,1 +1,0 @@
-"""Statistics as `common.tables.Table`, with rounded cells and full precision."""

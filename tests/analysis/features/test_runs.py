@@ -1,0 +1,185 @@
+"""Tables and their writers: hand-computed cells, conventions, escapes, shapes."""
+
+import io
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from log_trees import write_export
+from printed_tables import notes_with
+from run_trees import write_events, write_run
+
+from roberta_small.analysis.features.runs import list_runs, table1, table2
+from roberta_small.analysis.query import CHOSEN_ON_TEST
+from roberta_small.analysis.read.long_table import load_runs, read_runs
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.common.tables import FORMATS, Table, render, write_tables
+
+BEST_TESTS = {"pretrained": [79.25, 78.5, 80.0], "random": [65.5, 66.75, 68.25]}
+
+
+def markdown_rows(text):
+    """The cells of the pipe tables in a text."""
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line
+    ]
+
+
+def test_table1_cells(runs):
+    rows = markdown_rows(render([table1(load_runs(runs))]))
+    assert rows[0] == ["arm", "init", "seed", "valid", "test", "epoch", "step", "ties"]
+    assert ["fairseq", "pretrained", "2", "80.00", "78.50", "3", "675", "2"] in rows
+    sums = [row for row in rows if row[2] == "mean ± std (n)"]
+    assert sums[0][:5] == ["fairseq", "pretrained", "mean ± std (n)", "81.50 ± 1.80 (3)", "79.25 ± 0.75 (3)"]
+    assert sums[1][4] == "66.83 ± 1.38 (3)"
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_table1_sums_are_numpys_in_single_precision(runs, ddof):
+    text = render([table1(load_runs(runs), ddof=ddof)], "csv")
+    data = pd.read_csv(io.StringIO(text)).set_index(["init", "seed"])
+    for init, tests in BEST_TESTS.items():
+        assert data.loc[(init, "mean"), "test"] == pytest.approx(np.mean(tests), rel=2**-24)
+        assert data.loc[(init, "std"), "test"] == pytest.approx(np.std(tests, ddof=ddof), rel=2**-24)
+    assert set(data["ddof"]) == {ddof}
+    assert set(data["tie_rule"]) == {"latest"}
+
+
+def test_table1_lists_tied_steps_with_the_mean_rule(runs):
+    rows = markdown_rows(render([table1(load_runs(runs), ties="mean")]))
+    assert ["fairseq", "pretrained", "2", "80.00", "78.25", "–", "225, 675", "2"] in rows
+
+
+def test_table2_cells(runs):
+    rows = markdown_rows(render([table2(load_runs(runs), ddof=0)]))
+    assert rows[0] == ["epoch", "fairseq/pretrained", "fairseq/random"]
+    mean, std = np.mean([50.5, 66.75, 51.0]), np.std([50.5, 66.75, 51.0])
+    assert rows[2] == ["1", "72.67 ± 3.86 (3)", f"{mean:.2f} ± {std:.2f} (3)"]
+    assert len(rows) == 2 + 3
+
+
+def test_table2_has_an_empty_cell_where_no_run_got_so_far(tmp_path):
+    write_run(tmp_path, "pretrained", 1, [50.0], [51.0])
+    write_run(tmp_path, "random", 1, [50.0, 60.0], [51.0, 61.0])
+    assert markdown_rows(render([table2(load_runs(tmp_path))]))[-1] == ["2", "", "61.00 ± – (1)"]
+
+
+@pytest.mark.parametrize("fmt", ["markdown", "latex", "json"])
+@pytest.mark.parametrize(("ties", "ddof"), [("latest", 1), ("earliest", 0), ("mean", 0)])
+def test_conventions_are_in_the_table_itself(runs, fmt, ties, ddof):
+    table = load_runs(runs)
+    text = render([table1(table, ties=ties, ddof=ddof)], fmt)
+    assert re.search(rf"\b{ties}\b", text)
+    assert f"ddof {ddof}" in text
+    assert f"ddof {ddof}" in render([table2(table, ddof=ddof)], fmt)
+
+
+def test_a_metric_between_0_and_1_has_four_decimals(tmp_path):
+    write_run(tmp_path, "random", 1, [0.5], [0.625], metric="mcc")
+    text = render([table1(load_runs(tmp_path), "mcc")])
+    assert "0.6250" in text
+    assert "%" not in text
+
+
+def test_a_diverged_run_is_shown_and_not_averaged(runs):
+    write_run(runs, "random", 4, [float("nan")], [50.0])
+    rows = markdown_rows(render([table1(load_runs(runs))]))
+    assert ["fairseq", "random", "4", "–", "–", "–", "–", "0"] in rows
+    assert rows[-1][4] == "66.83 ± 1.38 (3)"
+
+
+def test_json_has_null_for_missing_and_integers_for_seeds(runs):
+    write_run(runs, "scratch", 1, [50.0], [51.0])
+    content = json.loads(render([table1(load_runs(runs)), table2(load_runs(runs))], "json"))
+    rows = content["table1"]["rows"]
+    assert rows[0]["seed"] == 1
+    assert rows[0]["step"] == 450
+    assert rows[-1]["seed"] == "std"
+    assert rows[-1]["test"] is None
+    assert content["table2"]["rows"][0]["n"] == 3
+
+
+def test_latex_is_balanced_and_has_as_many_cells_as_columns(runs):
+    text = render([table1(load_runs(runs)), table2(load_runs(runs))], "latex")
+    begun = re.findall(r"\\begin\{(\w+)\}", text)
+    ended = re.findall(r"\\end\{(\w+)\}", text)
+    assert sorted(begun) == sorted(ended) == ["table", "table", "tabular", "tabular"]
+    assert text.count("{") == text.count("}")
+    for alignment, body in re.findall(r"\\begin\{tabular\}\{(\w+)\}(.*?)\\end\{tabular\}", text, re.DOTALL):
+        lines = [line for line in body.splitlines() if line.endswith(r"\\")]
+        assert {line.count(" & ") + 1 for line in lines} == {len(alignment)}
+        assert [word for word in ("toprule", "midrule", "bottomrule") if f"\\{word}" in body] == [
+            "toprule", "midrule", "bottomrule",
+        ]  # fmt: skip
+    assert r"accuracy (\%)" in text
+    assert r"checkpoint\_best.pt" in text
+    assert "±" not in text
+
+
+def test_special_characters_are_escaped():
+    frame = pd.DataFrame({"init": [r"a_b|c\d~50%"]})
+    table = Table("t", "R&D #1", (), frame, frame)
+    latex = render([table], "latex")
+    assert r"a\_b\textbar{}c\textbackslash{}d\textasciitilde{}50\%" in latex
+    assert r"R\&D \#1" in latex
+    assert r"a_b\|c" in render([table], "markdown")
+
+
+def test_files_are_written_in_every_format_and_are_the_same_twice(runs, tmp_path):
+    contents = []
+    for folder in ("one", "two"):
+        table = load_runs(runs)
+        paths = write_tables([table1(table), table2(table)], tmp_path / folder)
+        contents.append({path.name: path.read_bytes() for path in paths})
+    assert contents[0] == contents[1]
+    assert set(contents[0]) == {
+        f"table{i}.{suffix}" for i in (1, 2) for suffix in ("md", "csv", "tex", "json")
+    }
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_text_ends_with_one_newline(runs, fmt):
+    text = render([table2(load_runs(runs))], fmt)
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
+
+
+def test_listing(runs):
+    write_run(runs, "random", 4, [50.0], [50.0], status="running")
+    found = find_runs(runs)
+    listing = list_runs(found, read_runs(found))
+    rows = markdown_rows(render([listing]))
+    assert rows[2][:9] == ["fairseq", "pretrained", "1", "reference", "finished", "3", "675", "135", "5.00"]
+    assert rows[2][9:] == ["test valid", "manifest.json", str(runs / "fairseq" / "pretrained" / "seed1")]
+    assert rows[-1][:9] == ["fairseq", "random", "4", "reference", "running", "1", "225", "–", "–"]
+
+
+def test_listed_folders_exist(tmp_path):
+    write_export(tmp_path / "run-bert_2_valid-tag-accuracy.csv", [(1.5, 25, 50.0)])
+    found = find_runs(tmp_path)
+    assert list_runs(found, read_runs(found)).data["folder"].tolist() == [str(tmp_path)]
+
+
+def test_table1_notes_the_selecting_metric_and_subset(tmp_path):
+    run = write_run(tmp_path, "random", 1, [60.0, 61.0], [50.0, 52.0])
+    for subset, losses in (("valid", [0.5, 0.7]), ("test", [0.8, 0.9])):
+        rows = [(225 * epoch, "loss", loss) for epoch, loss in enumerate(losses, start=1)]
+        write_events(run / "tensorboard" / subset, rows, suffix=".loss")
+    table = load_runs(tmp_path)
+    text = render([table1(table, by="loss")])
+    rows = markdown_rows(text)
+    assert rows[0][3:5] == ["loss on valid", "accuracy on test"]
+    assert rows[2][3:7] == ["0.5000", "50.00", "1", "225"]
+    assert notes_with(text, "lowest", "loss", "valid")
+    text = render([table1(table, subset="test")])
+    assert notes_with(text, "highest", "accuracy", "test")
+    assert CHOSEN_ON_TEST in text
+    assert notes_with(render([table1(table, direction="lowest")]), "lowest", "accuracy", "valid")
+
+
+def test_json_has_no_infinity():
+    frame = pd.DataFrame({"ppl": [np.inf, 2.0, np.nan]})
+    rows = json.loads(render([Table("t", "", (), frame, frame)], "json"))["t"]["rows"]
+    assert [row["ppl"] for row in rows] == [None, 2.0, None]

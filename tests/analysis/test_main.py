@@ -1,0 +1,178 @@
+"""The command line, also without torch and fairseq."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_words import COMMANDS
+from run_trees import write_events, write_run
+
+from roberta_small.analysis.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+WITHOUT_TORCH = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "fairseq", "tensorflow"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+from roberta_small.analysis.__main__ import main
+assert "matplotlib" not in sys.modules
+runs, output = sys.argv[1:]
+codes = [main(["tables", runs]), main(["figures", runs, "--out", output]), main(["runs", runs])]
+codes += [main(["report", runs, "--out", output + "/report.html"]), main(["watch", runs, "--once"])]
+sys.exit(max(codes))
+"""
+
+
+def test_tables_prints_both_tables_and_a_summary_of_the_runs(runs, capsys):
+    assert main(["tables", str(runs)]) == 0
+    out, err = capsys.readouterr()
+    assert "66.83 ± 1.38 (3)" in out
+    assert "72.67 ± 4.73 (3)" in out
+    assert err.startswith("6 runs: 3 fairseq/pretrained, 3 fairseq/random\n")
+
+
+def test_tables_writes_files(runs, tmp_path, capsys):
+    assert main(["tables", str(runs), "--out", str(tmp_path / "out"), "--format", "json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) == {"table1", "table2"}
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"table1.md", "table1.csv", "table1.tex", "table2.md", "table2.csv", "table2.tex"} <= names
+
+
+def test_options_reach_the_tables(runs, capsys):
+    assert main(["tables", str(runs), "--ddof", "0", "--ties", "earliest"]) == 0
+    out = capsys.readouterr().out
+    assert "79.08 ± 0.82 (3)" in out  # 79.25, 78 (epoch 1) and 80
+    assert "earliest" in out
+
+
+@pytest.mark.parametrize("options", [["--metric", "wpb"], ["--metric", "accuracy", "--by", "wpb"]])
+def test_a_metric_of_speed_is_a_warning(tmp_path, caplog, options):
+    run = write_run(tmp_path, "random", 1, [80.0], [81.0])
+    for subset in ("valid", "test"):
+        write_events(run / "tensorboard" / subset, [(225, "wpb", 99.0)], 1.8e9)
+    assert main(["tables", str(tmp_path), "--metric", "accuracy"]) == 0
+    assert not caplog.records
+    assert main(["tables", str(tmp_path), *options]) == 0
+    assert any("wpb" in record.message for record in caplog.records)
+
+
+@pytest.fixture
+def selected_by_mcc(tmp_path):
+    """Two runs whose best epoch is the first by accuracy, and the second by MCC, which they recorded."""
+    flags = ["--best-checkpoint-metric", "mcc", "--maximize-best-checkpoint-metric"]
+    for seed in (1, 2):
+        run = write_run(tmp_path, "random", seed, [80.0, 70.0], [81.0, 71.0], recipe_flags=flags)
+        for subset, values in (("valid", (0.1, 0.5)), ("test", (0.2, 0.6))):
+            write_events(
+                run / "tensorboard" / subset, [(225, "mcc", values[0]), (450, "mcc", values[1])], 1.8e9
+            )
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "value", "warns"),
+    [
+        ([], "71.00", False),
+        (["--metric", "mcc"], "0.6000", False),
+        (["--metric", "accuracy"], "81.00", True),
+        (["--by", "accuracy"], "81.00", True),
+        (["--metric", "accuracy", "--by", "mcc"], "71.00", False),
+    ],
+)
+def test_the_metric_that_the_runs_recorded_selects_the_checkpoint(
+    selected_by_mcc, capsys, caplog, options, value, warns
+):
+    assert main(["tables", str(selected_by_mcc), *options]) == 0
+    assert f"{value} ± 0." in capsys.readouterr().out.partition("after each epoch")[0]
+    assert any("mcc" in record.message for record in caplog.records) == warns
+    assert main(["tables", str(selected_by_mcc), "--table", "seeds", *options]) == 0
+    assert value in capsys.readouterr().out
+
+
+def test_unfinished_runs_are_used_only_on_request(runs, capsys):
+    write_run(runs, "random", 4, [50.0], [50.0], status="failed")
+    main(["tables", str(runs)])
+    assert "66.83 ± 1.38 (3)" in capsys.readouterr().out
+    main(["tables", str(runs), "--include-unfinished"])
+    assert "(4)" in capsys.readouterr().out
+
+
+def test_figures_writes_each_format(runs, tmp_path):
+    output = tmp_path / "out"
+    assert main(["figures", str(runs), "--out", str(output), "--figure-format", "png", "svg"]) == 0
+    assert (output / "accuracy_per_epoch.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (output / "accuracy_per_epoch.svg").read_text(encoding="utf-8")
+
+
+def test_figures_draws_published_results(runs, tmp_path):
+    published = tmp_path / "published.csv"
+    published.write_text("arm,init,epoch,subset,metric,mean\nfairseq,random,1,test,accuracy,55\n", "utf-8")
+    line = ["figures", str(runs), "--figure-format", "svg", "--out"]
+    assert main([*line, str(tmp_path / "plain")]) == 0
+    assert main([*line, str(tmp_path / "beside"), "--reference", str(published)]) == 0
+    plain, beside = (tmp_path / name / "accuracy_per_epoch.svg" for name in ("plain", "beside"))
+    assert len(beside.read_text(encoding="utf-8")) > len(plain.read_text(encoding="utf-8"))
+
+
+def test_runs_lists_unfinished_ones_too(runs, capsys):
+    write_run(runs, "random", 4, [50.0], [50.0], status="failed")
+    assert main(["runs", str(runs), "--format", "csv"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + 7
+    assert lines[-1].startswith("fairseq,random,4,reference,failed,1,225,")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "facts"),
+    [
+        (["tables", "absent"], ("absent",)),
+        (["tables", "RUNS", "--metric", "mcc"], ("'mcc'", "valid", "--metric", "accuracy")),
+        (["figures", "RUNS", "--metric", "mcc", "--out", "out"], ("'mcc'", "--metric", "accuracy")),
+        (["figures", "RUNS", "--reference", "absent.csv", "--out", "out"], ("absent.csv",)),
+    ],
+)
+def test_a_user_error_is_one_message_with_the_facts(runs, capsys, arguments, facts):
+    arguments = [str(runs) if word == "RUNS" else word for word in arguments]
+    assert main(arguments) == 1
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    assert len(errors) == 1
+    assert all(fact in errors[0] for fact in facts)
+
+
+@pytest.mark.parametrize("command", ["runs", "tables", "figures", "report", "watch"])
+def test_help_has_examples(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert f"roberta-small {command} " in capsys.readouterr().out
+
+
+def test_runs_without_torch_fairseq_and_tensorflow(runs, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, str(runs), str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "66.83 ± 1.38 (3)" in done.stdout
+
+
+def test_the_error_for_an_unknown_option_suggests_the_nearest(runs, capsys):
+    assert main(["tables", str(runs), "--spilt", "valid"]) == 2
+    error = capsys.readouterr().err
+    assert "usage: roberta-small tables" in error
+    assert "--split" in error
+
+
+def test_each_help_has_examples_of_its_own(capsys):
+    for name in COMMANDS:
+        with pytest.raises(SystemExit) as end:
+            main([name, "--help"])
+        assert end.value.code == 0
+        examples = capsys.readouterr().out.partition("examples:\n")[2].strip().splitlines()
+        assert examples
+        assert all(f"roberta-small {name}" in line for line in examples)

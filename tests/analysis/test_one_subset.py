@@ -1,0 +1,132 @@
+"""Trees with one evaluated subset: stock fairseq's `--valid-subset valid`, and a Transformers Trainer."""
+
+import json
+
+import pandas as pd
+import pytest
+from command_words import words_of
+from log_trees import write_fairseq, write_transformers
+from run_trees import write_events, write_run
+
+from roberta_small.analysis import best_checkpoints, draw_curves, load_runs, scores, table1
+from roberta_small.analysis.__main__ import main
+from roberta_small.common.errors import UserError
+
+
+def write_subset(folder, subset, values=(50.0, 60.0), metric="accuracy"):
+    write_events(folder / subset, [(25 * step, metric, value) for step, value in enumerate(values, start=1)])
+
+
+@pytest.fixture
+def fairseq(tmp_path):
+    """Two inits of two seeds, whose best accuracies on valid are 61, 62 and 71, 72."""
+    for init, base in (("random", 60.0), ("tuned", 70.0)):
+        for seed in (1, 2):
+            folder = tmp_path / "logs" / "fairseq" / init / f"seed{seed}"
+            write_subset(folder, "valid", (base - 5, base + seed, base))
+            write_subset(folder, "train", (99.0, 99.0, 99.0))
+    return tmp_path / "logs"
+
+
+@pytest.fixture
+def transformers(tmp_path):
+    """The logs of two seeds without those of the test."""
+    for seed in (1, 2):
+        folder = tmp_path / "logs" / "hf" / "random" / f"seed{seed}"
+        write_transformers(folder, valid=(0.5, 0.6))
+        for path in folder.rglob("events*.1"):
+            path.unlink()
+    return tmp_path / "logs"
+
+
+@pytest.fixture(params=["fairseq", "transformers"])
+def tree(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize("command", ["tables", "seeds", "expected", "best-settings", "figures", "report"])
+def test_every_command_works_and_says_which_subset_it_is(tree, command, tmp_path, capsys, caplog):
+    out = tmp_path / "out" / ("report.html" if command == "report" else "")
+    assert main(words_of(command, tree, "--out", out)) == 0
+    assert caplog.text.count("only evaluated subset") == 1
+    if command == "figures":
+        assert {path.name for path in out.iterdir()} >= {"accuracy_per_epoch.png", "accuracy_seeds.png"}
+        return
+    text = out.read_text(encoding="utf-8") if command == "report" else capsys.readouterr().out
+    assert "optimistic, because valid was also used for the selection" in text
+
+
+def test_the_values_are_those_of_the_best_checkpoints(fairseq, capsys):
+    assert main(["tables", str(fairseq), "--format", "json"]) == 0
+    tables = json.loads(capsys.readouterr().out)
+    rows = pd.DataFrame(tables["table1"]["rows"]).set_index(["init", "seed"])
+    assert rows.at[("random", 1), "test"] == rows.at[("random", 1), "valid"] == 61.0
+    assert rows.at[("tuned", "mean"), "test"] == 71.5
+    assert set(rows["reported"]) == set(rows["subset"]) == {"valid"}
+    assert {row["epoch"] for row in tables["table2"]["rows"]} == {1, 2, 3}
+
+
+def test_compare_and_seeds(fairseq, capsys):
+    groups = ["fairseq/tuned", "fairseq/random"]
+    assert main(["compare", str(fairseq), "--groups", *groups, "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["comparison"]["rows"]
+    assert (row["difference"], row["subset"]) == (10.0, "valid")
+    assert main(["tables", str(fairseq), "--table", "seeds", "--split", "valid"]) == 0
+    assert "61.50" in capsys.readouterr().out
+
+
+def test_in_python(fairseq):
+    table = load_runs(fairseq)
+    best = best_checkpoints(table)
+    assert best["test"].tolist() == [61.0, 62.0, 71.0, 72.0]
+    assert set(scores(table, best, "accuracy")["at"]) == {"1", "2", "3", "best"}
+    assert "test" not in table1(table).shown
+    assert len(draw_curves(table).axes) == 1
+
+
+@pytest.mark.parametrize("subset", ["test", "books"])
+def test_the_only_subset_may_have_another_name(tmp_path, subset, capsys):
+    for seed in (1, 2):
+        folder = tmp_path / "fairseq" / "random" / f"seed{seed}"
+        write_subset(folder, subset)
+        write_subset(folder, "train")
+    assert main(["tables", str(tmp_path)]) == 0
+    assert "60.00" in capsys.readouterr().out
+    assert load_runs(tmp_path).query("subset == @subset")["epoch"].max() == 2
+
+
+def test_of_several_subsets_without_test_one_has_to_be_named(tmp_path, capsys, caplog):
+    folder = tmp_path / "fairseq" / "random" / "seed1"
+    for subset in ("valid", "valid1", "train"):
+        write_subset(folder, subset, (50.0, 61.0 if subset == "valid" else 59.0))
+    assert main(["tables", str(tmp_path)]) == 1
+    assert "--split" in capsys.readouterr().err
+    assert main(["tables", str(tmp_path), "--split", "valid1"]) == 0
+    out = capsys.readouterr().out
+    assert "59.00" in out
+    assert "only evaluated" not in caplog.text
+    assert "optimistic" not in out
+
+
+def test_runs_without_any_validation_are_an_error(tmp_path):
+    write_subset(tmp_path / "seed1", "train")
+    with pytest.raises(UserError, match="valid"):
+        best_checkpoints(load_runs(tmp_path))
+
+
+def test_accuracy_is_that_of_the_predictions_of_test(tmp_path, capsys):
+    run = write_run(tmp_path, "random", 1, [50.0, 60.0], [51.0, 61.0])
+    for path in (run / "tensorboard" / "test").iterdir():
+        path.unlink()
+    line = {"index": 0, "gold": "b", "probabilities": {"a": 0.25, "b": 0.75}}
+    (run / "predictions-test.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    assert main(["tables", str(tmp_path), "--table", "accuracy", "--format", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["accuracy"]["rows"]
+    assert (row["split"], row["accuracy"], row["logged"]) == ("test", 100.0, None)
+
+
+def test_with_valid_and_test_nothing_is_said(tmp_path, capsys, caplog):
+    write_fairseq(tmp_path / "random" / "1")
+    assert main(["tables", str(tmp_path)]) == 0
+    assert "only evaluated" not in caplog.text
+    assert "optimistic" not in capsys.readouterr().out

@@ -1,0 +1,108 @@
+"""Options become values once: nothing assigns to them, and one without an effect is an error."""
+
+import ast
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from roberta_small.analysis.__main__ import FIGURE_NAMES, TABLE_NAMES, build_parser, main
+from roberta_small.analysis.features import FEATURES
+from roberta_small.analysis.options import OPTIONS, Output, output_of, query_of
+from roberta_small.analysis.query import Query
+from roberta_small.analysis.study import FILE_KEYS, TABLES
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("analysis", "export", "preprocess")
+PARSED = {"options", "args", "namespace"}
+"""The names of parsed options."""
+
+
+def is_parsed(node):
+    return isinstance(node, ast.Name) and node.id in PARSED
+
+
+def assigned(path):
+    """The lines of a file that assign to an attribute of parsed options."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        is_target = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del)
+        is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "setattr"
+        if (is_target and is_parsed(node.value)) or (is_call and is_parsed(node.args[0])):
+            yield node.lineno
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_nothing_assigns_to_parsed_options(package):
+    found = {path: list(assigned(path)) for path in (ROOT / package).rglob("*.py")}
+    assert not {str(path.relative_to(ROOT)): lines for path, lines in found.items() if lines}
+
+
+def test_parsed_options_stay_in_the_functions_that_turn_them_into_values():
+    """Apart from the parsers' own file, only commands take a namespace."""
+    for path in (ROOT / "analysis").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and path.name not in ("options.py", "__main__.py"):
+                arguments = [*node.args.args, *node.args.kwonlyargs]
+                if any(argument.arg in PARSED for argument in arguments):
+                    assert node.name == f"_{path.stem}", (path, node.name)
+
+
+def test_every_option_is_a_field_of_a_value():
+    known = {one.name for kind in (Query, Output) for one in fields(kind)}
+    study = {key.replace("-", "_") for key in FILE_KEYS} - {"path"}
+    assert set(OPTIONS) == (set(OPTIONS) & known) | (set(OPTIONS) & study)
+    options = build_parser().parse_args(["tables", "runs"])
+    assert (query_of(options), output_of(options)) == (Query(study=query_of(options).study), Output())
+
+
+def test_every_table_is_known_to_studies_and_named_by_one_feature():
+    names = [name for one in FEATURES.values() for name in one.tables]
+    assert len(names) == len(set(names))
+    others = {"overview", "plan", "reference"}  # of reports and `compare`
+    assert {*names, *others} == set(TABLES)
+
+
+def test_help_lists_all_names(capsys):
+    for command, names in (("tables", TABLE_NAMES), ("figures", FIGURE_NAMES)):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        out = capsys.readouterr().out
+        assert all(f"\n  {name} " in out for name in names)
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["tables", "--tokens", "tokens.csv"], "--tokens"),
+        (["tables", "--at", "best"], "--at"),
+        (["tables", "--table", "expected", "--ddof", "0"], "--ddof"),
+        (["tables", "--table", "seeds", "--normalize"], "--normalize"),
+        (["tables", "--table", "best-settings", "--chance", "50"], "--chance"),
+        (["tables", "--table", "scalars", "--metric", "accuracy"], "--metric"),
+        (["tables", "--table", "seeds", "--dataset", "a"], "--dataset"),
+        (["figures", "--audit", "audit.json", "--figure", "curves", "--out", "out"], "--audit"),
+        (["figures", "--figure", "cost", "--chance", "50", "--out", "out"], "--chance"),
+        (["report", "--best-settings", "--out", "out.html"], "--best-settings"),
+    ],
+)
+def test_an_option_without_effect_is_an_error(runs, capsys, words, flag):
+    assert main([words[0], str(runs), *words[1:]]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[-1].startswith(f"error: {flag}: ")
+
+
+def test_an_option_applies_if_one_of_the_tables_uses_it(runs, capsys):
+    assert main(["tables", str(runs), "--table", "seeds", "expected", "--at", "best"]) == 0
+    assert capsys.readouterr().out.count("**") == 4
+
+
+def test_the_tables_of_a_feature_can_be_named_alone(runs, capsys):
+    words = ["tables", str(runs), "--table"]
+    assert main([*words, "settings", "--format", "csv"]) == 0
+    alone = capsys.readouterr().out
+    assert alone.startswith("arm,init,family,setting,")
+    assert main([*words, "examples"]) == 1  # without prediction files
+    assert "--table examples" in capsys.readouterr().err
+    assert main([*words, "setings"]) == 1
+    assert "settings?" in capsys.readouterr().err

@@ -1,0 +1,57 @@
+"""Mean and standard deviation per epoch against numpy, with the requested ddof."""
+
+import numpy as np
+import pytest
+from run_trees import write_events, write_run
+
+from roberta_small.analysis.read.long_table import load_runs
+from roberta_small.analysis.scoring import per_epoch
+from roberta_small.common.errors import UserError
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_per_epoch_is_numpys(runs, ddof):
+    stats = per_epoch(load_runs(runs), ddof=ddof).set_index(["init", "epoch"])
+    by_epoch = {1: [50.5, 66.75, 51.0], 2: [65.5, 60.0, 60.0], 3: [64.0, 61.0, 68.25]}
+    for epoch, tests in by_epoch.items():
+        row = stats.loc[("random", epoch)]
+        assert row["n"] == 3
+        assert row["mean"] == pytest.approx(np.mean(tests))
+        assert row["std"] == pytest.approx(np.std(tests, ddof=ddof))
+
+
+@pytest.mark.parametrize(("ddof", "std"), [(0, 0.0), (1, np.nan)])
+def test_one_seed(tmp_path, ddof, std):
+    write_run(tmp_path, "random", 1, [50.0], [51.0])
+    (row,) = per_epoch(load_runs(tmp_path), ddof=ddof).to_dict("records")
+    assert (row["n"], row["mean"]) == (1, 51.0)
+    np.testing.assert_equal(row["std"], std)
+
+
+def test_nan_is_not_counted(tmp_path):
+    for seed, test in ((1, 50.0), (2, float("nan")), (3, 52.0)):
+        write_run(tmp_path, "random", seed, [50.0], [test])
+    (row,) = per_epoch(load_runs(tmp_path)).to_dict("records")
+    assert (row["n"], row["mean"]) == (2, 51.0)
+
+
+def test_seeds_that_stopped_early_lower_n(tmp_path):
+    write_run(tmp_path, "random", 1, [50.0, 60.0], [51.0, 61.0])
+    write_run(tmp_path, "random", 2, [50.0], [53.0])
+    assert per_epoch(load_runs(tmp_path))["n"].tolist() == [2, 1]
+
+
+def test_only_values_at_a_validation_count(tmp_path):
+    """Seed 1 lost the log of its second validation: its later test values have no epoch."""
+    run = write_run(tmp_path, "random", 1, [50.0], [51.0, 99.0, 99.0])
+    write_run(tmp_path, "random", 2, [50.0, 60.0], [53.0, 61.0])
+    write_events(run / "tensorboard" / "test", [(100, "accuracy", 10.0)], suffix=".extra")
+    stats = per_epoch(load_runs(tmp_path))
+    assert stats[["epoch", "n", "mean"]].to_numpy().tolist() == [[1, 2, 52.0], [2, 1, 61.0]]
+
+
+def test_no_value_at_a_validation(tmp_path):
+    run = write_run(tmp_path, "random", 1, [50.0], [])
+    write_events(run / "tensorboard" / "test", [(100, "accuracy", 10.0)], suffix=".extra")
+    with pytest.raises(UserError, match=r"'accuracy'.*'test'.*validation"):
+        per_epoch(load_runs(tmp_path))

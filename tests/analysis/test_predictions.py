@@ -1,0 +1,175 @@
+"""Accuracy from prediction files, with and without duplicates, and paired comparison of two groups."""
+
+import numpy as np
+import pytest
+from prediction_files import write_predictions
+from run_trees import write_run
+from sklearn.metrics import accuracy_score
+from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats.proportion import proportion_confint
+
+from roberta_small.analysis.features.comparison import examples_table
+from roberta_small.analysis.predictions import accuracies, compare_predictions, read_predictions
+from roberta_small.analysis.read.runs import find_runs
+from roberta_small.common.data_folder import Overlap
+from roberta_small.common.errors import UserError
+
+RANDOM = np.random.default_rng(0)
+LABELS = list(RANDOM.choice(["0", "1"], size=300))
+GROUPS = ("fairseq/pretrained", "fairseq/random")
+
+
+def predict(labels, accuracy):
+    """Predictions with this expected accuracy."""
+    return [label if RANDOM.random() < accuracy else "10"[int(label)] for label in labels]
+
+
+@pytest.fixture
+def run_tree(tmp_path):
+    """Two inits with two seeds; returns the folder and the predictions of each run."""
+    predicted_by = {}
+    for init, accuracy in (("pretrained", 0.85), ("random", 0.7)):
+        for seed in (1, 2):
+            run = write_run(tmp_path, init, seed, [50.0], [51.0])
+            predicted_by[init, seed] = predict(LABELS, accuracy)
+            write_predictions(run, LABELS, predicted_by[init, seed])
+    return tmp_path, predicted_by
+
+
+def test_accuracy_is_scikit_learns(run_tree):
+    root, predicted_by = run_tree
+    frame = accuracies(read_predictions(find_runs(root))).set_index(["init", "seed"])
+    for key, predicted in predicted_by.items():
+        assert frame.loc[key, "accuracy"] == pytest.approx(100 * accuracy_score(LABELS, predicted))
+        right = sum(g == p for g, p in zip(LABELS, predicted, strict=True))
+        low, high = proportion_confint(right, 300, method="wilson")
+        assert frame.loc[key, ["low", "high"]].tolist() == pytest.approx([100 * low, 100 * high])
+
+
+def test_accuracy_without_and_on_the_duplicates(run_tree):
+    root, predicted_by = run_tree
+    seen = frozenset({0, 7, 8, 299})
+    frame = accuracies(read_predictions(find_runs(root)), Overlap("test", "train", "exact", 300, seen))
+    row = frame.set_index(["init", "seed"]).loc[("random", 2)]
+    kept = [i for i in range(300) if i not in seen]
+    predicted = predicted_by["random", 2]
+    assert (row["unseen_n"], row["seen_n"]) == (296, 4)
+    assert row["unseen_accuracy"] == pytest.approx(100 * np.mean([LABELS[i] == predicted[i] for i in kept]))
+    assert row["seen_accuracy"] == pytest.approx(100 * np.mean([LABELS[i] == predicted[i] for i in seen]))
+    whole = (row["unseen_accuracy"] * 296 + row["seen_accuracy"] * 4) / 300
+    assert whole == pytest.approx(row["accuracy"])
+
+
+def test_an_audit_without_duplicates_excludes_nothing(run_tree):
+    frame = accuracies(
+        read_predictions(find_runs(run_tree[0])), Overlap("test", "train", "exact", 300, frozenset())
+    )
+    assert (frame["unseen_accuracy"] == frame["accuracy"]).all()
+    assert frame["seen_accuracy"].isna().all()
+
+
+def test_the_audit_of_a_smaller_test_set_is_an_error(run_tree):
+    with pytest.raises(UserError, match=r"fairseq/pretrained/seed1 .* 299 .*test.* 299 lines"):
+        accuracies(
+            read_predictions(find_runs(run_tree[0])),
+            Overlap("test", "train", "exact", 299, frozenset()),
+        )
+
+
+def test_runs_without_a_file_are_absent(run_tree):
+    root, _ = run_tree
+    write_run(root, "random", 3, [50.0], [51.0])
+    assert len(accuracies(read_predictions(find_runs(root)))) == 4
+    assert read_predictions(find_runs(root), "valid").empty
+
+
+def test_unlabelled_lines_are_skipped(tmp_path, caplog):
+    run = write_run(tmp_path, "random", 1, [50.0], [51.0])
+    write_predictions(run, ["1", None, "0"], ["1", "1", "1"])
+    (row,) = accuracies(read_predictions(find_runs(tmp_path))).to_dict("records")
+    assert (row["n"], row["accuracy"]) == (2, 50.0)
+    write_predictions(run, [None, None], ["1", "0"])
+    assert read_predictions(find_runs(tmp_path)).empty
+    assert str(run / "predictions-test.jsonl") in caplog.text
+
+
+def test_paired_comparison_against_statsmodels(run_tree):
+    root, predicted_by = run_tree
+    frame = compare_predictions(read_predictions(find_runs(root)), *GROUPS).set_index("seed")
+    assert frame.index.tolist() == [1, 2, "mean"]
+    labels = np.array(LABELS)
+    differences = []
+    for seed in (1, 2):
+        a, b = (np.array(predicted_by[init, seed]) == labels for init in ("pretrained", "random"))
+        table = [[(a & b).sum(), (a & ~b).sum()], [(~a & b).sum(), (~a & ~b).sum()]]
+        row = frame.loc[seed]
+        assert (row["only_a"], row["only_b"]) == (table[0][1], table[1][0])
+        assert row["p_mcnemar"] == pytest.approx(mcnemar(table, exact=True).pvalue)
+        differences.append(100 * (a.mean() - b.mean()))
+        assert row["difference"] == pytest.approx(differences[-1])
+        assert row["low"] < row["difference"] < row["high"]
+    assert frame.loc["mean", "difference"] == pytest.approx(np.mean(differences))
+    assert np.isnan(frame.loc["mean", "p_mcnemar"])
+
+
+def test_the_bootstrap_interval_of_the_mean_is_the_normal_one(run_tree):
+    """300 examples: the percentiles are those of a normal distribution within their own noise."""
+    root, predicted_by = run_tree
+    row = compare_predictions(read_predictions(find_runs(root)), *GROUPS).iloc[-1]
+    labels = np.array(LABELS)
+    right = {key: np.array(predicted) == labels for key, predicted in predicted_by.items()}
+    each = np.mean([100.0 * right["pretrained", s] - 100.0 * right["random", s] for s in (1, 2)], axis=0)
+    half = 1.96 * each.std() / np.sqrt(300)
+    assert (row["low"], row["high"]) == pytest.approx((each.mean() - half, each.mean() + half), abs=0.35)
+
+
+def test_order_of_lines_does_not_matter(run_tree):
+    root, _ = run_tree
+    expected = compare_predictions(read_predictions(find_runs(root)), *GROUPS)
+    path = root / "fairseq/random/seed1/predictions-test.jsonl"
+    path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
+    assert compare_predictions(read_predictions(find_runs(root)), *GROUPS).equals(expected)
+
+
+@pytest.mark.parametrize("change", ["fewer", "other"])
+def test_pairs_with_different_examples_are_an_error(run_tree, change):
+    root, predicted_by = run_tree
+    labels = LABELS[:-1] if change == "fewer" else ["10"[int(LABELS[0])], *LABELS[1:]]
+    write_predictions(root / "fairseq/random/seed2", labels, predicted_by["random", 2][: len(labels)])
+    with pytest.raises(UserError, match="fairseq/pretrained and fairseq/random, seed 2"):
+        compare_predictions(read_predictions(find_runs(root)), *GROUPS)
+
+
+def test_seeds_with_different_test_sets_are_an_error(run_tree):
+    root, predicted_by = run_tree
+    for init in ("pretrained", "random"):
+        write_predictions(root / f"fairseq/{init}/seed2", LABELS[:-1], predicted_by[init, 2][:-1])
+    with pytest.raises(UserError, match=r"fairseq/pretrained and fairseq/random: .*numbers of examples"):
+        compare_predictions(read_predictions(find_runs(root)), *GROUPS)
+
+
+def test_no_pairs_without_common_seeds(run_tree):
+    assert compare_predictions(read_predictions(find_runs(run_tree[0])), GROUPS[0], "fairseq/none").empty
+
+
+@pytest.mark.parametrize(
+    ("predicted", "ends"),
+    [
+        (["0"] * 13, (-22.81, 22.81)),  # both always right
+        (["1"] * 13, (54.38, 100.0)),  # a always right, b always wrong
+    ],
+)
+def test_without_variation_the_interval_has_a_width(tmp_path, predicted, ends):
+    """z² / (n + z²) is 0.2281 for n = 13 (Wilson 1927), the largest fraction of examples that differ."""
+    for init, answers in (("a", ["0"] * 13), ("b", predicted)):
+        write_predictions(write_run(tmp_path, init, 1, [50.0], [50.0]), ["0"] * 13, answers)
+    frame = compare_predictions(read_predictions(find_runs(tmp_path)), "fairseq/a", "fairseq/b")
+    assert frame[["low", "high"]].iloc[0].tolist() == pytest.approx(ends, abs=0.01)
+    assert frame["interval"].tolist() == ["Wilson"]
+    assert any("Wilson" in note for note in examples_table(frame, "test").notes)
+
+
+def test_with_variation_there_is_no_column_of_the_kind_of_interval(run_tree):
+    frame = compare_predictions(read_predictions(find_runs(run_tree[0])), *GROUPS)
+    assert len(frame)
+    assert "interval" not in frame
