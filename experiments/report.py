@@ -13,10 +13,10 @@ from roberta_small.common.files import shown_path
 from roberta_small.common.metrics import lower_is_better, number
 from roberta_small.common.run import LOG, Run, State
 from roberta_small.common.statistics import mean_std
-from roberta_small.common.tables import mean_std_cell, text_table
+from roberta_small.common.tables import duration, mean_std_cell, text_table
 from roberta_small.experiments.methods import Command
 from roberta_small.experiments.plan import Planned
-from roberta_small.experiments.progress import Progress, duration, read_log
+from roberta_small.experiments.progress import Progress, read_log
 from roberta_small.experiments.provenance import Machine
 from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.experiments.sweep import Sweep

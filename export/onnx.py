@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from roberta_small.analysis.stats.compare import WILSON, examples_interval, mcnemar
+from roberta_small.analysis.predictions import WILSON, examples_interval, mcnemar
 from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError
 from roberta_small.common.statistics import DRAWS, LEVEL, SEED
