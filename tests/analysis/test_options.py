@@ -13,7 +13,7 @@ from roberta_small.analysis.query import Query
 from roberta_small.analysis.study import FILE_KEYS, TABLES
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("analysis", "export", "preprocess")
+PACKAGES = ("analysis", "benchmarks", "eval", "experiments", "export", "preprocess", "roberta_small")
 PARSED = {"options", "args", "namespace"}
 """The names of parsed options."""
 
