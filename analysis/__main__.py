@@ -23,6 +23,7 @@ from roberta_small.analysis.options import (
     add_command,
     add_shared,
     check_effect,
+    given_of,
     output_of,
     query_of,
 )
@@ -75,18 +76,9 @@ OF_FIGURES = (
     "ddof", "reference", "test_size", "audit", "best_settings", "tokens", "normalize", "chance",
     "figure_format", "width",
 )  # fmt: skip
-OF_REPORT = {
-    "ddof",
-    "reference",
-    "test_size",
-    "audit",
-    "chance",
-    "at",
-    "baseline",
-    "bold",
-    "pairs",
-    "all_pairs",
-}
+OF_REPORT = (
+    "ddof", "reference", "test_size", "audit", "chance", "at", "baseline", "bold", "pairs", "all_pairs",
+)  # fmt: skip
 
 
 @report_errors
@@ -150,8 +142,8 @@ def build_parser() -> Parser:
     add(report, ["out"], required=True, metavar="FILE", help="HTML file to write")
     report.add_argument("--title", type=escaped, help="heading of the report")
     add_shared(report)
-    add(report, sorted(OF_REPORT - {"pairs", "all_pairs"}))
-    add(report.add_mutually_exclusive_group(), ("pairs", "all_pairs"))
+    add(report, OF_REPORT[:-2])
+    add(report.add_mutually_exclusive_group(), OF_REPORT[-2:])
     add(report, ("best_settings", "normalize"))
 
     for module in (collect, watch):
@@ -180,25 +172,27 @@ def _runs(options: argparse.Namespace) -> None:
 
 
 def _tables(options: argparse.Namespace) -> None:
-    query, output, sources = query_of(options), output_of(options), options.runs
-    if output.format == MODEL_INDEX:
-        check_effect(options, {*CHOICE, *SELECTION, "format", "data_set"}, f"--format {MODEL_INDEX}")
-        if output.names:
-            raise UsageError(f"--table: has no effect on --format {MODEL_INDEX}; omit it")
-        print(model_index(select(_single(sources), query, pattern=options.pattern)), end="")
-        return
-    found = _chosen("table", output.names, sources, options.pattern, DEFAULT_TABLES)
-    _check_effect(options, found.values(), {*TABLES}.union(*(one.uses for one in found.values())))
+    query, output, given = query_of(options), output_of(options), given_of(options)
+    sources, pattern = options.runs, options.pattern
     with decimals(query.study.digits):
+        if output.format == MODEL_INDEX:
+            uses = {*CHOICE, *SELECTION, "format", "data_set"}
+            check_effect(given, uses, f"--format {MODEL_INDEX}")
+            if output.names:
+                raise UsageError(f"--table: has no effect on --format {MODEL_INDEX}; omit it")
+            print(model_index(select(_single(sources), query, pattern=pattern)), end="")
+            return
+        found = _chosen("table", output.names, sources, pattern, DEFAULT_TABLES)
+        uses = {*TABLES, *SELECTION}.union(*(one.uses for one in found.values()))
+        check_effect(given, uses, _titles(found.values()))
         if SUITE in found.values():
-            suite = read_suite(sources, query, options.pattern)
-            computed, resolved = {SUITE: Computed(suite.tables())}, suite.query
+            suite = read_suite(sources, query, pattern)
+            resolved, computed = suite.query, {SUITE: Computed(suite.tables())}
         else:
-            selection = select(_single(sources), query, pattern=options.pattern)
-            computed, resolved = {}, selection.query
-            for feature in found.values():
-                if feature not in computed and feature.compute is not None:
-                    computed[feature] = feature.compute(selection)
+            selection = select(_single(sources), query, pattern=pattern)
+            features = dict.fromkeys(found.values())
+            resolved = selection.query
+            computed = {feature: feature.compute(selection) for feature in features if feature.compute}
         chosen = [
             computed[feature] if name in FEATURES else computed[feature].only([name])
             for name, feature in found.items()
@@ -215,15 +209,17 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _figures(options: argparse.Namespace) -> None:
-    query, output, sources = query_of(options), output_of(options, "figure"), options.runs
-    found = _chosen("figure", output.names, sources, options.pattern, DEFAULT_FIGURES)
-    uses = {"out", "figure_format", "width", *CHOICE}.union(*(one.draws_with for one in found.values()))
-    _check_effect(options, found.values(), uses)
+    query, output, given = query_of(options), output_of(options, "figure"), given_of(options)
+    sources, pattern = options.runs, options.pattern
+    found = _chosen("figure", output.names, sources, pattern, DEFAULT_FIGURES)
+    uses = {"out", "figure_format", "width", *CHOICE, *SELECTION}
+    uses = uses.union(*(one.draws_with for one in found.values()))
+    check_effect(given, uses, _titles(found.values()))
     with decimals(query.study.digits):
         if SUITE in found.values():
-            figures = read_suite(sources, query, options.pattern).figures()
+            figures = read_suite(sources, query, pattern).figures()
         else:
-            selection = select(_single(sources, query), query, pattern=options.pattern)
+            selection = select(_single(sources, query), query, pattern=pattern)
             figures = (pair for feature in found.values() if feature.draw for pair in feature.draw(selection))
         for path in write_figures(figures, str(output.out), output.figure_format, query.study.width):
             print(f"wrote {path}", file=sys.stderr)
@@ -235,15 +231,16 @@ def _report(options: argparse.Namespace) -> None:
     from roberta_small.analysis.report.findings import findings_of
     from roberta_small.analysis.report.page import audit_tables, write_report
 
-    query, sources = query_of(options), options.runs
+    query, given = query_of(options), given_of(options)
+    sources, pattern = options.runs, options.pattern
     with decimals(query.study.digits):
-        if is_suite(sources, options.pattern):
-            check_effect(options, {*SELECTION, *SUITE.uses, "out"}, "a report on several data sets")
-            path = write_suite_report(read_suite(sources, query, options.pattern), options.out, options.title)
+        if is_suite(sources, pattern):
+            check_effect(given, {*SELECTION, *SUITE.uses, "out"}, "a report on several data sets")
+            path = write_suite_report(read_suite(sources, query, pattern), options.out, options.title)
         else:
-            check_effect(options, {*CHOICE, *SELECTION, *OF_REPORT, "out"}, "a report on one data set")
+            check_effect(given, {*CHOICE, *SELECTION, *OF_REPORT, "out"}, "a report on one data set")
             audit = audit_tables(query.audit) if query.audit else []  # before the slow reading of logs
-            findings = findings_of(select(_single(sources, query), query, pattern=options.pattern))
+            findings = findings_of(select(_single(sources, query), query, pattern=pattern))
             if findings.baseline is not None and findings.query.study.baseline is None:
                 print(f"baseline: {findings.baseline}; select another one with --baseline", file=sys.stderr)
             path = write_report(findings, options.out, title=options.title or "Results", audit=audit)
@@ -259,11 +256,11 @@ def _chosen(
     """
     if not names:
         names = ["suite"] if is_suite(sources, pattern) else default
-    known = {name: one for name, one in FEATURES.items() if one.tables or kind == "figure"}
     if kind == "table":
-        known = {table: one for one in known.values() for table in one.tables} | known
+        known = {table: one for one in FEATURES.values() for table in one.tables}
+        known |= {name: FEATURES[name] for name in TABLE_NAMES}
     else:
-        known = {name: known[name] for name in FIGURE_NAMES}
+        known = {name: FEATURES[name] for name in FIGURE_NAMES}
     for name in names:
         if name not in known:
             raise UserError(
@@ -285,11 +282,10 @@ def _single(sources: Sequence[str], query: Query | None = None) -> str:
     return sources[0]
 
 
-def _check_effect(options: argparse.Namespace, features: Iterable[Feature], uses: set[str]) -> None:
-    """`check_effect` for the tables or figures of these features."""
-    features = list(dict.fromkeys(features))
-    names = ", ".join(name for name, one in FEATURES.items() if one in features)
-    check_effect(options, uses.union(SELECTION), names)
+def _titles(features: Iterable[Feature]) -> str:
+    """The names of these features."""
+    chosen = set(features)
+    return ", ".join(name for name, feature in FEATURES.items() if feature in chosen)
 
 
 def _show(computed: Iterable[Computed], query: ResolvedQuery, output: Output) -> None:

@@ -289,8 +289,13 @@ def _fields(kind: type, given: dict[str, Any]) -> dict[str, Any]:
     return {name: given[name] for name in names if given.get(name) is not None}
 
 
-def check_effect(options: argparse.Namespace, uses: Collection[str], what: str) -> None:
-    """Raise `UsageError` for an option that is given although `what` does not use it."""
-    for name, (flag, _) in OPTIONS.items():
-        if vars(options).get(name) is not None and name not in uses:
-            raise UsageError(f"{flag}: has no effect on {what}; omit it")
+def given_of(options: argparse.Namespace) -> list[str]:
+    """The names of the options that are given."""
+    return [name for name in OPTIONS if vars(options).get(name) is not None]
+
+
+def check_effect(given: Iterable[str], uses: Collection[str], what: str) -> None:
+    """Raise `UsageError` for a given option that `what` does not use."""
+    for name in given:
+        if name not in uses:
+            raise UsageError(f"{OPTIONS[name][0]}: has no effect on {what}; omit it")

@@ -37,14 +37,12 @@ def test_nothing_assigns_to_parsed_options(package):
     assert not {str(path.relative_to(ROOT)): lines for path, lines in found.items() if lines}
 
 
-def test_parsed_options_stay_in_the_functions_that_turn_them_into_values():
-    """Apart from the parsers' own file, only commands take a namespace."""
+def test_parsed_options_are_only_passed_to_what_turns_them_into_values():
     for path in (ROOT / "analysis").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef) and path.name not in ("options.py", "__main__.py"):
-                arguments = [*node.args.args, *node.args.kwonlyargs]
-                if any(argument.arg in PARSED for argument in arguments):
-                    assert node.name == f"_{path.stem}", (path, node.name)
+            if isinstance(node, ast.Call) and any(map(is_parsed, node.args)):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+                assert name in {"query_of", "output_of", "given_of", "vars", "command"}, (path, node.lineno)
 
 
 def test_every_option_is_a_field_of_a_value():
