@@ -179,6 +179,7 @@ def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
     if not any(name.startswith("classification_heads.") for name in shapes):
         found = dataclasses.replace(found, pooler_activation=None)
     if found.learned_positions:
+        assert positions is not None  # `wrong` would have it
         found = dataclasses.replace(found, positions=positions[0] - FIRST_POSITION)
     return found
 

@@ -39,7 +39,8 @@ class Cache:
         """Store keys and values of new tokens; returns those of the layer's first `used` positions."""
         if layer not in self._layers:
             batch, heads, _, size = k_BHND.shape
-            self._layers[layer] = tuple(k_BHND.new_zeros(batch, heads, self.capacity, size) for _ in range(2))
+            empty = k_BHND.new_zeros(batch, heads, self.capacity, size)
+            self._layers[layer] = empty, torch.zeros_like(empty)
         index_BHND = positions_BN[:, None, :, None].expand_as(k_BHND)
         keys, values = (
             kept.scatter_(2, index_BHND, new)[:, :, :used]
