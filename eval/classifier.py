@@ -54,7 +54,7 @@ class SentenceClassifier:
     def from_run(cls, path: Path | RunCheckpoint, **options: Any) -> SentenceClassifier:
         """The classifier of a run folder (its best checkpoint), of a checkpoint or of an ONNX file.
 
-        Options and errors as for `open_model`.
+        Options and errors as for `open_model`, such as `precision="fp32"`.
         """
         return cls(open_model(path, text=True, **options))
 

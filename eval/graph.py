@@ -165,23 +165,15 @@ class GraphModel(Model):
         """How training makes an input from ids."""
         return self.metadata.format
 
-    @cached_property
-    def network(self) -> Graph:
-        """The graph."""
-        return Graph(self)
-
-
-class Graph:
-    """The network of an ONNX file."""
-
-    def __init__(self, model: GraphModel) -> None:
-        self.session = model.session
-        self.classes = len(model.classes)
-        self.max_tokens = model.given.max_tokens
+    @property
+    def network(self) -> GraphModel:
+        """The graph itself."""
+        return self
 
     def logits(self, rows: Sequence[Ids], *, progress: str | None = None) -> NDArray[np.float32]:
         """The logits (N, K) of rows of ids, in their order; `progress` is the title of a progress bar."""
-        return logits_of(rows, self._compute, self.classes, max_tokens=self.max_tokens, progress=progress)
+        classes, max_tokens = len(self.classes), self.given.max_tokens
+        return logits_of(rows, self._compute, classes, max_tokens=max_tokens, progress=progress)
 
     def _compute(self, ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:
         feed = dict(zip(INPUTS, (ids_BL, (ids_BL != PAD).astype(np.int64)), strict=True))

@@ -17,7 +17,7 @@ import sys
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,37 +59,37 @@ BESIDE = "dict.txt"
 """The dictionary beside a checkpoint, and in a folder of running text."""
 
 
-def open_model(
-    path: str | os.PathLike[str] | RunCheckpoint,
-    *,
-    data: OptionalPath = None,
-    dictionary: OptionalPath = None,
-    sentencepiece_model: OptionalPath = None,
-    normalize_apostrophes: bool | None = None,
-    device: str = "auto",
-    precision: str | None = None,
-    max_tokens: int = MAX_TOKENS,
-    text: bool = False,
-) -> Model:
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What the user gives in place of what the run records: the options of `open_model`."""
+
+    data: OptionalPath = None
+    """Binarized folder of the training data; None for the recorded one, as for the next two."""
+    dictionary: OptionalPath = None
+    """dict.txt of the training."""
+    sentencepiece_model: OptionalPath = None
+    """Tokenizer of the training."""
+    normalize_apostrophes: bool | None = None
+    """Whether to replace typographic apostrophes if the data do not record it; False also logs a warning."""
+    device: str = "auto"
+    """Of the network: auto, cpu or cuda."""
+    precision: str | None = None
+    """Of the matrix products: fp32 or bf16; None or auto for that of training."""
+    max_tokens: int = MAX_TOKENS
+    """Size of a batch of a classifier, including padding."""
+
+
+def open_model(path: str | os.PathLike[str] | RunCheckpoint, *, text: bool = False, **options: Any) -> Model:
     """The model of a run folder (its best checkpoint), of a checkpoint file, or of an ONNX file.
 
-    Args:
-        path: also a folder that contains a single finished run, or weights without a run.
-        data: binarized folder of the training data; None for the recorded one, as for the next two.
-        dictionary: dict.txt of the training.
-        sentencepiece_model: tokenizer of the training.
-        normalize_apostrophes: whether to replace typographic apostrophes if the data do not record it; with
-            False, a warning is logged in this case.
-        device: of the network: auto, cpu or cuda.
-        precision: of the matrix products: fp32 or bf16; None or auto for that of training.
-        max_tokens: size of a batch of a classifier, including padding.
-        text: whether text will be encoded, so that the tokenizer is loaded while torch is imported.
+    A folder may also contain a single finished run, or weights without a run. `options` are the fields of
+    `Given`. With `text`, the tokenizer is loaded while torch is imported.
 
     Raises `UserError` if there is no such model, the checkpoint cannot be read, or an option is not possible.
     Other files are read, and reported if they are missing or do not belong to the model, when they are first
     needed.
     """
-    given = Given(data, dictionary, sentencepiece_model, normalize_apostrophes, device, precision, max_tokens)
+    given = Given(**options)
     if not isinstance(path, RunCheckpoint) and os.fspath(path).endswith(GRAPH):
         from roberta_small.eval.graph import GraphModel
 
@@ -99,19 +99,6 @@ def open_model(
         model.load_tokenizer_in_advance()
     model.precision  # noqa: B018  reads the checkpoint
     return model
-
-
-@dataclass(frozen=True)
-class Given:
-    """What the user gives in place of what the run records (see `open_model`)."""
-
-    data: OptionalPath = None
-    dictionary: OptionalPath = None
-    sentencepiece_model: OptionalPath = None
-    normalize_apostrophes: bool | None = None
-    device: str = "auto"
-    precision: str | None = None
-    max_tokens: int = MAX_TOKENS
 
 
 class Logits(Protocol):
