@@ -14,7 +14,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.experiments.methods.lora import adapters
 from roberta_small.experiments.methods.lora.adapters import BASE
 from roberta_small.experiments.methods.lora.settings import LoraSettings
-from roberta_small.experiments.methods.transformers.recipe import Recipe
+from roberta_small.experiments.methods.transformers.recipe import Hyperparameters
 from roberta_small.export.transformers.roberta import (
     Source,
     random_classifier,
@@ -34,7 +34,7 @@ HEAD = "classifier"
 
 
 def initial_model(
-    recipe: Recipe, task: SentenceClassificationTask, checkpoint: Path | None, seed: int
+    recipe: Hyperparameters, task: SentenceClassificationTask, checkpoint: Path | None, seed: int
 ) -> RobertaForSequenceClassification:
     """A classifier with exactly the weights that fairseq-train starts from with this seed.
 
@@ -89,7 +89,7 @@ def with_adapters(base: RobertaForSequenceClassification, lora: LoraSettings, ru
     return adapters.add_adapters(base, lora, TaskType.SEQ_CLS, [HEAD])
 
 
-def check(recipe: Recipe, checkpoint: Path | None, lora: LoraSettings | None) -> None:
+def check(recipe: Hyperparameters, checkpoint: Path | None, lora: LoraSettings | None) -> None:
     """Raise `UserError` for mistakes that would otherwise stop a run only after its start."""
     model = initial_model(recipe, recipe.task(), checkpoint, seed=1)
     if lora is not None:

@@ -59,7 +59,7 @@ SUPPORTED = frozenset(ONLY) | {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Hyperparameters:
     """Hyperparameters of a run."""
 
     cfg: DictConfig
@@ -121,7 +121,7 @@ class Recipe:
         return SentenceClassificationTask.setup_task(self.cfg.task)
 
 
-def parse(data: str, words: Sequence[str]) -> Recipe:
+def parse(data: str, words: Sequence[str]) -> Hyperparameters:
     """Parse the flags `words` of a recipe for the data folder `data`.
 
     Raises `UserError` naming a flag that is unknown, malformed, missing or not supported.
@@ -145,7 +145,7 @@ def parse(data: str, words: Sequence[str]) -> Recipe:
     batch_size = cfg.dataset.batch_size
     if not batch_size:
         raise UserError("recipe: --batch-size is missing")
-    return Recipe(
+    return Hyperparameters(
         cfg=cfg,
         batch_size=batch_size,
         valid_batch_size=_valid_batch_size(cfg),

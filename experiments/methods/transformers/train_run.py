@@ -34,7 +34,7 @@ from roberta_small.experiments.methods.lora import adapters
 from roberta_small.experiments.methods.lora.adapters import ADAPTER, BASE, TOLERANCE, Parameters
 from roberta_small.experiments.methods.lora.settings import CLASSIFIER, add_lora, lora_settings
 from roberta_small.experiments.methods.transformers.initial import initial_model, with_adapters
-from roberta_small.experiments.methods.transformers.recipe import Recipe, parse
+from roberta_small.experiments.methods.transformers.recipe import Hyperparameters, parse
 from roberta_small.experiments.methods.transformers.run_folder import (
     CHECKPOINTS,
     MEASURED,
@@ -151,7 +151,7 @@ def resolve_precision(checkpoints: Path, requested: str, device: torch.device) -
 
 def finish(
     run: Path,
-    recipe: Recipe,
+    recipe: Hyperparameters,
     task: SentenceClassificationTask,
     trainer: ClassifierTrainer,
     parameters: Parameters,
@@ -216,7 +216,10 @@ def logits(model: nn.Module, batch: Item) -> Tensor:
 
 
 def write_checkpoint(
-    path: Path, model: RobertaForSequenceClassification, recipe: Recipe, task: SentenceClassificationTask
+    path: Path,
+    model: RobertaForSequenceClassification,
+    recipe: Hyperparameters,
+    task: SentenceClassificationTask,
 ) -> None:
     """Write a model as fairseq-train would after training with the recipe, but without optimizer state.
 

@@ -41,7 +41,7 @@ from transformers.utils.logging import disable_progress_bar
 from roberta_small.common import predictions
 from roberta_small.common.metrics import measure_confusion
 from roberta_small.common.predictions import Prediction
-from roberta_small.experiments.methods.transformers.recipe import Recipe
+from roberta_small.experiments.methods.transformers.recipe import Hyperparameters
 from roberta_small.experiments.methods.transformers.run_folder import on_one_device
 from roberta_small.experiments.progress import LOG_FORMAT, LOG_TIME
 from roberta_small.fairseq_plugin.tasks.criterion import cell_counts, training_loss
@@ -54,7 +54,7 @@ SaveBest = Callable[[PreTrainedModel | PeftModel], None]
 
 
 def training_arguments(
-    recipe: Recipe, folder: Path, *, sentences: int, seed: int, bf16: bool, cpu: bool
+    recipe: Hyperparameters, folder: Path, *, sentences: int, seed: int, bf16: bool, cpu: bool
 ) -> TrainingArguments:
     """The recipe as `TrainingArguments`, for a training set of `sentences`; checkpoints go to `folder`."""
     arguments = TrainingArguments(
@@ -92,7 +92,7 @@ class ClassifierTrainer(Trainer):
     def __init__(
         self,
         model: nn.Module,
-        recipe: Recipe,
+        recipe: Hyperparameters,
         arguments: TrainingArguments,
         *,
         train: Sentences,
