@@ -82,7 +82,7 @@ def test_accuracy_by_length():
 
 def test_text_is_escaped_and_the_page_loads_nothing():
     page = render(page_content())
-    inside = re.search(r'<script[^>]*application/json[^>]*>(.*?)</script>', page, re.S)[1]
+    inside = re.search(r"<script[^>]*application/json[^>]*>(.*?)</script>", page, re.S)[1]
     assert json.loads(inside)["rows"][1]["text"] == TEXTS[1]
     assert "http" not in page.replace("http-equiv", "")
 
