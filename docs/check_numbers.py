@@ -5,7 +5,7 @@
 
 `docs/numbers.toml` lists the numbers in the text, `docs/tables.toml` the tables that are generated between
 `<!-- table: NAME -->` and `<!-- end -->`. Every number with decimals, with thousands or with a unit must be
-in one of them; code, link targets and dates are not checked.
+in one of them; code, link targets, dates and versions are not checked.
 
 `docs/expressions.py` has the functions that compute them.
 """
@@ -29,9 +29,10 @@ from roberta_small.common.files import atomic_write
 NUMBERS, TABLES = ROOT / "docs" / "numbers.toml", ROOT / "docs" / "tables.toml"
 TABLE = re.compile(r"(?<=<!-- table: )(?P<name>[\w-]+) -->\n(?P<rows>.*?)(?=<!-- end -->)", re.DOTALL)
 UNCHECKED = re.compile(
-    r"^```.*?^```|`[^`\n]*`|<!--.*?-->|\]\([^)\s]*\)|\b\d{4}-\d\d-\d\d\b|\b95 %", re.DOTALL | re.MULTILINE
+    r"^```.*?^```|`[^`\n]*`|<!--.*?-->|\]\([^)\s]*\)|\b\d{4}-\d\d-\d\d\b|\b\d+\.\d+\.\d+\b|\b95 %",
+    re.DOTALL | re.MULTILINE,
 )
-"""Fenced and inline code, comments, link targets, dates, and the level of all intervals."""
+"""Fenced and inline code, comments, link targets, dates, versions, and the level of all intervals."""
 UNITS = (
     r"%|points?\b|times\b|percent|bits?\b|ms\b|s\b|min(?:utes?)?\b|hours?\b|[KMG]i?B\b|tokens?\b|reviews?\b"
 )

@@ -55,10 +55,12 @@ def test_a_csv_file_becomes_scores_tables_and_predictions(reviews, family):
 
     # The two commands at the end of the output.
     tables, predict = [shlex.split(line) for line in printed.splitlines()[-2:]]
+    assert {tables[0], predict[0]} == {"roberta-small"}
+    program = [preloaded.python(), "-m", "roberta_small"]
     (test,) = re.findall(r"^random +1 +finished +1 +[\d.]+ +1 +([\d.]+)", printed, flags=re.MULTILINE)
-    shown = json.loads(run(reviews, preloaded.python(), *tables[1:], "--format", "json"))
+    shown = json.loads(run(reviews, *program, *tables[1:], "--format", "json"))
     found = {(row["arm"], row["seed"]): row["test"] for row in shown["table1"]["rows"]}
     assert found["fairseq", 1] == pytest.approx(float(test), abs=0.01)
-    assert ("bow", 0) in found
-    out = run(reviews, preloaded.python(), *predict[1:-1], "--format", "jsonl", "un livre captivant")
+    assert ("tfidf", 0) in found
+    out = run(reviews, *program, *predict[1:-1], "--format", "jsonl", "un livre captivant")
     assert set(json.loads(out)["probabilities"]) == {"very bad", "good"}

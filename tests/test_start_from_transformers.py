@@ -87,7 +87,7 @@ def test_the_methods_of_transformers_start_from_the_same_checkpoint(prepared, tm
     assert f"converted from {model}" in printed
     printed = train("--method", "transformers", *options, *flags)
     assert "(from the cache)" in printed
-    run = tmp_path / "runs/hf/pretrained/seed1"
+    run = tmp_path / "runs/transformers/pretrained/seed1"
     assert manifest.read(run)["checkpoint"]["source"] == str(model)
     config = json.loads((run / "model/config.json").read_text())
     assert (config["bos_token_id"], config["eos_token_id"]) == (5, 6)

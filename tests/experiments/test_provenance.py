@@ -70,12 +70,12 @@ def test_device_cuda_without_a_gpu_raises():
 def test_processors_of_the_same_name_are_distinguished(tmp_path, monkeypatch, cpuinfo, name):
     monkeypatch.setattr(provenance, "CPUINFO", tmp_path / "cpuinfo")
     (tmp_path / "cpuinfo").write_text(cpuinfo)
-    static = provenance.static(provenance.Machine((), threads=2))
+    static = provenance.static(provenance.Machine((), threads=2), ["torch"])
     assert static["hardware"]["cpu"] == name
 
 
 def test_packages_and_hardware():
-    static = provenance.static(provenance.Machine((), threads=2))
+    static = provenance.static(provenance.Machine((), threads=2), ["torch"])
     # The metadata of PyPI's package lack the build suffix: 2.13.0 for 2.13.0+cu130.
     assert static["packages"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     assert static["hardware"]["threads"] == 2
@@ -89,12 +89,12 @@ def test_git_commit():
     head = subprocess.run(
         ["git", "-C", ROOT, "log", "-1", "--format=%H"], capture_output=True, text=True
     ).stdout.strip()
-    assert provenance.static(provenance.Machine((), 1))["git_commit"] == head
+    assert provenance.static(provenance.Machine((), 1), [])["git_commit"] == head
 
 
 def test_outside_a_clone_there_is_no_commit(monkeypatch, tmp_path):
     monkeypatch.setattr(provenance, "ROOT", tmp_path)
-    assert provenance.static(provenance.Machine((), 1))["git_commit"] is None
+    assert provenance.static(provenance.Machine((), 1), [])["git_commit"] is None
 
 
 def test_processes_of_a_run_share_threads_and_gpus(monkeypatch):

@@ -60,7 +60,7 @@ def ignored_lines(text):
 
 def write(path, marker, passed, seconds, figures):
     """Write the file; `figures` maps names to numbers or to further dictionaries."""
-    machine = provenance.static(provenance.machine("cpu"))
+    machine = provenance.static(provenance.machine("cpu"), [])
     content = {
         "date": datetime.now(UTC).date().isoformat(),
         "git_commit": machine["git_commit"],

@@ -210,7 +210,8 @@ def test_the_transformers_method_trains_the_architecture_of_the_checkpoint(root,
     flags = "--lr-scheduler polynomial_decay --lr 1e-3 --total-num-update 4 --optimizer adam --max-update 2"
     metric = ["--best-checkpoint-metric", "accuracy", "--valid-subset", "valid,test"]
     assert train(root, *words, "--dry-run", "--", *flags.split(), *metric) == 0
-    commands = [line for line in capfd.readouterr().out.splitlines() if line.startswith("./train.sh")]
+    lines = capfd.readouterr().out.splitlines()
+    commands = [line for line in lines if line.startswith("roberta-small train")]
     assert ["--encoder-attention-heads 12" in command for command in commands] == [True, False]
 
 

@@ -183,10 +183,10 @@ def check_equivalent(ours, theirs, tolerance):
 
 
 def scalars(folder):
-    """Metric -> (step, value) after each epoch, for the metrics that are computed from counts."""
+    """Metric -> (step, value) after each epoch, each once, for the metrics that are computed from counts."""
     accumulator = EventAccumulator(str(folder)).Reload()
     names = ("accuracy", "macro_f1", "mcc")
-    return {name: [(event.step, event.value) for event in accumulator.Scalars(name)] for name in names}
+    return {name: {(event.step, event.value) for event in accumulator.Scalars(name)} for name in names}
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from roberta_small.analysis.read.long_table import load_runs
 from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.scoring import best_checkpoints, scores, spread_over_seeds
 from roberta_small.common.errors import UserError
-from roberta_small.experiments.pretrain import with_budget
+from roberta_small.experiments.methods.pretrain import with_budget
 from roberta_small.experiments.recipe import recipe as recipes
 
 FLAGS = ["--batch-size", "16", "--tokens-per-sample", "256", "--update-freq", "2"]
@@ -143,7 +143,7 @@ def test_perplexity_is_drawn_against_tokens():
 
 
 def test_tokens_from_the_manifest_of_pretrain_sh():
-    recipe = with_budget(recipes.load("pretrain", ["--batch-size", "16"]), 10**7)
+    recipe, _ = with_budget(recipes.load("pretrain", ["--batch-size", "16"]), 10**7)
     content = {"arm": "pretrain", "status": "finished", "recipe_flags": list(recipe.words)}
     # 16 x 256 = 4,096 tokens an update, rounded up to whole updates
     assert pretrained_tokens(content) == -(-(10**7) // 4096) * 4096
