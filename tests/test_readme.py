@@ -81,7 +81,7 @@ def clone(tmp_path_factory):
             "sample-pretrain",
             {"--max-update": "4", "--total-num-update": "4", "--warmup-updates": "1"},
         ),
-        ("sample", "sample", {"--max-epoch": "2"}),
+        ("sample", "sample", {"--max-epoch": "1"}),
     ):
         lines = [f"--base {recipe}", *(f"{flag} {value}" for flag, value in limits.items())]
         (short / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
