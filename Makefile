@@ -14,7 +14,7 @@ SAMPLE      := data/sample
 SAMPLE_RUNS := data/sample/runs
 
 .DELETE_ON_ERROR:
-.PHONY: help install sweep test test-cuda test-slurm test-faults test-fairseq test-systems lint bench update-constraints
+.PHONY: help install sweep test test-cuda test-slurm test-faults test-fairseq test-docs test-systems lint bench update-constraints
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,7 +29,7 @@ sweep: $(VENV)/installed  ## pre-train, fine-tune and compare on generated data:
 	experiments/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
 
 test: $(VENV)/installed  ## all tests except those of the other targets
-	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not faults and not fairseq" $(PARALLEL)
+	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not faults and not fairseq and not docs" $(PARALLEL)
 
 test-cuda: $(VENV)/installed  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m cuda
@@ -45,6 +45,9 @@ test-faults: $(VENV)/installed  ## fault injection: kill -9, corrupt files, full
 
 test-fairseq: $(VENV)/installed  ## fairseq's own tests, without and with the plugin (5 minutes; a package index)
 	$(BIN)/python -m pytest -m fairseq
+
+test-docs: $(VENV)/installed  ## the commands of the documentation and the notebook, from start to end (5 minutes)
+	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m docs $(PARALLEL)
 
 test-systems:  ## the README's commands in clean Debian 12, 13, unstable and Ubuntu 24.04 (root; debootstrap; two hours, 33 GB in data/systems)
 	python3 tests/systems/clean_systems.py $(ARGS)

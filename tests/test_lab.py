@@ -101,6 +101,7 @@ def shown(notebook, pattern, kind):
     return [output.data[kind] for output in outputs(notebook, pattern) if kind in output.get("data", {})]
 
 
+@pytest.mark.docs
 @pytest.mark.slow  # six training runs, a minute on two idle cores
 def test_every_cell_runs_and_shows_what_it_promises(executed):
     notebook, files = executed
@@ -135,6 +136,7 @@ def test_every_cell_runs_and_shows_what_it_promises(executed):
     assert 'class="word for"' in marks[0].partition("<p><b>")[2]
 
 
+@pytest.mark.docs
 @pytest.mark.slow
 def test_the_initialization_from_unlabelled_text_is_better(executed):
     _, files = executed
