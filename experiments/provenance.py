@@ -112,6 +112,8 @@ def now() -> str:
 
 
 def _gpus() -> tuple[str, ...]:
+    if os.environ.get("CUDA_VISIBLE_DEVICES") == "":  # CUDA's own way to hide all GPUs
+        return ()
     # In a separate process, because torch takes seconds to import and CUDA keeps memory once initialized.
     probe = subprocess.run([sys.executable, "-P", "-c", PROBE], capture_output=True, text=True)
     return tuple(line for line in probe.stdout.splitlines() if line) if probe.returncode == 0 else ()
