@@ -5,8 +5,8 @@ The manifest is a JSON object with these keys:
 
     schema          1
     status          "running", "finished", "failed" or "interrupted"
-    arm             the method: "fairseq", "causal", "hf", "lora", "causal-lora", "bow", or
-                    "pretrain" for language-model runs; in a grid with the setting, "fairseq,lr=1e-4"
+    arm             the method: "fairseq", "causal", "transformers", "lora", "lora-causal", "tfidf",
+                    or "pretrain" for language-model runs; in a grid with the setting, "fairseq,lr=1e-4"
     init            "random", "pretrained", ... (the initial weights)
     seed            integer
     recipe          name of the recipe

@@ -343,16 +343,6 @@ def claim(folder: Path) -> IO[str] | None:
     return lock
 
 
-@contextlib.contextmanager
-def claimed(folder: Path) -> Iterator[None]:
-    """Lock a run folder during the block; raises `UserError` if another process has locked it."""
-    lock = claim(folder)
-    if lock is None:
-        raise UserError(f"{folder}: the run is being trained by {_holder(folder)}; wait until it ends")
-    with lock:
-        yield
-
-
 def _holder(folder: Path) -> str | None:
     """The process that has locked a run folder; None if it is not locked."""
     try:

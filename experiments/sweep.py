@@ -57,7 +57,7 @@ class Sweep:
     """Packages whose versions the manifests record."""
 
 
-FORMER_NAMES = {"transformers": "hf", "tfidf": "bow"}
+FORMER_NAMES = {"transformers": "hf", "tfidf": "bow", "lora-causal": "causal-lora"}
 """Method -> the arm under which version 1.0.0 wrote its runs."""
 
 

@@ -1,4 +1,4 @@
-"""The commands `train` and `pretrain`, in their steps: parse, prepare, plan, execute.
+"""The commands `train`, `pretrain` and `lora-causal`, in their steps: parse, prepare, plan, execute.
 
 `--data NAME=PATH NAME=PATH ...` trains several data sets with the same settings; the runs of each are written
 to OUT/NAME (`common.suite`). Every step is done for all data sets before the next one begins, so that the
@@ -63,6 +63,23 @@ def pretrain(argv: Sequence[str], trainer: Sequence[str] = ()) -> int:
     options = parser.parse_settings(slurm.join_value(argv), os.environ)
     parser.require(options, "data", "out")
     return run(method, options, ["pretrain", *argv])
+
+
+def lora_causal(argv: Sequence[str]) -> int:
+    """The command `lora-causal`; with --sample it only writes the sample."""
+    from roberta_small.experiments.methods.lora.causal import METHOD
+
+    parser = SettingsParser(prog="roberta-small lora-causal")
+    METHOD.add_arguments(parser)
+    options = parser.parse_settings(slurm.join_value(argv), os.environ)
+    if options.sample is not None:
+        from roberta_small.experiments.methods.lora import sample
+
+        sample.write(options.sample)
+        print(f"{options.sample}: faq.json and bloom/")
+        return 0
+    parser.require(options, "data")
+    return run(METHOD, options, ["lora-causal", *argv])
 
 
 def run(method: Method, options: argparse.Namespace, command: Sequence[str]) -> int:
@@ -191,9 +208,7 @@ def _submit(method: Method, sweeps: Mapping[str, Sweep], out: Path, command: Seq
         positions += [position] if state.to_train else []
     if not positions:
         return 0
-    words = slurm.task_words(
-        command, *(() if command[0] == "pretrain" else ("--max-runs", "1", "--jobs", "1"))
-    )
+    words = slurm.task_words(command, *(("--max-runs", "1", "--jobs", "1") if command[0] == "train" else ()))
     if settings.dry_run:
         call = shlex.join(slurm.words(settings.slurm, out, positions))
         print(f"submitted as one job array:\n{call} <<'END'\n{slurm.script(words)}END")

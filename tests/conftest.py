@@ -1,6 +1,7 @@
 """The order of the tests, data that several folders test with, and the evidence of long test runs."""
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -33,6 +34,16 @@ def pytest_terminal_summary(terminalreporter, exitstatus, config):
         passed = len(terminalreporter.stats.get("passed", ()))
         evidence.write(path, config.option.markexpr, passed, time.monotonic() - BEGUN, config.stash[FIGURES])
         terminalreporter.write_line(f"wrote {path}")
+
+
+@pytest.fixture(scope="module")
+def fast_processes():
+    """What this project starts with `sys.executable` is a fork of an interpreter that has imported torch."""
+    import preloaded
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", preloaded.python())
+        yield
 
 
 @pytest.fixture(scope="session")

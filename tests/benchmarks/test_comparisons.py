@@ -8,7 +8,6 @@ from itertools import chain, pairwise
 from types import SimpleNamespace
 
 import numpy as np
-import preloaded
 import pytest
 import torch
 from fairseq.data import data_utils
@@ -24,13 +23,7 @@ from benchmarks.settings import Sizes, make_sample
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.models import parameters
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _fast_start():
-    """Start the processes with the preloaded interpreter: no time is tested here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", preloaded.python())
-        yield
+pytestmark = pytest.mark.usefixtures("fast_processes")
 
 
 def run(contenders, name, settings):
@@ -163,6 +156,7 @@ def test_commands_are_measured_from_start_to_end(settings, tmp_path, monkeypatch
     make_sample(tmp_path / "sample")
     mine = replace(settings, data=tmp_path / "sample" / "reviews", sample=tmp_path / "sample")
     monkeypatch.setattr(start, "LINES", 20)
+    monkeypatch.setattr(start, "PYTHON", {"PYTHON": sys.executable})
     *contenders, sample = start.contenders(mine, tmp_path / "start")
     assert sample.command[-3].endswith("sample.sh")
     result = compare("start", "Start", contenders, mine)

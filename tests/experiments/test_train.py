@@ -383,13 +383,13 @@ def test_a_limited_launcher_leaves_the_other_runs(sweep, status, starts, monkeyp
     assert status("runs/fairseq/random/seed3") == "finished"
     assert sweep(*words)[0] == 0  # its run is finished: the next one
     assert status(RUN2) == "finished"
-    with execute.claimed(RUN2):
+    with execute.claim(Path(RUN2)):
         assert sweep(*words)[0] == 0
     assert len(starts(RUN2)) == 1
 
 
 def test_a_limited_launcher_does_not_wait_for_long(sweep, here):
-    with execute.claimed(here / RUN1), execute.claimed(here / RUN2):
+    with execute.claim(here / RUN1), execute.claim(here / RUN2):
         began = time.monotonic()
         code, out, _ = sweep(*RANDOM, "--max-runs", "1")
     assert code == 0

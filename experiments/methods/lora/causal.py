@@ -1,9 +1,9 @@
 """LoRA of a causal language model on questions and answers.
 
 The defaults are those of the published reports: BLOOM-560m, rank 16 on `query_key_value`, 80 updates. With
-bitsandbytes and a GPU the base model is loaded in 4 bits (QLoRA), otherwise in full precision; the first line
-of the output shows which. Some questions are held out. The perplexity of their answers is measured before and
-after training, and some answers are generated. Writes OUT/causal-lora/NAME/seedN:
+bitsandbytes and a GPU the base model is loaded in 4 bits (QLoRA), otherwise in full precision. Some questions
+are held out: the perplexity of their answers is measured before and after training. Some answers are written
+by the base and by the trained model. Writes OUT/lora-causal/NAME/seedN:
 
     manifest.json      as for every run; also trainable_parameters, parameters, peak_memory_bytes, perplexity
     adapter/           adapter_model.safetensors and adapter_config.json
@@ -18,25 +18,32 @@ An interrupted run starts from scratch. --sample DIR writes a small BLOOM and qu
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import random
-import shutil
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from roberta_small.common.cli import Parser, fraction, positive, positive_number
+from roberta_small.common.cli import SettingsParser, fraction, integer, positive, positive_number
 from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_write, sha256, shown_path
+from roberta_small.experiments.inputs.files import fingerprint_data, require_writable
+from roberta_small.experiments.methods import Command, Method
 from roberta_small.experiments.methods.lora.settings import LoraSettings, add_lora, lora_settings
+from roberta_small.experiments.methods.transformers.run_folder import PACKAGES
+from roberta_small.experiments.recipe.recipe import Recipe
+from roberta_small.experiments.settings import MAX_SEED, Settings, add_execution, execution
+from roberta_small.experiments.sweep import PACKAGES as FAIRSEQ
+from roberta_small.experiments.sweep import Sweep, Training, run_below
 
-if TYPE_CHECKING:
-    from roberta_small.common.run import Run
-    from roberta_small.experiments.methods.lora.causal_model import Task
-
-ARM = "causal-lora"
 DEFAULTS = LoraSettings(rank=16, alpha=32, dropout=0.05, target_modules=("query_key_value",))
-RESULTS, MERGED = "results.json", "merged"
+MODEL = "bigscience/bloom-560m"
+ADAPTER, MERGED, RESULTS = "adapter", "merged", "results.json"
+RECORDED = ("precision", "trainable_parameters", "parameters", "peak_memory_bytes", "perplexity")
+"""Keys of results.json that are also in the manifest."""
 NEW_TOKENS = 200
 """Maximum length of an answer without --new-tokens."""
 QUESTIONS = 3
@@ -60,8 +67,8 @@ TRAINING: tuple[tuple[str, Any, Any, str], ...] = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class CausalSettings:
-    """Settings that, with data, base and seed, determine a run."""
+class Hyperparameters:
+    """What determines a run, with its data, base and seed."""
 
     lora: LoraSettings
     steps: int
@@ -75,48 +82,19 @@ class CausalSettings:
     precision: str
 
     def words(self) -> list[str]:
-        """The settings as flags, for a manifest."""
+        """The options of `add_hyperparameters`."""
         words = self.lora.words()
-        for name, value in ((field.name, getattr(self, field.name)) for field in fields(self)[1:]):
+        for name, value in vars(self).items():
             flag = f"--{name.replace('_', '-')}"
             if isinstance(value, bool):
                 words += [flag] if value else []
-            else:
+            elif not isinstance(value, LoraSettings):
                 words += [flag, f"{value:g}" if isinstance(value, float) else str(value)]
         return words
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A question and its answer."""
-
-    question: str
-    answer: str
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """`roberta-small lora-causal`; the exit code."""
-    parser = Parser(prog="roberta-small lora-causal", description=__doc__, examples=EXAMPLES)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--data", type=Path, metavar="JSON",
-        help='JSON file: {"questions": [{"question": "…", "answer": "…"}, …]}, or only the list',
-    )  # fmt: skip
-    what.add_argument(
-        "--sample", type=Path, metavar="DIR", help="only write a small BLOOM and questions to this folder"
-    )
-    parser.add_argument(
-        "--model", default="bigscience/bloom-560m", metavar="M",
-        help="folder with safetensors, or a name on the Hugging Face hub (%(default)s)",
-    )  # fmt: skip
-    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of the runs (%(default)s)")
-    parser.add_argument(
-        "--name",
-        help="name of the base model, used as init in run folders and tables (default: from --model)",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=1, help="seed of split, training and sampling (%(default)s)"
-    )
+def add_hyperparameters(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `Hyperparameters`."""
     add_lora(parser, DEFAULTS)
     group = parser.add_argument_group("training (defaults: those of the published reports)")
     for option, kind, default, meaning in TRAINING:
@@ -127,137 +105,177 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="precision of the base model (auto: 4 bits with bitsandbytes and a GPU, else fp32; 4bit also "
         "runs on CPU)",
     )  # fmt: skip
-    group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="(%(default)s)")
-    group = parser.add_argument_group("output")
-    group.add_argument(
-        "--ask", nargs="+", metavar="Q", help="questions to answer (default: held-out questions)"
-    )
-    group.add_argument(
-        "--new-tokens", type=positive, metavar="N", help=f"maximum number of tokens per answer ({NEW_TOKENS})"
-    )
-    group.add_argument("--merge", action="store_true", help="also write a merged model without adapters")
-    args = parser.parse_args(argv)
-    if args.sample is not None:
-        from roberta_small.experiments.methods.lora import sample
-
-        sample.write(args.sample)
-        print(f"{args.sample}: faq.json and bloom/")
-    else:
-        run(args)
-    return 0
 
 
-def run(args: argparse.Namespace) -> None:
-    """The command: checks, training, report."""
-    from transformers.utils.logging import disable_progress_bar
+def hyperparameters(options: argparse.Namespace) -> Hyperparameters:
+    """The values of `add_hyperparameters`."""
+    names = [option.replace("-", "_") for option, *_ in TRAINING]
+    given = {name: getattr(options, name) for name in (*names, "answer_only", "precision")}
+    return Hyperparameters(lora=lora_settings(options), **given)
 
-    from roberta_small.common.run import Run, State
-    from roberta_small.eval.network import find_device
-    from roberta_small.experiments.execute import claimed
-    from roberta_small.experiments.inputs.files import require_writable
-    from roberta_small.experiments.methods.lora import causal_model
-    from roberta_small.experiments.plan import inspect
-    from roberta_small.experiments.recipe.recipe import Recipe
-    from roberta_small.experiments.sweep import Training
 
-    disable_progress_bar()  # bars of loading files; ours show the steps that take time
-    given = {field.name: getattr(args, field.name) for field in fields(CausalSettings)[1:]}
-    settings = CausalSettings(lora=lora_settings(args), **given)
-    train_pairs, valid_pairs = split(read_pairs(args.data), args.valid_share, args.seed)
-    require_writable(args.out)
-    device = find_device(args.device)
-    bits, why = causal_model.choose_bits(device, args.precision)
-    task = causal_model.Task(
-        base=causal_model.find_folder(args.model),
-        bits=bits,
-        device=device,
-        settings=settings,
-        seed=args.seed,
-        train=train_pairs,
-        valid=valid_pairs,
-        questions=args.ask or [pair.question for pair in valid_pairs[:QUESTIONS]],
-        new_tokens=args.new_tokens or NEW_TOKENS,
-    )
-    name = args.name or Path(args.model).resolve().name
-    planned = Run(args.out / ARM / name / f"seed{args.seed}", ARM, name, args.seed, task.base)
-    folder, identity = planned.folder, _identity(args, task)
-    words = tuple(settings.words())
-    training = Training(planned, Recipe(ARM, words), words, identity)
-    with claimed(folder):
-        if inspect(training, lambda folder: False).state is not State.FINISHED:
-            print(f"base in {'4 bits (nf4)' if bits == 4 else f'{bits} bits'}: {why}")
-            _train(args, planned, identity, task)
-        else:
-            print(f"{folder}: finished, skipped")
-            if args.ask is not None or args.new_tokens is not None:
-                _write_results(folder, _results(folder) | {"answers": causal_model.answer(task, folder)})
-        if args.merge and (folder / MERGED).is_dir():
-            print(f"{folder / MERGED}: exists, skipped")
-        elif args.merge:
-            difference = causal_model.merge(task, folder, folder / MERGED)
+@dataclass(frozen=True)
+class Pair:
+    """A question and its answer."""
+
+    question: str
+    answer: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalSettings(Settings):
+    """Settings of the command."""
+
+    data: Path
+    """JSON file of questions and answers."""
+    model: str
+    """Folder or name on the hub."""
+    name: str
+    """That of the base model, in run folders and tables."""
+    seed: int
+    hyperparameters: Hyperparameters
+    ask: tuple[str, ...] | None
+    """Questions to answer; None for held-out ones."""
+    new_tokens: int | None
+    merge: bool
+
+
+class LoraCausal(Method):
+    """The command `lora-causal`."""
+
+    name = "lora-causal"
+    summary = "LoRA of a causal language model on questions and answers"
+    outputs = (RESULTS, f"{ADAPTER}/adapter_model.safetensors")
+
+    def add_arguments(self, parser: SettingsParser) -> None:
+        """Add the options of the command."""
+        parser.description, parser.epilog = __doc__, EXAMPLES
+        parser.add_setting(
+            "data", None, 'JSON file: {"questions": [{"question": "…", "answer": "…"}, …]}, or only the list'
+        )
+        parser.add_argument(
+            "--sample", type=Path, metavar="DIR", help="only write a small BLOOM and questions to this folder"
+        )
+        parser.add_argument(
+            "--model", default=MODEL, metavar="M",
+            help="folder with safetensors, or a name on the Hugging Face hub (%(default)s)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--name",
+            help="name of the base model, used as init in run folders and tables (default: from --model)",
+        )
+        parser.add_setting("seed", "1", "seed of split, training and sampling")
+        add_hyperparameters(parser)
+        group = parser.add_argument_group("output")
+        group.add_argument(
+            "--ask", nargs="+", metavar="Q", help="questions to answer (default: held-out questions)"
+        )
+        group.add_argument(
+            "--new-tokens", type=positive, metavar="N",
+            help=f"maximum number of tokens per answer ({NEW_TOKENS})",
+        )  # fmt: skip
+        group.add_argument("--merge", action="store_true", help="also write a merged model without adapters")
+        add_execution(parser, jobs=False)
+
+    def settings(self, options: argparse.Namespace) -> CausalSettings:
+        """The settings of the run."""
+        if options.passthrough:
+            raise UserError(f"after --: {options.passthrough[0]}: lora-causal accepts no flags after --")
+        return CausalSettings(
+            **execution(options),
+            data=Path(options.data),
+            model=options.model,
+            name=options.name or Path(options.model).resolve().name,
+            seed=integer("--seed", options.seed, minimum=0, maximum=MAX_SEED),
+            hyperparameters=hyperparameters(options),
+            ask=None if options.ask is None else tuple(options.ask),
+            new_tokens=options.new_tokens,
+            merge=options.merge,
+        )
+
+    def prepare(self, settings: CausalSettings) -> Path:
+        """The file of questions and answers."""
+        return settings.data
+
+    def sweep(self, settings: CausalSettings, data: Path) -> Sweep:
+        """The run; data, tokenizer and architecture are loaded once to find what is wrong with them."""
+        own = settings.hyperparameters
+        train, valid = split(read_pairs(data), own.valid_share, settings.seed)
+        require_writable(settings.out)
+        if own.precision == "4bit" and importlib.util.find_spec("bitsandbytes") is None:
+            raise UserError("--precision 4bit: bitsandbytes is not installed; pip install bitsandbytes")
+        from roberta_small.experiments.methods.lora import causal_run  # imports torch
+
+        base = causal_run.find_folder(settings.model)
+        causal_run.check(base, own, [*train, *valid])
+        words = tuple(own.words())
+        limits = ("--max-update", str(own.steps), "--valid-subset", "valid")
+        recipe = Recipe(self.name, limits)
+        weights = " ".join(sha256(path) for path in sorted(base.glob("*.safetensors")))
+        identity = {
+            "data": fingerprint_data(data.parent, [data.name]),
+            "checkpoint": {"path": settings.model, "sha256": weights},
+            "recipe_flags": list(words),
+        }
+        run = run_below(settings.out, self.name, settings.name, settings.seed, base)
+        return Sweep(
+            settings=settings,
+            data=data,
+            trainings=(Training(run, recipe, words, identity),),
+            recipe=recipe,
+            packages=(*FAIRSEQ, *PACKAGES),
+        )
+
+    def command(self, sweep: Sweep, training: Training, *, resume: bool, cpu: bool) -> Command:
+        """The process that trains the run (causal_run.py)."""
+        settings: CausalSettings = sweep.settings
+        base = training.run.checkpoint
+        assert base is not None
+        module = "roberta_small.experiments.methods.lora.causal_run"
+        argv = (
+            *(sys.executable, "-P", "-m", module, str(sweep.data.absolute())),
+            *("--base", str(base.absolute()), "--save-dir", str(training.run.folder.absolute())),
+            *("--seed", str(settings.seed), *(("--cpu",) if cpu else ()), *training.flags),
+        )
+        shown = (
+            *("roberta-small", "lora-causal", "--data", shown_path(sweep.data), "--model", settings.model),
+            *("--out", shown_path(settings.out), "--seed", str(settings.seed), "--name", settings.name),
+            *training.flags,
+        )
+        return Command(argv, shown)
+
+    def finish(self, sweep: Sweep, folder: Path) -> dict[str, Any]:
+        """Add answers to results.json, write merged/ with --merge, and print the report."""
+        from roberta_small.experiments.methods.lora import causal_run  # imports torch
+
+        settings: CausalSettings = sweep.settings
+        results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+        base = sweep.trainings[0].run.checkpoint
+        assert base is not None
+        model = causal_run.Base(base, settings.device, settings.hyperparameters.precision)
+        if "answers" not in results or settings.ask or settings.new_tokens:
+            _, held_out = split(read_pairs(sweep.data), settings.hyperparameters.valid_share, settings.seed)
+            questions = settings.ask or [pair.question for pair in held_out[:QUESTIONS]]
+            new_tokens = settings.new_tokens or NEW_TOKENS
+            results["answers"] = causal_run.answer(model, folder, questions, new_tokens, settings.seed)
+            atomic_write(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
+        if settings.merge and not (folder / MERGED).is_dir():
+            difference = causal_run.merge(model, folder)
             print(f"{folder / MERGED}: merged; largest difference of a logit {difference:.2g}")
-    print(_report(_results(folder)))
+        print(report(results))
+        return {key: results[key] for key in RECORDED if key in results}
 
 
-def _identity(args: argparse.Namespace, task: Task) -> dict[str, Any]:
-    """The manifest keys that identify the experiment."""
-    from roberta_small.common.files import sha256
-    from roberta_small.experiments.inputs.files import fingerprint_data
-
-    weights = " ".join(sha256(path) for path in sorted(task.base.glob("*.safetensors")))
-    return {
-        "data": fingerprint_data(args.data.parent, [args.data.name]),
-        "checkpoint": {"path": args.model, "sha256": weights},
-        "recipe_flags": task.settings.words(),
-    }
+METHOD = LoraCausal()
 
 
-def _train(args: argparse.Namespace, run: Run, identity: dict[str, Any], task: Task) -> None:
-    """Train a run and write its manifest and results.json."""
-    from roberta_small.common import manifest
-    from roberta_small.common.run import TENSORBOARD
-    from roberta_small.experiments import provenance
-    from roberta_small.experiments.methods.lora import causal_model
-    from roberta_small.experiments.methods.lora.adapters import ADAPTER
-    from roberta_small.experiments.methods.transformers.run_folder import PACKAGES, recorded
-    from roberta_small.experiments.sweep import PACKAGES as FAIRSEQ
-
-    for name in (ADAPTER, MERGED, TENSORBOARD):
-        shutil.rmtree(run.folder / name, ignore_errors=True)
-    command = ["roberta-small", "lora-causal", "--data", str(args.data), "--model", args.model]
-    command += ["--out", str(args.out), "--seed", str(args.seed), "--name", run.init]
-    content: dict[str, Any] = {
-        "schema": manifest.SCHEMA,
-        "arm": run.arm,
-        "init": run.init,
-        "seed": run.seed,
-        "recipe": ARM,
-        "command": [*command, *task.settings.words()],
-        "precision": "fp32" if task.bits == 32 else "bf16",
-    }
-    content |= identity | provenance.static(provenance.machine(task.device.type), (*FAIRSEQ, *PACKAGES))
-    with recorded(run.folder, content) as content:
-        results = causal_model.train(task, run.folder)
-        _write_results(run.folder, results)
-        measured = ("trainable_parameters", "parameters", "peak_memory_bytes", "perplexity")
-        content |= {key: results[key] for key in measured}
-
-
-def _results(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / RESULTS).read_text(encoding="utf-8"))
-
-
-def _write_results(folder: Path, results: dict[str, Any]) -> None:
-    from roberta_small.common.files import atomic_write
-
-    atomic_write(folder / RESULTS, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-
-
-def _report(results: dict[str, Any]) -> str:
+def report(results: dict[str, Any]) -> str:
+    """Parameters, perplexities and answers of a run as text."""
     trained, total = results["trainable_parameters"], results["parameters"]
     perplexity = results["perplexity"]
     lines = [
-        f"trainable parameters: {trained:,} of {total:,} ({100 * trained / total:.4g} %)",
+        f"trainable parameters: {trained:,} of {total:,} ({100 * trained / total:.4g} %); "
+        f"base in {results['base_bits']} bits",
         f"perplexity of {results['valid_pairs']} held-out answers: {perplexity['before']:.4g} before, "
         f"{perplexity['after']:.4g} after",
         f"adapter reloaded: largest difference of a logit {results['reloaded_difference']:.2g}",

@@ -6,7 +6,7 @@ import pytest
 
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.methods.lora.causal import Pair, read_pairs, split
-from roberta_small.experiments.methods.lora.causal_model import (
+from roberta_small.experiments.methods.lora.causal_run import (
     IGNORED,
     encode_pairs,
     load_tokenizer,

@@ -16,6 +16,8 @@ from roberta_small.common.files import ROOT
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.experiments.methods.tfidf.method import read_folder
 
+pytestmark = pytest.mark.usefixtures("fast_processes")
+
 
 def main(words):
     return experiments(["train", "--method", "tfidf", *words])

@@ -2,11 +2,9 @@
 
 import shlex
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
-import preloaded
 import pytest
 import torch
 from data_folders import write_data
@@ -29,12 +27,7 @@ LORA = ("train", "--method", "lora")
 RUNS = {"transformers": ("random", "pretrained"), "lora": ("pretrained",)}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def forked_runs():
-    """Start the runs with the preloaded interpreter."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", preloaded.python())
-        yield
+pytestmark = pytest.mark.usefixtures("fast_processes")
 
 
 @pytest.fixture(scope="module")

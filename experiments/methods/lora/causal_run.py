@@ -1,4 +1,4 @@
-"""A causal language model with LoRA adapters: loading, training, perplexity, generation, merging.
+"""A run of `lora-causal` in its own process: loading, training, perplexity, generation, merging.
 
 A pair becomes one text, in the format of the published reports, followed by the end-of-text token, so that
 generation learns where to stop: `<human>: QUESTION  \\n <assistant>: ANSWER`. Models are loaded without
@@ -9,12 +9,17 @@ it is used there only on request.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import importlib.util
+import json
 import logging
 import math
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,9 +27,8 @@ import torch
 from huggingface_hub import snapshot_download
 from peft import PeftModel, TaskType, prepare_model_for_kbit_training
 from torch import nn
-from torch.utils.tensorboard import SummaryWriter
-from tqdm import tqdm
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     BitsAndBytesConfig,
@@ -38,17 +42,27 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 
-from roberta_small.common.errors import UserError
-from roberta_small.common.files import atomic_folder
+from roberta_small.common.errors import UserError, report_errors
+from roberta_small.common.files import atomic_folder, atomic_write
 from roberta_small.common.run import TENSORBOARD
+from roberta_small.eval.network import find_device
 from roberta_small.experiments.methods.lora import adapters
-from roberta_small.experiments.methods.lora.adapters import ADAPTER
-from roberta_small.experiments.methods.lora.causal import CausalSettings, Pair
+from roberta_small.experiments.methods.lora.causal import (
+    ADAPTER,
+    MERGED,
+    RESULTS,
+    Hyperparameters,
+    Pair,
+    add_hyperparameters,
+    hyperparameters,
+    read_pairs,
+    split,
+)
 from roberta_small.experiments.methods.transformers.run_folder import (
     on_one_device,
     peak_memory_bytes,
-    write_scalars,
 )
+from roberta_small.experiments.methods.transformers.trainer import RunLog, log_to_standard_output
 
 logger = logging.getLogger(__name__)
 IGNORED = -100
@@ -61,111 +75,173 @@ Item = dict[str, list[int]]
 """`input_ids` and `labels` of a pair."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """Base model, data and settings of a run."""
-
-    base: Path
-    bits: int
-    """Of the weights of the base: 4 (nf4), 16 (bf16) or 32."""
-    device: torch.device
-    settings: CausalSettings
-    seed: int
-    train: list[Pair]
-    valid: list[Pair]
-    questions: list[str]
-    """Questions to answer before and after training."""
-    new_tokens: int
+def build_parser() -> argparse.ArgumentParser:
+    """The options of a run."""
+    parser = argparse.ArgumentParser(prog="causal_run", description=__doc__, allow_abbrev=False)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--base", type=Path, required=True)
+    parser.add_argument("--save-dir", type=Path, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--cpu", action="store_true")
+    add_hyperparameters(parser)
+    return parser
 
 
-def train(task: Task, run: Path) -> dict[str, Any]:
-    """Train, write adapter/ and tensorboard/ below `run`, and return the content of results.json.
+@report_errors
+def main(words: list[str] | None = None) -> None:
+    """Train one run and write its adapter, results.json and event files."""
+    args = build_parser().parse_args(words)
+    log_to_standard_output()
+    run, own = args.save_dir, hyperparameters(args)
+    (run / RESULTS).unlink(missing_ok=True)
+    for name in (ADAPTER, MERGED):
+        shutil.rmtree(run / name, ignore_errors=True)
+    base = Base(args.base, "cpu" if args.cpu else "cuda", own.precision)
+    train_pairs, valid_pairs = split(read_pairs(args.data), own.valid_share, args.seed)
+    results = train(base, own, args.seed, train_pairs, valid_pairs, run)
+    atomic_write(run / RESULTS, json.dumps(results, indent=2) + "\n")
 
-    Raises `UserError` if a target module does not exist or a question is too long.
-    """
-    set_seed(task.seed)
-    tokenizer = load_tokenizer(task.base)
-    encode = functools.partial(encode_pairs, tokenizer=tokenizer, max_length=task.settings.max_length)
-    train_items = encode(task.train, answer_only=task.settings.answer_only)
+
+@dataclass(frozen=True)
+class Base:
+    """A base model: where it is, and how it is loaded."""
+
+    folder: Path
+    device_name: str
+    """One of `DEVICES`."""
+    precision: str
+    """A value of --precision."""
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return find_device(self.device_name)
+
+    @property
+    def bits(self) -> int:
+        """Of the weights: 4 (nf4), 16 (bf16) or 32; auto is 4 with bitsandbytes and a GPU."""
+        if self.precision != "auto":
+            return {"4bit": 4, "bf16": 16, "fp32": 32}[self.precision]
+        four = self.device.type == "cuda" and importlib.util.find_spec("bitsandbytes") is not None
+        return 4 if four else 32
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer; raises `UserError` as `load_tokenizer`."""
+        return load_tokenizer(self.folder)
+
+    def load(self, bits: int | None = None) -> PreTrainedModel:
+        """The model in evaluation mode; raises `UserError` as `load_model`."""
+        return load_model(self.folder, bits or self.bits, self.device)
+
+
+def check(folder: Path, own: Hyperparameters, pairs: Sequence[Pair]) -> None:
+    """Raise `UserError` for what would stop a run: tokenizer, length of the pairs, target modules."""
+    encode_pairs(pairs, load_tokenizer(folder), max_length=own.max_length, answer_only=False)
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{folder}: not a causal language model ({_first_line(error)})") from None
+    adapters.check_targets(model, own.lora)
+
+
+def train(
+    base: Base, own: Hyperparameters, seed: int, train_pairs: list[Pair], valid_pairs: list[Pair], run: Path
+) -> dict[str, Any]:
+    """Train, write adapter/ and tensorboard/ below `run`, and return the content of results.json."""
+    set_seed(seed)
+    encode = functools.partial(encode_pairs, tokenizer=base.tokenizer, max_length=own.max_length)
+    items = encode(train_pairs, answer_only=own.answer_only)
     # Without the questions, so that runs with and without --answer-only can be compared.
-    valid_items = encode(task.valid, answer_only=True)
-    base = load_model(task.base, task.bits, task.device)
-    if task.bits == 4:
-        base = prepare_model_for_kbit_training(base)
-    model = adapters.add_adapters(base, task.settings.lora, TaskType.CAUSAL_LM)
+    valid_items = encode(valid_pairs, answer_only=True)
+    loaded = base.load()
+    if base.bits == 4:
+        loaded = prepare_model_for_kbit_training(loaded)
+    model = adapters.add_adapters(loaded, own.lora, TaskType.CAUSAL_LM)
     parameters = adapters.count(model)
     logger.info("%s", parameters)
+    log = RunLog(run / TENSORBOARD)
 
-    def measure(step: int) -> tuple[float, list[str]]:
+    def measure(step: int) -> float:
         bits = bits_per_token(model, valid_items)
-        logger.info("step %d: perplexity of the held-out answers %.4g", step, 2**bits)
-        write_scalars(run, "valid", {"loss": bits, "ppl": 2**bits}, step)
-        return 2**bits, generate(model, tokenizer, task, title=f"step {step}")
+        log.write("valid", {"loss": bits, "ppl": 2**bits}, step=step, epoch=1)
+        return 2**bits
 
-    # B is initialized to zero, so the model with untrained adapters equals the base.
-    before, old = measure(0)
-    fit(model, tokenizer, train_items, task, run)
-    after, new = measure(task.settings.steps)
-    peak = peak_memory_bytes(task.device)  # before the check, which loads the base a second time
+    before = measure(0)  # B is initialized to zero, so the model with untrained adapters equals the base
+    loss = fit(model, base, own, seed, items, log)
+    log.write("train", {"loss": loss}, step=own.steps, epoch=1, done=1.0)
+    after = measure(own.steps)
+    log.close()
+    peak = peak_memory_bytes(base.device)  # before the check, which loads the base a second time
     adapters.save(model, run / ADAPTER)
-    reloaded = adapters.reload(load_model(task.base, task.bits, task.device), run / ADAPTER)
+    difference = _difference(
+        model.eval(),
+        adapters.reload(base.load(), run / ADAPTER),
+        valid_items[0]["input_ids"],
+        f"{run / ADAPTER} reloaded",
+        bits=base.bits,
+    )
     return {
         "trainable_parameters": parameters.trainable,
         "parameters": parameters.total,
-        "base_bits": task.bits,
-        "train_pairs": len(task.train),
-        "valid_pairs": len(task.valid),
+        "base_bits": base.bits,
+        "precision": "fp32" if base.bits == 32 else "bf16",
+        "train_pairs": len(train_pairs),
+        "valid_pairs": len(valid_pairs),
         "perplexity": {"before": before, "after": after},
-        "answers": _answers(task, old, new),
-        "reloaded_difference": _difference(
-            model.eval(), reloaded, valid_items[0]["input_ids"], f"{run / ADAPTER} reloaded", bits=task.bits
-        ),
+        "reloaded_difference": difference,
         "peak_memory_bytes": peak,
     }
 
 
-def answer(task: Task, run: Path) -> list[dict[str, str]]:
-    """The answers of the base and of the stored adapter of a finished run, without training."""
-    tokenizer = load_tokenizer(task.base)
-    model = load_model(task.base, task.bits, task.device)
-    before = generate(model, tokenizer, task)
-    return _answers(task, before, generate(adapters.reload(model, run / ADAPTER), tokenizer, task))
+def answer(
+    base: Base, run: Path, questions: Sequence[str], new_tokens: int, seed: int
+) -> list[dict[str, str]]:
+    """Each `question` with its answers `before` and `after` training: of the base and of a run's adapter."""
+    model = base.load()
+    before = generate(model, base.tokenizer, questions, new_tokens, seed)
+    after = generate(adapters.reload(model, run / ADAPTER), base.tokenizer, questions, new_tokens, seed)
+    rows = zip(questions, before, after, strict=True)
+    return [{"question": question, "before": old, "after": new} for question, old, new in rows]
 
 
-def merge(task: Task, run: Path, target: Path) -> float:
-    """Write `target`, a model folder without adapters, from adapter/ and the base in full precision.
+def merge(base: Base, run: Path) -> float:
+    """Write merged/, a model folder without adapters, from a run's adapter and the base in full precision.
 
     Returns the largest difference of a logit between the reloaded folder and base with adapter.
     """
-    tokenizer = load_tokenizer(task.base)
 
     def adapted() -> PeftModel:
-        return adapters.reload(load_model(task.base, 32, task.device), run / ADAPTER)
+        return adapters.reload(base.load(bits=32), run / ADAPTER)
 
-    with atomic_folder(target) as folder:
+    with atomic_folder(run / MERGED) as folder:
         adapters.merge(adapted()).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        ids = tokenizer("<human>: ?", add_special_tokens=False)["input_ids"]
-        return _difference(adapted(), load_model(folder, 32, task.device), ids, str(target))
+        base.tokenizer.save_pretrained(folder)
+        ids = base.tokenizer("<human>: ?", add_special_tokens=False)["input_ids"]
+        return _difference(adapted(), load_model(folder, 32, base.device), ids, str(run / MERGED))
 
 
 def fit(
-    model: PeftModel, tokenizer: PreTrainedTokenizerBase, items: list[Item], task: Task, run: Path
-) -> None:
-    """Train with linear warm-up, cosine decay and AdamW (paged, in 8 bits, for a 4-bit base on a GPU)."""
-    settings = task.settings
+    model: PeftModel, base: Base, own: Hyperparameters, seed: int, items: list[Item], log: RunLog
+) -> float:
+    """Train with linear warm-up, cosine decay and AdamW (paged, in 8 bits, for a 4-bit base on a GPU).
+
+    Returns the mean loss of the updates in bits per token.
+    """
     arguments = TrainingArguments(
-        output_dir=str(run / "trainer"),
-        max_steps=settings.steps,
-        per_device_train_batch_size=settings.batch_size,
-        gradient_accumulation_steps=settings.accumulation,
-        learning_rate=settings.lr,
+        output_dir="unused",  # nothing is saved
+        max_steps=own.steps,
+        per_device_train_batch_size=own.batch_size,
+        gradient_accumulation_steps=own.accumulation,
+        learning_rate=own.lr,
         lr_scheduler_type="cosine",
-        warmup_steps=math.ceil(settings.warmup_share * settings.steps),
-        optim="paged_adamw_8bit" if task.bits == 4 and task.device.type == "cuda" else "adamw_torch",
-        bf16=task.bits != 32,
-        use_cpu=task.device.type == "cpu",
-        seed=task.seed,
+        warmup_steps=math.ceil(own.warmup_share * own.steps),
+        optim="paged_adamw_8bit" if base.bits == 4 and base.device.type == "cuda" else "adamw_torch",
+        bf16=base.bits != 32,
+        use_cpu=base.device.type == "cpu",
+        seed=seed,
         save_strategy="no",
         logging_steps=1,
         disable_tqdm=True,
@@ -174,38 +250,29 @@ def fit(
     )
     on_one_device(arguments)
     model.config.use_cache = False
-    with SummaryWriter(run / TENSORBOARD / "train_inner") as writer:
-        trainer = Trainer(
-            model=model,
-            args=arguments,
-            train_dataset=cast("torch.utils.data.Dataset", items),
-            data_collator=DataCollatorForSeq2Seq(tokenizer),
-            callbacks=[_LossLog(writer)],
-        )
-        trainer.remove_callback(PrinterCallback)
-        trainer.train()
+    trainer = Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=cast("torch.utils.data.Dataset", items),
+        data_collator=DataCollatorForSeq2Seq(base.tokenizer),
+        callbacks=[_LossLog(log)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    result = trainer.train()
     model.config.use_cache = True
+    return result.training_loss / math.log(2)
 
 
 class _LossLog(TrainerCallback):
-    """Logs the training loss in bits per token, and shows a progress bar."""
+    """Logs the training loss of each update in bits per token."""
 
-    def __init__(self, writer: SummaryWriter) -> None:
-        self._writer = writer
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._bar = tqdm(total=state.max_steps, desc="updates", leave=False, disable=None)
+    def __init__(self, log: RunLog) -> None:
+        self._log = log
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if "loss" in kwargs["logs"]:
-            bits = kwargs["logs"]["loss"] / math.log(2)
-            self._writer.add_scalar("loss", bits, state.global_step)
-            self._bar.set_postfix_str(f"loss {bits:.3f}")
-            self._bar.update()
-            logger.info("update %d: loss %.4f bits", state.global_step, bits)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._bar.close()
+            bits, done = kwargs["logs"]["loss"] / math.log(2), state.global_step / state.max_steps
+            self._log.write("train_inner", {"loss": bits}, step=state.global_step, epoch=1, done=done)
 
 
 def prompt(question: str) -> str:
@@ -214,7 +281,7 @@ def prompt(question: str) -> str:
 
 
 def encode_pairs(
-    pairs: Sequence[Pair], *, tokenizer: PreTrainedTokenizerBase, max_length: int, answer_only: bool
+    pairs: Sequence[Pair], tokenizer: PreTrainedTokenizerBase, *, max_length: int, answer_only: bool
 ) -> list[Item]:
     """Encode all pairs, truncated to `max_length` tokens; with `answer_only`, prompts have no loss.
 
@@ -253,7 +320,11 @@ def bits_per_token(model: nn.Module, items: Sequence[Item]) -> float:
 
 @torch.inference_mode()
 def generate(
-    model: PreTrainedModel | PeftModel, tokenizer: PreTrainedTokenizerBase, task: Task, title: str = ""
+    model: PreTrainedModel | PeftModel,
+    tokenizer: PreTrainedTokenizerBase,
+    questions: Sequence[str],
+    new_tokens: int,
+    seed: int,
 ) -> list[str]:
     """An answer to each question, sampled (temperature 0.7, top-p 0.7) with a seed for each question."""
     model.eval()
@@ -261,14 +332,14 @@ def generate(
     generate_ids = cast("Callable[..., torch.Tensor]", model.generate)
     device = next(model.parameters()).device
     answers = []
-    for number, question in enumerate(tqdm(task.questions, desc=title, leave=False, disable=None)):
+    for number, question in enumerate(questions):
         ids = torch.tensor([tokenizer(prompt(question), add_special_tokens=False).input_ids], device=device)
         with torch.random.fork_rng():
-            torch.manual_seed(task.seed + number)
+            torch.manual_seed(seed + number)
             generated = generate_ids(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
-                max_new_tokens=task.new_tokens,
+                max_new_tokens=new_tokens,
                 do_sample=True,
                 temperature=TEMPERATURE,
                 top_p=TOP_P,
@@ -280,30 +351,11 @@ def generate(
     return answers
 
 
-def _answers(task: Task, before: list[str], after: list[str]) -> list[dict[str, str]]:
-    rows = zip(task.questions, before, after, strict=True)
-    return [{"question": question, "before": old, "after": new} for question, old, new in rows]
-
-
 def _difference(one: Any, other: Any, ids: Sequence[int], what: str, *, bits: int = 32) -> float:
     def logits(model: Any) -> torch.Tensor:
         return model(input_ids=torch.tensor([ids], device=next(model.parameters()).device)).logits
 
     return adapters.largest_difference(logits, one, other, what, bits=bits)
-
-
-def choose_bits(device: torch.device, precision: str) -> tuple[int, str]:
-    """Bits of the weights for a --precision, and the reason; raises `UserError` without bitsandbytes."""
-    installed = importlib.util.find_spec("bitsandbytes") is not None
-    if precision == "4bit" and not installed:
-        raise UserError("--precision 4bit: bitsandbytes is not installed; pip install bitsandbytes")
-    if precision != "auto":
-        return {"4bit": 4, "bf16": 16, "fp32": 32}[precision], "as requested"
-    if device.type != "cuda":
-        return 32, "4 bits need a GPU"
-    if not installed:
-        return 32, "4 bits need bitsandbytes, which is not installed"
-    return 4, "bitsandbytes and a GPU are available"
 
 
 def find_folder(model: str) -> Path:
@@ -368,3 +420,7 @@ def load_model(folder: Path, bits: int, device: torch.device) -> PreTrainedModel
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,16 +2,17 @@
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 import torch
 
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.methods.lora.causal import Pair
-from roberta_small.experiments.methods.lora.causal_model import (
+from roberta_small.experiments.methods.lora.causal_run import (
     IGNORED,
+    Base,
     bits_per_token,
-    choose_bits,
     encode_pairs,
     find_folder,
     load_model,
@@ -59,10 +60,13 @@ def test_corrupt_weights_and_a_missing_tokenizer_are_errors(tmp_path, bloom):
 
 
 def test_precision_auto_is_4_bits_with_bitsandbytes_and_a_gpu(monkeypatch):
-    gpu, cpu = torch.device("cuda"), torch.device("cpu")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    assert choose_bits(gpu, "auto")[0] == 4
-    assert choose_bits(cpu, "auto")[0] == 32
-    assert (choose_bits(gpu, "bf16")[0], choose_bits(gpu, "fp32")[0]) == (16, 32)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert choose_bits(gpu, "auto")[0] == 32
+    def bits(device, precision, *, installed=True):
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if installed else None)
+        base = Base(Path("bloom"), "cpu", precision)
+        vars(base)["device"] = torch.device(device)
+        return base.bits
+
+    assert bits("cuda", "auto") == 4
+    assert bits("cuda", "auto", installed=False) == 32
+    assert bits("cpu", "auto") == 32
+    assert [bits("cpu", name) for name in ("4bit", "bf16", "fp32")] == [4, 16, 32]
