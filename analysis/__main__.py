@@ -16,8 +16,8 @@ from roberta_small.analysis.features.runs import list_runs
 from roberta_small.analysis.features.suite.comparison import SUITE, is_suite, read_suite
 from roberta_small.analysis.options import (
     CHOICE,
+    PRESENTATION,
     SELECTION,
-    TABLES,
     Output,
     add,
     add_command,
@@ -69,7 +69,7 @@ FIGURE_NAMES = [name for name, one in FEATURES.items() if one.draw or one is SUI
 DEFAULT_TABLES = ("table1", "table2")
 DEFAULT_FIGURES = ("curves", "seeds", "expected", "predictions")
 OF_TABLES = (
-    *TABLES, "ddof", "baseline", "bold", "reference", "at", "test_size", "audit", "duplicates", "pairs",
+    *PRESENTATION, "ddof", "baseline", "bold", "reference", "at", "test_size", "audit", "duplicates", "pairs",
     "best_settings", "tokens", "normalize", "chance", "data_set",
 )  # fmt: skip
 OF_FIGURES = (
@@ -124,7 +124,7 @@ def build_parser() -> Parser:
         help="only these of the tables comparison, plan, examples and reference (default: all)",
     )  # fmt: skip
     add_shared(compared)
-    add(compared, (*TABLES, "baseline", "pairs", "at", "reference", "pairing", "detect"))
+    add(compared, (*PRESENTATION, "baseline", "pairs", "at", "reference", "pairing", "detect"))
 
     drawn = add_command(
         commands, "figures", _figures,
@@ -183,7 +183,7 @@ def _tables(options: argparse.Namespace) -> None:
             print(model_index(select(_single(sources), query, pattern=pattern)), end="")
             return
         found = _chosen("table", output.names, sources, pattern, DEFAULT_TABLES)
-        uses = {*TABLES, *SELECTION}.union(*(one.uses for one in found.values()))
+        uses = {*PRESENTATION, *SELECTION}.union(*(one.uses for one in found.values()))
         check_effect(given, uses, _titles(found.values()))
         if SUITE in found.values():
             suite = read_suite(sources, query, pattern)

@@ -31,7 +31,7 @@ DATA_SETS = (
 )
 CHOICE = ("metric", "by", "subset", "ties", "direction", "reported")
 SELECTION = ("include_unfinished", "study", "groups", "exclude", "order", "labels", "digits")
-TABLES = ("format", "wide", "captions", "latex_labels", "out")
+PRESENTATION = ("format", "wide", "captions", "latex_labels", "out")
 
 
 def _number(text: str) -> float:
