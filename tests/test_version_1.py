@@ -10,6 +10,7 @@ import pytest
 
 from roberta_small.__main__ import main
 
+pytestmark = pytest.mark.usefixtures("fast_processes")
 FIXTURE = Path(__file__).parent / "fixtures" / "v1.0.0.tar.xz"
 TABLES = ("seeds", "expected", "accuracy", "best-settings", "pretraining")
 """Commands of 1.0.0 whose tables are now `tables --table NAME`."""

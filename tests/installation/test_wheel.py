@@ -77,8 +77,9 @@ def dependencies():
 
 def run(environment, *words, **kwargs):
     python = environment / "env/bin/python"
+    variables = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(
-        [python, "-P", *words], cwd=environment, env={"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
+        [python, "-P", *words], cwd=environment, env=variables,
         capture_output=True, text=True, **kwargs,
     )  # fmt: skip
 

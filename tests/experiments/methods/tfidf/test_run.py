@@ -19,6 +19,9 @@ from roberta_small.experiments.methods.tfidf.method import read_folder
 pytestmark = pytest.mark.usefixtures("fast_processes")
 
 
+REAL_PYTHON = sys.executable
+
+
 def main(words):
     return experiments(["train", "--method", "tfidf", *words])
 
@@ -148,9 +151,7 @@ def test_neither_torch_nor_fairseq_is_imported():
         "import sys; from roberta_small.experiments import __main__, methods; methods.find('tfidf'); "
         "print({'torch', 'fairseq', 'transformers'} & set(sys.modules))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([REAL_PYTHON, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
 
