@@ -191,7 +191,10 @@ def stored(owner: Any, name: str) -> Any:
 
 def function_of(value: Any) -> Callable[..., Any]:
     """The getter of a property; any other value itself."""
-    return value.fget if isinstance(value, property) else value
+    if isinstance(value, property):
+        assert value.fget is not None
+        return value.fget
+    return value
 
 
 def is_installed(patch: Patch, function: Callable[..., Any]) -> bool:

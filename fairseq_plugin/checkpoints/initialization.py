@@ -198,7 +198,7 @@ def check_architecture(
         ]
         without = f" without {' and '.join(off)}" if off else ""
         raise UserError(f"{source} has another architecture: {found}; use {words}{without}")
-    if None in (theirs.positions, ours.positions) or theirs.positions == ours.positions:
+    if theirs.positions is None or ours.positions is None or theirs.positions == ours.positions:
         return
     resumes = keeps_optimizer and state.get("last_optimizer_state") is not None
     if theirs.positions < ours.positions or resumes:

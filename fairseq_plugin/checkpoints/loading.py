@@ -68,7 +68,7 @@ CONFIGURATION = [
 ]
 # Metrics computed with NumPy: a scalar is pickled as its type and its bytes.
 NUMPY = [
-    np._core.multiarray.scalar,
+    np._core.multiarray.scalar,  # type: ignore[attr-defined]  # private, but the name in pickles
     np.dtype,
     np.dtypes.Float64DType,
     np.dtypes.Float32DType,

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from fairseq.modules import MultiheadAttention
+from torch import Tensor
 
 from roberta_small.fairseq_plugin.models.dropout import dropout
 from roberta_small.fairseq_plugin.models.grouped_attention import ROWS_MULTIPLE, attend_in_groups
@@ -102,7 +103,7 @@ def sentence_offsets(lengths: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 def attend_single_query(
-    attention: nn.Module, x_TC: Tensor, query_BC: Tensor, lengths: Sequence[int], p: float
+    attention: MultiheadAttention, x_TC: Tensor, query_BC: Tensor, lengths: Sequence[int], p: float
 ) -> Tensor:
     """Attention of one token per sentence to its sentence, before the output projection.
 
@@ -111,7 +112,7 @@ def attend_single_query(
     This takes 2 * T * C * H instead of 2 * T * C * C operations. The result is the same up to rounding.
 
     Args:
-        attention: fairseq's `MultiheadAttention`, whose projections are used.
+        attention: its projections are used.
         x_TC: input of the layer.
         query_BC: the rows of `x_TC` that are the queries.
         lengths: number of tokens of each sentence.

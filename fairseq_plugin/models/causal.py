@@ -141,11 +141,12 @@ class CausalLmSmall(CausalRobertaSmall):
         self, name: str, num_classes: int | None = None, inner_dim: int | None = None, **kwargs: Any
     ) -> None:
         """Replace the LM head by a linear classification head."""
+        assert num_classes is not None
         self.classification_heads[name] = ClassificationHead(self.args.encoder_embed_dim, num_classes)
         self.encoder.lm_head = None
 
     def masked_lm_loss(
-        self, src_tokens: Tensor, masked: Tensor, target: Tensor, bags: None = None
+        self, src_tokens: Tensor, masked: Tensor, target: Tensor, bags: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Summed cross-entropy in nats at the positions where `masked` is true; all arguments (B, L).
 
@@ -182,7 +183,9 @@ class CausalLmEncoder(CausalRobertaEncoder):
 class LinearHead(nn.Linear):
     """A linear LM head with the signature of fairseq's `RobertaLMHead`."""
 
-    def forward(self, features: Tensor, masked_tokens: Tensor | None = None, **unused: Any) -> Tensor:
+    def forward(  # type: ignore[override]  # the signature is that of fairseq's head
+        self, features: Tensor, masked_tokens: Tensor | None = None, **unused: Any
+    ) -> Tensor:
         """(..., C) -> (..., V), or (M, V) at the positions where `masked_tokens` is true."""
         return super().forward(features if masked_tokens is None else features[masked_tokens, :])
 

@@ -102,7 +102,8 @@ class NgramClassifier(BaseFairseqModel):
     def prepare(self, task: SentenceClassificationTask) -> str:
         """Compute the statistics of the training texts; returns a line for the log."""
         examples = task.training_examples()
-        head: NgramHead = self.classification_heads[task.cfg.classification_head_name]
+        head = self.classification_heads[task.cfg.classification_head_name]
+        assert isinstance(head, NgramHead)
         head.count(examples)
         seen, buckets = int((head.spread > 0).sum()), self.args.ngram_buckets
         return f"n-grams: {seen:,} of {buckets:,} buckets occur in {len(examples):,} training texts"
@@ -110,6 +111,11 @@ class NgramClassifier(BaseFairseqModel):
 
 class NgramHead(nn.Module):
     """Logits from the n-grams of 1 to `order` tokens."""
+
+    idf: Tensor
+    """(J,), float32."""
+    spread: Tensor
+    """(J,), float32: of the log-probabilities over the classes."""
 
     def __init__(self, order: int, buckets: int, classes: int) -> None:
         super().__init__()

@@ -180,6 +180,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                         if grads is not None:
                             grads.through_loss(probs, target, out)
                     else:
+                        assert bags_BV is not None  # rows beyond the targets are those of the bags
                         bags = bags_BV[part.start - len(target_M) : part.stop - len(target_M)]
                         bag_loss += (bags.sum(1, keepdim=True) * log_sums).sum() - (bags * out).sum()
                         if grads is not None:
@@ -228,7 +229,7 @@ class _Gradients:
     """Rows of the output matrix whose gradients are computed at a time."""
 
     def __init__(self, x_NC: Tensor, weight_VC: Tensor, bias_V: Tensor) -> None:
-        self.parameter = weight_VC
+        self.parameter: Tensor | None = weight_VC
         self.x = torch.empty_like(x_NC)
         spare = weight_VC.__dict__.pop("spare_grad", None)
         self.weight = torch.empty_like(weight_VC) if spare is None else spare
@@ -271,6 +272,7 @@ class _Gradients:
         place; otherwise it would allocate a third tensor for the sum.
         """
         parameter, self.parameter = self.parameter, None
+        assert parameter is not None
         if parameter.grad is not None or not getattr(parameter, "sparse_gradient", False):
             return self.weight
         parameter.grad = self.weight

@@ -75,7 +75,7 @@ class SentenceClassificationConfig(FairseqDataclass):
         default=None, metadata={"help": "id of the token between the two texts of a pair (</s> is 2)"}
     )
     no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
-    shorten_method: ChoiceEnum(["none", "truncate", "random_crop"]) = field(
+    shorten_method: ChoiceEnum(["none", "truncate", "random_crop"]) = field(  # type: ignore[valid-type]  # fairseq's way
         default="none", metadata={"help": "if not none, shorten sequences that exceed --max-positions"}
     )
     shorten_data_split_list: str = field(
@@ -170,7 +170,7 @@ class SentenceClassificationTask(FairseqTask):
 
     def training_examples(self) -> list[tuple[torch.Tensor, int]]:
         """Token ids (L,), int64, and class of each training example, without word dropout."""
-        examples = []
+        examples: list[tuple[torch.Tensor, int]] = []
         for split in self.cfg.train_subset.split(","):
             tokens = self._shorten(self._load_text(split, combine=True, dropout=False), split)
             labels = load_split(self.cfg.data, "label", split, self.label_dictionary, combine=True)

@@ -82,7 +82,7 @@ def resumes(cfg: Any, suffix: str = "") -> bool:
     return last_checkpoint(cfg, suffix) is not None
 
 
-def epoch_metrics() -> dict[str, float]:
+def epoch_metrics() -> dict[str, Any]:
     """The training metrics of the epoch so far, as fairseq logs them, without `TIMING_METRICS`."""
     if metrics.get_meters(EPOCH) is None:
         return {}
@@ -102,7 +102,7 @@ def early_stopping() -> dict[str, float]:
     """
     for function in _stopping_functions():
         if hasattr(function, "best"):
-            return {"best": float(function.best), "num_runs": function.num_runs}
+            return {"best": float(function.best), "num_runs": vars(function)["num_runs"]}
     return {}
 
 

@@ -76,7 +76,8 @@ class FairseqFusedAdam(FairseqOptimizer):
         super().__init__(cfg)
         params = list(params)
         for parameter in params:
-            parameter.sparse_gradient = parameter.device.type == "cpu" and not distributed.active()
+            sparse = parameter.device.type == "cpu" and not distributed.active()
+            setattr(parameter, "sparse_gradient", sparse)  # noqa: B010  Parameter declares no such attribute
         self._optimizer = FusedAdam(groups(params, cfg.embedding_lr_factor), **self.optimizer_config)
 
     @property
@@ -149,7 +150,7 @@ class FairseqFusedAdam(FairseqOptimizer):
 class FusedAdam(torch.optim.AdamW):
     """torch's fused AdamW with fairseq's epsilon, which is the value of `eps` in the groups."""
 
-    def __init__(self, params: Iterable[torch.nn.Parameter], **settings: Any) -> None:
+    def __init__(self, params: Iterable[Any], **settings: Any) -> None:
         super().__init__(params, fused=True, **settings)
         self._dense: dict[torch.nn.Parameter, Tensor] = {}
 

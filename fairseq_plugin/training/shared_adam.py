@@ -56,7 +56,7 @@ class SharedAdam(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]  # not called
         """Update all parameters that have a gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -66,6 +66,7 @@ class SharedAdam(torch.optim.Optimizer):
     @staticmethod
     def _update(parameter: torch.nn.Parameter, state: dict[str, Any], group: dict[str, Any]) -> None:
         gradient, (beta1, beta2) = parameter.grad, group["betas"]
+        assert gradient is not None
         if not state:
             state["step"] = 0
             state["exp_avg"] = torch.zeros_like(parameter)
