@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+import fairseq.dataclass
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
@@ -29,9 +31,10 @@ def initializing(original: Callable[..., Any]) -> Callable[..., Any]:
     """Replace `hydra.experimental.initialize`, as imported by fairseq, by `hydra.initialize`."""
 
     @functools.wraps(original, updated=())
-    def initialize(config_path: str | None = None, **kwargs: Any) -> Any:
-        # The path is relative to the file of the caller: two frames above `hydra.initialize`.
-        return hydra.initialize(config_path, caller_stack_depth=2, version_base=HYDRA_VERSION, **kwargs)
+    def initialize(config_path: str, **kwargs: Any) -> Any:
+        # fairseq's path is relative to its own file, for which Hydra would read the sources of the stack.
+        folder = os.path.normpath(os.path.join(os.path.dirname(fairseq.dataclass.__file__), config_path))
+        return hydra.initialize_config_dir(folder, version_base=HYDRA_VERSION, **kwargs)
 
     return initialize
 

@@ -5,7 +5,10 @@ import sys
 import time
 from pathlib import Path
 
+import composing
 import pytest
+
+composing.install()
 
 FIGURES = pytest.StashKey[dict]()
 BEGUN = time.monotonic()

@@ -14,6 +14,8 @@ from roberta_small.eval.__main__ import main
 from roberta_small.eval.demo.server import LINEAR, Demonstration
 from roberta_small.experiments.__main__ import main as train
 
+pytestmark = pytest.mark.usefixtures("fast_processes")
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):

@@ -17,6 +17,11 @@ RECIPE = """
 """
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _forks(fast_processes):
+    """Commands start their processes as forks."""
+
+
 @pytest.fixture(autouse=True)
 def short_waits_and_clean_environment(monkeypatch):
     """Shorten all waits, and remove environment variables that are also settings."""

@@ -3,10 +3,10 @@
 import json
 import shutil
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
+import preloaded
 import pytest
 import tiny_models
 
@@ -111,7 +111,7 @@ def test_a_converted_model_is_found_without_torch(camembert):
         "print({'torch', 'transformers', 'fairseq'} & set(sys.modules))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+        [preloaded.REAL, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout == "set()\n"
 

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 
+import preloaded
 import pytest
 
 from roberta_small.analysis import best_checkpoints, load_runs
@@ -90,6 +91,6 @@ def test_help_imports_no_torch(words):
         "print({'torch', 'fairseq', 'transformers', 'sklearn'} & set(sys.modules))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+        [preloaded.REAL, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "set()"

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import fake_trainer
+import preloaded
 import pytest
 from signals import restore_defaults
 
@@ -200,7 +201,7 @@ def background(*words, until="Saved"):
     )
     flags = ["train", "--data", "bin", "--recipe", "quick.txt", "--device", "cpu", *RANDOM, *words]
     process = subprocess.Popen(
-        [sys.executable, "-c", program, *flags],
+        [preloaded.REAL, "-c", program, *flags],
         env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

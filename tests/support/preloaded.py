@@ -34,6 +34,8 @@ PACKAGES = (
     "peft",
     "sklearn.pipeline",
 )
+REAL = sys.executable
+"""The interpreter itself, also where `sys.executable` is replaced by `python()`."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 

@@ -1,7 +1,5 @@
 """Run fairseq-train in this process or in its own, on tiny models."""
 
-import copy
-import functools
 import shlex
 import subprocess
 from pathlib import Path
@@ -12,7 +10,6 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 from fairseq.utils import set_torch_seed
-from omegaconf import DictConfig
 
 import roberta_small.fairseq_plugin  # noqa: F401  registers task, criterion, model and optimizer
 
@@ -39,25 +36,9 @@ SLOW = shlex.split("--optimizer adam --encoder padded --precision fp32")
 
 
 def configuration(arguments):
-    """The configuration of fairseq-train. Hydra composes it once for flags that differ only in paths."""
-    words = [str(argument) for argument in arguments]
-    paths = list(dict.fromkeys(word for word in words if "/" in word))
-    stand_ins = {path: f"/path/{number}" for number, path in enumerate(paths)}
-    cfg = copy.deepcopy(composed(tuple(stand_ins.get(word, word) for word in words)))
-    paths_of = {stand_in: path for path, stand_in in stand_ins.items()}
-    for section in filter(None, cfg.values()):
-        # A DictConfig, or a Namespace for a class of stock fairseq without a configuration of its own.
-        values = section.items_ex(resolve=False) if isinstance(section, DictConfig) else vars(section).items()
-        for name, value in list(values):
-            if isinstance(value, str) and value in paths_of:
-                setattr(section, name, paths_of[value])
-    return cfg
-
-
-@functools.cache
-def composed(words):
+    """The configuration of fairseq-train."""
     parser = options.get_training_parser()
-    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, list(words)))
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(a) for a in arguments]))
 
 
 def build_trainer(arguments):

@@ -14,6 +14,8 @@ from roberta_small.analysis.__main__ import main as analysis
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 
+pytestmark = pytest.mark.usefixtures("fast_processes")
+
 TINY = shlex.split(
     "--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 16 --encoder-attention-heads 2 "
     "--max-positions 32 --num-workers 0 --max-epoch 4 --max-update 24 --total-num-update 24 "

@@ -15,8 +15,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from roberta_small.common import manifest
 from roberta_small.experiments.methods.lora import sample as lora_sample
 
-pytestmark = pytest.mark.usefixtures("fast_processes")
-
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory):
@@ -26,7 +24,7 @@ def sample(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def trained(sample, fast_processes):
+def trained(sample):
     assert command(*arguments(sample), "--merge", "--ask", "How long can I keep novels?") == 0
     return sample / "runs/lora-causal/bloom/seed1"
 

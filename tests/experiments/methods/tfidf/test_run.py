@@ -1,10 +1,11 @@
 import json
 import os
+import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+import preloaded
 import pytest
 from sklearn.metrics import accuracy_score, f1_score, log_loss, matthews_corrcoef
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -16,21 +17,25 @@ from roberta_small.common.files import ROOT
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.experiments.methods.tfidf.method import read_folder
 
-pytestmark = pytest.mark.usefixtures("fast_processes")
-
-
-REAL_PYTHON = sys.executable
-
 
 def main(words):
     return experiments(["train", "--method", "tfidf", *words])
 
 
+RUN = Path("runs/tfidf/tfidf/seed0")
+ONCE = {}
+"""Content of train.label -> a run fitted on these texts."""
+
+
 @pytest.fixture
-def fitted(texts, tmp_path):
+def fitted(texts, tmp_path, tmp_path_factory):
     """The folder of a run fitted on the texts."""
-    assert main(["--text", str(texts), "--out", str(tmp_path / "runs")]) == 0
-    return tmp_path / "runs" / "tfidf" / "tfidf" / "seed0"
+    labels = (texts / "train.label").read_text()
+    if labels not in ONCE:
+        folder = tmp_path_factory.mktemp("fitted")
+        assert main(["--text", str(texts), "--out", str(folder / "runs")]) == 0
+        ONCE[labels] = folder / RUN
+    return shutil.copytree(ONCE[labels], tmp_path / RUN)
 
 
 def test_the_manifest_describes_the_run(fitted, texts):
@@ -151,7 +156,9 @@ def test_neither_torch_nor_fairseq_is_imported():
         "import sys; from roberta_small.experiments import __main__, methods; methods.find('tfidf'); "
         "print({'torch', 'fairseq', 'transformers'} & set(sys.modules))"
     )
-    done = subprocess.run([REAL_PYTHON, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [preloaded.REAL, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "set()\n"
 
 

@@ -27,9 +27,6 @@ LORA = ("train", "--method", "lora")
 RUNS = {"transformers": ("random", "pretrained"), "lora": ("pretrained",)}
 
 
-pytestmark = pytest.mark.usefixtures("fast_processes")
-
-
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
     """A folder with finished runs of both methods."""
