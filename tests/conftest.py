@@ -1,11 +1,13 @@
 """The order of the tests, data that several folders test with, and the evidence of long test runs."""
 
 import os
+import random
 import sys
 import time
 from pathlib import Path
 
 import composing
+import hypothesis
 import pytest
 
 composing.install()
@@ -16,6 +18,22 @@ BEGUN = time.monotonic()
 
 def pytest_configure(config):
     config.stash[FIGURES] = {}
+    # The same seed in all workers; RS_GENERATED is the number of examples of each test with generated inputs.
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(random.randrange(1 << 32))
+    hypothesis.settings.register_profile(
+        "generated",
+        max_examples=int(os.environ.get("RS_GENERATED", 30)),
+        deadline=None,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        print_blob=True,
+    )
+    hypothesis.settings.load_profile("generated")
+
+
+def pytest_report_header(config):
+    return f"generated inputs: --hypothesis-seed={config.option.hypothesis_seed}"
 
 
 def pytest_collection_modifyitems(items):

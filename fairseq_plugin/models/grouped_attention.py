@@ -48,7 +48,7 @@ class _GroupedAttention(torch.autograd.Function):
         ctx.scale, ctx.kept_scale, ctx.real_tokens = size**-0.5, 1.0, sum(lengths)
         out_TC = qkv_TE.new_empty(tokens, heads * size)
         out_TC[ctx.real_tokens :] = 0.0
-        qkv_T3HD, out_THD = qkv_TE.view(tokens, 3, heads, size), out_TC.view(tokens, heads, size)
+        qkv_T3HD, out_THD = qkv_TE.reshape(tokens, 3, heads, size), out_TC.view(tokens, heads, size)
         saved: list[Tensor | None] = []
         for group in ctx.groups:
             qkv_Gn3HD = group.take(qkv_T3HD)
@@ -80,7 +80,9 @@ class _GroupedAttention(torch.autograd.Function):
         for group in ctx.groups:
             q, k, v, weights, kept, mask = (next(saved) for _ in range(6))
             heads, size = width // q.size(2), q.size(2)
-            grad_GHnD = group.take(grad_TC.view(tokens, heads, size)).transpose(1, 2).contiguous()
+            # A copy in any case: with one head, `contiguous` would return the memory of `grad_TC` itself.
+            grad_GHnD = group.take(grad_TC.reshape(tokens, heads, size)).transpose(1, 2)
+            grad_GHnD = grad_GHnD.clone(memory_format=torch.contiguous_format)
             group.clear_padding_(grad_GHnD)
             grad_NnD = grad_GHnD.flatten(0, 1).mul_(ctx.kept_scale)
             grad_Nnn = torch.bmm(grad_NnD, v.transpose(1, 2))
@@ -156,7 +158,8 @@ def groups_of(lengths: tuple[int, ...], heads: int, tokens: int) -> list[Group]:
     """The groups of a batch with `tokens` rows, padding included; cached for the next layer."""
     indices: dict[int, list[int]] = {}
     for index, length in enumerate(lengths):
-        indices.setdefault(length + -length % ROWS_MULTIPLE, []).append(index)
+        if length:  # an empty sentence has no rows
+            indices.setdefault(length + -length % ROWS_MULTIPLE, []).append(index)
     starts = list(itertools.accumulate(lengths, initial=0))
     with torch.inference_mode(False):  # a cached inference tensor could not be used in a backward pass
         return [
