@@ -22,13 +22,13 @@ from typing import NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.types_pb2 import DataType
 from tqdm import tqdm
 
-from roberta_small.analysis.read.scalars import LogCheck, Scalars, Tags, concatenate, report, scalars
+from roberta_small.analysis.read.scalars import START, LogCheck, Scalars, Tags, concatenate, report, scalars
 from roberta_small.analysis.read.tfrecord import HEADER_BYTES, Records, read_records
 
 BATCH_BYTES = 1 << 21
@@ -59,7 +59,9 @@ def read_scalars(path: str | os.PathLike[str]) -> list[Scalar]:
     names = [tag for _, tag in tags]
     _, *rows = (column.tolist() for column in columns)
     return [
-        Scalar(wall_time, step, names[tag], value) for wall_time, step, tag, value in zip(*rows, strict=True)
+        Scalar(wall_time, step, names[tag], value)
+        for wall_time, step, tag, value in zip(*rows, strict=True)
+        if names[tag] != START
     ]
 
 
@@ -157,7 +159,9 @@ class _Batch:
 
 
 def _event_scalars(event: Event, tags: Tags) -> list[tuple[float, int, int, float]]:
-    """(wall time, step, tag number, value) of each scalar of an event."""
+    """(wall time, step, tag number, value) of each scalar of an event, or of the mark of a restart."""
+    if event.HasField("session_log") and event.session_log.status == SessionLog.START:
+        return [(event.wall_time, event.step, tags[None, START], float("nan"))]
     numbers = [(value.tag, _number(value)) for value in event.summary.value]
     return [
         (event.wall_time, event.step, tags[None, tag], number)

@@ -26,7 +26,8 @@ from roberta_small.analysis.read.discovery import readable
 from roberta_small.analysis.read.events import read_event_files
 from roberta_small.analysis.read.layout import NO_SUBSET, split_tag
 from roberta_small.analysis.read.runs import NO_MANIFEST, LoggedRun, find_runs, select_finished
-from roberta_small.analysis.read.scalars import LogCheck, Scalars, Tags, concatenate, report
+from roberta_small.analysis.read.scalars import START, LogCheck, Scalars, Tags, concatenate, report
+from roberta_small.analysis.read.sessions import Logged, kept, messages
 from roberta_small.analysis.read.text_logs import read_csv_files, read_json_files
 from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.metrics import ACCURACIES, measures_quality
@@ -39,7 +40,9 @@ COLUMNS = [*RUN, "subset", "epoch", "step", "metric", "value"]
 ORDER = [*RUN, "subset", "metric", "step"]
 SELECTING, REPORTED = "valid", "test"
 """The usual names of the subset that selects the best checkpoint, and of the one that is reported."""
-NOT_EVALUATED = frozenset({"train", "train_inner", NO_SUBSET})
+TRAINING = ("train", "train_inner")
+"""The usual names of what is logged during training."""
+NOT_EVALUATED = frozenset({*TRAINING, NO_SUBSET})
 READERS = {"events": read_event_files, "csv": read_csv_files, "json": read_json_files}
 """Kind of a log -> its reader."""
 
@@ -81,8 +84,8 @@ def load_runs(
 def read_runs(runs: Iterable[LoggedRun]) -> pd.DataFrame:
     """The long table of these runs.
 
-    If a step was logged more than once (a resumed run), the value with the latest wall time is kept, even if
-    it is NaN, with a warning if the values differ. Corrupt records are skipped with a warning, see
+    Of values that were logged more than once, those of the training are kept (see `sessions`), with a warning
+    if they differ. Corrupt records are skipped with a warning, see
     `scalars.report`. Accuracies that a run without manifest logged as fractions are converted to percent.
 
     Raises `UserError` if a finished run or all runs have no scalars, and for a file that cannot be read or
@@ -90,15 +93,9 @@ def read_runs(runs: Iterable[LoggedRun]) -> pd.DataFrame:
     """
     runs = sorted(runs, key=lambda run: (run.arm, run.init, run.seed))
     tags = Tags()
-    rows, repeated_R = _rows(runs, _read_logs(runs, tags), tags)
+    rows = _rows(runs, _read_logs(runs, tags), tags)
     _check_scalars(runs, rows)
     rows = _in_percent(runs, rows)
-    if repeated_R.any():
-        logger.warning(
-            "%s logged more than once for the same step, only the latest is kept: %s",
-            count(int(repeated_R.sum()), "value"),
-            enumerate_some(runs[run].name for run in np.flatnonzero(repeated_R)),
-        )
     return _frame(runs, rows)
 
 
@@ -130,8 +127,8 @@ def _read_logs(runs: Sequence[LoggedRun], tags: Tags) -> Scalars:
     return concatenate(parts)
 
 
-def _rows(runs: Sequence[LoggedRun], scalars: Scalars, tags: Tags) -> tuple[Rows, np.ndarray]:
-    """The rows, and for each run the number of values replaced by a later one.
+def _rows(runs: Sequence[LoggedRun], scalars: Scalars, tags: Tags) -> Rows:
+    """The rows, one for each run, subset, metric and step; warns about the others.
 
     The subset is that of the file, or else of the tag.
     """
@@ -154,34 +151,34 @@ def _rows(runs: Sequence[LoggedRun], scalars: Scalars, tags: Tags) -> tuple[Rows
     run_N = run_F[file_N]
     group_N = (run_N * len(subsets) + subset_N) * len(metrics) + metric_N
 
-    order = np.lexsort((step_N, group_N))
-    last = _last_of_equal(group_N[order], step_N[order])
-    if not last.all():  # by wall time, independent of file names
-        order = np.lexsort((wall_time_N, step_N, group_N))
-    replaced = np.flatnonzero(~last)
-    replaced = replaced[_differ(value_N[order[replaced]], value_N[order[replaced + 1]])]
-    repeated_R = np.bincount(run_N[order[replaced]], minlength=len(runs))
-    order = order[last]
-    rows = Rows(
+    training_S = np.array([subset in TRAINING for subset in subsets], bool)
+    logged = Logged(
+        group=group_N,
+        run=run_N,
+        file=file_N,
+        wall_time=wall_time_N,
+        step=step_N,
+        value=value_N,
+        training=training_S[subset_N],
+        starts=tag_N == tags.get((None, START), -1),
+        paths=[log.path for _, log in logs],
+    )
+    keep_N, repeated = kept(logged)
+
+    def name(group: int) -> str:
+        return f"{subsets[group // len(metrics) % len(subsets)]} {metrics[group % len(metrics)]}"
+
+    for message in messages(repeated, [run.name for run in runs], name):
+        logger.warning("%s", message)
+    rows = np.flatnonzero(keep_N)
+    order = rows[np.lexsort((step_N[rows], group_N[rows]))]
+    return Rows(
         run_N[order], subset_N[order], metric_N[order], step_N[order], value_N[order], subsets, metrics
     )
-    return rows, repeated_R
 
 
 def _positions(names: Sequence[str]) -> dict[str, int]:
     return {name: position for position, name in enumerate(names)}
-
-
-def _last_of_equal(*columns: np.ndarray) -> np.ndarray:
-    """(N,) bool: whether each row differs from the next one in any column of shape (N,)."""
-    differs = np.ones(len(columns[0]), bool)
-    differs[:-1] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
-    return differs
-
-
-def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """(N,) bool: whether the values differ; NaN is equal to NaN."""
-    return (one != other) & ~(np.isnan(one) & np.isnan(other))
 
 
 def _check_scalars(runs: Sequence[LoggedRun], rows: Rows) -> None:

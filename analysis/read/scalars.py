@@ -32,6 +32,8 @@ class Scalars(NamedTuple):
 
 
 STEP_RANGE = np.iinfo(np.int64)
+START = "\0session start"
+"""The tag of TensorBoard's mark of a restart, `SessionLog.START`; its value is NaN."""
 DTYPES = (np.int32, np.float64, np.int64, np.int32, np.float64)
 """Of the fields of `Scalars`."""
 

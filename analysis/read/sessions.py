@@ -1,0 +1,239 @@
+"""Values that a run logged more than once: after a restart, in another training, in a later evaluation.
+
+A session is what one process logged of a metric: its steps ascend. A new file, or a step below the previous
+one, begins another session. Of several sessions,
+
+    restart      a later session begins within the steps of an earlier one: the earlier values from that step
+                 on are abandoned, on all subsets if the restart is visible in the training metrics
+    training     it begins at or before the first step, or it is in another file and has other steps: another
+                 training. In the same folder the later one is used, in another folder it is an error
+    evaluation   it has a single step that the training has logged or passed already: not part of the training
+
+TensorBoard's own mark of a restart, `SessionLog.START` with a step (`SummaryWriter(purge_step=...)`), removes
+earlier values of the same folder from that step on (`EventAccumulator`, "purge").
+
+N logged values, F files, M values of one metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from roberta_small.common.errors import UserError, count, enumerate_some
+
+
+@dataclass(frozen=True)
+class Logged:
+    """The logged values of all runs in the order of the files, arrays of shape (N,)."""
+
+    group: np.ndarray
+    """int64: run, subset and metric as one number."""
+    run: np.ndarray
+    """int64: position of the run."""
+    file: np.ndarray
+    """int32: position in `paths`."""
+    wall_time: np.ndarray
+    """float64; NaN in logs without times."""
+    step: np.ndarray
+    value: np.ndarray
+    training: np.ndarray
+    """bool: metrics of training, which every process logs."""
+    starts: np.ndarray
+    """bool: marks of a restart, which have no value."""
+    paths: Sequence[Path]
+
+
+@dataclass
+class Repeated:
+    """What was found in the sessions, as parts of messages."""
+
+    restarts: dict[int, int] = field(default_factory=dict)
+    """Run -> number of abandoned values that differ from, or are missing in, the later session."""
+    trainings: dict[int, str] = field(default_factory=dict)
+    """Run -> the files of two trainings in one folder."""
+    evaluations: dict[int, tuple[int, int, float, float]] = field(default_factory=dict)
+    """Run -> group, step, value of the training, and of the evaluation."""
+
+
+def kept(logged: Logged) -> tuple[np.ndarray, Repeated]:
+    """(N,) bool: the values to keep, one for each group and step; and what was found.
+
+    Raises `UserError` for two trainings in different folders that have the same name.
+    """
+    found = Repeated()
+    keep_N = ~logged.starts
+    clock_N = _clock(logged)
+    _purge(logged, clock_N, keep_N, found)
+    rank_F = _rank(logged.file, clock_N, len(logged.paths))
+    rows = np.flatnonzero(keep_N)
+    order = rows[np.lexsort((rows, rank_F[logged.file[rows]], logged.group[rows]))]
+    same = logged.group[order][1:] == logged.group[order][:-1]
+    suspicious = np.unique(logged.group[order][1:][same & (np.diff(logged.step[order]) <= 0)])
+    begins, ends = (np.searchsorted(logged.group[order], suspicious, side) for side in ("left", "right"))
+    restarts: list[tuple[int, float, int]] = []
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        _resolve(logged, clock_N, order[begin:end], keep_N, found, restarts)
+    for run, clock, step in restarts:
+        lost = keep_N & (logged.run == run) & (clock_N < clock) & (logged.step > step)
+        if lost.any():
+            keep_N &= ~lost
+            found.restarts[run] = found.restarts.get(run, 0) + int(lost.sum())
+    return keep_N, found
+
+
+def _clock(logged: Logged) -> np.ndarray:
+    """(N,) float64: the wall time, or the position in a log without times."""
+    return np.where(np.isnan(logged.wall_time), np.arange(len(logged.step)), logged.wall_time)
+
+
+def _rank(file_N: np.ndarray, clock_N: np.ndarray, files: int) -> np.ndarray:
+    """(F,) int64: the order of the files by their first value."""
+    first_F = np.full(files, np.inf)
+    np.minimum.at(first_F, file_N, clock_N)
+    rank_F = np.empty(files, np.int64)
+    rank_F[np.argsort(first_F, kind="stable")] = np.arange(files)
+    return rank_F
+
+
+def _purge(logged: Logged, clock_N: np.ndarray, keep_N: np.ndarray, found: Repeated) -> None:
+    """Apply the marks of restarts."""
+    for mark in np.flatnonzero(logged.starts).tolist():
+        folder = logged.paths[logged.file[mark]].parent
+        inside_F = np.array([path.parent == folder for path in logged.paths])
+        earlier_N = (clock_N < clock_N[mark]) | ((logged.file == logged.file[mark]) & _before(logged, mark))
+        lost = keep_N & inside_F[logged.file] & earlier_N & (logged.step >= logged.step[mark])
+        keep_N &= ~lost
+        if lost.any():
+            run = int(logged.run[mark])
+            found.restarts[run] = found.restarts.get(run, 0) + int(lost.sum())
+
+
+def _before(logged: Logged, row: int) -> np.ndarray:
+    return np.arange(len(logged.step)) < row
+
+
+def _resolve(
+    logged: Logged,
+    clock_N: np.ndarray,
+    rows_M: np.ndarray,
+    keep_N: np.ndarray,
+    found: Repeated,
+    restarts: list[tuple[int, float, int]],
+) -> None:
+    """Decide about the values of one metric of a run; `rows_M` are its rows in the order of time."""
+    run, training = int(logged.run[rows_M[0]]), bool(logged.training[rows_M[0]])
+    sessions = _sessions(logged, rows_M)
+    current: dict[int, int] = {}  # step -> row
+    for number, session in enumerate(sessions):
+        steps: dict[int, int] = {}
+        for row in session.tolist():
+            step = int(logged.step[row])
+            if step in steps:  # twice in one session: the first value is that of the training
+                _note_evaluation(logged, found, steps[step], row)
+                keep_N[row] = False
+            else:
+                steps[step] = row
+        first = min(steps)
+        if not current or first > max(current):
+            current |= steps
+            continue
+        same_file = logged.file[session[0]] == logged.file[sessions[number - 1][0]]
+        if len(steps) == 1 and len(current) > 1 and (same_file or first < min(current)):
+            _note_evaluation(
+                logged, found, current.get(first, next(reversed(current.values()))), steps[first]
+            )
+            keep_N[steps[first]] = False
+            continue
+        another = first <= min(current) or not (
+            training or same_file or _same_grid(list(current), list(steps))
+        )
+        if another and len(current) > 1:
+            _check_trainings(logged, found, run, next(iter(current.values())), steps[first])
+        lost = {step: row for step, row in current.items() if another or step >= first}
+        keep_N[list(lost.values())] = False
+        repeated = first in lost and _equal(logged.value[lost[first]], logged.value[steps[first]])
+        if training and max(current) > first:
+            restarts.append((run, float(clock_N[steps[first]]), first if repeated else first - 1))
+        changed = [step for step, row in lost.items() if not _relogged(logged, row, steps.get(step))]
+        if changed and run not in found.trainings:
+            found.restarts[run] = found.restarts.get(run, 0) + len(changed)
+        current = {step: row for step, row in current.items() if step not in lost} | steps
+
+
+def _same_grid(earlier: Sequence[int], later: Sequence[int]) -> bool:
+    """Whether two sessions have the same steps where both logged: later ones restart, and log them again."""
+    last = min(earlier[-1], later[-1])
+    return {step for step in earlier if later[0] <= step <= last} == {step for step in later if step <= last}
+
+
+def _sessions(logged: Logged, rows_M: np.ndarray) -> list[np.ndarray]:
+    """The rows divided where the file changes or the step decreases."""
+    boundary = (np.diff(logged.file[rows_M]) != 0) | (np.diff(logged.step[rows_M]) < 0)
+    return np.split(rows_M, np.flatnonzero(boundary) + 1)
+
+
+def _equal(one: float, other: float) -> bool:
+    return one == other or (np.isnan(one) and np.isnan(other))
+
+
+def _relogged(logged: Logged, row: int, later: int | None) -> bool:
+    return later is not None and _equal(logged.value[row], logged.value[later])
+
+
+def _note_evaluation(logged: Logged, found: Repeated, trained: int, evaluated: int) -> None:
+    values = float(logged.value[trained]), float(logged.value[evaluated])
+    if not _equal(*values):
+        place = int(logged.group[evaluated]), int(logged.step[evaluated])
+        found.evaluations.setdefault(int(logged.run[evaluated]), (*place, *values))
+
+
+def _check_trainings(logged: Logged, found: Repeated, run: int, earlier: int, later: int) -> None:
+    paths = [logged.paths[logged.file[row]] for row in (earlier, later)]
+    if paths[0].parent != paths[1].parent:
+        described = " and ".join(_described(logged, row) for row in (earlier, later))
+        raise UserError(
+            f"two trainings are logged as one run: {described}; move one of the folders away, or distinguish "
+            "them with --pattern"
+        )
+    if paths[0] != paths[1]:
+        found.trainings[run] = " and ".join(_described(logged, row) for row in (earlier, later))
+    else:
+        found.trainings[run] = str(paths[0])
+
+
+def _described(logged: Logged, row: int) -> str:
+    """A file with the steps and values of a metric in it."""
+    inside = (logged.file == logged.file[row]) & (logged.group == logged.group[row])
+    steps, values = logged.step[inside], logged.value[inside]
+    last = f"{values[-1]:.6g} at step {steps[-1]:,}"
+    first = f"{values[0]:.6g} at step {steps[0]:,}"
+    return f"{logged.paths[logged.file[row]]} ({count(len(steps), 'value')}, {first} to {last})"
+
+
+def messages(found: Repeated, runs: Sequence[str], names: Callable[[int], str]) -> list[str]:
+    """A line for each kind of repetition; `runs` are the names of the runs, `names` those of a group."""
+    lines = []
+    if found.restarts:
+        lines.append(
+            f"{count(sum(found.restarts.values()), 'value')} logged before a restart from an earlier step, "
+            f"not used: {enumerate_some(runs[run] for run in found.restarts)}"
+        )
+    if found.trainings:
+        lines.append(
+            "two trainings logged into one folder, only the later one is used: "
+            + enumerate_some(f"{runs[run]} ({files})" for run, files in found.trainings.items())
+        )
+    if found.evaluations:
+        described = [
+            f"{runs[run]}, {names(group)} at step {step:,}: {trained:.6g}, later {evaluated:.6g}"
+            for run, (group, step, trained, evaluated) in found.evaluations.items()
+        ]
+        lines.append(
+            "evaluated again under the same name after the training, the first value is used; log another "
+            "split under another name (Transformers: metric_key_prefix): " + enumerate_some(described)
+        )
+    return lines
