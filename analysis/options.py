@@ -30,7 +30,7 @@ DATA_SETS = (
     f"{RUNS}; of several data sets: their folder (<data set>/<method>/<init>/seed<N>/), or NAME=FOLDER each"
 )
 CHOICE = ("metric", "by", "subset", "ties", "direction", "reported")
-SELECTION = ("include_unfinished", "study", "groups", "exclude", "order", "labels", "digits")
+SELECTION = ("include_unfinished", "accuracies", "study", "groups", "exclude", "order", "labels", "digits")
 PRESENTATION = ("format", "wide", "captions", "latex_labels", "out")
 
 
@@ -105,6 +105,10 @@ OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
         "type": int, "choices": (0, 1), "help": "standard deviation: 1 sample, 0 population (1)",
     }),
     "include_unfinished": ("--include-unfinished", _flag("also use runs that are not finished")),
+    "accuracies": ("--accuracies", {
+        "choices": ("auto", "percent", "fraction"),
+        "help": "how runs of other trainers logged accuracy; auto: as fractions if none is above 1 (auto)",
+    }),
     "study": ("--study", {
         "metavar": "FILE",
         "help": "TOML file with names, order and selection of groups, captions, ...; options override it "

@@ -20,7 +20,7 @@ import pandas as pd
 from roberta_small.analysis.compare import Pairing
 from roberta_small.analysis.predictions import find_size, read_predictions
 from roberta_small.analysis.published import compare_reference, read_reference, with_published
-from roberta_small.analysis.read.long_table import REPORTED, SELECTING, read_runs
+from roberta_small.analysis.read.long_table import REPORTED, SELECTING, Scale, read_runs
 from roberta_small.analysis.read.runs import (
     LoggedRun,
     describe,
@@ -81,6 +81,8 @@ class Query:
     """The subset that is reported (--split)."""
     ddof: int = 1
     include_unfinished: bool = False
+    accuracies: Scale = "auto"
+    """How runs without manifest logged accuracy."""
     study: Study = NO_STUDY
     """Names, order and selection of the groups, and the pairs and points to compare."""
     test_size: int | None = None
@@ -211,7 +213,7 @@ class Selection:
         if not query.study.known:
             query = replace(query, study=query.study.resolve(run.group for run in runs))
         query = query.with_metrics(runs)
-        table = read_runs(runs)
+        table = read_runs(runs, query.accuracies)
         return cls(query.resolve(table), runs, table, left_out, published)
 
     @property

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -43,6 +43,8 @@ SELECTING, REPORTED = "valid", "test"
 TRAINING = ("train", "train_inner")
 """The usual names of what is logged during training."""
 NOT_EVALUATED = frozenset({*TRAINING, NO_SUBSET})
+Scale = Literal["auto", "percent", "fraction"]
+"""How accuracies were logged."""
 READERS = {"events": read_event_files, "csv": read_csv_files, "json": read_json_files}
 """Kind of a log -> its reader."""
 
@@ -75,18 +77,23 @@ def values_of(table: pd.DataFrame, subset: str, metric: str) -> pd.DataFrame:
 
 
 def load_runs(
-    root: str | os.PathLike[str], *, include_unfinished: bool = False, pattern: str | None = None
+    root: str | os.PathLike[str],
+    *,
+    include_unfinished: bool = False,
+    pattern: str | None = None,
+    accuracies: Scale = "auto",
 ) -> pd.DataFrame:
     """The long table of the finished runs below `root`; see `read_runs` and `find_runs`."""
-    return read_runs(select_finished(find_runs(root, pattern), include_unfinished))
+    return read_runs(select_finished(find_runs(root, pattern), include_unfinished), accuracies)
 
 
-def read_runs(runs: Iterable[LoggedRun]) -> pd.DataFrame:
+def read_runs(runs: Iterable[LoggedRun], accuracies: Scale = "auto") -> pd.DataFrame:
     """The long table of these runs.
 
     Of values that were logged more than once, those of the training are kept (see `sessions`), with a warning
     if they differ. Corrupt records are skipped with a warning, see
-    `scalars.report`. Accuracies that a run without manifest logged as fractions are converted to percent.
+    `scalars.report`. Accuracies that runs without manifest logged as fractions are converted to percent:
+    `accuracies` says how they were logged, "auto" is decided once for all runs (`_in_percent`).
 
     Raises `UserError` if a finished run or all runs have no scalars, and for a file that cannot be read or
     has no valid records.
@@ -95,7 +102,7 @@ def read_runs(runs: Iterable[LoggedRun]) -> pd.DataFrame:
     tags = Tags()
     rows = _rows(runs, _read_logs(runs, tags), tags)
     _check_scalars(runs, rows)
-    rows = _in_percent(runs, rows)
+    rows = _in_percent(runs, rows, accuracies)
     return _frame(runs, rows)
 
 
@@ -160,6 +167,7 @@ def _rows(runs: Sequence[LoggedRun], scalars: Scalars, tags: Tags) -> Rows:
         step=step_N,
         value=value_N,
         training=training_S[subset_N],
+        quality=np.array([measures_quality(metric) for metric in metrics], bool)[metric_N],
         starts=tag_N == tags.get((None, START), -1),
         paths=[log.path for _, log in logs],
     )
@@ -191,27 +199,32 @@ def _check_scalars(runs: Sequence[LoggedRun], rows: Rows) -> None:
             )
 
 
-def _in_percent(runs: Sequence[LoggedRun], rows: Rows) -> Rows:
+def _in_percent(runs: Sequence[LoggedRun], rows: Rows, accuracies: Scale) -> Rows:
     """Convert accuracies that were logged as fractions to percent: Transformers logs 0.59, fairseq 59.
 
-    A run logged fractions if none of its accuracies is above 1. Runs with a manifest log percent.
+    Runs with a manifest log percent. The others are decided together, but those whose logs name the subset in
+    the tag (Transformers: eval/accuracy) apart from those whose logs are in a folder of the subset (fairseq):
+    they logged fractions if none of their accuracies is above 1.
     """
-    accuracies = np.flatnonzero(np.isin(rows.metrics, list(ACCURACIES))[rows.metric])
+    accuracies_N = np.isin(rows.metrics, list(ACCURACIES))[rows.metric]
     highest_R = np.zeros(len(runs))
-    np.fmax.at(highest_R, rows.run[accuracies], rows.value[accuracies])
+    np.fmax.at(highest_R, rows.run[accuracies_N], rows.value[accuracies_N])
     no_manifest_R = np.array([run.status == NO_MANIFEST for run in runs])
-    fractions_R = no_manifest_R & (highest_R > 0) & (highest_R <= 1)
+    in_tag_R = np.array([any(log.subset is None for log in run.logs) for run in runs])
+    fractions_R = np.zeros(len(runs), bool)
+    for together_R in (no_manifest_R & in_tag_R, no_manifest_R & ~in_tag_R):
+        highest = highest_R[together_R].max(initial=0.0)
+        if accuracies == "fraction" or (accuracies == "auto" and 0 < highest <= 1):
+            fractions_R |= together_R
+    fractions_R &= highest_R > 0
     if not fractions_R.any():
         return rows
     logger.info(
-        "%s logged accuracy as a fraction (0 to 1), converted to percent: %s",
+        "%s logged accuracy as a fraction (0 to 1), converted to percent (--accuracies): %s",
         count(int(fractions_R.sum()), "run"),
         enumerate_some(runs[run].name for run in np.flatnonzero(fractions_R).tolist()),
     )  # fmt: skip
-    accuracies = accuracies[fractions_R[rows.run[accuracies]]]
-    value_N = rows.value.copy()
-    value_N[accuracies] *= 100
-    return rows._replace(value=value_N)
+    return rows._replace(value=np.where(accuracies_N & fractions_R[rows.run], 100 * rows.value, rows.value))
 
 
 def _frame(runs: Sequence[LoggedRun], rows: Rows) -> pd.DataFrame:

@@ -42,6 +42,8 @@ class Logged:
     value: np.ndarray
     training: np.ndarray
     """bool: metrics of training, which every process logs."""
+    quality: np.ndarray
+    """bool: metrics of the quality of a model, not of speed or progress."""
     starts: np.ndarray
     """bool: marks of a restart, which have no value."""
     paths: Sequence[Path]
@@ -132,7 +134,10 @@ def _resolve(
         steps: dict[int, int] = {}
         for row in session.tolist():
             step = int(logged.step[row])
-            if step in steps:  # twice in one session: the first value is that of the training
+            if training and step in steps:  # Transformers logs the epoch once more with each evaluation
+                keep_N[steps[step]] = False
+                steps[step] = row
+            elif step in steps:  # twice in one session: the first value is that of the training
                 _note_evaluation(logged, found, steps[step], row)
                 keep_N[row] = False
             else:
@@ -186,7 +191,7 @@ def _relogged(logged: Logged, row: int, later: int | None) -> bool:
 
 def _note_evaluation(logged: Logged, found: Repeated, trained: int, evaluated: int) -> None:
     values = float(logged.value[trained]), float(logged.value[evaluated])
-    if not _equal(*values):
+    if logged.quality[trained] and not _equal(*values):
         place = int(logged.group[evaluated]), int(logged.step[evaluated])
         found.evaluations.setdefault(int(logged.run[evaluated]), (*place, *values))
 

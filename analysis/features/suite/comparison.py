@@ -258,7 +258,7 @@ def read_suite(words: Sequence[str], query: Query, pattern: str | None = None) -
     _check_chance(query, paths)
     runs, query = _selected_runs(paths, query, pattern)
     query = query.with_metrics([run for found in runs.values() for run in found])
-    tables = {name: _in_data_set(name, read_runs, found) for name, found in runs.items()}
+    tables = {name: _in_data_set(name, read_runs, found, query.accuracies) for name, found in runs.items()}
     resolved = {name: query.resolve(table) for name, table in tables.items()}
     if len({(one.subset, one.reported) for one in resolved.values()}) > 1:
         texts = (f"{one.reported} (selected on {one.subset}) for {name}" for name, one in resolved.items())
