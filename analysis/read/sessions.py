@@ -69,12 +69,14 @@ def kept(logged: Logged) -> tuple[np.ndarray, Repeated]:
     found = Repeated()
     keep_N = ~logged.starts
     clock_N = _clock(logged)
-    _purge(logged, clock_N, keep_N, found)
-    rank_F = _rank(logged.file, clock_N, len(logged.paths))
+    rank_F = _rank(logged.file[keep_N], clock_N[keep_N], len(logged.paths))
+    _purge(logged, rank_F, keep_N, found)
     rows = np.flatnonzero(keep_N)
     order = rows[np.lexsort((rows, rank_F[logged.file[rows]], logged.group[rows]))]
     same = logged.group[order][1:] == logged.group[order][:-1]
-    suspicious = np.unique(logged.group[order][1:][same & (np.diff(logged.step[order]) <= 0)])
+    again = order[1:][same & (np.diff(logged.step[order]) <= 0)]
+    again = again[np.argsort(~logged.quality[again], kind="stable")]  # messages are about the first
+    suspicious = np.array(list(dict.fromkeys(logged.group[again].tolist())), np.int64)
     begins, ends = (np.searchsorted(logged.group[order], suspicious, side) for side in ("left", "right"))
     restarts: list[tuple[int, float, int]] = []
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
@@ -101,21 +103,19 @@ def _rank(file_N: np.ndarray, clock_N: np.ndarray, files: int) -> np.ndarray:
     return rank_F
 
 
-def _purge(logged: Logged, clock_N: np.ndarray, keep_N: np.ndarray, found: Repeated) -> None:
-    """Apply the marks of restarts."""
+def _purge(logged: Logged, rank_F: np.ndarray, keep_N: np.ndarray, found: Repeated) -> None:
+    """Apply the marks of restarts, to what is before them in their file and in earlier files."""
+    position_N = np.arange(len(logged.step))
     for mark in np.flatnonzero(logged.starts).tolist():
         folder = logged.paths[logged.file[mark]].parent
         inside_F = np.array([path.parent == folder for path in logged.paths])
-        earlier_N = (clock_N < clock_N[mark]) | ((logged.file == logged.file[mark]) & _before(logged, mark))
+        file = logged.file[mark]
+        earlier_N = (rank_F < rank_F[file])[logged.file] | ((logged.file == file) & (position_N < mark))
         lost = keep_N & inside_F[logged.file] & earlier_N & (logged.step >= logged.step[mark])
         keep_N &= ~lost
         if lost.any():
             run = int(logged.run[mark])
             found.restarts[run] = found.restarts.get(run, 0) + int(lost.sum())
-
-
-def _before(logged: Logged, row: int) -> np.ndarray:
-    return np.arange(len(logged.step)) < row
 
 
 def _resolve(

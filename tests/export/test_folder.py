@@ -181,16 +181,18 @@ def test_a_file_that_is_no_sentencepiece_model_is_an_error(tmp_path, files):
         written(tmp_path / "folder", (files[1], files[1]))
 
 
-def test_every_review_of_cls_books(tmp_path, shared_data):
+def test_reviews_of_cls_books(tmp_path, shared_data):
     files = [shared_data / "xlmr" / name for name in ("sentencepiece.bpe.model", "dict.txt")]
     (tmp_path / "folder").mkdir()
     tokenizer = write_tokenizer(tmp_path / "folder", *files, TextFormat(256))
     reference = SpmThenFairseq(*files, longest=256)
     truncated = 0
     for name in ("train.review", "test.review"):
-        for review in (shared_data / "cls-books" / name).read_text(encoding="utf-8").rstrip("\n").split("\n"):
+        for review in (
+            (shared_data / "cls-books" / name).read_text(encoding="utf-8").rstrip("\n").split("\n")[::4]
+        ):
             found = tokenizer(review, truncation=True)["input_ids"]
             assert found == reference(review)
             truncated += found[-1] != 2
-    assert truncated > 500
+    assert truncated > 100
     assert isinstance(tokenizer, PieceTokenizer)

@@ -36,15 +36,21 @@ def exported(trained, tmp_path_factory):
     root = tmp_path_factory.mktemp("onnx")
     assert main(["onnx", str(trained[1]), "--out", str(root / "fp32.onnx")]) == 0
     words = ["--int8", "--report", str(root / "report.json")]
-    with open(root / "printed.txt", "w") as printed, contextlib.redirect_stdout(printed):
-        assert main(["onnx", str(trained[1]), "--out", str(root / "int8.onnx"), *words]) == 0
+    with pytest.MonkeyPatch.context() as patch, open(root / "printed.txt", "w") as printed:
+        use_graph(patch, root / "fp32.onnx")
+        with contextlib.redirect_stdout(printed):
+            assert main(["onnx", str(trained[1]), "--out", str(root / "int8.onnx"), *words]) == 0
     return root
+
+
+def use_graph(patch, path):
+    """The exporter, which takes seconds, returns the graph that it has made of the same model before."""
+    patch.setattr(to_onnx, "to_onnx", lambda *arguments: onnx.load(path))
 
 
 @pytest.fixture
 def same_graph(exported, monkeypatch):
-    """The exporter, which takes seconds, returns the graph that it has made of the same model before."""
-    monkeypatch.setattr(to_onnx, "to_onnx", lambda *arguments: onnx.load(exported / "fp32.onnx"))
+    use_graph(monkeypatch, exported / "fp32.onnx")
 
 
 def logits(path, ids_BL):

@@ -3,8 +3,8 @@
 import json
 import re
 import subprocess
-import sys
 
+import preloaded
 import pytest
 import training
 
@@ -51,7 +51,7 @@ def losses(folder, plugin):
     folder.mkdir()
     program = PROGRAM.format(root=str(training.ROOT), plugin=plugin)
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, text=True,
+        [preloaded.python(), "-c", program], cwd=folder, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:]

@@ -41,16 +41,31 @@ def test_a_tree_of_transformers(tmp_path):
     assert [step for step, _ in series(table, "train", "loss")] == [10, 20, 30, 40, 50]
 
 
-def test_fractions_are_converted_to_percent_and_percentages_unchanged(tmp_path, caplog):
+def test_accuracies_are_percent_for_all_runs_if_one_is_above_1(tmp_path):
     write_transformers(tmp_path / "hf" / "bert" / "seed1", valid=(0.5, 1.0), test=math.nan)
     write_transformers(tmp_path / "hf" / "bert" / "seed2", valid=(1.0, 1.5))
+    values = values_of(load_runs(tmp_path), "valid", "accuracy")
+    assert values["value"].tolist() == [0.5, 1.0, 1.0, 1.5]
+    values = values_of(load_runs(tmp_path, accuracies="fraction"), "valid", "accuracy")
+    assert values["value"].tolist() == [50.0, 100.0, 100.0, 150.0]
+
+
+def test_fractions_are_converted_to_percent_and_percentages_unchanged(tmp_path, caplog):
+    """Those of Transformers apart from those of fairseq; runs with a manifest log percent."""
+    write_transformers(tmp_path / "hf" / "bert" / "seed1", valid=(0.5, 1.0), test=math.nan)
     write_transformers(tmp_path / "hf" / "bert" / "seed3", valid=(0.0, 0.0), test=0.0)
+    write_fairseq(tmp_path / "fairseq" / "bert" / "seed1", valid=(0.5, 50.0))
     write_run(tmp_path, "random", 1, [0.5], [0.75])
     with caplog.at_level(logging.INFO):
         table = load_runs(tmp_path, include_unfinished=True)
     values = values_of(table, "valid", "accuracy")
-    assert values["value"].tolist() == [0.5, 50.0, 100.0, 1.0, 1.5, 0.0, 0.0]
-    assert values_of(table, "valid", "loss")["value"].tolist() == pytest.approx([0.69] * 6)
+    by_run = {(arm, init): rows["value"].tolist() for (arm, init), rows in values.groupby(["arm", "init"])}
+    assert by_run == {
+        ("fairseq", "bert"): [0.5, 50.0],
+        ("fairseq", "random"): [0.5],
+        ("hf", "bert"): [50.0, 100.0, 0.0, 0.0],
+    }
+    assert values_of(table, "valid", "loss")["value"].max() < 1
     assert [m for m in caplog.messages if "fraction" in m and "accuracy" in m and "hf/bert/seed1" in m]
 
 

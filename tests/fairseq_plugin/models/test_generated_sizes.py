@@ -84,6 +84,8 @@ def reference(qkv_TE, lengths, heads, causal, factors):
     parts = []
     for qkv_lE, factor_Hll in zip(qkv_TE[: sum(lengths)].split(lengths), factors, strict=True):
         length = len(qkv_lE)
+        if not length:
+            continue
         q, k, v = qkv_lE.reshape(length, 3, heads, -1).permute(1, 2, 0, 3)
         scores_Hll = q @ k.transpose(1, 2) * q.size(-1) ** -0.5
         if causal:

@@ -187,7 +187,7 @@ def test_logits_do_not_depend_on_other_sentences_of_the_batch():
 
 def test_dropout_has_the_same_distribution_as_stock():
     """Mean and variance of the logits and of the gradient norm over many dropout masks."""
-    draws, tokens = 500, sentences()
+    draws, tokens = 250, sentences()
     samples = []
     weights = build(RobertaModel).state_dict()
     torch.manual_seed(2)
@@ -204,7 +204,7 @@ def test_dropout_has_the_same_distribution_as_stock():
     (mean, other_mean), (var, other_var) = zip(*((s.mean(0), s.var(0)) for s in samples), strict=True)
     # The maximum of 16 standard normal values exceeds 4.5 with a probability of 1 in 10,000.
     assert ((mean - other_mean) / ((var + other_var) / draws).sqrt()).abs().max() < 4.5
-    assert (var / other_var).sqrt().tolist() == pytest.approx([1.0] * len(var), abs=0.2)
+    assert (var / other_var).sqrt().tolist() == pytest.approx([1.0] * len(var), abs=0.28)
 
 
 def test_dropout_is_applied_in_training_only():
