@@ -97,7 +97,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[str]:
             except UnicodeDecodeError as error:
                 raise UserError(
                     f"{path}, line {number}: byte {error.start + 1} is not UTF-8; "
-                    f"convert the file, for example: iconv -f latin1 -t utf-8"
+                    "convert the file from its encoding, usually Windows-1252: iconv -f cp1252 -t utf-8"
                 ) from None
 
 

@@ -39,7 +39,7 @@ from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.files import atomic_folder, atomic_open, atomic_write
 from roberta_small.preprocess import audit
 from roberta_small.preprocess.binarize import Split, write_data
-from roberta_small.preprocess.labels import check_classes, checked_label, quoted
+from roberta_small.preprocess.labels import HIDDEN, check_classes, checked_label, quoted
 from roberta_small.preprocess.options import (
     DEFAULT_PART,
     TRAIN,
@@ -70,6 +70,8 @@ SPLIT_NAMES = {
 }
 """What files call a split -> its name here."""
 SIZE = re.compile(r"[0-9]*\.?[0-9]+")
+CONTROL = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
+"""Control characters that no text contains."""
 MOST_SHOWN = 5
 UNKNOWN_FRACTION = 0.05
 """Of the tokens: with more, the tokenizer does not fit the text."""
@@ -174,15 +176,23 @@ def _check_files(options: Options) -> None:
             raise UserError(f"{flag}{path}: is a folder; specify a file")
         remedy = "use a file, a number of examples or a fraction such as 0.1" if flag else "check the path"
         raise UserError(f"{flag}{path}: no such file; {remedy}")
+    seen: dict[tuple[int, int], str] = {}
+    for flag, path in [*(("", source) for source in options.train), *parts]:
+        if Path(path).is_file():
+            identity = Path(path).stat()
+            other = seen.setdefault((identity.st_dev, identity.st_ino), f"{flag}{path}")
+            if other != f"{flag}{path}" or (not flag and options.train.count(path) > 1):
+                raise UserError(f"{flag}{path}: the same file as {other}; each split needs its own examples")
 
 
 def read_examples(options: Options) -> Examples:
     """Read, check and split the examples; raises `UserError` as `prepare` does."""
     columns = options.columns
     rows: dict[str, list[Row]] = {name: [] for name in SPLITS}
-    left_out = []
+    left_out, warnings = [], []
     for source in options.train:
-        found, columns = _read(source, options, columns)
+        found, columns, notes = _read(source, options, columns)
+        warnings += notes
         for row in found:
             name = _split_of(row, columns)
             if name in rows:
@@ -196,10 +206,11 @@ def read_examples(options: Options) -> Examples:
                     f"--{name} {part}: {rows[name][0].source} contains a {name} split already; "
                     f"remove --{name}"
                 )
-            found, columns = _read(part, options, columns)
-            rows[name] = found
-    examples = Examples(rows, columns, left_out)
+            rows[name], columns, notes = _read(part, options, columns)
+            warnings += notes
+    examples = Examples(rows, columns, left_out, warnings)
     _leave_out_incomplete(examples)
+    _leave_out_hidden(examples)
     labels = [label_of(row) for part in rows.values() for row in part]
     where = ", ".join(options.train)
     if not labels:
@@ -207,23 +218,28 @@ def read_examples(options: Options) -> Examples:
         raise UserError(f"{where}{named}: no row with text and label; choose other columns or another file")
     column = f", column '{columns.label}'" if columns.label else ""
     examples.warnings += check_classes(labels, where + column)
+    examples.warnings += _control_characters(examples)
     _set_aside(examples, options)
     _check_splits(examples, options)
     return examples
 
 
-def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], Columns]:
-    """The rows of a file or data set, and its columns; a table's columns are then those of the next one."""
+def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], Columns, list[str]]:
+    """The rows of a file or data set, its columns, and warnings.
+
+    A table's columns are then those of the next one.
+    """
     if hub.is_dataset(source):
         table = tables.cleaned(hub.read_dataset(source), source)
         columns = _labelled_columns(table, columns, source)
         if columns.split is None:
             columns = Columns(columns.text, columns.pair, columns.label, hub.SPLIT)
-        return [Row(source, record) for record in tables.records(table, columns, source)], columns
+        return [Row(source, record) for record in tables.records(table, columns, source)], columns, []
     if reader_name(source, options.reader) == TABLE:
         table = tables.read_table(source)
         columns = _labelled_columns(table, columns, source)
-        return [Row(source, record) for record in tables.records(table, columns, source)], columns
+        rows = [Row(source, record) for record in tables.records(table, columns, source)]
+        return rows, columns, _unused_split(table, columns)
     if columns.named():
         role = next(iter(columns.named()))
         raise UserError(
@@ -235,7 +251,7 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
             f"{source}: read as {reader_name(source, options.reader)}, a format without labels; use a table "
             f"with a column of labels ({', '.join(suffixes_of(TABLE))})"
         )
-    return rows, columns
+    return rows, columns, []
 
 
 def _labelled_columns(table: pd.DataFrame, given: Columns, source: str) -> Columns:
@@ -279,6 +295,48 @@ def _leave_out_incomplete(examples: Examples) -> None:
                 checked_label(row.record.label or "", row.source, row.record.line)
                 kept.append(row)
         examples.splits[name] = kept
+
+
+def _leave_out_hidden(examples: Examples) -> None:
+    """Move the rows of a split whose labels are all hidden to `left_out`, and warn about it."""
+    for name, rows in examples.splits.items():
+        others = [row for part in examples.splits.values() for row in part if part is not rows]
+        if rows and others and all(label_of(row) == HIDDEN for row in rows):
+            examples.left_out += [(row, "hidden label") for row in rows]
+            examples.splits[name] = []
+            examples.warnings.append(
+                f"the labels of the {name} split are hidden ({HIDDEN}): its rows are not used, and another "
+                f"{name} split is taken from the training examples"
+            )
+
+
+def _unused_split(table: pd.DataFrame, columns: Columns) -> list[str]:
+    """A warning about a column of splits that is not used."""
+    if columns.split is not None:
+        return []
+    for name in table.columns:
+        if name in columns.named().values():
+            continue
+        found = Counter(str(value).casefold() for value in table[name] if value)
+        if len(found) > 1 and found.keys() <= SPLIT_NAMES.keys():
+            shown = ", ".join(f"{number} {split}" for split, number in found.items())
+            return [f"column '{name}' names splits ({shown}), but is not used: add --split-column {name}"]
+    return []
+
+
+def _control_characters(examples: Examples) -> list[str]:
+    """A warning about characters that a file in Windows-1252 has after a conversion as Latin-1."""
+    rows = [row for part in examples.splits.values() for row in part if CONTROL.search(_joined(row.record))]
+    if not rows:
+        return []
+    first = rows[0]
+    match = CONTROL.search(_joined(first.record))
+    assert match is not None
+    return [
+        f"{count(len(rows), 'text')} with control characters such as {match[0]!a} ({first.source}, line "
+        f"{first.record.line}); if the file was converted from Latin-1, convert the original from "
+        "Windows-1252: iconv -f cp1252 -t utf-8"
+    ]
 
 
 def _missing(record: Record, *, paired: bool) -> str | None:

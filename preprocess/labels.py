@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,11 @@ MANY_NUMBERS = 20
 """... or, as whole numbers, if there are more than this and most occur once or twice."""
 SEPARATORS = "|;,"
 """Of several labels in one cell."""
+DECIMAL_COMMA = re.compile(r"^([+-]?\d+),(\d+)$")
+MISSING = {"na", "n/a", "nan", "null", "none", "nil", "missing", "unknown", "?", "-", "--"}
+"""What files write, in any case, where a label is missing."""
+HIDDEN = "-1"
+"""The label of examples whose labels are not published, as in GLUE."""
 LEAST_ROWS = 20
 """From this many rows on, labels of which most occur once are taken for another column."""
 
@@ -84,6 +90,25 @@ def check_classes(labels: Sequence[str], where: str) -> list[str]:
         for names in alike.values()
         if len(names) > 1
     ]
+    equal: dict[float, list[str]] = {}
+    for label in filter(_is_number, sorted(counts)):
+        equal.setdefault(number(label), []).append(label)
+    warnings += [
+        f"labels that are the same number, but different classes: {quoted(names)}; write them alike"
+        for names in equal.values()
+        if len(names) > 1
+    ]
+    if absent := sorted(label for label in counts if label.casefold() in MISSING):
+        rows = count(sum(counts[label] for label in absent), "row")
+        warnings.append(
+            f"{quoted(absent)} is read as a class, in {rows}; if it means that the label is missing, remove "
+            "these rows"
+        )
+    if HIDDEN in counts and all(label == HIDDEN or label.isdecimal() for label in counts):
+        warnings.append(
+            f"'{HIDDEN}' is read as a class, in {count(counts[HIDDEN], 'row')}; if it marks hidden labels, as "
+            "in GLUE, remove these rows"
+        )
     return warnings
 
 
@@ -91,7 +116,7 @@ def _are_measurements(counts: Counter[str]) -> bool:
     """Whether the labels are numbers, and too many for classes."""
     if not all(map(_is_number, counts)):
         return False
-    numbers = [float(label) for label in counts]
+    numbers = [number(label) for label in counts]
     if all(number.is_integer() for number in numbers):
         return len(counts) > MANY_NUMBERS and counts.total() < 3 * len(counts)
     return len(counts) > FEW_NUMBERS
@@ -99,10 +124,15 @@ def _are_measurements(counts: Counter[str]) -> bool:
 
 def _is_number(label: str) -> bool:
     try:
-        float(label)
+        number(label)
     except ValueError:
         return False
     return True
+
+
+def number(label: str) -> float:
+    """The number in a label, which may have a decimal comma; raises `ValueError` if it is none."""
+    return float(DECIMAL_COMMA.sub(r"\1.\2", label))
 
 
 def _several_labels(counts: Counter[str]) -> str | None:
@@ -114,7 +144,9 @@ def _several_labels(counts: Counter[str]) -> str | None:
         compound = {
             label: parts
             for label in counts
-            if len(parts := [part.strip() for part in label.split(separator)]) > 1 and all(parts)
+            if not _is_number(label)
+            and len(parts := [part.strip() for part in label.split(separator)]) > 1
+            and all(parts)
         }
         uses = Counter(part for parts in compound.values() for part in parts)
         for label, parts in compound.items():

@@ -7,7 +7,9 @@ start another sentence, so that text and labels would no longer be parallel.
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import lzma
 import os
 import zlib
@@ -21,8 +23,20 @@ from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers.records import Record
 
 BLOCK_BYTES = 1 << 20
-DECOMPRESSORS: dict[str, Callable[[IO[bytes]], Any]] = {".xz": lzma.open, ".gz": gzip.open}
+DECOMPRESSORS: dict[str, Callable[[IO[bytes]], Any]] = {
+    ".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open
+}  # fmt: skip
+MAGIC = {
+    b"\x1f\x8b": ".gz",
+    b"\xfd7zXZ\x00": ".xz",
+    b"BZh": ".bz2",
+    b"PK\x03\x04": ".zip",
+    b"\x28\xb5\x2f\xfd": ".zst",
+}
+"""The first bytes of compressed files -> their suffix."""
 DECOMPRESSION_ERRORS = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
+BINARY = (".parquet", ".xlsx")
+"""Formats that may begin like a compressed file."""
 APOSTROPHES = "\u2019\u02bc"  # right single quotation mark, modifier letter apostrophe
 
 
@@ -46,7 +60,8 @@ class Block:
             column = error.start - self.data.rfind(b"\n", 0, error.start)
             raise UserError(
                 f"{self.path}, line {number}: byte {column} is not UTF-8; "
-                f"convert the file, for example: iconv -f latin1 -t utf-8"
+                "convert the file from its encoding, in Western Europe usually Windows-1252: "
+                "iconv -f cp1252 -t utf-8"
             ) from None
         if normalize_apostrophes:
             text = normalize(text)
@@ -101,9 +116,19 @@ def open_raw(path: str) -> Iterator[IO[bytes]]:
 
 
 def decompressed(file: IO[bytes], path: str) -> IO[bytes]:
-    """The content of an open file, by the suffix of `path`."""
+    """The content of an open file, by the suffix of `path`.
+
+    Raises `UserError` for a compressed file with another suffix.
+    """
     opener = DECOMPRESSORS.get(Path(path).suffix)
-    return opener(file) if opener else file
+    if opener:
+        return opener(file)
+    first = file.peek(8) if isinstance(file, io.BufferedReader) else b""
+    for magic, suffix in MAGIC.items():
+        if first.startswith(magic) and not path.endswith(BINARY):
+            remedy = f"rename it to end with {suffix}" if suffix in DECOMPRESSORS else "unpack it first"
+            raise UserError(f"{path}: compressed ({suffix}); {remedy}")
+    return file
 
 
 def _read_lines(stream: IO[bytes], path: str) -> bytes:

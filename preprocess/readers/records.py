@@ -17,7 +17,7 @@ DEFAULT = "lines"
 """The reader of files whose suffix no reader claims."""
 TABLE = "table"
 """The reader of tables (`preprocess.readers.tables`), whose columns the command line names."""
-COMPRESSED = (".gz", ".xz")
+COMPRESSED = (".gz", ".xz", ".bz2")
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import json
 import math
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -41,7 +42,7 @@ PAIR_NAMES = (
     ("text_a", "text_b"),
 )
 LABEL_NAMES = ("label", "labels", "class", "category", "stars", "rating", "sentiment", "polarity", "target")
-DELIMITERS = {".csv": ",;\t", ".tsv": "\t"}
+DELIMITERS = {".csv": ",;\t|", ".tsv": "\t"}
 """The one that the header has most often; the first one on a tie."""
 BYTE_ORDER_MARK = "\ufeff"
 LINE_BREAKS = re.compile(r"\r\n|[\n\r\t\x00]")
@@ -51,6 +52,10 @@ ONE_OBJECT = "write one object with the same keys for each example"
 MOST_NUL = 0.25
 """Of the characters of a file: with more it is UTF-16."""
 QUOTED = re.compile(r'"([^"]|"")*"')
+SEPARATOR = re.compile(r"sep=(.)\n", re.IGNORECASE)
+"""The first line of CSV files for spreadsheets, which names the delimiter."""
+TEXT_WORDS = 3
+"""A column name with this many words may be a text, so that the file has no line of names."""
 
 
 @dataclass(frozen=True)
@@ -254,8 +259,8 @@ def _decoded(path: str) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UserError(
-            f"{path}, line {line}: not {encoding.upper()}; convert the file, for example: "
-            "iconv -f latin1 -t utf-8"
+            f"{path}, line {line}: not {encoding.upper()}; convert the file from its encoding, in Western "
+            "Europe usually Windows-1252: iconv -f cp1252 -t utf-8"
         ) from None
     if text.count("\0") > MOST_NUL * len(text):
         raise UserError(
@@ -268,14 +273,19 @@ def _decoded(path: str) -> str:
 def load_delimited(path: str) -> pd.DataFrame:
     """A table with a header line. Quotes as in CSV, unless a TSV file uses them as ordinary characters."""
     text, suffix = _decoded(path), format_suffix(path)
+    named = SEPARATOR.match(text)
+    # Replaced by an empty line, so that the numbers of the lines stay.
+    text = "\n" + text[named.end() :] if named else text
     if "\r" in text.strip() and "\n" not in text.strip():
         raise UserError(f"{path}: lines end with a carriage return only; convert them: tr '\\r' '\\n'")
     header = text.lstrip("\n").partition("\n")[0]
-    delimiter = max(DELIMITERS[suffix], key=header.count)
+    delimiter = named[1] if named else max(DELIMITERS[suffix], key=header.count)
     quoted = suffix != ".tsv" or _is_quoted(text, delimiter)
     rows = _rows(text, path, delimiter, csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
     if not rows:
         raise UserError(f"{path}: empty; use a file with a header and at least one row")
+    _check_names(rows, path, delimiter)
+    _check_swallowed(rows, path, delimiter)
     (_, names), *rows = rows
     cells = [row + [None] * (len(names) - len(row)) for _, row in rows]
     return pd.DataFrame(cells, columns=names, index=[line for line, _ in rows], dtype=object)
@@ -315,12 +325,55 @@ def _rows(text: str, path: str, delimiter: str, quoting: Literal[0, 3]) -> list[
 def _is_quoted(text: str, delimiter: str) -> bool:
     """Whether quotes enclose fields; otherwise they are ordinary characters: `"Casablanca" is great`.
 
-    They do if each field of a line that begins with one is enclosed in quotes, or if lines differ in their
-    number of delimiters, which then are inside quotes.
+    They do if each field of a line that begins with one is enclosed in quotes, or if more lines than not have
+    another number of delimiters than the header, which then are inside quotes.
     """
     lines = [line for line in text.split("\n") if line]
-    begun = (field for line in lines for field in line.split(delimiter) if field.startswith('"'))
-    return all(map(QUOTED.fullmatch, begun)) or len({line.count(delimiter) for line in lines}) > 1
+    begun = [field for line in lines for field in line.split(delimiter) if field.startswith('"')]
+    if all(map(QUOTED.fullmatch, begun)):
+        return True
+    unusual = sum(line.count(delimiter) != lines[0].count(delimiter) for line in lines)
+    enclosed = sum(QUOTED.fullmatch(field) is None for field in begun)
+    return unusual > 2 * enclosed or unusual > len(lines) / 2
+
+
+def _check_names(rows: Sequence[tuple[int, list[str]]], path: str, delimiter: str) -> None:
+    """Raise `UserError` if the first line is an example: a text, and a value that its column has below."""
+    (line, names), *examples = rows
+    if not any(len(name.split()) >= TEXT_WORDS for name in names):
+        return
+    for column, name in enumerate(names):
+        below = {row[column].strip() for _, row in examples if column < len(row)}
+        if name.strip() and name.strip() in below and len(below) <= max(2, len(examples) / 2):
+            header = delimiter.join(["text", "label"][: len(names)]).replace("\t", "\\t")
+            raise UserError(
+                f"{path}, line {line}: no names of columns but an example ('{name}' is a value of its "
+                f"column); insert a line with the names, for example: sed -i '1i {header}' FILE"
+            )
+
+
+def _check_swallowed(rows: Sequence[tuple[int, list[str]]], path: str, delimiter: str) -> None:
+    """Raise `UserError` for a quoted field that contains other rows, because a quote is not closed.
+
+    A line within a field is a row if it has as many fields as the header, one of which is a frequent value of
+    its column in the rest of the file.
+    """
+    size = len(rows[0][1])
+    frequent = [
+        {value for value, number in Counter(row[column] for _, row in rows[1:] if column < len(row)).items()
+         if number > 1 and value.strip()}
+        for column in range(size)
+    ]  # fmt: skip
+    for line, row in rows:
+        for value in row:
+            for inside in value.split("\n")[1:]:
+                fields = inside.split(delimiter)
+                if len(fields) == size and any(map(lambda field, known: field in known, fields, frequent)):
+                    raise UserError(
+                        f"{path}, line {line}: a quoted field that begins here contains other rows "
+                        f'({inside[:40]!r}); write a quotation mark within a field twice (""), and enclose '
+                        "the field in quotes"
+                    )
 
 
 def load_json(path: str) -> pd.DataFrame:
@@ -384,10 +437,26 @@ def load_parquet(path: str) -> pd.DataFrame:
         # `read_table`, or a Python stream, would start threads even with use_threads=False, and a process
         # that ends while they start is aborted (apache/arrow#34314).
         table = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(data)).read(use_threads=False)
-        return pd.DataFrame(table.to_pydict(), dtype=object)
+        columns = {
+            name: [_decoded_cell(value, name, row, path) for row, value in enumerate(values, start=1)]
+            for name, values in table.to_pydict().items()
+        }
+        return pd.DataFrame(columns, dtype=object)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not a Parquet file ({reason}); fetch or write it again") from None
+
+
+def _decoded_cell(value: Any, column: str, row: int, path: str) -> Any:
+    """A cell of Parquet, whose strings may be stored as bytes."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(
+            f"{path}, row {row}, column '{column}': bytes that are not UTF-8; store the column as strings"
+        ) from None
 
 
 def cell_text(value: Any) -> str | None:
