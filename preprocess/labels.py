@@ -106,8 +106,8 @@ def check_classes(labels: Sequence[str], where: str) -> list[str]:
         )
     if HIDDEN in counts and all(label == HIDDEN or label.isdecimal() for label in counts):
         warnings.append(
-            f"'{HIDDEN}' is read as a class, in {count(counts[HIDDEN], 'row')}; if it marks hidden labels, as "
-            "in GLUE, remove these rows"
+            f"'{HIDDEN}' is read as a class, in {count(counts[HIDDEN], 'row')}; if it marks hidden labels, "
+            "as in GLUE, remove these rows"
         )
     return warnings
 

@@ -202,7 +202,7 @@ class _Comparison:
         )
 
     def head(self, path: Path, theirs: Head | None, classes: Sequence[str]) -> str | None:
-        """What happens to the classification head of a checkpoint: fairseq keeps one of the same shape."""
+        """What happens to the classification head of a checkpoint."""
         if theirs is None or not classes:
             return None
         name = flags_of(self.words).get("--classification-head-name", ("", HEAD_NAME))[-1]
@@ -214,9 +214,13 @@ class _Comparison:
             return f"{has}{other if theirs.name == name else ''}: a new one starts from random weights"
         if theirs.class_names is None or list(theirs.class_names) == list(classes):
             return f"{has}, which is kept"
-        if set(theirs.class_names) == set(classes):
-            return f"{has}, which is kept; its classes are reordered to {enumerate_some(classes)}"
-        return f"{has}, which is kept for {enumerate_some(classes)}, in this order"
+        from roberta_small.fairseq_plugin.checkpoints.architecture import class_rows
+
+        rows = class_rows(theirs.class_names, classes)
+        if rows is None:
+            return f"{has}, not for {enumerate_some(classes)}: a new one starts from random weights"
+        matched = (f"{theirs.class_names[row]} as {name}" for row, name in zip(rows, classes, strict=True))
+        return f"{has}, which is kept: {enumerate_some(matched)}"
 
     def _contradiction(self, name: str, theirs: Architecture, ours: Architecture) -> str | None:
         """What is wrong with the flag that sets a field, if the user gives it."""

@@ -63,6 +63,8 @@ class Source:
     """Weights under the names of the installed fairseq version."""
     head: str | None
     """Name of the classification head; None for a masked language model."""
+    class_names: list[str] | None = None
+    """In the order of the logits; None if the checkpoint does not record them."""
 
     @property
     def vocabulary(self) -> int:
@@ -107,7 +109,7 @@ def source_of(checkpoint: Checkpoint) -> Source:
             f"{path}: the weights do not match the stored arguments ({_short(error)}); "
             "use a file that fairseq wrote"
         ) from None
-    return Source(path, model.args, weights, head)
+    return Source(path, model.args, weights, head, checkpoint.class_names)
 
 
 def _short(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,6 +203,29 @@ def head_of(state: Mapping[str, Any]) -> Head | None:
             names = recorded.get("class_names")
             return Head(parts[1], len(weight), None if names is None else tuple(names))
     return None
+
+
+def class_rows(theirs: Sequence[str], ours: Sequence[str]) -> list[int] | None:
+    """For each class in `ours`, its position in `theirs`; None if they are not the same classes.
+
+    Names are compared as they are, then without case. `LABEL_0`, `LABEL_1`, ..., which Transformers writes if
+    no names are given, are the classes in `ours` in sorted order.
+    """
+    for key in (str, str.casefold):
+        names = [key(name) for name in theirs]
+        if len(set(names)) == len(names) and sorted(names) == sorted(key(name) for name in ours):
+            return [names.index(key(name)) for name in ours]
+    unnamed = [f"LABEL_{index}" for index in range(len(ours))]
+    if sorted(theirs) == sorted(unnamed):
+        ordered = sorted(ours, key=_natural)
+        return [list(theirs).index(unnamed[ordered.index(name)]) for name in ours]
+    return None
+
+
+def _natural(name: str) -> tuple[bool, float, str]:
+    """A key that sorts numbers by their value, before other names."""
+    is_number = name.lstrip("-").isdecimal()
+    return not is_number, float(name) if is_number else 0.0, name.casefold()
 
 
 def read_architecture(path: Path) -> Architecture:

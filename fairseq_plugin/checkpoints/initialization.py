@@ -3,7 +3,7 @@
 If `--restore-file` does not exist, stock fairseq logs this and trains from random weights; if the checkpoint
 does not fit the model, it fails while loading. The plugin checks both before the first update and reports the
 differences. The classification head of a checkpoint that has the classes of the data in another order is
-loaded in the order of the data.
+loaded in the order of the data, and one that has other classes is not loaded.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def checking_initial_checkpoint(original: Callable[..., Any]) -> Callable[..., A
         if not isinstance(trainer, Trainer):  # fairseq's own tests call it with mocks
             return original(cfg, trainer, **kwargs)
         state = check(cfg, trainer)
-        with reordered_head(trainer.get_model(), trainer.task, state):
+        with fitted_head(trainer.get_model(), trainer.task, state):
             return original(cfg, trainer, **kwargs)
 
     return load
@@ -84,31 +84,53 @@ def check(cfg: Any, trainer: Trainer) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def reordered_head(model: BaseFairseqModel, task: Any, state: dict[str, Any] | None) -> Iterator[None]:
-    """A context in which the head of the checkpoint `state` is loaded with its classes in the data's order.
+def fitted_head(model: BaseFairseqModel, task: Any, state: dict[str, Any] | None) -> Iterator[None]:
+    """A context in which the head of the checkpoint `state` gets the classes of the data (`fit_head`).
 
     Label dictionaries are sorted by frequency, so the same classes can have another order in other data.
-    Nothing is changed if the names of the classes differ or are not recorded.
+    Nothing is changed if the names of the classes are not recorded.
     """
     recorded = ((state or {}).get("extra_state") or {}).get(SentenceClassificationTask.__name__) or {}
     theirs, ours = recorded.get("class_names"), getattr(task, "class_names", None)
-    if not theirs or not ours or theirs == ours or sorted(theirs) != sorted(ours):
+    if not theirs or not ours or theirs == ours or len(theirs) != len(ours):
         yield
         return
-    rows_K = [theirs.index(name) for name in ours]
-
-    def reorder(weights: dict[str, Tensor], prefix: str, *unused: Any) -> None:
-        for key in (f"{prefix}out_proj.weight", f"{prefix}out_proj.bias"):
-            if key in weights and len(weights[key]) == len(rows_K):
-                weights[key] = weights[key][rows_K]
-
     head = model.classification_heads[task.cfg.classification_head_name]
-    handle = head.register_load_state_dict_pre_hook(lambda module, *found: reorder(*found))
-    logger.info("classification head: classes reordered to %s, as in the data", ", ".join(ours))
+
+    def fit(weights: dict[str, Tensor], prefix: str, *unused: Any) -> None:
+        own = {f"{prefix}{name}": weight for name, weight in head.state_dict().items()}
+        fit_head(weights, own, theirs, ours)
+
+    handle = head.register_load_state_dict_pre_hook(lambda module, *found: fit(*found))
     try:
         yield
     finally:
         handle.remove()
+
+
+def fit_head(
+    weights: dict[str, Tensor], own: Mapping[str, Tensor], theirs: Sequence[str], ours: Sequence[str]
+) -> None:
+    """Give a head the classes `ours` in place; `weights` are those of a checkpoint with the classes `theirs`.
+
+    The rows of the output layer are reordered if the classes are the same (`architecture.class_rows`).
+    Otherwise the whole head is replaced by `own`, the new weights under the same names, with a warning.
+    """
+    rows_K = architecture.class_rows(theirs, ours)
+    present = {name: weight for name, weight in own.items() if name in weights}
+    if rows_K is None:
+        if present:
+            weights.update((name, weight.clone()) for name, weight in present.items())
+            logger.warning(
+                "classification head for %s not loaded, because the data have the classes %s: the new head "
+                "has random weights", ", ".join(theirs), ", ".join(ours),
+            )  # fmt: skip
+        return
+    for name in present:
+        if ".out_proj." in name and len(weights[name]) == len(rows_K):
+            weights[name] = weights[name][rows_K]
+    if present and rows_K != sorted(rows_K):
+        logger.info("classification head: classes reordered to %s, as in the data", ", ".join(ours))
 
 
 def is_ours(model: BaseFairseqModel, task: Any) -> bool:

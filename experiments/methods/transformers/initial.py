@@ -16,6 +16,7 @@ from roberta_small.experiments.methods.lora.adapters import BASE
 from roberta_small.experiments.methods.lora.settings import LoraSettings
 from roberta_small.experiments.methods.transformers.recipe import Hyperparameters
 from roberta_small.export.transformers.roberta import (
+    HEADS,
     Source,
     random_classifier,
     read_source,
@@ -26,6 +27,7 @@ from roberta_small.fairseq_plugin.checkpoints.initialization import (
     check_architecture,
     check_dictionary,
     check_keys,
+    fit_head,
 )
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
@@ -58,6 +60,9 @@ def initial_model(
         check_architecture(str(source.path), source.path, state, ours, keeps_optimizer=False)
         check_keys(source.path, weights, ours)
         ours.upgrade_state_dict(weights)
+        if source.class_names is not None and source.classes == len(classes):
+            own = {name: weight for name, weight in ours.state_dict().items() if name.startswith(HEADS)}
+            fit_head(weights, own, source.class_names, classes)
         ours.load_state_dict(weights)
     logger.info("initialisation: %s", "random weights" if source is None else f"weights of {checkpoint}")
     model = random_classifier(recipe.sizes(vocabulary), classes, special_ids(task.cfg))

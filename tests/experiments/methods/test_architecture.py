@@ -149,8 +149,9 @@ def test_places_name_the_file_that_sets_a_flag(root):
     ("classes", "extra", "facts"),
     [
         (("a", "b"), "", ["a, b", "kept"]),
-        (("b", "a"), "", ["a, b", "kept", "reordered to b, a"]),
-        (("c", "d"), "", ["a, b", "kept", "c, d", "in this order"]),
+        (("b", "a"), "", ["a, b", "kept", "b as b, a as a"]),
+        (("B", "A"), "", ["a, b", "kept", "b as B, a as A"]),
+        (("c", "d"), "", ["a, b", "c, d", "random weights"]),
         (("a", "b", "c"), "", ["a, b", "2 classes", "have 3", "random weights"]),
         (("a", "b"), "--classification-head-name other", ["a, b", "random weights"]),
         ((), "", None),

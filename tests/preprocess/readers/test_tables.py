@@ -1,5 +1,6 @@
 """readers/tables.py: files of each format as rows of text, with the line of each row."""
 
+import bz2
 import gzip
 import io
 import json
@@ -72,6 +73,39 @@ def test_a_text_longer_than_the_limit_of_the_csv_module(write):
     assert rows(write("a.csv", f"text,label\n{text},1\n")) == [(2, text, "1")]
 
 
+def test_other_delimiters(write):
+    assert rows(write("a.csv", "text|label\na, b; c|1\n")) == [(2, "a, b; c", "1")]
+    assert rows(write("b.csv", "sep=;\ntext;label,x\na,b;1\n")) == [(3, "a,b", "1")]
+
+
+def test_a_stray_quotation_mark_and_a_line_without_label(write):
+    """The quotation mark is an ordinary character, although lines differ in their number of delimiters."""
+    path = write("a.tsv", 'text\tlabel\na\t1\n"b is c\t0\nno label\nd\t1\ne" f\t0\n')
+    assert rows(path) == [
+        (2, "a", "1"),
+        (3, '"b is c', "0"),
+        (4, "no label", None),
+        (5, "d", "1"),
+        (6, 'e" f', "0"),
+    ]
+
+
+def test_bytes_in_parquet_are_text_in_utf_8(write):
+    for texts, decodable in (([b"\xc3\xa9t\xc3\xa9", b"b"], True), ([b"\xff", b"b"], False)):
+        stream = io.BytesIO()
+        pd.DataFrame({"text": texts, "label": [b"pos", b"neg"]}).to_parquet(stream)
+        path = write("a.parquet", stream.getvalue())
+        if decodable:
+            assert rows(path) == [(1, "été", "pos"), (2, "b", "neg")]
+        else:
+            with pytest.raises(UserError, match="row 1, column 'text'"):
+                read_table(path)
+
+
+def test_bz2(write):
+    assert rows(write("a.csv.bz2", bz2.compress(b"text,label\na,1\n"))) == [(2, "a", "1")]
+
+
 def test_a_row_with_fewer_fields_is_filled(write):
     assert rows(write("a.csv", "text,label,other\na,1\nb\n")) == [(2, "a", "1", None), (3, "b", None, None)]
 
@@ -125,6 +159,10 @@ def test_parquet_as_pandas_writes_it(write):
         ("a.csv", 'text,label\na,1\n"Up" is good,0\nb,1\n', "line 3"),
         ("a.csv", 'text,label\n"a,1\nb,0\n"c,1\n', "line 2"),
         ("a.csv", "text,label\ra,1\rb,0\r", "carriage return"),
+        ("a.csv", 'text,label\na,1\n"b,0\nc,1\nd,0\ne",1\nf,0\n', "line 3"),
+        ("a.tsv", "un bon livre\t1\nun livre plat\t0\nencore un\t1\nun dernier\t0\n", "line 1"),
+        ("a.csv", b"\x1f\x8b\x08\x00", ".gz"),
+        ("a.csv", b"PK\x03\x04rest", ".zip"),
         ("a.csv", "text,label\na,1\n".encode("utf-16-le"), "UTF-16"),
         ("a.csv", "text,label\na,1\nété,0\n".encode("latin1"), "line 3"),
         ("a.jsonl", '{"text": "a"}\n{"text": "b \\ud83d"}\n', "line 2"),
