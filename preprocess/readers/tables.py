@@ -280,7 +280,7 @@ def load_delimited(path: str) -> pd.DataFrame:
         raise UserError(f"{path}: lines end with a carriage return only; convert them: tr '\\r' '\\n'")
     header = text.lstrip("\n").partition("\n")[0]
     delimiter = named[1] if named else max(DELIMITERS[suffix], key=header.count)
-    quoted = suffix != ".tsv" or _is_quoted(text, delimiter)
+    quoted = suffix != ".tsv" or _is_quoted(text, path, delimiter)
     rows = _rows(text, path, delimiter, csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
     if not rows:
         raise UserError(f"{path}: empty; use a file with a header and at least one row")
@@ -322,19 +322,24 @@ def _rows(text: str, path: str, delimiter: str, quoting: Literal[0, 3]) -> list[
     return rows
 
 
-def _is_quoted(text: str, delimiter: str) -> bool:
+def _is_quoted(text: str, path: str, delimiter: str) -> bool:
     """Whether quotes enclose fields; otherwise they are ordinary characters: `"Casablanca" is great`.
 
-    They do if each field of a line that begins with one is enclosed in quotes, or if more lines than not have
-    another number of delimiters than the header, which then are inside quotes.
+    They do if each field of a line that begins with one is enclosed in quotes, or if fewer rows than lines
+    have another number of fields than the header: delimiters and line breaks are then inside quotes.
     """
     lines = [line for line in text.split("\n") if line]
     begun = [field for line in lines for field in line.split(delimiter) if field.startswith('"')]
     if all(map(QUOTED.fullmatch, begun)):
         return True
-    unusual = sum(line.count(delimiter) != lines[0].count(delimiter) for line in lines)
-    enclosed = sum(QUOTED.fullmatch(field) is None for field in begun)
-    return unusual > 2 * enclosed or unusual > len(lines) / 2
+    try:
+        rows = _rows(text, path, delimiter, csv.QUOTE_MINIMAL)
+        _check_swallowed(rows, path, delimiter)
+    except UserError:
+        return False
+    size = lines[0].count(delimiter) + 1
+    unusual = sum(line.count(delimiter) + 1 != size for line in lines)
+    return sum(len(row) != size for _, row in rows) < unusual
 
 
 def _check_names(rows: Sequence[tuple[int, list[str]]], path: str, delimiter: str) -> None:
@@ -359,21 +364,23 @@ def _check_swallowed(rows: Sequence[tuple[int, list[str]]], path: str, delimiter
     its column in the rest of the file.
     """
     size = len(rows[0][1])
-    frequent = [
-        {value for value, number in Counter(row[column] for _, row in rows[1:] if column < len(row)).items()
-         if number > 1 and value.strip()}
-        for column in range(size)
-    ]  # fmt: skip
-    for line, row in rows:
-        for value in row:
-            for inside in value.split("\n")[1:]:
-                fields = inside.split(delimiter)
-                if len(fields) == size and any(map(lambda field, known: field in known, fields, frequent)):
-                    raise UserError(
-                        f"{path}, line {line}: a quoted field that begins here contains other rows "
-                        f'({inside[:40]!r}); write a quotation mark within a field twice (""), and enclose '
-                        "the field in quotes"
-                    )
+    inside = [
+        (line, [fields for text in value.split("\n")[1:] if len(fields := text.split(delimiter)) == size])
+        for line, row in rows
+        for value in row
+    ]
+    examples = [row for _, row in rows[1:]] + [fields for _, found in inside for fields in found]
+    frequent = [Counter(row[column] for row in examples if column < len(row)) for column in range(size)]
+    for line, found in inside:
+        for fields in found:
+            if any(
+                field.strip() and counts[field] > 1 for field, counts in zip(fields, frequent, strict=True)
+            ):
+                raise UserError(
+                    f"{path}, line {line}: a quoted field that begins here contains other rows "
+                    f"({delimiter.join(fields)[:40]!r}); write a quotation mark within a field twice, and "
+                    "enclose the field in quotes"
+                )
 
 
 def load_json(path: str) -> pd.DataFrame:
