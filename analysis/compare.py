@@ -71,7 +71,7 @@ def compare_groups(
     points = list(dict.fromkeys(values["at"])) if at is None else list(dict.fromkeys(at))
     rows = []
     compared = list(combinations(dict.fromkeys(groups), 2)) if pairs is None else pairs
-    for a, b in tqdm(compared, desc="comparing", delay=1, leave=False):
+    for a, b in tqdm(compared, desc="comparing", delay=1, leave=False, disable=None):
         for point in points:
             here = values[values["at"] == point]
             of_a, of_b = (here[here["group"] == group].set_index("seed")["value"] for group in (a, b))

@@ -216,7 +216,7 @@ def spread_over_seeds(
     counts = test_size if metric in ACCURACIES and test_size else 0
     rows = []
     groups = values.groupby([*GROUP, "at"], sort=False)
-    for (arm, init, at), group in tqdm(groups, desc="intervals", delay=1, leave=False):
+    for (arm, init, at), group in tqdm(groups, desc="intervals", delay=1, leave=False, disable=None):
         x = group["value"].to_numpy(dtype=float)
         mean, std = mean_std(x, ddof)
         t = t_interval(x, level)

@@ -39,6 +39,8 @@ class Parser(argparse.ArgumentParser):
         # Before any option is added: the choices of some come from registries.
         extensions.load()
         super().__init__(*args, **kwargs)
+        self.hints: dict[str, str] = {}
+        """Options of other programs -> what to write instead, for the error message."""
         self._unknown: list[str] = []
         """Long options of the command line that this parser does not have, for the error message."""
 
@@ -71,6 +73,8 @@ class Parser(argparse.ArgumentParser):
         return [word.partition("=")[0] for word in words[:end] if word.startswith("--")]
 
     def _did_you_mean(self, unknown: Sequence[str]) -> str:
+        if hint := next((self.hints[word] for word in unknown if word in self.hints), ""):
+            return f"; {hint}"
         known = [option for option in self._option_string_actions if option.startswith("--")]
         suggestions = (nearest(word, known) for word in unknown if word.startswith("-"))
         return next(filter(None, suggestions), "")
@@ -180,9 +184,10 @@ def flags_of(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
 def nearest(word: str, known: Iterable[str]) -> str:
     """A suggestion to append to an error message, "; did you mean --lr?", or "" if no known word is near."""
     known = list(known)
-    near = difflib.get_close_matches(word, known, 1)
-    near = near or difflib.get_close_matches(word.partition("=")[0], known, 1)  # an option with its value
-    return f"; did you mean {near[0]}?" if near else ""
+    by_name = {name.lstrip("-"): name for name in known}  # the dashes of options would make all of them near
+    near = difflib.get_close_matches(word.lstrip("-"), by_name, 1)
+    near = near or difflib.get_close_matches(word.lstrip("-").partition("=")[0], by_name, 1)  # with its value
+    return f"; did you mean {by_name[near[0]]}?" if near else ""
 
 
 def positive(text: str) -> int:

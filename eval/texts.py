@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -180,9 +180,16 @@ class TextInput:
 
 
 def check_texts(texts: object) -> None:
-    """Raise `TypeError` for one string instead of several texts, because its characters would be texts."""
+    """Raise `TypeError` for what would be iterated over something else than texts.
+
+    That is one string (its characters), a dictionary (its keys) or a data frame (the names of its columns).
+    """
     if isinstance(texts, str | bytes):
         raise TypeError("one string instead of a list of texts: write [text]")
+    if isinstance(texts, Mapping):
+        raise TypeError("a dictionary instead of a list of texts: write list(texts.values())")
+    if hasattr(texts, "columns"):
+        raise TypeError('a data frame instead of a list of texts: pass a column, such as frame["text"]')
 
 
 def text_notes(encoded: Sequence[Encoded], dictionary: Dictionary) -> list[str]:

@@ -99,7 +99,7 @@ def summary(sweep: Sweep, planned: Sequence[Planned], outcomes: Mapping[Run, Out
     for outcome in failures:
         _print_failure(outcome)
     if sweep.out is not None and finished:
-        print_next(sweep.out, _best(finished, recipe))
+        print_next(sweep.out, _best(finished, recipe), pairs=(sweep.data / "input1").is_dir())
     return 1 if failures else 0
 
 
@@ -110,11 +110,14 @@ def _status(state: Planned, outcomes: Mapping[Run, Outcome]) -> str:
     return FINISHED if state.state is State.FINISHED else "not finished"
 
 
-def print_next(out: Path, run: Run | None = None) -> None:
+def print_next(out: Path, run: Run | None = None, *, pairs: bool = False) -> None:
     """Print the commands after training, to copy: the tables of `out`, and a prediction of `run`."""
     print(f"\nNext:\n  roberta-small tables {shlex.quote(shown_path(out))}")
     if run is not None:
-        print(f'  roberta-small predict --checkpoint {shlex.quote(shown_path(run.folder))} "..."', flush=True)
+        text = '"..." "..."' if pairs else '"..."'
+        print(
+            f"  roberta-small predict --checkpoint {shlex.quote(shown_path(run.folder))} {text}", flush=True
+        )
 
 
 def _best(finished: Mapping[Run, Progress], recipe: Recipe) -> Run:

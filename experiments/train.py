@@ -22,8 +22,19 @@ from roberta_small.common.run import State
 from roberta_small.common.suite import is_named, split_named
 from roberta_small.experiments import methods, slurm
 from roberta_small.experiments.methods import Method
+from roberta_small.experiments.recipe import recipe
 from roberta_small.experiments.sweep import Sweep
 
+OTHER_NAMES = {
+    "--epochs": "--max-epoch",
+    "--num-train-epochs": "--max-epoch",
+    "--learning-rate": "--lr",
+    "--max-length": "--max-positions",
+    "--max-seq-length": "--max-positions",
+    "--layers": "--encoder-layers",
+    "--batch_size": "--batch-size",
+}
+"""Usual names of hyperparameters -> the flags of fairseq-train."""
 OPTIONS = ("data", "text")
 """The options that take data sets."""
 
@@ -44,6 +55,7 @@ def train(argv: Sequence[str], trainer: Sequence[str] = ()) -> int:
     )
     _add_method_option(parser)
     method.add_arguments(parser)
+    parser.hints = _trainer_flags()
     listed = f"methods (--method NAME --help shows the options of each):\n{methods.summaries()}"
     parser.description = f"{parser.description}\n\n{listed}"
     options = parser.parse_settings(slurm.join_value(argv), os.environ)
@@ -60,6 +72,7 @@ def pretrain(argv: Sequence[str], trainer: Sequence[str] = ()) -> int:
         usage="roberta-small pretrain [options] [-- options of fairseq-train]",
     )
     method.add_arguments(parser)
+    parser.hints = _trainer_flags()
     options = parser.parse_settings(slurm.join_value(argv), os.environ)
     parser.require(options, "data", "out")
     return run(method, options, ["pretrain", *argv])
@@ -110,6 +123,16 @@ def run(method: Method, options: argparse.Namespace, command: Sequence[str]) -> 
             execute.dry_run(method, sweep)
         return 0
     return _execute(method, sweeps, Path(options.out))
+
+
+def _trainer_flags() -> dict[str, str]:
+    """What to write for flags of fairseq-train and usual names of hyperparameters in other programs."""
+    flags = {
+        flag: flag for name in ("reference", "pretrain") for flag in recipe.load(name).flags
+    } | OTHER_NAMES
+    return {
+        name: f"hyperparameters are options of fairseq-train: -- {flag} VALUE" for name, flag in flags.items()
+    }
 
 
 def data_sets(options: argparse.Namespace) -> dict[str, argparse.Namespace]:

@@ -13,9 +13,10 @@ from roberta_small.analysis.features.seeds import AT, left_out_notes
 from roberta_small.analysis.predictions import compare_all_predictions
 from roberta_small.analysis.published import reference_table
 from roberta_small.analysis.query import Query, ResolvedQuery, Selection, select
+from roberta_small.analysis.read.runs import find_runs
 from roberta_small.analysis.scoring import BEST
 from roberta_small.analysis.study import NO_STUDY, Study
-from roberta_small.common.errors import UserError
+from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import escaped
 from roberta_small.common.metrics import ACCURACIES, label, number
 from roberta_small.common.statistics import DRAWS, LEVEL, SEED
@@ -54,8 +55,10 @@ def compare_selected(source: str, query: Query, pattern: str | None = None) -> t
     if study.pairs and {"groups", "pairs"} <= set(study.options):
         raise UserError("--groups and --pair: give all groups to compare pairwise, or single pairs")
     if not (study.groups or study.exclude or study.baseline or study.pairs or query.reference):
+        known = list(dict.fromkeys(run.group for run in find_runs(source, pattern)))
         raise UserError(
-            "compare: give two groups (--groups A B), a file of published results (--reference FILE), or both"
+            "compare: give two groups (--groups A B), a file of published results (--reference FILE), or both; "
+            f"{source} contains {enumerate_some(known, 20)}"
         )
     selection = select(source, query, pattern=pattern, folders=True)
     groups, pairs = _compared(selection.study)

@@ -72,7 +72,8 @@ def read_event_files(paths: Sequence[Path], tags: Tags, checks: Sequence[LogChec
     """
     numbers = _TagNumbers(tags)
     batch = _Batch()
-    for file, path in enumerate(tqdm(paths, desc="reading", unit="file", delay=1, leave=False)):
+    shown = tqdm(paths, desc="reading", unit="file", delay=1, leave=False, disable=None)
+    for file, path in enumerate(shown):
         with open(path, "rb", buffering=0) as stream:
             left = os.fstat(stream.fileno()).st_size
             checks[file].empty = left == 0

@@ -5,6 +5,7 @@ Lines are read in blocks, so memory stays bounded. A table is read whole.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 BLOCK_ROWS = 4096
 STDIN = "standard input"
+NAME = re.compile(r"\w[\w .-]{0,30}")
+"""A name of a column."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -57,7 +60,31 @@ def read_input(texts: Sequence[str], path: str | None) -> Iterator[tuple[list[st
         return
     name = path or STDIN
     for block in _standard_input() if path is None else line_files.read_blocks(path):
+        if block.first_line == 1:
+            _check_lines(block, name)
         yield block.lines(), block.first_line, f"{name}, line"
+
+
+def _check_lines(block: line_files.Block, name: str) -> None:
+    """Raise `UserError` if the first line is a JSON object, or names columns as in a table."""
+    first = block.data.partition(b"\n")[0].decode("utf-8", errors="replace").strip()
+    remedy = "save it as a file with its suffix and pass that with --input"
+    if first.startswith("{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            if isinstance(json.loads(first), dict):
+                raise UserError(f"{name}: JSON, not one text per line; {remedy} (.jsonl)")
+    for delimiter, suffix in ((",", ".csv"), (";", ".csv"), ("|", ".csv"), ("\t", ".tsv")):
+        names = [field.strip().strip('"').casefold() for field in first.split(delimiter)]
+        known = {
+            *tables.TEXT_NAMES,
+            *tables.LABEL_NAMES,
+            *(part for pair in tables.PAIR_NAMES for part in pair),
+        }
+        if len(names) > 1 and known & set(names) and all(NAME.fullmatch(field) for field in names):
+            raise UserError(
+                f"{name}: a table with the columns {', '.join(names)}, not one text per line; {remedy} "
+                f"({suffix})"
+            )
 
 
 def _standard_input() -> Iterator[line_files.Block]:

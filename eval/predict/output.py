@@ -147,12 +147,18 @@ class Writer(Protocol):
 def choose_format(kind: str | None, out: str | None, *, default: str) -> str:
     """The given format, else that of the suffix of `out`, else the default.
 
-    Raises `UserError` for a compressed file, and for Parquet on standard output.
+    Raises `UserError` for a compressed file, for the suffix of another format without `kind`, and for Parquet
+    on standard output.
     """
     suffix = Path(out).suffix.lower() if out else ""
     if suffix in (".gz", ".xz"):
         raise UserError(f"--out {out}: the output is not compressed; omit {suffix}")
     named = suffix.removeprefix(".")
+    if kind is None and named not in (*FORMATS, "", "txt"):
+        raise UserError(
+            f"--out {out}: no format has the suffix {suffix}; use one of "
+            f"{', '.join(f'.{name}' for name in FORMATS if name != 'text')}, or choose with --format"
+        )
     found = kind or (named if named in FORMATS and named != "text" else default)
     if found == "parquet" and not out:
         raise UserError("--format parquet: name the file with --out")

@@ -150,7 +150,7 @@ def _write(response: http.client.HTTPResponse, part: Path, begun: int) -> None:
     name = part.name.removesuffix(".part")
     with (
         open(part, "ab" if begun else "wb") as stream,
-        tqdm(desc=name, total=total, initial=begun, unit="B", unit_scale=True) as progress,
+        tqdm(desc=name, total=total, initial=begun, unit="B", unit_scale=True, disable=None) as progress,
     ):
         while chunk := response.read(CHUNK_BYTES):
             try:
