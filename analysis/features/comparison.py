@@ -57,8 +57,8 @@ def compare_selected(source: str, query: Query, pattern: str | None = None) -> t
     if not (study.groups or study.exclude or study.baseline or study.pairs or query.reference):
         known = list(dict.fromkeys(run.group for run in find_runs(source, pattern)))
         raise UserError(
-            "compare: give two groups (--groups A B), a file of published results (--reference FILE), or both; "
-            f"{source} contains {enumerate_some(known, 20)}"
+            "compare: give two groups (--groups A B), a file of published results (--reference FILE), or "
+            f"both; {source} contains {enumerate_some(known, 20)}"
         )
     selection = select(source, query, pattern=pattern, folders=True)
     groups, pairs = _compared(selection.study)
