@@ -8,9 +8,10 @@ This module defines what identifies a run and which files its folder contains:
         tensorboard/<subset>/   event files (subsets train, train_inner, valid, test)
         checkpoint_best.pt      best on the first validation subset, the later one on a tie
         checkpoint_last.pt      where an interrupted run resumes
+        inputs/                 dictionaries and tokenizer of the data
 
-`arm` is the name of the method in run folder and manifest ("fairseq", "hf", "lora", "bow", ...). In a grid,
-it also contains the setting that differs from the recipe: "fairseq,lr=1e-4" is "fairseq" with "lr=1e-4".
+`arm` is the name of the method in run folder and manifest ("fairseq", "lora", "tfidf", ...). In a grid, it
+also contains the setting that differs from the recipe: "fairseq,lr=1e-4" is "fairseq" with "lr=1e-4".
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ LOG = "train.log"
 TENSORBOARD = "tensorboard"
 BEST_CHECKPOINT = "checkpoint_best.pt"
 LAST_CHECKPOINT = "checkpoint_last.pt"
+INPUTS = "inputs"
+"""The folder with what is needed to classify text: a data folder without examples."""
 WEIGHTS = ("model.safetensors", "model.pt")
 """File names of a model without training state."""
 

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from roberta_small.common.data_folder import REPORT, dictionary_digest
+from roberta_small.common.data_folder import REPORT, dictionary_digest, read_report
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
+from roberta_small.common.run import INPUTS
 from roberta_small.eval.origin import (
     DICTIONARY,
     GRAPH,
@@ -139,7 +140,10 @@ class Model:
         """The data folder of training, which may no longer exist."""
         if self.given.data is not None:
             return DataFolder.given(self.given.data)
-        return DataFolder.recorded(self.run.data.get("path") or self.checkpoint.settings.get("data"))
+        recorded = self.run.data.get("path")
+        if recorded is None and not (self.run.folder / INPUTS).is_dir():
+            recorded = self.checkpoint.settings.get("data")
+        return data_of(self.run, recorded)
 
     @cached_property
     def classes(self) -> list[str]:
@@ -283,12 +287,18 @@ class Model:
         """
         with contextlib.suppress(UserError, OSError):
             given = self.given.data
-            data = (
-                DataFolder.recorded(self.run.data.get("path")) if given is None else DataFolder.given(given)
-            )
+            recorded = self.run.data.get("path")
+            data = data_of(self.run, recorded) if given is None else DataFolder.given(given)
             model = find_tokenizer(self.run, data, self.given.sentencepiece_model).model
             if model is not None:
                 load_in_advance(str(model))
+
+
+def data_of(run: RunCheckpoint, recorded: str | None) -> DataFolder:
+    """The recorded data folder of a run; if it does not exist, what the run folder keeps of it."""
+    data, kept = DataFolder.recorded(recorded), run.folder / INPUTS
+    use_kept = kept.is_dir() and (recorded is None or not data.exists)
+    return DataFolder(kept, read_report(kept)) if use_kept else data
 
 
 def find_tokenizer(run: RunCheckpoint, data: DataFolder, given: OptionalPath = None) -> Located:

@@ -27,6 +27,7 @@ from roberta_small.common.cpu import environment
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.run import LOG, TENSORBOARD, Run, State
 from roberta_small.experiments import plan, provenance, report
+from roberta_small.experiments.inputs.keep import keep_inputs
 from roberta_small.experiments.methods import Command, Method
 from roberta_small.experiments.plan import Planned
 from roberta_small.experiments.progress import (
@@ -101,6 +102,7 @@ def execute(method: Method, sweep: Sweep, *, first: int = 0, max_runs: int | Non
     report.plan_table(states, sweep.notes)
     for training, state in zip(sweep.trainings, states, strict=True):
         if state.state is State.FINISHED:
+            keep_inputs(sweep.data, training.run.folder)
             method.finish(sweep, training.run.folder)
     launcher = Launcher(method, sweep, machine, max_runs)
     in_turn = [*states[first % len(states) :], *states[: first % len(states)]]
@@ -274,6 +276,7 @@ class Launcher:
         problem = f"the trainer exited with {_exit_text(code)}" if code else self._missing_output(active)
         if problem is None:
             try:
+                keep_inputs(self._sweep.data, run.folder)
                 active.content |= self._method.finish(self._sweep, run.folder)
             except (UserError, OSError) as error:
                 problem = str(error)

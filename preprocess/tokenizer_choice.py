@@ -120,9 +120,7 @@ class TransformersEncoder:
     def __call__(self, block: Block) -> Encoded:
         """Encode one block; raises `UserError` where it is not UTF-8."""
         lines = block.lines(normalize_apostrophes=self.normalize_apostrophes)
-        # The name of a special token in a text, such as </s>, is text.
-        how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-        rows = self.tokenizer(lines, **how)["input_ids"]
+        rows = self.tokenizer(lines, add_special_tokens=False, verbose=False)["input_ids"]
         sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         ids = np.fromiter((i for row in rows for i in row), dtype=np.int32, count=int(sizes.sum()))
         return Encoded(block, append_eos(ids, sizes, self.separator_token), sizes + 1)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -63,4 +64,10 @@ def test_a_csv_file_becomes_scores_tables_and_predictions(reviews, family):
     assert found["fairseq", 1] == pytest.approx(float(test), abs=0.01)
     assert ("tfidf", 0) in found
     out = run(reviews, *program, *predict[1:-1], "--format", "jsonl", "un livre captivant")
+    shutil.move(reviews / "runs/fairseq/random/seed1", reviews / "moved")
+    shutil.rmtree(reviews / "data")
+    moved = run(
+        reviews, *program, "predict", "--checkpoint", "moved", "--format", "jsonl", "un livre captivant"
+    )
+    assert moved == out
     assert set(json.loads(out)["probabilities"]) == {"very bad", "good"}

@@ -160,9 +160,8 @@ def _resolve(
             _check_trainings(logged, found, run, next(iter(current.values())), steps[first])
         lost = {step: row for step, row in current.items() if another or step >= first}
         keep_N[list(lost.values())] = False
-        repeated = first in lost and _equal(logged.value[lost[first]], logged.value[steps[first]])
-        if training and max(current) > first:
-            restarts.append((run, float(clock_N[steps[first]]), first if repeated else first - 1))
+        if training and max(current) > first:  # `first` itself may be that of the checkpoint, logged again
+            restarts.append((run, float(clock_N[steps[first]]), first))
         changed = [step for step, row in lost.items() if not _relogged(logged, row, steps.get(step))]
         if changed and run not in found.trainings:
             found.restarts[run] = found.restarts.get(run, 0) + len(changed)

@@ -125,6 +125,16 @@ def test_the_epoch_that_a_resumed_run_logs_again_keeps_its_validation(tmp_path):
     assert curve(tmp_path, metric="loss")[0] == [(225, 1.1), (450, 1.0), (675, 0.95)]
 
 
+def test_a_run_that_was_killed_between_its_metrics_keeps_the_validation_of_its_checkpoint(tmp_path):
+    """It was killed after the training metrics of epoch 3, and resumes after epoch 2; speed differs."""
+    folder = tmp_path / "fairseq" / "random" / "seed1"
+    write(folder / "train", [(225, 10.0), (450, 11.0), (675, 12.0)], tag="wps")
+    write(folder / "train", [(450, 21.0), (675, 22.0)], TIMES[1], tag="wps")
+    write(folder / "valid", [(225, 1.1), (450, 1.0)], tag="loss")
+    write(folder / "valid", [(675, 0.9)], TIMES[1], tag="loss")
+    assert curve(tmp_path, metric="loss")[0] == [(225, 1.1), (450, 1.0), (675, 0.9)]
+
+
 @given(
     st.lists(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 9)), min_size=1, max_size=6), min_size=1,
              max_size=3),

@@ -300,12 +300,42 @@ def test_the_head_of_a_checkpoint_is_loaded_in_the_order_of_the_datas_classes(da
     assert torch.equal(head.bias, first.bias.flip(0))
 
 
-def test_the_head_of_other_classes_keeps_its_order(data, tmp_path):
+def loaded_head(data, tmp_path, classes, recorded):
+    """The output layers of a head in a checkpoint with the classes `recorded`, and of a run on other data."""
     trainer = start(data, tmp_path / "first")
+    first = trainer.get_model().classification_heads["sentence_classification_head"]
+    for parameter in first.out_proj.parameters():  # not those of the seed
+        torch.nn.init.normal_(parameter)
     save(trainer, tmp_path / "model.pt")
-    other = write_data(tmp_path / "other", classes=("neg", "pos"))
+    state = torch.load(tmp_path / "model.pt", weights_only=False)
+    state["extra_state"]["SentenceClassificationTask"]["class_names"] = recorded
+    torch.save(state, tmp_path / "model.pt")
+    other = write_data(tmp_path / "other", classes=classes)
     loaded = start(other, tmp_path / "run", "--restore-file", tmp_path / "model.pt", *RESET).get_model()
-    first = trainer.get_model().classification_heads["sentence_classification_head"].out_proj
-    assert torch.equal(
-        loaded.classification_heads["sentence_classification_head"].out_proj.weight, first.weight
-    )
+    return first.out_proj, loaded.classification_heads["sentence_classification_head"].out_proj
+
+
+@pytest.mark.parametrize(
+    ("recorded", "classes"),
+    [
+        (["NEGATIVE", "POSITIVE"], ("positive", "negative")),
+        (["LABEL_0", "LABEL_1"], ("positive", "negative")),
+        (["LABEL_0", "LABEL_1"], ("1", "0")),
+        (["LABEL_1", "LABEL_0"], ("0", "1")),
+    ],
+)
+def test_the_classes_of_a_head_are_matched_without_case_and_label_i_in_sorted_order(
+    data, tmp_path, recorded, classes
+):
+    first, head = loaded_head(data, tmp_path, classes, recorded)
+    assert torch.equal(head.weight, first.weight.flip(0))
+    assert torch.equal(head.bias, first.bias.flip(0))
+
+
+@pytest.mark.parametrize("recorded", [["0", "1"], ["neg", "other"], ["Neg", "neg"]])
+def test_the_head_of_other_classes_is_not_loaded(data, tmp_path, caplog, recorded):
+    first, head = loaded_head(data, tmp_path, ("neg", "pos"), recorded)
+    assert not torch.equal(head.weight, first.weight)
+    assert not head.bias.any()
+    (warning,) = [r for r in caplog.records if r.levelname == "WARNING" and "head" in r.getMessage()]
+    assert all(name in warning.getMessage() for name in recorded)

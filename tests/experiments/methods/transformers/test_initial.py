@@ -80,3 +80,19 @@ def test_a_checkpoint_with_another_vocabulary_is_an_error(trained, tmp_path):
     recipe = parse(str(data), [*words(), "--num-classes", "2"])
     with pytest.raises(UserError, match=r"pre\.pt.*<mask>"):
         initial_model(recipe, recipe.task(), trained / "pre.pt", 1)
+
+
+@pytest.mark.parametrize("recorded", [["B", "A"], ["c", "d"]])
+def test_the_head_of_a_classifier_has_the_classes_of_the_data(tmp_path, recorded):
+    data = write_data(tmp_path / "data", classes=("a", "b"))
+    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *SLOW])
+    save(trainer, tmp_path / "model.pt")
+    state = torch.load(tmp_path / "model.pt", weights_only=False)
+    state["extra_state"]["SentenceClassificationTask"]["class_names"] = recorded
+    torch.save(state, tmp_path / "model.pt")
+    weight = state["model"][f"classification_heads.{HEAD}.out_proj.weight"]
+    recipe = parse(str(data), [*words(), "--num-classes", "2"])
+    found = initial_model(recipe, recipe.task(), tmp_path / "model.pt", seed=5).state_dict()
+    random = initial_model(recipe, recipe.task(), None, seed=5).state_dict()
+    wanted = weight.flip(0) if recorded == ["B", "A"] else random["classifier.out_proj.weight"]
+    assert torch.equal(found["classifier.out_proj.weight"], wanted)

@@ -1,0 +1,62 @@
+"""What a run folder keeps of its data: everything that is needed to classify text, but no examples.
+
+RUN/inputs/ is a data folder without splits: dictionaries, tokenizer, and the options of preprocess.json. A
+run can therefore be moved to another machine, and be used after its data folder has been deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from roberta_small.common.data_folder import REPORT, read_report
+from roberta_small.common.files import atomic_folder, sha256
+from roberta_small.common.run import INPUTS
+from roberta_small.eval.origin import DICTIONARY, resolve_recorded
+from roberta_small.preprocess.tokenizer_choice import FOLDER, TRANSFORMERS
+
+DICTIONARIES = ("input0/dict.txt", "input1/dict.txt", "label/dict.txt")
+
+
+def keep_inputs(data: Path, folder: Path) -> None:
+    """Write RUN/inputs/ of the run in `folder`, unless it exists or `data` is no binarized data folder.
+
+    The SentencePiece model of data that were binarized with one elsewhere is copied too, if it is the same.
+    """
+    target = folder / INPUTS
+    if target.exists() or not (data / DICTIONARY).is_file():
+        return
+    report = read_report(data)
+    with atomic_folder(target) as new:
+        for name in DICTIONARIES:
+            if (data / name).is_file():
+                (new / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(data / name, new / name)
+        if (data / "input1").is_dir():  # by which sentence pairs are recognized
+            (new / "input1").mkdir(exist_ok=True)
+        if report:
+            kept = _with_tokenizer(report, data, new)
+            (new / REPORT).write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _with_tokenizer(report: dict[str, Any], data: Path, new: Path) -> dict[str, Any]:
+    """Copy the tokenizer, and return the report of the folder `new`."""
+    options = dict(report.get("options", {}))
+    kept = {"options": options, **({"tokenizer": report["tokenizer"]} if "tokenizer" in report else {})}
+    if report.get("tokenizer", {}).get("kind") == TRANSFORMERS:
+        shutil.copytree(data / FOLDER, new / FOLDER)
+        return kept
+    recorded = options.get("sentencepiece_model")
+    if recorded is None:
+        return kept
+    inside = data / recorded
+    model = inside if inside.is_file() else resolve_recorded(recorded)
+    digest = report.get("sha256", {}).get(recorded) or report.get("files", {}).get(recorded)
+    if not model.is_file() or digest not in (None, sha256(model)):
+        return kept
+    (new / FOLDER).mkdir(exist_ok=True)
+    shutil.copyfile(model, new / FOLDER / model.name)
+    options["sentencepiece_model"] = f"{FOLDER}/{model.name}"
+    return kept | {"files": {options["sentencepiece_model"]: sha256(model)}}
