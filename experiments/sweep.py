@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from roberta_small.common import manifest
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import shown_path
 from roberta_small.common.run import Run, split_arm
 from roberta_small.experiments.inputs import checkpoints
 from roberta_small.experiments.inputs import files as inputs
@@ -113,7 +116,12 @@ def classifiers(
     fitted = architecture.Fit()
     if fit:
         places = architecture.places_of(settings.recipe, settings.passthrough, settings.grid)
-        fitted = architecture.fit(by_arm, places, paths, classes=classes, separate=separate)
+        with _named_as_given(paths, inits):
+            fitted = architecture.fit(by_arm, places, paths, classes=classes, separate=separate)
+        fitted = architecture.Fit(
+            fitted.flags,
+            {arm: [_as_given(note, paths, inits) for note in notes] for arm, notes in fitted.notes.items()},
+        )
     fingerprint = inputs.fingerprint_data(data, files)
 
     def training(arm: str, init: str, seed: int) -> Training:
@@ -138,6 +146,24 @@ def classifiers(
         notes=(*remarks, *conversions, *_notes(by_arm, examples, fitted.notes)),
         packages=(*PACKAGES, *packages),
     )
+
+
+def _as_given(text: str, paths: Mapping[str, Path | None], inits: Mapping[str, Path | None]) -> str:
+    """A message with the checkpoints as the user wrote them, not as files of a cache."""
+    for init, path in paths.items():
+        given = inits[init]
+        if path is not None and given is not None:
+            text = text.replace(str(path), str(given)).replace(shown_path(path), shown_path(given))
+    return text
+
+
+@contextlib.contextmanager
+def _named_as_given(paths: Mapping[str, Path | None], inits: Mapping[str, Path | None]) -> Iterator[None]:
+    """Apply `_as_given` to the message of a `UserError`."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(_as_given(str(error), paths, inits)) from None
 
 
 def _notes(

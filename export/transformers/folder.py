@@ -19,6 +19,7 @@ import json
 import os
 import pickle
 import shutil
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ from transformers import (
     XLMRobertaForMaskedLM,
     XLMRobertaForSequenceClassification,
 )
+from transformers.utils.logging import disable_progress_bar
 
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import atomic_write
@@ -245,6 +247,8 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
     Raises `UserError` if the folder or one of its files is missing or malformed, if the architecture is not
     one of `FAMILIES`, and if weights are missing, which would otherwise be random.
     """
+    if not sys.stderr.isatty():  # Transformers draws its bar in pipes and files, too
+        disable_progress_bar()
     kind, encoder_only = _architecture(folder)
     safetensors = any((folder / name).is_file() for name in SAFETENSORS)
     if not safetensors and not any((folder / name).is_file() for name in PICKLES):

@@ -10,11 +10,11 @@ PAD, LONGEST = 1, 62
 
 
 def read(split: str) -> list[dict]:
-    """The examples of a split, cut at 62 pieces."""
+    """The examples of a split, cut at 62 tokens."""
     with open(f"cls-books/split/{split}.input0") as texts, open(f"cls-books/split/{split}.label") as labels:
         return [
             {"input_ids": [0, *(i + 4 for i in ids[:LONGEST]), 2], "labels": int(label)}
-            for ids, label in zip(pieces.encode(texts.read().splitlines()), labels, strict=True)
+            for ids, label in zip(tokenizer.encode(texts.read().splitlines()), labels, strict=True)
         ]
 
 
@@ -28,10 +28,10 @@ def collate(examples: list[dict]) -> dict:
 
 
 learning_rate, seed = sys.argv[1:]
-pieces = sentencepiece.SentencePieceProcessor(model_file="cls-books/tiny.model")
+tokenizer = sentencepiece.SentencePieceProcessor(model_file="cls-books/tiny.model")
 set_seed(int(seed))
 config = RobertaConfig(
-    vocab_size=pieces.get_piece_size() + 4, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
+    vocab_size=tokenizer.get_piece_size() + 4, hidden_size=32, intermediate_size=32, num_hidden_layers=1,
     num_attention_heads=2, max_position_embeddings=66, hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
 )  # fmt: skip

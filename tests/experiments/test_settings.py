@@ -4,6 +4,7 @@ import pytest
 from parsed import pretrain_settings, train_settings
 
 from roberta_small.common.errors import UsageError, UserError
+from roberta_small.experiments.__main__ import main
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.methods.pretrain import parse_count
 
@@ -182,3 +183,14 @@ def test_a_folder_is_replaced_by_its_weights(trained):
     assert train_settings([*words[:3], "no-such", "--inits", "pretrained"], {}).given == {
         "pretrained": Path("no-such")
     }
+
+
+@pytest.mark.parametrize(
+    ("word", "fact"),
+    [("--lr", "-- --lr VALUE"), ("--epochs", "-- --max-epoch VALUE"), ("--sedes", "--seeds")],
+)
+def test_an_unknown_option_is_answered_with_what_to_write(capsys, word, fact):
+    assert main(["train", "--data", "bin", word, "1"]) == 2
+    error = capsys.readouterr().err
+    assert fact in error
+    assert "--slurm" not in error.splitlines()[-1]

@@ -154,6 +154,69 @@ def test_duplicates_stay_on_one_side(workdir):
     assert len(sides[0] | sides[1] | sides[2]) == sum(map(len, sides))
 
 
+def test_a_column_of_splits_that_is_not_used_is_named(workdir, capsys):
+    rows = [(text, i % 2, ("train", "test", "dev")[i % 3]) for i, text in enumerate(texts(60))]
+    write_csv("a.csv", rows, header=("text", "label", "part"))
+    prepare("a.csv")
+    assert "--split-column part" in capsys.readouterr().out
+    prepare("a.csv", "--split-column", "part", "--overwrite")
+    assert "--split-column part" not in capsys.readouterr().out
+
+
+def test_a_split_with_hidden_labels_is_replaced(workdir, capsys):
+    rows = [
+        (text, i % 2 if i < 60 else -1, "train" if i < 60 else "test") for i, text in enumerate(texts(80))
+    ]
+    write_csv("a.csv", rows, header=("text", "label", "split"))
+    prepare("a.csv", "--split-column", "split")
+    out = capsys.readouterr().out
+    assert "left out, hidden label: 20 rows" in out
+    assert {label for part in ("train", "valid", "test") for _, label in examples(part)} == {"0", "1"}
+    prepare("a.csv", "--overwrite")
+    assert "'-1'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("labels", "facts"),
+    [
+        (["1", "0", "1.0"], ["'1'", "'1.0'", "same number"]),
+        (["pos", "neg", "NA"], ["'NA'", "missing"]),
+        (["1", "0", "-1"], ["'-1'", "hidden"]),
+    ],
+)
+def test_doubtful_labels_are_named(labels, facts):
+    (warning,) = check_classes(labels * 20, "a.csv")
+    assert all(fact in warning for fact in facts)
+
+
+def test_labels_that_are_not_doubtful():
+    assert check_classes(["4,0", "3,5", "2,0"] * 20, "a.csv") == []  # decimal commas, not several labels
+    assert check_classes(["-1", "0", "1.5"] * 20, "a.csv") == []
+    assert check_classes(["agree", "disagree"] * 20, "a.csv") == []
+
+
+def test_control_characters_are_named(workdir, capsys):
+    rows = [(f"l\x92ennui {i}" if i == 3 else f"un livre {i}", i % 2) for i in range(40)]
+    prepare(write_csv("a.csv", rows))
+    out = capsys.readouterr().out
+    assert "a.csv, line 5" in out
+    assert "cp1252" in out
+
+
+def test_one_file_for_two_splits_is_refused(workdir, capsys):
+    write_csv("a.csv", [(text, i % 2) for i, text in enumerate(texts(40))])
+    write_csv("b.csv", [(text, i % 2) for i, text in enumerate(texts(40, seed=3))])
+    (workdir / "link.csv").symlink_to("b.csv")
+    for words in (
+        ["--valid", "a.csv"],
+        ["--valid", "b.csv", "--test", "b.csv"],
+        ["--valid", "b.csv", "--test", "link.csv"],
+    ):
+        prepare("a.csv", *words, expect=1)
+        assert f"{words[-2]} {words[-1]}: the same file" in capsys.readouterr().err
+    assert not (workdir / "data").exists()
+
+
 def test_without_duplicates_the_split_is_that_of_the_command_split():
     labels = [random.Random(1).choice("abc") for _ in range(200)]
     ours = grouped_split(labels, [str(i) for i in range(200)], {"valid": 30}, seed=3)

@@ -41,6 +41,7 @@ from transformers import (
     set_seed,
 )
 from transformers.trainer_callback import PrinterCallback
+from transformers.utils.logging import disable_progress_bar
 
 from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import atomic_folder, atomic_write
@@ -132,6 +133,7 @@ class Base:
 
     def load(self, bits: int | None = None) -> PreTrainedModel:
         """The model in evaluation mode; raises `UserError` as `load_model`."""
+        disable_progress_bar()  # of the reading of the file, which takes a second
         return load_model(self.folder, bits or self.bits, self.device)
 
 

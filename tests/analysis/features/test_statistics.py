@@ -85,6 +85,12 @@ def test_note_on_a_missing_test_size(runs, capsys):
     assert "wider" not in out
 
 
+def test_compare_without_groups_lists_them(runs, capsys):
+    assert main(["compare", str(runs)]) == 1
+    error = capsys.readouterr().err
+    assert all(fact in error for fact in ("--groups", "fairseq/random", "fairseq/pretrained"))
+
+
 def test_compare_over_seeds_warns_of_three(runs, capsys):
     out = printed(capsys, "compare", runs, *GROUPS)
     assert notes_with(out, "3 pairs", "permutation", "0.25")

@@ -102,6 +102,46 @@ def test_error_names_option_or_file(trained, predict, tmp_path):
     assert f"{tmp_path / 'absent'}: " in predict("a", run=tmp_path / "absent")[2]
 
 
+@pytest.mark.parametrize(
+    ("content", "facts"),
+    [
+        ('id,text,label\n1,"un livre",pos\n', [".csv", "--input"]),
+        ("review\tstars\nun livre\t1\n", [".tsv", "--input"]),
+        ('{"text": "un livre"}\n{"text": "deux"}\n', [".jsonl", "--input"]),
+    ],
+)
+def test_a_table_on_standard_input_is_refused(predict, tmp_path, content, facts):
+    code, out, error = predict(stdin=content.encode())
+    assert (code, out) == (1, "")
+    assert all(fact in error for fact in ["standard input", *facts])
+    (tmp_path / "a.txt").write_text(content)
+    assert predict("--input", tmp_path / "a.txt")[0] == 1
+
+
+@pytest.mark.parametrize(
+    "content", ["un livre, un texte\n", "text\n", "{un livre}\n", "Le titre, le texte et la note: bien\n"]
+)
+def test_lines_that_resemble_tables_are_texts(predict, content):
+    code, out, _ = predict(stdin=content.encode())
+    assert (code, len(out.splitlines())) == (0, 1)
+
+
+def test_a_suffix_of_no_format_is_refused(predict, tmp_path):
+    for name in ("a.xlsx", "a.json", "a.html"):
+        code, _, error = predict("un livre", "--out", tmp_path / name)
+        assert code == 1
+        assert all(fact in error for fact in (name, ".csv", "--format"))
+        assert predict("un livre", "--out", tmp_path / name, "--format", "jsonl")[0] == 0
+
+
+def test_what_is_no_list_of_texts_is_a_type_error(trained):
+    classifier = SentenceClassifier.from_run(trained.run)
+    for wrong in ("un livre", {"text": "un livre"}, pd.DataFrame({"text": ["un livre"]})):
+        with pytest.raises(TypeError, match="list of texts"):
+            classifier.predict(wrong)
+    assert len(classifier.predict(pd.Series(["un livre", "deux"]))) == 2
+
+
 @pytest.fixture(scope="module")
 def pair_run(tmp_path_factory):
     root = tmp_path_factory.mktemp("pairs")
