@@ -29,8 +29,8 @@ class ShortenedPairsDataset(BaseWrapperDataset):
         """The pair with its special tokens."""
         parts = self.dataset[index], self.second[index]
         special = [start + 1 for start in self.starts]
-        lengths = [len(part) - own for part, own in zip(parts, special, strict=True)]
-        kept = kept_lengths(*lengths, max(0, self.longest - sum(special)))
+        first, second = (len(part) - own for part, own in zip(parts, special, strict=True))
+        kept = kept_lengths(first, second, max(0, self.longest - sum(special)))
         rows = [
             torch.cat([part[: start + size], part[-1:]])
             for part, start, size in zip(parts, self.starts, kept, strict=True)

@@ -237,7 +237,8 @@ class SentenceClassificationTask(FairseqTask):
         truncates = str(cfg.shorten_method) == "truncate" and split in splits
         if isinstance(tokens, ConcatSentencesDataset) and truncates:
             starts = (int(cfg.init_token is not None), int(cfg.separator_token is not None))
-            return ShortenedPairsDataset(*tokens.datasets, starts, cfg.max_positions)
+            first, second = tokens.datasets
+            return ShortenedPairsDataset(first, second, starts, cfg.max_positions)
         arguments = (split, cfg.shorten_data_split_list, cfg.shorten_method, cfg.max_positions, cfg.seed)
         shortened = maybe_shorten_dataset(tokens, *arguments)
         if cfg.keep_eos and shortened is not tokens:
