@@ -55,6 +55,7 @@ def test_of_tab_separated_lines_none_is_lost(folder, rows, ragged):
     lines = [f"{text.replace(chr(9), ' ')}\t{label}" for text, label in rows]
     if ragged < len(lines):
         lines[ragged] = lines[ragged].rpartition("\t")[0]
+        assume(not lines[ragged].startswith('"'))  # may be the first line of a quoted field
     assume(all(line.strip() for line in lines))
     path = write(folder, "b.tsv", "text\tlabel\n" + "".join(f"{line}\n" for line in lines))
     try:
