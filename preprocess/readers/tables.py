@@ -338,6 +338,9 @@ def _is_quoted(text: str, path: str, delimiter: str) -> bool:
     except UserError:
         return False
     size = lines[0].count(delimiter) + 1
+    inside = (part for _, row in rows for value in row for part in value.split("\n")[:-1])
+    if any(delimiter in part for part in inside) and all(line.count(delimiter) < size for line in lines):
+        return False  # each line is a row, and the quotes would enclose several
     unusual = sum(line.count(delimiter) + 1 != size for line in lines)
     return sum(len(row) != size for _, row in rows) <= unusual
 
