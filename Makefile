@@ -10,6 +10,10 @@ unexport PYTHON TORCH
 # One process per core; the tests of a file stay in one process, so that fixtures are set up once.
 PARALLEL := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --durations 10
 
+# Tests with generated inputs: make test tries 30 of each.
+GENERATED := $(addprefix tests/, fairseq_plugin/models/test_generated_sizes.py fairseq_plugin/tasks/test_pairs.py \
+	preprocess/readers/test_generated_tables.py analysis/read/test_sessions.py)
+
 SAMPLE      := data/sample
 SAMPLE_RUNS := data/sample/runs
 
@@ -40,8 +44,9 @@ test-slurm: $(VENV)/installed  ## the SLURM launcher on a real two-node SLURM st
 		{ echo "error: no $$name on this machine; on Debian: apt install slurm-wlm munge"; exit 1; }; done
 	RS_EVIDENCE=results/faults/slurm.json $(BIN)/python -m pytest -m slurm
 
-test-faults: $(VENV)/installed  ## fault injection: kill -9, corrupt files, full disks, hostile names (half an hour; root for the disks)
+test-faults: $(VENV)/installed  ## fault injection: kill -9, corrupt files, full disks, hostile names; generated inputs (half an hour; root)
 	RS_EVIDENCE=results/faults/faults.json OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults tests/faults
+	RS_GENERATED=$${RS_GENERATED:-500} OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto $(GENERATED)
 
 test-fairseq: $(VENV)/installed  ## fairseq's own tests, without and with the plugin (5 minutes; a package index)
 	$(BIN)/python -m pytest -m fairseq

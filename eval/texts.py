@@ -24,7 +24,7 @@ from tqdm import tqdm
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.dictionary import EOS, PAD, UNK, WORD_START, Dictionary
 from roberta_small.preprocess.readers.lines import Block
-from roberta_small.preprocess.tokenizer import Encoded, TextEncoder
+from roberta_small.preprocess.tokenizer import Encoded, TextEncoder, kept_lengths
 
 if TYPE_CHECKING:
     from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationConfig
@@ -76,7 +76,7 @@ class InputFormat:
     separator_token: int | None
     max_positions: int
     shorten: bool
-    """Whether longer text is truncated: always at its end, even if trained with `random_crop`."""
+    """Whether longer text is truncated: at its end, and of a pair the longer sentence first."""
     keep_eos: bool
 
     @classmethod
@@ -114,6 +114,13 @@ class InputFormat:
                 f"{where}: {len(row)} tokens, but the checkpoint has {self.max_positions} positions "
                 "and was trained without --shorten-method truncate; shorten the text"
             )
+        if len(parts) == 2:
+            sizes = [len(part) - 1 for part in parts]  # without </s>
+            kept = kept_lengths(sizes[0], sizes[1], max(0, self.max_positions - (len(row) - sum(sizes))))
+            short = [np.append(part[:size], part[-1]) for part, size in zip(parts, kept, strict=True)]
+            begun = [[] if start is None else [start] for start in starts]
+            row = np.concatenate([begun[0], short[0], begun[1], short[1]]).astype(np.int64)
+            return row[: self.max_positions]
         row = row[: self.max_positions]
         if self.keep_eos:
             row[-1] = EOS if self.separator_token is None else self.separator_token
@@ -149,7 +156,13 @@ class TextInput:
             for number, parts in enumerate(examples, start=first)
         ]
         lengths = [self.format.length(parts) for parts in examples]
-        return EncodedTexts(rows, text_notes(encoded, self.encoder.dictionary), lengths)
+        notes = text_notes(encoded, self.encoder.dictionary)
+        if self.pairs:
+            notes = [
+                note or (f"truncated: {len(row)} of {length} tokens" if length > len(row) else "")
+                for note, row, length in zip(notes, rows, lengths, strict=True)
+            ]
+        return EncodedTexts(rows, notes, lengths)
 
     def _columns(self, texts: list[Text], first: int, where: str) -> list[list[str]]:
         """The texts in one list; for pairs, the first and the second sentences in two."""

@@ -225,3 +225,20 @@ class TokenReader:
                 f"are in {self.path}; pass the matching dictionary, or for plain text a --sentencepiece-model"
             )
         return Encoded(block, ids, sizes + 1)
+
+
+def kept_lengths(first: int, second: int, available: int) -> tuple[int, int]:
+    """How many tokens are kept of a sentence pair, `available` in all: the longer one is shortened first.
+
+    This is the rule `longest_first` of tokenizers (huggingface/tokenizers, `truncate_encodings`), and the
+    same in training, prediction and export. Cutting the end of the pair would remove the second sentence
+    entirely where the first one is long.
+    """
+    if first + second <= available:
+        return first, second
+    short, long = sorted((first, second))
+    if 2 * short <= available:
+        long = available - short
+    else:
+        short, long = available // 2, available - available // 2
+    return (short, long) if first <= second else (long, short)

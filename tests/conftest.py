@@ -32,10 +32,6 @@ def pytest_configure(config):
     hypothesis.settings.load_profile("generated")
 
 
-def pytest_report_header(config):
-    return f"generated inputs: --hypothesis-seed={config.option.hypothesis_seed}"
-
-
 def pytest_collection_modifyitems(items):
     """Longest first, so that no core is idle at the end."""
     items.sort(key=lambda item: "test_readme" not in item.nodeid)
@@ -48,7 +44,8 @@ def figures(request):
 
 
 def pytest_terminal_summary(terminalreporter, exitstatus, config):
-    """Write RS_EVIDENCE if every test passed."""
+    """Print the seed of the generated inputs, and write RS_EVIDENCE if every test passed."""
+    terminalreporter.write_line(f"generated inputs: --hypothesis-seed={config.option.hypothesis_seed}")
     if (path := os.environ.get("RS_EVIDENCE")) and exitstatus == 0:
         import evidence
 

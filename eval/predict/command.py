@@ -58,7 +58,11 @@ EXAMPLES = """examples:
 WEIGHTS = (".pt", ".safetensors", GRAPH)
 LEVELS = ("", "*/", "*/*/", "*/*/*/")
 """Where run folders are in a folder: OUT/<arm>/<init>/seed<N>/."""
-NOTED = {"empty": "empty", "unknown tokens": "with mostly unknown tokens"}
+NOTED = {
+    "empty": "empty",
+    "unknown tokens": "with mostly unknown tokens",
+    "truncated": "truncated, the longer sentence first",
+}
 """Kind of a note -> how it is counted."""
 
 

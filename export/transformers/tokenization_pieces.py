@@ -15,6 +15,18 @@ from transformers import BartphoTokenizer, BatchEncoding
 APOSTROPHES = str.maketrans({"\u2019": "'", "\u02bc": "'"})  # right single quotation mark, modifier letter
 
 
+def kept_lengths(first: int, second: int, available: int) -> tuple[int, int]:
+    """How many tokens are kept of two texts: the longer one is truncated first."""
+    if first + second <= available:
+        return first, second
+    short, long = sorted((first, second))
+    if 2 * short <= available:
+        long = available - short
+    else:
+        short, long = available // 2, available - available // 2
+    return (short, long) if first <= second else (long, short)
+
+
 class PieceTokenizer(BartphoTokenizer):
     """`BartphoTokenizer` with fairseq's truncation of long texts.
 
@@ -63,7 +75,9 @@ class PieceTokenizer(BartphoTokenizer):
         prepend_batch_axis: bool = False,
         **kwargs: Any,
     ) -> BatchEncoding:
-        """As in the base class, but truncate after adding special tokens, as fairseq does.
+        """As in the base class, but truncate as training did.
+
+        One text is truncated after adding special tokens; of a pair the longer text is truncated first.
 
         Raises `ValueError` for the overflowing tokens of a truncated pair: the base class has them neither.
         """
@@ -85,8 +99,23 @@ class PieceTokenizer(BartphoTokenizer):
                 prepend_batch_axis=prepend_batch_axis,
                 **kwargs,
             )
-        if return_overflowing_tokens and pair_ids is not None:
-            raise ValueError("return_overflowing_tokens: not supported for truncated pairs of sentences")
+        if pair_ids is not None:
+            if return_overflowing_tokens:
+                raise ValueError("return_overflowing_tokens: not supported for truncated pairs of sentences")
+            special_tokens = len(row) - len(ids) - len(pair_ids)
+            first, second = kept_lengths(len(ids), len(pair_ids), max(0, longest - special_tokens))
+            return super().prepare_for_model(
+                ids[:first],
+                pair_ids[:second],
+                add_special_tokens,
+                padding,
+                False,
+                max_length,
+                return_tensors=return_tensors,
+                return_special_tokens_mask=return_special_tokens_mask,
+                prepend_batch_axis=prepend_batch_axis,
+                **kwargs,
+            )
         special = self.get_special_tokens_mask(ids, pair_ids)[:longest]
         removed = len(row) - longest
         row = row[:longest]

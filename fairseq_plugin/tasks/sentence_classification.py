@@ -51,6 +51,7 @@ from roberta_small.fairseq_plugin.tasks.datasets import (
     check_same_length,
     load_split,
 )
+from roberta_small.fairseq_plugin.tasks.pairs import ShortenedPairsDataset
 from roberta_small.preprocess.dictionary import PADDING_PREFIX
 
 logger = logging.getLogger(__name__)
@@ -227,11 +228,17 @@ class SentenceClassificationTask(FairseqTask):
         )
 
     def _shorten(self, tokens: FairseqDataset, split: str) -> FairseqDataset:
-        """Shorten sentences to --max-positions; with --keep-eos they still end in `</s>`.
+        """Shorten sentences to --max-positions; with --keep-eos they still end in `</s>`, pairs always do.
 
         Tokenizers of other libraries give `</s>` another id (CamemBERT: 6), which is their separator too.
         """
         cfg = self.cfg
+        splits = cfg.shorten_data_split_list.split(",") if cfg.shorten_data_split_list else [split]
+        truncates = str(cfg.shorten_method) == "truncate" and split in splits
+        if isinstance(tokens, ConcatSentencesDataset) and truncates:
+            starts = (int(cfg.init_token is not None), int(cfg.separator_token is not None))
+            first, second = tokens.datasets
+            return ShortenedPairsDataset(first, second, starts, cfg.max_positions)
         arguments = (split, cfg.shorten_data_split_list, cfg.shorten_method, cfg.max_positions, cfg.seed)
         shortened = maybe_shorten_dataset(tokens, *arguments)
         if cfg.keep_eos and shortened is not tokens:

@@ -325,8 +325,8 @@ def _rows(text: str, path: str, delimiter: str, quoting: Literal[0, 3]) -> list[
 def _is_quoted(text: str, path: str, delimiter: str) -> bool:
     """Whether quotes enclose fields; otherwise they are ordinary characters: `"Casablanca" is great`.
 
-    They do if each field of a line that begins with one is enclosed in quotes, or if fewer rows than lines
-    have another number of fields than the header: delimiters and line breaks are then inside quotes.
+    They do if each field of a line that begins with one is enclosed in quotes, or if the file can be read so
+    and no more rows than lines have another number of fields than the header.
     """
     lines = [line for line in text.split("\n") if line]
     begun = [field for line in lines for field in line.split(delimiter) if field.startswith('"')]
@@ -338,8 +338,11 @@ def _is_quoted(text: str, path: str, delimiter: str) -> bool:
     except UserError:
         return False
     size = lines[0].count(delimiter) + 1
+    inside = (part for _, row in rows for value in row for part in value.split("\n")[:-1])
+    if any(delimiter in part for part in inside) and all(line.count(delimiter) < size for line in lines):
+        return False  # each line is a row, and the quotes would enclose several
     unusual = sum(line.count(delimiter) + 1 != size for line in lines)
-    return sum(len(row) != size for _, row in rows) < unusual
+    return sum(len(row) != size for _, row in rows) <= unusual
 
 
 def _check_names(rows: Sequence[tuple[int, list[str]]], path: str, delimiter: str) -> None:
@@ -365,7 +368,8 @@ def _check_swallowed(rows: Sequence[tuple[int, list[str]]], path: str, delimiter
     """
     size = len(rows[0][1])
     inside = [
-        (line, [fields for text in value.split("\n")[1:] if len(fields := text.split(delimiter)) == size])
+        # Without its last line, which continues with the next field.
+        (line, [fields for text in value.split("\n")[:-1] if len(fields := text.split(delimiter)) == size])
         for line, row in rows
         for value in row
     ]

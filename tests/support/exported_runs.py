@@ -79,11 +79,19 @@ class SpmThenFairseq:
         self.longest, self.keep_eos = longest, keep_eos
 
     def __call__(self, *texts):
-        row = [0]
-        for number, text in enumerate(texts):
+        parts = []
+        for text in texts:
             line = " ".join(self.spm.encode(text, out_type=str))
-            ids = self.dictionary.encode_line(line, add_if_not_exist=False, append_eos=True)
-            row += [2] * bool(number) + ids.tolist()
+            parts.append(self.dictionary.encode_line(line, add_if_not_exist=False, append_eos=False).tolist())
+        if len(parts) == 2:
+            sizes = list(map(len, parts))
+            while sum(map(len, parts)) > self.longest - 4:  # one token after the other, of the longer text
+                first = len(parts[0]) > len(parts[1]) or (
+                    len(parts[0]) == len(parts[1]) and sizes[0] <= sizes[1]
+                )
+                parts[not first].pop()
+            return [0, *parts[0], 2, 2, *parts[1], 2]
+        row = [0, *parts[0], 2]
         cut = row[: self.longest]
         if self.keep_eos and len(row) > self.longest:
             cut[-1] = 2

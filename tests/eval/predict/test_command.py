@@ -165,6 +165,16 @@ def test_pairs_are_two_arguments_or_separated_by_a_tab(pair_run, predict):
     assert "standard input, line 2: " in error
 
 
+def test_a_pair_that_is_too_long_is_noted_and_keeps_both_sentences(pair_run, predict):
+    """32 positions: `<s>`, 14 tokens, `</s></s>`, 14 tokens, `</s>`."""
+    classifier = SentenceClassifier.from_run(pair_run)
+    (row,) = classifier.encode([("livre " * 50, "histoire " * 50)])
+    assert (len(row), row.tolist().count(2), row.tolist()[15:17]) == (32, 3, [2, 2])
+    _, out, error = predict("livre " * 50, "histoire " * 50, run=pair_run)
+    assert json.loads(out)["note"].startswith("truncated: 32 of ")
+    assert "1 truncated" in error
+
+
 ROWS = [
     {"id": 7, "review": "un livre magnifique", "label": "pos", "tags": ["a", "b"]},
     {"id": 8, "review": "", "label": None, "tags": []},

@@ -47,6 +47,8 @@ def items(task, split="train"):
 @pytest.mark.parametrize("pairs", [False, True], ids=["sentence", "pair"])
 def test_batches_equal_stock(tmp_path, flags, pairs):
     data = write_data(tmp_path, pairs=pairs)
+    if pairs and "--shorten-method" not in flags:  # stock fairseq cuts the end of a pair: test_pairs.py
+        flags = [*flags, "--max-positions", "512"]
     (our_order, a), (their_order, b) = items(ours(data, *flags)), items(stock(data, *flags))
     assert np.array_equal(our_order, their_order)
     for key in ("src_tokens", "src_lengths"):
