@@ -28,7 +28,7 @@ def add_texts(parser: Parser, text: str, *, tables: str = "") -> None:
     parser.add_argument(
         "--input",
         metavar="FILE",
-        help=f"one {text} per line: plain text, .gz or .xz{tables} (default: standard input)",
+        help=f"one {text} per line: plain text, .gz, .xz or .bz2{tables} (default: standard input)",
     )
     parser.add_argument(
         "--out",

@@ -218,7 +218,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
             required=name == "train",
             metavar="PREFIX",
             help=f"{name} set: PREFIX.input0 and PREFIX.label; with --only-source the text files themselves, "
-            "plain, .xz or .gz, joined in this order",
+            "plain, .gz, .xz or .bz2, joined in this order",
         )
     add_suffixes(parser)
     parser.add_argument(

@@ -1,9 +1,9 @@
 """Running text for pre-training: each paragraph once, no sentence of the evaluation texts.
 
-Reads text files (one paragraph per line, an empty line between documents, .xz and .gz too). Writes one file
-without duplicate paragraphs and without paragraphs that share a sentence with a protected text. Paragraphs
-and sentences are compared by their words: case, punctuation and spacing are ignored. A sentence ends at
-. ! ? ; : or an ellipsis; sentences of fewer than 50 characters are ignored because they are common.
+Reads text files, also .gz, .xz and .bz2: one paragraph per line, an empty line between documents. Writes one
+file without duplicate paragraphs and without paragraphs that share a sentence with a protected text.
+Paragraphs and sentences are compared by their words: case, punctuation and spacing are ignored. A sentence
+ends at . ! ? ; : or an ellipsis; sentences of fewer than 50 characters are ignored because they are common.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """From files of labelled text to a data folder that `roberta-small train --data` trains on.
 
-Reads CSV, TSV, JSON, JSON lines and Parquet (also .gz and .xz), any other registered format, and data sets
+Reads CSV, TSV, JSON, JSON lines and Parquet (also compressed), any other registered format, and data sets
 of the Hugging Face hub (datasets:NAME). Several files are concatenated. Columns with common names (text,
 review, label, class, ...) are detected. --valid and --test take a file, or the number or fraction of examples
 to hold out: stratified by class, with duplicates in one split, and determined by --seed.

@@ -116,7 +116,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         help="SentencePiece model to read, or with --train to write",
     )
     parser.add_argument(
-        "--text", nargs="+", required=True, metavar="FILE", help="UTF-8 text, plain, .xz or .gz"
+        "--text", nargs="+", required=True, metavar="FILE", help="UTF-8 text, plain, .gz, .xz or .bz2"
     )
     parser.add_argument(
         "--size",

@@ -91,9 +91,9 @@ def read_runs(runs: Iterable[LoggedRun], accuracies: Scale = "auto") -> pd.DataF
     """The long table of these runs.
 
     Of values that were logged more than once, those of the training are kept (see `sessions`), with a warning
-    if they differ. Corrupt records are skipped with a warning, see
-    `scalars.report`. Accuracies that runs without manifest logged as fractions are converted to percent:
-    `accuracies` says how they were logged, "auto" is decided once for all runs (`_in_percent`).
+    if they differ. Corrupt records are skipped with a warning, see `scalars.report`. Accuracies that runs
+    without manifest logged as fractions are converted to percent: `accuracies` says how they were logged,
+    "auto" is decided once for all runs (`_in_percent`).
 
     Raises `UserError` if a finished run or all runs have no scalars, and for a file that cannot be read or
     has no valid records.

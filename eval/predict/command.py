@@ -37,7 +37,7 @@ from roberta_small.preprocess.readers.tables import Columns
 
 DESCRIPTION = """Classify raw text from the command line, a file or standard input.
 
-A file with the suffix of a table, such as .csv, .jsonl or .parquet (also .gz, .xz), is read as a table: the
+A file with the suffix of a table, such as .csv, .jsonl or .parquet (also compressed), is read as a table: the
 output has its rows and columns, followed by prediction and probabilities. Any other file has one text per
 line, and each line gets one prediction, in input order; empty lines too. Empty texts, and texts with more
 unknown tokens than known ones, are noted in the output.

@@ -75,12 +75,11 @@ def _check_lines(block: line_files.Block, name: str) -> None:
                 raise UserError(f"{name}: JSON, not one text per line; {remedy} (.jsonl)")
     for delimiter, suffix in ((",", ".csv"), (";", ".csv"), ("|", ".csv"), ("\t", ".tsv")):
         names = [field.strip().strip('"').casefold() for field in first.split(delimiter)]
-        known = {
-            *tables.TEXT_NAMES,
-            *tables.LABEL_NAMES,
-            *(part for pair in tables.PAIR_NAMES for part in pair),
-        }
-        if len(names) > 1 and known & set(names) and all(NAME.fullmatch(field) for field in names):
+        if (
+            len(names) > 1
+            and tables.COLUMN_NAMES.intersection(names)
+            and all(NAME.fullmatch(field) for field in names)
+        ):
             raise UserError(
                 f"{name}: a table with the columns {', '.join(names)}, not one text per line; {remedy} "
                 f"({suffix})"

@@ -17,6 +17,7 @@ from typing import IO, Any, Protocol
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import json_line
+from roberta_small.preprocess.readers.records import COMPRESSED
 
 FORMATS = ("jsonl", "csv", "tsv", "parquet", "text")
 DIALECTS = {"csv": "excel", "tsv": "excel-tab"}
@@ -151,7 +152,7 @@ def choose_format(kind: str | None, out: str | None, *, default: str) -> str:
     on standard output.
     """
     suffix = Path(out).suffix.lower() if out else ""
-    if suffix in (".gz", ".xz"):
+    if suffix in COMPRESSED:
         raise UserError(f"--out {out}: the output is not compressed; omit {suffix}")
     named = suffix.removeprefix(".")
     if kind is None and named not in (*FORMATS, "", "txt"):

@@ -14,7 +14,7 @@ from typing import Any
 from roberta_small.common.data_folder import REPORT, read_report
 from roberta_small.common.files import atomic_folder, sha256
 from roberta_small.common.run import INPUTS
-from roberta_small.eval.origin import DICTIONARY, resolve_recorded
+from roberta_small.eval.origin import DICTIONARY, DataFolder, resolve_recorded
 from roberta_small.preprocess.tokenizer_choice import FOLDER, TRANSFORMERS
 
 DICTIONARIES = ("input0/dict.txt", "input1/dict.txt", "label/dict.txt")
@@ -53,7 +53,7 @@ def _with_tokenizer(report: dict[str, Any], data: Path, new: Path) -> dict[str, 
         return kept
     inside = data / recorded
     model = inside if inside.is_file() else resolve_recorded(recorded)
-    digest = report.get("sha256", {}).get(recorded) or report.get("files", {}).get(recorded)
+    digest = DataFolder(data, report).digest(recorded)
     if not model.is_file() or digest not in (None, sha256(model)):
         return kept
     (new / FOLDER).mkdir(exist_ok=True)

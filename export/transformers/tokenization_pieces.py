@@ -16,7 +16,7 @@ APOSTROPHES = str.maketrans({"\u2019": "'", "\u02bc": "'"})  # right single quot
 
 
 def kept_lengths(first: int, second: int, available: int) -> tuple[int, int]:
-    """How many tokens are kept of two texts: the longer one is truncated first."""
+    """How many tokens are kept of two texts, as in training: the longer one is truncated first."""
     if first + second <= available:
         return first, second
     short, long = sorted((first, second))

@@ -34,7 +34,7 @@ MAGIC = {
     b"\x28\xb5\x2f\xfd": ".zst",
 }
 """The first bytes of compressed files -> their suffix."""
-DECOMPRESSION_ERRORS = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
+DECOMPRESSION_ERRORS = (EOFError, lzma.LZMAError, zlib.error, OSError)
 BINARY = (".parquet", ".xlsx")
 """Formats that may begin like a compressed file."""
 APOSTROPHES = "\u2019\u02bc"  # right single quotation mark, modifier letter apostrophe
@@ -76,7 +76,7 @@ def normalize(line: str) -> str:
 
 
 def read_blocks(path: str) -> Iterator[Block]:
-    """The lines of a text file (`.xz` and `.gz` are decompressed) in blocks of about BLOCK_BYTES bytes.
+    """The lines of a text file (decompressed: `.gz`, `.xz`, `.bz2`) in blocks of about BLOCK_BYTES bytes.
 
     Raises `UserError` for a corrupt or truncated compressed file, `OSError` for one that cannot be opened.
     """
@@ -144,6 +144,8 @@ def _corruption_named(path: str) -> Iterator[None]:
     try:
         yield
     except DECOMPRESSION_ERRORS as error:
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of gzip or bz2
+            raise
         raise UserError(
             f"{path}: corrupt or truncated {Path(path).suffix} file ({error}); fetch or compress it again"
         ) from None

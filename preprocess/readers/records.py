@@ -1,7 +1,7 @@
 """The registry of readers: each reader turns one file of a format into records (text, pair, label).
 
-A reader is a function of a path that yields `Record`s in file order. It is chosen by the file's suffix, a
-compression suffix (.gz, .xz) not counted, or by its name. docs/extending/reader.md explains how to add one.
+A reader is a function of a path that yields `Record`s in file order. It is chosen by the file's suffix,
+not counting that of compression (`COMPRESSED`), or by its name. How to add one: docs/extending/reader.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables of labelled text: CSV, TSV, JSON, JSON lines and Parquet, plain or compressed (`.gz`, `.xz`).
+"""Tables of labelled text: CSV, TSV, JSON, JSON lines and Parquet, plain or compressed (.gz, .xz, .bz2).
 
     register_table  add a format
     read_table      a file -> a DataFrame of strings; the index is the line where each row begins
@@ -42,6 +42,7 @@ PAIR_NAMES = (
     ("text_a", "text_b"),
 )
 LABEL_NAMES = ("label", "labels", "class", "category", "stars", "rating", "sentiment", "polarity", "target")
+COLUMN_NAMES = frozenset([*TEXT_NAMES, *LABEL_NAMES, *(name for pair in PAIR_NAMES for name in pair)])
 DELIMITERS = {".csv": ",;\t|", ".tsv": "\t"}
 """The one that the header has most often; the first one on a tie."""
 BYTE_ORDER_MARK = "\ufeff"

@@ -241,6 +241,11 @@ FAULTS = {
         ("--only-source", "--trainpref", "train.gz"),
         "train.gz: ",
     ),
+    "not bz2": (
+        lambda m: Path("train.bz2").write_text("un livre\n"),
+        ("--only-source", "--trainpref", "train.bz2"),
+        "train.bz2: ",
+    ),
     "few documents": (
         lambda m: None,
         ("--only-source", "--trainpref", "train.input0", "--valid-every", "9"),

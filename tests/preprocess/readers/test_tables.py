@@ -15,6 +15,7 @@ import pytest
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers import read_records
+from roberta_small.preprocess.readers.records import COMPRESSED
 from roberta_small.preprocess.readers.tables import Columns, choose_columns, read_cells, read_table
 
 ROOT = Path(__file__).parents[3]
@@ -99,6 +100,12 @@ def test_bytes_in_parquet_are_text_in_utf_8(write):
 
 def test_bz2(write):
     assert rows(write("a.csv.bz2", bz2.compress(b"text,label\na,1\n"))) == [(2, "a", "1")]
+
+
+@pytest.mark.parametrize("suffix", COMPRESSED)
+def test_an_uncompressed_table_with_a_compression_suffix_is_an_error(write, suffix):
+    with pytest.raises(UserError, match=f"corrupt or truncated {suffix} file"):
+        read_table(write(f"a.csv{suffix}", b"text,label\na,1\n"))
 
 
 def test_a_row_with_fewer_fields_is_filled(write):
