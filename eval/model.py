@@ -37,15 +37,10 @@ from roberta_small.eval.origin import (
 )
 from roberta_small.eval.texts import MAX_TOKENS, Ids, InputFormat, TextInput
 from roberta_small.preprocess import dictionary as fairseq_dictionary
-from roberta_small.preprocess.dictionary import BOS, EOS
+from roberta_small.preprocess.dictionary import BOS, EOS, MASK
 from roberta_small.preprocess.tokenizer import Encoder, load_in_advance
-from roberta_small.preprocess.tokenizer_choice import (
-    FOLDER,
-    TRANSFORMERS,
-    Located,
-    TransformersEncoder,
-    beside,
-)
+from roberta_small.preprocess.tokenizer_choice import FOLDER, TRANSFORMERS, Located, beside
+from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
 
 if TYPE_CHECKING:
     from roberta_small.eval.network import Checkpoint, Examples
@@ -55,7 +50,6 @@ AUTO, FP32, BF16 = PRECISIONS = ("auto", "fp32", "bf16")
 """The values of --precision."""
 REQUESTED, RECORDED, UNKNOWN = "as requested", "as in training", "because the checkpoint records none"
 HINT = "use --precision fp32 for figures to publish"
-MASK = "<mask>"
 BESIDE = "dict.txt"
 """The dictionary beside a checkpoint, and in a folder of running text."""
 

@@ -32,7 +32,7 @@ from torch.overrides import TorchFunctionMode
 from roberta_small.common.cli import DEVICES
 from roberta_small.common.data_folder import WRITE_AGAIN
 from roberta_small.common.errors import UserError
-from roberta_small.eval.model import BF16, FP32, MASK
+from roberta_small.eval.model import BF16, FP32
 from roberta_small.eval.texts import MAX_TOKENS, Ids, limit_kernels, logits_of
 from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
@@ -47,6 +47,7 @@ from roberta_small.fairseq_plugin.tasks.sentence_classification import (
 )
 from roberta_small.fairseq_plugin.training.curves import PRECISION_KEY
 from roberta_small.fairseq_plugin.training.threads import LoadFollower
+from roberta_small.preprocess.dictionary import MASK
 
 TASKS = ("sentence_classification", "sentence_prediction")
 """The tasks of classifiers."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from roberta_small.common.errors import UserError
-from roberta_small.preprocess.dictionary import EOS, PAD, UNK, WORD_START, Dictionary
+from roberta_small.preprocess.dictionary import EOS, NO_SEPARATOR, PAD, UNK, WORD_START, Dictionary
 from roberta_small.preprocess.readers.lines import Block
 from roberta_small.preprocess.tokenizer import Encoded, TextEncoder, kept_lengths
 
@@ -84,7 +84,7 @@ class InputFormat:
         """The format of a task."""
         return cls(
             init_token=config.init_token,
-            separator_token=config.separator_token,
+            separator_token=None if config.separator_token == NO_SEPARATOR else config.separator_token,
             max_positions=config.max_positions,
             shorten=str(config.shorten_method) != "none",
             keep_eos=config.keep_eos,

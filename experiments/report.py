@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roberta_small.common.cpu import environment
+from roberta_small.common.errors import enumerate_some
 from roberta_small.common.files import shown_path
 from roberta_small.common.metrics import lower_is_better, number
 from roberta_small.common.run import LOG, Run, State
@@ -26,6 +27,8 @@ FAILURE_WIDTH = 200
 """Characters shown of each line; fairseq logs its whole configuration in one line."""
 RECIPE_ITSELF = "as the recipe"
 FINISHED = "finished"
+ROUNDING = 0.005
+"""Of a percentage in a log."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ def summary(sweep: Sweep, planned: Sequence[Planned], outcomes: Mapping[Run, Out
     finished = {run: reached[run] for run in runs if statuses[run] == FINISHED}
     if sweep.out is not None:
         _print_means(finished, recipe, [best, *test])
+    _print_chance(finished, sweep)
     failures = [outcome for outcome in outcomes.values() if outcome.problem]
     for outcome in failures:
         _print_failure(outcome)
@@ -149,6 +153,26 @@ def _print_means(finished: Mapping[Run, Progress], recipe: Recipe, heading: Sequ
         rows.append([*names[:-1], str(len(runs)), *cells])
     print("\nmean ± sample standard deviation over the seeds:")
     print(table([*_heading(first)[:-1], "seeds", *heading], rows))
+
+
+def _print_chance(finished: Mapping[Run, Progress], sweep: Sweep) -> None:
+    """Warn of runs that are no better than always predicting the majority class."""
+    subset = sweep.recipe.valid_subsets[0]
+    majority = sweep.majorities.get(subset)
+    if majority is None or sweep.recipe.metric != "accuracy":
+        return
+    useless = [
+        run.label
+        for run, progress in finished.items()
+        if progress.best is not None and progress.best <= majority.percent + ROUNDING
+    ]
+    if useless:
+        print(
+            f"\nwarning: {enumerate_some(useless)}: no better than always predicting '{majority.name}', "
+            f"which gives {majority.percent:.2f} on {subset}; train longer or with a higher rate "
+            "(-- --max-epoch N --lr R), and for rare classes add --class-weights "
+            "balanced and --best-checkpoint-metric macro_f1"
+        )
 
 
 def _heading(runs: Sequence[Run]) -> list[str]:

@@ -56,6 +56,8 @@ class Sweep:
     """Name of each initialization -> the checkpoint as the user wrote it; None for random weights."""
     notes: tuple[str, ...] = ()
     """Lines for the plan."""
+    majorities: Mapping[str, inputs.Majority] = field(default_factory=dict)
+    """Subset -> its majority class, with which the results are compared."""
     packages: tuple[str, ...] = PACKAGES
     """Packages whose versions the manifests record."""
 
@@ -133,6 +135,7 @@ def classifiers(
         run = run_below(settings.out, arm, init, seed, paths[init])
         return Training(run, own, flags, identity, tuple(added))
 
+    majorities = inputs.majorities(data, recipe.valid_subsets, classes)
     conversions = [f"{init}: {found.note}" for init, found in initial.items() if found and found.note]
     return Sweep(
         settings=settings,
@@ -143,7 +146,13 @@ def classifiers(
         recipe=complete(recipe),
         out=settings.out,
         inits=inits,
-        notes=(*remarks, *conversions, *_notes(by_arm, examples, fitted.notes)),
+        notes=(
+            *remarks,
+            *conversions,
+            *_notes(by_arm, examples, fitted.notes),
+            *_majority_note(majorities),
+        ),
+        majorities=majorities,
         packages=(*PACKAGES, *packages),
     )
 
@@ -164,6 +173,17 @@ def _named_as_given(paths: Mapping[str, Path | None], inits: Mapping[str, Path |
         yield
     except UserError as error:
         raise UserError(_as_given(str(error), paths, inits)) from None
+
+
+def _majority_note(majorities: Mapping[str, inputs.Majority]) -> list[str]:
+    """What a classifier reaches without reading the text, for the plan."""
+    names = {one.name for one in majorities.values()}
+    parts = [
+        f"{one.percent:.2f} % of {subset}" + (f" ({one.name})" if len(names) > 1 else "")
+        for subset, one in majorities.items()
+    ]
+    heading = f"majority class: {names.pop()}, " if len(names) == 1 else "majority classes: "
+    return [heading + ", ".join(parts)] if parts else []
 
 
 def _notes(

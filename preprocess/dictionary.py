@@ -17,6 +17,10 @@ BOS = SPECIALS.index("<s>")
 PAD = SPECIALS.index("<pad>")
 EOS = SPECIALS.index("</s>")
 UNK = SPECIALS.index("<unk>")
+MASK = "<mask>"
+"""The token that fairseq's tasks add to a dictionary that does not list it."""
+NO_SEPARATOR = -1
+"""The value of --separator-token for pairs `<s> A </s> B </s>`, as BERT reads them."""
 OVERWRITE = "#fairseq:overwrite"
 PADDING_FACTOR = 8  # fairseq-preprocess pads the dictionaries it builds to a multiple of this
 PADDING_PREFIX = "madeupword"

@@ -1,7 +1,7 @@
 """The tokenizer of a data set: a SentencePiece model, a Transformers tokenizer, a checkpoint's, or a new one.
 
 `choose` finds out which of them a path or name is; a `Tokenizer` encodes text to the ids of a fairseq
-dictionary, and is saved beside the data as `tokenizer/`. Ids of a Transformers tokenizer stay as they are.
+dictionary, and is saved beside the data as `tokenizer/`.
 """
 
 from __future__ import annotations
@@ -14,23 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from roberta_small.common import manifest
 from roberta_small.common.data_folder import REPORT, read_report, shard_name
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write
-from roberta_small.preprocess.dictionary import BOS, EOS, PAD, SPECIALS, UNK, Dictionary
+from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR
 from roberta_small.preprocess.options import TRAIN
-from roberta_small.preprocess.readers.lines import Block, read_text_lines
-from roberta_small.preprocess.tokenizer import (
-    Encoded,
-    Encoder,
-    TextEncoder,
-    all_tokens,
-    append_eos,
-    load_model,
-)
+from roberta_small.preprocess.readers.lines import read_text_lines
+from roberta_small.preprocess.tokenizer import Encoder, TextEncoder, all_tokens, load_model
+from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
 from roberta_small.preprocess.vocabulary import OUTSIDE_FILE, build_vocabulary, fits_dictionary, train_model
 
 SENTENCEPIECE, TRANSFORMERS = "sentencepiece", "transformers"
@@ -64,7 +56,8 @@ class Tokenizer:
     init_token: int = BOS
     """Id before a text (`--init-token`)."""
     separator_token: int = EOS
-    """Id between the texts of a pair (`--separator-token`), and after each."""
+    """Id between the texts of a pair (`--separator-token`); `NO_SEPARATOR` if only the end of the first one
+    separates them."""
 
     def save(self, folder: Path) -> None:
         """Write the tokenizer's files into a new folder."""
@@ -83,47 +76,6 @@ class Tokenizer:
             "init_token": self.init_token,
             "separator_token": self.separator_token,
         }
-
-
-class TransformersEncoder:
-    """Text to the ids of a Transformers tokenizer of the RoBERTa family, closed by its separator token.
-
-    RoBERTa (byte-level BPE), CamemBERT and XLM-R (SentencePiece) keep ids 0 to 3 for special tokens as
-    fairseq does, so that a fairseq dictionary with the same ids exists: it lists the tokens from id 4 on.
-    Raises `UserError` for a tokenizer that cannot be loaded, or with other special tokens.
-    """
-
-    def __init__(self, name: str, *, normalize_apostrophes: bool = False) -> None:
-        self.name = name
-        self.normalize_apostrophes = normalize_apostrophes
-        self.tokenizer = _load_transformers(name)
-        self.dictionary = dictionary_of(self.tokenizer.get_vocab(), name)
-        for token, wanted in (("pad_token_id", PAD), ("unk_token_id", UNK)):
-            if (found := getattr(self.tokenizer, token)) != wanted:
-                raise UserError(
-                    f"{name}: {token} is {found}, not {wanted}: not a tokenizer of the RoBERTa family "
-                    "(RoBERTa, CamemBERT, XLM-R); other tokenizers are not supported"
-                )
-        if None in (self.tokenizer.cls_token_id, self.tokenizer.sep_token_id):
-            raise UserError(f"{name}: no cls_token or sep_token; use the tokenizer of a RoBERTa")
-
-    @property
-    def init_token(self) -> int:
-        """Id before a text: of `<s>`, 0 for RoBERTa and XLM-R, 5 for CamemBERT."""
-        return self.tokenizer.cls_token_id
-
-    @property
-    def separator_token(self) -> int:
-        """Id between the texts of a pair, and after each: of `</s>`, 2 or 6."""
-        return self.tokenizer.sep_token_id
-
-    def __call__(self, block: Block) -> Encoded:
-        """Encode one block; raises `UserError` where it is not UTF-8."""
-        lines = block.lines(normalize_apostrophes=self.normalize_apostrophes)
-        rows = self.tokenizer(lines, add_special_tokens=False, verbose=False)["input_ids"]
-        sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        ids = np.fromiter((i for row in rows for i in row), dtype=np.int32, count=int(sizes.sum()))
-        return Encoded(block, append_eos(ids, sizes, self.separator_token), sizes + 1)
 
 
 def choose(
@@ -163,9 +115,8 @@ def choose(
             "own vocabulary"
         )
     encoder = TransformersEncoder(found.transformers, **how)
-    return Tokenizer(
-        TRANSFORMERS, encoder, init_token=encoder.init_token, separator_token=encoder.separator_token
-    )
+    separator = encoder.separator_token if encoder.separates_pairs else NO_SEPARATOR
+    return Tokenizer(TRANSFORMERS, encoder, init_token=encoder.init_token, separator_token=separator)
 
 
 @dataclass(frozen=True)
@@ -296,33 +247,3 @@ def _sentencepiece(
         atomic_write(dictionary, words.text())
     encoder = Encoder.from_files(str(path), str(dictionary), normalize_apostrophes=normalize_apostrophes)
     return Tokenizer(SENTENCEPIECE, encoder, (path,))
-
-
-def _load_transformers(name: str) -> Any:
-    try:
-        from transformers import AutoTokenizer
-    except ImportError:
-        raise UserError(
-            f"{name}: needs the package transformers; install it: pip install transformers"
-        ) from None
-    try:
-        return AutoTokenizer.from_pretrained(name, local_files_only=Path(name).is_dir())
-    except Exception as error:  # Transformers raises errors of many kinds
-        reason = " ".join(str(error).split())[:200]
-        where = "" if Path(name).is_dir() else ", and no folder or model on the Hugging Face hub of that name"
-        raise UserError(f"{name}: not a tokenizer that Transformers loads{where} ({reason})") from None
-
-
-def dictionary_of(vocabulary: dict[str, int], name: str) -> Dictionary:
-    """fairseq's dictionary with the ids of a Transformers vocabulary; ids without a token are padding.
-
-    Raises `UserError`, naming the tokenizer `name`, for a token that a dict.txt cannot contain.
-    """
-    by_id = {index: token for token, index in vocabulary.items()}
-    words = Dictionary()
-    for index in range(len(SPECIALS), max(by_id) + 1):
-        token = by_id.get(index, f"madeupword{index:04d}")
-        if not token or "\n" in token or "\r" in token:
-            raise UserError(f"{name}: token {index}, {token!r}, cannot be stored in a fairseq dictionary")
-        words.append(token, 0)
-    return words

@@ -23,12 +23,11 @@ from tqdm import tqdm
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write
-from roberta_small.preprocess.dictionary import SPECIALS, Dictionary
+from roberta_small.preprocess.dictionary import MASK, SPECIALS, Dictionary
 from roberta_small.preprocess.options import add_reading
 from roberta_small.preprocess.readers.lines import Block, read_text_lines
 from roberta_small.preprocess.tokenizer import all_tokens, load_model, map_text, parse_model
 
-MASK = "<mask>"
 OUTSIDE_FILE = len(SPECIALS) + 1  # entries that --size counts and dict.txt does not list
 EXAMPLES = """examples:
   roberta-small vocabulary --sentencepiece-model sentencepiece.bpe.model \\

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from roberta_small.common import install_fairseq
+from roberta_small.common.class_weights import label_counts
 from roberta_small.common.data_folder import read_report, recorded_checksums, require_recorded, shards_of
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT, read_lines, sha256, shown_path
@@ -80,6 +83,25 @@ def class_names(dictionary: Path) -> list[str]:
             f"{dictionary}: {len(names)} class(es), but a classifier needs at least 2; check the labels"
         )
     return names
+
+
+@dataclass(frozen=True)
+class Majority:
+    """The most frequent class of a split: what a classifier reaches that always predicts it."""
+
+    name: str
+    percent: float
+
+
+def majorities(data: Path, subsets: Sequence[str], classes: Sequence[str]) -> dict[str, Majority]:
+    """The majority class of each subset of a data folder whose labels can be counted."""
+    found = {}
+    for subset in subsets:
+        with contextlib.suppress(UserError):  # another index format, or a mistake that is reported later
+            counts_K = label_counts(data, subset, len(classes))
+            most = int(counts_K.argmax())
+            found[subset] = Majority(classes[most], 100 * float(counts_K[most] / counts_K.sum()))
+    return found
 
 
 def count_classes(dictionary: Path) -> int:

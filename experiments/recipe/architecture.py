@@ -34,6 +34,7 @@ OWN = ("roberta_small", "causal_roberta_small", "causal_lm_small")
 """Values of --arch that select a model of the plugin. In a recipe file, their sizes are only defaults."""
 HEAD_NAME = "sentence_classification_head"
 """Default of --classification-head-name."""
+POSITIONS, TOKENS = "--max-positions", "--tokens-per-sample"
 AFTER, GRID = "after --", "--grid"
 """Places of flags, beside recipe files."""
 RELEVANT = (
@@ -42,8 +43,8 @@ RELEVANT = (
     "--encoder",
     "--precision",
     "--pooling",
-    "--max-positions",
-    "--tokens-per-sample",
+    POSITIONS,
+    TOKENS,
 )
 """The flags that the architecture depends on, beside those of its fields."""
 
@@ -176,7 +177,7 @@ class _Comparison:
                 f"{'; '.join(wrong)} ({path}); the architecture is read from the checkpoint: remove the "
                 "flags, or use --inits random"
             )
-        added = theirs.flags_from(ours)
+        added = [*theirs.flags_from(ours), *self._shorter(theirs, ours)]
         result = _resolve(Recipe("", self.words).replace(added).words)
         if left := theirs.differences(result):
             raise UserError(
@@ -186,10 +187,18 @@ class _Comparison:
         stored, built = theirs.positions, result.positions
         if stored is not None and built is not None and stored < built:
             raise UserError(
-                f"{path}: {stored} positions, but --max-positions is {built} "
-                f"({self.places.get('--max-positions', 'default')}); add -- --max-positions {stored}"
+                f"{path}: {stored} positions, but {POSITIONS} is {built} "
+                f"({self.places.get(POSITIONS, 'default')}); use -- {POSITIONS} {stored}"
             )
         return added
+
+    def _shorter(self, theirs: Architecture, ours: Architecture) -> list[str]:
+        """The flag for a checkpoint with fewer positions than a recipe file states."""
+        stored, built = theirs.positions, ours.positions
+        explicit = self.places.get(POSITIONS) in (AFTER, GRID) or TOKENS in flags_of(self.words)
+        if stored is None or built is None or stored >= built or explicit:
+            return []
+        return [POSITIONS, str(stored)]
 
     def truncation(self, path: Path, theirs: Architecture) -> str | None:
         """A note if the checkpoint has more positions than the recipe."""

@@ -82,6 +82,7 @@ def resolve(recipe: Recipe, examples: int | None) -> Recipe:
     """
     text = recipe.value(RATIO)
     if RATIO not in recipe.flags:
+        _check_decay(recipe)
         return recipe
     ratio = _ratio(text, recipe)
     if examples is None:
@@ -146,6 +147,16 @@ def _per_epoch(recipe: Recipe, examples: int) -> tuple[int, int]:
     accumulated = recipe.number("--update-freq") or 1
     batches = math.ceil(examples / batch)
     return math.ceil(math.ceil(batches / workers) / accumulated), batch * workers * accumulated
+
+
+def _check_decay(recipe: Recipe) -> None:
+    """Raise `UserError` if the rate falls, and nothing says until which update."""
+    ends = {"--total-num-update", "--max-update"} & recipe.flags.keys()
+    if recipe.value("--lr-scheduler") == DECAYING and not ends:
+        raise UserError(
+            f"recipe '{recipe.name}': --lr-scheduler {DECAYING} needs the update at which the rate has "
+            f"fallen to its end; add {RATIO} 0.06, or --total-num-update N"
+        )
 
 
 def _ratio(text: str | None, recipe: Recipe) -> float:

@@ -42,17 +42,21 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from roberta_small.common.errors import UserError, enumerate_some
-from roberta_small.common.files import atomic_write
-from roberta_small.eval.model import MASK, Model
+from roberta_small.common.files import atomic_write, read_json
+from roberta_small.eval.model import Model
 from roberta_small.export.transformers.roberta import Source, leftover
 from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
 from roberta_small.fairseq_plugin.checkpoints.loading import READ_ERRORS, refusal, verify_checksums
 from roberta_small.preprocess import dictionary as fairseq_dictionary
+from roberta_small.preprocess.dictionary import MASK
 from roberta_small.preprocess.tokenizer import load_model
+from roberta_small.preprocess.transformers_tokenizer import text_only
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CODE = Path(__file__).with_name("tokenization_pieces.py")
 STANDARD = "BartphoTokenizer"
+GENERAL_CLASS = "PreTrainedTokenizerFast"
+"""The class of tokenizers that are defined by their tokenizer.json alone."""
 TOKENIZER_FILES = {"vocab_file": "sentencepiece.bpe.model", "monolingual_vocab_file": "dict.txt"}
 """Argument of `BartphoTokenizer` -> file name."""
 SPECIAL_TOKENS = {
@@ -138,16 +142,30 @@ def write_tokenizer(
 
 
 def write_transformers_tokenizer(
-    folder: str | os.PathLike[str], tokenizer: PreTrainedTokenizerBase, dictionary: Path, longest: int
+    folder: str | os.PathLike[str],
+    tokenizer: PreTrainedTokenizerBase,
+    dictionary: Path,
+    text_format: TextFormat,
 ) -> PreTrainedTokenizerBase:
     """Write a Transformers tokenizer into the existing `folder`, and return it as loaded from there.
 
-    `longest` is the maximum input length in tokens. The fairseq dictionary of the same ids is copied beside
+    With `plain_text`, it reads the names of special tokens as text, as in training. For a Unigram model, this
+    needs a tokenizer.json that only the general class loads as it is. The fairseq dictionary is copied beside
     it, for the way back.
     """
-    tokenizer.model_max_length = longest
+    folder = Path(folder)
+    tokenizer.model_max_length = text_format.longest
     tokenizer.save_pretrained(folder)
-    shutil.copyfile(dictionary, Path(folder) / "dict.txt")
+    if text_format.plain_text:
+        config = read_json(folder / TOKENIZER_CONFIG, "save the tokenizer again")
+        config["split_special_tokens"] = True
+        if tokenizer.is_fast:
+            content = text_only(tokenizer)
+            if content["model"]["type"] == "Unigram":
+                config["tokenizer_class"] = GENERAL_CLASS
+                atomic_write(folder / "tokenizer.json", json.dumps(content, ensure_ascii=False) + "\n")
+        atomic_write(folder / TOKENIZER_CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+    shutil.copyfile(dictionary, folder / "dict.txt")
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 

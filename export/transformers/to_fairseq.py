@@ -28,7 +28,6 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import atomic_folder, atomic_open, atomic_write, read_json
-from roberta_small.eval.model import MASK
 from roberta_small.eval.origin import OptionalPath
 from roberta_small.export.transformers.folder import (
     TOKENIZER_CONFIG,
@@ -57,9 +56,11 @@ from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationTask,
     load_dictionary,
 )
+from roberta_small.preprocess.dictionary import MASK
 from roberta_small.preprocess.tokenizer_choice import FOLDER as TOKENIZER
 from roberta_small.preprocess.tokenizer_choice import MODEL as SENTENCEPIECE
-from roberta_small.preprocess.tokenizer_choice import TransformersEncoder, beside
+from roberta_small.preprocess.tokenizer_choice import beside
+from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
 
 HEAD = "sentence_classification_head"
 LM_HEAD = "encoder.lm_head."

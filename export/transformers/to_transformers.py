@@ -25,7 +25,7 @@ from roberta_small.export.transformers.folder import (
 )
 from roberta_small.export.transformers.roberta import BOS, EOS, Source, converted, source_of, special_ids
 from roberta_small.export.transformers.verify import Verification, verify
-from roberta_small.preprocess.tokenizer_choice import TransformersEncoder
+from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
 
 PROOF = "proof.json"
 """File with the result of the comparison and the SHA-256 of the compared files."""
@@ -50,7 +50,7 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
         model.save_pretrained(folder)
         if isinstance(origin.encoder, TransformersEncoder):
             own = origin.encoder.tokenizer
-            write_transformers_tokenizer(folder, own, origin.dictionary, text_format.longest)
+            write_transformers_tokenizer(folder, own, origin.dictionary, text_format)
         elif tokenizer is not None:
             write_tokenizer(folder, tokenizer, origin.dictionary, text_format)
         write_carried(folder, origin, content)

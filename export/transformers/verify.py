@@ -21,10 +21,11 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from roberta_small.common.data_folder import WRITE_AGAIN
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
-from roberta_small.eval.model import MASK, Model
+from roberta_small.eval.model import Model
 from roberta_small.eval.texts import Ids, Text, batches, pad
 from roberta_small.export.transformers.roberta import PAD, Source
 from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
+from roberta_small.preprocess.dictionary import MASK
 from roberta_small.preprocess.readers.lines import read_text_lines
 from roberta_small.preprocess.sample import Writer
 

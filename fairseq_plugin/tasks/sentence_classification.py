@@ -52,7 +52,7 @@ from roberta_small.fairseq_plugin.tasks.datasets import (
     load_split,
 )
 from roberta_small.fairseq_plugin.tasks.pairs import ShortenedPairsDataset
-from roberta_small.preprocess.dictionary import PADDING_PREFIX
+from roberta_small.preprocess.dictionary import NO_SEPARATOR, PADDING_PREFIX
 
 logger = logging.getLogger(__name__)
 SHOWN_CLASSES = 20
@@ -73,7 +73,10 @@ class SentenceClassificationConfig(FairseqDataclass):
         default=None, metadata={"help": "id of the token prepended to each text (<s> is 0)"}
     )
     separator_token: Optional[int] = field(
-        default=None, metadata={"help": "id of the token between the two texts of a pair (</s> is 2)"}
+        default=None,
+        metadata={
+            "help": "id of the token between the two texts of a pair (</s> is 2; -1 for none, as BERT)"
+        },
     )
     no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
     shorten_method: ChoiceEnum(["none", "truncate", "random_crop"]) = field(  # type: ignore[valid-type]  # fairseq's way
@@ -203,8 +206,8 @@ class SentenceClassificationTask(FairseqTask):
             return first
         second = self._load_tokens("input1", split, combine, dropout)
         check_same_length(self.cfg.data, split, {"input0": first, "input1": second})
-        if self.cfg.separator_token is not None:
-            second = PrependTokenDataset(second, self.cfg.separator_token)
+        if (separator := separator_of(self.cfg.separator_token)) is not None:
+            second = PrependTokenDataset(second, separator)
         return ConcatSentencesDataset(first, second)
 
     def _load_tokens(self, key: str, split: str, combine: bool, dropout: bool) -> FairseqDataset:
@@ -236,13 +239,13 @@ class SentenceClassificationTask(FairseqTask):
         splits = cfg.shorten_data_split_list.split(",") if cfg.shorten_data_split_list else [split]
         truncates = str(cfg.shorten_method) == "truncate" and split in splits
         if isinstance(tokens, ConcatSentencesDataset) and truncates:
-            starts = (int(cfg.init_token is not None), int(cfg.separator_token is not None))
+            starts = (int(cfg.init_token is not None), int(separator_of(cfg.separator_token) is not None))
             first, second = tokens.datasets
             return ShortenedPairsDataset(first, second, starts, cfg.max_positions)
         arguments = (split, cfg.shorten_data_split_list, cfg.shorten_method, cfg.max_positions, cfg.seed)
         shortened = maybe_shorten_dataset(tokens, *arguments)
         if cfg.keep_eos and shortened is not tokens:
-            separator = cfg.separator_token
+            separator = separator_of(cfg.separator_token)
             return KeepEosDataset(
                 shortened, tokens, self.source_dictionary.eos() if separator is None else separator
             )
@@ -291,6 +294,11 @@ class SentenceClassificationTask(FairseqTask):
     def label_dictionary(self) -> Dictionary:
         """The dictionary of the labels."""
         return self._label_dictionary
+
+
+def separator_of(option: int | None) -> int | None:
+    """The token that --separator-token puts before the second text of a pair; None for none."""
+    return None if option == NO_SEPARATOR else option
 
 
 def load_dictionary(path: Path) -> Dictionary:

@@ -5,6 +5,7 @@ import pytest
 
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.inputs import files as inputs
+from roberta_small.preprocess.__main__ import main as preprocess
 
 SUBSETS = ["train", "valid", "test"]
 
@@ -33,6 +34,20 @@ def test_files_of_a_language_model_folder(here):
 
 def test_classes_are_counted_without_padding_entries(here):
     assert inputs.count_classes(here / "bin/label/dict.txt") == 2
+
+
+def test_the_majority_class_of_each_subset(tmp_path):
+    rows = [f"{'neg' if i % 50 else 'pos'} review {i},{'neg' if i % 50 else 'pos'}" for i in range(200)]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    words = ["--valid", "50", "--test", "40", "--out", str(tmp_path / "data")]
+    assert preprocess(["dataset", str(tmp_path / "a.csv"), *words]) == 0
+    classes = inputs.class_names(tmp_path / "data/label/dict.txt")
+    found = inputs.majorities(tmp_path / "data", ["valid", "test", "missing"], classes)
+    for subset, one in found.items():
+        labels = (tmp_path / f"data/text/{subset}.label").read_text().split()
+        assert one.name == "neg"
+        assert one.percent == pytest.approx(100 * labels.count("neg") / len(labels))
+    assert list(found) == ["valid", "test"]
 
 
 @pytest.mark.parametrize(

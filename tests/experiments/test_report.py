@@ -2,6 +2,7 @@ import pytest
 
 from roberta_small.common.run import Run, State
 from roberta_small.experiments import report
+from roberta_small.experiments.inputs.files import Majority
 from roberta_small.experiments.plan import Planned
 from roberta_small.experiments.progress import Progress
 from roberta_small.experiments.recipe.recipe import Recipe
@@ -37,6 +38,18 @@ def test_means_are_of_the_finished_runs(tmp_path, capsys):
     assert report.summary(sweep, planned, outcomes) == 1
     (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if "±" in line and "0." in line]
     assert row == ["random", "2", "0.2000", "±", "0.1414", "0.4000", "±", "0.2828"]
+
+
+def test_runs_that_predict_only_the_majority_class_are_named(tmp_path, capsys):
+    majorities = {"valid": Majority("neg", 98.0), "test": Majority("neg", 97.5)}
+    ended_runs = ended(tmp_path, "accuracy", [98.0, 98.5, 50], out=tmp_path / "runs", majorities=majorities)
+    assert report.summary(*ended_runs) == 0
+    (warning,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]
+    assert "seed1" in warning
+    assert "seed2" not in warning
+    assert "seed3" in warning
+    assert "'neg'" in warning
+    assert "98.00" in warning
 
 
 def test_without_a_folder_of_runs_the_table_is_all(tmp_path, capsys):

@@ -56,6 +56,16 @@ def test_flags_that_are_given_are_kept():
     assert numbers(flags) == [1125, 1125, 9]
 
 
+@pytest.mark.parametrize("end", [(), ("--total-num-update", "60"), ("--max-update", "60")])
+def test_a_rate_that_falls_needs_its_last_update(end):
+    recipe = Recipe("r", (*DECAY, "--lr", "1e-4", "--max-epoch", "5", *end))
+    if end:
+        assert run_length.resolve(recipe, 1800) is recipe
+        return
+    with pytest.raises(UserError, match=r"'r': --lr-scheduler polynomial_decay .*--warmup-ratio"):
+        run_length.resolve(recipe, 1800)
+
+
 def test_without_ratio_nothing_changes():
     recipe = Recipe("r", ("--lr", "1e-4", "--max-epoch", "5"))
     assert run_length.resolve(recipe, 1800) == recipe

@@ -13,7 +13,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers.lines import read_blocks
 from roberta_small.preprocess.tokenizer_choice import MODEL, carried_size, choose, is_hub_name, locate
 
-TEXTS = ["le livre n'est pas bon", "", "  été   très captivant ! 漢字 🙂", "l'auteur </s> <mask>", "bon" * 40]
+TEXTS = ["le livre n'est pas bon", "", "  été   très captivant ! 漢字 🙂", "l'auteur <b> 5 < 6", "bon" * 40]
 
 
 @pytest.fixture
@@ -142,7 +142,6 @@ def test_names_that_may_be_on_the_hub(name, hub):
         ("empty", "empty"),
         ("missing.model", "missing.model"),
         ("weights", "dict.txt"),
-        ("bert", "pad_token_id"),
     ],
 )
 def test_what_is_no_tokenizer_is_refused(tmp_path, monkeypatch, text, scratch, name, named):
@@ -150,10 +149,6 @@ def test_what_is_no_tokenizer_is_refused(tmp_path, monkeypatch, text, scratch, n
     (tmp_path / "empty").mkdir()
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights/dict.txt").write_text("a 1\n")
-    folder = tiny_tokenizers.roberta(tmp_path / "bert", fast=False)
-    vocabulary = json.loads((folder / "vocab.json").read_text())
-    vocabulary |= {"<pad>": 0, "<s>": 1}
-    (folder / "vocab.json").write_text(json.dumps(vocabulary))
     with pytest.raises(UserError) as error:
         choose(name, None, [text], scratch)
     assert named in str(error.value)

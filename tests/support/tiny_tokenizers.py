@@ -5,7 +5,7 @@ import json
 import random
 
 import sentencepiece
-from tokenizers import ByteLevelBPETokenizer
+from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer
 from transformers import AutoTokenizer
 
 WORDS = ["le", "la", "un", "une", "livre", "film", "roman", "est", "n'est", "pas", "très", "peu", "bon"]
@@ -48,7 +48,20 @@ def camembert(folder, *, fast=True):
     return _sentencepiece(folder, "CamembertTokenizer", fast)
 
 
+def bert(folder, *, fast=True):
+    """WordPiece in lower case; [PAD] is 0, [UNK], [CLS], [SEP] and [MASK] are 3, 5, 7 and 9."""
+    model = BertWordPieceTokenizer(lowercase=True)
+    model.train_from_iterator(lines(), vocab_size=120, min_frequency=1, special_tokens=[])
+    folder.mkdir(parents=True)
+    words = [word for word, _ in sorted(model.get_vocab().items(), key=lambda item: item[1])]
+    for index, token in ((0, "[PAD]"), (3, "[UNK]"), (5, "[CLS]"), (7, "[SEP]"), (9, "[MASK]")):
+        words.insert(index, token)
+    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+    return _finished(folder, "BertTokenizer", fast)
+
+
 FAMILIES = {"roberta": roberta, "xlm-roberta": xlm_roberta, "camembert": camembert}
+"""Of tokenizers with the ids of fairseq's dictionaries."""
 
 
 def _sentencepiece(folder, tokenizer_class, fast):

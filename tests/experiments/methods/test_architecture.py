@@ -97,6 +97,13 @@ def test_checkpoints_with_other_positions_agree(root):
     assert set(flags) == {"random", "base", "short"}
 
 
+def test_fewer_positions_than_in_a_recipe_file_are_those_of_all_runs(root):
+    found = fitted(root, "random", "short")
+    for init in ("random", "short"):
+        assert found.flags["fairseq"][init][-2:] == ["--max-positions", "16"]
+    assert "--max-positions 16" in "\n".join(found.notes["fairseq"])
+
+
 @pytest.mark.parametrize(
     ("init", "extra", "facts"),
     [
@@ -109,7 +116,7 @@ def test_checkpoints_with_other_positions_agree(root):
         ("base", "--encoder-layers four", ["--encoder-layers", "'four'"]),
         ("causal", "", ["causal_roberta_small", "causal-reference"]),
         ("base", "--arch causal_roberta_small", ["--recipe reference"]),
-        ("short", "", ["16 positions", "--max-positions is 20", "--max-positions 16"]),
+        ("short", "--max-positions 20", ["16 positions", "--max-positions is 20", "--max-positions 16"]),
         ("base", "--max-positions 33", ["32 positions", "33"]),
     ],
 )

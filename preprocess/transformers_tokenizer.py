@@ -1,0 +1,200 @@
+"""A Transformers tokenizer as an encoder of text: its ids, in the order of a fairseq dictionary.
+
+fairseq gives the ids 0 to 3 to `<s>`, `<pad>`, `</s>` and `<unk>`. Tokenizers of RoBERTa, CamemBERT and XLM-R
+keep these ids for special tokens, so their ids stay as they are. Those of another tokenizer (BERT) are
+permuted: its CLS, PAD, SEP and UNK become 0 to 3, and all other tokens follow in their order. The permutation
+follows from the tokenizer alone, which stays unmodified.
+
+V ids of the tokenizer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.dictionary import BOS, EOS, MASK, PAD, PADDING_PREFIX, SPECIALS, UNK, Dictionary
+from roberta_small.preprocess.readers.lines import Block
+from roberta_small.preprocess.tokenizer import Encoded, append_eos
+
+
+class TransformersEncoder:
+    """Text to the ids of a Transformers tokenizer, closed by its separator token.
+
+    The names of special tokens inside a text (`</s>`, `[MASK]`) are read as text, as SentencePiece does: such
+    a text is encoded by a copy of the tokenizer without special tokens (`text_only`).
+
+    Raises `UserError` for a tokenizer that cannot be loaded, or lacks one of the four special tokens.
+    """
+
+    def __init__(self, name: str, *, normalize_apostrophes: bool = False) -> None:
+        self.name = name
+        self.normalize_apostrophes = normalize_apostrophes
+        self.tokenizer = load_transformers(name)
+        self.order = fairseq_order(self.tokenizer, name)
+        self.dictionary = dictionary_of(self.tokenizer, self.order)
+        self._fairseq_ids = np.empty(len(self.order), dtype=np.int32)
+        self._fairseq_ids[self.order] = np.arange(len(self.order))
+        added = getattr(self.tokenizer, "added_tokens_decoder", {})
+        specials = {index for index, token in added.items() if getattr(token, "special", False)}
+        self._specials = np.array(sorted(specials | set(self.tokenizer.all_special_ids)))
+
+    @property
+    def keeps_ids(self) -> bool:
+        """Whether the ids are those of the tokenizer itself."""
+        return bool((self.order == np.arange(len(self.order))).all())
+
+    @property
+    def init_token(self) -> int:
+        """Id before a text: 0 for `<s>` of RoBERTa and XLM-R and `[CLS]` of BERT, 5 for CamemBERT."""
+        return int(self._fairseq_ids[self.tokenizer.cls_token_id])
+
+    @property
+    def separator_token(self) -> int:
+        """Id after a text: of `</s>` or `[SEP]`; 2, for CamemBERT 6."""
+        return int(self._fairseq_ids[self.tokenizer.sep_token_id])
+
+    @cached_property
+    def separates_pairs(self) -> bool:
+        """Whether a pair has two separators between its texts, as in RoBERTa: `<s> A </s> </s> B </s>`."""
+        ids = self.tokenizer("a", "b")["input_ids"]
+        return ids.count(self.tokenizer.sep_token_id) - (self.init_token == self.separator_token) > 2
+
+    def __call__(self, block: Block) -> Encoded:
+        """Encode one block; raises `UserError` where it is not UTF-8."""
+        lines = block.lines(normalize_apostrophes=self.normalize_apostrophes)
+        rows = self.tokenizer(lines, add_special_tokens=False, verbose=False)["input_ids"]
+        sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        ids = np.fromiter((i for row in rows for i in row), dtype=np.int64, count=int(sizes.sum()))
+        named = np.isin(ids, self._specials)
+        if named.any():
+            for number in np.unique(np.repeat(np.arange(len(rows)), sizes)[named]).tolist():
+                rows[number] = self._as_text(lines[number], rows[number], block, number)
+            sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+            ids = np.fromiter((i for row in rows for i in row), dtype=np.int64, count=int(sizes.sum()))
+        return Encoded(block, append_eos(self._fairseq_ids[ids], sizes, self.separator_token), sizes + 1)
+
+    def _as_text(self, line: str, row: list[int], block: Block, number: int) -> list[int]:
+        """The ids of a line in which `row`, those of the unmodified tokenizer, has special tokens."""
+        unknown = self.tokenizer.unk_token_id
+        if self.tokenizer.unk_token not in line and not set(row) & set(self._specials.tolist()) - {unknown}:
+            return row  # an unknown word, not the name of a special token
+        if self._plain is not None:
+            found = self._plain.encode(line, add_special_tokens=False).ids
+        else:
+            found = self.tokenizer(line, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        if set(found) & set(self._specials.tolist()) - {unknown}:
+            raise UserError(
+                f"{block.path}, line {block.first_line + number}: contains the name of a special token of "
+                f"{self.name}, which this tokenizer cannot read as text; remove it from the text"
+            )
+        return found
+
+    @cached_property
+    def _plain(self) -> Any:
+        """The tokenizer without special tokens; None for one that is written in Python."""
+        if not self.tokenizer.is_fast:
+            return None
+        from tokenizers import Tokenizer
+
+        plain = Tokenizer.from_str(json.dumps(text_only(self.tokenizer)))
+        plain.encode_special_tokens = True
+        return plain
+
+
+def text_only(tokenizer: Any) -> dict[str, Any]:
+    """The tokenizer.json of a tokenizer that, with `split_special_tokens`, reads every text as text.
+
+    The option suffices unless the model is a Unigram: its vocabulary contains the names of special tokens,
+    which it would still find. They are therefore divided after their first character.
+    """
+    content = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
+    if content["model"]["type"] == "Unigram":
+        names = sorted({token for token in tokenizer.all_special_tokens if len(token) > 1})
+        divided = [
+            {
+                "type": "Split",
+                "pattern": {"Regex": f"{re.escape(name[0])}(?={re.escape(name[1:])})"},
+                "behavior": "Isolated",
+                "invert": False,
+            }
+            for name in names
+        ]
+        before = [content["pre_tokenizer"]] if content["pre_tokenizer"] else []
+        content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*before, *divided]}
+    return content
+
+
+def load_transformers(name: str) -> Any:
+    """The tokenizer of a folder or hub name; raises `UserError` if Transformers cannot load it."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise UserError(
+            f"{name}: needs the package transformers; install it: pip install transformers"
+        ) from None
+    try:
+        return AutoTokenizer.from_pretrained(name, local_files_only=Path(name).is_dir())
+    except Exception as error:  # Transformers raises errors of many kinds
+        reason = " ".join(str(error).split())[:200]
+        where = "" if Path(name).is_dir() else ", and no folder or model on the Hugging Face hub of that name"
+        raise UserError(f"{name}: not a tokenizer that Transformers loads{where} ({reason})") from None
+
+
+def fairseq_order(tokenizer: Any, name: str) -> NDArray[np.int64]:
+    """(V,) the tokenizer's id of each id of the dictionary.
+
+    The same ids, if padding and the unknown token have those of fairseq. Raises `UserError`, naming the
+    tokenizer `name`, if it lacks a special token.
+    """
+    tokens = {"cls": BOS, "pad": PAD, "sep": EOS, "unk": UNK}
+    ids = {token: getattr(tokenizer, f"{token}_token_id", None) for token in tokens}
+    if missing := [f"{token}_token" for token, index in ids.items() if index is None]:
+        raise UserError(
+            f"{name}: has no {' and no '.join(missing)}; use the tokenizer of an encoder (RoBERTa, BERT, ...)"
+        )
+    size = max(tokenizer.get_vocab().values()) + 1
+    if ids["pad"] == PAD and ids["unk"] == UNK:
+        return np.arange(size)
+    first = [int(ids[token] or 0) for token in tokens]
+    if len(set(first)) < len(first):
+        first = _distinct(first, tokenizer, name)
+    rest = np.setdiff1d(np.arange(size), first)
+    return np.concatenate([first, rest])
+
+
+def _distinct(first: list[int], tokenizer: Any, name: str) -> list[int]:
+    """Special ids of which one has two roles: FlauBERT begins a text with its separator."""
+    if first[0] != first[2] or len(set(first)) != len(first) - 1:
+        raise UserError(
+            f"{name}: {tokenizer.pad_token} and {tokenizer.unk_token} have another role, too; such a "
+            "tokenizer is not supported"
+        )
+    bos = tokenizer.bos_token_id
+    unused = bos if bos not in (None, *first) else None
+    if unused is None:
+        raise UserError(f"{name}: begins texts with its separator, and has no other token for <s>")
+    return [unused, *first[1:]]
+
+
+def dictionary_of(tokenizer: Any, order: NDArray[np.int64]) -> Dictionary:
+    """fairseq's dictionary of a tokenizer's ids in an order; its mask token is `<mask>`.
+
+    An id that has no token, or one that a dict.txt cannot contain, is padding.
+    """
+    by_id: Mapping[int, str] = {index: token for token, index in tokenizer.get_vocab().items()}
+    words = Dictionary()
+    for index in order[len(SPECIALS) :].tolist():
+        token = by_id.get(index, "")
+        if not token or set(token) & set("\r\n") or (token == MASK and index != tokenizer.mask_token_id):
+            token = f"{PADDING_PREFIX}{index:04d}"
+        words.append(MASK if index == tokenizer.mask_token_id else token, 0)
+    return words

@@ -1,0 +1,95 @@
+"""transformers_tokenizer.py: ids against the tokenizer itself, and the names of special tokens as text."""
+
+import numpy as np
+import pytest
+import tiny_tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.dictionary import EOS, MASK, PAD, UNK
+from roberta_small.preprocess.readers.lines import Block
+from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
+
+FAMILIES = tiny_tokenizers.FAMILIES | {"bert": tiny_tokenizers.bert}
+PARTS = ["le livre", "été", " ", "</s", ">", "<", "[", "SEP]", "mas", "漢字", "🙂", "l'auteur", "\t", "bon"]
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizers")
+    return {name: TransformersEncoder(str(make(folder / name))) for name, make in FAMILIES.items()}
+
+
+def rows(encoder, lines):
+    content = "".join(f"{line}\n" for line in lines).encode()
+    encoded = encoder(Block("text", 1, content, len(content)))
+    return [row.tolist() for row in np.split(encoded.ids, np.cumsum(encoded.sizes)[:-1])]
+
+
+def own_ids(encoder, row):
+    return [int(encoder.order[i]) for i in row]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(text=st.lists(st.sampled_from(PARTS), max_size=12).map("".join))
+def test_ids_of_any_text_without_names_of_special_tokens_are_those_of_the_tokenizer(family, text, encoders):
+    encoder = encoders[family]
+    if any(name in text for name in encoder.tokenizer.all_special_tokens):
+        return
+    (row,) = rows(encoder, [text])
+    assert own_ids(encoder, [encoder.init_token, *row]) == encoder.tokenizer(text)["input_ids"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_name_of_a_special_token_in_a_text_is_text(family, encoders):
+    encoder = encoders[family]
+    specials = set(encoder.tokenizer.all_special_ids) - {encoder.tokenizer.unk_token_id}
+    names = encoder.tokenizer.all_special_tokens
+    lines = ["le livre", *(f"le {name} livre {name}" for name in names), "bon"]
+    found = rows(encoder, lines)
+    for name, row in zip(names, found[1:-1], strict=True):
+        assert row[-1] == encoder.separator_token
+        assert not specials & set(own_ids(encoder, row[:-1]))
+        # More than a name of one token would give: it is split into parts, or unknown to a tiny vocabulary.
+        assert len(row) > len(found[0]), name
+    assert [found[0], found[-1]] == rows(encoder, ["le livre", "bon"])
+
+
+def test_bytes_of_a_special_name_are_kept_by_a_byte_level_tokenizer(encoders):
+    encoder = encoders["roberta"]
+    (row,) = rows(encoder, ["un </s> <mask> livre"])
+    assert encoder.tokenizer.decode(own_ids(encoder, row[:-1])) == "un </s> <mask> livre"
+
+
+@pytest.mark.parametrize("family", tiny_tokenizers.FAMILIES)
+def test_the_tokenizers_of_robertas_keep_their_ids(family, encoders):
+    assert encoders[family].keeps_ids
+    assert encoders[family].separates_pairs
+
+
+def test_the_ids_of_bert_are_permuted(encoders):
+    encoder = encoders["bert"]
+    own = encoder.tokenizer
+    assert not encoder.keeps_ids
+    assert not encoder.separates_pairs
+    assert (encoder.init_token, encoder.separator_token) == (0, EOS)
+    assert own_ids(encoder, [0, PAD, EOS, UNK]) == [
+        own.cls_token_id, own.pad_token_id, own.sep_token_id, own.unk_token_id,
+    ]  # fmt: skip
+    assert sorted(encoder.order) == list(range(len(own)))
+    assert own_ids(encoder, [encoder.dictionary.index[MASK]]) == [own.mask_token_id]
+    vocabulary = own.get_vocab()
+    for symbol, index in encoder.dictionary.index.items():
+        if index > UNK and symbol != MASK:
+            assert vocabulary[symbol] == encoder.order[index]
+
+
+def test_a_tokenizer_without_separator_is_refused(tmp_path):
+    folder = tiny_tokenizers.bert(tmp_path / "bert")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.sep_token = None
+    tokenizer.save_pretrained(tmp_path / "other")
+    with pytest.raises(UserError, match="no sep_token"):
+        TransformersEncoder(str(tmp_path / "other"))
