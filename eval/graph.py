@@ -23,6 +23,7 @@ from roberta_small.eval.texts import Ids, InputFormat, logits_of
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import PAD
 from roberta_small.preprocess.tokenizer import Encoder, parse_model
+from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
 
 if TYPE_CHECKING:
     from roberta_small.eval.network import Checkpoint
@@ -43,10 +44,12 @@ class Metadata:
     format: InputFormat
     pairs: bool
     normalize_apostrophes: bool
-    sentencepiece: bytes
-    """The SentencePiece model."""
-    dictionary: str
-    """The content of dict.txt."""
+    sentencepiece: bytes = b""
+    """The SentencePiece model; empty with a Transformers tokenizer."""
+    dictionary: str = ""
+    """The content of its dict.txt."""
+    tokenizer: bytes = b""
+    """The files of the Transformers tokenizer (`TransformersEncoder.packed`)."""
 
     def to_text(self) -> dict[str, str]:
         """The metadata of an ONNX graph, whose values are text."""
@@ -56,6 +59,7 @@ class Metadata:
             "text": json.dumps(fields),
             "sentencepiece": base64.b64encode(self.sentencepiece).decode("ascii"),
             "dictionary": self.dictionary,
+            "tokenizer": base64.b64encode(self.tokenizer).decode("ascii"),
         }
 
     @classmethod
@@ -63,7 +67,7 @@ class Metadata:
         """The metadata of the graph in `path`; raises `UserError` if it is not one of this project."""
         if not {"classes", "text", "sentencepiece", "dictionary"} <= found.keys():
             raise UserError(
-                f"{path}: no tokenizer in this file; {AGAIN} from a run whose data have a SentencePiece model"
+                f"{path}: no tokenizer in this file; {AGAIN} from a run whose data have a tokenizer"
             )
         try:
             fields = json.loads(found["text"])
@@ -74,6 +78,7 @@ class Metadata:
                 fields["normalize_apostrophes"],
                 base64.b64decode(found["sentencepiece"], validate=True),
                 found["dictionary"],
+                base64.b64decode(found.get("tokenizer", ""), validate=True),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path}: malformed metadata ({error}); {AGAIN} again") from None
@@ -151,9 +156,12 @@ class GraphModel(Model):
         return self.metadata.pairs
 
     @cached_property
-    def encoder(self) -> Encoder:
+    def encoder(self) -> Encoder | TransformersEncoder:
         """Tokenizer and dictionary."""
         metadata, path = self.metadata, str(self.run.checkpoint)
+        if metadata.tokenizer:
+            how = {"normalize_apostrophes": metadata.normalize_apostrophes}
+            return TransformersEncoder.unpacked(metadata.tokenizer, path, **how)
         return Encoder(
             parse_model(metadata.sentencepiece, path),
             fairseq_dictionary.parse(metadata.dictionary.removesuffix("\n").split("\n"), path),

@@ -197,9 +197,12 @@ class Model:
         """How training makes an input from ids; `<s> text </s>` for a language model."""
         if self.checkpoint.is_classifier:
             return InputFormat.from_config(self.checkpoint.task_config())
-        init, separator, arguments = BOS, EOS, self.checkpoint.arguments
-        if isinstance(self.encoder, TransformersEncoder):
-            init, separator = self.encoder.init_token, self.encoder.separator_token
+        encoder, arguments = self.encoder, self.checkpoint.arguments
+        init: int = BOS
+        separator: int | None = EOS
+        if isinstance(encoder, TransformersEncoder):
+            init = encoder.init_token
+            separator = encoder.separator_token if encoder.separates_pairs else None
         longest = vars(arguments).get("max_positions") or vars(arguments).get("tokens_per_sample", 512)
         return InputFormat(init, separator, longest, shorten=True, keep_eos=True)
 

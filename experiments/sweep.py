@@ -119,7 +119,8 @@ def classifiers(
     if fit:
         places = architecture.places_of(settings.recipe, settings.passthrough, settings.grid)
         with _named_as_given(paths, inits):
-            fitted = architecture.fit(by_arm, places, paths, classes=classes, separate=separate)
+            pairs = (data / "input1").is_dir()
+            fitted = architecture.fit(by_arm, places, paths, classes=classes, pairs=pairs, separate=separate)
         fitted = architecture.Fit(
             fitted.flags,
             {arm: [_as_given(note, paths, inits) for note in notes] for arm, notes in fitted.notes.items()},

@@ -35,6 +35,7 @@ from transformers import PreTrainedModel
 from roberta_small.analysis.predictions import WILSON, examples_interval, mcnemar
 from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError
+from roberta_small.common.families import FAMILIES
 from roberta_small.common.statistics import DRAWS, LEVEL, SEED
 from roberta_small.common.tables import markdown
 from roberta_small.eval.graph import INPUTS, OUTPUT, Metadata
@@ -42,18 +43,19 @@ from roberta_small.eval.model import BESIDE, MASK, Model, open_model
 from roberta_small.eval.network import Checkpoint, Examples, head_weight
 from roberta_small.eval.origin import DataFolder, OptionalPath, RunCheckpoint
 from roberta_small.eval.texts import MAX_TOKENS, Compute, batches, pad
-from roberta_small.export.transformers.folder import class_names, is_classifier, load_folder, read_carried
-from roberta_small.export.transformers.roberta import (
-    BOS,
-    PAD,
-    UNK,
+from roberta_small.export.transformers.folder import class_names, load_folder, read_carried
+from roberta_small.export.transformers.networks import (
     configured_ids,
     converted,
+    longest_input,
     source_of,
     special_ids,
 )
+from roberta_small.fairseq_plugin.models.token_types import in_second
 from roberta_small.preprocess import dictionary as fairseq_dictionary
-from roberta_small.preprocess.tokenizer_choice import Located
+from roberta_small.preprocess.dictionary import BOS, EOS, PAD, UNK
+from roberta_small.preprocess.tokenizer_choice import Located, beside
+from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
 
 ATTENTION = "eager"
 """Attention implementation that consists of plain matrix products."""
@@ -70,28 +72,30 @@ class Classifier:
     """A classifier as a model of Transformers."""
 
     network: PreTrainedModel
-    """In evaluation mode, with eager attention."""
+    """In evaluation mode, with eager attention; its ids are those of the dictionary."""
     model: Model
     """Class names, dictionary, tokenizer and data."""
 
     @property
     def longest(self) -> int:
         """Maximum input length in tokens."""
-        return self.network.config.max_position_embeddings - (PAD + 1)
+        return longest_input(self.network.config)
+
+    @property
+    def token_types(self) -> bool:
+        """Whether the second text of a pair has a token type of its own."""
+        encoder = self.model.encoder if self.model.pairs else None
+        return isinstance(encoder, TransformersEncoder) and encoder.has_token_types
 
     def metadata(self) -> Metadata:
         """What text needs; raises `UserError` with the reason where it cannot be stored in a graph."""
         model, tokenizer = self.model, self.model.tokenizer
-        if tokenizer.model is None:
-            raise UserError(f"{tokenizer.transformers}: a Transformers tokenizer, not a SentencePiece model")
-        return Metadata(
-            model.classes,
-            model.input_format,
-            model.pairs,
-            model.normalize_apostrophes,
-            tokenizer.model.read_bytes(),
-            model.dictionary.read_text(encoding="utf-8"),
-        )
+        known = (model.classes, model.input_format, model.pairs, model.normalize_apostrophes)
+        if isinstance(model.encoder, TransformersEncoder):
+            return Metadata(*known, tokenizer=model.encoder.packed())
+        assert tokenizer.model is not None
+        dictionary = model.dictionary.read_text(encoding="utf-8")
+        return Metadata(*known, tokenizer.model.read_bytes(), dictionary)
 
     def examples(self, data: OptionalPath, split: str) -> Examples | None:
         """A split of `data`, by default of the training data; None if these are not available.
@@ -110,16 +114,28 @@ def open_classifier(path: str | os.PathLike[str]) -> Classifier:
     """
     if (Path(path) / "config.json").is_file():
         folder = Path(path)
-        network = load_folder(folder, attention=ATTENTION)
-        if not is_classifier(network):
+        loaded = load_folder(folder, attention=ATTENTION)
+        if not loaded.is_classifier:
             raise UserError(f"{folder}: a masked language model, not a classifier; fine-tune it first")
         run = RunCheckpoint(folder / "config.json", None, None)
-        return Classifier(network, FolderModel(run, transformers=network))
+        return Classifier(_reordered(folder, loaded.model), FolderModel(run, transformers=loaded.model))
     model = open_model(path)
     classes = model.classes
     network = converted(source_of(model.checkpoint), classes, special_ids(model.input_format))
     network.set_attn_implementation(ATTENTION)
     return Classifier(network, model)
+
+
+def _reordered(folder: Path, network: PreTrainedModel) -> PreTrainedModel:
+    """The network with its token embeddings in the order of fairseq's dictionary."""
+    found = beside(folder)
+    if found is not None and found.transformers:
+        embeddings: Any = network.get_input_embeddings()
+        rows = torch.from_numpy(TransformersEncoder(found.transformers).order)
+        embeddings.weight = nn.Parameter(embeddings.weight.detach()[rows])
+        embeddings.padding_idx = network.config.pad_token_id = PAD
+        embeddings.num_embeddings = network.config.vocab_size = len(rows)
+    return network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,12 +156,13 @@ class FolderModel(Model):
             "classification_head_name": head,
             "init_token": init,
             "separator_token": separator,
-            "max_positions": network.config.max_position_embeddings - (PAD + 1),
+            "max_positions": longest_input(network.config),
             "shorten_method": carried.task.get("shorten_method", "truncate"),
             "keep_eos": carried.task.get("keep_eos", True),
             "seed": 1,
         }
-        weights: dict[str, Tensor] = {head_weight(head): network.get_parameter("classifier.out_proj.weight")}
+        output = FAMILIES[network.config.model_type].head[1]
+        weights: dict[str, Tensor] = {head_weight(head): network.get_parameter(f"{output}.weight")}
         arguments = argparse.Namespace(arch="roberta_small")
         return Checkpoint(folder, arguments, settings, weights, self._digest(), class_names(network))
 
@@ -194,7 +211,7 @@ def export(
     `metadata` is what text needs. Returns the measurements and the content of the file. Raises `UserError` if
     a logit of the fp32 graph differs from PyTorch's by more than TOLERANCE.
     """
-    network = Logits(classifier.network)
+    network = Logits(classifier)
 
     def by_torch(ids_BL: NDArray[np.int64]) -> NDArray[np.float32]:
         ids = torch.from_numpy(ids_BL)
@@ -218,13 +235,15 @@ def export(
 class Logits(nn.Module):
     """The model with tensors as arguments and result, for the exporter."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, classifier: Classifier) -> None:
         super().__init__()
-        self.model = model
+        self.model = classifier.network
+        self.token_types = classifier.token_types
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """`input_ids` and `attention_mask`, int64 (B, L) -> logits (B, K)."""
-        return self.model(input_ids=input_ids, attention_mask=attention_mask).logits
+        types = {"token_type_ids": in_second(input_ids, EOS).long()} if self.token_types else {}
+        return self.model(input_ids=input_ids, attention_mask=attention_mask, **types).logits
 
 
 def to_onnx(classifier: Classifier, metadata: dict[str, str]) -> onnx.ModelProto:
@@ -238,7 +257,7 @@ def to_onnx(classifier: Classifier, metadata: dict[str, str]) -> onnx.ModelProto
     }
     with _silence(), torch.no_grad():
         program = torch.onnx.export(
-            Logits(classifier.network).eval(),
+            Logits(classifier).eval(),
             (ids_BL, (ids_BL != PAD).long()),
             dynamo=True,
             verbose=False,

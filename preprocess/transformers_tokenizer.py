@@ -10,8 +10,11 @@ V ids of the tokenizer.
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import tempfile
+import zipfile
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -47,6 +50,36 @@ class TransformersEncoder:
         specials = {index for index, token in added.items() if getattr(token, "special", False)}
         self._specials = np.array(sorted(specials | set(self.tokenizer.all_special_ids)))
 
+    def packed(self) -> bytes:
+        """The files of the tokenizer as a zip archive, for a file that contains it."""
+        content = io.BytesIO()
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed,
+        ):
+            self.tokenizer.save_pretrained(folder)
+            for path in sorted(Path(folder).iterdir()):
+                packed.writestr(zipfile.ZipInfo(path.name), path.read_bytes(), zipfile.ZIP_DEFLATED)
+        return content.getvalue()
+
+    @classmethod
+    def unpacked(
+        cls, content: bytes, where: str, *, normalize_apostrophes: bool = False
+    ) -> TransformersEncoder:
+        """The inverse; raises `UserError`, naming the file `where`, for anything else."""
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                with zipfile.ZipFile(io.BytesIO(content)) as packed:
+                    for name in packed.namelist():
+                        (Path(folder) / Path(name).name).write_bytes(packed.read(name))
+            except (zipfile.BadZipFile, OSError) as error:
+                raise UserError(
+                    f"{where}: its tokenizer is corrupt ({error}); write the file again"
+                ) from None
+            found = cls(folder, normalize_apostrophes=normalize_apostrophes)
+        found.name = where
+        return found
+
     @property
     def keeps_ids(self) -> bool:
         """Whether the ids are those of the tokenizer itself."""
@@ -67,6 +100,11 @@ class TransformersEncoder:
         """Whether a pair has two separators between its texts, as in RoBERTa: `<s> A </s> </s> B </s>`."""
         ids = self.tokenizer("a", "b")["input_ids"]
         return ids.count(self.tokenizer.sep_token_id) - (self.init_token == self.separator_token) > 2
+
+    @cached_property
+    def has_token_types(self) -> bool:
+        """Whether the tokens of the second text of a pair have a type of their own, as in BERT."""
+        return any(self.tokenizer("a", "b").get("token_type_ids") or ())
 
     def __call__(self, block: Block) -> Encoded:
         """Encode one block; raises `UserError` where it is not UTF-8."""

@@ -31,7 +31,7 @@ from roberta_small.export import missing_package_is_reported
 CACHE = "RS_CACHE"
 """Environment variable with the folder of the converted models."""
 DEFAULT_CACHE = Path("~/.cache/fairseq-roberta-small")
-CONVERSION = 1
+CONVERSION = 2
 """Version of the conversion, part of the key; to be raised when the same source gives another checkpoint."""
 MODEL, RECORD = "model.pt", "conversion.json"
 CONFIG = "config.json"
@@ -96,6 +96,23 @@ def resolve(given: Path, flag: str) -> Resolved:
         return _converted(folder, str(given))
     except UserError as error:
         raise UserError(str(error).replace(str(folder), str(given))) from None
+
+
+def require_convertible(given: Path, flag: str) -> None:
+    """Raise `UserError` if a model of Transformers cannot be represented in fairseq, by its config.json.
+
+    This takes no time, so that it can be said before data are prepared. A model on the hub is downloaded.
+    """
+    from roberta_small.common import families
+    from roberta_small.preprocess.tokenizer_choice import is_hub_name
+
+    folder = transformers_folder(given)
+    if folder is None and not given.exists() and is_hub_name(str(given)):
+        folder = _downloaded(str(given), flag)
+    if folder is not None and (folder / CONFIG).is_file():
+        reason = families.refusal(families.read_config(folder / CONFIG))
+        if reason is not None:
+            raise UserError(f"{given}: {reason}")
 
 
 def flag_of(init: str) -> str:
@@ -194,6 +211,7 @@ def _converted(folder: Path, source: str) -> Resolved:
                 record, cached = _convert(folder, source, files, target), False
     note = f"converted from {source}, largest difference of a logit "
     note += f"{record['difference']:.1e}{' (from the cache)' if cached else ''}"
+    note = "; ".join([note, *record["notes"]])
     if record["random"]:
         note += "; its LM head is random"
     if record["unused"]:
@@ -234,6 +252,7 @@ def _convert(folder: Path, source: str, files: dict[str, str], target: Path) -> 
             "difference": found.difference,
             "random": list(found.random),
             "unused": list(found.unused),
+            "notes": list(found.notes),
         }
         atomic_write(new / RECORD, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
     return record

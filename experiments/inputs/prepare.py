@@ -21,7 +21,7 @@ from roberta_small.common.cli import OneOrMore, SettingsParser
 from roberta_small.common.data_folder import REPORT, Report, finished
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import exclusive, sha256, shown_path
-from roberta_small.experiments.inputs.checkpoints import flag_of, tokenizer_source
+from roberta_small.experiments.inputs.checkpoints import flag_of, require_convertible, tokenizer_source
 from roberta_small.experiments.inputs.files import symbols
 from roberta_small.preprocess.options import TRAIN, add_columns, add_splits, add_tokenizer
 
@@ -110,6 +110,8 @@ def data_folder(source: Source, checkpoints: Mapping[str, Path] | None = None) -
     """
     if source.request is None:
         return Path(source.given)
+    for init, path in (checkpoints or {}).items():
+        require_convertible(path, flag_of(init))
     tokenizer, dictionary = _tokenizer(source.tokenizer, source.dictionary, checkpoints or {})
     return _prepared(source.given, replace(source.request, tokenizer=tokenizer, dictionary=dictionary))
 

@@ -34,7 +34,7 @@ OWN = ("roberta_small", "causal_roberta_small", "causal_lm_small")
 """Values of --arch that select a model of the plugin. In a recipe file, their sizes are only defaults."""
 HEAD_NAME = "sentence_classification_head"
 """Default of --classification-head-name."""
-POSITIONS, TOKENS = "--max-positions", "--tokens-per-sample"
+POOLING, POSITIONS, TOKENS = "--pooling", "--max-positions", "--tokens-per-sample"
 AFTER, GRID = "after --", "--grid"
 """Places of flags, beside recipe files."""
 RELEVANT = (
@@ -42,7 +42,8 @@ RELEVANT = (
     "--arch",
     "--encoder",
     "--precision",
-    "--pooling",
+    "--token-types",
+    POOLING,
     POSITIONS,
     TOKENS,
 )
@@ -69,12 +70,15 @@ def fit(
     inits: Mapping[str, Path | None],
     *,
     classes: Sequence[str] = (),
+    pairs: bool = False,
     separate: bool = True,
 ) -> Fit:
     """Compare the recipe of each arm with the checkpoints of the inits.
 
     `places` is that of `places_of`, `classes` are the names of the data's classes (none for pre-training),
-    and `separate` is whether to use a separate process. Raises `UserError` for an unreadable
+    `pairs` is whether the data are pairs of texts, and `separate` whether to use a separate process.
+
+    Raises `UserError` for an unreadable
     checkpoint, a contradicting flag, a table of positions that is too short, and an architecture that no
     flags can express.
     """
@@ -85,6 +89,7 @@ def fit(
         "places": dict(places),
         "inits": {init: path and str(path) for init, path in inits.items()},
         "classes": list(classes),
+        "pairs": pairs,
     }
     if not separate:
         return Fit(**_answer(request))
@@ -120,7 +125,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     flags: dict[str, dict[str, list[str]]] = {}
     notes: dict[str, list[str]] = {}
     for arm, words in request["recipes"].items():
-        comparison = _Comparison(tuple(words), request["places"])
+        comparison = _Comparison(tuple(words), request["places"], request["pairs"])
         added = {path: comparison.words_for(path, theirs) for path, theirs in found.items()}
         flags[arm], notes[arm] = _distribute(inits, found, added)
         notes[arm] += [
@@ -140,7 +145,10 @@ def _distribute(
     inits: Mapping[str, Path | None], found: Mapping[Path, Architecture], added: Mapping[Path, list[str]]
 ) -> tuple[dict[str, list[str]], list[str]]:
     """The words to add for each init, and notes. Random weights get those of the checkpoints if all agree."""
-    networks = {dataclasses.replace(one, positions=None, pooler_activation=None) for one in found.values()}
+    networks = {
+        dataclasses.replace(one, positions=None, pooler_activation=None, pooling=None)
+        for one in found.values()
+    }
     flags, notes = {}, []
     for init, path in inits.items():
         if path is not None and added[path]:
@@ -160,6 +168,8 @@ class _Comparison:
 
     words: tuple[str, ...]
     places: Mapping[str, str]
+    pairs: bool
+    """Whether the data are pairs of texts."""
 
     def words_for(self, path: Path, theirs: Architecture) -> list[str]:
         """The words to add to the recipe; raises `UserError` as `fit`."""
@@ -177,7 +187,12 @@ class _Comparison:
                 f"{'; '.join(wrong)} ({path}); the architecture is read from the checkpoint: remove the "
                 "flags, or use --inits random"
             )
-        added = [*theirs.flags_from(ours), *self._shorter(theirs, ours)]
+        added = [
+            *theirs.flags_from(ours),
+            *self._shorter(theirs, ours),
+            *self._pooling(theirs, ours),
+            *(["--token-types"] if theirs.token_types and self.pairs and not ours.token_types else []),
+        ]
         result = _resolve(Recipe("", self.words).replace(added).words)
         if left := theirs.differences(result):
             raise UserError(
@@ -199,6 +214,12 @@ class _Comparison:
         if stored is None or built is None or stored >= built or explicit:
             return []
         return [POSITIONS, str(stored)]
+
+    def _pooling(self, theirs: Architecture, ours: Architecture) -> list[str]:
+        """The flag for the sentence vector of a checkpoint's head, or of a sentence encoder."""
+        explicit = POOLING in flags_of(self.words)
+        differs = theirs.pooling is not None and theirs.pooling != ours.pooling
+        return [POOLING, str(theirs.pooling)] if differs and not explicit else []
 
     def truncation(self, path: Path, theirs: Architecture) -> str | None:
         """A note if the checkpoint has more positions than the recipe."""

@@ -8,7 +8,7 @@ that are not in dict.txt would get ids of their own, and without them the segmen
 texts; `tokenization_pieces.py`, which is copied into the folder, truncates as fairseq does. Data with a
 Transformers tokenizer (CamemBERT, XLM-R, RoBERTa) keep it.
 
-The model may be of any family in `FAMILIES`: the three classes compute the same function.
+The model may be of any family in `families.FAMILIES`.
 
 fairseq.json and fairseq_extra.safetensors contain what only fairseq needs, for the way back (to_fairseq.py).
 """
@@ -20,31 +20,25 @@ import os
 import pickle
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import (
-    AutoTokenizer,
-    CamembertForMaskedLM,
-    CamembertForSequenceClassification,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    RobertaForMaskedLM,
-    RobertaForSequenceClassification,
-    XLMRobertaForMaskedLM,
-    XLMRobertaForSequenceClassification,
-)
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
+from roberta_small.common import families
 from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.families import FAMILIES, Family
 from roberta_small.common.files import atomic_write, read_json
 from roberta_small.eval.model import Model
-from roberta_small.export.transformers.roberta import Source, leftover
+from roberta_small.export.transformers.networks import Source, leftover
 from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
 from roberta_small.fairseq_plugin.checkpoints.loading import READ_ERRORS, refusal, verify_checksums
 from roberta_small.preprocess import dictionary as fairseq_dictionary
@@ -72,15 +66,11 @@ SETTINGS = "fairseq.json"
 EXTRA = "fairseq_extra.safetensors"
 KEYS = {"head": lambda head: head and str(head), "activation_dropout": float, "task": dict}
 """Key of fairseq.json -> type of its value."""
-FAMILIES: dict[str, tuple[type[PreTrainedModel], type[PreTrainedModel]]] = {
-    "roberta": (RobertaForMaskedLM, RobertaForSequenceClassification),
-    "camembert": (CamembertForMaskedLM, CamembertForSequenceClassification),
-    "xlm-roberta": (XLMRobertaForMaskedLM, XLMRobertaForSequenceClassification),
-}
-"""`model_type` of the configuration -> masked language model and classifier."""
-ENCODER_ONLY = "Model"
-"""End of the name of an architecture without head (`CamembertModel`)."""
-LM_HEAD = "lm_head."
+WITH_LM_HEAD = ("ForMaskedLM", "ForPreTraining", "LMHeadModel")
+"""Ends of the names of architectures whose weights may contain a masked-LM head."""
+CLASSIFIER = "ForSequenceClassification"
+POOLER = "pooler."
+"""In the names of weights of an encoder that only its classifiers use."""
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 REMEDY = "use a folder written by save_pretrained or roberta-small export transformers"
@@ -203,7 +193,7 @@ def write_carried(folder: Path, model: Model, source: Source) -> None:
     dropout = float(source.arguments.activation_dropout)
     content = {"head": source.head, "activation_dropout": dropout, "task": task}
     atomic_write(folder / SETTINGS, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-    extra = leftover(source.weights, head=source.head, lm_head=source.head is None)
+    extra = leftover(source.weights, source.family, head=source.head, lm_head=source.head is None)
     save_file({name: tensor.clone().contiguous() for name, tensor in extra.items()}, folder / EXTRA)
     # safetensors creates files that only their owner may read.
     for path in folder.glob("*.safetensors"):
@@ -239,40 +229,92 @@ class Loaded:
     """The model of a folder, in fp32 on the CPU and in evaluation mode."""
 
     model: PreTrainedModel
-    random: tuple[str, ...] = ()
-    """Weights of the LM head that the folder of a bare encoder lacks."""
+    """A masked language model, a classifier, or the encoder alone."""
+    family: Family
     unused: tuple[str, ...] = ()
     """Weights of the folder without a place in the model, such as a pooler."""
+    notes: tuple[str, ...] = ()
+    """What is not used although the folder has it, and why."""
+
+    @property
+    def is_classifier(self) -> bool:
+        """Whether the model has a classification head."""
+        return type(self.model).__name__ == self.family.classes[1]
+
+    @property
+    def is_masked_lm(self) -> bool:
+        """Whether the model has an LM head."""
+        return type(self.model).__name__ == self.family.classes[0]
 
 
-def load_folder(folder: str | os.PathLike[str], *, attention: str = "sdpa") -> PreTrainedModel:
-    """The model of a masked language model or classifier; errors as for `load_pretrained`."""
+def load_folder(folder: str | os.PathLike[str], *, attention: str = "sdpa") -> Loaded:
+    """The masked language model or classifier of a folder; errors as for `load_pretrained`."""
     folder = Path(folder)
     loaded = load_pretrained(folder, attention=attention)
-    if loaded.random:
+    if not (loaded.is_classifier or loaded.is_masked_lm):
+        reason = f" ({'; '.join(loaded.notes)})" if loaded.notes else ""
         raise UserError(
-            f"{folder}: an encoder without a head; fine-tune it first, train.sh --pretrained {folder}"
+            f"{folder}: an encoder without a head{reason}; fine-tune it first, train.sh --pretrained {folder}"
         )
-    return loaded.model
+    return loaded
 
 
 def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
     """Load the model of a folder of `save_pretrained`; `attention` as in Transformers.
 
-    A bare encoder gets an LM head with random weights, always the same. Pickled weights (pytorch_model.bin)
-    are read if there are no safetensors, without executing code.
+    Of a model with another head than for masked tokens or classes, only the encoder is loaded. Pickled
+    weights (pytorch_model.bin) are read if there are no safetensors, without executing code.
 
-    Raises `UserError` if the folder or one of its files is missing or malformed, if the architecture is not
-    one of `FAMILIES`, and if weights are missing, which would otherwise be random.
+    Raises `UserError` if the folder or one of its files is missing or malformed, if its model cannot be
+    represented in fairseq (`families.refusal`), and if weights are missing, which would otherwise be random.
     """
     if not sys.stderr.isatty():  # Transformers draws its bar in pipes and files, too
         disable_progress_bar()
-    kind, encoder_only = _architecture(folder)
+    family, kind, notes = _architecture(folder)
     safetensors = any((folder / name).is_file() for name in SAFETENSORS)
     if not safetensors and not any((folder / name).is_file() for name in PICKLES):
         raise UserError(
             f"{folder}: no weights (model.safetensors or pytorch_model.bin); download or save the model again"
         )
+    model, report = _read(folder, kind, safetensors=safetensors, attention=attention)
+    if kind == family.classes[0] and (reason := _without_lm_head(model, report["missing_keys"])):
+        if reason == UNTIED:
+            notes = (*notes, reason)
+        kind = family.classes[2]
+        model, report = _read(folder, kind, safetensors=safetensors, attention=attention)
+    is_encoder = kind == family.classes[2]
+    missing = sorted(report["missing_keys"])
+    if absent := [name for name in missing if not (is_encoder and POOLER in name)]:
+        raise UserError(f"{folder}: weights are missing: {enumerate_some(absent)}; download or save it again")
+    unused = set(report["unexpected_keys"])
+    if is_encoder:
+        unused |= {name for name in model.state_dict() if POOLER in name and name not in missing}
+    return Loaded(model.eval(), family, tuple(sorted(unused)), notes)
+
+
+UNTIED = "the LM head is not used, because its matrix is not that of the token embeddings"
+
+
+def _without_lm_head(model: PreTrainedModel, missing: Iterable[str]) -> str | None:
+    """Why the LM head of a model cannot be used; None if it can."""
+    encoder = f"{model.base_model_prefix}."
+    if any(not name.startswith(encoder) for name in missing):
+        return "the folder has none"
+    if model.config.tie_word_embeddings is False:
+        outputs: Any = model.get_output_embeddings()
+        inputs: Any = model.get_input_embeddings()
+        if outputs is None or not torch.equal(outputs.weight, inputs.weight):
+            return UNTIED
+    return None
+
+
+def _read(
+    folder: Path, kind: str, *, safetensors: bool, attention: str
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """A model of the class `kind` with the weights of a folder, and which of them are missing or unused."""
+    model_class = getattr(transformers, kind)
+    if not model_class._supports_sdpa:
+        attention = "eager"
     try:
         if not safetensors:
             for path in sorted(folder.glob("pytorch_model*.bin")):
@@ -280,7 +322,7 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
                     verify_checksums(stream)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            loaded: tuple[PreTrainedModel, dict[str, Any]] = kind.from_pretrained(
+            return model_class.from_pretrained(
                 folder,
                 local_files_only=True,
                 use_safetensors=safetensors,
@@ -288,8 +330,7 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
                 dtype=torch.float32,
                 attn_implementation=attention,
                 output_loading_info=True,
-            )  # type: ignore[assignment]  # a pair, because of the last argument
-            model, report = loaded
+            )
     except pickle.UnpicklingError as error:
         raise UserError(f"{folder}: pytorch_model.bin {refusal(error)}") from None
     except LOAD_ERRORS as error:
@@ -297,16 +338,6 @@ def load_pretrained(folder: Path, *, attention: str = "sdpa") -> Loaded:
         raise UserError(
             f"{folder}: the model cannot be loaded ({reason}); download or save it again"
         ) from None
-    missing = sorted(report["missing_keys"])
-    random = tuple(name for name in missing if encoder_only and name.startswith(LM_HEAD))
-    if absent := [name for name in missing if name not in random]:
-        raise UserError(f"{folder}: weights are missing: {enumerate_some(absent)}; download or save it again")
-    return Loaded(model.eval(), random, tuple(sorted(report["unexpected_keys"])))
-
-
-def is_classifier(model: PreTrainedModel) -> bool:
-    """Whether the model has a classification head; otherwise it is a masked language model."""
-    return any(isinstance(model, classifier) for _, classifier in FAMILIES.values())
 
 
 def class_names(model: PreTrainedModel) -> list[str]:
@@ -315,26 +346,24 @@ def class_names(model: PreTrainedModel) -> list[str]:
     return [names[k] for k in sorted(names)]
 
 
-def _architecture(folder: Path) -> tuple[type[PreTrainedModel], bool]:
-    """The class of the model, and whether the folder contains only its encoder."""
+def _architecture(folder: Path) -> tuple[Family, str, tuple[str, ...]]:
+    """The family of the model in a folder, the class to load it as, and what is not used of it."""
     path = folder / "config.json"
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; {REMEDY}")
     if not path.is_file():
         raise UserError(f"{path}: no such file; {REMEDY}")
-    try:
-        config: Any = json.loads(path.read_text(encoding="utf-8"))
-        name = str((config.get("architectures") or [None])[0])
-        family = FAMILIES.get(config.get("model_type"), ())
-    except (ValueError, AttributeError, TypeError):
-        raise UserError(f"{path}: not the configuration of a model; write the folder again") from None
-    for kind in family:
-        if kind.__name__ == name:
-            return kind, False
-    if family and name == family[0].__name__.replace("ForMaskedLM", ENCODER_ONLY):
-        return family[0], True
-    known = ", ".join(kind.__name__ for kinds in FAMILIES.values() for kind in kinds)
-    raise UserError(
-        f"{path}: {name} of type '{config.get('model_type')}' is not supported; use a RoBERTa, CamemBERT or "
-        f"XLM-RoBERTa ({known}, or the encoder alone)"
-    )
+    config = families.read_config(path)
+    if (reason := families.refusal(config)) is not None:
+        raise UserError(f"{path}: {reason}")
+    family = FAMILIES[config["model_type"]]
+    name = str((config.get("architectures") or [None])[0])
+    masked_lm, classifier, encoder = family.classes
+    if name.endswith(CLASSIFIER):
+        kind = families.kind_of_labels(config)
+        if kind is None:
+            return family, classifier, ()
+        return family, encoder, (f"its classification head is not used, because it is for {kind}",)
+    if name.endswith(WITH_LM_HEAD) and family.lm_head is not None:
+        return family, masked_lm, ()
+    return family, encoder, ()

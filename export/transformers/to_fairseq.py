@@ -1,7 +1,8 @@
 """`roberta-small export fairseq`: a from_pretrained folder to a fairseq checkpoint, dictionary and tokenizer.
 
-The folder contains a RoBERTa, CamemBERT or XLM-RoBERTa: a masked language model, a classifier, or the encoder
-alone. At most two copies of the weights are in memory: Transformers' model and fairseq's.
+The folder contains an encoder of one of the families in `families.FAMILIES`: a masked language model, a
+classifier, or the encoder alone or with another head, which is not used. At most two copies of the weights
+are in memory: Transformers' model and fairseq's.
 
 V vocabulary entries, C embedding width, T token types.
 """
@@ -21,42 +22,42 @@ from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.roberta.model import RobertaModel
+from numpy.typing import NDArray
 from omegaconf import OmegaConf
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.families import TIED, TOKENS, Family
 from roberta_small.common.files import atomic_folder, atomic_open, atomic_write, read_json
 from roberta_small.eval.origin import OptionalPath
 from roberta_small.export.transformers.folder import (
     TOKENIZER_CONFIG,
     Carried,
-    Loaded,
     class_names,
-    is_classifier,
     load_pretrained,
     read_carried,
 )
-from roberta_small.export.transformers.roberta import (
+from roberta_small.export.transformers.networks import (
     ACTIVATIONS,
-    EOS,
-    LAYER_NORM_EPS,
-    PAD,
-    TIED,
-    TOKEN_TYPES,
-    TOKENS,
     Special,
     configured_ids,
+    longest_input,
     model_of,
     to_fairseq,
 )
-from roberta_small.export.transformers.verify import TOLERANCE, largest_difference
+from roberta_small.export.transformers.verify import (
+    TOLERANCE,
+    Counterpart,
+    largest_difference,
+    random_rows,
+)
 from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationTask,
     load_dictionary,
 )
-from roberta_small.preprocess.dictionary import MASK
+from roberta_small.preprocess.dictionary import MASK, NO_SEPARATOR
 from roberta_small.preprocess.tokenizer_choice import FOLDER as TOKENIZER
 from roberta_small.preprocess.tokenizer_choice import MODEL as SENTENCEPIECE
 from roberta_small.preprocess.tokenizer_choice import beside
@@ -67,13 +68,8 @@ LM_HEAD = "encoder.lm_head."
 VERSION = "encoder.sentence_encoder.version"
 UNUSED = (LM_HEAD, VERSION)
 """Weights of a fairseq classifier that do not influence its predictions; they may be random."""
-# Settings that fairseq's RoBERTa has no flag for: entry of the configuration -> required value.
-FIXED = {
-    "pad_token_id": PAD,
-    "tie_word_embeddings": True,
-    "is_decoder": False,
-    "position_embedding_type": "absolute",
-}
+POOLING = "1_Pooling/config.json"
+"""How a sentence encoder makes one vector of a text."""
 ROWS = 24
 """Number of inputs with random ids on which both networks are compared."""
 SEED = 1
@@ -91,10 +87,12 @@ class LogitVerification:
     """Weights of the LM head that fairseq requires and the folder lacks."""
     unused: tuple[str, ...] = ()
     """Weights of the folder that fairseq has no place for."""
+    notes: tuple[str, ...] = ()
+    """What else the user should know."""
 
     def __str__(self) -> str:
-        """One line, and one more for random and for unused weights."""
-        lines = [f"logits: {ROWS} rows of random ids, largest difference {self.difference:.1e}"]
+        """One line, and one more for each note, and for random and unused weights."""
+        lines = [f"logits: {ROWS} rows of random ids, largest difference {self.difference:.1e}", *self.notes]
         if self.random:
             lines.append(f"random, because missing in the folder: {enumerate_some(self.random)}")
         if self.unused:
@@ -117,6 +115,11 @@ class Vocabulary:
     sentencepiece: bytes | None = None
     """The SentencePiece model of the dictionary, if the folder has one."""
 
+    @property
+    def order(self) -> NDArray[np.int64] | None:
+        """The model's id of each id of the dictionary; None if they are equal."""
+        return None if self.encoder is None else self.encoder.order
+
 
 def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None) -> LogitVerification:
     """Write a folder of `save_pretrained` as the checkpoint `output`, dictionary and tokenizer beside it.
@@ -131,21 +134,41 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
     if output.exists():
         raise UserError(f"{output}: already exists; choose another name or delete it")
     loaded = load_pretrained(folder)
-    model, config = loaded.model, loaded.model.config
+    model, family, config = loaded.model, loaded.family, loaded.model.config
     carried = read_carried(folder)
     vocabulary = _vocabulary(folder, dictionary, config)
     _check_beside(output.parent, vocabulary)
-    _check_supported(folder, model)
+    if (theirs := _activation(config, family)) not in ACTIVATIONS:
+        raise UserError(
+            f"{folder}: its activation is {theirs}, which fairseq does not support; the model cannot be "
+            "converted"
+        )
+    encoder = vocabulary.encoder
+    token_types = family.distinguishes_texts and encoder is not None and encoder.has_token_types
+    other = Counterpart(model, family, vocabulary.order, token_types)
 
-    classes = class_names(model) if is_classifier(model) else None
+    classes = class_names(model) if loaded.is_classifier else None
     special = vocabulary.special or configured_ids(config)
-    cfg = _configuration(config, carried, classes, special)
+    pooling, notes = _pooling(folder) if classes is None else ("first", ())
+    separates = encoder is None or encoder.separates_pairs
+    cfg = _configuration(
+        config,
+        family,
+        carried,
+        classes,
+        (special[0], special[1] if separates else NO_SEPARATOR),
+        pooling,
+        _ffn(family, model),
+        token_types=token_types,
+    )
     head = None if classes is None else (carried.head or HEAD)
     parameters = sum(weight.numel() for weight in model.parameters())
     if parameters >= LARGE:
         print(f"{folder}: converting {parameters / 1e6:,.0f} million parameters", file=sys.stderr, flush=True)
-    network, new = _network(folder, cfg, loaded, head, carried.weights)
-    difference = largest_difference(network, head, model, _random_rows(config, special))
+    network, new = _network(folder, cfg, other, vocabulary, head, carried.weights)
+    tokens = len(vocabulary.dictionary) if vocabulary.order is None else len(vocabulary.order)
+    rows = random_rows(ROWS, longest_input(config), tokens, special[0], pairs=token_types)
+    difference = largest_difference(network, head, other, rows, scores=loaded.is_masked_lm)
     if not difference <= TOLERANCE:
         raise UserError(
             f"{folder}: the logits of the fairseq model differ by up to {difference:.1e}; nothing was written"
@@ -153,7 +176,35 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
     _write_vocabulary(output.parent, vocabulary)
     with atomic_open(output, "wb") as stream:
         torch.save(_state(cfg, network, vocabulary.dictionary, classes), stream)
-    return LogitVerification(difference, new, loaded.unused)
+    return LogitVerification(difference, new, loaded.unused, (*loaded.notes, *notes))
+
+
+def _activation(config: PreTrainedConfig, family: Family) -> str:
+    """Transformers' name of the activation in the layers of a model."""
+    entry = family.settings.get("activation")
+    return "gelu" if entry is None else str(getattr(config, entry))
+
+
+def _ffn(family: Family, model: PreTrainedModel) -> int:
+    """The width of the feed-forward network, which not every configuration has."""
+    name = family.layer["fc1"].format(0)
+    return len(model.base_model.get_parameter(f"{name}.weight"))
+
+
+def _pooling(folder: Path) -> tuple[str, tuple[str, ...]]:
+    """The value of --pooling for a sentence encoder, and a note if it has another way to pool."""
+    path = folder / POOLING
+    if not path.is_file():
+        return "first", ()
+    content = read_json(path, "download the model again")
+    known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
+    modes = [name for name, used in content.items() if name.startswith("pooling_mode") and used is True]
+    if len(modes) == 1 and modes[0] in known:
+        return known[modes[0]], ()
+    named = {"mean": "mean", "cls": "first"}.get(str(content.get("pooling_mode")))
+    if named is not None:
+        return named, ()
+    return "first", (f"{POOLING}: not by the mean or the first token, so --pooling first is used",)
 
 
 def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> Vocabulary:
@@ -174,18 +225,24 @@ def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> 
             "model with --dict, or add the files of the tokenizer"
         )
     words.add_symbol(MASK)
-    if len(words) != config.vocab_size:
+    tokens = len(words) if encoder is None else len(encoder.order)
+    # A tokenizer may lack the last rows of a model, which are then filler.
+    if tokens > config.vocab_size or (encoder is None and tokens < config.vocab_size):
         raise UserError(
-            f"{path}: {len(words):,} entries with {MASK}, but the model has {config.vocab_size:,}; pass its "
+            f"{path}: {tokens:,} entries with {MASK}, but the model has {config.vocab_size:,}; pass its "
             "own dictionary with --dict, or its own tokenizer"
         )
-    if encoder is not None and encoder.dictionary.symbols != words.symbols:
+    if encoder is not None and _with_mask(encoder.dictionary.symbols) != words.symbols:
         raise UserError(
             f"{path}: not the vocabulary of the tokenizer in {folder}; remove the file of the two that does "
             "not belong to the model"
         )
     special = None if encoder is None else (encoder.init_token, encoder.separator_token)
     return Vocabulary(words, content, special, encoder, _sentencepiece(folder) if encoder is None else None)
+
+
+def _with_mask(symbols: list[str]) -> list[str]:
+    return symbols if MASK in symbols else [*symbols, MASK]
 
 
 def _sentencepiece(folder: Path) -> bytes | None:
@@ -221,51 +278,40 @@ def _write_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
             vocabulary.encoder.tokenizer.save_pretrained(new)
 
 
-def _check_supported(folder: Path, model: PreTrainedModel) -> None:
-    config = model.config
-    for name, value in FIXED.items():
-        if (found := getattr(config, name, value)) != value:
-            raise UserError(
-                f"{folder}: {name} is {found}, but fairseq's RoBERTa supports only {value}; the model cannot "
-                "be converted"
-            )
-    if config.hidden_act not in ACTIVATIONS.values():
-        raise UserError(
-            f"{folder}: hidden_act is {config.hidden_act}, which fairseq does not support; "
-            "the model cannot be converted"
-        )
-    token_types_TC = model.state_dict()[TOKEN_TYPES]
-    if not torch.equal(token_types_TC, token_types_TC[:1].expand_as(token_types_TC)):
-        raise UserError(
-            f"{folder}: {len(token_types_TC)} token types with different embeddings (type_vocab_size), which "
-            "fairseq's RoBERTa does not have; the model cannot be converted"
-        )
-
-
 def _configuration(
-    config: PreTrainedConfig, carried: Carried, classes: list[str] | None, special: Special
+    config: PreTrainedConfig,
+    family: Family,
+    carried: Carried,
+    classes: list[str] | None,
+    special: Special,
+    pooling: str,
+    ffn: int,
+    *,
+    token_types: bool,
 ) -> dict[str, Any]:
     """The configuration that fairseq-train would write for these sizes."""
-    activation = next(name for name, theirs in ACTIVATIONS.items() if theirs == config.hidden_act)
-    longest = config.max_position_embeddings - (PAD + 1)
-    pooler = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+    values = {name: getattr(config, entry) for name, entry in family.settings.items()}
+    longest = longest_input(config)
+    pooler = values["dropout"] if values["pooler_dropout"] is None else values["pooler_dropout"]
     flags = {
         "arch": "roberta_small",
-        "encoder-layers": config.num_hidden_layers,
-        "encoder-embed-dim": config.hidden_size,
-        "encoder-ffn-embed-dim": config.intermediate_size,
-        "encoder-attention-heads": config.num_attention_heads,
+        "encoder-layers": values["layers"],
+        "encoder-embed-dim": values["embed"],
+        "encoder-ffn-embed-dim": ffn,
+        "encoder-attention-heads": values["heads"],
         "max-positions": longest,
-        "dropout": config.hidden_dropout_prob,
-        "attention-dropout": config.attention_probs_dropout_prob,
+        "dropout": values["dropout"],
+        "attention-dropout": values["attention_dropout"],
         "activation-dropout": carried.activation_dropout,
         "pooler-dropout": pooler,
-        "activation-fn": activation,
+        "activation-fn": ACTIVATIONS[_activation(config, family)],
+        "pooler-activation-fn": family.pooler_activation,
         "precision": "fp32",
+        "pooling": pooling,
+        "family": family.name,
+        "layer-norm-eps": values.get("layer_norm_eps", family.layer_norm_eps),
     }
-    if config.layer_norm_eps != LAYER_NORM_EPS:
-        flags["layer-norm-eps"] = config.layer_norm_eps
-    switches = []
+    switches = ["--token-types"] if token_types else []
     if classes is None:
         flags |= {"task": "masked_lm", "criterion": "masked_lm", "tokens-per-sample": longest}
     else:
@@ -292,14 +338,29 @@ def _configuration(
 
 
 def _network(
-    folder: Path, cfg: dict[str, Any], loaded: Loaded, head: str | None, extra: dict[str, Tensor]
+    folder: Path,
+    cfg: dict[str, Any],
+    other: Counterpart,
+    vocabulary: Vocabulary,
+    head: str | None,
+    extra: dict[str, Tensor],
 ) -> tuple[RobertaModel, tuple[str, ...]]:
-    """fairseq's model with the weights of the folder, and the names of its random LM head weights."""
-    config = loaded.model.config
+    """fairseq's model with the weights of `other`, and the names of its random LM head weights."""
+    model, family = other.model, other.family
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        network = model_of(cfg["model"], config.vocab_size, head, config.num_labels)
-    known = to_fairseq(loaded.model.state_dict(), head=head)
+        network = model_of(cfg["model"], len(vocabulary.dictionary), head, model.config.num_labels)
+    weights = model.state_dict()
+    if type(model).__name__ == family.classes[2]:
+        weights = {f"{family.base}.{name}": weight for name, weight in weights.items()}
+    known = to_fairseq(
+        weights,
+        family,
+        head=head,
+        order=other.order,
+        vocabulary=len(vocabulary.dictionary),
+        token_types=other.token_types,
+    )
     known[TIED] = known[TOKENS]
     wanted = network.state_dict()
     known |= {
@@ -310,17 +371,7 @@ def _network(
     missing, unexpected = network.load_state_dict(known, strict=False)
     if wrong := [key for key in missing if not key.startswith(UNUSED)] + sorted(unexpected):
         raise RuntimeError(f"{folder}: fairseq's RoBERTa and Transformers' differ in {', '.join(wrong)}")
-    random = loaded.random or tuple(key for key in missing if key.startswith(LM_HEAD))
-    return network.eval(), random
-
-
-def _random_rows(config: PreTrainedConfig, special: Special) -> list[np.ndarray]:
-    rng = np.random.default_rng(1)
-    longest = config.max_position_embeddings - (PAD + 1)
-    lengths = [longest, *rng.integers(2, longest + 1, ROWS - 1)]
-    return [
-        np.concatenate([[special[0]], rng.integers(EOS + 1, config.vocab_size, size - 1)]) for size in lengths
-    ]
+    return network.eval(), tuple(key for key in missing if key.startswith(LM_HEAD))
 
 
 def _state(

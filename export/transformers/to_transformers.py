@@ -13,6 +13,7 @@ from typing import Any
 
 from roberta_small.common import manifest, predictions
 from roberta_small.common.errors import UserError
+from roberta_small.common.families import SECOND
 from roberta_small.common.files import atomic_folder, atomic_write
 from roberta_small.eval.model import Model, open_model
 from roberta_small.export.transformers.folder import (
@@ -23,8 +24,9 @@ from roberta_small.export.transformers.folder import (
     write_tokenizer,
     write_transformers_tokenizer,
 )
-from roberta_small.export.transformers.roberta import BOS, EOS, Source, converted, source_of, special_ids
-from roberta_small.export.transformers.verify import Verification, verify
+from roberta_small.export.transformers.networks import Source, converted, source_of, special_ids
+from roberta_small.export.transformers.verify import Counterpart, Verification, verify
+from roberta_small.preprocess.dictionary import BOS, EOS
 from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
 
 PROOF = "proof.json"
@@ -45,16 +47,18 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
     content = source_of(origin.checkpoint)
     tokenizer, text_format = origin.tokenizer.model, text_format_of(origin)
     with atomic_folder(output) as folder:
-        classes = None if content.head is None else origin.classes
-        model = converted(content, classes, special_ids(origin.input_format))
+        classes, encoder = None if content.head is None else origin.classes, origin.encoder
+        order = encoder.order if isinstance(encoder, TransformersEncoder) else None
+        model = converted(content, classes, special_ids(origin.input_format), order)
         model.save_pretrained(folder)
-        if isinstance(origin.encoder, TransformersEncoder):
-            own = origin.encoder.tokenizer
-            write_transformers_tokenizer(folder, own, origin.dictionary, text_format)
+        if isinstance(encoder, TransformersEncoder):
+            write_transformers_tokenizer(folder, encoder.tokenizer, origin.dictionary, text_format)
         elif tokenizer is not None:
             write_tokenizer(folder, tokenizer, origin.dictionary, text_format)
         write_carried(folder, origin, content)
-        verification = verify(origin, content, folder, load_folder(folder))
+        again = load_folder(folder).model
+        other = Counterpart(again, content.family, order, token_types=SECOND in content.weights)
+        verification = verify(origin, content, folder, other)
         parameters = sum(weight.numel() for weight in model.parameters())
         proof = {"sha256": origin.digests(), **verification.as_json()}
         atomic_write(folder / PROOF, json.dumps(proof, indent=2) + "\n")
@@ -75,9 +79,10 @@ def text_format_of(origin: Model) -> TextFormat:
             f"{path}: trained on text with normalized apostrophes, which a Transformers tokenizer "
             "cannot normalize; prepare the data without --normalize-apostrophes to export the model"
         )
-    own, encoder, used = (BOS, EOS), origin.encoder, origin.input_format
+    encoder, used = origin.encoder, origin.input_format
+    own: tuple[int, int | None] = (BOS, EOS)
     if isinstance(encoder, TransformersEncoder):
-        own = encoder.init_token, encoder.separator_token
+        own = encoder.init_token, encoder.separator_token if encoder.separates_pairs else None
     if used.init_token != own[0]:
         raise UserError(
             f"{path}: trained with --init-token {used.init_token}; the tokenizer in Transformers starts "

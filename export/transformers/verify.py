@@ -1,5 +1,7 @@
 """Compares a from_pretrained folder with its fairseq checkpoint: token ids of real texts, and logits.
 
+Ids are those of the fairseq dictionary.
+
 B sentences, L tokens, N of them without padding and P at a time, C embedding width, V vocabulary entries,
 K classes.
 """
@@ -15,23 +17,28 @@ import numpy as np
 import torch
 from fairseq.models.roberta.model import RobertaModel
 from numpy.typing import NDArray
+from torch import Tensor
 from tqdm import tqdm
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from roberta_small.common.data_folder import WRITE_AGAIN
 from roberta_small.common.errors import UserError
+from roberta_small.common.families import Family
 from roberta_small.common.files import sha256
 from roberta_small.eval.model import Model
 from roberta_small.eval.texts import Ids, Text, batches, pad
-from roberta_small.export.transformers.roberta import PAD, Source
+from roberta_small.export.transformers.networks import Source
 from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
-from roberta_small.preprocess.dictionary import MASK
+from roberta_small.fairseq_plugin.models.token_types import in_second
+from roberta_small.preprocess.dictionary import BOS, EOS, MASK, PAD
 from roberta_small.preprocess.readers.lines import read_text_lines
 from roberta_small.preprocess.sample import Writer
 
 TOLERANCE = 1e-4
 SENTENCES = 200
 """Number of sentences whose logits are compared."""
+RANDOM_ROWS = 8
+"""Number of rows of random ids that are compared in addition."""
 LM_SENTENCES = 20
 """The same for a masked language model, which computes a score per token and vocabulary entry."""
 MAX_TOKENS = 1024
@@ -74,8 +81,8 @@ class Verification:
     def __str__(self) -> str:
         """Two lines: ids and logits."""
         return (
-            f"{self._ids()}\nlogits: {self.sentences} sentences, largest difference "
-            f"{self.difference:.1e} (at most {TOLERANCE:.0e})"
+            f"{self._ids()}\nlogits: {self.sentences} sentences and {RANDOM_ROWS} rows of random ids, "
+            f"largest difference {self.difference:.1e} (at most {TOLERANCE:.0e})"
         )
 
     def _ids(self) -> str:
@@ -89,13 +96,12 @@ class Verification:
         return f"ids: {self.standard:,} of {self.texts:,} texts equal ({self.where}){rest}"
 
 
-def verify(
-    origin: Model, source: Source, folder: str | os.PathLike[str], model: PreTrainedModel
-) -> Verification:
-    """Compare a written folder, and the `model` loaded from it, with the checkpoint of `origin`, `source`.
+def verify(origin: Model, source: Source, folder: str | os.PathLike[str], other: Counterpart) -> Verification:
+    """Compare a written folder, and the model `other` loaded from it, with the checkpoint of `origin`.
 
     Ids are compared for every text of the run's data, or for sample sentences if the raw text is not
-    available; logits for some of these texts, including the longest. Raises `UserError` if an id differs, or
+    available; logits for some of these texts, including the longest, and for random ids, because the model
+    may know few words of the sample. Raises `UserError` if an id differs, or
     a logit by more than `TOLERANCE`. A Transformers tokenizer may differ in truncated texts, which it always
     ends in `</s>`.
     """
@@ -107,18 +113,28 @@ def verify(
     if not own_code or not origin.normalize_apostrophes:
         plain = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         if not own_code:
-            check_ids(plain, examples, truncated=origin.input_format.max_positions)
+            check_ids(plain, examples, other.order, truncated=origin.input_format.max_positions)
         standard = sum(
-            np.array_equal(*pair) for pair in zip(tokenized(plain, examples), examples.rows, strict=True)
+            np.array_equal(*pair)
+            for pair in zip(tokenized(plain, examples, other.order), examples.rows, strict=True)
         )
     chosen = chosen_rows(examples.rows, LM_SENTENCES if source.head is None else SENTENCES)
-    difference = largest_difference(source.model(), source.head, model, chosen)
+    sentences = len(chosen)
+    vocabulary = source.vocabulary if other.order is None else len(other.order)
+    chosen += random_rows(
+        RANDOM_ROWS,
+        origin.input_format.max_positions,
+        vocabulary,
+        BOS if origin.input_format.init_token is None else origin.input_format.init_token,
+        pairs=other.token_types,
+    )
+    difference = largest_difference(source.model(), source.head, other, chosen)
     if not difference <= TOLERANCE:
         raise UserError(
             f"{source.path}: the converted network differs from fairseq's by {difference:.1e}, more "
             f"than {TOLERANCE:.0e}; nothing was written, because Transformers does not support this model"
         )
-    return Verification(examples.where, len(examples.texts), standard, len(chosen), difference, own_code)
+    return Verification(examples.where, len(examples.texts), standard, sentences, difference, own_code)
 
 
 def find_examples(origin: Model) -> Examples:
@@ -145,15 +161,19 @@ def find_examples(origin: Model) -> Examples:
 
 
 def check_ids(
-    tokenizer: PreTrainedTokenizerBase, examples: Examples, *, truncated: int | None = None
+    tokenizer: PreTrainedTokenizerBase,
+    examples: Examples,
+    order: NDArray[np.int64] | None = None,
+    *,
+    truncated: int | None = None,
 ) -> None:
-    """Raise `UserError` showing the first text whose ids differ.
+    """Raise `UserError` showing the first text whose ids differ; `order` as in `Counterpart`.
 
     If `truncated` is given, rows of that many tokens, which are truncated texts, may differ in their last
     token.
     """
     for text, found, wanted in zip(
-        examples.texts, tokenized(tokenizer, examples), examples.rows, strict=True
+        examples.texts, tokenized(tokenizer, examples, order), examples.rows, strict=True
     ):
         if len(found) == len(wanted) == truncated:
             found, wanted = found[:-1], wanted[:-1]
@@ -166,11 +186,15 @@ def check_ids(
             )
 
 
-def tokenized(tokenizer: PreTrainedTokenizerBase, examples: Examples) -> Iterator[NDArray[np.int64]]:
-    """The ids of each text, truncated to the maximum length of the model."""
+def tokenized(
+    tokenizer: PreTrainedTokenizerBase, examples: Examples, order: NDArray[np.int64] | None = None
+) -> Iterator[NDArray[np.int64]]:
+    """The ids of each text in the dictionary, truncated to the maximum length of the model."""
+    ours = None if order is None else np.argsort(order)
     for text in examples.texts:
         parts = (text,) if isinstance(text, str) else text
-        yield np.array(tokenizer(*parts, truncation=True)["input_ids"])
+        ids = np.array(tokenizer(*parts, truncation=True)["input_ids"])
+        yield ids if ours is None else ours[ids]
 
 
 def chosen_rows(rows: Sequence[Ids], count: int) -> list[Ids]:
@@ -180,13 +204,55 @@ def chosen_rows(rows: Sequence[Ids], count: int) -> list[Ids]:
     return [rows[number] for number in sorted(numbers)]
 
 
+@dataclass(frozen=True)
+class Counterpart:
+    """A model of Transformers that is asked with the ids of a fairseq dictionary."""
+
+    model: PreTrainedModel
+    family: Family
+    order: NDArray[np.int64] | None = None
+    """(V,) Transformers' id of each id; None if they are equal."""
+    token_types: bool = False
+    """Whether the second text of a pair has a token type of its own."""
+
+    def inputs(self, ids_BL: Tensor) -> dict[str, Tensor]:
+        """The arguments of the model for padded ids."""
+        theirs_BL = ids_BL if self.order is None else torch.from_numpy(self.order)[ids_BL]
+        found = {"input_ids": theirs_BL, "attention_mask": (ids_BL != PAD).long()}
+        if self.token_types:
+            found["token_type_ids"] = in_second(ids_BL, EOS).long()
+        return found
+
+    def logits(self, ids_BL: Tensor) -> Tensor:
+        """(B, L) -> (B, K), of a classifier."""
+        return self.model(**self.inputs(ids_BL)).logits
+
+    def features(self, ids_BL: Tensor) -> Tensor:
+        """(B, L) -> (B, L, C), of the encoder."""
+        return self.model.base_model(**self.inputs(ids_BL))[0]
+
+    def scores(self, features: Tensor) -> Tensor:
+        """(..., C) -> (..., V), of the masked language model, in the order of the dictionary."""
+        assert self.family.lm_head is not None
+        for name in self.family.lm_head.modules:
+            features = getattrs(self.model, name)(features)
+        return features if self.order is None else features[..., torch.from_numpy(self.order)]
+
+
+def getattrs(value: Any, path: str) -> Any:
+    """The attribute of an attribute: `cls.predictions`."""
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
 def largest_difference(
-    reference: RobertaModel, head: str | None, model: PreTrainedModel, rows: Sequence[Ids]
+    reference: RobertaModel, head: str | None, other: Counterpart, rows: Sequence[Ids], *, scores: bool = True
 ) -> float:
-    """Largest difference of a logit between a fairseq model and `model`; NaN if either computes NaN.
+    """Largest difference of a logit between a fairseq model and `other`; NaN if either computes NaN.
 
     `head` is the name of fairseq's classification head. Without one, the scores of the masked language model
-    are compared for all tokens but padding.
+    are compared for all tokens but padding, or only the hidden states without `scores`.
     """
     lengths = np.array([len(row) for row in rows])
     differences: list[float] = []
@@ -198,16 +264,34 @@ def largest_difference(
             mask_BL = ids_BL != PAD
             if head is not None:
                 wanted_BK, _ = reference(ids_BL, features_only=True, classification_head_name=head)
-                found_BK = model(input_ids=ids_BL, attention_mask=mask_BL.long()).logits
-                differences.append(float((found_BK - wanted_BK).abs().max()))
+                differences.append(float((other.logits(ids_BL) - wanted_BK).abs().max()))
                 continue
             wanted_NC = reference(ids_BL, features_only=True)[0][mask_BL]
-            found_NC = model.base_model(input_ids=ids_BL, attention_mask=mask_BL.long())[0][mask_BL]
-            size = max(1, MAX_SCORES // model.config.vocab_size)
+            found_NC = other.features(ids_BL)[mask_BL]
+            differences.append(float((found_NC - wanted_NC).abs().max()))
+            if not scores:
+                continue
+            size = max(1, MAX_SCORES // other.model.config.vocab_size)
             for wanted_PC, found_PC in zip(wanted_NC.split(size), found_NC.split(size), strict=True):
-                difference_PV = model.lm_head(found_PC) - reference.encoder.lm_head(wanted_PC)
-                differences.append(float(difference_PV.abs().max()))
+                found_PV = other.scores(found_PC)
+                wanted_PV = reference.encoder.lm_head(wanted_PC)[..., : found_PV.shape[-1]]
+                differences.append(float((found_PV - wanted_PV).abs().max()))
     return float(np.max(differences))
+
+
+def random_rows(count: int, longest: int, vocabulary: int, init: int, *, pairs: bool = False) -> list[Ids]:
+    """Rows of random ids of 2 to `longest` tokens, one of them of the maximum length.
+
+    They begin with the id `init`; every second one is divided by separators, as a pair, with `pairs`.
+    """
+    rng = np.random.default_rng(1)
+    rows = []
+    for number, size in enumerate([longest, *rng.integers(2, longest + 1, count - 1)]):
+        row = np.concatenate([[init], rng.integers(EOS + 1, vocabulary, size - 1)])
+        if pairs and number % 2 and size > 3:
+            row[[size // 2, -1]] = EOS
+        rows.append(row)
+    return rows
 
 
 def _fits(origin: Model, text: Text) -> bool:

@@ -19,13 +19,13 @@ from typing import Any
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.roberta.model import RobertaModel, base_architecture
 
+from roberta_small.common import families
 from roberta_small.common.errors import UserError
+from roberta_small.common.families import FIRST_POSITION
 from roberta_small.fairseq_plugin.checkpoints.loading import read_outline
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.roberta import LAYER_NORM_EPS
 
-FIRST_POSITION = 2
-"""Row of the position table that the first token of a sentence has: the padding index + 1."""
 VALUES = {
     "layers": "--encoder-layers",
     "embed": "--encoder-embed-dim",
@@ -34,6 +34,7 @@ VALUES = {
     "activation": "--activation-fn",
     "pooler_activation": "--pooler-activation-fn",
     "layer_norm_eps": "--layer-norm-eps",
+    "family": "--family",
 }
 """Field of `Architecture` -> the flag that sets it."""
 SWITCHES = {
@@ -42,6 +43,8 @@ SWITCHES = {
     "untied_lm_head": "--untie-weights-roberta",
 }
 """The same for flags without a value. No flag switches them off."""
+NOT_COMPARED = ("positions", "pooling", "token_types")
+"""Fields in which a checkpoint may differ from the model that loads it."""
 BY_ARCH = ("causal", "learned_positions", "scaled_embeddings")
 """Fields that only `--arch` sets."""
 
@@ -70,6 +73,12 @@ class Architecture:
     learned_positions: bool
     scaled_embeddings: bool
     """Whether token embeddings are multiplied by the square root of their size."""
+    pooling: str | None
+    """The sentence vector of the classification head; None for a checkpoint without one."""
+    family: str
+    """The encoders of Transformers that it belongs to."""
+    token_types: bool
+    """Whether the second text of a pair has a token type."""
     positions: int | None
     """Longest input in tokens; None if the positions are sinusoids, which have no limit."""
 
@@ -81,15 +90,17 @@ class Architecture:
         return "roberta_small" if self.embedding_norm else "roberta_prenorm"
 
     def flags(self) -> dict[str, tuple[str, ...]]:
-        """The flags that build this network, apart from --max-positions: flag -> the flag and its value."""
+        """The flags that build this network, apart from `NOT_COMPARED`: flag -> the flag and its value."""
         found = {"--arch": ("--arch", self.arch)}
         values = {flag: getattr(self, name) for name, flag in VALUES.items()}
+        if self.family == families.DEFAULT:
+            del values["--family"]
         found |= {flag: (flag, str(value)) for flag, value in values.items() if value is not None}
         return found | {flag: (flag,) for name, flag in SWITCHES.items() if getattr(self, name)}
 
     def differences(self, other: Architecture) -> list[str]:
-        """The names of the fields in which both differ, apart from `positions`; None equals every value."""
-        names = [field.name for field in dataclasses.fields(self) if field.name != "positions"]
+        """The names of the fields in which both differ, apart from `NOT_COMPARED`; None equals all values."""
+        names = [field.name for field in dataclasses.fields(self) if field.name not in NOT_COMPARED]
         pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
         return [name for name, ours, theirs in pairs if ours != theirs and None not in (ours, theirs)]
 
@@ -136,6 +147,9 @@ def of_arguments(arguments: argparse.Namespace) -> Architecture:
         untied_lm_head=bool(arguments.untie_weights_roberta),
         learned_positions=learned,
         scaled_embeddings=not arguments.no_scale_embedding,
+        pooling=str(getattr(arguments, "pooling", None) or "first"),
+        family=str(getattr(arguments, "family", None) or families.DEFAULT),
+        token_types=bool(getattr(arguments, "token_types", False)),
         positions=positions if learned else None,
     )
 
@@ -177,11 +191,25 @@ def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
             "use one that fairseq wrote"
         )
     if not any(name.startswith("classification_heads.") for name in shapes):
-        found = dataclasses.replace(found, pooler_activation=None)
+        found = without_defaults(found)
     if found.learned_positions:
         assert positions is not None  # `wrong` would have it
         found = dataclasses.replace(found, positions=positions[0] - FIRST_POSITION)
     return found
+
+
+def without_defaults(found: Architecture) -> Architecture:
+    """The architecture of an encoder without classification head.
+
+    The head of the runs is as the recipe says, unless the encoder comes with an activation or pooling of its
+    own: that of its family, or of a sentence encoder.
+    """
+    family = families.FAMILIES[found.family]
+    return dataclasses.replace(
+        found,
+        pooler_activation=None if family.pooler_activation == "tanh" else family.pooler_activation,
+        pooling=None if found.pooling == "first" else found.pooling,
+    )
 
 
 @dataclass(frozen=True)

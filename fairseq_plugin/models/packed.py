@@ -23,6 +23,7 @@ from torch import Tensor
 from roberta_small.fairseq_plugin.models import attention as kernels
 from roberta_small.fairseq_plugin.models.attention import attend, attend_single_query, sentence_offsets
 from roberta_small.fairseq_plugin.models.dropout import add_dropout, dropout
+from roberta_small.fairseq_plugin.models.token_types import in_second
 
 
 class PackedTransformerEncoder(TransformerEncoder):
@@ -127,6 +128,9 @@ class PackedTransformerEncoder(TransformerEncoder):
         if self.embed_positions is not None:
             positions = packing.positions_BL + self.padding_idx
             x_TC = x_TC + F.embedding(packing.pack(positions), self.embed_positions.weight)
+        if hasattr(self, "embed_second"):  # token types
+            second_T = packing.pack(in_second(src_tokens, self.dictionary.eos()))
+            x_TC = x_TC + second_T.unsqueeze(1).to(x_TC.dtype) * self.embed_second.weight
         if self.layernorm_embedding is not None:
             x_TC = self.layernorm_embedding(x_TC)
         return dropout(x_TC, self.dropout_module.p, self.training)

@@ -25,13 +25,15 @@ from torch import Tensor, nn
 
 from roberta_small.common.cli import positive_number
 from roberta_small.common.errors import UserError
+from roberta_small.common.families import DEFAULT as FAMILY
+from roberta_small.common.families import FAMILIES, POSITIONS, SECOND
 from roberta_small.fairseq_plugin.models.encoders import ENCODERS, check_supported
+from roberta_small.fairseq_plugin.models.token_types import add_token_types
 from roberta_small.fairseq_plugin.tasks.language_modeling import linear_cross_entropy
 from roberta_small.fairseq_plugin.training import precision
 
 LAYER_NORM_EPS = 1e-5
 """The epsilon of every LayerNorm in fairseq and torch."""
-POSITIONS = "encoder.sentence_encoder.embed_positions.weight"
 
 
 @register_model("roberta_small")
@@ -75,6 +77,17 @@ class RobertaSmall(RobertaModel):
             + "; ".join(f"{key}: {what}" for key, what in cls.POOLINGS.items()),
         )
         parser.add_argument(
+            "--token-types",
+            action="store_true",
+            help="add an embedding to the tokens of the second text of a pair, as BERT",
+        )
+        parser.add_argument(
+            "--family",
+            choices=list(FAMILIES),
+            help="the encoders of Transformers whose class and classification head an export has "
+            f"(default: {FAMILY})",
+        )
+        parser.add_argument(
             "--layer-norm-eps",
             type=positive_number,
             metavar="E",
@@ -113,9 +126,11 @@ class RobertaSmall(RobertaModel):
             return self.classification_heads[classification_head_name](features_B1C), {"inner_states": None}
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """As in fairseq; of a longer table of positions, keep the rows of the first positions."""
+        """As in fairseq, without what this model does not use: later positions, and token types."""
         super().upgrade_state_dict_named(state_dict, name)
         self.keep_first_positions(state_dict)
+        if not self.args.token_types:
+            state_dict.pop(SECOND, None)
 
     def keep_first_positions(self, state_dict: dict[str, Tensor]) -> None:
         """Cut the table of learned positions in a state dict to the number of rows of this model."""
@@ -157,6 +172,8 @@ class RobertaSmallEncoder(RobertaEncoder):
     ) -> TransformerEncoder:
         """Build the encoder, initialized as BERT."""
         encoder = ENCODERS[args.encoder_kind].encoder(args, dictionary, embed_tokens)
+        if args.token_types:
+            add_token_types(encoder, args.encoder_embed_dim)
         encoder.apply(init_bert_params)
         return encoder
 
@@ -174,6 +191,8 @@ def roberta_small_architecture(args: Any) -> None:
         "precision": "auto",
         "pooling": "first",
         "layer_norm_eps": LAYER_NORM_EPS,
+        "token_types": False,
+        "family": FAMILY,
     }
     for name, value in defaults.items():
         if getattr(args, name, None) is None:

@@ -191,7 +191,7 @@ def test_what_does_not_exist_is_one_clear_error(hub, tmp_path, monkeypatch, name
 
 def test_errors_name_the_model_on_the_hub(camembert, hub, monkeypatch, tmp_path):
     source = shutil.copytree(camembert, tmp_path / "source")
-    (source / "config.json").write_text('{"model_type": "bert", "architectures": ["BertForMaskedLM"]}')
+    (source / "config.json").write_text('{"model_type": "mpnet", "architectures": ["MPNetModel"]}')
     hub("user/bert", source)
     with pytest.raises(UserError) as error:
         resolve(Path("user/bert"), "--pretrained")

@@ -61,7 +61,7 @@ def logits(path, ids_BL):
 
 @pytest.mark.parametrize("lengths", [(1,), (2,), (32,), (32, 1, 7), (3, 3, 3, 3, 3), (9, 20)], ids=str)
 def test_logits_equal_pytorchs_for_any_batch_and_length(exported, classifier_folder, lengths):
-    model = load_folder(classifier_folder)
+    model = load_folder(classifier_folder).model
     ids_BL = padded_ids(model.config.vocab_size, lengths)
     with torch.no_grad():
         wanted_BK = model(ids_BL, attention_mask=ids_BL != PAD).logits.numpy()

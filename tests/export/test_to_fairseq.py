@@ -7,13 +7,13 @@ import pytest
 import torch
 from exported_runs import LENGTH, MASKED_LM, PAD, padded_ids
 from training import INPUT, OURS, SIZES, SLOW, STEPS, fairseq_train
-from transformers import BertConfig, BertForMaskedLM
+from transformers import BertConfig, BertModel
 
 from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
 from roberta_small.export.__main__ import main
 from roberta_small.export.transformers.folder import load_folder
-from roberta_small.export.transformers.roberta import Sizes, random_classifier
+from roberta_small.export.transformers.networks import Sizes, build
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 
@@ -81,7 +81,7 @@ def test_a_model_from_transformers_is_converted(trained, tmp_path):
     words = len((data / "input0/dict.txt").read_text(encoding="utf-8").splitlines()) + 5
     sizes = Sizes(vocabulary=words, layers=2, embed=16, ffn=24, heads=2, positions=32)
     torch.manual_seed(1)
-    model = random_classifier(sizes, ["neg", "pos"])
+    model = build(sizes, ["neg", "pos"])
     model.save_pretrained(tmp_path / "folder")
     shutil.copy(data / "input0/dict.txt", tmp_path / "folder")
     verification = convert_back(tmp_path / "folder", tmp_path / "model.pt")
@@ -107,12 +107,9 @@ def change_config(folder, **changes):
     ("corrupt", "fact"),
     [
         (lambda f: (f / "config.json").unlink(), "config.json: "),
-        (lambda f: (f / "config.json").write_text("{"), "config.json: "),
-        (lambda f: change_config(f, model_type="bert"), "'bert'"),
-        (
-            lambda f: change_config(f, architectures=["RobertaForTokenClassification"]),
-            "RobertaForTokenClassification",
-        ),
+        (lambda f: (f / "config.json").write_text("{"), "config.json, line 1: "),
+        (lambda f: change_config(f, model_type="bert"), "weights are missing: bert."),
+        (lambda f: change_config(f, model_type="mpnet"), "'mpnet'"),
         (lambda f: change_config(f, hidden_act="silu"), "silu"),
         (lambda f: change_config(f, num_hidden_layers=3), "roberta.encoder.layer.2"),
         (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "pytorch_model.bin"),
@@ -152,10 +149,10 @@ def test_options_of_other_commands_are_errors(classifier_folder, tmp_path, capsy
     assert not (tmp_path / "m.pt").exists()
 
 
-def test_another_architecture_is_an_error(tmp_path):
+def test_an_encoder_alone_is_no_model_to_export(tmp_path):
     config = BertConfig(
         vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4
     )
-    BertForMaskedLM(config).save_pretrained(tmp_path / "bert")
-    with pytest.raises(UserError, match=r"BertForMaskedLM.*'bert'"):
+    BertModel(config).save_pretrained(tmp_path / "bert")
+    with pytest.raises(UserError, match=r"without a head.*--pretrained"):
         load_folder(tmp_path / "bert")

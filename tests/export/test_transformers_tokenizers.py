@@ -111,4 +111,4 @@ def test_onnx_and_loading_accept_the_folder_of_another_family(tmp_path):
     config = json.loads((tmp_path / "folder/config.json").read_text())
     config |= {"model_type": "camembert", "architectures": ["CamembertForSequenceClassification"]}
     (tmp_path / "folder/config.json").write_text(json.dumps(config))
-    assert type(load_folder(tmp_path / "folder")).__name__ == "CamembertForSequenceClassification"
+    assert type(load_folder(tmp_path / "folder").model).__name__ == "CamembertForSequenceClassification"

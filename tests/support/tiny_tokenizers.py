@@ -5,8 +5,11 @@ import json
 import random
 
 import sentencepiece
-from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer
-from transformers import AutoTokenizer
+from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 WORDS = ["le", "la", "un", "une", "livre", "film", "roman", "est", "n'est", "pas", "très", "peu", "bon"]
 WORDS += ["mauvais", "été", "déçu", "captivant", "ennuyeux", "l'auteur"]
@@ -58,6 +61,20 @@ def bert(folder, *, fast=True):
         words.insert(index, token)
     (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
     return _finished(folder, "BertTokenizer", fast)
+
+
+def flaubert(folder, *, fast=True):
+    """Words, as a general fast tokenizer that begins and ends a text with </s>, the id 1."""
+    tokens = ["<s>", "</s>", "<pad>", "<unk>", "<mask>", *WORDS]
+    model = Tokenizer(WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="<unk>"))
+    model.pre_tokenizer = Whitespace()
+    model.post_processor = TemplateProcessing(
+        single="</s> $A </s>", pair="</s> $A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    special = {"bos_token": "<s>", "cls_token": "</s>", "sep_token": "</s>", "pad_token": "<pad>"}
+    special |= {"unk_token": "<unk>", "mask_token": "<mask>", "eos_token": "</s>"}
+    PreTrainedTokenizerFast(tokenizer_object=model, **special).save_pretrained(folder)
+    return folder
 
 
 FAMILIES = {"roberta": roberta, "xlm-roberta": xlm_roberta, "camembert": camembert}

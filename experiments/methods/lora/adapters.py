@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from torch import Tensor, nn
-from transformers import PreTrainedModel, RobertaForSequenceClassification
+from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_folder
@@ -127,7 +127,7 @@ def merge(model: PeftModel) -> PreTrainedModel:
     return model.merge_and_unload()
 
 
-def merged_classifier(run: Path) -> RobertaForSequenceClassification:
+def merged_classifier(run: Path) -> PreTrainedModel:
     """The merged model of a run of the method lora, in evaluation mode."""
     return merge(adapted_classifier(run)).eval()
 
@@ -137,7 +137,7 @@ def adapted_classifier(run: Path) -> PeftModel:
     base = run / BASE
     if not any(base.glob("*.safetensors")):
         raise UserError(f"{base}: no model.safetensors in it; delete the run's folder and train it again")
-    model = RobertaForSequenceClassification.from_pretrained(
+    model = AutoModelForSequenceClassification.from_pretrained(
         base, local_files_only=True, use_safetensors=True
     )
     return reload(model, run / ADAPTER)

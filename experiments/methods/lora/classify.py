@@ -13,7 +13,7 @@ Its manifest also contains trainable_parameters, parameters, peak_memory_bytes (
 and reloaded_difference: the largest difference between a class probability of the reloaded adapter and that
 in training. In Python:
 
-    base = RobertaForSequenceClassification.from_pretrained("RUN/base")
+    base = AutoModelForSequenceClassification.from_pretrained("RUN/base")
     model = PeftModel.from_pretrained(base, "RUN/adapter")
 """
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from fairseq import utils
 from peft import PeftModel, TaskType
 from safetensors.torch import load_file
-from transformers import RobertaForSequenceClassification
+from transformers import PreTrainedModel
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.families import FAMILIES, Family
 from roberta_small.experiments.methods.lora import adapters
 from roberta_small.experiments.methods.lora.adapters import BASE
 from roberta_small.experiments.methods.lora.settings import LoraSettings
 from roberta_small.experiments.methods.transformers.recipe import Hyperparameters
-from roberta_small.export.transformers.roberta import (
+from roberta_small.export.transformers.networks import (
     HEADS,
     Source,
-    random_classifier,
+    build,
+    family_of,
     read_source,
     special_ids,
     to_transformers,
@@ -32,16 +35,16 @@ from roberta_small.fairseq_plugin.checkpoints.initialization import (
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 
 logger = logging.getLogger(__name__)
-HEAD = "classifier"
 
 
 def initial_model(
     recipe: Hyperparameters, task: SentenceClassificationTask, checkpoint: Path | None, seed: int
-) -> RobertaForSequenceClassification:
+) -> PreTrainedModel:
     """A classifier with exactly the weights that fairseq-train starts from with this seed.
 
     Random weights are drawn by fairseq. Those of a checkpoint replace them as in fairseq, and a head that the
-    checkpoint does not have stays random. The embedding of token types, which only Transformers has, is zero.
+    checkpoint does not have stays random. The embedding of the first
+    token type is zero: it is part of the positions.
     Dropout is that of the recipe.
 
     Raises `UserError` if architecture or dictionary of the checkpoint are not those of recipe and data.
@@ -65,9 +68,9 @@ def initial_model(
             fit_head(weights, own, source.class_names, classes)
         ours.load_state_dict(weights)
     logger.info("initialisation: %s", "random weights" if source is None else f"weights of {checkpoint}")
-    model = random_classifier(recipe.sizes(vocabulary), classes, special_ids(task.cfg))
-    head = task.cfg.classification_head_name
-    model.load_state_dict(to_transformers(ours.state_dict(), head=head, lm_head=False))
+    model = build(recipe.sizes(vocabulary), classes, special_ids(task.cfg))
+    family, head = family_of(recipe.cfg.model), task.cfg.classification_head_name
+    model.load_state_dict(to_transformers(ours.state_dict(), family, head=head, lm_head=False))
     return model
 
 
@@ -79,7 +82,7 @@ def _check_vocabulary(source: Source, vocabulary: int) -> None:
         )
 
 
-def with_adapters(base: RobertaForSequenceClassification, lora: LoraSettings, run: Path) -> PeftModel:
+def with_adapters(base: PreTrainedModel, lora: LoraSettings, run: Path) -> PeftModel:
     """The frozen base with adapters and a trainable head.
 
     The base is saved in the run folder, to reload the adapters onto; a resumed run uses the saved one. Raises
@@ -91,11 +94,18 @@ def with_adapters(base: RobertaForSequenceClassification, lora: LoraSettings, ru
     else:
         adapters.save_model(base, run / BASE)
     base.name_or_path = str(run / BASE)  # for adapter_config.json
-    return adapters.add_adapters(base, lora, TaskType.SEQ_CLS, [HEAD])
+    family = FAMILIES[base.config.model_type]
+    return adapters.add_adapters(base, _targets(lora, family), TaskType.SEQ_CLS, family.head_modules)
+
+
+def _targets(lora: LoraSettings, family: Family) -> LoraSettings:
+    """The settings with the family's names of the attention's layers."""
+    return replace(lora, target_modules=tuple(map(family.linear, lora.target_modules)))
 
 
 def check(recipe: Hyperparameters, checkpoint: Path | None, lora: LoraSettings | None) -> None:
     """Raise `UserError` for mistakes that would otherwise stop a run only after its start."""
     model = initial_model(recipe, recipe.task(), checkpoint, seed=1)
     if lora is not None:
-        adapters.check_targets(model, lora, [HEAD])
+        family = FAMILIES[model.config.model_type]
+        adapters.check_targets(model, _targets(lora, family), family.head_modules)

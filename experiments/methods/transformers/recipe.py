@@ -23,7 +23,12 @@ from roberta_small.common.cli import flags_of
 from roberta_small.common.errors import UserError
 from roberta_small.common.metrics import LOSS, logged
 from roberta_small.experiments.recipe.fairseq_flags import parser_errors
-from roberta_small.export.transformers.roberta import ACTIVATIONS, Sizes
+from roberta_small.export.transformers.networks import (
+    Sizes,
+    activation_name,
+    family_of,
+    has_token_types,
+)
 from roberta_small.fairseq_plugin.models.encoders import ENCODERS
 from roberta_small.fairseq_plugin.tasks.criterion import checked_smoothing
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
@@ -35,6 +40,7 @@ ONLY = {
     "--arch": ("roberta_small", "roberta", "roberta_base", "roberta_large"),
     "--lr-scheduler": ("polynomial_decay",),
     "--optimizer": ("adam", "fused_adam"),
+    "--pooling": ("first",),
     "--encoder": tuple(ENCODERS),  # ignored: fairseq's implementations of the same function
     "--best-checkpoint-metric": (*(metric.name for metric in logged()), LOSS),
 }
@@ -42,6 +48,7 @@ ONLY = {
 SUPPORTED = frozenset(ONLY) | {
     *("--encoder-layers", "--encoder-embed-dim", "--encoder-ffn-embed-dim", "--encoder-attention-heads"),
     *("--dropout", "--attention-dropout", "--pooler-dropout", "--activation-fn", "--layer-norm-eps"),
+    *("--pooler-activation-fn", "--family", "--token-types", "--pooling"),
     *("--init-token", "--separator-token", "--max-positions", "--shorten-method", "--keep-eos"),
     *(
         "--batch-size",
@@ -111,8 +118,10 @@ class Hyperparameters:
             dropout=model.dropout,
             attention_dropout=model.attention_dropout,
             pooler_dropout=model.pooler_dropout,
-            activation=ACTIVATIONS[model.activation_fn],
+            activation=activation_name(model.activation_fn),
             layer_norm_eps=model.layer_norm_eps,
+            family=family_of(model).name,
+            token_types=has_token_types(model),
         )
 
     def task(self) -> SentenceClassificationTask:
@@ -138,9 +147,15 @@ def parse(data: str, words: Sequence[str]) -> Hyperparameters:
     optimization, betas = cfg.optimization, parse_betas(cfg.optimizer.adam_betas)
     if not (optimization.max_epoch or optimization.max_update):
         raise UserError("recipe: neither --max-epoch nor --max-update is given; add one of them")
-    if cfg.model.activation_fn not in ACTIVATIONS:
+    try:
+        activation_name(cfg.model.activation_fn)
+    except UserError as error:
+        raise UserError(f"recipe: {error}") from None
+    head = family_of(cfg.model).pooler_activation
+    if cfg.model.pooler_activation_fn != head:
         raise UserError(
-            f"recipe: --activation-fn {cfg.model.activation_fn}: not one of {', '.join(ACTIVATIONS)}"
+            f"recipe: --pooler-activation-fn {cfg.model.pooler_activation_fn}: the classification head of "
+            f"Transformers has {head}"
         )
     batch_size = cfg.dataset.batch_size
     if not batch_size:

@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 from peft import PeftModel
 from torch import Tensor, nn
-from transformers import RobertaForSequenceClassification, set_seed
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, set_seed
 
 from roberta_small.common import predictions
 from roberta_small.common.errors import report_errors
@@ -51,7 +51,7 @@ from roberta_small.experiments.methods.transformers.trainer import (
     read_sentences,
     training_arguments,
 )
-from roberta_small.export.transformers.roberta import to_fairseq
+from roberta_small.export.transformers.networks import family_of, has_token_types, to_fairseq
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from roberta_small.fairseq_plugin.training.precision import resolve, resolved, restore
 
@@ -102,7 +102,7 @@ def main(words: list[str] | None = None) -> None:
 
     base = initial_model(recipe, task, args.restore_file, args.seed)
     set_seed(args.seed)
-    model: RobertaForSequenceClassification | PeftModel = base
+    model: PreTrainedModel | PeftModel = base
     if args.lora:
         model = with_adapters(base, lora_settings(args), run)
     parameters = adapters.count(model)
@@ -122,7 +122,7 @@ def main(words: list[str] | None = None) -> None:
         train=train,
         valid=valid,
         classes=task.class_names,
-        pad=task.source_dictionary.pad(),
+        collate=_collator(recipe, task),
         run=run,
         log=log,
         weights=recipe.weights(args.data, task.class_names),
@@ -165,18 +165,18 @@ def finish(
         "peak_memory_bytes": peak_memory_bytes(trainer.args.device),
     }
     subset, sentences = next(iter(trainer.subsets.items()))
-    batch = Pad(task.source_dictionary.pad())([sentences[i] for i in range(min(RELOADED, len(sentences)))])
+    batch = _collator(recipe, task)([sentences[i] for i in range(min(RELOADED, len(sentences)))])
     if lora:
         best, measured["merged_difference"] = merged(run, batch)
     else:
-        best = RobertaForSequenceClassification.from_pretrained(run / MODEL, use_safetensors=True).eval()
+        best = AutoModelForSequenceClassification.from_pretrained(run / MODEL, use_safetensors=True).eval()
     bits = 16 if trainer.args.bf16 else 32
     measured["reloaded_difference"] = check_reloaded(best, batch, run / predictions.file_name(subset), bits)
     atomic_write(run / MEASURED, json.dumps(measured, indent=2) + "\n")
     write_checkpoint(run / "checkpoint_best.pt", best, recipe, task)
 
 
-def merged(run: Path, batch: Item) -> tuple[RobertaForSequenceClassification, float]:
+def merged(run: Path, batch: Item) -> tuple[PreTrainedModel, float]:
     """The best adapter merged into its base, and the largest difference of a logit that merging causes.
 
     Raises `RuntimeError` if rounding does not explain the difference.
@@ -212,12 +212,16 @@ def check_reloaded(model: nn.Module, batch: Item, predicted: Path, bits: int) ->
 @torch.inference_mode()
 def logits(model: nn.Module, batch: Item) -> Tensor:
     """Logits (B, K) of a batch."""
-    return model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    return model(**{name: value for name, value in batch.items() if name != "labels"}).logits
+
+
+def _collator(recipe: Hyperparameters, task: SentenceClassificationTask) -> Pad:
+    return Pad(task.source_dictionary.pad(), has_token_types(recipe.cfg.model))
 
 
 def write_checkpoint(
     path: Path,
-    model: RobertaForSequenceClassification,
+    model: PreTrainedModel,
     recipe: Hyperparameters,
     task: SentenceClassificationTask,
 ) -> None:
@@ -229,7 +233,10 @@ def write_checkpoint(
     with torch.random.fork_rng(devices=[]):
         ours = task.build_model(recipe.cfg.model)
     weights = to_fairseq(
-        {name: tensor.float().cpu() for name, tensor in model.state_dict().items()}, head=head
+        {name: tensor.float().cpu() for name, tensor in model.state_dict().items()},
+        family_of(recipe.cfg.model),
+        head=head,
+        token_types=has_token_types(recipe.cfg.model),
     )
     missing, unexpected = ours.load_state_dict(weights, strict=False)
     wrong = [*unexpected, *(name for name in missing if not name.startswith(LM_HEAD))]

@@ -44,8 +44,10 @@ from roberta_small.common.predictions import Prediction
 from roberta_small.experiments.methods.transformers.recipe import Hyperparameters
 from roberta_small.experiments.methods.transformers.run_folder import on_one_device
 from roberta_small.experiments.progress import LOG_FORMAT, LOG_TIME
+from roberta_small.fairseq_plugin.models.token_types import in_second
 from roberta_small.fairseq_plugin.tasks.criterion import cell_counts, training_loss
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
+from roberta_small.preprocess.dictionary import EOS
 
 logger = logging.getLogger(__name__)
 SCORE = "validation_score"
@@ -98,7 +100,7 @@ class ClassifierTrainer(Trainer):
         train: Sentences,
         valid: dict[str, Sentences],
         classes: list[str],
-        pad: int,
+        collate: Pad,
         run: Path,
         log: RunLog,
         save_best: SaveBest,
@@ -119,7 +121,7 @@ class ClassifierTrainer(Trainer):
             args=arguments,
             train_dataset=train,
             eval_dataset=next(iter(valid.values())),
-            data_collator=Pad(pad),
+            data_collator=collate,
             compute_loss_func=None if self._plain_loss else self._mean_loss,
         )
         self.remove_callback(PrinterCallback)
@@ -406,10 +408,13 @@ class Pad:
     """Collator that pads on the right to the longest sentence of the batch."""
 
     pad: int
+    token_types: bool = False
+    """Whether the second text of a pair has a token type of its own."""
 
     def __call__(self, items: Sequence[Item]) -> Item:
-        """`input_ids` and `attention_mask`, int64 (B, L), and `labels`, int64 (B,)."""
+        """`input_ids`, `attention_mask` and perhaps `token_type_ids`, int64 (B, L); `labels`, int64 (B,)."""
         rows = [item["input_ids"] for item in items]
         ids_BL = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.pad)
         labels_B = torch.stack([item["labels"] for item in items])
-        return {"input_ids": ids_BL, "attention_mask": (ids_BL != self.pad).long(), "labels": labels_B}
+        found = {"input_ids": ids_BL, "attention_mask": (ids_BL != self.pad).long(), "labels": labels_B}
+        return found | ({"token_type_ids": in_second(ids_BL, EOS).long()} if self.token_types else {})

@@ -8,7 +8,7 @@ from transformers import BloomConfig, BloomForCausalLM
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.methods.lora import adapters as lora_adapters
 from roberta_small.experiments.methods.lora.settings import LoraSettings
-from roberta_small.export.transformers.roberta import Sizes, random_classifier
+from roberta_small.export.transformers.networks import Sizes, build
 
 TINY = Sizes(vocabulary=20, layers=1, embed=8, ffn=8, heads=2, positions=16)
 QUERY_VALUE = LoraSettings(rank=2, alpha=6, dropout=0.0, target_modules=("query", "value"))
@@ -27,7 +27,7 @@ def test_bloom_560m_has_the_published_number_of_trainable_parameters():
 
 
 def test_the_count_of_a_classifier_contains_the_adapters_and_one_head():
-    base = random_classifier(TINY, ["a", "b"])
+    base = build(TINY, ["a", "b"])
     before = lora_adapters.count(base)
     assert before.trainable == before.total == sum(p.numel() for p in base.parameters())
     head = sum(p.numel() for p in base.classifier.parameters())
@@ -38,7 +38,7 @@ def test_the_count_of_a_classifier_contains_the_adapters_and_one_head():
 
 def test_merging_adds_the_product_of_b_and_a_and_reloading_keeps_the_head(tmp_path):
     torch.manual_seed(0)
-    base = random_classifier(TINY, ["a", "b"])
+    base = build(TINY, ["a", "b"])
     weight = base.roberta.encoder.layer[0].attention.self.query.weight.detach().clone()
     base.save_pretrained(tmp_path / "base")
     model = lora_adapters.add_adapters(base, QUERY_VALUE, TaskType.SEQ_CLS, ["classifier"])
@@ -69,15 +69,13 @@ def test_merging_adds_the_product_of_b_and_a_and_reloading_keeps_the_head(tmp_pa
 def test_an_unknown_target_module_is_an_error_that_lists_the_known_ones():
     settings = LoraSettings(2, 4, 0.0, ("query", "q_proj"))
     with pytest.raises(UserError, match=r"q_proj.*dense, key, query, value"):
-        lora_adapters.add_adapters(
-            random_classifier(TINY, ["a", "b"]), settings, TaskType.SEQ_CLS, ["classifier"]
-        )
+        lora_adapters.add_adapters(build(TINY, ["a", "b"]), settings, TaskType.SEQ_CLS, ["classifier"])
 
 
 def test_a_missing_base_or_adapter_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"base: .*safetensors"):
         lora_adapters.merged_classifier(tmp_path)
-    random_classifier(TINY, ["a", "b"]).save_pretrained(tmp_path / "base")
+    build(TINY, ["a", "b"]).save_pretrained(tmp_path / "base")
     with pytest.raises(UserError, match=r"adapter: .*adapter_model\.safetensors"):
         lora_adapters.merged_classifier(tmp_path)
 

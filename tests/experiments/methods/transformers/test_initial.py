@@ -7,9 +7,10 @@ from method_runs import words
 from training import INPUT, OURS, SIZES, SLOW, STEPS, build_trainer, fairseq_train, save
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.families import FAMILIES
 from roberta_small.experiments.methods.transformers.initial import initial_model
 from roberta_small.experiments.methods.transformers.recipe import parse
-from roberta_small.export.transformers.roberta import TOKEN_TYPES, to_transformers
+from roberta_small.export.transformers.networks import to_transformers
 
 HEAD = "sentence_classification_head"
 NO_CHANGE = {"--lr": "1e-30", "--max-update": "1", "--max-epoch": None, "--weight-decay": "0"}
@@ -34,7 +35,7 @@ def fairseqs(trained, run, seed, *restore):
     done = fairseq_train(trained / "data", *words(NO_CHANGE), *flags)
     assert done.returncode == 0, done.stderr
     state = torch.load(run / "checkpoint_last.pt", weights_only=False)
-    return to_transformers(state["model"], head=HEAD, lm_head=False)
+    return to_transformers(state["model"], FAMILIES["roberta"], head=HEAD, lm_head=False)
 
 
 def ours(trained, checkpoint, seed):
@@ -52,7 +53,7 @@ def test_the_weights_are_those_of_fairseq_train(trained, tmp_path, kind):
     assert set(found) == set(wanted)
     for key, weight in wanted.items():
         torch.testing.assert_close(found[key], weight, atol=1e-20, rtol=0)
-    assert not found[TOKEN_TYPES].any()
+    assert not found["roberta.embeddings.token_type_embeddings.weight"].any()
     dense = "classifier.dense.weight"
     assert found[dense].std() > 0.01
     assert not torch.equal(found[dense], ours(trained, checkpoint, 8)[dense])

@@ -15,12 +15,13 @@ from transformers import RobertaForSequenceClassification
 from roberta_small.analysis import best_checkpoints, load_runs
 from roberta_small.analysis.__main__ import main as analysis
 from roberta_small.common import manifest, predictions
+from roberta_small.common.families import FAMILIES
 from roberta_small.eval.__main__ import main as evaluate
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.experiments.methods.lora import adapters
 from roberta_small.experiments.methods.transformers.recipe import parse
 from roberta_small.experiments.methods.transformers.trainer import Pad, read_sentences
-from roberta_small.export.transformers.roberta import to_transformers
+from roberta_small.export.transformers.networks import to_transformers
 
 TRANSFORMERS = ("train", "--method", "transformers")
 LORA = ("train", "--method", "lora")
@@ -123,7 +124,7 @@ def test_reloaded_and_merged_adapters_reproduce_the_written_predictions(swept):
 
 def test_the_base_of_a_pretrained_run_is_the_encoder_of_the_checkpoint(swept):
     source = torch.load(swept / "pre.pt", weights_only=False)["model"]
-    wanted = to_transformers(source, head=None, lm_head=False)
+    wanted = to_transformers(source, FAMILIES["roberta"], head=None, lm_head=False)
     base = RobertaForSequenceClassification.from_pretrained(runs(swept)[2] / "base")
     for key, value in base.state_dict().items():
         if key.startswith("roberta."):

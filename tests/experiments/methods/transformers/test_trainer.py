@@ -18,6 +18,7 @@ from training import FAST, INPUT, OURS, SIZES, STEPS, STOCK, build_trainer, conf
 from transformers import TrainingArguments
 
 from roberta_small.common import predictions
+from roberta_small.common.families import FAMILIES
 from roberta_small.experiments.methods.transformers.recipe import parse
 from roberta_small.experiments.methods.transformers.run_folder import last_checkpoint, on_one_device
 from roberta_small.experiments.methods.transformers.trainer import (
@@ -29,7 +30,8 @@ from roberta_small.experiments.methods.transformers.trainer import (
     since_best,
     training_arguments,
 )
-from roberta_small.export.transformers.roberta import random_classifier, to_fairseq, to_transformers
+from roberta_small.export.transformers.networks import build as build_model
+from roberta_small.export.transformers.networks import to_fairseq, to_transformers
 from roberta_small.fairseq_plugin.training import precision
 
 HEAD = "sentence_classification_head"
@@ -51,7 +53,7 @@ def build(data, run, changes, seed=1):
     """A trainer of the recipe with `changes`, and a list to which it appends each new best model."""
     recipe = parse(str(data), words(changes))
     task = recipe.task()
-    model = random_classifier(recipe.sizes(len(task.source_dictionary)), task.class_names)
+    model = build_model(recipe.sizes(len(task.source_dictionary)), task.class_names)
     train = read_sentences(task, "train")
     kept = []
     trainer = ClassifierTrainer(
@@ -61,7 +63,7 @@ def build(data, run, changes, seed=1):
         train=train,
         valid={name: read_sentences(task, name) for name in ("valid", "test")},
         classes=task.class_names,
-        pad=1,
+        collate=Pad(1),
         run=run,
         log=RunLog(run / "tensorboard"),
         save_best=lambda model: kept.append(model),
@@ -88,7 +90,7 @@ def test_updates_equal_those_of_stock_fairseq(data, tmp_path, accumulation):
     before, losses, after = fairseqs_weights_and_losses(data, 6)
     changes = NO_DROPOUT | {"--max-update": "6", "--batch-size": str(48 // accumulation)}
     trainer, _ = build(data, tmp_path, changes | {"--update-freq": str(accumulation)})
-    trainer.model.load_state_dict(to_transformers(before, head=HEAD, lm_head=False))
+    trainer.model.load_state_dict(to_transformers(before, FAMILIES["roberta"], head=HEAD, lm_head=False))
     # fairseq has no token types; here their embedding starts at zero and must not be trained.
     trainer.model.roberta.embeddings.token_type_embeddings.weight.requires_grad_(False)
     ours = []
@@ -96,7 +98,7 @@ def test_updates_equal_those_of_stock_fairseq(data, tmp_path, accumulation):
     trainer.whole_epoch.clear = lambda: (ours.append(trainer.whole_epoch.loss), clear())
     trainer.train()
     assert ours == pytest.approx(losses, rel=2e-5)
-    for key, value in to_fairseq(trainer.model.state_dict(), head=HEAD).items():
+    for key, value in to_fairseq(trainer.model.state_dict(), FAMILIES["roberta"], head=HEAD).items():
         if key.endswith("k_proj.bias"):
             continue  # its gradient is only rounding error, which Adam scales to full steps
         # Norms instead of elements: Adam scales the rounding error of tiny gradients to full steps.
@@ -124,7 +126,9 @@ def test_weighted_and_smoothed_updates_equal_those_of_fairseq(data, tmp_path, ac
         fairseq, task, task.build_model(fairseq.model), task.build_criterion(fairseq.criterion)
     )
     trainer, _ = build(data, tmp_path, changes | {"--update-freq": str(accumulation)})
-    trainer.model.load_state_dict(to_transformers(theirs.model.state_dict(), head=HEAD, lm_head=False))
+    trainer.model.load_state_dict(
+        to_transformers(theirs.model.state_dict(), FAMILIES["roberta"], head=HEAD, lm_head=False)
+    )
     trainer.model.train()
     theirs.model.train()
     sentences = trainer.train_dataset

@@ -6,20 +6,20 @@ from exported_runs import HEAD, PAD, dictionary_of, make_masked_lm, padded_ids, 
 from transformers import RobertaForMaskedLM, RobertaForSequenceClassification
 
 from roberta_small.common.errors import UserError
-from roberta_small.export.transformers.roberta import (
-    TOKEN_TYPES,
+from roberta_small.common.families import FAMILIES
+from roberta_small.export.transformers.networks import (
     Sizes,
+    build,
+    configuration,
     converted,
     leftover,
-    random_classifier,
     read_source,
-    roberta_config,
     sizes_of,
     to_fairseq,
     to_transformers,
 )
 
-BEST = "checkpoint_best.pt"
+BEST, ROBERTA = "checkpoint_best.pt", FAMILIES["roberta"]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_dropout_and_positions_are_those_of_training(tmp_path):
 
 def test_random_classifier_has_the_sizes_of_roberta_small():
     with torch.device("meta"):
-        model = random_classifier(Sizes(vocabulary=32000), ["0", "1"])
+        model = build(Sizes(vocabulary=32000), ["0", "1"])
     parameters = sum(weight.numel() for weight in model.parameters())
     head, token_types = 512 * 512 + 512 + 2 * 512 + 2, 512
     assert parameters - head - token_types == 22_829_056  # python -m fairseq_plugin.models.parameters
@@ -81,8 +81,9 @@ def test_random_classifier_has_the_sizes_of_roberta_small():
 def test_weights_are_the_same_after_a_round_trip(trained, masked_lm, kind):
     source = read_source(trained[1] / BEST if kind == "classifier" else masked_lm[1])
     is_lm = source.head is None
-    there = to_transformers(source.weights, head=source.head, lm_head=is_lm)
-    back = to_fairseq(there, head=source.head) | leftover(source.weights, head=source.head, lm_head=is_lm)
+    there = to_transformers(source.weights, ROBERTA, head=source.head, lm_head=is_lm)
+    rest = leftover(source.weights, ROBERTA, head=source.head, lm_head=is_lm)
+    back = to_fairseq(there, ROBERTA, head=source.head) | rest
     assert set(source.weights) - set(back) <= {"encoder.lm_head.weight"}
     assert all(torch.equal(back[key], source.weights[key]) for key in back)
 
@@ -92,8 +93,8 @@ def test_trained_token_types_are_added_to_the_positions(trained):
     model = converted(source, ["neg", "pos"])
     with torch.no_grad():
         model.roberta.embeddings.token_type_embeddings.weight.normal_()
-    weights = source.weights | to_fairseq(model.state_dict(), head=source.head)
-    assert model.state_dict()[TOKEN_TYPES].abs().max() > 0.1
+    weights = source.weights | to_fairseq(model.state_dict(), ROBERTA, head=source.head)
+    assert model.state_dict()["roberta.embeddings.token_type_embeddings.weight"].abs().max() > 0.1
     reference = source.model()
     reference.load_state_dict(weights)
     ids_BL = padded_ids(source.vocabulary)
@@ -146,8 +147,8 @@ def test_unsupported_and_inconsistent_checkpoints_are_errors(trained, tmp_path, 
 
 def test_an_unsupported_activation_is_an_error(trained):
     source = read_source(trained[1] / BEST)
-    source.arguments.activation_fn = "linear"
-    with pytest.raises(UserError, match="--activation-fn linear"):
+    source.arguments.activation_fn = "gelu_fast"
+    with pytest.raises(UserError, match="--activation-fn gelu_fast"):
         sizes_of(source)
 
 
@@ -159,7 +160,7 @@ def test_truncated_and_missing_checkpoints_are_errors(trained, tmp_path):
 
 
 def test_the_configuration_has_special_ids_and_class_names():
-    config = roberta_config(Sizes(vocabulary=50), ["neg", "pos"])
+    config = configuration(Sizes(vocabulary=50), ["neg", "pos"])
     assert (config.bos_token_id, config.pad_token_id, config.eos_token_id) == (0, 1, 2)
     assert config.label2id == {"neg": 0, "pos": 1}
     assert config.layer_norm_eps == torch.nn.LayerNorm(2).eps

@@ -1,0 +1,212 @@
+"""BERT, DistilBERT, ELECTRA and FlauBERT through the packed encoder, against Transformers, and back."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny_models
+import tiny_tokenizers
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from roberta_small.common import families
+from roberta_small.common.errors import UserError
+from roberta_small.eval.network import _dictionary, read_checkpoint
+from roberta_small.export.transformers.networks import read_source
+from roberta_small.export.transformers.to_fairseq import convert_back
+from roberta_small.export.transformers.to_transformers import convert
+from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
+
+EVERY = tiny_models.PREFIXES | tiny_models.OTHERS
+TEXTS = ["le livre n'est pas bon", "", "été très captivant", "roman " * 40, "l'auteur est déçu"]
+CLASSES = {"id2label": {0: "bad", 1: "so so", 2: "good"}, "label2id": {"bad": 0, "so so": 1, "good": 2}}
+
+
+def packed_model(checkpoint):
+    """The plugin's own model with the packed encoder, and the content of the checkpoint."""
+    content = read_checkpoint(checkpoint)
+    arguments = content.arguments
+    arguments.precision, arguments.encoder_kind = "fp32", "packed"
+    task = type("Task", (), {"source_dictionary": _dictionary(content), "max_positions": lambda self: 32})()
+    model = RobertaSmall.build_model(arguments, task)
+    source = read_source(checkpoint)
+    if source.head is not None:
+        model.register_classification_head(source.head, num_classes=source.classes)
+    model.load_state_dict(source.weights)
+    return model.eval(), source
+
+
+def ours_and_theirs(folder, checkpoint, pairs):
+    """(B, L) ids of the dictionary, padded, and the arguments of Transformers for the same texts."""
+    encoder = TransformersEncoder(str(folder))
+    texts = list(zip(TEXTS, reversed(TEXTS), strict=True)) if pairs else [(text,) for text in TEXTS]
+    theirs = encoder.tokenizer(
+        *(list(column) for column in zip(*texts, strict=True)),
+        truncation=True, max_length=32, padding=True, return_tensors="pt",
+    )  # fmt: skip
+    ours_BL = torch.from_numpy(np.argsort(encoder.order))[theirs["input_ids"]]
+    return ours_BL, theirs
+
+
+@pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])
+@pytest.mark.parametrize("kind", tiny_models.KINDS)
+@pytest.mark.parametrize("family", EVERY)
+def test_hidden_states_and_logits_equal_those_of_transformers(tmp_path, family, kind, pairs):
+    model = tiny_models.write(tmp_path / "source", family, kind, **(CLASSES if kind == "classifier" else {}))
+    found = convert_back(tmp_path / "source", tmp_path / "new/model.pt")
+    assert found.difference < 1e-5
+    ours, source = packed_model(tmp_path / "new/model.pt")
+    ids_BL, theirs = ours_and_theirs(tmp_path / "source", tmp_path / "new/model.pt", pairs)
+    types = theirs.get("token_type_ids")
+    assert (types is not None and types.any()) == (pairs and family in ("bert", "distilbert", "electra"))
+    if family == "distilbert":
+        theirs.pop("token_type_ids", None)
+    mask_BL = theirs["attention_mask"].bool()
+    with torch.no_grad():
+        wanted = model.base_model(**theirs)[0][mask_BL]
+        (result_BLC, _) = ours(ids_BL, features_only=True)
+        assert wanted.std() > 0.1
+        torch.testing.assert_close(result_BLC[mask_BL], wanted, atol=2e-5, rtol=0)
+        if kind == "classifier":
+            (logits_BK, _) = ours(ids_BL, features_only=True, classification_head_name=source.head)
+            torch.testing.assert_close(logits_BK, model(**theirs).logits, atol=2e-5, rtol=0)
+            assert source.class_names == ["bad", "so so", "good"]
+        if kind == "masked-lm" and family != "flaubert":
+            scores, _ = ours(ids_BL)
+            order = torch.from_numpy(TransformersEncoder(str(tmp_path / "source")).order)
+            theirs_V = model(**theirs).logits[mask_BL][:, order]
+            torch.testing.assert_close(scores[mask_BL][:, : len(order)], theirs_V, atol=5e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["masked-lm", "classifier"])
+@pytest.mark.parametrize("family", tiny_models.OTHERS)
+def test_a_model_and_its_tokenizer_come_back_in_their_own_class(tmp_path, family, kind):
+    model = tiny_models.write(tmp_path / "source", family, kind, **(CLASSES if kind == "classifier" else {}))
+    convert_back(tmp_path / "source", tmp_path / "new/model.pt")
+    if family == "flaubert" and kind == "masked-lm":
+        with pytest.raises(UserError, match="LM head of Transformers' Flaubert"):
+            convert(tmp_path / "new/model.pt", tmp_path / "again")
+        return
+    found = convert(tmp_path / "new/model.pt", tmp_path / "again")
+    assert found.difference < 1e-5
+    again = type(model).from_pretrained(tmp_path / "again").eval()
+    tokenizers = [AutoTokenizer.from_pretrained(tmp_path / name) for name in ("source", "again")]
+    inputs, others = (
+        t(TEXTS, truncation=True, max_length=32, padding=True, return_tensors="pt") for t in tokenizers
+    )
+    assert inputs["input_ids"].tolist() == others["input_ids"].tolist()
+    if family == "distilbert":
+        inputs.pop("token_type_ids", None)
+    with torch.no_grad():
+        torch.testing.assert_close(again(**inputs).logits, model(**inputs).logits, atol=2e-5, rtol=0)
+
+
+def test_token_types_of_a_pair_survive_the_way_there_and_back(tmp_path):
+    model = tiny_models.write(tmp_path / "source", "bert", "classifier")
+    convert_back(tmp_path / "source", tmp_path / "new/model.pt")
+    convert(tmp_path / "new/model.pt", tmp_path / "again")
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "again").eval()
+    inputs = AutoTokenizer.from_pretrained(tmp_path / "again")("le livre", "un roman", return_tensors="pt")
+    assert inputs["token_type_ids"].any()
+    with torch.no_grad():
+        torch.testing.assert_close(again(**inputs).logits, model(**inputs).logits, atol=2e-5, rtol=0)
+
+
+def test_rows_beyond_the_tokenizer_are_dropped(tmp_path):
+    folder = tmp_path / "source"
+    tokens = len(AutoTokenizer.from_pretrained(tiny_tokenizers.bert(tmp_path / "tokenizer")))
+    model = tiny_models.write(folder, "bert", "masked-lm", vocab_size=tokens + 7)
+    convert_back(folder, tmp_path / "new/model.pt")
+    ours, _ = packed_model(tmp_path / "new/model.pt")
+    assert len(ours.encoder.sentence_encoder.embed_tokens.weight) == tokens
+    ids_BL, theirs = ours_and_theirs(folder, tmp_path / "new/model.pt", pairs=False)
+    with torch.no_grad():
+        wanted = model.base_model(**theirs)[0]
+        found, _ = ours(ids_BL, features_only=True)
+    mask_BL = theirs["attention_mask"].bool()
+    torch.testing.assert_close(found[mask_BL], wanted[mask_BL], atol=2e-5, rtol=0)
+
+
+def test_a_model_with_fewer_rows_than_its_tokenizer_is_an_error(tmp_path):
+    folder = tmp_path / "source"
+    tiny_models.write(folder, "bert", vocab_size=20)
+    with pytest.raises(UserError, match="the model has 20"):
+        convert_back(folder, tmp_path / "new/model.pt")
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"problem_type": "regression"}, "numbers"),
+        ({"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}, "numbers"),
+        ({"problem_type": "multi_label_classification"}, "several labels"),
+    ],
+)
+def test_a_head_for_numbers_or_several_labels_is_not_used(tmp_path, change, kind):
+    folder = tmp_path / "source"
+    labels = {"num_labels": 1} if "id2label" in change else {}
+    tiny_models.write(folder, "bert", "classifier", **labels)
+    config = json.loads((folder / "config.json").read_text()) | change
+    (folder / "config.json").write_text(json.dumps(config))
+    found = convert_back(folder, tmp_path / "new/model.pt")
+    assert any(kind in note for note in found.notes)
+    assert "classifier.weight" in found.unused
+    assert not read_checkpoint(tmp_path / "new/model.pt").is_classifier
+
+
+@pytest.mark.parametrize("name", ["BertForTokenClassification", "BertForQuestionAnswering"])
+def test_of_a_model_for_another_task_the_encoder_is_used(tmp_path, name):
+    model = tiny_models.write(tmp_path / "source", "bert", "encoder")
+    config = json.loads((tmp_path / "source/config.json").read_text()) | {"architectures": [name]}
+    (tmp_path / "source/config.json").write_text(json.dumps(config))
+    convert_back(tmp_path / "source", tmp_path / "new/model.pt")
+    ours, _ = packed_model(tmp_path / "new/model.pt")
+    ids_BL, theirs = ours_and_theirs(tmp_path / "source", tmp_path / "new/model.pt", pairs=False)
+    mask_BL = theirs["attention_mask"].bool()
+    with torch.no_grad():
+        found, wanted = ours(ids_BL, features_only=True)[0], model(**theirs)[0]
+    torch.testing.assert_close(found[mask_BL], wanted[mask_BL], atol=2e-5, rtol=0)
+
+
+def test_an_lm_head_with_a_matrix_of_its_own_is_not_used(tmp_path):
+    tiny_models.write(tmp_path / "source", "bert", tie_word_embeddings=False)
+    found = convert_back(tmp_path / "source", tmp_path / "new/model.pt")
+    assert any("LM head" in note for note in found.notes)
+    assert found.random
+
+
+@pytest.mark.parametrize("modes", [{"pooling_mode_mean_tokens": True}, {"pooling_mode": "mean"}])
+def test_the_pooling_of_a_sentence_encoder_is_recorded(tmp_path, modes):
+    tiny_models.write(tmp_path / "source", "bert", "encoder")
+    (tmp_path / "source/1_Pooling").mkdir()
+    (tmp_path / "source/1_Pooling/config.json").write_text(json.dumps(modes))
+    convert_back(tmp_path / "source", tmp_path / "new/model.pt")
+    assert read_checkpoint(tmp_path / "new/model.pt").arguments.pooling == "mean"
+
+
+@pytest.mark.parametrize(
+    ("config", "fact"),
+    [
+        ({"model_type": "albert"}, "projected"),
+        ({"model_type": "mpnet"}, "relative"),
+        ({"model_type": "deberta-v2"}, "relative"),
+        ({"model_type": "modernbert"}, "rotary"),
+        ({"model_type": "esm"}, "positions"),
+        ({"model_type": "electra", "embedding_size": 128, "hidden_size": 256}, "128"),
+        ({"model_type": "flaubert", "pre_norm": True}, "pre_norm"),
+        ({"model_type": "bert", "is_decoder": True}, "is_decoder"),
+        ({"model_type": "bert", "position_embedding_type": "relative_key"}, "relative_key"),
+        ({"model_type": "gpt2"}, "supported: roberta"),
+    ],
+)
+def test_what_cannot_be_represented_is_refused_by_name_and_reason(config, fact):
+    assert fact in families.refusal(config)
+
+
+def test_every_family_is_found():
+    assert all(
+        families.refusal({"model_type": name, "embedding_size": 1, "hidden_size": 1}) is None
+        for name in EVERY
+    )
+    assert set(EVERY) == set(families.FAMILIES)
