@@ -184,10 +184,11 @@ class Model:
         path, tokenizer = self.dictionary, self.tokenizer
         if tokenizer.model is not None:
             return Encoder.from_files(str(tokenizer.model), str(path), **how)
-        encoder = TransformersEncoder(tokenizer.transformers, **how)
-        if encoder.dictionary.symbols != fairseq_dictionary.load(str(path)).symbols:
+        encoder = tokenizer.transformers_encoder(**how)
+        symbols = fairseq_dictionary.load(str(path)).symbols
+        if encoder.dictionary.symbols not in (symbols, [*symbols, MASK]):
             raise UserError(
-                f"{path}: not the vocabulary of the tokenizer {tokenizer.transformers}; pass the data of "
+                f"{path}: not the vocabulary of the tokenizer {encoder.name}; pass the data of "
                 "the run with --data, or the tokenizer's own dictionary with --dict"
             )
         return encoder

@@ -104,6 +104,7 @@ def add_tokenizer(parser: Arguments, default: str = TRAIN) -> None:
         "--tokenizer",
         metavar="TOKENIZER",
         help="SentencePiece model, folder or hub name of a Transformers tokenizer, folder with a checkpoint "
-        f"and its tokenizer, or '{TRAIN}' to train a new SentencePiece model (default: {default})",
+        f"and its tokenizer, '{TRAIN}' to train a new SentencePiece model; for the tokens in --dict: 'words' "
+        f"or 'characters' (default: {default})",
     )
-    parser.add_argument("--dict", metavar="DICT", help="fairseq dict.txt of a SentencePiece model")
+    parser.add_argument("--dict", metavar="DICT", help="fairseq dict.txt of the tokenizer")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +19,25 @@ from roberta_small.common import manifest
 from roberta_small.common.data_folder import REPORT, read_report, shard_name
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write
+from roberta_small.preprocess import symbol_tokenizers
 from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR
 from roberta_small.preprocess.options import TRAIN
 from roberta_small.preprocess.readers.lines import read_text_lines
+from roberta_small.preprocess.symbol_tokenizers import (
+    BPE,
+    CHARACTERS,
+    ENCODER,
+    MERGES,
+    WORDS,
+    has_characters,
+)
 from roberta_small.preprocess.tokenizer import Encoder, TextEncoder, all_tokens, load_model
 from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
 from roberta_small.preprocess.vocabulary import OUTSIDE_FILE, build_vocabulary, fits_dictionary, train_model
 
 SENTENCEPIECE, TRANSFORMERS = "sentencepiece", "transformers"
 """The kinds of tokenizers."""
+DICTIONARY = "dict.txt"
 FOLDER = "tokenizer"
 """Inside a data folder."""
 MODEL = "sentencepiece.bpe.model"
@@ -63,7 +74,7 @@ class Tokenizer:
         """Write the tokenizer's files into a new folder."""
         folder.mkdir()
         if isinstance(self.encoder, TransformersEncoder):
-            self.encoder.tokenizer.save_pretrained(folder)
+            self.encoder.save(folder)
         else:
             shutil.copyfile(self.files[0], folder / MODEL)
 
@@ -109,12 +120,12 @@ def choose(
     if found.model is not None:
         texts = [str(path) for path in train_texts]
         return _sentencepiece(found.model, found.dictionary, texts, scratch, workers=workers, **how)
-    if dictionary is not None:
+    if dictionary is not None and not found.symbols:
         raise UserError(
             f"--dict {dictionary}: cannot be combined with the Transformers tokenizer {name}, which has its "
             "own vocabulary"
         )
-    encoder = TransformersEncoder(found.transformers, **how)
+    encoder = found.transformers_encoder(**how)
     separator = encoder.separator_token if encoder.separates_pairs else NO_SEPARATOR
     return Tokenizer(TRANSFORMERS, encoder, init_token=encoder.init_token, separator_token=separator)
 
@@ -127,6 +138,20 @@ class Located:
     dictionary: Path | None = None
     """Of the SentencePiece model, where there is one."""
     transformers: str = ""
+    symbols: str = ""
+    """A kind of `symbol_tokenizers`, whose tokenizer is made from the dictionary."""
+
+    def transformers_encoder(self, *, normalize_apostrophes: bool = False) -> TransformersEncoder:
+        """The encoder of a Transformers tokenizer, or of one that is made from a dictionary."""
+        how = {"normalize_apostrophes": normalize_apostrophes}
+        if not self.symbols:
+            return TransformersEncoder(self.transformers, **how)
+        assert self.dictionary is not None
+        with tempfile.TemporaryDirectory() as folder:
+            symbol_tokenizers.write(self.symbols, self.dictionary, Path(folder))
+            encoder = TransformersEncoder(folder, **how)
+        encoder.name = str(self.dictionary)
+        return encoder
 
     @property
     def files(self) -> list[str]:
@@ -134,7 +159,10 @@ class Located:
         if self.transformers:
             files = [Path(self.transformers, name) for name in TRANSFORMERS_FILES]
             return [str(path) for path in files if path.is_file()]
-        return [str(path) for path in (self.model, self.dictionary) if path is not None]
+        found = [path for path in (self.model, self.dictionary) if path is not None]
+        if self.symbols == BPE and self.dictionary is not None:
+            found += [self.dictionary.with_name(name) for name in (ENCODER, MERGES)]
+        return [str(path) for path in found]
 
 
 def locate(name: str, dictionary: str | None = None) -> Located:
@@ -144,6 +172,10 @@ def locate(name: str, dictionary: str | None = None) -> Located:
     """
     path = Path(name)
     given = Path(dictionary) if dictionary is not None else None
+    if name in (WORDS, CHARACTERS):
+        if given is None:
+            raise UserError(f"--tokenizer {name}: needs the dictionary of the tokens, --dict dict.txt")
+        return Located(dictionary=given, symbols=name)
     if path.is_file():
         return Located(path, given)
     if not path.is_dir():
@@ -159,11 +191,11 @@ def locate(name: str, dictionary: str | None = None) -> Located:
         return _of_data_folder(Path(content["data"].get("path", ".")), given)
     if (found := beside(path, given)) is not None:
         return found
-    if (path / "dict.txt").is_file():
+    if (path / DICTIONARY).is_file():
         raise UserError(
             f"{name}: contains a dictionary but no tokenizer; pass the SentencePiece model that the "
-            f"dictionary was created from: --tokenizer {MODEL} --dict {path / 'dict.txt'} (that of XLM-R: "
-            "roberta-small download xlmr)"
+            f"dictionary was created from: --tokenizer {MODEL} --dict {path / DICTIONARY} (that of XLM-R: "
+            f"roberta-small download xlmr), or --tokenizer {WORDS} for text that is tokenized already"
         )
     raise UserError(f"{name}: no tokenizer in this folder; specify a SentencePiece model or another folder")
 
@@ -184,6 +216,11 @@ def beside(folder: Path, dictionary: Path | None = None) -> Located | None:
             return Located(folder / MODEL, folder / "dict.txt")
     if kind not in PAIR_CLASSES and any((folder / file).is_file() for file in TRANSFORMERS_FILES):
         return Located(transformers=str(folder))
+    given = dictionary or folder / DICTIONARY
+    if given.is_file() and all((given.parent / file).is_file() for file in (ENCODER, MERGES)):
+        return Located(dictionary=given, symbols=BPE)
+    if given.is_file() and has_characters(given):
+        return Located(dictionary=given, symbols=CHARACTERS)
     return None
 
 

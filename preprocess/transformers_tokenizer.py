@@ -24,9 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
+from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import BOS, EOS, MASK, PAD, PADDING_PREFIX, SPECIALS, UNK, Dictionary
 from roberta_small.preprocess.readers.lines import Block
+from roberta_small.preprocess.symbol_tokenizers import SYMBOLS
 from roberta_small.preprocess.tokenizer import Encoded, append_eos
+
+DIVIDED = ("Unigram", "WordLevel")
+"""Models of tokenizers that would find the names of special tokens in a text."""
 
 
 class TransformersEncoder:
@@ -43,12 +48,23 @@ class TransformersEncoder:
         self.normalize_apostrophes = normalize_apostrophes
         self.tokenizer = load_transformers(name)
         self.order = fairseq_order(self.tokenizer, name)
-        self.dictionary = dictionary_of(self.tokenizer, self.order)
+        symbols = Path(name) / SYMBOLS
+        if symbols.is_file():
+            self.dictionary = fairseq_dictionary.load(str(symbols))
+        else:
+            self.dictionary = dictionary_of(self.tokenizer, self.order)
         self._fairseq_ids = np.empty(len(self.order), dtype=np.int32)
         self._fairseq_ids[self.order] = np.arange(len(self.order))
         added = getattr(self.tokenizer, "added_tokens_decoder", {})
         specials = {index for index, token in added.items() if getattr(token, "special", False)}
         self._specials = np.array(sorted(specials | set(self.tokenizer.all_special_ids)))
+
+    def save(self, folder: Path) -> None:
+        """Write the files of the tokenizer into an existing folder."""
+        self.tokenizer.save_pretrained(folder)
+        names = dictionary_of(self.tokenizer, self.order).symbols
+        if self.dictionary.symbols != names:
+            (folder / SYMBOLS).write_text(self.dictionary.text(), encoding="utf-8")
 
     def packed(self) -> bytes:
         """The files of the tokenizer as a zip archive, for a file that contains it."""
@@ -57,7 +73,7 @@ class TransformersEncoder:
             tempfile.TemporaryDirectory() as folder,
             zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed,
         ):
-            self.tokenizer.save_pretrained(folder)
+            self.save(Path(folder))
             for path in sorted(Path(folder).iterdir()):
                 packed.writestr(zipfile.ZipInfo(path.name), path.read_bytes(), zipfile.ZIP_DEFLATED)
         return content.getvalue()
@@ -151,11 +167,11 @@ class TransformersEncoder:
 def text_only(tokenizer: Any) -> dict[str, Any]:
     """The tokenizer.json of a tokenizer that, with `split_special_tokens`, reads every text as text.
 
-    The option suffices unless the model is a Unigram: its vocabulary contains the names of special tokens,
-    which it would still find. They are therefore divided after their first character.
+    The option suffices unless the model looks whole words up (`DIVIDED`): its vocabulary contains the names
+    of special tokens, which it would still find. They are therefore divided after their first character.
     """
     content = json.loads(tokenizer.backend_tokenizer.to_str()) | {"truncation": None, "padding": None}
-    if content["model"]["type"] == "Unigram":
+    if content["model"]["type"] in DIVIDED:
         names = sorted({token for token in tokenizer.all_special_tokens if len(token) > 1})
         divided = [
             {

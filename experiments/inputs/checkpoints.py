@@ -81,14 +81,7 @@ def resolve(given: Path, flag: str) -> Resolved:
     if (folder := transformers_folder(given)) is not None:
         return _converted(folder, shown_path(folder))
     if given.exists():
-        path = find_checkpoint(given) or given
-        if path.is_dir():
-            raise UserError(
-                f"{path}: a folder without a checkpoint ({MODEL}, model.safetensors, {BEST_CHECKPOINT}) and "
-                f"without {CONFIG} of Transformers; correct {flag}"
-            )
-        require_checkpoint(path, flag)
-        return Resolved(path)
+        return Resolved(_file(given, flag))
     if not is_hub_name(str(given)):
         require_checkpoint(given, flag)
     folder = _downloaded(str(given), flag)
@@ -155,10 +148,29 @@ def tokenizer_source(given: Path, flag: str) -> str:
     if (folder := transformers_folder(given)) is not None:
         return shown_path(folder)
     if given.exists() or not is_hub_name(str(given)):
-        path = find_checkpoint(given) or given
-        require_checkpoint(path, flag)
-        return shown_path(path.parent)
+        return shown_path(_file(given, flag).parent)
     return str(given)
+
+
+def _file(given: Path, flag: str) -> Path:
+    """The file of a fairseq checkpoint, which may be the only one in a folder.
+
+    Raises `UserError` for a path without a checkpoint, and for a folder with several.
+    """
+    path = find_checkpoint(given) or given
+    if path.is_dir():
+        files = sorted(path.glob("*.pt"))
+        if not files:
+            raise UserError(
+                f"{path}: a folder without a checkpoint ({MODEL}, model.safetensors, {BEST_CHECKPOINT}) and "
+                f"without {CONFIG} of Transformers; correct {flag}"
+            )
+        if len(files) > 1:
+            names = ", ".join(file.name for file in files)
+            raise UserError(f"{path}: contains {len(files)} checkpoints ({names}); specify the file of one")
+        (path,) = files
+    require_checkpoint(path, flag)
+    return path
 
 
 def require_dictionary(resolved: Resolved, data: Path) -> None:

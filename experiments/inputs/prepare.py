@@ -221,8 +221,10 @@ def _tokenizer(
     Raises `UserError` for checkpoints with different tokenizers, and for one whose tokenizer is unknown: the
     ids of another tokenizer would stand for other tokens.
     """
+    from roberta_small.preprocess.symbol_tokenizers import CHARACTERS, WORDS
+
     if name is not None:
-        if dictionary is None and Path(name).is_file():
+        if dictionary is None and (Path(name).is_file() or name in (WORDS, CHARACTERS)):
             dictionary = _dictionary_of(checkpoints)
         return name, dictionary
     if not checkpoints:
@@ -274,6 +276,8 @@ def _require_equal(contents: Mapping[str, object], what: str, checkpoints: Mappi
 
 def _content(tokenizer: Located) -> object:
     """What decides the ids of a tokenizer; the counts in a dictionary do not."""
+    if tokenizer.symbols and tokenizer.dictionary is not None:
+        return tokenizer.symbols, symbols(tokenizer.dictionary)
     if tokenizer.model is None or tokenizer.dictionary is None:
         return [sha256(path) for path in tokenizer.files] or tokenizer.transformers
     return sha256(tokenizer.model), symbols(tokenizer.dictionary)

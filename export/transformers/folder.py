@@ -44,7 +44,7 @@ from roberta_small.fairseq_plugin.checkpoints.loading import READ_ERRORS, refusa
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import MASK
 from roberta_small.preprocess.tokenizer import load_model
-from roberta_small.preprocess.transformers_tokenizer import text_only
+from roberta_small.preprocess.transformers_tokenizer import DIVIDED, TransformersEncoder, text_only
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CODE = Path(__file__).with_name("tokenization_pieces.py")
@@ -133,25 +133,25 @@ def write_tokenizer(
 
 def write_transformers_tokenizer(
     folder: str | os.PathLike[str],
-    tokenizer: PreTrainedTokenizerBase,
+    encoder: TransformersEncoder,
     dictionary: Path,
     text_format: TextFormat,
 ) -> PreTrainedTokenizerBase:
     """Write a Transformers tokenizer into the existing `folder`, and return it as loaded from there.
 
-    With `plain_text`, it reads the names of special tokens as text, as in training. For a Unigram model, this
+    With `plain_text`, it reads the names of special tokens as text, as in training. For some models, this
     needs a tokenizer.json that only the general class loads as it is. The fairseq dictionary is copied beside
     it, for the way back.
     """
-    folder = Path(folder)
+    folder, tokenizer = Path(folder), encoder.tokenizer
     tokenizer.model_max_length = text_format.longest
-    tokenizer.save_pretrained(folder)
+    encoder.save(folder)
     if text_format.plain_text:
         config = read_json(folder / TOKENIZER_CONFIG, "save the tokenizer again")
         config["split_special_tokens"] = True
         if tokenizer.is_fast:
             content = text_only(tokenizer)
-            if content["model"]["type"] == "Unigram":
+            if content["model"]["type"] in DIVIDED:
                 config["tokenizer_class"] = GENERAL_CLASS
                 atomic_write(folder / "tokenizer.json", json.dumps(content, ensure_ascii=False) + "\n")
         atomic_write(folder / TOKENIZER_CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")

@@ -275,7 +275,7 @@ def _write_vocabulary(folder: Path, vocabulary: Vocabulary) -> None:
         atomic_write(folder / SENTENCEPIECE, vocabulary.sentencepiece)
     if vocabulary.encoder is not None:
         with atomic_folder(folder / TOKENIZER) as new:
-            vocabulary.encoder.tokenizer.save_pretrained(new)
+            vocabulary.encoder.save(new)
 
 
 def _configuration(

@@ -52,7 +52,7 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
         model = converted(content, classes, special_ids(origin.input_format), order)
         model.save_pretrained(folder)
         if isinstance(encoder, TransformersEncoder):
-            write_transformers_tokenizer(folder, encoder.tokenizer, origin.dictionary, text_format)
+            write_transformers_tokenizer(folder, encoder, origin.dictionary, text_format)
         elif tokenizer is not None:
             write_tokenizer(folder, tokenizer, origin.dictionary, text_format)
         write_carried(folder, origin, content)

@@ -45,6 +45,7 @@ SWITCHES = {
 """The same for flags without a value. No flag switches them off."""
 NOT_COMPARED = ("positions", "pooling", "token_types")
 """Fields in which a checkpoint may differ from the model that loads it."""
+TABLE = "embed_tokens.weight"
 BY_ARCH = ("causal", "learned_positions", "scaled_embeddings")
 """Fields that only `--arch` sets."""
 
@@ -166,7 +167,7 @@ def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
             "without a shape are unknown; use a checkpoint that fairseq or roberta-small export fairseq wrote"
         )
     arguments = model_arguments(state)
-    if not is_roberta(name := arch_name(arguments)):
+    if not is_roberta(name := arch_name(arguments)) and not _is_foreign_roberta(name, state["model"]):
         raise UserError(f"{path}: architecture '{name}' is not a RoBERTa; use a checkpoint of a RoBERTa")
     found = of_arguments(arguments)
     shapes = {name: tuple(weight.shape) for name, weight in state["model"].items()}
@@ -278,6 +279,12 @@ def arch_name(arguments: argparse.Namespace) -> str | None:
 def is_roberta(name: str | None) -> bool:
     """Whether an architecture is a RoBERTa of fairseq or of a plugin."""
     return name in ARCH_MODEL_REGISTRY and issubclass(ARCH_MODEL_REGISTRY[name], RobertaModel)
+
+
+def _is_foreign_roberta(name: str | None, weights: Mapping[str, Any]) -> bool:
+    """Whether weights of an architecture that nobody registered here have the names of RoBERTa's."""
+    known = name in ARCH_MODEL_REGISTRY
+    return not known and any(key.endswith(f".sentence_encoder.{TABLE}") for key in weights)
 
 
 def _namespace(arguments: argparse.Namespace | Mapping[str, Any] | None) -> argparse.Namespace:

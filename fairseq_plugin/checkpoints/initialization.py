@@ -23,9 +23,10 @@ from fairseq.trainer import Trainer
 from torch import Tensor
 
 from roberta_small.common.errors import UserError
+from roberta_small.common.families import SECOND
 from roberta_small.common.run import LAST_CHECKPOINT
 from roberta_small.fairseq_plugin.checkpoints import architecture
-from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint, reading_instead
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationTask,
@@ -34,6 +35,8 @@ from roberta_small.fairseq_plugin.tasks.sentence_classification import (
 
 logger = logging.getLogger(__name__)
 CLASSIFICATION_HEADS = "classification_heads."
+OPTIONAL = ("encoder.lm_head.", SECOND)
+"""Beginnings of the names of weights that initial weights may lack."""
 MAX_DIFFERENCES = 3
 """Differences between checkpoint and model that an error message lists."""
 PACKAGE = "roberta_small.fairseq_plugin"
@@ -47,7 +50,12 @@ def checking_initial_checkpoint(original: Callable[..., Any]) -> Callable[..., A
         if not isinstance(trainer, Trainer):  # fairseq's own tests call it with mocks
             return original(cfg, trainer, **kwargs)
         state = check(cfg, trainer)
-        with fitted_head(trainer.get_model(), trainer.task, state):
+        flag, name = initial_checkpoint(cfg, trainer.checkpoint_suffix)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(fitted_head(trainer.get_model(), trainer.task, state))
+            if state is not None and name is not None and not keeps_optimizer(cfg, flag):
+                bare = weights_alone(state, trainer.get_model())
+                stack.enter_context(reading_instead(local_path(name), bare))
             return original(cfg, trainer, **kwargs)
 
     return load
@@ -73,14 +81,41 @@ def check(cfg: Any, trainer: Trainer) -> dict[str, Any] | None:
             "or omit the flag to start from random weights"
         )
     state = load_checkpoint(path)
-    keeps_optimizer = flag != "--finetune-from-model" and not cfg.reset_optimizer
-    if keeps_optimizer:
+    resumes = keeps_optimizer(cfg, flag)
+    if resumes:
         check_criterion(f"{flag} {path}", state, trainer.get_criterion())
     check_dictionary(path, getattr(task, "source_dictionary", None))
-    check_architecture(f"{flag} {path}", path, state, model, keeps_optimizer=keeps_optimizer)
+    check_architecture(f"{flag} {path}", path, state, model, keeps_optimizer=resumes)
     check_keys(path, state["model"], model)
     logger.info("initialization: weights of %s", path)
     return state
+
+
+def keeps_optimizer(cfg: Any, flag: str) -> bool:
+    """Whether the run continues with the optimizer of the checkpoint, and so with the rest of its state."""
+    return flag != "--finetune-from-model" and not cfg.reset_optimizer
+
+
+def weights_alone(state: dict[str, Any], model: BaseFairseqModel) -> dict[str, Any]:
+    """A state in fairseq's format with the weights of a checkpoint and nothing else of its run.
+
+    fairseq would look up the criterion, task, optimizer and schedule of the old run, which may belong to
+    another program. Weights that a checkpoint may lack (`OPTIONAL`) are those of the model.
+    """
+    weights = dict(state["model"])
+    upgraded = dict(weights)
+    model.upgrade_state_dict(upgraded)
+    for name, weight in model.state_dict().items():
+        if name.startswith(OPTIONAL) and name not in upgraded:
+            weights[name] = weight.detach().cpu().clone()
+    return {
+        "args": None,
+        "cfg": {"model": None},
+        "model": weights,
+        "optimizer_history": [{"criterion_name": "", "lr_scheduler_state": {}, "num_updates": 0}],
+        "last_optimizer_state": None,
+        "extra_state": {"train_iterator": {"epoch": 1}},
+    }
 
 
 @contextlib.contextmanager
@@ -240,7 +275,7 @@ def check_architecture(
 def check_keys(path: Path, weights: dict[str, Tensor], model: BaseFairseqModel) -> None:
     """Compare names and shapes of the weights with the model's; raises `UserError` if they differ.
 
-    A missing classification head is allowed and logged.
+    Missing weights of `OPTIONAL` are allowed, and a missing classification head, which is logged.
     """
     expected = model.state_dict()
     has_head = any(key.startswith(CLASSIFICATION_HEADS) for key in weights)
@@ -253,7 +288,9 @@ def check_keys(path: Path, weights: dict[str, Tensor], model: BaseFairseqModel) 
         for key in expected
         if key in weights and weights[key].shape != expected[key].shape
     ]
-    differences += [f"{key} is missing" for key in expected if key not in weights]
+    differences += [
+        f"{key} is missing" for key in expected if key not in weights and not key.startswith(OPTIONAL)
+    ]
     differences += [f"{key} is not part of the model" for key in weights if key not in expected]
     if differences:
         hidden = len(differences) - MAX_DIFFERENCES

@@ -74,6 +74,19 @@ NUMPY = [
     np.dtypes.Float32DType,
     np.dtypes.Int64DType,
 ]
+
+
+class Meter:
+    """Stands for fairseq's meters of training in checkpoints before 0.9, which are read but not used."""
+
+
+METERS = [
+    (Meter, f"fairseq.{module}.{name}")
+    for module in ("meters", "logging.meters")
+    for name in ("AverageMeter", "TimeMeter", "StopwatchMeter", "SumMeter")
+]
+# The names of the same functions in NumPy 1.
+NUMPY_1 = [(np._core.multiarray.scalar, "numpy.core.multiarray.scalar")]  # type: ignore[attr-defined]
 ENUMS = [
     value
     for value in vars(constants).values()
@@ -105,7 +118,8 @@ CHUNK = 1 << 20
 """Bytes of a compressed member that are read at a time."""
 PORTION = 16 << 20
 """Bytes of a mapped file that are in memory at a time."""
-ALLOWED = CONFIGURATION + NUMPY + ENUMS
+ALLOWED = [*CONFIGURATION, *NUMPY, *NUMPY_1, *ENUMS, *METERS]
+WRAPPED = "module."
 OPTIMIZER_STATE = "last_optimizer_state"
 """fairseq's key of Adam's moments."""
 SUFFIX = ".safetensors"
@@ -178,6 +192,8 @@ def _read_pickle(path: Path, *, weights: bool = True, optimizer: bool = True) ->
             ) from None
     if not isinstance(state, dict) or not isinstance(state.get("model"), dict):
         raise UserError(f"{path}: not a fairseq checkpoint (no key 'model')")
+    if any(name.startswith(WRAPPED) for name in state["model"]):  # saved from within DistributedDataParallel
+        state["model"] = {name.removeprefix(WRAPPED): weight for name, weight in state["model"].items()}
     if weights and not optimizer:
         state.pop(OPTIMIZER_STATE, None)
         state = _out_of_file(state)
@@ -312,11 +328,29 @@ def _from_json(value: dict[str, Any]) -> Any:
     return argparse.Namespace(**value[NAMESPACE]) if set(value) == {NAMESPACE} else value
 
 
+_instead: dict[str, dict[str, Any]] = {}
+
+
+@contextlib.contextmanager
+def reading_instead(path: Path, state: dict[str, Any]) -> Iterator[None]:
+    """A context in which fairseq gets `state` for the checkpoint `path`."""
+    _instead[str(path)] = state
+    try:
+        yield
+    finally:
+        del _instead[str(path)]
+
+
 def reading_safetensors(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Replace `checkpoint_utils.load_checkpoint_to_cpu`: read .safetensors files with `load_checkpoint`."""
+    """Replace `checkpoint_utils.load_checkpoint_to_cpu`: read .safetensors files with `load_checkpoint`.
+
+    Within `reading_instead`, nothing is read.
+    """
 
     @functools.wraps(original)
     def load(path: str, arg_overrides: dict[str, Any] | None = None, load_on_all_ranks: bool = False) -> Any:
+        if (given := _instead.get(str(path))) is not None:
+            return given
         if not str(path).endswith(SUFFIX):
             return original(path, arg_overrides, load_on_all_ranks)
         state = load_checkpoint(path)

@@ -148,7 +148,7 @@ def test_what_is_no_tokenizer_is_refused(tmp_path, monkeypatch, text, scratch, n
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "weights").mkdir()
-    (tmp_path / "weights/dict.txt").write_text("a 1\n")
+    (tmp_path / "weights/dict.txt").write_text("ab 1\n")
     with pytest.raises(UserError) as error:
         choose(name, None, [text], scratch)
     assert named in str(error.value)

@@ -1,0 +1,119 @@
+"""Initial weights from checkpoints of other programs and of older versions of fairseq."""
+
+import argparse
+from collections import OrderedDict
+
+import pytest
+import torch
+from data_folders import write_data
+from fairseq.logging.meters import AverageMeter, TimeMeter
+from training import FAST, INPUT, OURS, SIZES, STEPS, build_trainer, fairseq_train, save
+
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+
+RESETS = ["--reset-optimizer", "--reset-dataloader", "--reset-meters"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Data, and the checkpoint of a classifier."""
+    root = tmp_path_factory.mktemp("foreign")
+    data = write_data(root / "data")
+    _, trainer = build_trainer([data, *OURS, *INPUT, *STEPS, *SIZES, *FAST])
+    save(trainer, root / "model.pt")
+    return data, root / "model.pt"
+
+
+def namespace(state):
+    """As before fairseq 0.10: one namespace of all arguments."""
+    arguments = argparse.Namespace(**vars(state["cfg"]["model"]))
+    state |= {"args": arguments, "cfg": None}
+    return arguments
+
+
+def of_another_program(state):
+    arguments = namespace(state)
+    arguments.criterion, arguments.optimizer, arguments.lr_scheduler = "smooth_masked_lm", "own", "own"
+    arguments.task, arguments.user_dir, arguments.arch = "proteins", "/nowhere/plugin", "protein_roberta"
+    history = {
+        "criterion_name": "SmoothLoss",
+        "optimizer_name": "Own",
+        "lr_scheduler_state": {},
+        "num_updates": 9,
+    }
+    state["optimizer_history"] = [history]
+
+
+def of_2019(state):
+    arguments = namespace(state)
+    for name in ("_name", "layer_norm_eps", "encoder_kind", "precision", "pooling", "family", "token_types"):
+        if hasattr(arguments, name):
+            delattr(arguments, name)
+    arguments.arch = "roberta_base"
+    names = {"encoder.": "decoder.", ".layernorm_embedding.": ".emb_layer_norm."}
+    weights = OrderedDict()
+    for key, weight in state["model"].items():
+        for new, old in names.items():
+            key = key.replace(new, old, 1) if not key.startswith("classification") else key
+        weights[key] = weight
+    state["model"] = weights
+    state["extra_state"] = {"train_meters": OrderedDict(train_loss=AverageMeter(), wps=TimeMeter())}
+
+
+def of_several_gpus(state):
+    state["model"] = {f"module.{key}": weight for key, weight in state["model"].items()}
+
+
+def in_half_precision(state):
+    state["model"] = {key: weight.half() for key, weight in state["model"].items()}
+
+
+def without_lm_head(state):
+    state["model"] = {key: weight for key, weight in state["model"].items() if "lm_head" not in key}
+
+
+def without_classification_head(state):
+    heads = "classification_heads"
+    state["model"] = {key: weight for key, weight in state["model"].items() if not key.startswith(heads)}
+
+
+def with_another_head(state):
+    heads = {k: w for k, w in state["model"].items() if k.startswith("classification_heads")}
+    state["model"] |= {k.replace("sentence_classification_head", "mnli"): w for k, w in heads.items()}
+
+
+CHANGES = [of_another_program, of_2019, of_several_gpus, in_half_precision, without_lm_head]
+CHANGES += [without_classification_head, with_another_head]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_initial_weights_need_only_the_architecture_and_the_weights(trained, tmp_path, change):
+    data, checkpoint = trained
+    state = torch.load(checkpoint, weights_only=False)
+    wanted = {key: weight.clone() for key, weight in state["model"].items()}
+    change(state)
+    torch.save(state, tmp_path / "foreign.pt")
+    flags = ["--restore-file", tmp_path / "foreign.pt", *RESETS, "--save-dir", tmp_path / "run", "--cpu"]
+    no_change = ["--lr", "1e-30", "--max-update", "1", "--weight-decay", "0"]
+    done = fairseq_train(data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, *flags, *no_change)
+    assert done.returncode == 0, done.stderr
+    found = load_checkpoint(tmp_path / "run/checkpoint_last.pt")["model"]
+    tolerance = 1e-3 if change is in_half_precision else 1e-6
+    left = {without_lm_head: "encoder.lm_head", without_classification_head: "classification_heads"}.get(
+        change
+    )
+    assert found.keys() == wanted.keys()
+    for key, weight in wanted.items():
+        if left is None or not key.startswith(left):
+            torch.testing.assert_close(found[key], weight, atol=tolerance, rtol=tolerance)
+
+
+def test_a_run_still_resumes_with_the_state_of_its_own(trained, tmp_path):
+    data, _ = trained
+    words = [data, *OURS, *INPUT, *STEPS, *SIZES, *FAST, "--cpu", "--save-dir", tmp_path / "run"]
+    assert fairseq_train(*words, "--max-update", "2").returncode == 0
+    first = load_checkpoint(tmp_path / "run/checkpoint_last.pt")
+    assert fairseq_train(*words, "--max-update", "4").returncode == 0
+    second = load_checkpoint(tmp_path / "run/checkpoint_last.pt")
+    numbers = [state["optimizer_history"][-1]["num_updates"] for state in (first, second)]
+    assert numbers == [2, 4]
