@@ -19,7 +19,7 @@ SAMPLE      := data/sample
 SAMPLE_RUNS := data/sample/runs
 
 .DELETE_ON_ERROR:
-.PHONY: help install sweep test test-cuda test-slurm test-faults test-fairseq test-docs test-systems lint bench update-constraints
+.PHONY: help install sweep test test-cuda test-slurm test-faults test-checkpoints test-fairseq test-docs test-systems lint bench update-constraints
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,7 +34,7 @@ sweep: $(VENV)/installed  ## pre-train, fine-tune and compare on generated data:
 	experiments/sample.sh $(SAMPLE) $(SAMPLE_RUNS)
 
 test: $(VENV)/installed  ## all tests except those of the other targets
-	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not faults and not fairseq and not docs" $(PARALLEL)
+	CUDA_VISIBLE_DEVICES= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not cuda and not slurm and not faults and not fairseq and not docs and not checkpoints" $(PARALLEL)
 
 test-cuda: $(VENV)/installed  ## the tests that need a GPU
 	$(BIN)/python -m pytest -m cuda
@@ -48,6 +48,9 @@ test-slurm: $(VENV)/installed  ## the SLURM launcher on a real two-node SLURM st
 test-faults: $(VENV)/installed  ## fault injection: kill -9, corrupt files, full disks, hostile names; generated inputs (half an hour; root)
 	RS_EVIDENCE=results/faults/faults.json OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults tests/faults
 	RS_GENERATED=$${RS_GENERATED:-500} OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto $(GENERATED)
+
+test-checkpoints: $(VENV)/installed  ## real checkpoints of others, there and back (20 minutes; a package index, 1.5 GB in data/checkpoints)
+	CUDA_VISIBLE_DEVICES= RS_EVIDENCE=results/faults/checkpoints.json $(BIN)/python -m pytest -m checkpoints tests/checkpoints
 
 test-fairseq: $(VENV)/installed  ## fairseq's own tests, without and with the plugin (5 minutes; a package index)
 	$(BIN)/python -m pytest -m fairseq

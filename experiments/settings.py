@@ -164,9 +164,9 @@ def add_sweep(parser: SettingsParser, *, arm: str, inits: str | None = None) -> 
     prepare.add_data(parser, " (required)")
     add(
         "pretrained", None,
-        "checkpoint of the init 'pretrained': a fairseq file or its folder, or a RoBERTa, CamemBERT or "
-        "XLM-RoBERTa of Transformers, a folder or hub name (default: the repository's, if it has the same "
-        "dictionary as the data)",
+        "checkpoint of the init 'pretrained': a fairseq file or its folder, or an encoder of Transformers "
+        "(RoBERTa, CamemBERT, XLM-R, BERT, DistilBERT, ELECTRA, FlauBERT), a folder or hub name (default: "
+        "the repository's, if it has the same dictionary as the data)",
     )  # fmt: skip
     usual = "" if inits else " (default: random, and pretrained if there is a checkpoint for it)"
     add("inits", inits, f"initializations: random, pretrained or NAME=CHECKPOINT{usual}", nargs="+")

@@ -213,7 +213,7 @@ def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> 
     found = beside(folder)
     encoder = None
     if found is not None and found.model is None:
-        encoder = TransformersEncoder(found.transformers)
+        encoder = found.transformers_encoder()
     if given is None and not path.is_file() and encoder is not None:
         path, content = folder, encoder.dictionary.text().encode()
         words = Dictionary.load(io.StringIO(content.decode()))

@@ -1,8 +1,8 @@
 """What a long test run found, as a committed file that the documentation quotes.
 
-`make test-faults` and `make test-slurm` set RS_EVIDENCE to the file. It contains the figures that the tests
-recorded in the fixture `figures`, the number of tests, the machine, and a digest of the tests' code. A test
-in `tests/test_evidence.py` warns when that code has changed since.
+`make test-faults`, `make test-slurm` and `make test-checkpoints` set RS_EVIDENCE to the file. It contains the
+figures that the tests recorded in the fixture `figures`, the number of tests, the machine, and a digest of
+the tests' code. A test in `tests/test_evidence.py` warns when that code has changed since.
 """
 
 import ast
@@ -22,6 +22,7 @@ SOURCES = {
         *(ROOT / "tests/faults" / name for name in ("test_slurm_training.py", "tiny.py", "outcome.py")),
         ROOT / "tests/support/real_slurm.py",
     ],
+    "checkpoints": sorted((ROOT / "tests/checkpoints").glob("*.py")),
 }
 """Marker of the tests -> their code."""
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
