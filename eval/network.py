@@ -32,6 +32,7 @@ from torch.overrides import TorchFunctionMode
 from roberta_small.common.cli import DEVICES
 from roberta_small.common.data_folder import WRITE_AGAIN
 from roberta_small.common.errors import UserError
+from roberta_small.common.families import FIRST_POSITION
 from roberta_small.eval.model import BF16, FP32
 from roberta_small.eval.texts import MAX_TOKENS, Ids, limit_kernels, logits_of
 from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
@@ -55,6 +56,8 @@ HEADS, LM_HEAD = "classification_heads.", "encoder.lm_head."
 """Prefixes of weights."""
 TOKENS = ".embed_tokens.weight"
 """End of the name of the token embeddings."""
+POSITIONS = ".embed_positions.weight"
+UNLIMITED = 1 << 30
 DIFFERENCES_SHOWN = 3
 FILLERS = {Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_}
 """What torch and fairseq initialize weights with; most of the time of building a model."""
@@ -145,6 +148,12 @@ class Checkpoint:
     def vocabulary(self) -> int | None:
         """The number of token embeddings; None without any."""
         return next((len(weight) for name, weight in self.weights.items() if name.endswith(TOKENS)), None)
+
+    @property
+    def positions(self) -> int:
+        """Longest input in tokens, from the table of positions; a large number for sinusoids."""
+        table = next((w for name, w in self.weights.items() if name.endswith(POSITIONS)), None)
+        return UNLIMITED if table is None else len(table) - FIRST_POSITION
 
     def task_config(self, data: str = "") -> SentenceClassificationConfig:
         """The configuration of a classifier's task as in training, for the folder `data`; no shuffling."""
@@ -275,6 +284,25 @@ def build_classifier(
     with torch.random.fork_rng(devices=[]), WithoutInitialization():
         model = checkpoint.model_class().build_model(arguments, task)
         model.register_classification_head(head, num_classes=checkpoint.classes)
+    return _loaded(model, checkpoint, device, precision)
+
+
+def build_encoder(checkpoint: Checkpoint, device: torch.device, precision: str) -> RobertaSmall:
+    """The network of an encoder, whatever its head, for its hidden states (`features_only`).
+
+    Raises `UserError` for another kind of model, and if the weights do not match the configuration.
+    """
+    model_class = checkpoint.model_class()
+    if not issubclass(model_class, RobertaSmall):
+        raise UserError(f"{checkpoint.path}: an n-gram classifier, which has no hidden states")
+    known = {"max_positions": checkpoint.positions, "encoder_kind": "packed"}
+    arguments = argparse.Namespace(**vars(checkpoint.arguments) | known)
+    arguments.tokens_per_sample = None
+    task = argparse.Namespace(source_dictionary=_dictionary(checkpoint))
+    with torch.random.fork_rng(devices=[]), WithoutInitialization():
+        model = model_class.build_model(arguments, task)
+        for name in {key.split(".")[1] for key in checkpoint.weights if key.startswith(HEADS)}:
+            model.register_classification_head(name, num_classes=len(checkpoint.weights[head_weight(name)]))
     return _loaded(model, checkpoint, device, precision)
 
 

@@ -219,6 +219,12 @@ class Launcher:
             progress = read_log(run.folder / LOG, training.recipe)
             self.outcomes[run] = Outcome(run, progress, None, "it failed in another process")
             return False
+        try:
+            self._method.begin(self._sweep, training)
+        except UserError as error:
+            self.outcomes[run] = Outcome(run, now.progress, None, str(error))
+            print_above(f"{run.label}  FAILED: {error}")
+            return False
         self._active.append(self._start(training, now, lock))
         self.started += 1
         return True

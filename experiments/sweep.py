@@ -85,6 +85,7 @@ def classifiers(
     recorded: Sequence[str] = (),
     packages: Sequence[str] = (),
     fit: bool = True,
+    pools: bool = True,
     separate: bool = True,
 ) -> Sweep:
     """Check the inputs of a method that fine-tunes classifiers on binarized data; returns its sweep.
@@ -94,6 +95,7 @@ def classifiers(
     recorded: words that are part of `recipe_flags` in addition to the flags of the recipe.
     packages: recorded in addition to `PACKAGES`.
     fit: whether the runs have the architecture of the initial checkpoints.
+    pools: whether the method has --pooling mean.
     separate: whether a separate process reads them, because this one has not imported fairseq.
 
     Raises `UserError` if fairseq, the recipe, the data, a checkpoint or the output folder cannot be used.
@@ -120,7 +122,9 @@ def classifiers(
         places = architecture.places_of(settings.recipe, settings.passthrough, settings.grid)
         with _named_as_given(paths, inits):
             pairs = (data / "input1").is_dir()
-            fitted = architecture.fit(by_arm, places, paths, classes=classes, pairs=pairs, separate=separate)
+            fitted = architecture.fit(
+                by_arm, places, paths, classes=classes, pairs=pairs, pools=pools, separate=separate
+            )
         fitted = architecture.Fit(
             fitted.flags,
             {arm: [_as_given(note, paths, inits) for note in notes] for arm, notes in fitted.notes.items()},

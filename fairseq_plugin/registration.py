@@ -1,10 +1,10 @@
 """Importing this module registers the extension with fairseq; the package does so when it is imported.
 
-It registers the task `sentence_classification`, the criteria `sentence_classification`, `fast_masked_lm` and
-`fast_lm`, the models `roberta_small`, `causal_roberta_small`, `causal_lm_small` and `ngram_classifier`, the
-optimizers `fused_adam` and `shared_adam` and the schedule `time_budget`. It also adds fairseq's configuration
-classes to torch's allow-list for safe loading, replaces the functions and registry entries of fairseq that
-`compat.py` lists, and reports user errors as clear messages without a traceback.
+It registers the tasks `sentence_classification` and `distillation`, the criteria of these names,
+`fast_masked_lm` and `fast_lm`, the models `roberta_small`, `causal_roberta_small`, `causal_lm_small` and
+`ngram_classifier`, the optimizers `fused_adam` and `shared_adam` and the schedule `time_budget`. It also adds
+fairseq's configuration classes to torch's allow-list for safe loading, replaces the functions and registry
+entries of fairseq that `compat.py` lists, and reports user errors as clear messages without a traceback.
 """
 
 import logging
@@ -24,7 +24,12 @@ with import_of_fairseq():
 from roberta_small.fairseq_plugin import compat, library_warnings  # noqa: E402
 from roberta_small.fairseq_plugin.checkpoints import loading  # noqa: E402
 from roberta_small.fairseq_plugin.models import causal, ngrams, roberta  # noqa: E402, F401
-from roberta_small.fairseq_plugin.tasks import criterion, language_modeling, sentence_classification  # noqa: E402, F401
+from roberta_small.fairseq_plugin.tasks import (  # noqa: E402
+    criterion,  # noqa: F401
+    distillation,  # noqa: F401
+    language_modeling,  # noqa: F401
+    sentence_classification,  # noqa: F401
+)
 from roberta_small.fairseq_plugin.training import optimizer, shared_adam, termination, time_budget  # noqa: E402, F401
 
 _root.setLevel(_level)

@@ -87,6 +87,12 @@ class Method(ABC):
     def repair(self, folder: Path) -> None:  # noqa: B027  not abstract: most methods have nothing to repair
         """Prepare a run folder before its run resumes."""
 
+    def begin(self, sweep: Sweep, training: Training) -> None:  # noqa: B027  most methods have nothing to do
+        """What comes before the process of a run, new or resumed; shows its progress, can be interrupted.
+
+        The run is locked. Raises `UserError` if it fails, and then the run has failed.
+        """
+
     def finish(self, sweep: Sweep, folder: Path) -> dict[str, Any]:
         """Complete the folder of a run whose process has ended without an error; returns manifest keys.
 

@@ -1,6 +1,7 @@
-"""Pre-training: trains a masked or left-to-right language model and writes a checkpoint for fine-tuning.
+"""Pre-training: trains a language model, or the student of a teacher; writes a checkpoint for fine-tuning.
 
-The recipe selects the model; both kinds read the same data. There is one run, and its folder is OUT.
+The recipe selects the model, masked or left to right; all kinds read the same data. There is one run, and its
+folder is OUT. With --teacher, the teacher first reads the text (`teacher.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import argparse
 import logging
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from typing import Any
 from roberta_small.common.cli import SettingsParser, integer
 from roberta_small.common.data_folder import shards_of
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import atomic_write
+from roberta_small.common.files import atomic_write, shown_path
 from roberta_small.common.run import Run
+from roberta_small.experiments.inputs import checkpoints
 from roberta_small.experiments.inputs import files as inputs
+from roberta_small.experiments.methods import Command
 from roberta_small.experiments.methods.fairseq import FairseqTrain
 from roberta_small.experiments.recipe import architecture, fairseq_flags, recipe
 from roberta_small.experiments.recipe.recipe import Recipe
@@ -38,6 +41,9 @@ MULTIPLES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 MAX_COUNT = 10**18
 """Larger counts are rejected as typing errors."""
 MODEL, DICTIONARY = "model.pt", "dict.txt"
+TEACHER, STUDENT = "teacher", "student.pt"
+"""In the folder of a run with a teacher: its vectors, and the initial weights."""
+DISTILLATION = "distillation"
 
 DESCRIPTION = """\
 Pre-train a language model with fairseq, masked (roberta_small) or left to right (the recipes
@@ -47,12 +53,18 @@ OUT/model.pt (the weights with the lowest validation loss, without optimizer sta
 OUT/dict.txt; pass OUT/model.pt to `roberta-small train` as --pretrained. An interrupted run resumes from
 its last checkpoint.
 
+With --teacher ENCODER, the model learns the hidden states of a larger encoder for the text instead (recipe
+distill). The teacher reads the text once; its vectors are kept in OUT/teacher (768 bytes a token for 384
+dimensions).
+
 Settings are options or environment variables, shown in brackets (the option takes precedence)."""
 
 EXAMPLES = """\
 examples:
   roberta-small pretrain --data data/fr/bin --out pretrained/fr --tokens 50M
   roberta-small pretrain --data data/fr/bin --out pretrained/fr --hours 1.5
+  roberta-small pretrain --data data/fr/bin --teacher intfloat/multilingual-e5-small --out pretrained/e5 \\
+      --tokens 50M
   RS_DATA=data/fr/bin RS_OUT=pretrained/fr RS_TOKENS=2e8 roberta-small pretrain -- --lr 5e-4"""
 
 
@@ -69,6 +81,8 @@ class PretrainSettings(Settings):
     seed: int
     start: Path | None
     """Checkpoint with the initial weights; None for random weights."""
+    teacher: Path | None = None
+    """The encoder whose hidden states are learned, as the user wrote it; None for language modeling."""
     tokens: int | None = None
     """Length of the training in tokens."""
     hours: float | None = None
@@ -98,8 +112,16 @@ class Pretrain(FairseqTrain):
             "start", None,
             "checkpoint of the initial weights, for example of `roberta-small ppmi-svd` (default: random)",
         )  # fmt: skip
+        add(
+            "teacher", None,
+            "distillation: learn the hidden states of this encoder; what train --pretrained takes, or a run",
+        )  # fmt: skip
         add("seed", "1", "random seed")
-        add("recipe", "pretrain", "hyperparameters: a name in recipes/ or a file with one flag per line")
+        add(
+            "recipe", None,
+            "hyperparameters: a name in recipes/ or a file with one flag per line (default: pretrain, or "
+            "distill with --teacher)",
+        )  # fmt: skip
         add_execution(parser, out=None, jobs=False)
 
     def settings(self, options: argparse.Namespace) -> PretrainSettings:
@@ -107,10 +129,11 @@ class Pretrain(FairseqTrain):
         return PretrainSettings(
             **execution(options),
             data=Path(options.data),
-            recipe=options.recipe,
+            recipe=options.recipe or ("distill" if options.teacher else "pretrain"),
             passthrough=options.passthrough,
             seed=integer("--seed", options.seed, minimum=0, maximum=MAX_SEED),
             start=Path(options.start) if options.start else None,
+            teacher=checkpoints.written(options.teacher) if options.teacher else None,
             tokens=None if options.tokens is None else parse_count("--tokens", options.tokens),
             hours=None if options.hours is None else parse_hours(options.hours),
             processes=integer("--processes", options.processes, minimum=1),
@@ -130,6 +153,12 @@ class Pretrain(FairseqTrain):
             inputs.require_checkpoint(settings.start, "--start")
         inputs.require_writable(settings.out)
         notes: list[str] = []
+        teacher = None if settings.teacher is None else checkpoints.resolve(settings.teacher, "--teacher")
+        if (own.value("--task") == DISTILLATION) != (teacher is not None):
+            raise UserError(
+                f"recipe '{own.name}': --task {own.value('--task')}, but --task {DISTILLATION} and --teacher "
+                "belong together"
+            )
         if self.real:
             places = architecture.places_of(settings.recipe, settings.passthrough)
             fitted = architecture.fit({"": own}, places, {"--start": settings.start})
@@ -143,6 +172,9 @@ class Pretrain(FairseqTrain):
             "checkpoint": inputs.fingerprint_checkpoint(settings.start),
             "recipe_flags": list(own.words),
         }
+        if teacher is not None:
+            identity["teacher"] = teacher.fingerprint()
+            notes = [f"teacher: {teacher.note or shown_path(teacher.path)}", *notes]
         return Sweep(
             settings=settings,
             data=data,
@@ -150,6 +182,25 @@ class Pretrain(FairseqTrain):
             recipe=own,
             notes=(*budget, *notes),
         )
+
+    def command(self, sweep: Sweep, training: Training, *, resume: bool, cpu: bool) -> Command:
+        """fairseq-train with the flags of the recipe; with a teacher, its vectors and the first student."""
+        if sweep.settings.teacher is None or not self.real:
+            return super().command(sweep, training, resume=resume, cpu=cpu)
+        folder = training.run.folder
+        run, words = training.run, (*training.flags, "--teacher-vectors", str((folder / TEACHER).absolute()))
+        if run.checkpoint is None:
+            run = replace(run, checkpoint=folder / STUDENT)
+        return super().command(sweep, replace(training, run=run, flags=words), resume=resume, cpu=cpu)
+
+    def begin(self, sweep: Sweep, training: Training) -> None:
+        """With a teacher: let it read the text, and write the first student."""
+        if sweep.settings.teacher is None or not self.real:
+            return
+        logging.getLogger("fairseq").setLevel(logging.WARNING)
+        from roberta_small.experiments.methods import teacher  # imports torch
+
+        teacher.prepare(sweep, training, TEACHER, STUDENT)
 
     def finish(self, sweep: Sweep, folder: Path) -> dict[str, Any]:
         """Write model.pt (weights and configuration of checkpoint_best.pt) and dict.txt."""

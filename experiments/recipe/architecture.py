@@ -71,12 +71,14 @@ def fit(
     *,
     classes: Sequence[str] = (),
     pairs: bool = False,
+    pools: bool = True,
     separate: bool = True,
 ) -> Fit:
     """Compare the recipe of each arm with the checkpoints of the inits.
 
     `places` is that of `places_of`, `classes` are the names of the data's classes (none for pre-training),
-    `pairs` is whether the data are pairs of texts, and `separate` whether to use a separate process.
+    `pairs` is whether the data are pairs of texts, `pools` whether the method has --pooling mean, and
+    `separate` whether to use a separate process.
 
     Raises `UserError` for an unreadable
     checkpoint, a contradicting flag, a table of positions that is too short, and an architecture that no
@@ -90,6 +92,7 @@ def fit(
         "inits": {init: path and str(path) for init, path in inits.items()},
         "classes": list(classes),
         "pairs": pairs,
+        "pools": pools,
     }
     if not separate:
         return Fit(**_answer(request))
@@ -125,7 +128,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     flags: dict[str, dict[str, list[str]]] = {}
     notes: dict[str, list[str]] = {}
     for arm, words in request["recipes"].items():
-        comparison = _Comparison(tuple(words), request["places"], request["pairs"])
+        comparison = _Comparison(tuple(words), request["places"], request["pairs"], request["pools"])
         added = {path: comparison.words_for(path, theirs) for path, theirs in found.items()}
         flags[arm], notes[arm] = _distribute(inits, found, added)
         notes[arm] += [
@@ -170,6 +173,8 @@ class _Comparison:
     places: Mapping[str, str]
     pairs: bool
     """Whether the data are pairs of texts."""
+    pools: bool
+    """Whether the method has --pooling mean."""
 
     def words_for(self, path: Path, theirs: Architecture) -> list[str]:
         """The words to add to the recipe; raises `UserError` as `fit`."""
@@ -219,7 +224,7 @@ class _Comparison:
         """The flag for the sentence vector of a checkpoint's head, or of a sentence encoder."""
         explicit = POOLING in flags_of(self.words)
         differs = theirs.pooling is not None and theirs.pooling != ours.pooling
-        return [POOLING, str(theirs.pooling)] if differs and not explicit else []
+        return [POOLING, str(theirs.pooling)] if differs and self.pools and not explicit else []
 
     def truncation(self, path: Path, theirs: Architecture) -> str | None:
         """A note if the checkpoint has more positions than the recipe."""

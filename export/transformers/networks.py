@@ -59,7 +59,6 @@ ARCHITECTURES = ("roberta_small", "roberta", "roberta_base", "roberta_large")
 REQUIRED = {
     "encoder_normalize_before": (False, "pre-layer normalization (--encoder-normalize-before)"),
     "untie_weights_roberta": (False, "an untied LM head (--untie-weights-roberta)"),
-    "pooling": ("first", "mean pooling in the classification head (--pooling mean)"),
 }
 
 
@@ -154,7 +153,12 @@ def _arguments(path: Path, arguments: argparse.Namespace) -> argparse.Namespace:
 
 
 def _check_head(source: Source) -> None:
-    """Raise `UserError` if the head's activation is not that of the family in Transformers."""
+    """Raise `UserError` if the head is not that of the family in Transformers."""
+    if source.head is not None and getattr(source.arguments, "pooling", "first") != "first":
+        raise UserError(
+            f"{source.path}: trained with mean pooling in the classification head (--pooling mean), which "
+            "Transformers does not support"
+        )
     ours = getattr(source.arguments, "pooler_activation_fn", "tanh")
     if source.head is not None and ours != source.family.pooler_activation:
         raise UserError(

@@ -55,6 +55,7 @@ def checking_initial_checkpoint(original: Callable[..., Any]) -> Callable[..., A
             stack.enter_context(fitted_head(trainer.get_model(), trainer.task, state))
             if state is not None and name is not None and not keeps_optimizer(cfg, flag):
                 bare = weights_alone(state, trainer.get_model())
+                bare["criterion"] = trainer.get_criterion().state_dict()
                 stack.enter_context(reading_instead(local_path(name), bare))
             return original(cfg, trainer, **kwargs)
 

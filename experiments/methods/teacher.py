@@ -1,0 +1,321 @@
+"""The teacher of a distillation reads the text once; its vectors are kept for all passes of the student.
+
+FOLDER has the vectors in shards, fp16, and teacher.json with their SHA-256, written last:
+
+    train-00000.f16, train-00000.sizes.npy, valid-00000.f16, ..., teacher.json
+
+Shards that are complete are not computed again after an interruption. If the tokens of the student's
+dictionary are tokens of the teacher, every token has a vector: the last hidden state of the teacher for it.
+Otherwise each text is decoded and read with the teacher's tokenizer, and has one vector, the mean.
+
+L tokens of a text, D width of the teacher, V entries of the student's dictionary.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import FairseqDataset
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from roberta_small.common.data_folder import shards_of
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_open, atomic_write, sha256
+from roberta_small.eval.network import Checkpoint, build_encoder, find_device, read_checkpoint
+from roberta_small.eval.texts import batches, pad
+from roberta_small.experiments.recipe.fairseq_flags import parser_errors
+from roberta_small.experiments.sweep import Sweep, Training
+from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TEXTS, TOKENS, DistillationTask
+from roberta_small.preprocess import dictionary as fairseq_dictionary
+from roberta_small.preprocess.dictionary import MASK, PAD, SPECIALS, UNK, WORD_START
+from roberta_small.preprocess.readers.lines import Block
+from roberta_small.preprocess.tokenizer import Encoder
+from roberta_small.preprocess.tokenizer_choice import beside
+
+SHARD_VECTORS = 1 << 18
+"""Vectors of a shard: 200 MB for 384 dimensions."""
+MAX_TOKENS = 8192
+"""Tokens of a batch of the teacher."""
+VERSION = 1
+"""Of the vectors; to be raised when the same text gives others."""
+SHARED = 0.95
+"""Fraction of the student's tokens that must be tokens of the teacher, to have a vector for every token."""
+
+
+def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> None:
+    """Write the teacher's vectors and the first student into the folder of a run, unless they are there.
+
+    Raises `UserError` as `open_teacher` and `write_vectors`.
+    """
+    settings, folder = sweep.settings, training.run.folder
+    data = shards_of(sweep.data)
+    if len(data) > 1:
+        raise UserError(f"{sweep.data}: shards are not supported with --teacher; binarize without --shards")
+    if (folder / vectors / RECORD).is_file() and (folder / student).is_file():
+        return
+    cfg = _configuration([str(sweep.data), *training.flags, "--seed", str(settings.seed)])
+    task = DistillationTask.setup_task(cfg.task)
+    path = Path(training.identity["teacher"]["path"])
+    teacher = open_teacher(path, data[0] / "dict.txt", device=settings.device, precision="fp32")
+    recipe = training.recipe
+    identity = {
+        "teacher": training.identity["teacher"]["sha256"],
+        "tokens_per_sample": cfg.task.tokens_per_sample,
+    }
+    identity |= {"data": training.identity["data"]["sha256"], "version": VERSION}
+    print(
+        f"the teacher reads the text once, {count_of(teacher)}; an interruption loses at most one shard",
+        flush=True,
+    )
+    write_vectors(teacher, task, folder / vectors, ["train", *recipe.valid_subsets], identity)
+    if training.run.checkpoint is None:
+        initial_student(teacher, task, cfg, folder / student, settings.seed)
+
+
+def count_of(teacher: Teacher) -> str:
+    """How it reads, for the user."""
+    return "with a vector for every token" if teacher.vectors == TOKENS else "with a vector for every text"
+
+
+def _configuration(words: list[str]) -> Any:
+    """fairseq's configuration of a command line."""
+    from fairseq import options
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+    with parser_errors(lambda message: UserError(f"fairseq-train: {message}")), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fairseq's use of hydra is deprecated
+        parser = options.get_training_parser()
+        return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, words))
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A teacher, and how it reads the student's tokens."""
+
+    checkpoint: Checkpoint
+    encoder: Any
+    """In evaluation mode on its device."""
+    device: torch.device
+    ids: NDArray[np.int64] | None
+    """(V,) the teacher's id of each token of the student; None if it reads decoded text."""
+    read: Callable[[list[NDArray[np.int64]]], list[NDArray[np.int64]]]
+    """Rows of the student's ids -> rows of the teacher's."""
+
+    @property
+    def vectors(self) -> str:
+        """What has a vector."""
+        return TEXTS if self.ids is None else TOKENS
+
+
+def open_teacher(path: Path, dictionary: Path, *, device: str, precision: str) -> Teacher:
+    """The teacher of a checkpoint for text in a dictionary.
+
+    Raises `UserError` if the checkpoint cannot be read, or has neither a dictionary nor a tokenizer beside it
+    with which it could read the text.
+    """
+    checkpoint = read_checkpoint(path)
+    words = fairseq_dictionary.load(str(dictionary))
+    symbols = [*words.symbols, *([] if MASK in words.index else [MASK])]
+    theirs = _vocabulary(path)
+    network = build_encoder(checkpoint, find_device(device), precision)
+    longest = checkpoint.positions
+    if theirs is not None:
+        known = [name in theirs for name in symbols[len(SPECIALS) :]]
+        if sum(known) >= SHARED * len(known):
+            ids = np.array([theirs.get(name, UNK) for name in symbols], dtype=np.int64)
+            ids[: len(SPECIALS)] = np.arange(len(SPECIALS))
+
+            def mapped(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+                return [ids[row] for row in rows]
+
+            return Teacher(checkpoint, network, find_device(device), ids, mapped)
+    encoder = _text_encoder(path)
+
+    def decoded(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+        texts = [_text(row, symbols) for row in rows]
+        content = "".join(f"{text}\n" for text in texts).encode()
+        encoded = encoder(Block("text", 1, content, len(content)))
+        found = np.split(encoded.ids.astype(np.int64), np.cumsum(encoded.sizes)[:-1])
+        init = getattr(encoder, "init_token", 0)
+        return [np.concatenate([[init], row])[:longest] for row in found]
+
+    return Teacher(checkpoint, network, find_device(device), None, decoded)
+
+
+def _vocabulary(path: Path) -> dict[str, int] | None:
+    """The ids of the teacher's symbols, from the dict.txt beside it; None without one."""
+    file = path.parent / "dict.txt"
+    if not file.is_file():
+        return None
+    found = fairseq_dictionary.load(str(file))
+    if MASK not in found.index:
+        found.append(MASK, 0)
+    return found.index
+
+
+def _text_encoder(path: Path) -> Any:
+    found = beside(path.parent)
+    if found is None:
+        raise UserError(f"{path}: no tokenizer beside it, with which the teacher could read the text")
+    if found.model is not None:
+        return Encoder.from_files(str(found.model), str(found.dictionary))
+    return found.transformers_encoder()
+
+
+def _text(row: NDArray[np.int64], symbols: list[str]) -> str:
+    """The text of a row of SentencePiece tokens; unknown tokens are left out."""
+    tokens = [symbols[i] for i in row.tolist() if i >= len(SPECIALS)]
+    return "".join(tokens).replace(WORD_START, " ").strip()
+
+
+def write_vectors(
+    teacher: Teacher, task: DistillationTask, folder: Path, splits: list[str], identity: dict[str, Any]
+) -> None:
+    """Write the vectors of the splits into `folder`, and teacher.json when they are complete.
+
+    `identity` is what the vectors depend on: a folder with another one is an error. Shows the progress.
+    Raises `UserError` for a folder that belongs to another teacher or text, and for text that is longer than
+    the teacher's positions.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    pending = folder / "pending.json"
+    known = _recorded(folder / RECORD) or _recorded(pending)
+    if known is not None and known["identity"] != identity:
+        raise UserError(
+            f"{folder}: vectors of another teacher or other text; delete the folder, or choose another --out"
+        )
+    if (folder / RECORD).is_file():
+        return
+    record = known or {"identity": identity, "vectors": teacher.vectors, "shards": {}}
+    texts = {split: task.texts(split) for split in splits}
+    longest = max(int(found.sizes.max()) for found in texts.values())
+    if teacher.ids is not None and longest > teacher.checkpoint.positions:
+        raise UserError(
+            f"{teacher.checkpoint.path}: {teacher.checkpoint.positions} positions, but texts have up to "
+            f"{longest} tokens; use -- --tokens-per-sample {teacher.checkpoint.positions}"
+        )
+    parts = [(split, part) for split, found in texts.items() for part in _parts(found, teacher.vectors)]
+    done = [sum(shard["tokens"] for shard in shards) for shards in record["shards"].values()]
+    total = sum(int(found.sizes.sum()) for found in texts.values())
+    with tqdm(
+        total=total, initial=sum(done), unit="token", unit_scale=True, desc="teacher", disable=None
+    ) as bar:
+        for split, part in parts:
+            shards = record["shards"].setdefault(split, [])
+            if part.start < sum(shard["texts"] for shard in shards):
+                continue
+            shards.append(
+                _write_shard(teacher, texts[split], part, folder, f"{split}-{len(shards):05d}", bar)
+            )
+            if "mean" not in record:
+                record |= _moments(folder / shards[0]["file"], shards[0]["vectors"])
+            atomic_write(pending, json.dumps(record) + "\n")
+    atomic_write(folder / RECORD, json.dumps(record, indent=1) + "\n")
+    pending.unlink()
+
+
+def _recorded(path: Path) -> dict[str, Any] | None:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _parts(texts: FairseqDataset, vectors: str) -> Iterator[slice]:
+    """Consecutive texts with about `SHARD_VECTORS` vectors together."""
+    sizes = np.asarray(texts.sizes) if vectors == TOKENS else np.ones(len(texts), dtype=np.int64)
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        done = 0 if start == 0 else ends[start - 1]
+        stop = max(start + 1, int(np.searchsorted(ends, done + SHARD_VECTORS, side="right")))
+        yield slice(start, stop)
+        start = stop
+
+
+def _write_shard(
+    teacher: Teacher, texts: FairseqDataset, part: slice, folder: Path, name: str, bar: tqdm
+) -> dict[str, Any]:
+    """Compute the vectors of some texts and write them; returns what teacher.json records of them."""
+    rows = [texts[i].numpy() for i in range(part.start, part.stop)]
+    theirs = teacher.read(rows)
+    sizes = np.array([len(row) if teacher.vectors == TOKENS else 1 for row in rows])
+    begin = np.cumsum([0, *sizes])
+    found: NDArray[np.float16] | None = None
+    for batch in batches(np.array([len(row) for row in theirs]), MAX_TOKENS):
+        hidden = _hidden(teacher, [theirs[i] for i in batch])
+        for index, vectors in zip(batch.tolist(), hidden, strict=True):
+            if found is None:
+                found = np.empty((int(begin[-1]), vectors.shape[1]), dtype=np.float16)
+            own = vectors if teacher.vectors == TOKENS else vectors.mean(0, keepdims=True)
+            found[begin[index] : begin[index + 1]] = own
+        bar.update(sum(len(rows[i]) for i in batch.tolist()))
+    assert found is not None
+    file, sizes_file = folder / f"{name}.f16", folder / f"{name}.sizes.npy"
+    with atomic_open(file, "wb") as stream:
+        stream.write(found.tobytes())
+    with atomic_open(sizes_file, "wb") as stream:
+        np.save(stream, sizes)
+    return {
+        "file": file.name,
+        "sizes": sizes_file.name,
+        "texts": len(rows),
+        "tokens": sum(map(len, rows)),
+        "vectors": len(found),
+        "sha256": sha256(file),
+    }
+
+
+@torch.inference_mode()
+def _hidden(teacher: Teacher, rows: list[NDArray[np.int64]]) -> list[NDArray[np.float32]]:
+    """The last hidden states of each row, (L, D)."""
+    ids_BL = torch.from_numpy(pad(rows, PAD)).to(teacher.device)
+    features_BLC = teacher.encoder(ids_BL, features_only=True)[0].float().cpu().numpy()
+    return [features_LC[: len(row)] for features_LC, row in zip(features_BLC, rows, strict=True)]
+
+
+def _moments(file: Path, count: int) -> dict[str, Any]:
+    """The width, and mean and standard deviation of each dimension in a shard, to standardize vectors."""
+    vectors_ND = np.fromfile(file, np.float16).reshape(count, -1).astype(np.float32)
+    std_D = np.maximum(vectors_ND.std(0), 1e-6)
+    return {"width": vectors_ND.shape[1], "mean": vectors_ND.mean(0).tolist(), "std": std_D.tolist()}
+
+
+def initial_student(teacher: Teacher, task: DistillationTask, cfg: Any, output: Path, seed: int) -> None:
+    """Write a checkpoint of the student with the teacher's embeddings of the same tokens.
+
+    They are rotated into the student's width by a random matrix with orthonormal rows, which keeps their
+    lengths and angles; a narrower student gets a projection. All other weights are random.
+    """
+    from fairseq.utils import set_torch_seed
+    from omegaconf import OmegaConf
+
+    set_torch_seed(seed)
+    model = task.build_model(cfg.model)
+    table = model.encoder.sentence_encoder.embed_tokens
+    if teacher.ids is not None:
+        theirs_VD = teacher.encoder.encoder.sentence_encoder.embed_tokens.weight.detach().float().cpu()
+        rows_VD = theirs_VD[torch.from_numpy(teacher.ids)]
+        generator = torch.Generator().manual_seed(seed)
+        wide, narrow = max(table.embedding_dim, rows_VD.shape[1]), min(table.embedding_dim, rows_VD.shape[1])
+        basis, _ = torch.linalg.qr(torch.randn(wide, narrow, generator=generator))
+        rotation_DC = basis.T if table.embedding_dim >= rows_VD.shape[1] else basis
+        rotated_VC = rows_VD @ rotation_DC
+        scale = float(table.weight.std() / rotated_VC.std())
+        with torch.no_grad():
+            table.weight.copy_(rotated_VC * scale)
+            table.weight[table.padding_idx] = 0
+    state = {
+        "args": None,
+        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
+        "model": model.state_dict(),
+        "optimizer_history": [{"criterion_name": "", "lr_scheduler_state": {}, "num_updates": 0}],
+        "extra_state": {"train_iterator": {"epoch": 1}},
+    }
+    with atomic_open(output, "wb") as stream:
+        torch.save(state, stream)

@@ -1,0 +1,311 @@
+"""The task and the criterion `distillation`: an encoder learns the hidden states of another one.
+
+The teacher has read the text before (`experiments/methods/teacher.py`); its vectors are in a folder of
+memory-mapped shards. As Jiao et al. (2020), hidden states are compared after a linear projection; the loss is
+that of Reimers & Gurevych (2020), a mean squared error, for tokens and for the means of texts.
+
+Shapes: B texts, L tokens of the longest, N tokens without padding, C width of the student, D of the teacher.
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.data import (
+    BaseWrapperDataset,
+    Dictionary,
+    FairseqDataset,
+    IdDataset,
+    NestedDictionaryDataset,
+    NumelDataset,
+    NumSamplesDataset,
+    PrependTokenDataset,
+    RightPadDataset,
+    SortDataset,
+    data_utils,
+)
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel
+from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II, MISSING
+from torch import Tensor, nn
+
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.tasks.datasets import load_split
+from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
+
+RECORD = "teacher.json"
+"""The file that describes the shards."""
+TOKENS, TEXTS = "tokens", "texts"
+"""What has a vector: every token, or only each text."""
+
+
+@dataclass
+class DistillationConfig(FairseqDataclass):
+    """Flags of the task."""
+
+    data: str = field(default=MISSING, metadata={"help": "folder of binarized text"})
+    teacher_vectors: str = field(default="", metadata={"help": "folder of the teacher's vectors"})
+    tokens_per_sample: int = field(default=256, metadata={"help": "max tokens per text, with <s>"})
+    seed: int = II("common.seed")
+    train_subset: str = II("dataset.train_subset")
+
+
+@register_task("distillation", dataclass=DistillationConfig)
+class DistillationTask(FairseqTask):
+    """Texts, and the teacher's vectors of them."""
+
+    def __init__(self, cfg: DistillationConfig, dictionary: Dictionary) -> None:
+        super().__init__(cfg)
+        self.dictionary = dictionary
+        self.width = 0
+        """C, known when the model is built."""
+
+    @classmethod
+    def setup_task(cls, cfg: DistillationConfig, **kwargs: Any) -> "DistillationTask":
+        """Load the dictionary."""
+        dictionary = load_dictionary(Path(cfg.data) / "dict.txt")
+        dictionary.add_symbol("<mask>")
+        return cls(cfg, dictionary)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
+        """Build the student."""
+        model = super().build_model(cfg, from_checkpoint)
+        self.width = model.encoder.sentence_encoder.embed_tokens.embedding_dim
+        return model
+
+    def texts(self, split: str) -> FairseqDataset:
+        """The texts of a split, each int64 (L,) with `<s>` first, in the order of the files."""
+        blocks = TextBlocks(self.cfg.data, split, self.dictionary, self.cfg.tokens_per_sample - 1)
+        return PrependTokenDataset(blocks, self.dictionary.bos())
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
+        """Texts with their vectors; those of the training set are shuffled in each epoch."""
+        texts = self.texts(split)
+        vectors = TeacherVectors(Path(self.cfg.teacher_vectors), split)
+        if vectors.texts != len(texts):
+            raise UserError(
+                f"{self.cfg.teacher_vectors}: vectors of {vectors.texts:,} texts of {split}, but the "
+                f"data have {len(texts):,}; delete the folder, and the teacher reads the text again"
+            )
+        with data_utils.numpy_seed(self.cfg.seed):
+            order = np.random.permutation(len(texts))
+        found = NestedDictionaryDataset(
+            {
+                "id": IdDataset(),
+                "net_input": {
+                    "src_tokens": RightPadDataset(texts, pad_idx=self.dictionary.pad()),
+                    "src_lengths": NumelDataset(texts, reduce=False),
+                },
+                "teacher": VectorDataset(texts, vectors),
+                "nsentences": NumSamplesDataset(),
+                "ntokens": NumelDataset(texts, reduce=True),
+            },
+            sizes=[texts.sizes],
+        )
+        train = split in self.cfg.train_subset.split(",")
+        self.datasets[split] = SortDataset(found, sort_order=[order] if train else [texts.sizes])
+        return self.datasets[split]
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        """The student's dictionary, with `<mask>`."""
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        """The same; fairseq requires this property."""
+        return self.dictionary
+
+    def max_positions(self) -> int:
+        """Maximum number of tokens of a text."""
+        return self.cfg.tokens_per_sample
+
+    def teacher(self) -> "TeacherVectors":
+        """The teacher's vectors of the training set."""
+        return TeacherVectors(Path(self.cfg.teacher_vectors), self.cfg.train_subset.split(",")[0])
+
+
+class TextBlocks(FairseqDataset):
+    """Consecutive sentences of one document, int64 (L,), at most `longest` tokens; longer ones are divided.
+
+    An empty sentence ends a document.
+    """
+
+    def __init__(self, data: str, split: str, dictionary: Dictionary, longest: int) -> None:
+        sentences = load_split(data, ".", split, dictionary)
+        path = Path(data) / f"{split}.bin"
+        self.tokens = np.memmap(path, sentences._index.dtype, "r")
+        self._bounds = np.array(list(_blocks(np.asarray(sentences.sizes).tolist(), longest)), dtype=np.int64)
+        if not len(self._bounds):
+            raise UserError(f"{path}: no text")
+        self.sizes = self._bounds[:, 1] - self._bounds[:, 0]
+
+    def __getitem__(self, index: int) -> Tensor:
+        begin, end = self._bounds[index]
+        return torch.from_numpy(self.tokens[begin:end].astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self._bounds)
+
+    def num_tokens(self, index: int) -> int:
+        """The number of tokens of a text."""
+        return int(self.sizes[index])
+
+    def size(self, index: int) -> int:
+        """The number of tokens of a text."""
+        return int(self.sizes[index])
+
+
+def _blocks(sizes: list[int], longest: int) -> Iterator[tuple[int, int]]:
+    """The begin and the end of each text, from the numbers of tokens of the sentences, `</s>` included."""
+    begin = end = 0
+    for size in sizes:
+        if end > begin and (size == 1 or end - begin + size > longest):
+            yield begin, end
+            begin = end
+        end += size
+        if size == 1:
+            begin = end
+        while end - begin > longest:
+            yield begin, begin + longest
+            begin += longest
+    if end > begin:
+        yield begin, end
+
+
+class TeacherVectors:
+    """The vectors of one split, fp16 in memory-mapped shards."""
+
+    def __init__(self, folder: Path, split: str) -> None:
+        """Open the shards; raises `UserError` if one is missing or has another size than recorded."""
+        path = folder / RECORD
+        if not path.is_file():
+            raise UserError(
+                f"{path}: no such file; roberta-small pretrain --teacher writes the vectors of a teacher"
+            )
+        self.record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        self.width: int = self.record["width"]
+        self.of: str = self.record["vectors"]
+        self.shards = []
+        for shard in self.record["shards"][split]:
+            file = folder / shard["file"]
+            if not file.is_file() or file.stat().st_size != 2 * self.width * shard["vectors"]:
+                raise UserError(f"{file}: missing or truncated; start roberta-small pretrain --teacher again")
+            self.shards.append(np.memmap(file, np.float16, "r", shape=(shard["vectors"], self.width)))
+        sizes = [np.load(folder / shard["sizes"]) for shard in self.record["shards"][split]]
+        self._first = np.cumsum([0, *map(len, sizes)])
+        self._begin = [np.cumsum([0, *found]) for found in sizes]
+
+    @property
+    def texts(self) -> int:
+        """Number of texts."""
+        return int(self._first[-1])
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        """The vectors of a text: fp16 (L, D), or (1, D)."""
+        shard = int(np.searchsorted(self._first, index, side="right")) - 1
+        begin, at = self._begin[shard], index - self._first[shard]
+        return self.shards[shard][begin[at] : begin[at + 1]]
+
+
+class VectorDataset(BaseWrapperDataset):
+    """The teacher's vectors of texts; a batch is their concatenation, fp32 (N, D)."""
+
+    def __init__(self, texts: FairseqDataset, vectors: TeacherVectors) -> None:
+        super().__init__(texts)
+        self.vectors = vectors
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.from_numpy(self.vectors[index].astype(np.float32))
+
+    def collater(self, samples: list[Tensor]) -> Tensor:
+        """(N, D)."""
+        return torch.cat(samples)
+
+
+@dataclass
+class DistillationCriterionConfig(FairseqDataclass):
+    """Flags of the criterion."""
+
+    text_weight: float = field(
+        default=8.0, metadata={"help": "weight of the error of the means of texts, beside that of tokens"}
+    )
+
+
+@register_criterion("distillation", dataclass=DistillationCriterionConfig)
+class DistillationCriterion(FairseqCriterion):
+    """Mean squared error of standardized vectors, after a linear projection of the student's.
+
+    The projection belongs to the criterion: it is trained and resumed with the model, but not part of it.
+    """
+
+    def __init__(self, task: DistillationTask, text_weight: float = 8.0) -> None:
+        super().__init__(task)
+        if not 0.0 <= text_weight < math.inf:
+            raise UserError(f"--text-weight {text_weight}: must be a finite number, 0 or above")
+        self.padding_idx, self.text_weight = task.source_dictionary.pad(), text_weight
+        vectors = task.teacher()
+        self.of_tokens = vectors.of == TOKENS
+        self.register_buffer("mean_D", torch.tensor(vectors.record["mean"]), persistent=False)
+        self.register_buffer("std_D", torch.tensor(vectors.record["std"]), persistent=False)
+        self.projection = nn.Linear(task.width, vectors.width)
+
+    def forward(
+        self, model: BaseFairseqModel, sample: dict[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, int, dict[str, Any]]:
+        """The loss of a batch, the number of vectors that it is summed over, and the logging output."""
+        tokens_BL = sample["net_input"]["src_tokens"]
+        real_BL = tokens_BL != self.padding_idx
+        features_BLC = model(tokens_BL, features_only=True)[0]
+        lengths_B = real_BL.sum(1)
+        students_ND = self.projection(features_BLC[real_BL].float())
+        teachers_ND = (sample["teacher"] - self.mean_D) / self.std_D
+        text_N = torch.repeat_interleave(torch.arange(len(tokens_BL), device=tokens_BL.device), lengths_B)
+        ours_BD = means(students_ND, text_N, len(tokens_BL))
+        theirs_BD = means(teachers_ND, text_N, len(tokens_BL)) if self.of_tokens else teachers_ND
+        text_error = (ours_BD - theirs_BD).square().mean(1).sum()
+        if self.of_tokens:
+            size = int(lengths_B.sum())
+            token_error = (students_ND - teachers_ND).square().mean(1).sum()
+            loss = token_error + self.text_weight * size / len(tokens_BL) * text_error
+        else:
+            size, token_error, loss = len(tokens_BL), text_error.new_zeros(()), text_error
+        return loss, size, {
+            "loss": loss.detach(),
+            "token_error": token_error.detach(),
+            "text_error": text_error.detach(),
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+            "sample_size": size,
+        }  # fmt: skip
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
+        """Log the loss, and the mean squared errors of tokens and of texts."""
+        size = sum(int(log.get("sample_size", 0)) for log in logging_outputs)
+        if size == 0:
+            return
+        counts = {"loss": size, "token_error": size}
+        counts["text_error"] = sum(int(log["nsentences"]) for log in logging_outputs)
+        for name, count in counts.items():
+            total = sum(float(log.get(name, 0)) for log in logging_outputs)
+            metrics.log_scalar(name, total / count, count, round=4)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """True: all logging outputs are numbers, which fairseq can sum over workers."""
+        return True
+
+
+def means(x_ND: Tensor, text_N: Tensor, texts: int) -> Tensor:
+    """The mean of the rows of each text: (N, D) -> (B, D)."""
+    sums_BD = x_ND.new_zeros(texts, x_ND.shape[1]).index_add(0, text_N, x_ND)
+    return sums_BD / torch.bincount(text_N, minlength=texts).clamp(min=1).unsqueeze(1)

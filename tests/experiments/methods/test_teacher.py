@@ -1,0 +1,197 @@
+"""Distillation: the teacher's vectors, the student's start, interruption, and the whole way."""
+
+import json
+import subprocess
+
+import numpy as np
+import preloaded
+import pytest
+import tiny_models
+import tiny_tokenizers
+import torch
+from transformers import AutoTokenizer
+
+from roberta_small.common import manifest
+from roberta_small.eval.network import read_checkpoint
+from roberta_small.experiments.methods import teacher as teachers
+from roberta_small.export.transformers.to_fairseq import convert_back
+from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TeacherVectors, _blocks, means
+from roberta_small.preprocess.__main__ import main as preprocess
+from roberta_small.preprocess.tokenizer_choice import MODEL
+
+STUDENT = ["--encoder-layers", "1", "--encoder-embed-dim", "24", "--encoder-ffn-embed-dim", "16"]
+STUDENT += ["--encoder-attention-heads", "2", "--tokens-per-sample", "24", "--max-positions", "24"]
+STUDENT += ["--batch-size", "4", "--precision", "fp32", "--lr", "5e-3"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Text, XLM-R-like tokens of it, and a dictionary of some of them."""
+    root = tmp_path_factory.mktemp("distillation")
+    lines = [
+        line
+        for i, line in enumerate(tiny_tokenizers.lines(240))
+        for line in ([line, ""] if i % 6 == 5 else [line])
+    ]
+    (root / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    tiny_tokenizers.xlm_roberta(root / "tokenizer")
+    words = ["--sentencepiece-model", str(root / "tokenizer" / MODEL), "--text", str(root / "text.txt")]
+    assert preprocess(["vocabulary", *words, "--size", "40", "--out", str(root / "dict.txt")]) == 0
+    words = ["--sentencepiece-model", str(root / "tokenizer" / MODEL), "--dict", str(root / "dict.txt")]
+    words += ["--only-source", "--trainpref", str(root / "text.txt"), "--valid-every", "5"]
+    assert preprocess(["binarize", *words, "--out", str(root / "corpus")]) == 0
+    return root
+
+
+def pretrain(*words, cwd, code=0):
+    command = [preloaded.python(), "-m", "roberta_small.experiments", "pretrain", *map(str, words)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr + done.stdout
+    return done.stdout + done.stderr
+
+
+def distilled(folder, text, teacher, *words, tokens="6k", **kwargs):
+    options = ["--data", text / "corpus", "--teacher", teacher, "--out", folder / "out", "--tokens", tokens]
+    return pretrain(*options, "--device", "cpu", *words, "--", *STUDENT, cwd=folder, **kwargs)
+
+
+def losses(folder):
+    log = (folder / "out/train.log").read_text(encoding="utf-8")
+    return [json.loads(line.split(" | ")[-1]) for line in log.splitlines() if "| valid |" in line]
+
+
+@pytest.mark.slow
+def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_path, monkeypatch, text):
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    model = tiny_models.write(tmp_path / "teacher", "xlm-roberta", "encoder")
+    for path in (text / "tokenizer").iterdir():
+        (tmp_path / "teacher" / path.name).write_bytes(path.read_bytes())
+    output = distilled(tmp_path, text, tmp_path / "teacher", tokens="60k")
+    assert "a vector for every token" in output
+    assert manifest.read(tmp_path / "out")["teacher"]["source"] == "teacher"
+    found = losses(tmp_path)
+    assert float(found[-1]["valid_token_error"]) < 0.8 * float(found[0]["valid_token_error"])
+
+    vectors = TeacherVectors(tmp_path / "out/teacher", "valid")
+    dictionary = (text / "corpus/dict.txt").read_text(encoding="utf-8").splitlines()
+    symbols = ["<s>", "<pad>", "</s>", "<unk>", *(line.rpartition(" ")[0] for line in dictionary)]
+    own = AutoTokenizer.from_pretrained(tmp_path / "teacher")
+    task = teachers.DistillationTask.setup_task(
+        teachers._configuration([
+            str(text / "corpus"), "--task", "distillation", "--criterion", "distillation",
+            "--arch", "roberta_small", "--tokens-per-sample", "24",
+        ]).task
+    )  # fmt: skip
+    texts = task.texts("valid")
+    assert len(texts) == vectors.texts
+    for index in range(5):
+        row = texts[index].tolist()
+        assert row[0] == 0
+        ids = torch.tensor([[own.get_vocab().get(symbols[i], 3) for i in row]])
+        with torch.no_grad():
+            wanted_LD = model(input_ids=ids)[0][0].numpy()
+        np.testing.assert_allclose(vectors[index], wanted_LD, atol=2e-3)
+
+    start = load_checkpoint(tmp_path / "out/student.pt")["model"][
+        "encoder.sentence_encoder.embed_tokens.weight"
+    ]
+    theirs = model.state_dict()["embeddings.word_embeddings.weight"]
+    rows = [index for index, name in enumerate(symbols) if index > 3]
+    one, other = start[rows], theirs[[own.get_vocab()[symbols[index]] for index in rows]]
+    ratio = (one @ one.T) / (other @ other.T)  # rotated and scaled: angles are kept
+    torch.testing.assert_close(ratio, ratio[0, 0].expand_as(ratio), rtol=1e-3, atol=0)
+    assert read_checkpoint(tmp_path / "out/model.pt").vocabulary == 40
+    assert (tmp_path / "out/dict.txt").is_file()
+
+
+@pytest.mark.slow
+def test_a_teacher_with_other_tokens_has_a_vector_for_each_text(tmp_path, monkeypatch, text):
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    model = tiny_models.write(tmp_path / "teacher", "bert", "encoder")
+    assert "a vector for every text" in distilled(tmp_path, text, tmp_path / "teacher")
+    vectors = TeacherVectors(tmp_path / "out/teacher", "train")
+    assert vectors.of == "texts"
+    assert vectors.width == model.config.hidden_size
+    # The first text is the first document, as the tokenizer of the teacher reads it.
+    lines = (text / "text.txt").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+    own = AutoTokenizer.from_pretrained(tmp_path / "teacher")
+    sizes = np.load(tmp_path / "out/teacher/train-00000.sizes.npy")
+    assert (sizes == 1).all()
+    wanted = [first_text(model, own, lines[:count]) for count in range(1, len(lines) + 1)]
+    assert min(np.abs(vectors[0][0] - one).max() for one in wanted) < 2e-3
+
+
+def first_text(model, own, lines):
+    """The mean of the teacher's hidden states of a text."""
+    inputs = own(" ".join(lines), truncation=True, max_length=32, return_tensors="pt")
+    with torch.no_grad():
+        return model(**inputs)[0][0].mean(0).numpy()
+
+
+def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text):
+    """Complete shards are kept, and the result is that of an uninterrupted reading."""
+    tiny_models.write(tmp_path / "teacher", "xlm-roberta", "encoder")
+    for path in (text / "tokenizer").iterdir():
+        (tmp_path / "teacher" / path.name).write_bytes(path.read_bytes())
+    convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
+    words = [str(text / "corpus"), "--task", "distillation", "--criterion", "distillation", "--arch"]
+    task = teachers.DistillationTask.setup_task(
+        teachers._configuration([*words, "roberta_small", "--tokens-per-sample", "24"]).task
+    )
+    teacher = teachers.open_teacher(
+        tmp_path / "converted/model.pt", text / "corpus/dict.txt", device="cpu", precision="fp32"
+    )
+    monkeypatch.setattr(teachers, "SHARD_VECTORS", 200)
+    teachers.write_vectors(teacher, task, tmp_path / "whole", ["train", "valid"], {"of": "this"})
+    calls, original = [], teachers._write_shard
+
+    def interrupted(*args):
+        calls.append(args[4])
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(teachers, "_write_shard", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        teachers.write_vectors(teacher, task, tmp_path / "parts", ["train", "valid"], {"of": "this"})
+    assert not (tmp_path / "parts" / RECORD).is_file()
+    teachers.write_vectors(teacher, task, tmp_path / "parts", ["train", "valid"], {"of": "this"})
+    assert calls[:4] == ["train-00000", "train-00001", "train-00002", "train-00002"]
+    for split in ("train", "valid"):
+        one, other = (TeacherVectors(tmp_path / name, split) for name in ("whole", "parts"))
+        assert one.texts == other.texts > 1
+        assert all(np.array_equal(one[i], other[i]) for i in range(one.texts))
+    with pytest.raises(teachers.UserError, match="another teacher or other text"):
+        teachers.write_vectors(teacher, task, tmp_path / "parts", ["train"], {"of": "other"})
+    (tmp_path / "parts/train-00000.f16").write_bytes(b"")
+    with pytest.raises(teachers.UserError, match=r"train-00000\.f16: missing or truncated"):
+        TeacherVectors(tmp_path / "parts", "train")
+
+
+def test_a_recipe_and_a_teacher_belong_together(tmp_path, text):
+    printed = pretrain(
+        "--data", text / "corpus", "--out", tmp_path / "out", "--recipe", "distill", "--tokens", "6k",
+        cwd=tmp_path, code=1,
+    )  # fmt: skip
+    assert "--teacher" in printed
+
+
+def test_means_of_texts():
+    x_ND, text_N = torch.arange(12.0).view(6, 2), torch.tensor([0, 0, 2, 2, 2, 3])
+    wanted = torch.stack([x_ND[:2].mean(0), torch.zeros(2), x_ND[2:5].mean(0), x_ND[5]])
+    torch.testing.assert_close(means(x_ND, text_N, 4), wanted)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted"),
+    [
+        ([3, 4, 1, 5, 5], [(0, 7), (8, 13), (13, 18)]),
+        ([25, 2], [(0, 9), (9, 18), (18, 27)]),
+        ([1, 1, 2, 1], [(2, 4)]),
+        ([9, 9], [(0, 9), (9, 18)]),
+        ([], []),
+    ],
+)
+def test_texts_are_sentences_of_a_document(sizes, wanted):
+    assert list(_blocks(sizes, 9)) == wanted
