@@ -14,6 +14,9 @@ L tokens of a text, D width of the teacher, V entries of the student's dictionar
 from __future__ import annotations
 
 import json
+import logging
+import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,6 +32,7 @@ from tqdm import tqdm
 from roberta_small.common.data_folder import shards_of
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open, atomic_write, sha256
+from roberta_small.common.tables import duration
 from roberta_small.eval.network import Checkpoint, build_encoder, find_device, read_checkpoint
 from roberta_small.eval.texts import batches, pad
 from roberta_small.experiments.recipe.fairseq_flags import parser_errors
@@ -61,6 +65,7 @@ def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> Non
         raise UserError(f"{sweep.data}: shards are not supported with --teacher; binarize without --shards")
     if (folder / vectors / RECORD).is_file() and (folder / student).is_file():
         return
+    logging.getLogger("roberta_small").setLevel(logging.WARNING)
     cfg = _configuration([str(sweep.data), *training.flags, "--seed", str(settings.seed)])
     task = DistillationTask.setup_task(cfg.task)
     path = Path(training.identity["teacher"]["path"])
@@ -205,6 +210,8 @@ def write_vectors(
     parts = [(split, part) for split, found in texts.items() for part in _parts(found, teacher.vectors)]
     done = [sum(shard["tokens"] for shard in shards) for shards in record["shards"].values()]
     total = sum(int(found.sizes.sum()) for found in texts.values())
+    started, finished = time.monotonic(), 0
+    total -= sum(done) if not sys.stderr.isatty() else 0
     with tqdm(
         total=total, initial=sum(done), unit="token", unit_scale=True, desc="teacher", disable=None
     ) as bar:
@@ -218,8 +225,17 @@ def write_vectors(
             if "mean" not in record:
                 record |= _moments(folder / shards[0]["file"], shards[0]["vectors"])
             atomic_write(pending, json.dumps(record) + "\n")
+            if bar.disable:  # not a terminal
+                finished += shards[-1]["tokens"]
+                print(_progress(finished, total, time.monotonic() - started), flush=True)
     atomic_write(folder / RECORD, json.dumps(record, indent=1) + "\n")
     pending.unlink()
+
+
+def _progress(finished: int, total: int, seconds: float) -> str:
+    """One line for a log."""
+    left = duration(seconds * (total - finished) / finished)
+    return f"teacher: {finished:,} of {total:,} tokens  {finished / seconds:,.0f} tokens/s  left {left}"
 
 
 def _recorded(path: Path) -> dict[str, Any] | None:
