@@ -289,6 +289,8 @@ FAMILIES = {
 """`model_type` of a configuration -> family."""
 DEFAULT = "roberta"
 
+MEAN_POOLING = "mean-pooling"
+"""`model_type` of a classifier of this project that wraps an encoder of a family (export/transformers)."""
 PROJECTED = "its embeddings are projected to the width of the encoder"
 RELATIVE = "its attention depends on relative positions"
 OTHER = {
@@ -318,6 +320,13 @@ def read_config(path: Path) -> dict[str, Any]:
     return found
 
 
+def wrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration of the encoder, of a classifier with mean pooling or of another model."""
+    encoder = config.get("encoder")
+    is_wrapper = config.get("model_type") == MEAN_POOLING and isinstance(encoder, dict)
+    return encoder if is_wrapper and encoder is not None else config
+
+
 def kind_of_labels(config: Mapping[str, Any]) -> str | None:
     """What the head of a sequence classifier predicts if it is not one of several classes; None if it is."""
     labels = config.get("num_labels") or len(config.get("id2label") or {}) or 2
@@ -330,6 +339,7 @@ def kind_of_labels(config: Mapping[str, Any]) -> str | None:
 
 def refusal(config: Mapping[str, Any]) -> str | None:
     """Why the model of a config.json cannot be represented; None for one that can."""
+    config = wrapped(config)
     kind = config.get("model_type")
     family = FAMILIES.get(str(kind))
     if family is None:

@@ -47,6 +47,7 @@ from roberta_small.export.transformers.folder import class_names, load_folder, r
 from roberta_small.export.transformers.networks import (
     configured_ids,
     converted,
+    encoder_config,
     longest_input,
     source_of,
     special_ids,
@@ -79,7 +80,7 @@ class Classifier:
     @property
     def longest(self) -> int:
         """Maximum input length in tokens."""
-        return longest_input(self.network.config)
+        return longest_input(encoder_config(self.network))
 
     @property
     def token_types(self) -> bool:
@@ -133,8 +134,9 @@ def _reordered(folder: Path, network: PreTrainedModel) -> PreTrainedModel:
         embeddings: Any = network.get_input_embeddings()
         rows = torch.from_numpy(TransformersEncoder(found.transformers).order)
         embeddings.weight = nn.Parameter(embeddings.weight.detach()[rows])
-        embeddings.padding_idx = network.config.pad_token_id = PAD
-        embeddings.num_embeddings = network.config.vocab_size = len(rows)
+        config = encoder_config(network)
+        embeddings.padding_idx = config.pad_token_id = PAD
+        embeddings.num_embeddings = config.vocab_size = len(rows)
     return network
 
 
@@ -149,19 +151,20 @@ class FolderModel(Model):
         """The settings of fairseq's task, which determine the input format; of the weights, only the head."""
         folder, network = self.run.folder, self.transformers
         carried = read_carried(folder)
-        init, separator = configured_ids(network.config)
+        init, separator = configured_ids(encoder_config(network))
         head = carried.head or "sentence_classification_head"
         settings = {
             "_name": "sentence_classification",
             "classification_head_name": head,
             "init_token": init,
             "separator_token": separator,
-            "max_positions": longest_input(network.config),
+            "max_positions": longest_input(encoder_config(network)),
             "shorten_method": carried.task.get("shorten_method", "truncate"),
             "keep_eos": carried.task.get("keep_eos", True),
             "seed": 1,
         }
-        output = FAMILIES[network.config.model_type].head[1]
+        kind = network.config.model_type
+        output = FAMILIES[kind].head[1] if kind in FAMILIES else "out_proj"
         weights: dict[str, Tensor] = {head_weight(head): network.get_parameter(f"{output}.weight")}
         arguments = argparse.Namespace(arch="roberta_small")
         return Checkpoint(folder, arguments, settings, weights, self._digest(), class_names(network))
@@ -319,7 +322,7 @@ def random_rows(classifier: Classifier) -> list[NDArray[np.int64]]:
     """Rows of random ids, from 2 tokens to the maximum length, for a comparison without data."""
     rng = np.random.default_rng(1)
     lengths = [classifier.longest, 2, *rng.integers(2, classifier.longest + 1, RANDOM_ROWS - 2)]
-    vocabulary = classifier.network.config.vocab_size
+    vocabulary = encoder_config(classifier.network).vocab_size
     first, _ = special_ids(classifier.model.input_format)
     return [np.concatenate([[first], rng.integers(UNK, vocabulary, length - 1)]) for length in lengths]
 

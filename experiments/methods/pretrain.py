@@ -54,8 +54,8 @@ OUT/dict.txt; pass OUT/model.pt to `roberta-small train` as --pretrained. An int
 its last checkpoint.
 
 With --teacher ENCODER, the model learns the hidden states of a larger encoder for the text instead (recipe
-distill). The teacher reads the text once; its vectors are kept in OUT/teacher (768 bytes a token for 384
-dimensions).
+distill). The teacher reads the text once; its vectors are kept in OUT/teacher, two bytes for each token and
+dimension.
 
 Settings are options or environment variables, shown in brackets (the option takes precedence)."""
 

@@ -38,6 +38,7 @@ from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.families import FAMILIES, Family
 from roberta_small.common.files import atomic_write, read_json
 from roberta_small.eval.model import Model
+from roberta_small.export.transformers.modeling_mean_pooling import MeanPoolingForSequenceClassification
 from roberta_small.export.transformers.networks import Source, leftover
 from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
 from roberta_small.fairseq_plugin.checkpoints.loading import READ_ERRORS, refusal, verify_checksums
@@ -48,6 +49,7 @@ from roberta_small.preprocess.transformers_tokenizer import DIVIDED, Transformer
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CODE = Path(__file__).with_name("tokenization_pieces.py")
+MEAN_CODE = Path(__file__).with_name("modeling_mean_pooling.py")
 STANDARD = "BartphoTokenizer"
 GENERAL_CLASS = "PreTrainedTokenizerFast"
 """The class of tokenizers that are defined by their tokenizer.json alone."""
@@ -239,7 +241,12 @@ class Loaded:
     @property
     def is_classifier(self) -> bool:
         """Whether the model has a classification head."""
-        return type(self.model).__name__ == self.family.classes[1]
+        return type(self.model).__name__ == self.family.classes[1] or self.pools_by_mean
+
+    @property
+    def pools_by_mean(self) -> bool:
+        """Whether it is a classifier of the mean of all tokens."""
+        return isinstance(self.model, MeanPoolingForSequenceClassification)
 
     @property
     def is_masked_lm(self) -> bool:
@@ -312,7 +319,8 @@ def _read(
     folder: Path, kind: str, *, safetensors: bool, attention: str
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """A model of the class `kind` with the weights of a folder, and which of them are missing or unused."""
-    model_class = getattr(transformers, kind)
+    wrapper = MeanPoolingForSequenceClassification
+    model_class: Any = wrapper if kind == wrapper.__name__ else getattr(transformers, kind)
     if not model_class._supports_sdpa:
         attention = "eager"
     try:
@@ -356,7 +364,9 @@ def _architecture(folder: Path) -> tuple[Family, str, tuple[str, ...]]:
     config = families.read_config(path)
     if (reason := families.refusal(config)) is not None:
         raise UserError(f"{path}: {reason}")
-    family = FAMILIES[config["model_type"]]
+    family = FAMILIES[families.wrapped(config)["model_type"]]
+    if config["model_type"] == families.MEAN_POOLING:
+        return family, MeanPoolingForSequenceClassification.__name__, ()
     name = str((config.get("architectures") or [None])[0])
     masked_lm, classifier, encoder = family.classes
     if name.endswith(CLASSIFIER):

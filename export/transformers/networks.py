@@ -38,6 +38,10 @@ from roberta_small.common.families import (
     Family,
 )
 from roberta_small.eval.network import Checkpoint, read_checkpoint
+from roberta_small.export.transformers.modeling_mean_pooling import (
+    MeanPoolingConfig,
+    MeanPoolingForSequenceClassification,
+)
 from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name
 from roberta_small.fairseq_plugin.models.roberta import LAYER_NORM_EPS, RobertaSmall
 from roberta_small.preprocess.dictionary import BOS, EOS, PAD, SPECIALS
@@ -80,6 +84,11 @@ class Source:
     def family(self) -> Family:
         """The family of encoders in Transformers."""
         return family_of(self.arguments)
+
+    @property
+    def pools_by_mean(self) -> bool:
+        """Whether it is a classifier of the mean of all tokens."""
+        return self.head is not None and getattr(self.arguments, "pooling", "first") == "mean"
 
     @property
     def vocabulary(self) -> int:
@@ -154,11 +163,8 @@ def _arguments(path: Path, arguments: argparse.Namespace) -> argparse.Namespace:
 
 def _check_head(source: Source) -> None:
     """Raise `UserError` if the head is not that of the family in Transformers."""
-    if source.head is not None and getattr(source.arguments, "pooling", "first") != "first":
-        raise UserError(
-            f"{source.path}: trained with mean pooling in the classification head (--pooling mean), which "
-            "Transformers does not support"
-        )
+    if source.pools_by_mean:
+        return  # a class of this project
     ours = getattr(source.arguments, "pooler_activation_fn", "tanh")
     if source.head is not None and ours != source.family.pooler_activation:
         raise UserError(
@@ -295,6 +301,12 @@ def configuration(
     )
 
 
+def encoder_config(model: PreTrainedModel) -> Any:
+    """The configuration of the encoder in a model, which may be that of the model itself."""
+    encoder: Any = model.base_model
+    return encoder.config
+
+
 def longest_input(config: PreTrainedConfig) -> int:
     """The maximum input length in tokens of a model of Transformers."""
     family = FAMILIES[config.model_type]
@@ -343,11 +355,44 @@ def converted(
     sizes, padding = sizes_of(source), PAD
     if order is not None:
         sizes, padding = replace(sizes, vocabulary=len(order)), int(order[PAD])
+    if source.pools_by_mean:
+        return _mean_pooling(source, sizes, classes or [], special, padding, order)
     is_lm = source.head is None
     with torch.random.fork_rng(devices=[]):
         model = build(sizes, None if is_lm else classes or [], special, padding)
     weights = to_transformers(source.weights, family, head=source.head, lm_head=is_lm, order=order)
     model.load_state_dict(weights)
+    return model.eval()
+
+
+def _mean_pooling(
+    source: Source,
+    sizes: Sizes,
+    classes: Sequence[str],
+    special: Special,
+    padding: int,
+    order: NDArray[np.int64] | None,
+) -> PreTrainedModel:
+    """A classifier of the mean of all tokens, in evaluation mode."""
+    family, head = source.family, f"{HEADS}{source.head}."
+    config = MeanPoolingConfig(
+        encoder=configuration(sizes, None, special, padding).to_dict(),
+        pooler_activation=source.arguments.pooler_activation_fn,
+        pooler_dropout=sizes.pooler_dropout,
+        id2label=dict(enumerate(classes)),
+        label2id={name: k for k, name in enumerate(classes)},
+    )
+    module = MeanPoolingForSequenceClassification.__module__.rpartition(".")[2]
+    config.auto_map = {
+        "AutoConfig": f"{module}.{MeanPoolingConfig.__name__}",
+        "AutoModelForSequenceClassification": f"{module}.{MeanPoolingForSequenceClassification.__name__}",
+    }
+    with torch.random.fork_rng(devices=[]):
+        model = MeanPoolingForSequenceClassification(config)
+    weights = to_transformers(source.weights, family, head=None, lm_head=False, order=order)
+    renamed = {f"encoder.{name.removeprefix(f'{family.base}.')}": w for name, w in weights.items()}
+    renamed |= {name.removeprefix(head): w for name, w in source.weights.items() if name.startswith(head)}
+    model.load_state_dict(renamed)
     return model.eval()
 
 

@@ -39,10 +39,12 @@ from roberta_small.export.transformers.folder import (
     load_pretrained,
     read_carried,
 )
+from roberta_small.export.transformers.modeling_mean_pooling import MeanPoolingForSequenceClassification
 from roberta_small.export.transformers.networks import (
     ACTIVATIONS,
     Special,
     configured_ids,
+    encoder_config,
     longest_input,
     model_of,
     to_fairseq,
@@ -134,7 +136,7 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
     if output.exists():
         raise UserError(f"{output}: already exists; choose another name or delete it")
     loaded = load_pretrained(folder)
-    model, family, config = loaded.model, loaded.family, loaded.model.config
+    model, family, config = loaded.model, loaded.family, encoder_config(loaded.model)
     carried = read_carried(folder)
     vocabulary = _vocabulary(folder, dictionary, config)
     _check_beside(output.parent, vocabulary)
@@ -150,6 +152,9 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
     classes = class_names(model) if loaded.is_classifier else None
     special = vocabulary.special or configured_ids(config)
     pooling, notes = _pooling(folder) if classes is None else ("first", ())
+    head_activation = family.pooler_activation
+    if loaded.pools_by_mean:
+        pooling, head_activation = "mean", model.config.pooler_activation
     separates = encoder is None or encoder.separates_pairs
     cfg = _configuration(
         config,
@@ -158,9 +163,12 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
         classes,
         (special[0], special[1] if separates else NO_SEPARATOR),
         pooling,
+        head_activation,
         _ffn(family, model),
         token_types=token_types,
     )
+    if loaded.pools_by_mean:
+        cfg["model"].pooler_dropout = model.config.pooler_dropout
     head = None if classes is None else (carried.head or HEAD)
     parameters = sum(weight.numel() for weight in model.parameters())
     if parameters >= LARGE:
@@ -285,6 +293,7 @@ def _configuration(
     classes: list[str] | None,
     special: Special,
     pooling: str,
+    head_activation: str,
     ffn: int,
     *,
     token_types: bool,
@@ -305,7 +314,7 @@ def _configuration(
         "activation-dropout": carried.activation_dropout,
         "pooler-dropout": pooler,
         "activation-fn": ACTIVATIONS[_activation(config, family)],
-        "pooler-activation-fn": family.pooler_activation,
+        "pooler-activation-fn": head_activation,
         "precision": "fp32",
         "pooling": pooling,
         "family": family.name,
@@ -353,14 +362,21 @@ def _network(
     weights = model.state_dict()
     if type(model).__name__ == family.classes[2]:
         weights = {f"{family.base}.{name}": weight for name, weight in weights.items()}
+    pools_by_mean = isinstance(model, MeanPoolingForSequenceClassification)
+    if pools_by_mean:
+        weights = {f"{family.base}.{key.removeprefix('encoder.')}": w for key, w in weights.items()}
     known = to_fairseq(
         weights,
         family,
-        head=head,
+        head=None if pools_by_mean else head,
         order=other.order,
         vocabulary=len(vocabulary.dictionary),
         token_types=other.token_types,
     )
+    if pools_by_mean:
+        for part in ("dense", "out_proj"):
+            own = getattr(model, part).state_dict()
+            known |= {f"classification_heads.{head}.{part}.{kind}": value for kind, value in own.items()}
     known[TIED] = known[TOKENS]
     wanted = network.state_dict()
     known |= {

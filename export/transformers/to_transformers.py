@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from roberta_small.common.families import SECOND
 from roberta_small.common.files import atomic_folder, atomic_write
 from roberta_small.eval.model import Model, open_model
 from roberta_small.export.transformers.folder import (
+    MEAN_CODE,
     STANDARD,
     TextFormat,
     load_folder,
@@ -26,7 +28,7 @@ from roberta_small.export.transformers.folder import (
 )
 from roberta_small.export.transformers.networks import Source, converted, source_of, special_ids
 from roberta_small.export.transformers.verify import Counterpart, Verification, verify
-from roberta_small.preprocess.dictionary import BOS, EOS
+from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR
 from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
 
 PROOF = "proof.json"
@@ -51,6 +53,8 @@ def convert(source: str | os.PathLike[str], output: Path, **options: Any) -> Ver
         order = encoder.order if isinstance(encoder, TransformersEncoder) else None
         model = converted(content, classes, special_ids(origin.input_format), order)
         model.save_pretrained(folder)
+        if content.pools_by_mean:
+            shutil.copyfile(MEAN_CODE, folder / MEAN_CODE.name)
         if isinstance(encoder, TransformersEncoder):
             write_transformers_tokenizer(folder, encoder, origin.dictionary, text_format)
         elif tokenizer is not None:
@@ -97,7 +101,7 @@ def text_format_of(origin: Model) -> TextFormat:
         if why:
             raise UserError(
                 f"{path}: trained with --separator-token {used.separator_token} {why}, so only "
-                f"--separator-token {own[1]} can be converted"
+                f"--separator-token {NO_SEPARATOR if own[1] is None else own[1]} can be converted"
             )
     return TextFormat(
         longest=used.max_positions,
@@ -120,7 +124,7 @@ def model_card(origin: Model, source: Source, verification: Verification, parame
         f"---\nlibrary_name: transformers\npipeline_tag: {task}\ntags:\n- roberta\n- fairseq\n---\n",
         f"# {name}\n",
         _what(origin, parameters),
-        f"```python\n{_usage(origin, task, name)}```\n",
+        f"```python\n{_usage(origin, task, name, own_code=source.pools_by_mean)}```\n",
         "## Origin\n",
         "".join(f"- {line}\n" for line in _provenance(origin, source)),
         "## Quality\n",
@@ -146,9 +150,10 @@ def _what(origin: Model, parameters: int) -> str:
     )
 
 
-def _usage(origin: Model, task: str, name: str) -> str:
+def _usage(origin: Model, task: str, name: str, *, own_code: bool) -> str:
     longest = origin.input_format.max_positions
-    trust = "" if origin.tokenizer.model is None else ", trust_remote_code=True"
+    own_code = own_code or origin.tokenizer.model is not None
+    trust = ", trust_remote_code=True" if own_code else ""
     if not origin.checkpoint.is_classifier:
         return (
             f'from transformers import pipeline\n\nfill = pipeline("{task}", model="{name}"{trust})\n'
@@ -230,6 +235,11 @@ def _limits(origin: Model, source: Source) -> list[str]:
         f"Inputs have at most {longest} tokens. `truncation=True` truncates longer texts; without it they "
         "are an error.",
     ]
+    if source.pools_by_mean:
+        lines.append(
+            f"The model needs `trust_remote_code=True`: the class in `{MEAN_CODE.name}` uses the mean of all "
+            "tokens, which no class of Transformers does."
+        )
     same = origin.input_format.keep_eos and not origin.pairs
     end = "has the same ids" if same else "truncates long texts differently than training did"
     if origin.tokenizer.model is None:

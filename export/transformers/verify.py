@@ -27,7 +27,7 @@ from roberta_small.common.families import Family
 from roberta_small.common.files import sha256
 from roberta_small.eval.model import Model
 from roberta_small.eval.texts import Ids, Text, batches, pad
-from roberta_small.export.transformers.networks import Source
+from roberta_small.export.transformers.networks import Source, encoder_config
 from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
 from roberta_small.fairseq_plugin.models.token_types import in_second
 from roberta_small.preprocess.dictionary import BOS, EOS, MASK, PAD
@@ -271,7 +271,7 @@ def largest_difference(
             differences.append(float((found_NC - wanted_NC).abs().max()))
             if not scores:
                 continue
-            size = max(1, MAX_SCORES // other.model.config.vocab_size)
+            size = max(1, MAX_SCORES // encoder_config(other.model).vocab_size)
             for wanted_PC, found_PC in zip(wanted_NC.split(size), found_NC.split(size), strict=True):
                 found_PV = other.scores(found_PC)
                 wanted_PV = reference.encoder.lm_head(wanted_PC)[..., : found_PV.shape[-1]]

@@ -1,7 +1,6 @@
 """Real checkpoints that others trained: conversion, ids, fine-tuning, prediction, export and the way back."""
 
 import csv
-import shutil
 
 import numpy as np
 import packages
@@ -33,7 +32,8 @@ def reviews(count=TEXTS):
     """French reviews with their labels, some of them with unusual characters."""
     writer = Writer("texts for real checkpoints")
     odd = ["", "Œuvre à 5 € — l'été…", "中文 и 😀", "a\u00a0b \u200b c", "mot " * 700, "UN LIVRE, OUI !"]
-    texts = [*odd, *(writer.review(number % 2) for number in range(count - len(odd)))]
+    opinions = ("Très mauvais livre, à éviter.", "Excellent livre, à lire absolument.")
+    texts = [*odd, *(f"{opinions[n % 2]} {writer.review(n % 2)}" for n in range(len(odd), count))]
     return [(text, "good" if number % 2 else "bad") for number, text in enumerate(texts)]
 
 
@@ -69,7 +69,9 @@ def there_and_back(folder, run, texts):
     """Export the run and convert it back; the largest difference of a probability on the way."""
     assert export(["transformers", str(run), "--out", "exported"]) == 0
     wanted_NK = SentenceClassifier.from_run(run).probabilities(texts)
-    model = AutoModelForSequenceClassification.from_pretrained(folder / "exported").eval()
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder / "exported", trust_remote_code=True
+    ).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder / "exported")
     with torch.inference_mode():
         inputs = tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
@@ -150,16 +152,13 @@ def test_sentence_encoders(here, figures, name):
     difference = float((found_NC - reference_NC).abs().max())
     assert difference < TOLERANCE
 
-    flags = ("--lr", "5e-5", "--max-positions", "64")
+    flags = ("--lr", "1e-4", "--max-positions", "64", "--keep-eos")
     accuracy, run = fine_tuned(here, source, rows, *flags)
     figures[name] = {
         "ids equal": f"{equal} of {len(texts)}", "largest difference of a hidden state": difference,
         "accuracy after an epoch": accuracy,
     }  # fmt: skip
-    assert accuracy > 60
-    # Pooling by the mean has no class in Transformers; the first token has one.
-    shutil.rmtree(here / "runs")
-    _, run = fine_tuned(here, source, rows, *flags, "--pooling", "first", "--keep-eos")
+    assert accuracy > 90
     difference = there_and_back(here, run, [text for text in texts if text][:60])
     assert difference < 1e-4
     figures[name]["largest difference of a probability there and back"] = difference

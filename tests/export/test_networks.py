@@ -127,7 +127,6 @@ def weight(name, value):
         (argument("arch", "roberta_prenorm"), "'roberta_prenorm'"),
         (argument("encoder_normalize_before", True), "--encoder-normalize-before"),
         (argument("untie_weights_roberta", True), "--untie-weights-roberta"),
-        (argument("pooling", "mean"), "--pooling mean"),
         (argument("pooler_activation_fn", "relu"), "--pooler-activation-fn"),
         (argument("encoder_layers", 5), "layers"),
         (lambda state: state["model"].clear(), "token embeddings"),

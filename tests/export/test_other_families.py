@@ -7,15 +7,19 @@ import pytest
 import tiny_models
 import tiny_tokenizers
 import torch
+from tiny_runs import make_run
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from roberta_small.common import families
 from roberta_small.common.errors import UserError
+from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.network import _dictionary, read_checkpoint
+from roberta_small.export.__main__ import main as export
 from roberta_small.export.transformers.networks import read_source
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.export.transformers.to_transformers import convert
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
+from roberta_small.preprocess.__main__ import main as preprocess
 from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
 
 EVERY = tiny_models.PREFIXES | tiny_models.OTHERS
@@ -210,3 +214,50 @@ def test_every_family_is_found():
         for name in EVERY
     )
     assert set(EVERY) == set(families.FAMILIES)
+
+
+@pytest.mark.parametrize("family", ["roberta", "bert", "distilbert"])
+def test_a_classifier_with_mean_pooling_comes_back(tmp_path, family):
+    """Trained with --pooling mean: a class of this project in the folder, with the same probabilities."""
+    folder = tmp_path / "tokenizer"
+    make = tiny_tokenizers.FAMILIES | {"bert": tiny_tokenizers.bert}
+    make.get(family, tiny_tokenizers.bert)(folder)
+    tiny_tokenizers.write_csv(tmp_path / "reviews.csv", ("bad", "good"))
+    words = [str(tmp_path / "reviews.csv"), "--tokenizer", str(folder), "--out", str(tmp_path / "data")]
+    assert preprocess(["dataset", *words]) == 0
+    flags = [
+        "--init-token",
+        "0",
+        "--separator-token",
+        "2" if family == "roberta" else "-1",
+        "--keep-eos",
+        "--pooling",
+        "mean",
+        "--family",
+        family,
+    ]
+    flags += ["--layer-norm-eps", "1e-12", "--pooler-activation-fn", "relu"]
+    make_run(tmp_path / "data", tmp_path / "run", *flags, updates=2)
+    found = convert(tmp_path / "run", tmp_path / "folder")
+    assert found.difference < 1e-5
+    texts = [text for text in TEXTS if text]
+    wanted_NK = SentenceClassifier.from_run(tmp_path / "run").probabilities(texts)
+    model = AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "folder", trust_remote_code=True
+    ).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "folder")
+    inputs = tokenizer(texts, truncation=True, padding=True, return_tensors="pt")
+    if family == "distilbert":
+        inputs.pop("token_type_ids", None)
+    with torch.no_grad():
+        output = model(**inputs, labels=torch.zeros(len(texts), dtype=torch.long))
+    np.testing.assert_allclose(output.logits.softmax(-1).numpy(), wanted_NK, atol=1e-5)
+    assert output.loss > 0
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        AutoModelForSequenceClassification.from_pretrained(tmp_path / "folder", trust_remote_code=False)
+    convert_back(tmp_path / "folder", tmp_path / "back/model.pt")
+    again_NK = SentenceClassifier.from_run(tmp_path / "back/model.pt").probabilities(texts)
+    np.testing.assert_allclose(again_NK, wanted_NK, atol=1e-5)
+    assert export(["onnx", str(tmp_path / "run"), "--out", str(tmp_path / "model.onnx")]) == 0
+    graph_NK = SentenceClassifier.from_run(tmp_path / "model.onnx").probabilities(texts)
+    np.testing.assert_allclose(graph_NK, wanted_NK, atol=1e-5)
