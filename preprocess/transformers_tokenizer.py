@@ -25,7 +25,17 @@ from numpy.typing import NDArray
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess import dictionary as fairseq_dictionary
-from roberta_small.preprocess.dictionary import BOS, EOS, MASK, PAD, PADDING_PREFIX, SPECIALS, UNK, Dictionary
+from roberta_small.preprocess.dictionary import (
+    BOS,
+    EOS,
+    MASK,
+    PAD,
+    PADDING_PREFIX,
+    SPECIALS,
+    UNK,
+    WORD_START,
+    Dictionary,
+)
 from roberta_small.preprocess.readers.lines import Block
 from roberta_small.preprocess.symbol_tokenizers import SYMBOLS
 from roberta_small.preprocess.tokenizer import Encoded, append_eos
@@ -136,6 +146,24 @@ class TransformersEncoder:
             ids = np.fromiter((i for row in rows for i in row), dtype=np.int64, count=int(sizes.sum()))
         return Encoded(block, append_eos(self._fairseq_ids[ids], sizes, self.separator_token), sizes + 1)
 
+    def written(self, text: str) -> list[str]:
+        """The tokens of a text as they are written in it, with `WORD_START` before those that begin a word.
+
+        Empty if they are not known: for tokenizers written in Python, and names of special tokens.
+        """
+        if not self.tokenizer.is_fast:
+            return []
+        found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        if set(found["input_ids"]) & set(self._specials.tolist()) - {self.tokenizer.unk_token_id}:
+            return []
+        tokens, last = [], 0
+        for begin, end in found["offset_mapping"]:
+            piece = text[max(begin, last) : end]  # several tokens may belong to one character
+            starts = last == 0 == begin or piece[:1].isspace() or text[last:begin].isspace()
+            tokens.append((WORD_START if starts else "") + piece.strip())
+            last = max(last, end)
+        return tokens
+
     def _as_text(self, line: str, row: list[int], block: Block, number: int) -> list[int]:
         """The ids of a line in which `row`, those of the unmodified tokenizer, has special tokens."""
         unknown = self.tokenizer.unk_token_id
@@ -196,7 +224,9 @@ def load_transformers(name: str) -> Any:
             f"{name}: needs the package transformers; install it: pip install transformers"
         ) from None
     try:
-        return AutoTokenizer.from_pretrained(name, local_files_only=Path(name).is_dir())
+        return AutoTokenizer.from_pretrained(
+            name, local_files_only=Path(name).is_dir(), trust_remote_code=False
+        )
     except Exception as error:  # Transformers raises errors of many kinds
         reason = " ".join(str(error).split())[:200]
         where = "" if Path(name).is_dir() else ", and no folder or model on the Hugging Face hub of that name"

@@ -33,6 +33,7 @@ from roberta_small.eval.texts import Ids, check_texts
 from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier, NgramHead
 from roberta_small.preprocess.dictionary import EOS, WORD_START
 from roberta_small.preprocess.tokenizer import Encoder
+from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
 
 if TYPE_CHECKING:
     from roberta_small.eval.classifier import SentenceClassifier
@@ -144,16 +145,18 @@ def _is_special(tokens_BL: Tensor) -> Tensor:
 def _subword_tokens(classifier: SentenceClassifier, text: Text) -> list[str]:
     """The subword tokens of an example as they appear in the text, without special symbols.
 
-    Empty for a Transformers tokenizer, whose dictionary has all tokens.
+    Empty where a Transformers tokenizer cannot tell.
     """
     from roberta_small.preprocess.readers.lines import normalize
 
     encoder = classifier.text_input.encoder
-    if not isinstance(encoder, Encoder):
-        return []
     sentences = [text] if isinstance(text, str) else list(text)
+    if not isinstance(encoder, Encoder | TransformersEncoder):
+        return []
     if encoder.normalize_apostrophes:
         sentences = [normalize(sentence) for sentence in sentences]
+    if isinstance(encoder, TransformersEncoder):
+        return [token for sentence in sentences for token in encoder.written(sentence.replace("\n", " "))]
     return [
         token
         for sentence in sentences

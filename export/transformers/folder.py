@@ -158,7 +158,7 @@ def write_transformers_tokenizer(
                 atomic_write(folder / "tokenizer.json", json.dumps(content, ensure_ascii=False) + "\n")
         atomic_write(folder / TOKENIZER_CONFIG, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     shutil.copyfile(dictionary, folder / "dict.txt")
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def _check_vocabulary(path: Path, words: fairseq_dictionary.Dictionary, tokenizer: PieceTokenizer) -> None:

@@ -111,7 +111,7 @@ def verify(origin: Model, source: Source, folder: str | os.PathLike[str], other:
     if own_code:
         check_ids(PieceTokenizer.from_pretrained(folder), examples)
     if not own_code or not origin.normalize_apostrophes:
-        plain = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        plain = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         if not own_code:
             check_ids(plain, examples, other.order, truncated=origin.input_format.max_positions)
         standard = sum(

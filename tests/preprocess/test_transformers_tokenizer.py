@@ -63,6 +63,20 @@ def test_bytes_of_a_special_name_are_kept_by_a_byte_level_tokenizer(encoders):
     assert encoder.tokenizer.decode(own_ids(encoder, row[:-1])) == "un </s> <mask> livre"
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("text", ["le livre, n'est pas  très bon !", "L'été, j'adore 漢字 🙂.", " déçu", ""])
+def test_the_written_tokens_are_the_words_of_the_text(family, text, encoders):
+    encoder = encoders[family]
+    written = encoder.written(text)
+    (row,) = rows(encoder, [text])
+    assert len(written) == len(row) - 1
+    assert "".join(written).replace("▁", " ").split() == text.split()
+
+
+def test_the_name_of_a_special_token_is_not_written(encoders):
+    assert encoders["bert"].written("le [SEP] livre") == []
+
+
 @pytest.mark.parametrize("family", tiny_tokenizers.FAMILIES)
 def test_the_tokenizers_of_robertas_keep_their_ids(family, encoders):
     assert encoders[family].keeps_ids
