@@ -16,6 +16,7 @@ from roberta_small.common import manifest
 from roberta_small.common.predictions import read
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main as evaluate
+from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.export.__main__ import main as export
 from roberta_small.preprocess.__main__ import main as preprocess
 
@@ -149,6 +150,16 @@ def test_every_family_goes_the_whole_way(tmp_path, monkeypatch, family, pairs):
         found = SentenceClassifier.from_run(run).predict(asked)
         for ours, theirs in zip(found, read(run / "predictions-test.jsonl"), strict=True):
             assert ours.probabilities == pytest.approx(theirs.probabilities, abs=1e-4)
+
+
+def test_what_cannot_be_represented_is_refused_before_data_are_prepared(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    tiny_tokenizers.write_csv(tmp_path / "reviews.csv", sorted(CLASSES))
+    tiny_tokenizers.bert(tmp_path / "albert")
+    (tmp_path / "albert/config.json").write_text('{"model_type": "albert", "architectures": ["AlbertModel"]}')
+    assert experiments(["train", "--data", "reviews.csv", "--pretrained", "albert"]) == 1
+    assert re.search(r"albert: .*'albert' cannot be converted: its embeddings", capsys.readouterr().err)
+    assert not (tmp_path / "data").exists()
 
 
 PAGE = ROOT / "docs/how-to/which-encoder.md"
