@@ -31,13 +31,15 @@ from tqdm import tqdm
 
 from roberta_small.common.data_folder import shards_of
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import atomic_open, atomic_write, sha256
+from roberta_small.common.files import atomic_open, atomic_write, read_json, sha256
 from roberta_small.common.tables import duration
+from roberta_small.eval.model import AUTO
 from roberta_small.eval.network import Checkpoint, build_encoder, find_device, read_checkpoint
 from roberta_small.eval.texts import batches, pad
 from roberta_small.experiments.recipe.fairseq_flags import parser_errors
 from roberta_small.experiments.sweep import Sweep, Training
 from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TEXTS, TOKENS, DistillationTask
+from roberta_small.fairseq_plugin.training.precision import resolve
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import MASK, PAD, SPECIALS, UNK, WORD_START
 from roberta_small.preprocess.readers.lines import Block
@@ -48,6 +50,8 @@ SHARD_VECTORS = 1 << 18
 """Vectors of a shard: 200 MB for 384 dimensions."""
 MAX_TOKENS = 8192
 """Tokens of a batch of the teacher."""
+PENDING = "pending.json"
+"""The record of the shards that are complete, until all are."""
 VERSION = 1
 """Of the vectors; to be raised when the same text gives others."""
 SHARED = 0.95
@@ -63,31 +67,27 @@ def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> Non
     data = shards_of(sweep.data)
     if len(data) > 1:
         raise UserError(f"{sweep.data}: shards are not supported with --teacher; binarize without --shards")
-    if (folder / vectors / RECORD).is_file() and (folder / student).is_file():
-        return
     logging.getLogger("roberta_small").setLevel(logging.WARNING)
     cfg = _configuration([str(sweep.data), *training.flags, "--seed", str(settings.seed)])
-    task = DistillationTask.setup_task(cfg.task)
-    path = Path(training.identity["teacher"]["path"])
-    teacher = open_teacher(path, data[0] / "dict.txt", device=settings.device, precision="fp32")
-    recipe = training.recipe
     identity = {
         "teacher": training.identity["teacher"]["sha256"],
+        "data": training.identity["data"]["sha256"],
         "tokens_per_sample": cfg.task.tokens_per_sample,
+        "version": VERSION,
     }
-    identity |= {"data": training.identity["data"]["sha256"], "version": VERSION}
+    known = _known(folder / vectors, identity)
+    needs_student = training.run.checkpoint is None and not (folder / student).is_file()
+    if known is not None and (folder / vectors / RECORD).is_file() and not needs_student:
+        return
+    task, device = DistillationTask.setup_task(cfg.task), find_device(settings.device)
+    path = Path(training.identity["teacher"]["path"])
+    teacher = open_teacher(path, data[0] / "dict.txt", device, resolve(AUTO, device))
     print(
-        f"the teacher reads the text once, {count_of(teacher)}; an interruption loses at most one shard",
-        flush=True,
+        f"the teacher reads the text once: {teacher.describe()}; it goes on after an interruption", flush=True
     )
-    write_vectors(teacher, task, folder / vectors, ["train", *recipe.valid_subsets], identity)
-    if training.run.checkpoint is None:
+    write_vectors(teacher, task, folder / vectors, ["train", *training.recipe.valid_subsets], identity)
+    if needs_student:
         initial_student(teacher, task, cfg, folder / student, settings.seed)
-
-
-def count_of(teacher: Teacher) -> str:
-    """How it reads, for the user."""
-    return "with a vector for every token" if teacher.vectors == TOKENS else "with a vector for every text"
 
 
 def _configuration(words: list[str]) -> Any:
@@ -113,14 +113,21 @@ class Teacher:
     """(V,) the teacher's id of each token of the student; None if it reads decoded text."""
     read: Callable[[list[NDArray[np.int64]]], list[NDArray[np.int64]]]
     """Rows of the student's ids -> rows of the teacher's."""
+    precision: str
+    """Of its matrix products."""
 
     @property
     def vectors(self) -> str:
         """What has a vector."""
         return TEXTS if self.ids is None else TOKENS
 
+    def describe(self) -> str:
+        """How it reads, for the user."""
+        unit = "token" if self.vectors == TOKENS else "text"
+        return f"a vector for every {unit}, {self.precision}"
 
-def open_teacher(path: Path, dictionary: Path, *, device: str, precision: str) -> Teacher:
+
+def open_teacher(path: Path, dictionary: Path, device: torch.device, precision: str) -> Teacher:
     """The teacher of a checkpoint for text in a dictionary.
 
     Raises `UserError` if the checkpoint cannot be read, or has neither a dictionary nor a tokenizer beside it
@@ -130,7 +137,7 @@ def open_teacher(path: Path, dictionary: Path, *, device: str, precision: str) -
     words = fairseq_dictionary.load(str(dictionary))
     symbols = [*words.symbols, *([] if MASK in words.index else [MASK])]
     theirs = _vocabulary(path)
-    network = build_encoder(checkpoint, find_device(device), precision)
+    network = build_encoder(checkpoint, device, precision)
     longest = checkpoint.positions
     if theirs is not None:
         known = [name in theirs for name in symbols[len(SPECIALS) :]]
@@ -141,7 +148,7 @@ def open_teacher(path: Path, dictionary: Path, *, device: str, precision: str) -
             def mapped(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
                 return [ids[row] for row in rows]
 
-            return Teacher(checkpoint, network, find_device(device), ids, mapped)
+            return Teacher(checkpoint, network, device, ids, mapped, precision)
     encoder = _text_encoder(path)
 
     def decoded(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
@@ -152,7 +159,7 @@ def open_teacher(path: Path, dictionary: Path, *, device: str, precision: str) -
         init = getattr(encoder, "init_token", 0)
         return [np.concatenate([[init], row])[:longest] for row in found]
 
-    return Teacher(checkpoint, network, find_device(device), None, decoded)
+    return Teacher(checkpoint, network, device, None, decoded, precision)
 
 
 def _vocabulary(path: Path) -> dict[str, int] | None:
@@ -191,15 +198,9 @@ def write_vectors(
     the teacher's positions.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    pending = folder / "pending.json"
-    known = _recorded(folder / RECORD) or _recorded(pending)
-    if known is not None and known["identity"] != identity:
-        raise UserError(
-            f"{folder}: vectors of another teacher or other text; delete the folder, or choose another --out"
-        )
+    record = _known(folder, identity) or {"identity": identity, "vectors": teacher.vectors, "shards": {}}
     if (folder / RECORD).is_file():
         return
-    record = known or {"identity": identity, "vectors": teacher.vectors, "shards": {}}
     texts = {split: task.texts(split) for split in splits}
     longest = max(int(found.sizes.max()) for found in texts.values())
     if teacher.ids is not None and longest > teacher.checkpoint.positions:
@@ -224,12 +225,12 @@ def write_vectors(
             )
             if "mean" not in record:
                 record |= _moments(folder / shards[0]["file"], shards[0]["vectors"])
-            atomic_write(pending, json.dumps(record) + "\n")
+            atomic_write(folder / PENDING, json.dumps(record) + "\n")
             if bar.disable:  # not a terminal
                 finished += shards[-1]["tokens"]
                 print(_progress(finished, total, time.monotonic() - started), flush=True)
     atomic_write(folder / RECORD, json.dumps(record, indent=1) + "\n")
-    pending.unlink()
+    (folder / PENDING).unlink(missing_ok=True)
 
 
 def _progress(finished: int, total: int, seconds: float) -> str:
@@ -238,8 +239,20 @@ def _progress(finished: int, total: int, seconds: float) -> str:
     return f"teacher: {finished:,} of {total:,} tokens  {finished / seconds:,.0f} tokens/s  left {left}"
 
 
-def _recorded(path: Path) -> dict[str, Any] | None:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+def _known(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """What is recorded of the vectors in a folder; None if there are none.
+
+    Raises `UserError` if they are those of another teacher or text.
+    """
+    path = next((folder / name for name in (RECORD, PENDING) if (folder / name).is_file()), None)
+    if path is None:
+        return None
+    found = read_json(path, "delete the folder, and the teacher reads the text again")
+    if found["identity"] != identity:
+        raise UserError(
+            f"{folder}: vectors of another teacher or other text; delete the folder, or choose another --out"
+        )
+    return found
 
 
 def _parts(texts: FairseqDataset, vectors: str) -> Iterator[slice]:

@@ -140,7 +140,7 @@ def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text):
         teachers._configuration([*words, "roberta_small", "--tokens-per-sample", "24"]).task
     )
     teacher = teachers.open_teacher(
-        tmp_path / "converted/model.pt", text / "corpus/dict.txt", device="cpu", precision="fp32"
+        tmp_path / "converted/model.pt", text / "corpus/dict.txt", torch.device("cpu"), "fp32"
     )
     monkeypatch.setattr(teachers, "SHARD_VECTORS", 200)
     teachers.write_vectors(teacher, task, tmp_path / "whole", ["train", "valid"], {"of": "this"})
