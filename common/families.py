@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import read_json
+from roberta_small.common.files import read_object
 
 ENCODER = "encoder.sentence_encoder"
 LAYERS = f"{ENCODER}.layers"
@@ -314,8 +314,8 @@ OTHER = {
 
 def read_config(path: Path) -> dict[str, Any]:
     """The content of a config.json; raises `UserError` if it is not the configuration of a model."""
-    found = read_json(path, "write the folder again")
-    if not isinstance(found, dict) or not isinstance(found.get("architectures") or [], list):
+    found = read_object(path, "write the folder again")
+    if not isinstance(found.get("architectures") or [], list):
         raise UserError(f"{path}: not the configuration of a model; write the folder again")
     return found
 

@@ -106,6 +106,14 @@ def read_json(path: str | os.PathLike[str], remedy: str) -> Any:
     return parse_json("\n".join(read_lines(path)), path, remedy)
 
 
+def read_object(path: str | os.PathLike[str], remedy: str) -> dict[str, Any]:
+    """Read a JSON file with one object; raises `UserError` like `read_json`, and for anything else in it."""
+    found = read_json(path, remedy)
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: not a JSON object; {remedy}")
+    return found
+
+
 def parse_json(text: str, path: str | os.PathLike[str], remedy: str) -> Any:
     """Parse the text of the JSON file `path`; lone surrogates are `escaped`.
 

@@ -22,8 +22,8 @@ from roberta_small.eval.origin import RunCheckpoint
 from roberta_small.eval.texts import Ids, InputFormat, logits_of
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import PAD
-from roberta_small.preprocess.tokenizer import Encoder, parse_model
-from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
+from roberta_small.preprocess.tokenization.encoder import Encoder, parse_model
+from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 if TYPE_CHECKING:
     from roberta_small.eval.network import Checkpoint

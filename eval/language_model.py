@@ -27,7 +27,7 @@ from roberta_small.eval.texts import check_texts, pad
 from roberta_small.fairseq_plugin.models.causal_cache import Cache, next_scores
 from roberta_small.preprocess.dictionary import BOS, EOS, PAD, UNK, WORD_START
 from roberta_small.preprocess.readers.lines import Block
-from roberta_small.preprocess.tokenizer import Encoder
+from roberta_small.preprocess.tokenization.encoder import Encoder
 
 if TYPE_CHECKING:
     from roberta_small.eval.generate import Sampling

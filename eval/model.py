@@ -38,9 +38,9 @@ from roberta_small.eval.origin import (
 from roberta_small.eval.texts import MAX_TOKENS, Ids, InputFormat, TextInput
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import BOS, EOS, MASK
-from roberta_small.preprocess.tokenizer import Encoder, load_in_advance
-from roberta_small.preprocess.tokenizer_choice import FOLDER, TRANSFORMERS, Located, beside
-from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
+from roberta_small.preprocess.tokenization.choice import FOLDER, TRANSFORMERS, Located, beside
+from roberta_small.preprocess.tokenization.encoder import Encoder, load_in_advance
+from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 if TYPE_CHECKING:
     from roberta_small.eval.network import Checkpoint, Examples
@@ -185,8 +185,8 @@ class Model:
         if tokenizer.model is not None:
             return Encoder.from_files(str(tokenizer.model), str(path), **how)
         encoder = tokenizer.transformers_encoder(**how)
-        symbols = fairseq_dictionary.load(str(path)).symbols
-        if encoder.dictionary.symbols not in (symbols, [*symbols, MASK]):
+        words = fairseq_dictionary.load(str(path))
+        if encoder.dictionary.symbols not in (words.symbols, words.with_mask().symbols):
             raise UserError(
                 f"{path}: not the vocabulary of the tokenizer {encoder.name}; pass the data of "
                 "the run with --data, or the tokenizer's own dictionary with --dict"
@@ -262,8 +262,7 @@ class Model:
             raise UserError(
                 f"{places[0]}: no such file; pass the dictionary of {checkpoint.path} with --dict"
             )
-        symbols = fairseq_dictionary.load(str(path)).symbols
-        symbols = symbols if MASK in symbols else [*symbols, MASK]
+        symbols = fairseq_dictionary.load(str(path)).with_mask().symbols
         if checkpoint.dictionary_sha256 is not None:
             same = dictionary_digest(symbols) == checkpoint.dictionary_sha256
         else:

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.dictionary import EOS, NO_SEPARATOR, PAD, UNK, WORD_START, Dictionary
 from roberta_small.preprocess.readers.lines import Block
-from roberta_small.preprocess.tokenizer import Encoded, TextEncoder, kept_lengths
+from roberta_small.preprocess.tokenization.encoder import Encoded, TextEncoder, kept_lengths
 
 if TYPE_CHECKING:
     from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationConfig

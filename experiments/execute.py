@@ -32,6 +32,7 @@ from roberta_small.experiments.methods import Command, Method
 from roberta_small.experiments.plan import Planned
 from roberta_small.experiments.progress import (
     Follower,
+    Progress,
     ProgressLine,
     duration,
     print_above,
@@ -208,9 +209,7 @@ class Launcher:
         try:
             now = plan.inspect(training, self._method.resumable)
         except UserError as error:
-            self.outcomes[run] = Outcome(run, before.progress, None, str(error))
-            print_above(f"{run.label}  FAILED: {error}")
-            return False
+            return self._failed(run, before.progress, error)
         content = manifest.read(run.folder) or {}
         if now.state is State.FINISHED:
             self.outcomes[run] = Outcome(run, now.progress, None, None)
@@ -221,13 +220,17 @@ class Launcher:
             return False
         try:
             self._method.begin(self._sweep, training)
-        except UserError as error:
-            self.outcomes[run] = Outcome(run, now.progress, None, str(error))
-            print_above(f"{run.label}  FAILED: {error}")
-            return False
+        except (UserError, OSError) as error:
+            return self._failed(run, now.progress, error)
         self._active.append(self._start(training, now, lock))
         self.started += 1
         return True
+
+    def _failed(self, run: Run, progress: Progress, error: Exception) -> bool:
+        """Report a run that could not be started; returns False."""
+        self.outcomes[run] = Outcome(run, progress, None, str(error))
+        print_above(f"{run.label}  FAILED: {error}")
+        return False
 
     def _start(self, training: Training, state: Planned, lock: IO[str]) -> Active:
         run, slot = training.run, self._free_slot()

@@ -39,7 +39,7 @@ from roberta_small.common.families import FAMILIES
 from roberta_small.common.statistics import DRAWS, LEVEL, SEED
 from roberta_small.common.tables import markdown
 from roberta_small.eval.graph import INPUTS, OUTPUT, Metadata
-from roberta_small.eval.model import BESIDE, MASK, Model, open_model
+from roberta_small.eval.model import BESIDE, Model, open_model
 from roberta_small.eval.network import Checkpoint, Examples, head_weight
 from roberta_small.eval.origin import DataFolder, OptionalPath, RunCheckpoint
 from roberta_small.eval.texts import MAX_TOKENS, Compute, batches, pad
@@ -55,8 +55,8 @@ from roberta_small.export.transformers.networks import (
 from roberta_small.fairseq_plugin.models.token_types import in_second
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import BOS, EOS, PAD, UNK
-from roberta_small.preprocess.tokenizer_choice import Located, beside
-from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
+from roberta_small.preprocess.tokenization.choice import Located, beside
+from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 ATTENTION = "eager"
 """Attention implementation that consists of plain matrix products."""
@@ -191,7 +191,7 @@ class FolderModel(Model):
         path = self.run.folder / BESIDE
         if not path.is_file():
             return None
-        return dictionary_digest([*fairseq_dictionary.load(str(path)).symbols, MASK])
+        return dictionary_digest(fairseq_dictionary.load(str(path)).with_mask().symbols)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from roberta_small.preprocess.dictionary import UNK
 from roberta_small.preprocess.labels import check_line_counts, read_labels
 from roberta_small.preprocess.options import add_reading, add_suffixes, input_suffixes
 from roberta_small.preprocess.readers.lines import read_text_lines
-from roberta_small.preprocess.tokenizer import Encoder, TextEncoder, map_text
+from roberta_small.preprocess.tokenization.encoder import Encoder, TextEncoder, map_text
 
 EXAMPLES = """examples:
   roberta-small audit --trainpref split/train --validpref split/valid --testpref split/test \\

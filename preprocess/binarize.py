@@ -36,7 +36,7 @@ from roberta_small.preprocess.dictionary import EOS
 from roberta_small.preprocess.indexed import IndexedWriter, distribute
 from roberta_small.preprocess.labels import check_line_counts, class_names, label_dictionary, label_ids
 from roberta_small.preprocess.options import add_destination, add_reading, add_suffixes, input_suffixes
-from roberta_small.preprocess.tokenizer import Encoder, TextEncoder, TokenReader, map_text
+from roberta_small.preprocess.tokenization.encoder import Encoder, TextEncoder, TokenReader, map_text
 
 MOST_SHARDS = 500
 """Two files each; a process may usually have 1,024 open."""

@@ -53,7 +53,7 @@ from roberta_small.preprocess.readers import TABLE, hub, read_records, reader_na
 from roberta_small.preprocess.readers.records import Record
 from roberta_small.preprocess.readers.tables import Columns
 from roberta_small.preprocess.split import grouped_split, part_of
-from roberta_small.preprocess.tokenizer_choice import FOLDER, MODEL, choose, locate
+from roberta_small.preprocess.tokenization.choice import FOLDER, MODEL, choose, locate
 
 SPLIT_REPORT = "split.json"
 TEXT = "text"

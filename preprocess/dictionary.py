@@ -47,6 +47,14 @@ class Dictionary:
         self.symbols.append(symbol)
         self.counts.append(count)
 
+    def with_mask(self) -> Dictionary:
+        """The dictionary with `<mask>` as last entry, which fairseq adds; itself if it lists it."""
+        if MASK in self.index:
+            return self
+        found = Dictionary([*self.symbols], [*self.counts], {**self.index})
+        found.append(MASK, 0)
+        return found
+
     def names(self) -> list[str]:
         """The symbols that the file lists: without specials, in id order."""
         return self.symbols[len(SPECIALS) :]

@@ -20,7 +20,7 @@ from roberta_small.common.data_folder import shard_name
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open, errors_named_after
 from roberta_small.preprocess.dictionary import UNK
-from roberta_small.preprocess.tokenizer import Encoded
+from roberta_small.preprocess.tokenization.encoder import Encoded
 
 LARGEST_UINT16_VOCABULARY = 65500  # fairseq's own margin, from this size on ids take four bytes
 PART = 1 << 16

@@ -32,8 +32,8 @@ from roberta_small.eval.predict.output import TextPrediction, Word
 from roberta_small.eval.texts import Ids, check_texts
 from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier, NgramHead
 from roberta_small.preprocess.dictionary import EOS, WORD_START
-from roberta_small.preprocess.tokenizer import Encoder
-from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
+from roberta_small.preprocess.tokenization.encoder import Encoder
+from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 if TYPE_CHECKING:
     from roberta_small.eval.classifier import SentenceClassifier

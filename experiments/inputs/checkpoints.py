@@ -74,7 +74,7 @@ def resolve(given: Path, flag: str) -> Resolved:
     Downloads and converts a model where necessary, with progress on standard error. Raises `UserError` if
     there is no such file, folder or model, or if it cannot be converted.
     """
-    from roberta_small.preprocess.tokenizer_choice import (
+    from roberta_small.preprocess.tokenization.choice import (
         is_hub_name,  # not at the top, so that --help stays fast
     )
 
@@ -97,7 +97,7 @@ def require_convertible(given: Path, flag: str) -> None:
     This takes no time, so that it can be said before data are prepared. A model on the hub is downloaded.
     """
     from roberta_small.common import families
-    from roberta_small.preprocess.tokenizer_choice import is_hub_name
+    from roberta_small.preprocess.tokenization.choice import is_hub_name
 
     folder = transformers_folder(given)
     if folder is None and not given.exists() and is_hub_name(str(given)):
@@ -143,7 +143,7 @@ def tokenizer_source(given: Path, flag: str) -> str:
 
     Raises `UserError` if there is no such file or folder, and the path cannot be a hub name.
     """
-    from roberta_small.preprocess.tokenizer_choice import is_hub_name
+    from roberta_small.preprocess.tokenization.choice import is_hub_name
 
     if (folder := transformers_folder(given)) is not None:
         return shown_path(folder)

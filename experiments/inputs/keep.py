@@ -15,7 +15,7 @@ from roberta_small.common.data_folder import REPORT, read_report
 from roberta_small.common.files import atomic_folder, sha256
 from roberta_small.common.run import INPUTS
 from roberta_small.eval.origin import DICTIONARY, DataFolder, resolve_recorded
-from roberta_small.preprocess.tokenizer_choice import FOLDER, TRANSFORMERS
+from roberta_small.preprocess.tokenization.choice import FOLDER, TRANSFORMERS
 
 DICTIONARIES = ("input0/dict.txt", "input1/dict.txt", "label/dict.txt")
 

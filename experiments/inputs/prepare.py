@@ -27,7 +27,7 @@ from roberta_small.preprocess.options import TRAIN, add_columns, add_splits, add
 
 if TYPE_CHECKING:  # functions import what they use of preprocess, so that --help stays fast
     from roberta_small.preprocess.dataset import Options
-    from roberta_small.preprocess.tokenizer_choice import Located
+    from roberta_small.preprocess.tokenization.choice import Located
 
 FOLDER = Path("data")
 """Of the prepared folders, below the working directory."""
@@ -221,7 +221,7 @@ def _tokenizer(
     Raises `UserError` for checkpoints with different tokenizers, and for one whose tokenizer is unknown: the
     ids of another tokenizer would stand for other tokens.
     """
-    from roberta_small.preprocess.symbol_tokenizers import CHARACTERS, WORDS
+    from roberta_small.preprocess.tokenization.symbols import CHARACTERS, WORDS
 
     if name is not None:
         if dictionary is None and (Path(name).is_file() or name in (WORDS, CHARACTERS)):
@@ -241,7 +241,7 @@ def _tokenizer(
 
 def _located(source: str, checkpoint: Path, dictionary: str | None) -> Located:
     """The tokenizer of a checkpoint in the folder or hub name `source`; raises `UserError` if it has none."""
-    from roberta_small.preprocess.tokenizer_choice import locate
+    from roberta_small.preprocess.tokenization.choice import locate
 
     try:
         return locate(source, dictionary)

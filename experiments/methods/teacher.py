@@ -19,7 +19,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +31,18 @@ from tqdm import tqdm
 
 from roberta_small.common.data_folder import shards_of
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import atomic_open, atomic_write, read_json, sha256
+from roberta_small.common.files import atomic_open, atomic_write, read_object, sha256
 from roberta_small.common.tables import duration
-from roberta_small.eval.model import AUTO
-from roberta_small.eval.network import Checkpoint, build_encoder, find_device, read_checkpoint
-from roberta_small.eval.texts import batches, pad
+from roberta_small.eval.model import AUTO, open_model
+from roberta_small.eval.network import Checkpoint, build_encoder, find_device
+from roberta_small.eval.texts import TextInput, batches, pad
 from roberta_small.experiments.recipe.fairseq_flags import parser_errors
 from roberta_small.experiments.sweep import Sweep, Training
+from roberta_small.fairseq_plugin.checkpoints.loading import bare_state
 from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TEXTS, TOKENS, DistillationTask
 from roberta_small.fairseq_plugin.training.precision import resolve
 from roberta_small.preprocess import dictionary as fairseq_dictionary
-from roberta_small.preprocess.dictionary import MASK, PAD, SPECIALS, UNK, WORD_START
-from roberta_small.preprocess.readers.lines import Block
-from roberta_small.preprocess.tokenizer import Encoder
-from roberta_small.preprocess.tokenizer_choice import beside
+from roberta_small.preprocess.dictionary import PAD, SPECIALS, UNK, WORD_START
 
 SHARD_VECTORS = 1 << 18
 """Vectors of a shard: 200 MB for 384 dimensions."""
@@ -82,9 +80,7 @@ def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> Non
     task, device = DistillationTask.setup_task(cfg.task), find_device(settings.device)
     path = Path(training.identity["teacher"]["path"])
     teacher = open_teacher(path, data[0] / "dict.txt", device, resolve(AUTO, device))
-    print(
-        f"the teacher reads the text once: {teacher.describe()}; it goes on after an interruption", flush=True
-    )
+    print(f"the teacher reads the text once, resumable: {teacher.describe()}", flush=True)
     write_vectors(teacher, task, folder / vectors, ["train", *training.recipe.valid_subsets], identity)
     if needs_student:
         initial_student(teacher, task, cfg, folder / student, settings.seed)
@@ -128,58 +124,35 @@ class Teacher:
 
 
 def open_teacher(path: Path, dictionary: Path, device: torch.device, precision: str) -> Teacher:
-    """The teacher of a checkpoint for text in a dictionary.
+    """The teacher of a checkpoint or run for text in a dictionary.
 
-    Raises `UserError` if the checkpoint cannot be read, or has neither a dictionary nor a tokenizer beside it
-    with which it could read the text.
+    Raises `UserError` if the checkpoint cannot be read, or lacks the dictionary or tokenizer that it needs to
+    read the text.
     """
-    checkpoint = read_checkpoint(path)
-    words = fairseq_dictionary.load(str(dictionary))
-    symbols = [*words.symbols, *([] if MASK in words.index else [MASK])]
-    theirs = _vocabulary(path)
+    model = open_model(path)
+    checkpoint = model.checkpoint
     network = build_encoder(checkpoint, device, precision)
-    longest = checkpoint.positions
-    if theirs is not None:
+    symbols = fairseq_dictionary.load(str(dictionary)).with_mask().symbols
+    try:
+        theirs = fairseq_dictionary.load(str(model.dictionary)).with_mask().index
         known = [name in theirs for name in symbols[len(SPECIALS) :]]
-        if sum(known) >= SHARED * len(known):
-            ids = np.array([theirs.get(name, UNK) for name in symbols], dtype=np.int64)
-            ids[: len(SPECIALS)] = np.arange(len(SPECIALS))
-
-            def mapped(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-                return [ids[row] for row in rows]
-
-            return Teacher(checkpoint, network, device, ids, mapped, precision)
-    encoder = _text_encoder(path)
+        shares_tokens = sum(known) >= SHARED * len(known)
+        text = None if shares_tokens else TextInput(model.encoder, model.input_format, pairs=False)
+    except UserError as error:
+        reason = str(error).partition(";")[0]
+        raise UserError(
+            f"{path}: as a teacher, it needs its dictionary and tokenizer; put them beside it ({reason})"
+        ) from None
+    if text is None:
+        ids = np.array([theirs.get(name, UNK) for name in symbols], dtype=np.int64)
+        ids[: len(SPECIALS)] = np.arange(len(SPECIALS))
+        return Teacher(checkpoint, network, device, ids, lambda rows: [ids[row] for row in rows], precision)
+    shortening = replace(text, format=replace(text.format, shorten=True))
 
     def decoded(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-        texts = [_text(row, symbols) for row in rows]
-        content = "".join(f"{text}\n" for text in texts).encode()
-        encoded = encoder(Block("text", 1, content, len(content)))
-        found = np.split(encoded.ids.astype(np.int64), np.cumsum(encoded.sizes)[:-1])
-        init = getattr(encoder, "init_token", 0)
-        return [np.concatenate([[init], row])[:longest] for row in found]
+        return shortening.encode([_text(row, symbols) for row in rows]).rows
 
     return Teacher(checkpoint, network, device, None, decoded, precision)
-
-
-def _vocabulary(path: Path) -> dict[str, int] | None:
-    """The ids of the teacher's symbols, from the dict.txt beside it; None without one."""
-    file = path.parent / "dict.txt"
-    if not file.is_file():
-        return None
-    found = fairseq_dictionary.load(str(file))
-    if MASK not in found.index:
-        found.append(MASK, 0)
-    return found.index
-
-
-def _text_encoder(path: Path) -> Any:
-    found = beside(path.parent)
-    if found is None:
-        raise UserError(f"{path}: no tokenizer beside it, with which the teacher could read the text")
-    if found.model is not None:
-        return Encoder.from_files(str(found.model), str(found.dictionary))
-    return found.transformers_encoder()
 
 
 def _text(row: NDArray[np.int64], symbols: list[str]) -> str:
@@ -247,8 +220,8 @@ def _known(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
     path = next((folder / name for name in (RECORD, PENDING) if (folder / name).is_file()), None)
     if path is None:
         return None
-    found = read_json(path, "delete the folder, and the teacher reads the text again")
-    if found["identity"] != identity:
+    found = read_object(path, "delete the folder, and the teacher reads the text again")
+    if found.get("identity") != identity:
         raise UserError(
             f"{folder}: vectors of another teacher or other text; delete the folder, or choose another --out"
         )
@@ -339,12 +312,6 @@ def initial_student(teacher: Teacher, task: DistillationTask, cfg: Any, output: 
         with torch.no_grad():
             table.weight.copy_(rotated_VC * scale)
             table.weight[table.padding_idx] = 0
-    state = {
-        "args": None,
-        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
-        "model": model.state_dict(),
-        "optimizer_history": [{"criterion_name": "", "lr_scheduler_state": {}, "num_updates": 0}],
-        "extra_state": {"train_iterator": {"epoch": 1}},
-    }
+    state = bare_state(model.state_dict(), OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
     with atomic_open(output, "wb") as stream:
         torch.save(state, stream)

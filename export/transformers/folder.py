@@ -36,7 +36,7 @@ from transformers.utils.logging import disable_progress_bar
 from roberta_small.common import families
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.families import FAMILIES, Family
-from roberta_small.common.files import atomic_write, read_json
+from roberta_small.common.files import atomic_write, read_object
 from roberta_small.eval.model import Model
 from roberta_small.export.transformers.modeling_mean_pooling import MeanPoolingForSequenceClassification
 from roberta_small.export.transformers.networks import Source, leftover
@@ -44,8 +44,8 @@ from roberta_small.export.transformers.tokenization_pieces import PieceTokenizer
 from roberta_small.fairseq_plugin.checkpoints.loading import READ_ERRORS, refusal, verify_checksums
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import MASK
-from roberta_small.preprocess.tokenizer import load_model
-from roberta_small.preprocess.transformers_tokenizer import DIVIDED, TransformersEncoder, text_only
+from roberta_small.preprocess.tokenization.encoder import load_model
+from roberta_small.preprocess.tokenization.transformers_encoder import DIVIDED, TransformersEncoder, text_only
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CODE = Path(__file__).with_name("tokenization_pieces.py")
@@ -149,7 +149,7 @@ def write_transformers_tokenizer(
     tokenizer.model_max_length = text_format.longest
     encoder.save(folder)
     if text_format.plain_text:
-        config = read_json(folder / TOKENIZER_CONFIG, "save the tokenizer again")
+        config = read_object(folder / TOKENIZER_CONFIG, "save the tokenizer again")
         config["split_special_tokens"] = True
         if tokenizer.is_fast:
             content = text_only(tokenizer)

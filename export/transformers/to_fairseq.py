@@ -30,7 +30,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.families import TIED, TOKENS, Family
-from roberta_small.common.files import atomic_folder, atomic_open, atomic_write, read_json
+from roberta_small.common.files import atomic_folder, atomic_open, atomic_write, read_object
 from roberta_small.eval.origin import OptionalPath
 from roberta_small.export.transformers.folder import (
     TOKENIZER_CONFIG,
@@ -55,15 +55,16 @@ from roberta_small.export.transformers.verify import (
     largest_difference,
     random_rows,
 )
+from roberta_small.fairseq_plugin.checkpoints.loading import bare_state
 from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationTask,
     load_dictionary,
 )
 from roberta_small.preprocess.dictionary import MASK, NO_SEPARATOR
-from roberta_small.preprocess.tokenizer_choice import FOLDER as TOKENIZER
-from roberta_small.preprocess.tokenizer_choice import MODEL as SENTENCEPIECE
-from roberta_small.preprocess.tokenizer_choice import beside
-from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
+from roberta_small.preprocess.tokenization.choice import FOLDER as TOKENIZER
+from roberta_small.preprocess.tokenization.choice import MODEL as SENTENCEPIECE
+from roberta_small.preprocess.tokenization.choice import beside
+from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 HEAD = "sentence_classification_head"
 LM_HEAD = "encoder.lm_head."
@@ -182,8 +183,9 @@ def convert_back(folder: Path, output: Path, *, dictionary: OptionalPath = None)
             f"{folder}: the logits of the fairseq model differ by up to {difference:.1e}; nothing was written"
         )
     _write_vocabulary(output.parent, vocabulary)
+    task_state = None if classes is None else _task_state(vocabulary.dictionary, classes)
     with atomic_open(output, "wb") as stream:
-        torch.save(_state(cfg, network, vocabulary.dictionary, classes), stream)
+        torch.save(bare_state(dict(network.state_dict()), cfg, task_state), stream)
     return LogitVerification(difference, new, loaded.unused, (*loaded.notes, *notes))
 
 
@@ -204,7 +206,7 @@ def _pooling(folder: Path) -> tuple[str, tuple[str, ...]]:
     path = folder / POOLING
     if not path.is_file():
         return "first", ()
-    content = read_json(path, "download the model again")
+    content = read_object(path, "download the model again")
     known = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
     modes = [name for name, used in content.items() if name.startswith("pooling_mode") and used is True]
     if len(modes) == 1 and modes[0] in known:
@@ -240,7 +242,7 @@ def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> 
             f"{path}: {tokens:,} entries with {MASK}, but the model has {config.vocab_size:,}; pass its "
             "own dictionary with --dict, or its own tokenizer"
         )
-    if encoder is not None and _with_mask(encoder.dictionary.symbols) != words.symbols:
+    if encoder is not None and encoder.dictionary.with_mask().symbols != words.symbols:
         raise UserError(
             f"{path}: not the vocabulary of the tokenizer in {folder}; remove the file of the two that does "
             "not belong to the model"
@@ -249,17 +251,13 @@ def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> 
     return Vocabulary(words, content, special, encoder, _sentencepiece(folder) if encoder is None else None)
 
 
-def _with_mask(symbols: list[str]) -> list[str]:
-    return symbols if MASK in symbols else [*symbols, MASK]
-
-
 def _sentencepiece(folder: Path) -> bytes | None:
     """The SentencePiece model in a folder of `export transformers`; None if apostrophes are normalized first.
 
     A checkpoint with only the model beside it would be given text with other apostrophes than in training.
     """
     model, config = folder / SENTENCEPIECE, folder / TOKENIZER_CONFIG
-    if config.is_file() and read_json(config, "save the tokenizer again").get("normalize_apostrophes"):
+    if config.is_file() and read_object(config, "save the tokenizer again").get("normalize_apostrophes"):
         return None
     return model.read_bytes() if model.is_file() else None
 
@@ -390,21 +388,7 @@ def _network(
     return network.eval(), tuple(key for key in missing if key.startswith(LM_HEAD))
 
 
-def _state(
-    cfg: dict[str, Any], network: RobertaModel, words: Dictionary, classes: list[str] | None
-) -> dict[str, Any]:
-    task_state = {}
-    if classes is not None:
-        task_state[SentenceClassificationTask.__name__] = {
-            "dictionary_sha256": dictionary_digest(words.symbols),
-            "class_names": classes,
-        }
-    # fairseq's trainer reads the last entry of the history.
-    history = {"criterion_name": "", "optimizer_name": "", "lr_scheduler_state": {}, "num_updates": 0}
-    return {
-        "args": None,
-        "cfg": cfg,
-        "model": dict(network.state_dict()),
-        "optimizer_history": [history],
-        "extra_state": task_state,
-    }
+def _task_state(words: Dictionary, classes: list[str]) -> dict[str, Any]:
+    """What the task of a classifier records in a checkpoint."""
+    recorded = {"dictionary_sha256": dictionary_digest(words.symbols), "class_names": classes}
+    return {SentenceClassificationTask.__name__: recorded}

@@ -29,7 +29,7 @@ from roberta_small.export.transformers.folder import (
 from roberta_small.export.transformers.networks import Source, converted, source_of, special_ids
 from roberta_small.export.transformers.verify import Counterpart, Verification, verify
 from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR
-from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
+from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 PROOF = "proof.json"
 """File with the result of the comparison and the SHA-256 of the compared files."""

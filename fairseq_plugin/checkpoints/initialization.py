@@ -26,7 +26,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.families import SECOND
 from roberta_small.common.run import LAST_CHECKPOINT
 from roberta_small.fairseq_plugin.checkpoints import architecture
-from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint, reading_instead
+from roberta_small.fairseq_plugin.checkpoints.loading import bare_state, load_checkpoint, reading_instead
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationTask,
@@ -109,14 +109,7 @@ def weights_alone(state: dict[str, Any], model: BaseFairseqModel) -> dict[str, A
     for name, weight in model.state_dict().items():
         if name.startswith(OPTIONAL) and name not in upgraded:
             weights[name] = weight.detach().cpu().clone()
-    return {
-        "args": None,
-        "cfg": {"model": None},
-        "model": weights,
-        "optimizer_history": [{"criterion_name": "", "lr_scheduler_state": {}, "num_updates": 0}],
-        "last_optimizer_state": None,
-        "extra_state": {"train_iterator": {"epoch": 1}},
-    }
+    return bare_state(weights, {"model": None}) | {"last_optimizer_state": None}
 
 
 @contextlib.contextmanager

@@ -286,14 +286,7 @@ def read_safetensors(path: Path) -> dict[str, Any]:
             raise ValueError("checksum mismatch")
         weights = {name: weight.float() for name, weight in weights.items()}
         weights |= {name: weights[first] for name, first in stored_state.pop("tied").items()}
-    # fairseq reads the last two of every checkpoint, even with --reset-optimizer and --reset-dataloader.
-    history = [{"criterion_name": "", "lr_scheduler_state": {}, "num_updates": 0}]
-    return {
-        **stored_state,
-        "model": weights,
-        "optimizer_history": history,
-        "extra_state": {"train_iterator": {"epoch": 1}},
-    }
+    return bare_state(weights) | stored_state
 
 
 @contextlib.contextmanager
@@ -360,6 +353,23 @@ def reading_safetensors(original: Callable[..., Any]) -> Callable[..., Any]:
         return state
 
     return load
+
+
+def bare_state(
+    weights: dict[str, Tensor], cfg: Any = None, extra: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """fairseq's state with weights that have not been trained yet, or without anything of their training.
+
+    `cfg` is the configuration, `extra` what a task records. fairseq reads the other two entries of every
+    checkpoint, even with --reset-optimizer and --reset-dataloader.
+    """
+    return {
+        "args": None,
+        "cfg": cfg,
+        "model": weights,
+        "optimizer_history": [{"criterion_name": "", "lr_scheduler_state": {}, "num_updates": 0}],
+        "extra_state": {"train_iterator": {"epoch": 1}, **(extra or {})},
+    }
 
 
 def save_weights(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:

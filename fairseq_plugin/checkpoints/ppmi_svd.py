@@ -45,6 +45,7 @@ from tqdm import tqdm
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
+from roberta_small.fairseq_plugin.checkpoints.loading import bare_state
 from roberta_small.fairseq_plugin.tasks.datasets import load_split
 
 POWER_ITERATIONS = 2
@@ -158,14 +159,7 @@ def write_checkpoint(data: Path, output: Path, window: int, flags: list[str]) ->
     if isinstance(task, MaskedLMTask):  # a masked token starts as its position only
         with torch.no_grad():
             table.weight[task.mask_idx] = 0
-    state = {
-        "args": None,
-        "cfg": OmegaConf.to_container(cfg, resolve=True, enum_to_str=True),
-        "model": model.state_dict(),
-        # fairseq reads these two from every checkpoint, even if it resets them.
-        "optimizer_history": [{"criterion_name": "", "lr_scheduler_state": {}, "num_updates": 0}],
-        "extra_state": {"train_iterator": {"epoch": 1}},
-    }
+    state = bare_state(model.state_dict(), OmegaConf.to_container(cfg, resolve=True, enum_to_str=True))
     with atomic_open(output, "wb") as stream:
         torch.save(state, stream)
 

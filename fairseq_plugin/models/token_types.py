@@ -17,9 +17,7 @@ from torch import Tensor, nn
 def add_token_types(encoder: TransformerEncoder, width: int) -> None:
     """Give an encoder the parameter `embed_second.weight` (1, C), which it adds to the second text."""
     encoder.embed_second = nn.Embedding(1, width)
-    if type(encoder).forward_embedding is TransformerEncoder.forward_embedding and not hasattr(
-        encoder, "embed"
-    ):
+    if not hasattr(encoder, "embed"):  # which adds them itself
         encoder.register_forward_pre_hook(_types_for_stock, with_kwargs=True)
 
 

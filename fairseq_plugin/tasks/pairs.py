@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from fairseq.data import BaseWrapperDataset, FairseqDataset
 
-from roberta_small.preprocess.tokenizer import kept_lengths
+from roberta_small.preprocess.tokenization.encoder import kept_lengths
 
 
 class ShortenedPairsDataset(BaseWrapperDataset):

@@ -2,6 +2,7 @@
 
 import csv
 
+import encoded
 import numpy as np
 import packages
 import pytest
@@ -13,15 +14,14 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 from roberta_small.common import manifest, predictions
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main as evaluation
-from roberta_small.eval.network import read_checkpoint
+from roberta_small.eval.network import build_encoder, read_checkpoint
 from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.export.__main__ import main as export
 from roberta_small.export.transformers.networks import read_source
 from roberta_small.export.transformers.to_fairseq import convert_back
-from roberta_small.preprocess.readers.lines import Block
 from roberta_small.preprocess.sample import Writer
-from roberta_small.preprocess.tokenizer_choice import locate
-from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
+from roberta_small.preprocess.tokenization.choice import locate
+from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 pytestmark = pytest.mark.checkpoints
 TEXTS = 1000
@@ -40,12 +40,6 @@ def reviews(count=TEXTS):
 def write_csv(path, rows):
     with open(path, "w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows([("text", "label"), *rows])
-
-
-def ids_of(encoder, texts):
-    content = "".join(f"{text}\n" for text in texts).encode()
-    encoded = encoder(Block("texts", 1, content, len(content)))
-    return np.split(encoded.ids, np.cumsum(encoded.sizes)[:-1])
 
 
 def padded(rows, padding, longest):
@@ -97,7 +91,7 @@ def test_sapiens(here, figures, chain, file):
     dictionary = Dictionary.load(str(source / "dict.txt"))
     encoder = locate(str(source)).transformers_encoder()
     wanted = [dictionary.encode_line(" ".join(one), add_if_not_exist=False).numpy() for one in sequences]
-    equal = sum(np.array_equal(*pair) for pair in zip(ids_of(encoder, sequences), wanted, strict=True))
+    equal = sum(np.array_equal(*pair) for pair in zip(encoded.rows(encoder, sequences), wanted, strict=True))
     assert equal == len(sequences)
 
     dictionary.add_symbol("<mask>")
@@ -134,7 +128,7 @@ def test_sentence_encoders(here, figures, name):
     texts = [text for text, _ in rows]
     encoder, own = TransformersEncoder(str(source)), AutoTokenizer.from_pretrained(source)
     wanted = [own(text, verbose=False)["input_ids"] for text in texts]
-    found = [[encoder.order[i] for i in [encoder.init_token, *row]] for row in ids_of(encoder, texts)]
+    found = [[encoder.order[i] for i in [encoder.init_token, *row]] for row in encoded.rows(encoder, texts)]
     equal = sum(ours == theirs for ours, theirs in zip(found, wanted, strict=True))
     assert equal == len(texts)
 
@@ -145,7 +139,7 @@ def test_sentence_encoders(here, figures, name):
     theirs_BL = padded([*wanted[:40], wanted[4]], own.pad_token_id, 512)
     mask_BL = theirs_BL != own.pad_token_id
     ours_BL = torch.from_numpy(np.argsort(encoder.order))[theirs_BL]
-    network = read_source_of_encoder(here / "converted/model.pt")
+    network = build_encoder(checkpoint, torch.device("cpu"), "fp32")
     with torch.inference_mode():
         reference_NC = model(input_ids=theirs_BL, attention_mask=mask_BL.long())[0][mask_BL]
         found_NC = network(ours_BL, features_only=True)[0][mask_BL]
@@ -162,20 +156,6 @@ def test_sentence_encoders(here, figures, name):
     difference = there_and_back(here, run, [text for text in texts if text][:60])
     assert difference < 1e-4
     figures[name]["largest difference of a probability there and back"] = difference
-
-
-def read_source_of_encoder(path):
-    """The plugin's own packed encoder with the weights of a converted model."""
-    from roberta_small.eval.network import _dictionary
-    from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
-
-    content = read_checkpoint(path)
-    arguments = content.arguments
-    arguments.precision, arguments.encoder_kind = "fp32", "packed"
-    task = type("Task", (), {"source_dictionary": _dictionary(content), "max_positions": lambda self: 512})()
-    model = RobertaSmall.build_model(arguments, task)
-    model.load_state_dict(content.weights)
-    return model.eval()
 
 
 def test_a_classifier_of_27_classes(here, figures):

@@ -16,7 +16,7 @@ from roberta_small.eval.model import open_model
 from roberta_small.eval.origin import find_run, find_runs
 from roberta_small.eval.texts import batches, pad
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
-from roberta_small.preprocess import tokenizer
+from roberta_small.preprocess.tokenization import encoder
 
 
 def edit_checkpoint(path, edit):
@@ -158,15 +158,15 @@ def test_padding_is_on_the_right():
 def test_a_tokenizer_loaded_in_advance_is_the_one_of_the_encoder(trained, monkeypatch):
     expected = open_model(trained.run).encoder
     model = open_model(trained.run, text=True)
-    monkeypatch.setattr(tokenizer, "parse_model", None)  # it is not loaded a second time
+    monkeypatch.setattr(encoder, "parse_model", None)  # it is not loaded a second time
     assert model.encoder.table.tolist() == expected.table.tolist()
 
 
 def test_a_broken_tokenizer_loaded_in_advance_is_an_error_when_it_is_needed(tmp_path):
     (tmp_path / "no.model").write_bytes(b"text")
-    tokenizer.load_in_advance(str(tmp_path / "no.model"))
+    encoder.load_in_advance(str(tmp_path / "no.model"))
     with pytest.raises(UserError, match=r"no\.model: not a SentencePiece model"):
-        tokenizer.load_model(str(tmp_path / "no.model"))
+        encoder.load_model(str(tmp_path / "no.model"))
 
 
 def test_a_tokenizer_that_is_not_found_in_advance_is_an_error_when_it_is_needed(copied_run, tmp_path):

@@ -19,7 +19,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.run import Run
 from roberta_small.experiments.__main__ import main
 from roberta_small.preprocess import dataset
-from roberta_small.preprocess.tokenizer_choice import MODEL
+from roberta_small.preprocess.tokenization.choice import MODEL
 
 RANDOM = ["--inits", "random", "--seeds", "1"]
 RUN1 = Path("runs/fairseq/random/seed1")

@@ -15,8 +15,8 @@ from roberta_small.common.files import sha256
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.fairseq_plugin.checkpoints.architecture import read_architecture
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
-from roberta_small.preprocess.tokenizer_choice import locate
-from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
+from roberta_small.preprocess.tokenization.choice import locate
+from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 TEXTS = ["le livre n'est pas bon", "", "  été   très captivant ! 漢字 🙂", "l'auteur </s> <mask>"]
 

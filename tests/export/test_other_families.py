@@ -13,14 +13,13 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from roberta_small.common import families
 from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
-from roberta_small.eval.network import _dictionary, read_checkpoint
+from roberta_small.eval.network import build_encoder, read_checkpoint
 from roberta_small.export.__main__ import main as export
 from roberta_small.export.transformers.networks import read_source
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.export.transformers.to_transformers import convert
-from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 from roberta_small.preprocess.__main__ import main as preprocess
-from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
+from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 EVERY = tiny_models.PREFIXES | tiny_models.OTHERS
 TEXTS = ["le livre n'est pas bon", "", "été très captivant", "roman " * 40, "l'auteur est déçu"]
@@ -29,16 +28,7 @@ CLASSES = {"id2label": {0: "bad", 1: "so so", 2: "good"}, "label2id": {"bad": 0,
 
 def packed_model(checkpoint):
     """The plugin's own model with the packed encoder, and the content of the checkpoint."""
-    content = read_checkpoint(checkpoint)
-    arguments = content.arguments
-    arguments.precision, arguments.encoder_kind = "fp32", "packed"
-    task = type("Task", (), {"source_dictionary": _dictionary(content), "max_positions": lambda self: 32})()
-    model = RobertaSmall.build_model(arguments, task)
-    source = read_source(checkpoint)
-    if source.head is not None:
-        model.register_classification_head(source.head, num_classes=source.classes)
-    model.load_state_dict(source.weights)
-    return model.eval(), source
+    return build_encoder(read_checkpoint(checkpoint), torch.device("cpu"), "fp32"), read_source(checkpoint)
 
 
 def ours_and_theirs(folder, checkpoint, pairs):
@@ -187,6 +177,16 @@ def test_the_pooling_of_a_sentence_encoder_is_recorded(tmp_path, modes):
     (tmp_path / "source/1_Pooling/config.json").write_text(json.dumps(modes))
     convert_back(tmp_path / "source", tmp_path / "new/model.pt")
     assert read_checkpoint(tmp_path / "new/model.pt").arguments.pooling == "mean"
+
+
+@pytest.mark.parametrize("content", ["[]", '"mean"', "{", "\xff"])
+def test_a_malformed_pooling_is_an_error(tmp_path, content):
+    tiny_models.write(tmp_path / "source", "bert", "encoder")
+    (tmp_path / "source/1_Pooling").mkdir()
+    (tmp_path / "source/1_Pooling/config.json").write_text(content, encoding="latin-1")
+    with pytest.raises(UserError, match=r"1_Pooling/config\.json"):
+        convert_back(tmp_path / "source", tmp_path / "new/model.pt")
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(

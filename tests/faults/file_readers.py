@@ -27,7 +27,7 @@ from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.tasks.datasets import load_split
 from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
 from roberta_small.preprocess import dictionary as plain_dictionary
-from roberta_small.preprocess.tokenizer import load_model
+from roberta_small.preprocess.tokenization.encoder import load_model
 
 FILES = [f"{part}/{name}" for part in ("input0", "label") for name in ("dict.txt", "train.bin", "train.idx")]
 

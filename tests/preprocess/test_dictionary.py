@@ -38,6 +38,13 @@ def test_malformed_file_names_the_line(tmp_path, content, message):
     assert str(path) in str(error.value)
 
 
+def test_the_mask_is_added_once_at_the_end():
+    words = dictionary.parse(["un 2", "deux 1"], "dict.txt")
+    masked = words.with_mask()
+    assert (masked.symbols[-1], masked.index["<mask>"], len(words)) == ("<mask>", 6, 6)
+    assert masked.with_mask() is masked
+
+
 @pytest.mark.parametrize("kinds", [1, 2, 4, 5, 12])
 def test_built_as_fairseq_builds(kinds):
     """Ties in the counts, names out of order, one of them like fairseq's padding."""

@@ -7,7 +7,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.indexed import distribute
 from roberta_small.preprocess.readers.lines import Block
-from roberta_small.preprocess.tokenizer import Encoded
+from roberta_small.preprocess.tokenization.encoder import Encoded
 
 EOS = 2
 

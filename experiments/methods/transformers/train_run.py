@@ -52,6 +52,7 @@ from roberta_small.experiments.methods.transformers.trainer import (
     training_arguments,
 )
 from roberta_small.export.transformers.networks import family_of, has_token_types, to_fairseq
+from roberta_small.fairseq_plugin.checkpoints.loading import bare_state
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from roberta_small.fairseq_plugin.training.precision import resolve, resolved, restore
 
@@ -242,15 +243,8 @@ def write_checkpoint(
     wrong = [*unexpected, *(name for name in missing if not name.startswith(LM_HEAD))]
     if wrong:
         raise RuntimeError(f"{path}: fairseq's classifier and Transformers' differ in {', '.join(wrong)}")
-    state = {
-        "args": None,
-        "cfg": recipe.cfg,
-        "model": ours.state_dict(),
-        "optimizer_history": [],
-        "extra_state": task.get_checkpoint_dict(),
-    }
     with atomic_open(path, "wb") as stream:
-        torch.save(state, stream)
+        torch.save(bare_state(ours.state_dict(), recipe.cfg, task.get_checkpoint_dict()), stream)
 
 
 if __name__ == "__main__":

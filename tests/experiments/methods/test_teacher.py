@@ -1,6 +1,7 @@
 """Distillation: the teacher's vectors, the student's start, interruption, and the whole way."""
 
 import json
+import shutil
 import subprocess
 
 import numpy as np
@@ -9,16 +10,19 @@ import pytest
 import tiny_models
 import tiny_tokenizers
 import torch
+from tiny_runs import make_data, make_run
 from transformers import AutoTokenizer
 
 from roberta_small.common import manifest
+from roberta_small.eval.model import open_model
 from roberta_small.eval.network import read_checkpoint
 from roberta_small.experiments.methods import teacher as teachers
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
 from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TeacherVectors, _blocks, means
 from roberta_small.preprocess.__main__ import main as preprocess
-from roberta_small.preprocess.tokenizer_choice import MODEL
+from roberta_small.preprocess.dictionary import load
+from roberta_small.preprocess.tokenization.choice import MODEL
 
 STUDENT = ["--encoder-layers", "1", "--encoder-embed-dim", "24", "--encoder-ffn-embed-dim", "16"]
 STUDENT += ["--encoder-attention-heads", "2", "--tokens-per-sample", "24", "--max-positions", "24"]
@@ -120,6 +124,33 @@ def test_a_teacher_with_other_tokens_has_a_vector_for_each_text(tmp_path, monkey
     assert (sizes == 1).all()
     wanted = [first_text(model, own, lines[:count]) for count in range(1, len(lines) + 1)]
     assert min(np.abs(vectors[0][0] - one).max() for one in wanted) < 2e-3
+
+
+def test_a_run_is_a_teacher(tmp_path, text):
+    """Its dictionary and tokenizer are not beside the checkpoint but in its data."""
+    data = make_data(tmp_path / "own")
+    make_run(data, tmp_path / "run")
+    dictionary = text / "corpus/dict.txt"
+    path = tmp_path / "run/checkpoint_best.pt"
+    teacher = teachers.open_teacher(path, dictionary, torch.device("cpu"), "fp32")
+    assert teacher.vectors == "texts"
+    symbols = ["<s>", "<pad>", "</s>", "<unk>", *load(str(dictionary)).names()]
+    row = np.array([0, *(symbols.index(token) for token in ("▁livre", "▁roman") if token in symbols)])
+    words = "".join(symbols[i] for i in row[1:]).replace("▁", " ").strip()
+    assert words
+    wanted = open_model(path).text_input.encode([words]).rows
+    assert [ids.tolist() for ids in teacher.read([row])] == [ids.tolist() for ids in wanted]
+    same = teachers.open_teacher(path, tmp_path / "own/dict.txt", torch.device("cpu"), "fp32")
+    assert same.vectors == "tokens"
+
+
+def test_a_teacher_without_its_dictionary_is_an_error(tmp_path, text):
+    make_run(make_data(tmp_path / "own"), tmp_path / "run")
+    (tmp_path / "alone").mkdir()
+    path = shutil.copy(tmp_path / "run/checkpoint_best.pt", tmp_path / "alone/model.pt")
+    shutil.rmtree(tmp_path / "own")
+    with pytest.raises(teachers.UserError, match=r"model\.pt: as a teacher, it needs its dictionary"):
+        teachers.open_teacher(path, text / "corpus/dict.txt", torch.device("cpu"), "fp32")
 
 
 def first_text(model, own, lines):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.files import read_json
+from roberta_small.common.files import read_lines, read_object
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import MASK, PADDING_PREFIX, SPECIALS, Dictionary
 
@@ -29,16 +29,14 @@ SYMBOLS = "fairseq_dict.txt"
 """The file of a tokenizer's folder with the symbols of its ids, where they are not the tokens themselves."""
 
 
-def write(kind: str, dictionary: Path, folder: Path) -> None:
+def write_tokenizer(kind: str, dictionary: Path, folder: Path) -> None:
     """Write the tokenizer of a dictionary into an existing folder; for `bpe`, GPT-2's files are beside it.
 
     Raises `UserError` if a file is malformed, or the dictionary is not that of GPT-2's files.
     """
     from transformers import PreTrainedTokenizerFast
 
-    words = fairseq_dictionary.load(str(dictionary))
-    if MASK not in words.index:
-        words.append(MASK, 0)
+    words = fairseq_dictionary.load(str(dictionary)).with_mask()
     made = (
         _byte_level(words, dictionary) if kind == BPE else _word_level(words, characters=kind == CHARACTERS)
     )
@@ -83,13 +81,12 @@ def _byte_level(words: Dictionary, path: Path) -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     encoder_path, merges_path = path.with_name(ENCODER), path.with_name(MERGES)
-    numbers = read_json(encoder_path, "copy GPT-2's file again")
-    merges = []
-    for line in merges_path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("#version") or not line.strip():
-            continue
-        first, _, second = line.partition(" ")
-        merges.append((first, second))
+    numbers = read_object(encoder_path, "copy GPT-2's file again")
+    merges = [
+        line.partition(" ")[::2]
+        for line in read_lines(merges_path)
+        if line.strip() and not line.startswith("#version")
+    ]
     tokens = {str(number): token for token, number in numbers.items()}
     names = [tokens.get(symbol, symbol) for symbol in words.symbols]
     vocabulary = {name: index for index, name in enumerate(names)}

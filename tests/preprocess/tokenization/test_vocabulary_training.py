@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from roberta_small.preprocess.vocabulary import sample, train_model
+from roberta_small.preprocess.tokenization.vocabulary import sample, train_model
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_interrupt_ends_it_at_once(tmp_path):
 
 
 def test_killed_trainer_is_named(text, monkeypatch):
-    monkeypatch.setattr("roberta_small.preprocess.vocabulary._train", _die)
+    monkeypatch.setattr("roberta_small.preprocess.tokenization.vocabulary._train", _die)
     with pytest.raises(Exception, match="was killed"):
         train_model([text], 57)
 

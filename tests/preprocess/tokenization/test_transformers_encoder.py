@@ -1,16 +1,18 @@
-"""transformers_tokenizer.py: ids against the tokenizer itself, and the names of special tokens as text."""
+"""transformers_encoder.py: ids against the tokenizer itself, and the names of special tokens as text."""
 
-import numpy as np
+import io
+import zipfile
+
 import pytest
 import tiny_tokenizers
+from encoded import keeps_ids, rows
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.dictionary import EOS, MASK, PAD, UNK
-from roberta_small.preprocess.readers.lines import Block
-from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
+from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 FAMILIES = tiny_tokenizers.FAMILIES | {"bert": tiny_tokenizers.bert}
 PARTS = ["le livre", "été", " ", "</s", ">", "<", "[", "SEP]", "mas", "漢字", "🙂", "l'auteur", "\t", "bon"]
@@ -20,12 +22,6 @@ PARTS = ["le livre", "été", " ", "</s", ">", "<", "[", "SEP]", "mas", "漢字"
 def encoders(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokenizers")
     return {name: TransformersEncoder(str(make(folder / name))) for name, make in FAMILIES.items()}
-
-
-def rows(encoder, lines):
-    content = "".join(f"{line}\n" for line in lines).encode()
-    encoded = encoder(Block("text", 1, content, len(content)))
-    return [row.tolist() for row in np.split(encoded.ids, np.cumsum(encoded.sizes)[:-1])]
 
 
 def own_ids(encoder, row):
@@ -73,20 +69,32 @@ def test_the_written_tokens_are_the_words_of_the_text(family, text, encoders):
     assert "".join(written).replace("▁", " ").split() == text.split()
 
 
+def test_a_packed_tokenizer_that_is_corrupt_names_its_file(encoders):
+    content = encoders["bert"].packed()
+    assert rows(TransformersEncoder.unpacked(content, "a.onnx"), ["le livre"]) == rows(
+        encoders["bert"], ["le livre"]
+    )
+    empty = io.BytesIO()
+    zipfile.ZipFile(empty, "w").close()
+    for broken in (content[:-40], empty.getvalue()):
+        with pytest.raises(UserError, match=r"^a\.onnx: "):
+            TransformersEncoder.unpacked(broken, "a.onnx")
+
+
 def test_the_name_of_a_special_token_is_not_written(encoders):
     assert encoders["bert"].written("le [SEP] livre") == []
 
 
 @pytest.mark.parametrize("family", tiny_tokenizers.FAMILIES)
 def test_the_tokenizers_of_robertas_keep_their_ids(family, encoders):
-    assert encoders[family].keeps_ids
+    assert keeps_ids(encoders[family])
     assert encoders[family].separates_pairs
 
 
 def test_the_ids_of_bert_are_permuted(encoders):
     encoder = encoders["bert"]
     own = encoder.tokenizer
-    assert not encoder.keeps_ids
+    assert not keeps_ids(encoder)
     assert not encoder.separates_pairs
     assert (encoder.init_token, encoder.separator_token) == (0, EOS)
     assert own_ids(encoder, [0, PAD, EOS, UNK]) == [

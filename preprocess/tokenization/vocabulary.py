@@ -26,7 +26,7 @@ from roberta_small.common.files import atomic_write
 from roberta_small.preprocess.dictionary import MASK, SPECIALS, Dictionary
 from roberta_small.preprocess.options import add_reading
 from roberta_small.preprocess.readers.lines import Block, read_text_lines
-from roberta_small.preprocess.tokenizer import all_tokens, load_model, map_text, parse_model
+from roberta_small.preprocess.tokenization.encoder import all_tokens, load_model, map_text, parse_model
 
 OUTSIDE_FILE = len(SPECIALS) + 1  # entries that --size counts and dict.txt does not list
 EXAMPLES = """examples:

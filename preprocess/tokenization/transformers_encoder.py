@@ -37,8 +37,8 @@ from roberta_small.preprocess.dictionary import (
     Dictionary,
 )
 from roberta_small.preprocess.readers.lines import Block
-from roberta_small.preprocess.symbol_tokenizers import SYMBOLS
-from roberta_small.preprocess.tokenizer import Encoded, append_eos
+from roberta_small.preprocess.tokenization.encoder import Encoded, append_eos
+from roberta_small.preprocess.tokenization.symbols import SYMBOLS
 
 DIVIDED = ("Unigram", "WordLevel")
 """Models of tokenizers that would find the names of special tokens in a text."""
@@ -61,6 +61,11 @@ class TransformersEncoder:
         symbols = Path(name) / SYMBOLS
         if symbols.is_file():
             self.dictionary = fairseq_dictionary.load(str(symbols))
+            if len(self.dictionary) != len(self.order):
+                raise UserError(
+                    f"{symbols}: {len(self.dictionary):,} entries, but the tokenizer has "
+                    f"{len(self.order):,} ids; write the folder again"
+                )
         else:
             self.dictionary = dictionary_of(self.tokenizer, self.order)
         self._fairseq_ids = np.empty(len(self.order), dtype=np.int32)
@@ -102,14 +107,12 @@ class TransformersEncoder:
                 raise UserError(
                     f"{where}: its tokenizer is corrupt ({error}); write the file again"
                 ) from None
-            found = cls(folder, normalize_apostrophes=normalize_apostrophes)
+            try:
+                found = cls(folder, normalize_apostrophes=normalize_apostrophes)
+            except UserError as error:
+                raise UserError(str(error).replace(folder, where)) from None
         found.name = where
         return found
-
-    @property
-    def keeps_ids(self) -> bool:
-        """Whether the ids are those of the tokenizer itself."""
-        return bool((self.order == np.arange(len(self.order))).all())
 
     @property
     def init_token(self) -> int:

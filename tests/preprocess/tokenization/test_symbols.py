@@ -1,23 +1,16 @@
-"""symbol_tokenizers.py: tokenizers made from a dictionary, against fairseq's dictionary and GPT-2's BPE."""
+"""symbols.py: tokenizers made from a dictionary, against fairseq's dictionary and GPT-2's BPE."""
 
 import json
 
-import numpy as np
 import pytest
+from encoded import keeps_ids, rows
 from fairseq.data import Dictionary
 from tokenizers import ByteLevelBPETokenizer
 
 from roberta_small.common.errors import UserError
-from roberta_small.preprocess.readers.lines import Block
-from roberta_small.preprocess.tokenizer_choice import Located, locate
+from roberta_small.preprocess.tokenization.choice import Located, locate
 
 LETTERS = "ACDEFGHIKLMNPQRSTVWY"
-
-
-def rows(encoder, lines):
-    content = "".join(f"{line}\n" for line in lines).encode()
-    encoded = encoder(Block("text", 1, content, len(content)))
-    return [row.tolist() for row in np.split(encoded.ids, np.cumsum(encoded.sizes)[:-1])]
 
 
 @pytest.fixture
@@ -37,7 +30,7 @@ def test_one_character_a_token_as_fairseqs_dictionary_reads_them(letters):
         wanted = dictionary.encode_line(" ".join("".join(line.split())), add_if_not_exist=False)
         assert row == wanted.tolist()
     assert encoder.dictionary.symbols == [*dictionary.symbols, "<mask>"]
-    assert encoder.keeps_ids
+    assert keeps_ids(encoder)
     assert encoder.separates_pairs
 
 
@@ -97,6 +90,27 @@ def test_a_dictionary_of_another_bpe_is_an_error(gpt2):
     (folder / "dict.txt").write_text("\n".join(lines[5:]) + "\n")
     with pytest.raises(UserError, match=r"dict\.txt: 5 of the .* encoder\.json are missing"):
         locate(str(folder)).transformers_encoder()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("encoder.json", b"[]"), ("encoder.json", b"{"), ("vocab.bpe", b"t\xff h\n"), ("vocab.bpe", b"the\n")],
+)
+def test_malformed_files_of_gpt2_are_errors(gpt2, name, content):
+    folder, _ = gpt2
+    (folder / name).write_bytes(content)
+    with pytest.raises(UserError, match=name.replace(".", r"\.")):
+        locate(str(folder)).transformers_encoder()
+
+
+def test_symbols_of_another_tokenizer_are_an_error(gpt2, tmp_path):
+    encoder = locate(str(gpt2[0])).transformers_encoder()
+    (tmp_path / "saved").mkdir()
+    encoder.save(tmp_path / "saved")
+    path = tmp_path / "saved/fairseq_dict.txt"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(UserError, match=r"fairseq_dict\.txt: .* ids"):
+        Located(transformers=str(tmp_path / "saved")).transformers_encoder()
 
 
 def test_words_need_a_dictionary():

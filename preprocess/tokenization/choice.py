@@ -19,21 +19,26 @@ from roberta_small.common import manifest
 from roberta_small.common.data_folder import REPORT, read_report, shard_name
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write
-from roberta_small.preprocess import symbol_tokenizers
 from roberta_small.preprocess.dictionary import BOS, EOS, NO_SEPARATOR
 from roberta_small.preprocess.options import TRAIN
 from roberta_small.preprocess.readers.lines import read_text_lines
-from roberta_small.preprocess.symbol_tokenizers import (
+from roberta_small.preprocess.tokenization.encoder import Encoder, TextEncoder, all_tokens, load_model
+from roberta_small.preprocess.tokenization.symbols import (
     BPE,
     CHARACTERS,
     ENCODER,
     MERGES,
     WORDS,
     has_characters,
+    write_tokenizer,
 )
-from roberta_small.preprocess.tokenizer import Encoder, TextEncoder, all_tokens, load_model
-from roberta_small.preprocess.transformers_tokenizer import TransformersEncoder
-from roberta_small.preprocess.vocabulary import OUTSIDE_FILE, build_vocabulary, fits_dictionary, train_model
+from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
+from roberta_small.preprocess.tokenization.vocabulary import (
+    OUTSIDE_FILE,
+    build_vocabulary,
+    fits_dictionary,
+    train_model,
+)
 
 SENTENCEPIECE, TRANSFORMERS = "sentencepiece", "transformers"
 """The kinds of tokenizers."""
@@ -139,7 +144,7 @@ class Located:
     """Of the SentencePiece model, where there is one."""
     transformers: str = ""
     symbols: str = ""
-    """A kind of `symbol_tokenizers`, whose tokenizer is made from the dictionary."""
+    """A kind of `symbols.py`, whose tokenizer is made from the dictionary."""
 
     def transformers_encoder(self, *, normalize_apostrophes: bool = False) -> TransformersEncoder:
         """The encoder of a Transformers tokenizer, or of one that is made from a dictionary."""
@@ -148,7 +153,7 @@ class Located:
             return TransformersEncoder(self.transformers, **how)
         assert self.dictionary is not None
         with tempfile.TemporaryDirectory() as folder:
-            symbol_tokenizers.write(self.symbols, self.dictionary, Path(folder))
+            write_tokenizer(self.symbols, self.dictionary, Path(folder))
             encoder = TransformersEncoder(folder, **how)
         encoder.name = str(self.dictionary)
         return encoder

@@ -1,4 +1,4 @@
-"""tokenizer_choice.py: ids of each kind of tokenizer against the tokenizer itself."""
+"""choice.py: ids of each kind of tokenizer against the tokenizer itself."""
 
 import json
 
@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers.lines import read_blocks
-from roberta_small.preprocess.tokenizer_choice import MODEL, carried_size, choose, is_hub_name, locate
+from roberta_small.preprocess.tokenization.choice import MODEL, carried_size, choose, is_hub_name, locate
 
 TEXTS = ["le livre n'est pas bon", "", "  été   très captivant ! 漢字 🙂", "l'auteur <b> 5 < 6", "bon" * 40]
 

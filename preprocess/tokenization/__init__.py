@@ -1,0 +1,1 @@
+"""Tokenizers: from text to the ids of a fairseq dictionary."""
