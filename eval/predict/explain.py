@@ -145,7 +145,7 @@ def _is_special(tokens_BL: Tensor) -> Tensor:
 def _subword_tokens(classifier: SentenceClassifier, text: Text) -> list[str]:
     """The subword tokens of an example as they appear in the text, without special symbols.
 
-    Empty where a Transformers tokenizer cannot tell.
+    Empty for a Transformers tokenizer without offsets.
     """
     from roberta_small.preprocess.readers.lines import normalize
 

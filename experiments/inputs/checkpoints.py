@@ -94,7 +94,7 @@ def resolve(given: Path, flag: str) -> Resolved:
 def require_convertible(given: Path, flag: str) -> None:
     """Raise `UserError` if a model of Transformers cannot be represented in fairseq, by its config.json.
 
-    This takes no time, so that it can be said before data are prepared. A model on the hub is downloaded.
+    This takes no time, so that it is reported before data are prepared. A model on the hub is downloaded.
     """
     from roberta_small.common import families
     from roberta_small.preprocess.tokenization.choice import is_hub_name

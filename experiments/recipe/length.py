@@ -150,7 +150,7 @@ def _per_epoch(recipe: Recipe, examples: int) -> tuple[int, int]:
 
 
 def _check_decay(recipe: Recipe) -> None:
-    """Raise `UserError` if the rate falls, and nothing says until which update."""
+    """Raise `UserError` if the learning rate decays without a last update."""
     ends = {"--total-num-update", "--max-update"} & recipe.flags.keys()
     if recipe.value("--lr-scheduler") == DECAYING and not ends:
         raise UserError(

@@ -236,7 +236,7 @@ def _vocabulary(folder: Path, given: OptionalPath, config: PreTrainedConfig) -> 
         )
     words.add_symbol(MASK)
     tokens = len(words) if encoder is None else len(encoder.order)
-    # A tokenizer may lack the last rows of a model, which are then filler.
+    # A tokenizer may lack the last rows of a model, which are then padding.
     if tokens > config.vocab_size or (encoder is None and tokens < config.vocab_size):
         raise UserError(
             f"{path}: {tokens:,} entries with {MASK}, but the model has {config.vocab_size:,}; pass its "

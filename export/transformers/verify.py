@@ -101,9 +101,8 @@ def verify(origin: Model, source: Source, folder: str | os.PathLike[str], other:
 
     Ids are compared for every text of the run's data, or for sample sentences if the raw text is not
     available; logits for some of these texts, including the longest, and for random ids, because the model
-    may know few words of the sample. Raises `UserError` if an id differs, or
-    a logit by more than `TOLERANCE`. A Transformers tokenizer may differ in truncated texts, which it always
-    ends in `</s>`.
+    may have few words of the sample. Raises `UserError` if an id differs, or a logit by more than
+    `TOLERANCE`. A Transformers tokenizer may differ in truncated texts, which it always ends in `</s>`.
     """
     examples = find_examples(origin)
     own_code = origin.tokenizer.model is not None
@@ -206,7 +205,7 @@ def chosen_rows(rows: Sequence[Ids], count: int) -> list[Ids]:
 
 @dataclass(frozen=True)
 class Counterpart:
-    """A model of Transformers that is asked with the ids of a fairseq dictionary."""
+    """A model of Transformers that takes the ids of a fairseq dictionary."""
 
     model: PreTrainedModel
     family: Family

@@ -202,7 +202,7 @@ def of_state(path: Path, state: Mapping[str, Any]) -> Architecture:
 def without_defaults(found: Architecture) -> Architecture:
     """The architecture of an encoder without classification head.
 
-    The head of the runs is as the recipe says, unless the encoder comes with an activation or pooling of its
+    The head of the runs is that of the recipe, unless the encoder has an activation or pooling of its
     own: that of its family, or of a sentence encoder.
     """
     family = families.FAMILIES[found.family]
