@@ -152,31 +152,51 @@ class TransformersEncoder:
     def written(self, text: str) -> list[str]:
         """The tokens of a text as they are written in it, with `WORD_START` before those that begin a word.
 
-        Empty if they are not known: for tokenizers written in Python, and names of special tokens.
+        Of a tokenizer without offsets, the tokens as it decodes them.
         """
         if not self.tokenizer.is_fast:
-            return []
+            return self._decoded(text)
         found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        if set(found["input_ids"]) & set(self._specials.tolist()) - {self.tokenizer.unk_token_id}:
-            return []
+        offsets = found["offset_mapping"]
+        if self._has_names(text, found["input_ids"]):
+            offsets = self._plain.encode(text, add_special_tokens=False).offsets
         tokens, last = [], 0
-        for begin, end in found["offset_mapping"]:
+        for begin, end in offsets:
             piece = text[max(begin, last) : end]  # several tokens may belong to one character
             starts = last == 0 == begin or piece[:1].isspace() or text[last:begin].isspace()
             tokens.append((WORD_START if starts else "") + piece.strip())
             last = max(last, end)
         return tokens
 
+    def _decoded(self, text: str) -> list[str]:
+        """What each token of a text adds to the decoded text."""
+        content = text.encode() + b"\n"
+        ids = self(Block("text", 1, content, len(content))).ids[:-1]
+        names = self.tokenizer.convert_ids_to_tokens(self.order[ids].tolist())
+        tokens, before = [], ""
+        for count in range(1, len(names) + 1):
+            now = self.tokenizer.convert_tokens_to_string(names[:count]).strip()
+            shorter = min(len(before), len(now))
+            added = now[next((i for i in range(shorter) if before[i] != now[i]), shorter) :]
+            starts = not before or added[:1].isspace()
+            tokens.append((WORD_START if starts else "") + added.strip())
+            before = now
+        return tokens
+
+    def _has_names(self, line: str, row: list[int]) -> bool:
+        """Whether `row`, the ids of the unmodified tokenizer, has special tokens that `line` names."""
+        unknown = self.tokenizer.unk_token_id  # also that of a word
+        return self.tokenizer.unk_token in line or bool(set(row) & set(self._specials.tolist()) - {unknown})
+
     def _as_text(self, line: str, row: list[int], block: Block, number: int) -> list[int]:
         """The ids of a line in which `row`, those of the unmodified tokenizer, has special tokens."""
-        unknown = self.tokenizer.unk_token_id
-        if self.tokenizer.unk_token not in line and not set(row) & set(self._specials.tolist()) - {unknown}:
+        if not self._has_names(line, row):
             return row  # an unknown word, not the name of a special token
         if self._plain is not None:
             found = self._plain.encode(line, add_special_tokens=False).ids
         else:
             found = self.tokenizer(line, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        if set(found) & set(self._specials.tolist()) - {unknown}:
+        if set(found) & set(self._specials.tolist()) - {self.tokenizer.unk_token_id}:
             raise UserError(
                 f"{block.path}, line {block.first_line + number}: contains the name of a special token of "
                 f"{self.name}, which this tokenizer cannot read as text; remove it from the text"

@@ -8,7 +8,7 @@ import tiny_tokenizers
 from encoded import keeps_ids, rows
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PhobertTokenizer
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.dictionary import EOS, MASK, PAD, UNK
@@ -60,7 +60,16 @@ def test_bytes_of_a_special_name_are_kept_by_a_byte_level_tokenizer(encoders):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("text", ["le livre, n'est pas  très bon !", "L'été, j'adore 漢字 🙂.", " déçu", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "le livre, n'est pas  très bon !",
+        "L'été, j'adore 漢字 🙂.",
+        " déçu",
+        "",
+        "le [SEP] livre </s> <unk> <mask>",
+    ],
+)
 def test_the_written_tokens_are_the_words_of_the_text(family, text, encoders):
     encoder = encoders[family]
     written = encoder.written(text)
@@ -81,8 +90,19 @@ def test_a_packed_tokenizer_that_is_corrupt_names_its_file(encoders):
             TransformersEncoder.unpacked(broken, "a.onnx")
 
 
-def test_the_name_of_a_special_token_is_not_written(encoders):
-    assert encoders["bert"].written("le [SEP] livre") == []
+def test_the_written_tokens_of_a_tokenizer_without_offsets(tmp_path):
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    tokens = [*(f"{letter}@@" for letter in letters), *letters, "li@@", "vre"]
+    (tmp_path / "vocab.txt").write_text("".join(f"{token} 1\n" for token in tokens))
+    (tmp_path / "bpe.codes").write_text("l i 9\nr e</w> 8\nv re</w> 7\n")
+    made = PhobertTokenizer(str(tmp_path / "vocab.txt"), str(tmp_path / "bpe.codes"))
+    made.save_pretrained(tmp_path / "saved")
+    encoder = TransformersEncoder(str(tmp_path / "saved"))
+    assert not encoder.tokenizer.is_fast
+    written = encoder.written("un livre")
+    assert len(written) == len(rows(encoder, ["un livre"])[0]) - 1
+    assert [token.startswith("▁") for token in written] == [True, False, True, False]
+    assert [token.strip("▁@") for token in written] == ["u", "n", "li", "vre"]
 
 
 @pytest.mark.parametrize("family", tiny_tokenizers.FAMILIES)
