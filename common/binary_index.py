@@ -14,6 +14,7 @@ import struct
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -51,6 +52,12 @@ def read_header(path: str | os.PathLike[str]) -> Header | None:
     magic, version, code, sentences = _LAYOUT.unpack(content)
     valid = magic == MAGIC and version == VERSION and code in ID_BYTES
     return Header(code, sentences) if valid else None
+
+
+def read_sizes(path: str | os.PathLike[str]) -> NDArray[np.int32] | None:
+    """Tokens of each sentence, (N,); None if the file is not an index of this format."""
+    header = read_header(path)
+    return None if header is None else np.fromfile(path, SIZE, header.sentences, offset=HEADER_BYTES)
 
 
 def is_index(path: str | os.PathLike[str]) -> bool:

@@ -1,7 +1,8 @@
 """Writes token ids in fairseq's data format `mmap`: PREFIX.bin has the ids, PREFIX.idx the sentence sizes.
 
 `IndexedWriter` writes one split as a stream. `distribute` distributes the documents of running text among the
-training set, the validation set and shards. `common.binary_index` describes the format.
+training set, the validation set and shards, and `text_blocks` joins its sentences to longer texts.
+`common.binary_index` describes the format.
 """
 
 from __future__ import annotations
@@ -163,3 +164,24 @@ def _by_place(
     order = np.argsort(np.repeat(place_of_line, encoded.sizes), kind="stable")
     ids = np.split(encoded.ids[order], np.cumsum([part.sum() for part in sizes])[:-1])
     yield from zip(places.tolist(), ids, sizes, strict=True)
+
+
+def text_blocks(sizes: list[int], longest: int) -> Iterator[tuple[int, int]]:
+    """Texts of running text: consecutive sentences of one document, with at most `longest` tokens together.
+
+    Yields the begin and the end of each text in the tokens, from the numbers of tokens of the sentences,
+    `</s>` included. An empty sentence ends a document; longer sentences are divided.
+    """
+    begin = end = 0
+    for size in sizes:
+        if end > begin and (size == 1 or end - begin + size > longest):
+            yield begin, end
+            begin = end
+        end += size
+        if size == 1:
+            begin = end
+        while end - begin > longest:
+            yield begin, begin + longest
+            begin += longest
+    if end > begin:
+        yield begin, end

@@ -15,6 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from roberta_small.common.binary_index import read_sizes
 from roberta_small.common.cli import SettingsParser, integer
 from roberta_small.common.data_folder import shards_of
 from roberta_small.common.errors import UserError
@@ -147,8 +148,9 @@ class Pretrain(FairseqTrain):
         """The run, with its length in updates or hours."""
         inputs.require_fairseq()
         extra = (*settings.passthrough, *process_flags(settings.processes))
-        own, budget = with_budget(recipe.load(settings.recipe, extra), settings.tokens, settings.hours)
+        own = recipe.load(settings.recipe, extra)
         files = inputs.masked_lm_files(data, ["train", *own.valid_subsets])
+        own, budget = with_budget(own, settings.tokens, settings.hours, data)
         if settings.start is not None:
             inputs.require_checkpoint(settings.start, "--start")
         inputs.require_writable(settings.out)
@@ -222,9 +224,12 @@ def process_flags(processes: int) -> tuple[str, ...]:
     return ("--distributed-world-size", str(processes)) if processes > 1 else ()
 
 
-def with_budget(recipe: Recipe, tokens: int | None, hours: float | None = None) -> tuple[Recipe, list[str]]:
+def with_budget(
+    recipe: Recipe, tokens: int | None, hours: float | None = None, data: Path | None = None
+) -> tuple[Recipe, list[str]]:
     """The recipe with a length of the training: `tokens`, `hours`, or --max-update of the recipe; and notes.
 
+    `data` is the folder of binarized text, to measure the texts of a distillation.
     Raises `UserError` unless exactly one of them is given.
     """
     if sum(given is not None for given in (tokens, hours, recipe.number("--max-update"))) != 1:
@@ -234,7 +239,7 @@ def with_budget(recipe: Recipe, tokens: int | None, hours: float | None = None) 
         )
     if hours is not None:
         return for_hours(recipe, hours), []
-    return (recipe, []) if tokens is None else for_tokens(recipe, tokens)
+    return (recipe, []) if tokens is None else for_tokens(recipe, tokens, data)
 
 
 def for_hours(recipe: Recipe, hours: float) -> Recipe:
@@ -250,13 +255,13 @@ def for_hours(recipe: Recipe, hours: float) -> Recipe:
     return recipe.replace(("--lr-scheduler", "time_budget", "--stop-time-hours", f"{hours:g}"))
 
 
-def for_tokens(recipe: Recipe, tokens: int) -> tuple[Recipe, list[str]]:
+def for_tokens(recipe: Recipe, tokens: int, data: Path | None = None) -> tuple[Recipe, list[str]]:
     """The recipe with the number of updates that train on `tokens` tokens, rounded up; and a note on it.
 
     Adds --total-num-update and --warmup-updates (`WARMUP_FRACTION` of the updates) if the schedule has them
     and the recipe does not set them. Raises `UserError` if the warm-up takes all updates.
     """
-    per_update = tokens_per_update(recipe)
+    per_update = tokens_per_update(recipe, data)
     updates = math.ceil(tokens / per_update)
     words = ["--max-update", str(updates)]
     schedule = recipe.value("--lr-scheduler") or "fixed"  # fairseq's default
@@ -275,9 +280,10 @@ def for_tokens(recipe: Recipe, tokens: int) -> tuple[Recipe, list[str]]:
     return recipe.replace(words), [note]
 
 
-def tokens_per_update(recipe: Recipe) -> int:
+def tokens_per_update(recipe: Recipe, data: Path | None = None) -> int:
     """Tokens per update over all processes, with full batches; the last batch of an epoch may be smaller.
 
+    The texts of a distillation end with their document. Their mean length is that in the folder `data`.
     Raises `UserError` if the recipe lacks --batch-size or --tokens-per-sample.
     """
     required = {flag: recipe.number(flag) for flag in ("--batch-size", "--tokens-per-sample")}
@@ -289,7 +295,29 @@ def tokens_per_update(recipe: Recipe) -> int:
             )
         factors.append(value)
     factors += [recipe.number(flag) or 1 for flag in ("--update-freq", "--distributed-world-size")]
-    return math.prod(factors)
+    total = math.prod(factors)
+    if data is None or recipe.value("--task") != DISTILLATION:
+        return total
+    longest = required["--tokens-per-sample"] or 1
+    return max(1, round(total * _mean_length(data, longest) / longest))
+
+
+def _mean_length(data: Path, longest: int) -> float:
+    """Mean number of tokens, with `<s>`, of the training texts of a distillation; at most `longest`.
+
+    It is `longest` for an index in another of fairseq's formats, whose sizes are unknown here.
+    """
+    from roberta_small.preprocess.indexed import text_blocks  # imports sentencepiece
+
+    tokens = texts = 0
+    for shard in shards_of(data):
+        sizes = read_sizes(shard / "train.idx")
+        if sizes is None:
+            return longest
+        for begin, end in text_blocks(sizes.tolist(), longest - 1):
+            tokens += end - begin + 1
+            texts += 1
+    return tokens / texts if texts else longest
 
 
 def parse_count(flag: str, text: str) -> int:

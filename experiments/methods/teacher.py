@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 import warnings
@@ -63,10 +64,9 @@ def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> Non
     """
     settings, folder = sweep.settings, training.run.folder
     data = shards_of(sweep.data)
-    if len(data) > 1:
-        raise UserError(f"{sweep.data}: shards are not supported with --teacher; binarize without --shards")
     logging.getLogger("roberta_small").setLevel(logging.WARNING)
-    cfg = _configuration([str(sweep.data), *training.flags, "--seed", str(settings.seed)])
+    folders = os.pathsep.join(map(str, data))
+    cfg = _configuration([folders, *training.flags, "--seed", str(settings.seed)])
     identity = {
         "teacher": training.identity["teacher"]["sha256"],
         "data": training.identity["data"]["sha256"],
@@ -174,14 +174,14 @@ def write_vectors(
     record = _known(folder, identity) or {"identity": identity, "vectors": teacher.vectors, "shards": {}}
     if (folder / RECORD).is_file():
         return
-    texts = {split: task.texts(split) for split in splits}
+    texts = {name: task.texts(split, place) for split in splits for name, place in task.parts(split)}
     longest = max(int(found.sizes.max()) for found in texts.values())
     if teacher.ids is not None and longest > teacher.checkpoint.positions:
         raise UserError(
             f"{teacher.checkpoint.path}: {teacher.checkpoint.positions} positions, but texts have up to "
             f"{longest} tokens; use -- --tokens-per-sample {teacher.checkpoint.positions}"
         )
-    parts = [(split, part) for split, found in texts.items() for part in _parts(found, teacher.vectors)]
+    parts = [(name, part) for name, found in texts.items() for part in _parts(found, teacher.vectors)]
     done = [sum(shard["tokens"] for shard in shards) for shards in record["shards"].values()]
     total = sum(int(found.sizes.sum()) for found in texts.values())
     started, finished = time.monotonic(), 0
@@ -189,13 +189,11 @@ def write_vectors(
     with tqdm(
         total=total, initial=sum(done), unit="token", unit_scale=True, desc="teacher", disable=None
     ) as bar:
-        for split, part in parts:
-            shards = record["shards"].setdefault(split, [])
+        for name, part in parts:
+            shards = record["shards"].setdefault(name, [])
             if part.start < sum(shard["texts"] for shard in shards):
                 continue
-            shards.append(
-                _write_shard(teacher, texts[split], part, folder, f"{split}-{len(shards):05d}", bar)
-            )
+            shards.append(_write_shard(teacher, texts[name], part, folder, f"{name}-{len(shards):05d}", bar))
             if "mean" not in record:
                 record |= _moments(folder / shards[0]["file"], shards[0]["vectors"])
             atomic_write(folder / PENDING, json.dumps(record) + "\n")

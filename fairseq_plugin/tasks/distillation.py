@@ -9,7 +9,6 @@ Shapes: B texts, L tokens of the longest, N tokens without padding, C width of t
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,12 +33,14 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask, register_task
+from fairseq.utils import split_paths
 from omegaconf import II, MISSING
 from torch import Tensor, nn
 
 from roberta_small.common.errors import UserError
 from roberta_small.fairseq_plugin.tasks.datasets import load_split
 from roberta_small.fairseq_plugin.tasks.sentence_classification import load_dictionary
+from roberta_small.preprocess.indexed import text_blocks
 
 RECORD = "teacher.json"
 """The file that describes the shards."""
@@ -51,7 +52,9 @@ TOKENS, TEXTS = "tokens", "texts"
 class DistillationConfig(FairseqDataclass):
     """Flags of the task."""
 
-    data: str = field(default=MISSING, metadata={"help": "folder of binarized text"})
+    data: str = field(
+        default=MISSING, metadata={"help": "folder of binarized text, or its shards separated by colons"}
+    )
     teacher_vectors: str = field(default="", metadata={"help": "folder of the teacher's vectors"})
     tokens_per_sample: int = field(default=256, metadata={"help": "max tokens per text, with <s>"})
     seed: int = II("common.seed")
@@ -71,7 +74,7 @@ class DistillationTask(FairseqTask):
     @classmethod
     def setup_task(cls, cfg: DistillationConfig, **kwargs: Any) -> "DistillationTask":
         """Load the dictionary."""
-        dictionary = load_dictionary(Path(cfg.data) / "dict.txt")
+        dictionary = load_dictionary(Path(split_paths(cfg.data)[0]) / "dict.txt")
         dictionary.add_symbol("<mask>")
         return cls(cfg, dictionary)
 
@@ -81,18 +84,32 @@ class DistillationTask(FairseqTask):
         self.width = model.encoder.sentence_encoder.embed_tokens.embedding_dim
         return model
 
-    def texts(self, split: str) -> FairseqDataset:
-        """The texts of a split, each int64 (L,) with `<s>` first, in the order of the files."""
-        blocks = TextBlocks(self.cfg.data, split, self.dictionary, self.cfg.tokens_per_sample - 1)
+    def parts(self, split: str) -> list[tuple[str, str]]:
+        """The names and the folders of the parts of a split: the shards of the training set, or one part.
+
+        A name is that of the part's vectors in teacher.json.
+        """
+        folders = split_paths(self.cfg.data)
+        if len(folders) == 1 or not self._is_train(split):
+            return [(split, folders[0])]
+        return [(f"{split}-{Path(folder).name}", folder) for folder in folders]
+
+    def texts(self, split: str, folder: str) -> FairseqDataset:
+        """The texts of a part of a split, each int64 (L,) with `<s>` first, in the order of the files."""
+        blocks = TextBlocks(folder, split, self.dictionary, self.cfg.tokens_per_sample - 1)
         return PrependTokenDataset(blocks, self.dictionary.bos())
 
-    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
-        """Texts with their vectors; those of the training set are shuffled in each epoch."""
-        texts = self.texts(split)
-        vectors = TeacherVectors(Path(self.cfg.teacher_vectors), split)
+    def load_dataset(
+        self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any
+    ) -> FairseqDataset:
+        """Texts with their vectors; those of the training set are shuffled, and one shard for each epoch."""
+        parts = self.parts(split)
+        name, folder = parts[(epoch - 1) % len(parts)]
+        texts = self.texts(split, folder)
+        vectors = TeacherVectors(Path(self.cfg.teacher_vectors), name)
         if vectors.texts != len(texts):
             raise UserError(
-                f"{self.cfg.teacher_vectors}: vectors of {vectors.texts:,} texts of {split}, but the "
+                f"{self.cfg.teacher_vectors}: vectors of {vectors.texts:,} texts of {name}, but the "
                 f"data have {len(texts):,}; delete the folder, and the teacher reads the text again"
             )
         with data_utils.numpy_seed(self.cfg.seed):
@@ -110,9 +127,12 @@ class DistillationTask(FairseqTask):
             },
             sizes=[texts.sizes],
         )
-        train = split in self.cfg.train_subset.split(",")
-        self.datasets[split] = SortDataset(found, sort_order=[order] if train else [texts.sizes])
+        key = order if self._is_train(split) else texts.sizes
+        self.datasets[split] = SortDataset(found, sort_order=[key])
         return self.datasets[split]
+
+    def _is_train(self, split: str) -> bool:
+        return split in self.cfg.train_subset.split(",")
 
     @property
     def source_dictionary(self) -> Dictionary:
@@ -130,20 +150,19 @@ class DistillationTask(FairseqTask):
 
     def teacher(self) -> "TeacherVectors":
         """The teacher's vectors of the training set."""
-        return TeacherVectors(Path(self.cfg.teacher_vectors), self.cfg.train_subset.split(",")[0])
+        name, _ = self.parts(self.cfg.train_subset.split(",")[0])[0]
+        return TeacherVectors(Path(self.cfg.teacher_vectors), name)
 
 
 class TextBlocks(FairseqDataset):
-    """Consecutive sentences of one document, int64 (L,), at most `longest` tokens; longer ones are divided.
-
-    An empty sentence ends a document.
-    """
+    """The texts of running text (`text_blocks`), int64 (L,), at most `longest` tokens."""
 
     def __init__(self, data: str, split: str, dictionary: Dictionary, longest: int) -> None:
         sentences = load_split(data, ".", split, dictionary)
         path = Path(data) / f"{split}.bin"
         self.tokens = np.memmap(path, sentences._index.dtype, "r")
-        self._bounds = np.array(list(_blocks(np.asarray(sentences.sizes).tolist(), longest)), dtype=np.int64)
+        sizes = np.asarray(sentences.sizes).tolist()
+        self._bounds = np.array(list(text_blocks(sizes, longest)), dtype=np.int64)
         if not len(self._bounds):
             raise UserError(f"{path}: no text")
         self.sizes = self._bounds[:, 1] - self._bounds[:, 0]
@@ -164,27 +183,10 @@ class TextBlocks(FairseqDataset):
         return int(self.sizes[index])
 
 
-def _blocks(sizes: list[int], longest: int) -> Iterator[tuple[int, int]]:
-    """The begin and the end of each text, from the numbers of tokens of the sentences, `</s>` included."""
-    begin = end = 0
-    for size in sizes:
-        if end > begin and (size == 1 or end - begin + size > longest):
-            yield begin, end
-            begin = end
-        end += size
-        if size == 1:
-            begin = end
-        while end - begin > longest:
-            yield begin, begin + longest
-            begin += longest
-    if end > begin:
-        yield begin, end
-
-
 class TeacherVectors:
-    """The vectors of one split, fp16 in memory-mapped shards."""
+    """The vectors of a part of a split, fp16 in memory-mapped shards."""
 
-    def __init__(self, folder: Path, split: str) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         """Open the shards; raises `UserError` if one is missing or has another size than recorded."""
         path = folder / RECORD
         if not path.is_file():
@@ -195,12 +197,12 @@ class TeacherVectors:
         self.width: int = self.record["width"]
         self.of: str = self.record["vectors"]
         self.shards = []
-        for shard in self.record["shards"][split]:
+        for shard in self.record["shards"][name]:
             file = folder / shard["file"]
             if not file.is_file() or file.stat().st_size != 2 * self.width * shard["vectors"]:
                 raise UserError(f"{file}: missing or truncated; start roberta-small pretrain --teacher again")
             self.shards.append(np.memmap(file, np.float16, "r", shape=(shard["vectors"], self.width)))
-        sizes = [np.load(folder / shard["sizes"]) for shard in self.record["shards"][split]]
+        sizes = [np.load(folder / shard["sizes"]) for shard in self.record["shards"][name]]
         self._first = np.cumsum([0, *map(len, sizes)])
         self._begin = [np.cumsum([0, *found]) for found in sizes]
 

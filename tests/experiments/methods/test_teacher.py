@@ -1,6 +1,7 @@
 """Distillation: the teacher's vectors, the student's start, interruption, and the whole way."""
 
 import json
+import os
 import shutil
 import subprocess
 
@@ -17,11 +18,14 @@ from roberta_small.common import manifest
 from roberta_small.eval.model import open_model
 from roberta_small.eval.network import read_checkpoint
 from roberta_small.experiments.methods import teacher as teachers
+from roberta_small.experiments.methods.pretrain import tokens_per_update
+from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
-from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TeacherVectors, _blocks, means
+from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TeacherVectors, means
 from roberta_small.preprocess.__main__ import main as preprocess
 from roberta_small.preprocess.dictionary import load
+from roberta_small.preprocess.indexed import text_blocks
 from roberta_small.preprocess.tokenization.choice import MODEL
 
 STUDENT = ["--encoder-layers", "1", "--encoder-embed-dim", "24", "--encoder-ffn-embed-dim", "16"]
@@ -87,7 +91,7 @@ def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_pat
             "--arch", "roberta_small", "--tokens-per-sample", "24",
         ]).task
     )  # fmt: skip
-    texts = task.texts("valid")
+    texts = task.texts("valid", str(text / "corpus"))
     assert len(texts) == vectors.texts
     for index in range(5):
         row = texts[index].tolist()
@@ -151,6 +155,48 @@ def test_a_teacher_without_its_dictionary_is_an_error(tmp_path, text):
     shutil.rmtree(tmp_path / "own")
     with pytest.raises(teachers.UserError, match=r"model\.pt: as a teacher, it needs its dictionary"):
         teachers.open_teacher(path, text / "corpus/dict.txt", torch.device("cpu"), "fp32")
+
+
+@pytest.mark.slow
+def test_shards_are_read_one_for_each_epoch(tmp_path, monkeypatch, text):
+    """Every shard has vectors of its own, and a student trains on all of them."""
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    tiny_models.write(tmp_path / "teacher", "xlm-roberta", "encoder")
+    for path in (text / "tokenizer").iterdir():
+        (tmp_path / "teacher" / path.name).write_bytes(path.read_bytes())
+    words = ["--sentencepiece-model", str(text / "tokenizer" / MODEL), "--dict", str(text / "dict.txt")]
+    words += ["--only-source", "--trainpref", str(text / "text.txt"), "--valid-every", "5", "--shards", "2"]
+    assert preprocess(["binarize", *words, "--out", str(tmp_path / "corpus")]) == 0
+    output = distilled(tmp_path, tmp_path, tmp_path / "teacher", tokens="8k")
+    assert "a vector for every token" in output
+    record = json.loads((tmp_path / "out/teacher" / RECORD).read_text(encoding="utf-8"))
+    assert list(record["shards"]) == ["train-shard0", "train-shard1", "valid"]
+    folders = os.pathsep.join(str(tmp_path / f"corpus/shard{number}") for number in range(2))
+    task = teachers.DistillationTask.setup_task(
+        teachers._configuration([
+            folders, "--task", "distillation", "--criterion", "distillation", "--arch", "roberta_small",
+            "--tokens-per-sample", "24", "--teacher-vectors", str(tmp_path / "out/teacher"),
+        ]).task
+    )  # fmt: skip
+    lengths = [len(task.load_dataset("train", epoch=epoch)) for epoch in (1, 2, 3)]
+    counts = [sum(part["texts"] for part in record["shards"][f"train-shard{n}"]) for n in range(2)]
+    assert lengths == [*counts, counts[0]]
+    assert len(losses(tmp_path)) >= 2  # one validation after each epoch
+
+
+def test_the_tokens_of_an_update_are_those_of_its_texts(text):
+    """Documents are shorter than --tokens-per-sample, so an update has fewer tokens than a full batch."""
+    recipe = Recipe("r", ("--task", "distillation", "--batch-size", "4", "--tokens-per-sample", "24"))
+    task = teachers.DistillationTask.setup_task(
+        teachers._configuration([
+            str(text / "corpus"), "--task", "distillation", "--criterion", "distillation",
+            "--arch", "roberta_small", "--tokens-per-sample", "24",
+        ]).task
+    )  # fmt: skip
+    sizes = task.texts("train", str(text / "corpus")).sizes
+    assert 4 < sizes.mean() < 24
+    assert tokens_per_update(recipe, text / "corpus") == round(4 * sizes.mean())
+    assert tokens_per_update(recipe) == 4 * 24
 
 
 def first_text(model, own, lines):
@@ -225,4 +271,4 @@ def test_means_of_texts():
     ],
 )
 def test_texts_are_sentences_of_a_document(sizes, wanted):
-    assert list(_blocks(sizes, 9)) == wanted
+    assert list(text_blocks(sizes, 9)) == wanted
