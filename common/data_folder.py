@@ -96,6 +96,14 @@ def shards_of(folder: Path) -> list[Path]:
     return [folder / shard_name(number) for number in numbers] or [folder]
 
 
+def soft_labels_file(folder: Path, split: str) -> Path:
+    """The class probabilities of the examples of a split, fp32 (N, K) of `numpy.save`; it may not exist.
+
+    The classes are in the order of `label/dict.txt`.
+    """
+    return folder / "label" / f"{split}.soft.npy"
+
+
 Report = dict[str, Any]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_small.common import manifest
+from roberta_small.common.data_folder import soft_labels_file
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
 from roberta_small.common.run import Run, split_arm
@@ -154,6 +155,7 @@ def classifiers(
         notes=(
             *remarks,
             *conversions,
+            *_soft_labels_note(data),
             *_notes(by_arm, examples, fitted.notes),
             *_majority_note(majorities),
         ),
@@ -189,6 +191,13 @@ def _majority_note(majorities: Mapping[str, inputs.Majority]) -> list[str]:
     ]
     heading = f"majority class: {names.pop()}, " if len(names) == 1 else "majority classes: "
     return [heading + ", ".join(parts)] if parts else []
+
+
+def _soft_labels_note(data: Path) -> list[str]:
+    """What the targets are, for the plan."""
+    if not soft_labels_file(data, "train").is_file():
+        return []
+    return ["soft labels: the method fairseq trains on them, other methods on the most probable class"]
 
 
 def _notes(

@@ -11,6 +11,8 @@ Contents of DIR:
     split.json                               file and line of every example, and the rows left out
     tokenizer/                               the tokenizer of the text
     audit.json                               duplicates, conflicting labels, lengths (see audit)
+
+With --soft-labels, train has further examples, and label/train.soft.npy the targets of all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from roberta_small.common.data_folder import (
 )
 from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.files import atomic_folder, atomic_open, atomic_write
-from roberta_small.preprocess import audit
+from roberta_small.preprocess import audit, soft_labels
 from roberta_small.preprocess.binarize import Split, write_data
 from roberta_small.preprocess.labels import HIDDEN, check_classes, checked_label, quoted
 from roberta_small.preprocess.options import (
@@ -46,12 +48,14 @@ from roberta_small.preprocess.options import (
     add_columns,
     add_destination,
     add_reading,
+    add_soft_labels,
     add_splits,
     add_tokenizer,
 )
 from roberta_small.preprocess.readers import TABLE, hub, read_records, reader_name, suffixes_of, tables
 from roberta_small.preprocess.readers.records import Record
 from roberta_small.preprocess.readers.tables import Columns
+from roberta_small.preprocess.soft_labels import SoftLabel
 from roberta_small.preprocess.split import grouped_split, part_of
 from roberta_small.preprocess.tokenization.choice import FOLDER, MODEL, choose, locate
 
@@ -82,6 +86,7 @@ EXAMPLES = """examples:
   roberta-small prepare a.jsonl --valid b.jsonl --test c.jsonl --text-column premise \\
       --pair-column hypothesis --label-column label --out data/nli
   roberta-small prepare datasets:imdb --out data/imdb
+  roberta-small prepare reviews.csv --soft-labels predicted.jsonl --out data/more
   roberta-small prepare reviews.tsv --tokenizer xlmr/sentencepiece.bpe.model \\
       --dict pretrained/roberta_small_fr/dict.txt --out data/mine
 """
@@ -110,11 +115,14 @@ class Options:
     tokenizer: str = TRAIN
     dictionary: str | None = None
     normalize_apostrophes: bool = False
+    soft_labels: str | None = None
+    """A file of texts with class probabilities, for the training set."""
 
     def files(self) -> list[str]:
         """The files that are read."""
         parts = [part for part in (self.valid, self.test) if not is_size(part)]
-        return [source for source in (*self.train, *parts) if not hub.is_dataset(source)]
+        soft = [] if self.soft_labels is None else [self.soft_labels]
+        return [source for source in (*self.train, *parts, *soft) if not hub.is_dataset(source)]
 
     def request(self) -> Report:
         """The options and the checksums of the files behind them."""
@@ -129,6 +137,7 @@ class Options:
             "tokenizer": self.tokenizer,
             "sentencepiece_model": f"{FOLDER}/{MODEL}" if found is None or found.model else None,
             "normalize_apostrophes": self.normalize_apostrophes,
+            **({"soft_labels": self.soft_labels} if self.soft_labels is not None else {}),
         }
         return request(options, [*self.files(), *(found.files if found else [])])
 
@@ -143,6 +152,8 @@ class Examples:
     """With the reason."""
     warnings: list[str] = field(default_factory=list)
     """About the classes."""
+    soft: list[SoftLabel] = field(default_factory=list)
+    """Further training examples, with class probabilities."""
 
 
 def prepare(options: Options, destdir: str, *, workers: int = 1, overwrite: bool = False) -> Report:
@@ -162,12 +173,14 @@ def prepare(options: Options, destdir: str, *, workers: int = 1, overwrite: bool
     description = describe(examples, options)
     _print_lines(description)
     with atomic_folder(destination) as folder:
-        _write_text(examples, folder)
+        _write_text(examples, options, folder)
         return _write_rest(examples, options, folder, wanted | {"description": description}, workers)
 
 
 def _check_files(options: Options) -> None:
     """Raise `UserError` unless every source is a file."""
+    if options.soft_labels is not None and not Path(options.soft_labels).is_file():
+        raise UserError(f"{soft_labels.FLAG} {options.soft_labels}: no such file; check the path")
     parts = [(f"--{name} ", getattr(options, name)) for name in ("valid", "test")]
     for flag, path in [*(("", source) for source in options.train), *parts]:
         if Path(path).is_file() or hub.is_dataset(path) or (flag and is_size(path)):
@@ -221,7 +234,34 @@ def read_examples(options: Options) -> Examples:
     examples.warnings += _control_characters(examples)
     _set_aside(examples, options)
     _check_splits(examples, options)
+    if options.soft_labels is not None:
+        _add_soft_labels(examples, options.soft_labels)
     return examples
+
+
+def _add_soft_labels(examples: Examples, path: str) -> None:
+    """Read the texts with soft labels; those of the valid and test sets are moved to `left_out`."""
+    labels = soft_labels.read(path, examples.columns)
+    train = examples.splits["train"]
+    soft_labels.check_classes(labels, set(map(label_of, train)), path)
+    paired = train[0].record.pair is not None
+    if labels and (labels[0].record.pair is not None) != paired:
+        what = "pairs of texts" if paired else "single texts"
+        raise UserError(f"{soft_labels.FLAG} {path}: the labelled examples are {what}; predict the same")
+    held_out = {
+        _key(row.record): name for name in ("valid", "test") for row in examples.splits[name]
+    }  # fmt: skip
+    for label in labels:
+        name = held_out.get(_key(label.record))
+        if name is None:
+            examples.soft.append(label)
+        else:
+            examples.left_out.append((Row(path, label.record), f"soft label of a text in {name}"))
+
+
+def _key(record: Record) -> str:
+    """Equal for texts that are the same (`preprocess.audit`)."""
+    return audit.normalized(_joined(record)) or _joined(record)
 
 
 def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], Columns, list[str]]:
@@ -359,7 +399,7 @@ def _set_aside(examples: Examples, options: Options) -> None:
         raise UserError(
             f"--valid and --test: use {sum(sizes.values())} of {len(rows)} rows; leave rows for training"
         )
-    keys = [audit.normalized(_joined(row.record)) or _joined(row.record) for row in rows]
+    keys = [_key(row.record) for row in rows]
     indices = grouped_split([label_of(row) for row in rows], keys, sizes, options.seed)
     for name, chosen in indices.items():
         examples.splits[name] = [rows[index] for index in chosen]
@@ -392,6 +432,9 @@ def describe(examples: Examples, options: Options) -> list[str]:
         )
     for name, rows in examples.splits.items():
         lines.append(f"{name}: {count(len(rows), 'example')}; {_shares(rows)}")
+    if examples.soft:
+        soft = [Row("", label.record) for label in examples.soft]
+        lines.append(f"soft labels: {count(len(soft), 'further training example')}; mostly {_shares(soft)}")
     for reason in sorted({reason for _, reason in examples.left_out}):
         places = [f"{row.source}:{row.record.line}" for row, why in examples.left_out if why == reason]
         lines.append(
@@ -450,9 +493,15 @@ def is_size(part: str) -> bool:
     return SIZE.fullmatch(part) is not None
 
 
-def _write_text(examples: Examples, folder: Path) -> None:
+def _rows(examples: Examples, options: Options) -> dict[str, list[Row]]:
+    """All examples by split; those with soft labels are the last ones of train."""
+    soft = [Row(options.soft_labels or "", label.record) for label in examples.soft]
+    return {name: [*rows, *soft] if name == "train" else rows for name, rows in examples.splits.items()}
+
+
+def _write_text(examples: Examples, options: Options, folder: Path) -> None:
     """The splits as line files."""
-    for name, rows in examples.splits.items():
+    for name, rows in _rows(examples, options).items():
         columns = {"input0": [row.record.text for row in rows], "label": [label_of(row) for row in rows]}
         if any(row.record.pair is not None for row in rows):
             columns["input1"] = [row.record.pair or "" for row in rows]
@@ -483,12 +532,15 @@ def _write_rest(examples: Examples, options: Options, folder: Path, wanted: Repo
         for name in examples.splits
     ]
     counts, classes = write_data(folder, splits, tokenizer.encoder, workers=workers)
+    if examples.soft:
+        hard = [label_of(row) for row in examples.splits["train"]]
+        soft_labels.write(folder, classes or [], hard, examples.soft)
     tokenizer.save(folder / FOLDER)
     for path in scratch.iterdir():
         path.unlink()
     scratch.rmdir()
     _write_json(folder / "audit.json", _audit(splits, tokenizer.encoder, folder, workers))
-    _write_json(folder / SPLIT_REPORT, _places(examples))
+    _write_json(folder / SPLIT_REPORT, _places(examples, options))
     extra = {"splits": counts, "labels": classes, "tokenizer": tokenizer.describe()}
     return write_report(folder, REPORT, wanted | extra)
 
@@ -510,12 +562,13 @@ def _audit(splits: Sequence[Split], encoder: Any, folder: Path, workers: int) ->
     return report
 
 
-def _places(examples: Examples) -> dict[str, Any]:
+def _places(examples: Examples, options: Options) -> dict[str, Any]:
     """The content of split.json: [file, line] of every example, in the order of the text files."""
     return {
         "columns": examples.columns.named(),
         "examples": {
-            name: [[row.source, row.record.line] for row in rows] for name, rows in examples.splits.items()
+            name: [[row.source, row.record.line] for row in rows]
+            for name, rows in _rows(examples, options).items()
         },
         "left_out": [[row.source, row.record.line, reason] for row, reason in examples.left_out],
     }
@@ -544,6 +597,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     add_columns(parser)
     parser.add_argument("--reader", metavar="NAME", help="format of the files (default: by suffix)")
     add_splits(parser)
+    add_soft_labels(parser)
     add_tokenizer(parser)
     add_reading(parser)
     add_destination(parser, "DIR")
@@ -569,7 +623,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def options_of(args: argparse.Namespace, train: Sequence[str], seed: int | None, **others: Any) -> Options:
-    """The values of `add_columns`, `add_splits` and `add_tokenizer`; what is not given has its default.
+    """The values of the options of the preparation; what is not given has its default.
 
     `others` are further fields of `Options`.
     """
@@ -578,6 +632,7 @@ def options_of(args: argparse.Namespace, train: Sequence[str], seed: int | None,
         train=tuple(train),
         columns=columns_of(args),
         dictionary=args.dict,
+        soft_labels=args.soft_labels,
         **{name: value for name, value in given.items() if value is not None},
         **others,
     )

@@ -98,6 +98,16 @@ def add_splits(parser: Arguments, seed: str = "--seed") -> None:
     parser.add_argument(seed, type=int, metavar="N", help="random seed of the split (default: 1)")
 
 
+def add_soft_labels(parser: Arguments) -> None:
+    """`--soft-labels`, None unless it is given."""
+    parser.add_argument(
+        "--soft-labels",
+        metavar="FILE",
+        help="predictions of a classifier for further texts (roberta-small predict --with-text): training "
+        "examples with its probabilities as targets; texts of the valid and test sets are left out",
+    )
+
+
 def add_tokenizer(parser: Arguments, default: str = TRAIN) -> None:
     """`--tokenizer` and `--dict`, which are None unless they are given; `default` is for the help."""
     parser.add_argument(

@@ -182,7 +182,8 @@ def test_the_commands_of_the_page_on_encoders_run(tmp_path):
     (tmp_path / "tokenized.csv").write_text("\n".join(["text,label", *spaced]) + "\n")
     blocks = re.findall(r"^```\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     commands = [line for block in blocks for line in block.splitlines()]
-    assert len(commands) == 6
+    assert len(commands) == 8
+    (tmp_path / "unlabelled.txt").write_text("Un roman.\nUne histoire banale.\n", encoding="utf-8")
     for command in commands:
         words = command.replace("intfloat/multilingual-e5-small", str(tmp_path / "encoder"))
         words = words.replace("--seeds 1 2 3", "--seeds 1").replace("--max-epoch 4", "--max-epoch 1")
@@ -191,3 +192,7 @@ def test_the_commands_of_the_page_on_encoders_run(tmp_path):
         words = words.replace("roberta-small", f"{preloaded.python()} -m roberta_small", 1)
         done = subprocess.run(words, shell=True, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    (data,) = (tmp_path / "data").glob("reviews-*/label/train.soft.npy")
+    recorded = manifest.read(tmp_path / "runs/soft/random/seed1")["data"]
+    assert (tmp_path / recorded["path"] / "label/train.soft.npy").samefile(data)
+    assert recorded["sha256"]["label/train.soft.npy"]

@@ -13,7 +13,13 @@ from typing import Any
 
 from roberta_small.common import install_fairseq
 from roberta_small.common.class_weights import label_counts
-from roberta_small.common.data_folder import read_report, recorded_checksums, require_recorded, shards_of
+from roberta_small.common.data_folder import (
+    read_report,
+    recorded_checksums,
+    require_recorded,
+    shards_of,
+    soft_labels_file,
+)
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT, read_lines, sha256, shown_path
 from roberta_small.common.run import find_checkpoint
@@ -28,13 +34,17 @@ def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
     parts = ["input0", "label", *(["input1"] if (data / "input1").is_dir() else [])]
     names = ["input0/dict.txt", "label/dict.txt"]
     names += [f"{part}/{subset}" for part in parts for subset in subsets]
+    soft = [soft_labels_file(data, subset) for subset in subsets]
     if not data.is_dir():
         raise UserError(f"{data}: no such file or folder; --data is a file of labelled text or a data folder")
-    return _require_files(
-        data,
-        _with_extensions(names),
-        "input0/ and label/ as written by `roberta-small prepare` or `binarize`",
-    )
+    return [
+        *_require_files(
+            data,
+            _with_extensions(names),
+            "input0/ and label/ as written by `roberta-small prepare` or `binarize`",
+        ),
+        *(path.relative_to(data).as_posix() for path in soft if path.is_file()),
+    ]
 
 
 def masked_lm_files(data: Path, subsets: Sequence[str]) -> list[str]:

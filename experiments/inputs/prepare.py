@@ -23,7 +23,13 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import exclusive, sha256, shown_path
 from roberta_small.experiments.inputs.checkpoints import flag_of, require_convertible, tokenizer_source
 from roberta_small.experiments.inputs.files import symbols
-from roberta_small.preprocess.options import TRAIN, add_columns, add_splits, add_tokenizer
+from roberta_small.preprocess.options import (
+    TRAIN,
+    add_columns,
+    add_soft_labels,
+    add_splits,
+    add_tokenizer,
+)
 
 if TYPE_CHECKING:  # functions import what they use of preprocess, so that --help stays fast
     from roberta_small.preprocess.dataset import Options
@@ -35,7 +41,7 @@ KEY_DIGITS = 8
 LONGEST_STEM = 60
 OPTIONS = (
     *("text_column", "pair_column", "label_column", "split_column", "valid", "test", "data_seed"),
-    *("tokenizer", "dict"),
+    *("soft_labels", "tokenizer", "dict"),
 )
 """The attributes of the options that `add_options` adds; None if they are not given."""
 DICTIONARY = "dict.txt"
@@ -57,6 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("preparation of a file that is given as --data")
     add_columns(group)
     add_splits(group, "--data-seed")
+    add_soft_labels(group)
     add_tokenizer(group, f"that of the checkpoint, or else {TRAIN}")
 
 
@@ -155,7 +162,15 @@ def _request(options: argparse.Namespace) -> Options:
         if not Path(part).is_file():
             raise UserError(f"--{name} {part}: no such file; use a file, a number of examples or a fraction")
     files = {name: shown_path(Path(part)) for name, part in files.items()}
-    return replace(request, valid=files.get("valid", request.valid), test=files.get("test", request.test))
+    soft = request.soft_labels
+    if soft is not None and not Path(soft).is_file():
+        raise UserError(f"--soft-labels {soft}: no such file; check the path")
+    return replace(
+        request,
+        valid=files.get("valid", request.valid),
+        test=files.get("test", request.test),
+        soft_labels=None if soft is None else shown_path(Path(soft)),
+    )
 
 
 def _is_dataset(data: str) -> bool:

@@ -119,9 +119,8 @@ class SentenceClassificationCriterion(FairseqCriterion):
         )
         labels_B = sample["target"].view(-1)
         if self.training:
-            loss, size = training_loss(
-                logits_BK, labels_B, self._weights_for(logits_BK), self.label_smoothing
-            )
+            targets = sample.get("soft_target", labels_B)
+            loss, size = training_loss(logits_BK, targets, self._weights_for(logits_BK), self.label_smoothing)
         else:
             loss, size = training_loss(logits_BK, labels_B)
         output = {
@@ -173,7 +172,7 @@ def checked_smoothing(value: float) -> float:
 
 def training_loss(
     logits_BK: torch.Tensor,
-    labels_B: torch.Tensor,
+    targets: torch.Tensor,
     weights_K: torch.Tensor | None = None,
     smoothing: float = 0.0,
 ) -> tuple[torch.Tensor, int | float]:
@@ -184,14 +183,25 @@ def training_loss(
     weighted by the weight of each true class. Label smoothing (Szegedy et al. 2016, section 7) mixes the
     target with the uniform distribution over the classes.
 
-    `labels_B` is int64, `weights_K` float32. The number is B without weights.
+    `targets` are the classes, int64 (B,), or their probabilities, float (B, K): loss and weight of an example
+    are then means over the classes (Hinton et al. 2015, section 2, at temperature 1). `weights_K` is float32.
+    The number is B without weights.
     """
     log_probs_BK = F.log_softmax(logits_BK, dim=-1, dtype=torch.float32)
-    loss = F.nll_loss(log_probs_BK, labels_B, weights_K, reduction="sum")
+    size: int | float = len(targets)
+    if targets.dim() == 1:
+        loss = F.nll_loss(log_probs_BK, targets, weights_K, reduction="sum")
+        if weights_K is not None:
+            size = float(weights_K[targets].sum())
+    else:
+        p_BK = targets.float() if weights_K is None else targets.float() * weights_K
+        loss = -(p_BK * log_probs_BK).sum()
+        if weights_K is not None:
+            size = float(p_BK.sum())
     if smoothing:
         weighted_BK = log_probs_BK if weights_K is None else log_probs_BK * weights_K
         loss = (1 - smoothing) * loss - smoothing / logits_BK.size(-1) * weighted_BK.sum()
-    return loss, labels_B.numel() if weights_K is None else float(weights_K[labels_B].sum())
+    return loss, size
 
 
 def cell_counts(labels_B: torch.Tensor, predicted_B: torch.Tensor, classes: int) -> torch.Tensor:

@@ -16,7 +16,12 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.data.iterators import EpochBatchIterator
 
 from roberta_small.common.binary_index import is_index
-from roberta_small.common.data_folder import WRITE_AGAIN, recorded_checksums, require_recorded
+from roberta_small.common.data_folder import (
+    WRITE_AGAIN,
+    recorded_checksums,
+    require_recorded,
+    soft_labels_file,
+)
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
 
@@ -170,6 +175,53 @@ class KeepEosDataset(BaseWrapperDataset):
         tokens = tokens.clone()
         tokens[-1] = self.eos
         return tokens
+
+
+class SoftLabels(FairseqDataset):
+    """The class probabilities of the examples of a split, fp32 (K,); a batch is (B, K)."""
+
+    def __init__(self, probabilities_NK: np.ndarray, classes: int) -> None:
+        """`classes` is K; further classes (--num-classes) have probability 0."""
+        missing = classes - probabilities_NK.shape[1]
+        self._probabilities_NK = np.pad(probabilities_NK, ((0, 0), (0, missing)))
+        self.sizes = np.ones(len(probabilities_NK), dtype=np.int64)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.from_numpy(self._probabilities_NK[index])
+
+    def __len__(self) -> int:
+        return len(self._probabilities_NK)
+
+    def collater(self, samples: list[torch.Tensor]) -> torch.Tensor:
+        """(B, K)."""
+        return torch.stack(samples)
+
+
+def load_soft_labels(
+    data: str, split: str, examples: int, names: list[str], classes: int
+) -> SoftLabels | None:
+    """The soft labels of a split, if it has them; `names` are the labels in the dictionary.
+
+    Raises `UserError` for a file that is corrupt, changed, or does not fit the examples and the labels.
+    """
+    path = soft_labels_file(Path(data), split)
+    if not path.is_file():
+        return None
+    name = path.relative_to(data).as_posix()
+    require_recorded(path, sha256(path), recorded_checksums(Path(data)).get(name), Path(data))
+    try:
+        found_NK = np.load(path, allow_pickle=False)
+    except READ_ERRORS:
+        raise UserError(f"{path}: not an array of numpy, or truncated; {WRITE_AGAIN}") from None
+    if found_NK.shape != (examples, len(names)) or found_NK.dtype != np.float32:
+        raise UserError(
+            f"{path}: {found_NK.dtype} {found_NK.shape}, but {split} has {examples} examples and "
+            f"{len(names)} labels; {WRITE_AGAIN}"
+        )
+    wrong = np.flatnonzero(~((found_NK >= 0).all(1) & (np.abs(found_NK.sum(1) - 1) < 1e-3)))
+    if wrong.size:
+        raise UserError(f"{path}, example {wrong[0] + 1}: not probabilities with the sum 1; {WRITE_AGAIN}")
+    return SoftLabels(found_NK, classes)
 
 
 def verifying_checksums(load: Callable[..., Any]) -> Callable[..., Any]:

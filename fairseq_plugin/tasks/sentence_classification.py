@@ -5,6 +5,7 @@ It reads the data folders that `preprocess binarize` and `fairseq-preprocess` wr
     DATA/input0/{dict.txt, train.bin, train.idx, valid.bin, ...}
     DATA/input1/...          optional, the second sentence of a pair
     DATA/label/{dict.txt, train.bin, ...}
+    DATA/label/train.soft.npy   optional, class probabilities as targets of training
 
 Training batches are identical to those of stock `sentence_prediction`. Other splits are sorted by length, so
 that batches (--max-tokens-valid) have little padding.
@@ -46,9 +47,11 @@ from roberta_small.common.data_folder import WRITE_AGAIN, dictionary_digest
 from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.fairseq_plugin.tasks.datasets import (
     KeepEosDataset,
+    SoftLabels,
     check_labels,
     check_lengths,
     check_same_length,
+    load_soft_labels,
     load_split,
 )
 from roberta_small.fairseq_plugin.tasks.pairs import ShortenedPairsDataset
@@ -153,6 +156,7 @@ class SentenceClassificationTask(FairseqTask):
         check_lengths(self.cfg.data, split, tokens, self.cfg.max_positions)
         pad = self.source_dictionary.pad()
         target = StripTokenDataset(labels, id_to_strip=self.label_dictionary.eos())
+        soft = self._soft_labels(split, len(text))
         dataset: FairseqDataset = NestedDictionaryDataset(
             {
                 "id": IdDataset(),
@@ -163,6 +167,7 @@ class SentenceClassificationTask(FairseqTask):
                 "nsentences": NumSamplesDataset(),
                 "ntokens": NumelDataset(tokens, reduce=True),
                 "target": OffsetTokensDataset(target, offset=-self.label_dictionary.nspecial),
+                **({} if soft is None else {"soft_target": soft}),
             },
             sizes=[tokens.sizes],
         )
@@ -171,6 +176,12 @@ class SentenceClassificationTask(FairseqTask):
         logger.info("loaded %s: %d sentences", split, len(dataset))
         self.datasets[split] = dataset
         return dataset
+
+    def _soft_labels(self, split: str, examples: int) -> SoftLabels | None:
+        """The soft labels of a split that is trained on."""
+        if split not in self.cfg.train_subset.split(","):
+            return None
+        return load_soft_labels(self.cfg.data, split, examples, self.class_names, self.cfg.num_classes)
 
     def training_examples(self) -> list[tuple[torch.Tensor, int]]:
         """Token ids (L,), int64, and class of each training example, without word dropout."""

@@ -101,6 +101,19 @@ def test_a_hugging_face_data_set(here):
     assert len((data / "text/test.input0").read_text().splitlines()) == 20
 
 
+def test_soft_labels_are_part_of_the_data(reviews, sweep):
+    record = {"text": "Un roman", "probabilities": {"very bad": 0.75, "good": 0.25}}
+    Path("soft.jsonl").write_text(json.dumps(record) + "\n")
+    first = folder_of("--data", "reviews.csv")
+    code, out, _ = sweep("--data", "reviews.csv", "--soft-labels", "soft.jsonl", *RANDOM)
+    assert code == 0
+    assert "soft labels: 1 further training example" in out
+    assert "soft labels: the method fairseq trains on them" in out
+    data = manifest.read(RUN1)["data"]
+    assert data["path"] != str(first)
+    assert "label/train.soft.npy" in data["sha256"]
+
+
 @pytest.mark.parametrize("name", ["mes critiques: été.csv", "-.csv.gz"])
 def test_any_file_name_gives_a_folder_name(here, name):
     write_csv(name.removesuffix(".gz"))
@@ -119,6 +132,8 @@ def test_any_file_name_gives_a_folder_name(here, name):
         (["--data", "reviews.csv", "--text-column", "body"], ["'body'", "'text'"]),
         (["--data", "reviews.csv", "--test", "gone.csv"], ["--test gone.csv"]),
         (["--data", "reviews.csv", "--valid", "-3"], ["--valid -3"]),
+        (["--data", "reviews.csv", "--soft-labels", "gone.jsonl"], ["--soft-labels gone.jsonl"]),
+        (["--data", "bin", "--soft-labels", "reviews.csv"], ["--soft-labels", "--data bin"]),
         (["--data", "reviews.csv", "--pretrained", "model.pt"], ["model.pt: ", "--tokenizer"]),
         (["--data", "reviews.csv", "--tokenizer", "./gone.model"], ["./gone.model"]),
         (["--data", "reviews.csv", "--dict", "gone.txt"], ["--dict gone.txt", "--tokenizer"]),

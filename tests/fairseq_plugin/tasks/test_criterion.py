@@ -184,3 +184,30 @@ def test_a_task_without_labels_is_an_error(tmp_path):
     batch = next(trainer.get_train_iterator(epoch=1).next_epoch_itr(shuffle=False))
     with pytest.raises(UserError, match="--task sentence_classification"):
         trainer.criterion(trainer.model, batch)
+
+
+@pytest.mark.parametrize("weights", [None, [0.2, 1.0, 7.5]], ids=["unweighted", "weighted"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_certain_soft_labels_are_labels(weights, smoothing):
+    logits_BK, labels_B = torch.randn(16, 3), torch.randint(3, (16,))
+    weights_K = None if weights is None else torch.tensor(weights)
+    hard, number = training_loss(logits_BK, labels_B, weights_K, smoothing)
+    one_hot_BK = torch.nn.functional.one_hot(labels_B, 3).float()
+    soft, weight = training_loss(logits_BK, one_hot_BK, weights_K, smoothing)
+    torch.testing.assert_close(soft, hard)
+    assert weight == pytest.approx(number)
+
+
+def test_the_loss_of_soft_labels_is_torchs():
+    logits_BK, p_BK = torch.randn(16, 3), torch.rand(16, 3).softmax(1)
+    loss, size = training_loss(logits_BK, p_BK)
+    torch.testing.assert_close(loss / size, torch.nn.functional.cross_entropy(logits_BK, p_BK))
+
+
+def test_soft_labels_are_targets_of_training_only():
+    logits, labels = torch.randn(8, 3), torch.randint(3, (8,))
+    sample = sample_of(logits, labels)
+    soft = sample | {"soft_target": torch.rand(8, 3).softmax(1)}
+    trained = build()
+    assert trained(Logits(), soft)[0] != trained(Logits(), sample)[0]
+    assert torch.equal(trained.eval()(Logits(), soft)[0], trained(Logits(), sample)[0])

@@ -70,6 +70,18 @@ def test_other_splits_are_sorted_by_length(tmp_path):
     assert np.array_equal(named, items(stock(data), "valid")[0])
 
 
+def test_soft_labels_are_those_of_the_sentences(tmp_path):
+    data = write_data(tmp_path)
+    p_NK = np.random.default_rng(1).dirichlet([1, 1], 48).astype(np.float32)
+    np.save(data / "label/train.soft.npy", p_NK)
+    order, batch = items(ours(data))
+    assert not np.array_equal(order, np.arange(48))
+    assert torch.equal(batch["soft_target"], torch.from_numpy(p_NK)[batch["id"]])
+    assert "soft_target" not in items(ours(data), "valid")[1]
+    wider = items(ours(data, "--num-classes", "3"))[1]["soft_target"]
+    assert torch.equal(wider, torch.nn.functional.pad(batch["soft_target"], (0, 1)))
+
+
 def test_keep_eos_restores_eos_after_truncation(tmp_path):
     data = write_data(tmp_path)
     (_, truncated), (_, restored) = (

@@ -1,0 +1,146 @@
+"""`--soft-labels`: texts with class probabilities become training examples, and fairseq trains on them."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import tiny_tokenizers
+import torch
+
+from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.tasks.datasets import load_soft_labels
+from roberta_small.preprocess import soft_labels
+from roberta_small.preprocess.__main__ import main
+from roberta_small.preprocess.readers.tables import Columns
+
+LABELS = ["bad", "good", "neither"]
+
+
+def texts(count, seed=2):
+    return [f"{line} {i}" for i, line in enumerate(tiny_tokenizers.lines(count, seed))]
+
+
+@pytest.fixture
+def reviews(workdir):
+    rows = zip(texts(60), LABELS * 20, strict=True)
+    with open("reviews.csv", "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("text", "label"), *rows])
+    return "reviews.csv"
+
+
+def predictions(path, rows, **more):
+    """The JSON lines of `roberta-small predict --with-text`."""
+    with open(path, "w", encoding="utf-8") as stream:
+        for index, (text, values) in enumerate(rows):
+            probabilities = dict(zip(LABELS, values, strict=True))
+            best = max(probabilities, key=probabilities.get)
+            record = {"index": index, "label": best, "probabilities": probabilities, "text": text, **more}
+            stream.write(json.dumps(record) + "\n")
+    return str(path)
+
+
+def prepare(*words, expect=0):
+    assert main(["dataset", *map(str, words), "--out", "data"]) == expect
+
+
+def lines(name):
+    with open(f"data/text/{name}", encoding="utf-8", newline="\n") as stream:
+        return stream.read().splitlines()
+
+
+SOFT = [[0.7, 0.2, 0.1], [0.05, 0.15, 0.8], [0.25, 0.5, 0.25]]
+
+
+def test_the_texts_are_the_last_training_examples(reviews, workdir, capsys):
+    prepare(reviews)
+    hard, labels = lines("train.input0"), lines("train.label")
+    held_out = lines("test.input0")[0].upper()
+    new = texts(3, seed=9)
+    soft = predictions("soft.jsonl", [*zip(new, SOFT, strict=True), (held_out, SOFT[0]), (" ", SOFT[0])])
+    capsys.readouterr()
+    prepare(reviews, "--soft-labels", soft, "--overwrite")
+    assert "3 further training examples" in (printed := capsys.readouterr().out)
+    assert "soft label of a text in test: 1 row (soft.jsonl:4)" in printed
+    assert lines("train.input0") == [*hard, *new]
+    assert lines("train.label") == [*labels, "bad", "neither", "good"]
+    with open("data/label/dict.txt", encoding="utf-8") as stream:
+        classes = [line.split()[0] for line in stream if "madeupword" not in line]
+    found_NK = np.load("data/label/train.soft.npy")
+    assert found_NK.dtype == np.float32
+    wanted = [[float(label == name) for name in classes] for label in labels]
+    wanted += [[values[LABELS.index(name)] for name in classes] for values in SOFT]
+    np.testing.assert_allclose(found_NK, wanted, atol=1e-6)
+    with open("data/split.json", encoding="utf-8") as stream:
+        places = json.load(stream)["examples"]["train"]
+    assert places[-3:] == [["soft.jsonl", 1], ["soft.jsonl", 2], ["soft.jsonl", 3]]
+    with open("data/preprocess.json", encoding="utf-8") as stream:
+        assert "label/train.soft.npy" in json.load(stream)["files"]
+
+
+def test_tables_have_a_column_for_each_class(workdir):
+    with open("soft.csv", "w", newline="", encoding="utf-8") as stream:
+        rows = [
+            ("body", "stars", "prediction", "p(bad)", "p(good)", "note"),
+            ("Un livre", "5", "good", ".4", ".6", ""),
+        ]
+        csv.writer(stream).writerows(rows)
+    (found,) = soft_labels.read("soft.csv", Columns(text="body"))
+    assert (found.record.text, found.record.label) == ("Un livre", "good")
+    assert found.probabilities == pytest.approx({"bad": 0.4, "good": 0.6})
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ('{"text": "un", "label": "bad"}', "no column 'probabilities'"),
+        ('{"probabilities": {"bad": 1}}', "no column of texts"),
+        ('{"text": "un", "probabilities": {"bad": 0.5, "good": 0.6}}', "line 1: not class probabilities"),
+        ('{"text": "un", "probabilities": {"bad": -1, "good": 2}}', "line 1: not class probabilities"),
+        ('{"text": "un", "probabilities": {"bad": "x"}}', "line 1: not class probabilities"),
+        ('{"text": "un", "probabilities": {"bad": NaN, "good": 1}}', "line 1: not class probabilities"),
+        ('{"text": "un", "probabilities": [0.5, 0.5]}', "line 1: not class probabilities"),
+        ('{"text": "un", "probabilities": {"bad": 0.5, "ugly": 0.5}}', "line 1: class 'ugly' is unknown"),
+        ('{"premise": "un", "hypothesis": "deux", "probabilities": {"bad": 1}}', "single texts"),
+    ],
+)
+def test_what_are_no_soft_labels_is_refused(reviews, workdir, capsys, content, named):
+    with open("soft.jsonl", "w", encoding="utf-8") as stream:
+        stream.write(content + "\n")
+    prepare(reviews, "--soft-labels", "soft.jsonl", expect=1)
+    printed = capsys.readouterr().err
+    assert named in printed
+    assert "soft.jsonl" in printed
+
+
+def test_files_that_are_no_tables_are_refused(reviews, workdir, capsys):
+    prepare(reviews, "--soft-labels", "missing.jsonl", expect=1)
+    assert "--soft-labels missing.jsonl: no such file" in capsys.readouterr().err
+    with open("soft.txt", "w", encoding="utf-8") as stream:
+        stream.write("Un livre.\n")
+    prepare(reviews, "--soft-labels", "soft.txt", expect=1)
+    assert "--soft-labels soft.txt: not a table" in capsys.readouterr().err
+
+
+def test_the_array_fits_the_examples(tmp_path):
+    (tmp_path / "label").mkdir()
+    path = tmp_path / "label/train.soft.npy"
+    names = ["bad", "good"]
+    assert load_soft_labels(str(tmp_path), "train", 3, names, 2) is None
+    p_NK = np.array([[0.5, 0.5], [1, 0], [0.25, 0.75]], dtype=np.float32)
+    np.save(path, p_NK)
+    found = load_soft_labels(str(tmp_path), "train", 3, names, 3)
+    batch_BK = found.collater([found[2], found[0]])
+    assert torch.equal(batch_BK, torch.tensor([[0.25, 0.75, 0], [0.5, 0.5, 0]]))
+    for wrong, examples, named in [
+        (p_NK, 4, "3, 2"),
+        (p_NK[:, :1], 3, "3, 1"),
+        (p_NK * 2, 3, "example 1: not probabilities"),
+        (np.array([None, 1, 2]), 3, "not an array"),
+    ]:
+        np.save(path, wrong, allow_pickle=True)
+        with pytest.raises(UserError, match=named):
+            load_soft_labels(str(tmp_path), "train", examples, names, 2)
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(UserError, match="not an array"):
+        load_soft_labels(str(tmp_path), "train", 3, names, 2)
