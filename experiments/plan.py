@@ -134,6 +134,7 @@ def _difference(run: Run, existing: manifest.Manifest, identity: Mapping[str, An
         _name_difference(existing, run)
         or _data_difference(existing["data"], identity["data"])
         or _checkpoint_difference(existing.get("checkpoint"), identity["checkpoint"])
+        or _checkpoint_difference(existing.get("teacher"), identity.get("teacher"), "teacher", "none")
         or _flags_difference(existing.get("recipe_flags"), identity["recipe_flags"])
     )
 
@@ -153,11 +154,16 @@ def _data_difference(old: dict[str, Any], new: dict[str, Any]) -> str | None:
     return f"other data ({', '.join(changed)} of {old.get('path')} differ from {new['path']})"
 
 
-def _checkpoint_difference(old: dict[str, Any] | None, new: dict[str, Any] | None) -> str | None:
+def _checkpoint_difference(
+    old: dict[str, Any] | None,
+    new: dict[str, Any] | None,
+    what: str = "initial checkpoint",
+    absent: str = "random weights",
+) -> str | None:
     if (old or {}).get("sha256") == (new or {}).get("sha256"):
         return None
-    before, now = ((recorded or {}).get("path", "random weights") for recorded in (old, new))
-    return f"another initial checkpoint ({before}, now {now})"
+    before, now = ((recorded or {}).get("path", absent) for recorded in (old, new))
+    return f"another {what} ({before}, now {now})"
 
 
 def _flags_difference(old: Sequence[str] | None, new: Sequence[str]) -> str | None:

@@ -188,8 +188,10 @@ def _names(runs: Sequence[Run]) -> list[list[str]]:
 def _print_failure(outcome: Outcome) -> None:
     """Print why a run is not finished: the problem and the end of its log."""
     log = outcome.run.folder / LOG
-    print(f"\n{outcome.run.label} failed: {outcome.problem}. The end of {shown_path(log)}:")
-    for line in tail(log):
+    lines = tail(log)
+    heading = f". The end of {shown_path(log)}:" if lines else ""
+    print(f"\n{outcome.run.label} failed: {outcome.problem}{heading}")
+    for line in lines:
         print(f"    {line}")
 
 

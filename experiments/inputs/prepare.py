@@ -118,6 +118,8 @@ def data_folder(source: Source, checkpoints: Mapping[str, Path] | None = None) -
     if source.request is None:
         return Path(source.given)
     for init, path in (checkpoints or {}).items():
+        if path.is_file() and _has_reader(str(path)):
+            raise UserError(f"{flag_of(init)} {path}: a file of labelled text, not a checkpoint")
         require_convertible(path, flag_of(init))
     tokenizer, dictionary = _tokenizer(source.tokenizer, source.dictionary, checkpoints or {})
     return _prepared(source.given, replace(source.request, tokenizer=tokenizer, dictionary=dictionary))

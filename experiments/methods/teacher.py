@@ -306,7 +306,7 @@ def initial_student(teacher: Teacher, task: DistillationTask, cfg: Any, output: 
         basis, _ = torch.linalg.qr(torch.randn(wide, narrow, generator=generator))
         rotation_DC = basis.T if table.embedding_dim >= rows_VD.shape[1] else basis
         rotated_VC = rows_VD @ rotation_DC
-        scale = float(table.weight.std() / rotated_VC.std())
+        scale = float(table.weight.detach().std() / rotated_VC.std())
         with torch.no_grad():
             table.weight.copy_(rotated_VC * scale)
             table.weight[table.padding_idx] = 0

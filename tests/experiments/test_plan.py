@@ -90,6 +90,7 @@ def test_a_flag_with_an_equals_sign_is_the_same_recipe(run):
         ({"data": {"path": "old", "sha256": {"dict.txt": "0b"}}}, ["dict.txt", "old", "bin"]),
         ({"seed": 2}, ["seed", "2", "1"]),
         ({"checkpoint": {"path": "a.pt", "sha256": "0c"}}, ["checkpoint", "a.pt", "random weights"]),
+        ({"teacher": {"path": "e5", "sha256": "0c"}}, ["another teacher", "e5", "none"]),
     ],
 )
 def test_a_run_of_another_experiment_raises(run, changes, facts):

@@ -138,6 +138,7 @@ def test_any_file_name_gives_a_folder_name(here, name):
         (["--data", "reviews.csv", "--tokenizer", "./gone.model"], ["./gone.model"]),
         (["--data", "reviews.csv", "--dict", "gone.txt"], ["--dict gone.txt", "--tokenizer"]),
         (["--data", "reviews.csv", "--pretrained", "gone.pt"], ["gone.pt: ", "--pretrained"]),
+        (["--data", "reviews.csv", "--pretrained", "single.csv"], ["--pretrained single.csv: a file of"]),
         (["--data", "single.csv"], ["single.csv", "'good'"]),
         (["--data", "bin", "--valid", "0.2", "--text-column", "t"], ["--text-column, --valid", "--data bin"]),
     ],

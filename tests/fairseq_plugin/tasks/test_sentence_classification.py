@@ -82,6 +82,13 @@ def test_soft_labels_are_those_of_the_sentences(tmp_path):
     assert torch.equal(wider, torch.nn.functional.pad(batch["soft_target"], (0, 1)))
 
 
+@pytest.mark.parametrize("flag", ["--separator-token", "--init-token"])
+@pytest.mark.parametrize("token", ["-5", "100000"])
+def test_tokens_that_are_not_in_the_dictionary_are_refused(tmp_path, flag, token):
+    with pytest.raises(UserError, match=f"{flag} {token}: not an id of the dictionary"):
+        ours(write_data(tmp_path), flag, token)
+
+
 def test_keep_eos_restores_eos_after_truncation(tmp_path):
     data = write_data(tmp_path)
     (_, truncated), (_, restored) = (
