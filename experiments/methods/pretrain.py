@@ -189,11 +189,13 @@ class Pretrain(FairseqTrain):
         """fairseq-train with the flags of the recipe; with a teacher, its vectors and the first student."""
         if sweep.settings.teacher is None or not self.real:
             return super().command(sweep, training, resume=resume, cpu=cpu)
-        folder = training.run.folder
-        run, words = training.run, (*training.flags, "--teacher-vectors", str((folder / TEACHER).absolute()))
+        run, vectors = training.run, training.run.folder / TEACHER
+        words = (*training.flags, "--teacher-vectors", str(vectors.absolute()))
         if run.checkpoint is None:
-            run = replace(run, checkpoint=folder / STUDENT)
-        return super().command(sweep, replace(training, run=run, flags=words), resume=resume, cpu=cpu)
+            run = replace(run, checkpoint=run.folder / STUDENT)
+        command = super().command(sweep, replace(training, run=run, flags=words), resume=resume, cpu=cpu)
+        shown = [shown_path(vectors) if word == str(vectors.absolute()) else word for word in command.shown]
+        return replace(command, shown=tuple(shown))
 
     def begin(self, sweep: Sweep, training: Training) -> None:
         """With a teacher: let it read the text, and write the first student."""

@@ -77,7 +77,9 @@ def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_pat
         (tmp_path / "teacher" / path.name).write_bytes(path.read_bytes())
     output = distilled(tmp_path, text, tmp_path / "teacher", tokens="60k")
     assert "a vector for every token" in output
-    assert manifest.read(tmp_path / "out")["teacher"]["source"] == "teacher"
+    recorded = manifest.read(tmp_path / "out")
+    assert recorded["teacher"]["source"] == "teacher"
+    assert "out/teacher" in recorded["command"]
     found = losses(tmp_path)
     assert float(found[-1]["valid_token_error"]) < 0.8 * float(found[0]["valid_token_error"])
 
