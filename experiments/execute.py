@@ -218,34 +218,48 @@ class Launcher:
             progress = read_log(run.folder / LOG, training.recipe)
             self.outcomes[run] = Outcome(run, progress, None, "it failed in another process")
             return False
+        command, content = self._record(training, now)
         try:
             self._method.begin(self._sweep, training)
-        except (UserError, OSError) as error:
+        except BaseException as error:
+            failed = isinstance(error, UserError | OSError)
+            content |= {"status": "failed" if failed else "interrupted", "ended": provenance.now()}
+            manifest.write(run.folder, content)
+            if not failed:
+                raise
             return self._failed(run, now.progress, error)
-        self._active.append(self._start(training, now, lock))
+        self._active.append(self._start(training, command, content, lock))
         self.started += 1
         return True
 
-    def _failed(self, run: Run, progress: Progress, error: Exception) -> bool:
+    def _failed(self, run: Run, progress: Progress, error: BaseException) -> bool:
         """Report a run that could not be started; returns False."""
         self.outcomes[run] = Outcome(run, progress, None, str(error))
         print_above(f"{run.label}  FAILED: {error}")
         return False
 
-    def _start(self, training: Training, state: Planned, lock: IO[str]) -> Active:
-        run, slot = training.run, self._free_slot()
-        resume = state.state is State.RESUME
+    def _record(self, training: Training, state: Planned) -> tuple[Command, manifest.Manifest]:
+        """Make the folder ready for a start, and write its manifest, by which it is known later."""
+        run, resume = training.run, state.state is State.RESUME
         previous = manifest.read(run.folder) or {}
         if resume:
             self._method.repair(run.folder)
         else:
             plan.clear(run)
         command = self._method.command(self._sweep, training, resume=resume, cpu=self._machine.cpu)
+        content = provenance.describe(run, self._sweep.recipe, command.shown)
+        content |= dict(training.identity) | self._static
+        content |= {"status": "running", "started": provenance.now(), "ended": None}
+        content["seconds"] = previous.get("seconds", 0) if resume else 0
+        manifest.write(run.folder, content)
+        return command, content
+
+    def _start(
+        self, training: Training, command: Command, content: manifest.Manifest, lock: IO[str]
+    ) -> Active:
+        run, slot = training.run, self._free_slot()
         follower = Follower(run.folder / LOG, training.recipe)
         follower.skip()
-        content = self._record(training, command) | {"status": "running", "started": provenance.now()}
-        content |= {"ended": None, "seconds": previous.get("seconds", 0) if resume else 0}
-        manifest.write(run.folder, content)
         with open(run.folder / LOG, "ab") as log:
             process = subprocess.Popen(
                 command.argv,
@@ -261,11 +275,6 @@ class Launcher:
             )
         line = ProgressLine(run.label, position=slot)
         return Active(training, slot, process, follower, line, content, time.monotonic(), lock)
-
-    def _record(self, training: Training, command: Command) -> manifest.Manifest:
-        """The manifest of a run without its status and times."""
-        described = provenance.describe(training.run, self._sweep.recipe, command.shown)
-        return described | dict(training.identity) | self._static
 
     def _free_slot(self) -> int:
         taken = {active.slot for active in self._active}

@@ -17,6 +17,7 @@ from transformers import AutoTokenizer
 from roberta_small.common import manifest
 from roberta_small.eval.model import open_model
 from roberta_small.eval.network import read_checkpoint
+from roberta_small.experiments.__main__ import main as experiments
 from roberta_small.experiments.methods import teacher as teachers
 from roberta_small.experiments.methods.pretrain import tokens_per_update
 from roberta_small.experiments.recipe.recipe import Recipe
@@ -246,6 +247,32 @@ def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text):
     (tmp_path / "parts/train-00000.f16").write_bytes(b"")
     with pytest.raises(teachers.UserError, match=r"train-00000\.f16: missing or truncated"):
         TeacherVectors(tmp_path / "parts", "train")
+
+
+@pytest.mark.slow
+def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monkeypatch, text):
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    tiny_models.write(tmp_path / "teacher", "xlm-roberta", "encoder")
+    for path in (text / "tokenizer").iterdir():
+        (tmp_path / "teacher" / path.name).write_bytes(path.read_bytes())
+    calls, original = [], teachers._write_shard
+
+    def interrupted(*args):
+        calls.append(args[4])
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(teachers, "SHARD_VECTORS", 200)
+    monkeypatch.setattr(teachers, "_write_shard", interrupted)
+    words = ["pretrain", "--data", str(text / "corpus"), "--teacher", "teacher", "--out", "out"]
+    words += ["--tokens", "2k", "--device", "cpu", "--", *STUDENT]
+    assert experiments(words) == 130
+    assert manifest.read(tmp_path / "out")["status"] == "interrupted"
+    assert experiments(words) == 0
+    assert calls[:3] == ["train-00000", "train-00001", "train-00001"]
+    assert manifest.read(tmp_path / "out")["status"] == "finished"
 
 
 def test_a_recipe_and_a_teacher_belong_together(tmp_path, text):
