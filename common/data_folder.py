@@ -97,11 +97,24 @@ def shards_of(folder: Path) -> list[Path]:
 
 
 def soft_labels_file(folder: Path, split: str) -> Path:
-    """The class probabilities of the examples of a split, fp32 (N, K) of `numpy.save`; it may not exist.
+    """Where the class probabilities of the examples of a split are, fp32 (N, K) of `numpy.save`.
 
     The classes are in the order of `label/dict.txt`.
     """
     return folder / "label" / f"{split}.soft.npy"
+
+
+def find_soft_labels(folder: Path, split: str) -> Path | None:
+    """The file of the soft labels of a split; None if it has none.
+
+    Raises `UserError` if the report of the folder records a file that is missing.
+    """
+    path = soft_labels_file(folder, split)
+    if path.is_file():
+        return path
+    if path.relative_to(folder).as_posix() in recorded_checksums(folder):
+        raise UserError(f"{path}: no such file, but {folder / REPORT} records it; {WRITE_AGAIN}")
+    return None
 
 
 Report = dict[str, Any]

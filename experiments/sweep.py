@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from roberta_small.common import manifest
-from roberta_small.common.data_folder import soft_labels_file
+from roberta_small.common.data_folder import find_soft_labels
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
 from roberta_small.common.run import Run, split_arm
@@ -88,6 +88,7 @@ def classifiers(
     fit: bool = True,
     pools: bool = True,
     separate: bool = True,
+    soft_labels: bool = False,
 ) -> Sweep:
     """Check the inputs of a method that fine-tunes classifiers on binarized data; returns its sweep.
 
@@ -98,6 +99,7 @@ def classifiers(
     fit: whether the runs have the architecture of the initial checkpoints.
     pools: whether the method has --pooling mean.
     separate: whether a separate process reads them, because this one has not imported fairseq.
+    soft_labels: whether the method trains on the probabilities of soft labels.
 
     Raises `UserError` if fairseq, the recipe, the data, a checkpoint or the output folder cannot be used.
     """
@@ -155,7 +157,7 @@ def classifiers(
         notes=(
             *remarks,
             *conversions,
-            *_soft_labels_note(data),
+            *soft_labels_note(data, used=soft_labels and recipe.value("--criterion") == checks.CRITERION),
             *_notes(by_arm, examples, fitted.notes),
             *_majority_note(majorities),
         ),
@@ -193,11 +195,12 @@ def _majority_note(majorities: Mapping[str, inputs.Majority]) -> list[str]:
     return [heading + ", ".join(parts)] if parts else []
 
 
-def _soft_labels_note(data: Path) -> list[str]:
-    """What the targets are, for the plan."""
-    if not soft_labels_file(data, "train").is_file():
+def soft_labels_note(data: Path, *, used: bool) -> list[str]:
+    """For the plan: whether the probabilities of soft labels are `used`."""
+    if find_soft_labels(data, "train") is None:
         return []
-    return ["soft labels: the method fairseq trains on them, other methods on the most probable class"]
+    targets = "their probabilities" if used else "the most probable class, as the trainer needs one label"
+    return [f"targets of the texts with soft labels: {targets}"]
 
 
 def _notes(

@@ -155,6 +155,14 @@ class Examples:
     soft: list[SoftLabel] = field(default_factory=list)
     """Further training examples, with class probabilities."""
 
+    def soft_rows(self) -> list[Row]:
+        """The examples with soft labels."""
+        return [Row(label.source, label.record) for label in self.soft]
+
+    def all_rows(self) -> dict[str, list[Row]]:
+        """The examples by split; those with soft labels are the last ones of train."""
+        return self.splits | {"train": [*self.splits["train"], *self.soft_rows()]}
+
 
 def prepare(options: Options, destdir: str, *, workers: int = 1, overwrite: bool = False) -> Report:
     """Write the data folder in one step and return its report; prints what is read, then does the work.
@@ -173,14 +181,14 @@ def prepare(options: Options, destdir: str, *, workers: int = 1, overwrite: bool
     description = describe(examples, options)
     _print_lines(description)
     with atomic_folder(destination) as folder:
-        _write_text(examples, options, folder)
+        _write_text(examples, folder)
         return _write_rest(examples, options, folder, wanted | {"description": description}, workers)
 
 
 def _check_files(options: Options) -> None:
     """Raise `UserError` unless every source is a file."""
-    if options.soft_labels is not None and not Path(options.soft_labels).is_file():
-        raise UserError(f"{soft_labels.FLAG} {options.soft_labels}: no such file; check the path")
+    if options.soft_labels is not None:
+        soft_labels.check_file(options.soft_labels)
     parts = [(f"--{name} ", getattr(options, name)) for name in ("valid", "test")]
     for flag, path in [*(("", source) for source in options.train), *parts]:
         if Path(path).is_file() or hub.is_dataset(path) or (flag and is_size(path)):
@@ -240,23 +248,26 @@ def read_examples(options: Options) -> Examples:
 
 
 def _add_soft_labels(examples: Examples, path: str) -> None:
-    """Read the texts with soft labels; those of the valid and test sets are moved to `left_out`."""
-    labels = soft_labels.read(path, examples.columns)
+    """Read the texts with soft labels; those of the valid and test sets are moved to `left_out`.
+
+    Raises `UserError` if none is left.
+    """
+    labels, empty = soft_labels.read(path, examples.columns)
     train = examples.splits["train"]
-    soft_labels.check_classes(labels, set(map(label_of, train)), path)
-    paired = train[0].record.pair is not None
-    if labels and (labels[0].record.pair is not None) != paired:
-        what = "pairs of texts" if paired else "single texts"
-        raise UserError(f"{soft_labels.FLAG} {path}: the labelled examples are {what}; predict the same")
-    held_out = {
-        _key(row.record): name for name in ("valid", "test") for row in examples.splits[name]
-    }  # fmt: skip
+    soft_labels.check_classes(labels, set(map(label_of, train)))
+    held_out = {_key(row.record): name for name in ("valid", "test") for row in examples.splits[name]}
+    examples.left_out += [(Row(path, record), "no text") for record in empty]
     for label in labels:
         name = held_out.get(_key(label.record))
         if name is None:
             examples.soft.append(label)
         else:
-            examples.left_out.append((Row(path, label.record), f"soft label of a text in {name}"))
+            examples.left_out.append((Row(path, label.record), f"text with a soft label that is in {name}"))
+    if not examples.soft:
+        raise UserError(
+            f"{soft_labels.FLAG} {path}: no text for training ({len(labels)} in valid or test, {len(empty)} "
+            "without text); predict other texts"
+        )
 
 
 def _key(record: Record) -> str:
@@ -433,8 +444,7 @@ def describe(examples: Examples, options: Options) -> list[str]:
     for name, rows in examples.splits.items():
         lines.append(f"{name}: {count(len(rows), 'example')}; {_shares(rows)}")
     if examples.soft:
-        soft = [Row("", label.record) for label in examples.soft]
-        lines.append(f"soft labels: {count(len(soft), 'further training example')}; mostly {_shares(soft)}")
+        lines.append(_describe_soft_labels(examples))
     for reason in sorted({reason for _, reason in examples.left_out}):
         places = [f"{row.source}:{row.record.line}" for row, why in examples.left_out if why == reason]
         lines.append(
@@ -444,6 +454,19 @@ def describe(examples: Examples, options: Options) -> list[str]:
         f"warning: {warning}" for warning in [*examples.warnings, *_absent(examples), *_repeated(examples)]
     ]
     return lines
+
+
+def _describe_soft_labels(examples: Examples) -> str:
+    rows = examples.soft_rows()
+    known, repeated = {_key(row.record) for row in examples.splits["train"]}, 0
+    for row in rows:
+        repeated += _key(row.record) in known
+        known.add(_key(row.record))
+    line = (
+        f"soft labels: {count(len(rows), 'further training example')}; most probable class: {_shares(rows)}"
+    )
+    repeat = "repeats" if repeated == 1 else "repeat"
+    return line + (f"; {repeated:,} of them {repeat} a text of train" if repeated else "")
 
 
 def _shares(rows: Sequence[Row]) -> str:
@@ -493,15 +516,9 @@ def is_size(part: str) -> bool:
     return SIZE.fullmatch(part) is not None
 
 
-def _rows(examples: Examples, options: Options) -> dict[str, list[Row]]:
-    """All examples by split; those with soft labels are the last ones of train."""
-    soft = [Row(options.soft_labels or "", label.record) for label in examples.soft]
-    return {name: [*rows, *soft] if name == "train" else rows for name, rows in examples.splits.items()}
-
-
-def _write_text(examples: Examples, options: Options, folder: Path) -> None:
+def _write_text(examples: Examples, folder: Path) -> None:
     """The splits as line files."""
-    for name, rows in _rows(examples, options).items():
+    for name, rows in examples.all_rows().items():
         columns = {"input0": [row.record.text for row in rows], "label": [label_of(row) for row in rows]}
         if any(row.record.pair is not None for row in rows):
             columns["input1"] = [row.record.pair or "" for row in rows]
@@ -540,7 +557,7 @@ def _write_rest(examples: Examples, options: Options, folder: Path, wanted: Repo
         path.unlink()
     scratch.rmdir()
     _write_json(folder / "audit.json", _audit(splits, tokenizer.encoder, folder, workers))
-    _write_json(folder / SPLIT_REPORT, _places(examples, options))
+    _write_json(folder / SPLIT_REPORT, _places(examples))
     extra = {"splits": counts, "labels": classes, "tokenizer": tokenizer.describe()}
     return write_report(folder, REPORT, wanted | extra)
 
@@ -562,13 +579,13 @@ def _audit(splits: Sequence[Split], encoder: Any, folder: Path, workers: int) ->
     return report
 
 
-def _places(examples: Examples, options: Options) -> dict[str, Any]:
+def _places(examples: Examples) -> dict[str, Any]:
     """The content of split.json: [file, line] of every example, in the order of the text files."""
     return {
         "columns": examples.columns.named(),
         "examples": {
             name: [[row.source, row.record.line] for row in rows]
-            for name, rows in _rows(examples, options).items()
+            for name, rows in examples.all_rows().items()
         },
         "left_out": [[row.source, row.record.line, reason] for row, reason in examples.left_out],
     }

@@ -103,8 +103,8 @@ def add_soft_labels(parser: Arguments) -> None:
     parser.add_argument(
         "--soft-labels",
         metavar="FILE",
-        help="predictions of a classifier for further texts (roberta-small predict --with-text): training "
-        "examples with its probabilities as targets; texts of the valid and test sets are left out",
+        help="file of predictions for further texts (roberta-small predict --with-text): training examples "
+        "whose targets are the predicted probabilities; texts of the valid and test sets are left out",
     )
 
 

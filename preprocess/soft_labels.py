@@ -1,7 +1,8 @@
 """Soft labels: texts with class probabilities, which a trained classifier gives, as training examples.
 
-A student that learns the probabilities of a teacher for texts without labels is more accurate than one that
-has only the labelled texts (Hinton et al. 2015, arXiv 1503.02531; Tang et al. 2019, arXiv 1903.12136).
+A small classifier that learns the probabilities of a large one for texts without labels is often more
+accurate than one that has only the labelled texts (Hinton et al. 2015, arXiv 1503.02531; Tang et al. 2019,
+arXiv 1903.12136).
 
 The file is one that `roberta-small predict` writes, in any format of tables: with the texts, and with
 `probabilities` ({class: probability}) or a column `p(CLASS)` for each class.
@@ -17,100 +18,128 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
+from roberta_small.common.cli import nearest
 from roberta_small.common.data_folder import soft_labels_file
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
 from roberta_small.preprocess.labels import quoted
-from roberta_small.preprocess.readers import TABLE, reader_name, tables
+from roberta_small.preprocess.readers import TABLE, hub, reader_name, tables
 from roberta_small.preprocess.readers.records import Record
 from roberta_small.preprocess.readers.tables import Columns
 
 FLAG = "--soft-labels"
 PROBABILITIES = "probabilities"
-PREDICTED = ("prediction", "label", "note", "index", "std", "words", PROBABILITIES)
-"""Columns that `roberta-small predict` adds."""
 OF_CLASS = re.compile(r"p\((.+)\)")
-TOLERANCE = 1e-3
-"""Of the sum of the probabilities; files of other programs have few digits."""
-REMEDY = "write it with: roberta-small predict --input TEXTS --with-text --out FILE.jsonl"
+AGAIN = re.compile(r"(probabilities|p\(.+\))_\d+")
+"""What `predict` calls its columns if the table has predictions already."""
+TEXT = "text"
+"""The column of the text if `predict` read lines."""
+TOLERANCE = 0.02
+"""Of the sum of the probabilities, which may be rounded to two digits."""
+PREDICT = "write it with: roberta-small predict --input TEXTS --with-text --out FILE.jsonl"
 
 
 @dataclass(frozen=True)
 class SoftLabel:
     """A text, and the probabilities of its classes, whose sum is 1."""
 
+    source: str
     record: Record
     """Its label is the most probable class."""
     probabilities: Mapping[str, float]
 
 
-def read(path: str, given: Columns) -> list[SoftLabel]:
-    """The texts of a file in its order; rows without text are left out.
-
-    `given` has the columns of the labelled texts; if the file has others, they are guessed.
-
-    Raises `UserError` with file and line for a file without texts or probabilities.
-    """
+def check_file(path: str) -> None:
+    """Raise `UserError` unless the path is a file that tables are read from."""
+    if hub.is_dataset(path) or not Path(path).is_file():
+        what = "is a folder" if Path(path).is_dir() else "no such file"
+        raise UserError(f"{FLAG} {path}: {what}; give a file of predictions, or {PREDICT}")
     if reader_name(path) != TABLE:
-        raise UserError(f"{FLAG} {path}: not a table; {REMEDY}")
+        raise UserError(f"{FLAG} {path}: not a table; {PREDICT}")
+
+
+def read(path: str, given: Columns) -> tuple[list[SoftLabel], list[Record]]:
+    """The texts of a file in its order, and the rows without text.
+
+    `given` has the columns of the labelled texts. The file has the same, or `text` for a single text. Raises
+    `UserError` with file and line for a file without texts or probabilities.
+    """
+    check_file(path)
     table = tables.read_table(path)
     names = [str(name) for name in table.columns]
-    of_class = {name: match[1] for name in names if (match := OF_CLASS.fullmatch(name))}
-    if PROBABILITIES not in names and not of_class:
-        raise UserError(f"{FLAG} {path}: no column '{PROBABILITIES}' or 'p(CLASS)'; {REMEDY}")
-    texts = [name for name in names if name not in of_class and name not in PREDICTED]
-    if not texts:
-        raise UserError(f"{FLAG} {path}: no column of texts; {REMEDY}")
-    text, pair = (name if name in texts else None for name in (given.text, given.pair))
-    columns = tables.choose_columns(texts, Columns(text, pair), path, needs_label=False)
-    found = []
-    for row, record in enumerate(tables.records(table, columns, path)):
-        if not record.text.strip() or (columns.pair is not None and not record.pair):
+    of_class = {name: " ".join(match[1].split()) for name in names if (match := OF_CLASS.fullmatch(name))}
+    if again := [name for name in names if AGAIN.fullmatch(name)]:
+        raise UserError(
+            f"{FLAG} {path}: predictions of two classifiers ('{again[0]}'); remove the columns of one of them"
+        )
+    if (PROBABILITIES in names) == bool(of_class):
+        number = "both" if of_class else "no"
+        raise UserError(f"{FLAG} {path}: {number} column '{PROBABILITIES}' or 'p(CLASS)'; {PREDICT}")
+    cells = (
+        [_object(cell) for cell in table[PROBABILITIES]]
+        if not of_class
+        else [dict(zip(of_class.values(), row, strict=True)) for row in table[[*of_class]].to_numpy()]
+    )
+    found: list[SoftLabel] = []
+    empty: list[Record] = []
+    columns = _columns(path, names, given)
+    for record, values in zip(tables.records(table, columns, path), cells, strict=True):
+        if not record.text.strip() or (columns.pair is not None and not (record.pair or "").strip()):
+            empty.append(record)
             continue
-        probabilities = _probabilities(table, row, of_class, f"{FLAG} {path}, line {record.line}")
-        label = max(probabilities, key=lambda name: probabilities[name])
-        found.append(SoftLabel(replace(record, label=label), probabilities))
-    return found
+        p = _probabilities(values, f"{FLAG} {path}, line {record.line}")
+        label = max(p, key=lambda name: p[name])
+        found.append(SoftLabel(path, replace(record, label=label), p))
+    return found, empty
 
 
-def _probabilities(
-    table: pd.DataFrame, row: int, of_class: Mapping[str, str], where: str
-) -> dict[str, float]:
-    """The probability of each class in a row."""
-    if of_class:
-        cells = {label: table[name].iloc[row] for name, label in of_class.items()}
-    else:
-        cells = _object(table[PROBABILITIES].iloc[row])
+def _columns(path: str, names: Sequence[str], given: Columns) -> Columns:
+    """The columns of the texts."""
+    text = given.text or TEXT
+    if text not in names and given.pair is None and TEXT in names:
+        text = TEXT
+    wanted = [text] if given.pair is None else [text, given.pair]
+    if missing := [name for name in wanted if name not in names]:
+        raise UserError(
+            f"{FLAG} {path}: no column {quoted(missing)}, as in the labelled texts; rename the column of the "
+            "texts, or predict a table that has it (--with-text for lines)"
+        )
+    return Columns(text, given.pair)
+
+
+def _object(cell: str | None) -> Any:
+    """The JSON value in a cell; the cell itself if it is none."""
     try:
-        values = {label: float(value) for label, value in cells.items()}
-    except (TypeError, ValueError):
-        values = {}
+        return json.loads(cell or "")
+    except (ValueError, RecursionError):
+        return cell
+
+
+def _probabilities(cells: Any, where: str) -> dict[str, float]:
+    """The probability of each class, from numbers or text."""
+    shown = str(cells)[:80]
+    if not isinstance(cells, dict) or not cells:
+        raise UserError(f"{where}: {shown} is not an object of classes and their probabilities; {PREDICT}")
+    try:
+        values = {" ".join(str(name).split()): float(value) for name, value in cells.items()}
+    except (TypeError, ValueError, OverflowError):
+        raise UserError(f"{where}: {shown}: not a number for each class, such as 0.25") from None
     total = sum(values.values())
     # A NaN fails both comparisons.
     if not all(value >= 0 for value in values.values()) or not abs(total - 1) <= TOLERANCE:
-        raise UserError(f"{where}: not class probabilities with the sum 1: {str(cells)[:80]}; {REMEDY}")
-    return {label: value / total for label, value in values.items()}
+        raise UserError(f"{where}: {shown}: not probabilities from 0 to 1 with the sum 1 (it is {total:.6g})")
+    return {name: value / total for name, value in values.items()}
 
 
-def _object(cell: str | None) -> dict[str, Any]:
-    """The JSON object in a cell; empty for anything else."""
-    try:
-        found = json.loads(cell or "")
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def check_classes(labels: Sequence[SoftLabel], known: set[str], path: str) -> None:
+def check_classes(labels: Sequence[SoftLabel], known: set[str]) -> None:
     """Raise `UserError` for a class that the labelled training examples do not have."""
     for label in labels:
         if unknown := sorted(set(label.probabilities) - known):
             raise UserError(
-                f"{FLAG} {path}, line {label.record.line}: class {quoted(unknown[:1])} is unknown; the "
-                f"labelled training examples have {quoted(sorted(known))}"
+                f"{FLAG} {label.source}, line {label.record.line}: class {quoted(unknown[:1])} is unknown; "
+                f"the labelled training examples have {quoted(sorted(known))}{nearest(unknown[0], known)}"
             )
 
 

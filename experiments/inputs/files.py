@@ -14,11 +14,11 @@ from typing import Any
 from roberta_small.common import install_fairseq
 from roberta_small.common.class_weights import label_counts
 from roberta_small.common.data_folder import (
+    find_soft_labels,
     read_report,
     recorded_checksums,
     require_recorded,
     shards_of,
-    soft_labels_file,
 )
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT, read_lines, sha256, shown_path
@@ -34,17 +34,12 @@ def classification_files(data: Path, subsets: Sequence[str]) -> list[str]:
     parts = ["input0", "label", *(["input1"] if (data / "input1").is_dir() else [])]
     names = ["input0/dict.txt", "label/dict.txt"]
     names += [f"{part}/{subset}" for part in parts for subset in subsets]
-    soft = [soft_labels_file(data, subset) for subset in subsets]
     if not data.is_dir():
         raise UserError(f"{data}: no such file or folder; --data is a file of labelled text or a data folder")
-    return [
-        *_require_files(
-            data,
-            _with_extensions(names),
-            "input0/ and label/ as written by `roberta-small prepare` or `binarize`",
-        ),
-        *(path.relative_to(data).as_posix() for path in soft if path.is_file()),
-    ]
+    layout = "input0/ and label/ as written by `roberta-small prepare` or `binarize`"
+    found = _require_files(data, _with_extensions(names), layout)
+    soft = [find_soft_labels(data, subset) for subset in subsets]
+    return [*found, *(path.relative_to(data).as_posix() for path in soft if path is not None)]
 
 
 def masked_lm_files(data: Path, subsets: Sequence[str]) -> list[str]:

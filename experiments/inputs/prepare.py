@@ -149,6 +149,7 @@ def text_folder(data: Path) -> Path:
 def _request(options: argparse.Namespace) -> Options:
     """What to prepare, except the tokenizer; paths below the working directory are relative to it."""
     from roberta_small.preprocess.dataset import is_size, options_of
+    from roberta_small.preprocess.soft_labels import check_file
 
     source = options.data
     if not _is_dataset(source):
@@ -165,8 +166,8 @@ def _request(options: argparse.Namespace) -> Options:
             raise UserError(f"--{name} {part}: no such file; use a file, a number of examples or a fraction")
     files = {name: shown_path(Path(part)) for name, part in files.items()}
     soft = request.soft_labels
-    if soft is not None and not Path(soft).is_file():
-        raise UserError(f"--soft-labels {soft}: no such file; check the path")
+    if soft is not None:
+        check_file(soft)
     return replace(
         request,
         valid=files.get("valid", request.valid),

@@ -75,12 +75,16 @@ def prepare(sweep: Sweep, training: Training, vectors: str, student: str) -> Non
     }
     known = _known(folder / vectors, identity)
     needs_student = training.run.checkpoint is None and not (folder / student).is_file()
-    if known is not None and (folder / vectors / RECORD).is_file() and not needs_student:
+    complete = known is not None and (folder / vectors / RECORD).is_file()
+    if known is not None:
+        check_vectors(folder / vectors, known)
+    if complete and not needs_student:
         return
     task, device = DistillationTask.setup_task(cfg.task), find_device(settings.device)
     path = Path(training.identity["teacher"]["path"])
     teacher = open_teacher(path, data[0] / "dict.txt", device, resolve(AUTO, device))
-    print(f"the teacher reads the text once, resumable: {teacher.describe()}", flush=True)
+    if not complete:
+        print(f"the teacher reads the text once, resumable: {teacher.describe()}", flush=True)
     write_vectors(teacher, task, folder / vectors, ["train", *training.recipe.valid_subsets], identity)
     if needs_student:
         initial_student(teacher, task, cfg, folder / student, settings.seed)
@@ -224,6 +228,23 @@ def _known(folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
             f"{folder}: vectors of another teacher or other text; delete the folder, or choose another --out"
         )
     return found
+
+
+def check_vectors(folder: Path, record: dict[str, Any]) -> None:
+    """Raise `UserError` if a file of vectors is missing or differs from its record."""
+    remedy = f"delete {folder}, and the teacher reads the text again"
+    for shard in (shard for shards in record["shards"].values() for shard in shards):
+        file, sizes = folder / shard["file"], folder / shard["sizes"]
+        if missing := [path for path in (file, sizes) if not path.is_file()]:
+            raise UserError(f"{missing[0]}: no such file; {remedy}")
+        if sha256(file) != shard["sha256"]:
+            raise UserError(f"{file}: changed since the teacher wrote it, or corrupt; {remedy}")
+        try:
+            total = int(np.load(sizes).sum())
+        except (ValueError, OSError, EOFError):
+            total = -1
+        if total != shard["vectors"]:
+            raise UserError(f"{sizes}: changed since the teacher wrote it, or corrupt; {remedy}")
 
 
 def _parts(texts: FairseqDataset, vectors: str) -> Iterator[slice]:

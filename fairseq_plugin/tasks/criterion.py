@@ -184,7 +184,8 @@ def training_loss(
     target with the uniform distribution over the classes.
 
     `targets` are the classes, int64 (B,), or their probabilities, float (B, K): loss and weight of an example
-    are then means over the classes (Hinton et al. 2015, section 2, at temperature 1). `weights_K` is float32.
+    are then averaged over the classes with these probabilities (Hinton et al. 2015, section 2, at temperature
+    1). `weights_K` is float32.
     The number is B without weights.
     """
     log_probs_BK = F.log_softmax(logits_BK, dim=-1, dtype=torch.float32)

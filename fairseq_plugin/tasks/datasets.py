@@ -18,9 +18,9 @@ from fairseq.data.iterators import EpochBatchIterator
 from roberta_small.common.binary_index import is_index
 from roberta_small.common.data_folder import (
     WRITE_AGAIN,
+    find_soft_labels,
     recorded_checksums,
     require_recorded,
-    soft_labels_file,
 )
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
@@ -197,15 +197,13 @@ class SoftLabels(FairseqDataset):
         return torch.stack(samples)
 
 
-def load_soft_labels(
-    data: str, split: str, examples: int, names: list[str], classes: int
-) -> SoftLabels | None:
-    """The soft labels of a split, if it has them; `names` are the labels in the dictionary.
+def load_soft_labels(data: str, split: str, examples: int, labels: int, classes: int) -> SoftLabels | None:
+    """The soft labels of a split, if it has them; `labels` is the number of labels in the dictionary.
 
     Raises `UserError` for a file that is corrupt, changed, or does not fit the examples and the labels.
     """
-    path = soft_labels_file(Path(data), split)
-    if not path.is_file():
+    path = find_soft_labels(Path(data), split)
+    if path is None:
         return None
     name = path.relative_to(data).as_posix()
     require_recorded(path, sha256(path), recorded_checksums(Path(data)).get(name), Path(data))
@@ -213,10 +211,10 @@ def load_soft_labels(
         found_NK = np.load(path, allow_pickle=False)
     except READ_ERRORS:
         raise UserError(f"{path}: not an array of numpy, or truncated; {WRITE_AGAIN}") from None
-    if found_NK.shape != (examples, len(names)) or found_NK.dtype != np.float32:
+    if found_NK.shape != (examples, labels) or found_NK.dtype != np.float32:
         raise UserError(
             f"{path}: {found_NK.dtype} {found_NK.shape}, but {split} has {examples} examples and "
-            f"{len(names)} labels; {WRITE_AGAIN}"
+            f"{labels} labels; {WRITE_AGAIN}"
         )
     wrong = np.flatnonzero(~((found_NK >= 0).all(1) & (np.abs(found_NK.sum(1) - 1) < 1e-3)))
     if wrong.size:

@@ -7,8 +7,8 @@ It reads the data folders that `preprocess binarize` and `fairseq-preprocess` wr
     DATA/label/{dict.txt, train.bin, ...}
     DATA/label/train.soft.npy   optional, class probabilities as targets of training
 
-Training batches are identical to those of stock `sentence_prediction`. Other splits are sorted by length, so
-that batches (--max-tokens-valid) have little padding.
+Training batches are identical to those of stock `sentence_prediction`, except for soft labels. Other
+splits are sorted by length, so that batches (--max-tokens-valid) have little padding.
 """
 
 import contextlib
@@ -183,7 +183,8 @@ class SentenceClassificationTask(FairseqTask):
         """The soft labels of a split that is trained on."""
         if split not in self.cfg.train_subset.split(","):
             return None
-        return load_soft_labels(self.cfg.data, split, examples, self.class_names, self.cfg.num_classes)
+        labels, classes = len(self.class_names), self.cfg.num_classes
+        return load_soft_labels(self.cfg.data, split, examples, labels, classes)
 
     def training_examples(self) -> list[tuple[torch.Tensor, int]]:
         """Token ids (L,), int64, and class of each training example, without word dropout."""

@@ -105,10 +105,15 @@ def test_soft_labels_are_part_of_the_data(reviews, sweep):
     record = {"text": "Un roman", "probabilities": {"very bad": 0.75, "good": 0.25}}
     Path("soft.jsonl").write_text(json.dumps(record) + "\n")
     first = folder_of("--data", "reviews.csv")
-    code, out, _ = sweep("--data", "reviews.csv", "--soft-labels", "soft.jsonl", *RANDOM)
+    words = ["--data", "reviews.csv", "--soft-labels", "soft.jsonl"]
+    code, out, _ = sweep(*words, *RANDOM, "--", "--criterion", "sentence_classification")
     assert code == 0
     assert "soft labels: 1 further training example" in out
-    assert "soft labels: the method fairseq trains on them" in out
+    assert "targets of the texts with soft labels: their probabilities" in out
+    words += ["--out", "others"]
+    for other in (["--method", "tfidf"], ["--criterion", "sentence_prediction"]):
+        printed = sweep(*words, *(other if other[0] == "--method" else [*RANDOM, "--", *other]))[1]
+        assert "targets of the texts with soft labels: the most probable class" in printed
     data = manifest.read(RUN1)["data"]
     assert data["path"] != str(first)
     assert "label/train.soft.npy" in data["sha256"]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import tiny_tokenizers
 import torch
 
 from roberta_small.common.errors import UserError
+from roberta_small.experiments.inputs.files import classification_files
 from roberta_small.fairseq_plugin.tasks.datasets import load_soft_labels
 from roberta_small.preprocess import soft_labels
 from roberta_small.preprocess.__main__ import main
@@ -61,7 +63,9 @@ def test_the_texts_are_the_last_training_examples(reviews, workdir, capsys):
     capsys.readouterr()
     prepare(reviews, "--soft-labels", soft, "--overwrite")
     assert "3 further training examples" in (printed := capsys.readouterr().out)
-    assert "soft label of a text in test: 1 row (soft.jsonl:4)" in printed
+    assert "left out, text with a soft label that is in test: 1 row (soft.jsonl:4)" in printed
+    assert "left out, no text: 1 row (soft.jsonl:5)" in printed
+    assert "repeat" not in printed
     assert lines("train.input0") == [*hard, *new]
     assert lines("train.label") == [*labels, "bad", "neither", "good"]
     with open("data/label/dict.txt", encoding="utf-8") as stream:
@@ -78,30 +82,49 @@ def test_the_texts_are_the_last_training_examples(reviews, workdir, capsys):
         assert "label/train.soft.npy" in json.load(stream)["files"]
 
 
-def test_tables_have_a_column_for_each_class(workdir):
-    with open("soft.csv", "w", newline="", encoding="utf-8") as stream:
-        rows = [
-            ("body", "stars", "prediction", "p(bad)", "p(good)", "note"),
-            ("Un livre", "5", "good", ".4", ".6", ""),
-        ]
+def write_table(path, *rows):
+    with open(path, "w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows(rows)
-    (found,) = soft_labels.read("soft.csv", Columns(text="body"))
-    assert (found.record.text, found.record.label) == ("Un livre", "good")
-    assert found.probabilities == pytest.approx({"bad": 0.4, "good": 0.6})
+    return str(path)
+
+
+def test_tables_have_a_column_for_each_class(workdir):
+    header = ("body", "note", "prediction", "p(bad)", "p( very  good )", "note_2")
+    path = write_table(
+        "soft.csv", header, ("Un livre", "5", "good", ".33", ".66", ""), ("", "", "", "1", "0", "")
+    )
+    (found,), (empty,) = soft_labels.read(path, Columns(text="body"))
+    assert (found.record.text, found.record.label) == ("Un livre", "very good")
+    assert found.probabilities == pytest.approx({"bad": 1 / 3, "very good": 2 / 3})
+    assert empty.line == 3
+    (found,), _ = soft_labels.read(path, Columns(text="note"))
+    assert found.record.text == "5"
+
+
+def test_pairs_are_read_from_the_columns_of_the_labelled_pairs(workdir):
+    header = ("hypothesis", "premise", "id", "p(bad)", "p(good)")
+    path = write_table("soft.csv", header, ("deux", "un", "7", "0", "1"), ("deux", "", "8", "0", "1"))
+    (found,), (empty,) = soft_labels.read(path, Columns(text="premise", pair="hypothesis"))
+    assert (found.record.text, found.record.pair, empty.line) == ("un", "deux", 3)
 
 
 @pytest.mark.parametrize(
     ("content", "named"),
     [
         ('{"text": "un", "label": "bad"}', "no column 'probabilities'"),
-        ('{"probabilities": {"bad": 1}}', "no column of texts"),
-        ('{"text": "un", "probabilities": {"bad": 0.5, "good": 0.6}}', "line 1: not class probabilities"),
-        ('{"text": "un", "probabilities": {"bad": -1, "good": 2}}', "line 1: not class probabilities"),
-        ('{"text": "un", "probabilities": {"bad": "x"}}', "line 1: not class probabilities"),
-        ('{"text": "un", "probabilities": {"bad": NaN, "good": 1}}', "line 1: not class probabilities"),
-        ('{"text": "un", "probabilities": [0.5, 0.5]}', "line 1: not class probabilities"),
-        ('{"text": "un", "probabilities": {"bad": 0.5, "ugly": 0.5}}', "line 1: class 'ugly' is unknown"),
-        ('{"premise": "un", "hypothesis": "deux", "probabilities": {"bad": 1}}', "single texts"),
+        ('{"probabilities": {"bad": 1}}', "no column 'text'"),
+        ('{"id": "1", "probabilities": {"bad": 1}}', "no column 'text'"),
+        ('{"text": "un", "probabilities": {"bad": 0.5, "good": 0.6}}', "line 1: {'bad': 0.5, 'good': 0.6}"),
+        ('{"text": "un", "probabilities": {"bad": -1, "good": 2}}', "line 1: {'bad': -1, 'good': 2}"),
+        ('{"text": "un", "probabilities": {"bad": "0,5"}}', "line 1: {'bad': '0,5'}: not a number"),
+        ('{"text": "un", "probabilities": {"bad": NaN, "good": 1}}', "sum 1"),
+        ('{"text": "un", "probabilities": {"bad": 1' + 400 * "0" + "}}", "not a number"),
+        ('{"text": "un", "probabilities": [0.5, 0.6]}', "line 1: [0.5, 0.6] is not an object"),
+        ('{"text": "un", "probabilities": {}}', "not an object"),
+        ('{"text": "un", "probabilities": {"bad": 0.5, "Good": 0.5}}', "class 'Good' is unknown"),
+        ('{"text": "un", "probabilities": {"bad": 1}, "p(bad)": 1}', "both column"),
+        ('{"text": "un", "probabilities": {"bad": 1}, "probabilities_2": {"good": 1}}', "two classifiers"),
+        ('{"text": " ", "probabilities": {"bad": 1}}', "no text for training (0 in valid or test, 1 without"),
     ],
 )
 def test_what_are_no_soft_labels_is_refused(reviews, workdir, capsys, content, named):
@@ -111,6 +134,7 @@ def test_what_are_no_soft_labels_is_refused(reviews, workdir, capsys, content, n
     printed = capsys.readouterr().err
     assert named in printed
     assert "soft.jsonl" in printed
+    assert not Path("data").exists()
 
 
 def test_files_that_are_no_tables_are_refused(reviews, workdir, capsys):
@@ -122,14 +146,41 @@ def test_files_that_are_no_tables_are_refused(reviews, workdir, capsys):
     assert "--soft-labels soft.txt: not a table" in capsys.readouterr().err
 
 
+def test_texts_that_are_repeated_are_counted(reviews, workdir, capsys):
+    prepare(reviews)
+    known, new = lines("train.input0")[0], texts(1, seed=9)[0]
+    soft = predictions("soft.jsonl", [(known, SOFT[0]), (new, SOFT[0]), (new.upper(), SOFT[1])])
+    prepare(reviews, "--soft-labels", soft, "--overwrite")
+    assert "3 further training examples" in (printed := capsys.readouterr().out)
+    assert "2 of them repeat a text of train" in printed
+
+
+def test_soft_labels_that_are_recorded_must_exist(reviews, workdir):
+    prepare(reviews, "--soft-labels", predictions("soft.jsonl", [(texts(1, seed=9)[0], SOFT[0])]))
+    path = Path("data/label/train.soft.npy")
+    count = len(lines("train.input0"))
+    assert "label/train.soft.npy" in classification_files(Path("data"), ["train", "valid"])
+    assert len(load_soft_labels("data", "train", count, 3, 3)) == count
+    content = path.read_bytes()
+    path.write_bytes(content[:-4] + bytes(4))
+    with pytest.raises(UserError, match=r"train\.soft\.npy: not the file that"):
+        load_soft_labels("data", "train", count, 3, 3)
+    path.unlink()
+    for read in (
+        lambda: load_soft_labels("data", "train", count, 3, 3),
+        lambda: classification_files(Path("data"), ["train"]),
+    ):
+        with pytest.raises(UserError, match=r"train\.soft\.npy: no such file, but .* records it"):
+            read()
+
+
 def test_the_array_fits_the_examples(tmp_path):
     (tmp_path / "label").mkdir()
     path = tmp_path / "label/train.soft.npy"
-    names = ["bad", "good"]
-    assert load_soft_labels(str(tmp_path), "train", 3, names, 2) is None
+    assert load_soft_labels(str(tmp_path), "train", 3, 2, 2) is None
     p_NK = np.array([[0.5, 0.5], [1, 0], [0.25, 0.75]], dtype=np.float32)
     np.save(path, p_NK)
-    found = load_soft_labels(str(tmp_path), "train", 3, names, 3)
+    found = load_soft_labels(str(tmp_path), "train", 3, 2, 3)
     batch_BK = found.collater([found[2], found[0]])
     assert torch.equal(batch_BK, torch.tensor([[0.25, 0.75, 0], [0.5, 0.5, 0]]))
     for wrong, examples, named in [
@@ -140,7 +191,7 @@ def test_the_array_fits_the_examples(tmp_path):
     ]:
         np.save(path, wrong, allow_pickle=True)
         with pytest.raises(UserError, match=named):
-            load_soft_labels(str(tmp_path), "train", examples, names, 2)
+            load_soft_labels(str(tmp_path), "train", examples, 2, 2)
     path.write_bytes(path.read_bytes()[:20])
     with pytest.raises(UserError, match="not an array"):
-        load_soft_labels(str(tmp_path), "train", 3, names, 2)
+        load_soft_labels(str(tmp_path), "train", 3, 2, 2)

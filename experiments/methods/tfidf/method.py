@@ -17,7 +17,7 @@ from roberta_small.experiments.inputs.prepare import Source
 from roberta_small.experiments.methods import Command, Method
 from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.experiments.settings import Settings
-from roberta_small.experiments.sweep import Sweep, Training, run_below
+from roberta_small.experiments.sweep import Sweep, Training, run_below, soft_labels_note
 from roberta_small.preprocess.labels import check_line_counts, class_names, label_dictionary, read_labels
 from roberta_small.preprocess.readers.lines import read_text_lines
 
@@ -177,6 +177,7 @@ class Tfidf(Method):
             trainings=(Training(run, RECIPE, tuple(words), identity),),
             recipe=RECIPE,
             out=settings.out,
+            notes=() if settings.source is None else tuple(soft_labels_note(data.parent, used=False)),
             packages=PACKAGES,
         )
 

@@ -244,6 +244,20 @@ def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text):
         assert all(np.array_equal(one[i], other[i]) for i in range(one.texts))
     with pytest.raises(teachers.UserError, match="another teacher or other text"):
         teachers.write_vectors(teacher, task, tmp_path / "parts", ["train"], {"of": "other"})
+    record = json.loads((tmp_path / "parts" / RECORD).read_text(encoding="utf-8"))
+    teachers.check_vectors(tmp_path / "parts", record)
+    content = (tmp_path / "parts/train-00000.f16").read_bytes()
+    for name, wrong, named in [
+        ("train-00000.f16", content[:-2] + b"xx", "changed since the teacher wrote it"),
+        ("train-00001.sizes.npy", b"", "changed since the teacher wrote it"),
+        ("train-00001.sizes.npy", None, "no such file; delete"),
+    ]:
+        shutil.copytree(tmp_path / "parts", tmp_path / "wrong", dirs_exist_ok=True)
+        (tmp_path / "wrong" / name).unlink() if wrong is None else (tmp_path / "wrong" / name).write_bytes(
+            wrong
+        )
+        with pytest.raises(teachers.UserError, match=f"{name}: {named}"):
+            teachers.check_vectors(tmp_path / "wrong", record)
     (tmp_path / "parts/train-00000.f16").write_bytes(b"")
     with pytest.raises(teachers.UserError, match=r"train-00000\.f16: missing or truncated"):
         TeacherVectors(tmp_path / "parts", "train")
