@@ -101,7 +101,7 @@ def test_a_hugging_face_data_set(here):
     assert len((data / "text/test.input0").read_text().splitlines()) == 20
 
 
-def test_soft_labels_are_part_of_the_data(reviews, sweep, capsys):
+def test_soft_labels_are_part_of_the_data(reviews, sweep, capfd):
     record = {"text": "Un roman", "probabilities": {"very bad": 0.75, "good": 0.25}}
     Path("soft.jsonl").write_text(json.dumps(record) + "\n")
     first = folder_of("--data", "reviews.csv")
@@ -112,9 +112,9 @@ def test_soft_labels_are_part_of_the_data(reviews, sweep, capsys):
     assert "targets of the texts with soft labels: their probabilities" in out
     words += ["--out", "others"]
     stock = sweep(*words, *RANDOM, "--", "--criterion", "sentence_prediction")[1]
-    capsys.readouterr()
+    capfd.readouterr()
     assert main(["train", *words, "--method", "tfidf", "--dry-run"]) == 0
-    for printed in (stock, capsys.readouterr().out):
+    for printed in (stock, capfd.readouterr().out):
         assert "targets of the texts with soft labels: the most probable class" in printed
     data = manifest.read(RUN1)["data"]
     assert data["path"] != str(first)
