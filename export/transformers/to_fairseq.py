@@ -55,7 +55,7 @@ from roberta_small.export.transformers.verify import (
     largest_difference,
     random_rows,
 )
-from roberta_small.fairseq_plugin.checkpoints.loading import bare_state
+from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, bare_state
 from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationTask,
     load_dictionary,
@@ -67,7 +67,6 @@ from roberta_small.preprocess.tokenization.choice import beside
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
 
 HEAD = "sentence_classification_head"
-LM_HEAD = "encoder.lm_head."
 VERSION = "encoder.sentence_encoder.version"
 UNUSED = (LM_HEAD, VERSION)
 """Weights of a fairseq classifier that do not influence its predictions; they may be random."""

@@ -28,12 +28,18 @@ from torch import Tensor
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_write
 from roberta_small.fairseq_plugin.checkpoints.architecture import model_arguments
-from roberta_small.fairseq_plugin.checkpoints.loading import FORMAT, NAMESPACE, checksum, load_checkpoint
+from roberta_small.fairseq_plugin.checkpoints.loading import (
+    FORMAT,
+    LM_HEAD,
+    NAMESPACE,
+    checksum,
+    load_checkpoint,
+)
 from roberta_small.fairseq_plugin.models.roberta import LAYER_NORM_EPS
 
 logger = logging.getLogger(__name__)
 FP16_MAX = torch.finfo(torch.float16).max
-ENCODER, LM_HEAD = "encoder.sentence_encoder.", "encoder.lm_head."
+ENCODER = "encoder.sentence_encoder."
 EMBEDDINGS = (f"{ENCODER}embed_tokens.weight", f"{ENCODER}embed_positions.weight")
 NORM = f"{ENCODER}layernorm_embedding.weight"
 

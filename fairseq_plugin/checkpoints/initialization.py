@@ -26,7 +26,12 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.families import SECOND
 from roberta_small.common.run import LAST_CHECKPOINT
 from roberta_small.fairseq_plugin.checkpoints import architecture
-from roberta_small.fairseq_plugin.checkpoints.loading import bare_state, load_checkpoint, reading_instead
+from roberta_small.fairseq_plugin.checkpoints.loading import (
+    LM_HEAD,
+    bare_state,
+    load_checkpoint,
+    reading_instead,
+)
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
 from roberta_small.fairseq_plugin.tasks.sentence_classification import (
     SentenceClassificationTask,
@@ -35,7 +40,7 @@ from roberta_small.fairseq_plugin.tasks.sentence_classification import (
 
 logger = logging.getLogger(__name__)
 CLASSIFICATION_HEADS = "classification_heads."
-OPTIONAL = ("encoder.lm_head.", SECOND)
+OPTIONAL = (LM_HEAD, SECOND)
 """Beginnings of the names of weights that initial weights may lack."""
 MAX_DIFFERENCES = 3
 """Differences between checkpoint and model that an error message lists."""

@@ -34,6 +34,7 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import Tensor, nn
 
 from roberta_small.common.errors import UserError
+from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD
 from roberta_small.fairseq_plugin.models.causal_encoder import CausalEncoder
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall, check_sizes, roberta_small_architecture
 from roberta_small.fairseq_plugin.tasks.language_modeling import linear_cross_entropy
@@ -42,7 +43,6 @@ from roberta_small.fairseq_plugin.training import precision
 
 logger = logging.getLogger(__name__)
 CLASSIFICATION_HEADS = "classification_heads."
-LM_HEAD = "encoder.lm_head."
 
 
 @register_model("causal_roberta_small")

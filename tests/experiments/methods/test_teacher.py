@@ -1,6 +1,7 @@
 """Distillation: the teacher's vectors, the student's start, interruption, and the whole way."""
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -113,6 +114,8 @@ def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_pat
     ratio = (one @ one.T) / (other @ other.T)  # rotated and scaled: angles are kept
     torch.testing.assert_close(ratio, ratio[0, 0].expand_as(ratio), rtol=1e-3, atol=0)
     assert read_checkpoint(tmp_path / "out/model.pt").vocabulary == 40
+    saved = load_checkpoint(tmp_path / "out/model.pt")["model"]
+    assert not [name for name in saved if "lm_head" in name]
     assert (tmp_path / "out/dict.txt").is_file()
 
 
@@ -264,7 +267,9 @@ def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text):
 
 
 @pytest.mark.slow
-def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monkeypatch, text):
+def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monkeypatch, text, caplog):
+    for logger in ("fairseq", "roberta_small"):  # whose levels the command sets; they are restored
+        caplog.set_level(logging.WARNING, logger)
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     tiny_models.write(tmp_path / "teacher", "xlm-roberta", "encoder")
