@@ -74,8 +74,9 @@ def collect(
         if Path(target).exists():
             raise UserError(f"{target}: already exists; choose another --out or delete it")
         with tempfile.TemporaryDirectory(prefix="study-") as temporary:
-            collect(runs, root, temporary)
-            archive.write(temporary, target)
+            folder = Path(temporary) / "study"  # a new one, which may be that of a single run
+            collect(runs, root, folder)
+            archive.write(folder, target)
         return [Path(target)]
     folders = {run.folder: Path(target) / run.folder.relative_to(archive.opened(root)) for run in runs}
     without = [str(path) for path in folders if not (path / manifest.NAME).is_file()]

@@ -246,6 +246,9 @@ class DistillationCriterionConfig(FairseqDataclass):
 class DistillationCriterion(FairseqCriterion):
     """Mean squared error of standardized vectors, after a linear projection of the student's.
 
+    The first token learns the mean of the teacher's vectors: a classifier reads it, and a teacher that is
+    pooled by the mean has nearly the same vector for the first token of every text.
+
     The projection belongs to the criterion: it is trained and resumed with the model, but not part of it.
     """
 
@@ -273,6 +276,9 @@ class DistillationCriterion(FairseqCriterion):
         text_N = torch.repeat_interleave(torch.arange(len(tokens_BL), device=tokens_BL.device), lengths_B)
         ours_BD = means(students_ND, text_N, len(tokens_BL))
         theirs_BD = means(teachers_ND, text_N, len(tokens_BL)) if self.of_tokens else teachers_ND
+        if self.of_tokens:
+            first_B = torch.cumsum(lengths_B, 0) - lengths_B
+            teachers_ND = teachers_ND.index_copy(0, first_B, theirs_BD)
         text_error = (ours_BD - theirs_BD).square().mean(1).sum()
         if self.of_tokens:
             size = int(lengths_B.sum())

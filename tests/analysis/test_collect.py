@@ -100,3 +100,10 @@ def test_an_error_about_a_run_names_the_archive(runs, tmp_path, capsys):
     capsys.readouterr()
     assert main(["tables", str(tmp_path / "bad.tar.xz")]) == 1
     assert f"{tmp_path}/bad.tar.xz/fairseq/random/seed1/manifest.json" in capsys.readouterr().err
+
+
+def test_a_single_run_is_packed_too(runs, tmp_path):
+    run = min(path.parent for path in runs.rglob("manifest.json"))
+    archive = tmp_path / "run.tar.xz"
+    assert main(["collect", str(run), "--out", str(archive)]) == 0
+    pd.testing.assert_frame_equal(load_runs(archive), load_runs(run))
