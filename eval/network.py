@@ -36,7 +36,7 @@ from roberta_small.common.families import FIRST_POSITION
 from roberta_small.eval.model import BF16, FP32
 from roberta_small.eval.texts import MAX_TOKENS, Ids, limit_kernels, logits_of
 from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
-from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, load_checkpoint
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
@@ -52,8 +52,8 @@ from roberta_small.preprocess.dictionary import MASK
 
 TASKS = ("sentence_classification", "sentence_prediction")
 """The tasks of classifiers."""
-HEADS, LM_HEAD = "classification_heads.", "encoder.lm_head."
-"""Prefixes of weights."""
+HEADS = "classification_heads."
+"""Prefix of weights."""
 TOKENS = ".embed_tokens.weight"
 """End of the name of the token embeddings."""
 POSITIONS = ".embed_positions.weight"
@@ -288,7 +288,7 @@ def build_classifier(
 
 
 def build_encoder(checkpoint: Checkpoint, device: torch.device, precision: str) -> RobertaSmall:
-    """The network of an encoder, whatever its head, for its hidden states (`features_only`).
+    """The network of an encoder, whatever its heads, for its hidden states (`features_only`).
 
     Raises `UserError` for another kind of model, and if the weights do not match the configuration.
     """
@@ -301,6 +301,8 @@ def build_encoder(checkpoint: Checkpoint, device: torch.device, precision: str) 
     task = argparse.Namespace(source_dictionary=_dictionary(checkpoint))
     with torch.random.fork_rng(devices=[]), WithoutInitialization():
         model = model_class.build_model(arguments, task)
+        if not any(key.startswith(LM_HEAD) for key in checkpoint.weights):
+            model.encoder.lm_head = None
         for name in {key.split(".")[1] for key in checkpoint.weights if key.startswith(HEADS)}:
             model.register_classification_head(name, num_classes=len(checkpoint.weights[head_weight(name)]))
     return _loaded(model, checkpoint, device, precision)

@@ -213,7 +213,9 @@ class Pretrain(FairseqTrain):
         logging.getLogger("fairseq").setLevel(logging.WARNING)  # fairseq logs hints when it is imported
         from roberta_small.fairseq_plugin.checkpoints.loading import save_weights  # imports torch
 
-        save_weights(folder / "checkpoint_best.pt", folder / MODEL)
+        # A student learns hidden states, so that its LM head is still random.
+        has_lm_head = sweep.settings.teacher is None
+        save_weights(folder / "checkpoint_best.pt", folder / MODEL, lm_head=has_lm_head)
         atomic_write(folder / DICTIONARY, (shards_of(sweep.data)[0] / DICTIONARY).read_bytes())
         return {}
 

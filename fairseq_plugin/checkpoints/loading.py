@@ -374,13 +374,20 @@ def bare_state(
     }
 
 
-def save_weights(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+def save_weights(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, lm_head: bool = True
+) -> None:
     """Copy a checkpoint without optimizer and data state, a third of the size.
 
-    The copy contains what fairseq's `--restore-file` and `from_pretrained` need.
+    The copy contains what fairseq's `--restore-file` and `from_pretrained` need; `lm_head` is whether the
+    language model's head is part of it.
     """
     state = load_checkpoint(source, optimizer=False)
     weights = {key: state.get(key) for key in ("args", "cfg", "model")}
+    if not lm_head:
+        weights["model"] = {
+            name: weight for name, weight in state["model"].items() if not name.startswith(LM_HEAD)
+        }
     # fairseq's trainer reads these two from every checkpoint.
     weights["optimizer_history"] = state.get("optimizer_history", [])[-1:]
     weights["extra_state"] = {}

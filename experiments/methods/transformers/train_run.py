@@ -52,7 +52,7 @@ from roberta_small.experiments.methods.transformers.trainer import (
     training_arguments,
 )
 from roberta_small.export.transformers.networks import family_of, has_token_types, to_fairseq
-from roberta_small.fairseq_plugin.checkpoints.loading import bare_state
+from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, bare_state
 from roberta_small.fairseq_plugin.tasks.sentence_classification import SentenceClassificationTask
 from roberta_small.fairseq_plugin.training.precision import resolve, resolved, restore
 
@@ -61,7 +61,6 @@ PRECISION = "precision.json"
 """Beside the Trainer's checkpoints: what `--precision auto` resolved to, by device type."""
 RELOADED = 16
 """Number of sentences on which the reloaded model is compared with the predictions of training."""
-LM_HEAD = "encoder.lm_head."
 
 
 def build_parser() -> argparse.ArgumentParser:

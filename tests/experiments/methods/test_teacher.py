@@ -66,6 +66,21 @@ def distilled(folder, text, teacher, *words, tokens="6k", **kwargs):
     return pretrain(*options, "--device", "cpu", *words, "--", *STUDENT, cwd=folder, **kwargs)
 
 
+def task_of(data, *words):
+    """The task of a student of these tests."""
+    fixed = ["--task", "distillation", "--criterion", "distillation", "--arch", "roberta_small"]
+    words = [str(data), *fixed, "--tokens-per-sample", "24", *words]
+    return teachers.DistillationTask.setup_task(teachers._configuration(words).task)
+
+
+def write_teacher(folder, text):
+    """A model whose subword tokens include those of the student's dictionary."""
+    model = tiny_models.write(folder / "teacher", "xlm-roberta", "encoder")
+    for path in (text / "tokenizer").iterdir():
+        (folder / "teacher" / path.name).write_bytes(path.read_bytes())
+    return model
+
+
 def losses(folder):
     log = (folder / "out/train.log").read_text(encoding="utf-8")
     return [json.loads(line.split(" | ")[-1]) for line in log.splitlines() if "| valid |" in line]
@@ -74,9 +89,7 @@ def losses(folder):
 @pytest.mark.slow
 def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_path, monkeypatch, text):
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
-    model = tiny_models.write(tmp_path / "teacher", "xlm-roberta", "encoder")
-    for path in (text / "tokenizer").iterdir():
-        (tmp_path / "teacher" / path.name).write_bytes(path.read_bytes())
+    model = write_teacher(tmp_path, text)
     output = distilled(tmp_path, text, tmp_path / "teacher", tokens="60k")
     assert "a vector for every token" in output
     recorded = manifest.read(tmp_path / "out")
@@ -89,12 +102,7 @@ def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_pat
     dictionary = (text / "corpus/dict.txt").read_text(encoding="utf-8").splitlines()
     symbols = ["<s>", "<pad>", "</s>", "<unk>", *(line.rpartition(" ")[0] for line in dictionary)]
     own = AutoTokenizer.from_pretrained(tmp_path / "teacher")
-    task = teachers.DistillationTask.setup_task(
-        teachers._configuration([
-            str(text / "corpus"), "--task", "distillation", "--criterion", "distillation",
-            "--arch", "roberta_small", "--tokens-per-sample", "24",
-        ]).task
-    )  # fmt: skip
+    task = task_of(text / "corpus")
     texts = task.texts("valid", str(text / "corpus"))
     assert len(texts) == vectors.texts
     for index in range(5):
@@ -114,6 +122,12 @@ def test_a_student_learns_the_hidden_states_of_a_teacher_with_its_tokens(tmp_pat
     ratio = (one @ one.T) / (other @ other.T)  # rotated and scaled: angles are kept
     torch.testing.assert_close(ratio, ratio[0, 0].expand_as(ratio), rtol=1e-3, atol=0)
     assert read_checkpoint(tmp_path / "out/model.pt").vocabulary == 40
+    assert not [name for name in load_checkpoint(tmp_path / "out/model.pt")["model"] if "lm_head" in name]
+    again = teachers.open_teacher(
+        tmp_path / "out/model.pt", text / "corpus/dict.txt", torch.device("cpu"), "fp32"
+    )
+    assert again.vectors == "tokens"
+    again.encoder(torch.tensor([[0, 5, 6, 2]]), features_only=True)
     assert (tmp_path / "out/dict.txt").is_file()
 
 
@@ -165,9 +179,7 @@ def test_a_teacher_without_its_dictionary_is_an_error(tmp_path, text):
 def test_shards_are_read_one_for_each_epoch(tmp_path, monkeypatch, text):
     """Every shard has vectors of its own, and a student trains on all of them."""
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
-    tiny_models.write(tmp_path / "teacher", "xlm-roberta", "encoder")
-    for path in (text / "tokenizer").iterdir():
-        (tmp_path / "teacher" / path.name).write_bytes(path.read_bytes())
+    write_teacher(tmp_path, text)
     words = ["--sentencepiece-model", str(text / "tokenizer" / MODEL), "--dict", str(text / "dict.txt")]
     words += ["--only-source", "--trainpref", str(text / "text.txt"), "--valid-every", "5", "--shards", "2"]
     assert preprocess(["binarize", *words, "--out", str(tmp_path / "corpus")]) == 0
@@ -176,12 +188,7 @@ def test_shards_are_read_one_for_each_epoch(tmp_path, monkeypatch, text):
     record = json.loads((tmp_path / "out/teacher" / RECORD).read_text(encoding="utf-8"))
     assert list(record["shards"]) == ["train-shard0", "train-shard1", "valid"]
     folders = os.pathsep.join(str(tmp_path / f"corpus/shard{number}") for number in range(2))
-    task = teachers.DistillationTask.setup_task(
-        teachers._configuration([
-            folders, "--task", "distillation", "--criterion", "distillation", "--arch", "roberta_small",
-            "--tokens-per-sample", "24", "--teacher-vectors", str(tmp_path / "out/teacher"),
-        ]).task
-    )  # fmt: skip
+    task = task_of(folders, "--teacher-vectors", str(tmp_path / "out/teacher"))
     lengths = [len(task.load_dataset("train", epoch=epoch)) for epoch in (1, 2, 3)]
     counts = [sum(part["texts"] for part in record["shards"][f"train-shard{n}"]) for n in range(2)]
     assert lengths == [*counts, counts[0]]
@@ -191,12 +198,7 @@ def test_shards_are_read_one_for_each_epoch(tmp_path, monkeypatch, text):
 def test_the_tokens_of_an_update_are_those_of_its_texts(text):
     """Documents are shorter than --tokens-per-sample, so an update has fewer tokens than a full batch."""
     recipe = Recipe("r", ("--task", "distillation", "--batch-size", "4", "--tokens-per-sample", "24"))
-    task = teachers.DistillationTask.setup_task(
-        teachers._configuration([
-            str(text / "corpus"), "--task", "distillation", "--criterion", "distillation",
-            "--arch", "roberta_small", "--tokens-per-sample", "24",
-        ]).task
-    )  # fmt: skip
+    task = task_of(text / "corpus")
     sizes = task.texts("train", str(text / "corpus")).sizes
     assert 4 < sizes.mean() < 24
     assert tokens_per_update(recipe, text / "corpus") == round(4 * sizes.mean())
@@ -212,14 +214,9 @@ def first_text(model, own, lines):
 
 def test_vectors_are_resumed_after_an_interruption(tmp_path, monkeypatch, text):
     """Complete shards are kept, and the result is that of an uninterrupted reading."""
-    tiny_models.write(tmp_path / "teacher", "xlm-roberta", "encoder")
-    for path in (text / "tokenizer").iterdir():
-        (tmp_path / "teacher" / path.name).write_bytes(path.read_bytes())
+    write_teacher(tmp_path, text)
     convert_back(tmp_path / "teacher", tmp_path / "converted/model.pt")
-    words = [str(text / "corpus"), "--task", "distillation", "--criterion", "distillation", "--arch"]
-    task = teachers.DistillationTask.setup_task(
-        teachers._configuration([*words, "roberta_small", "--tokens-per-sample", "24"]).task
-    )
+    task = task_of(text / "corpus")
     teacher = teachers.open_teacher(
         tmp_path / "converted/model.pt", text / "corpus/dict.txt", torch.device("cpu"), "fp32"
     )
@@ -270,9 +267,7 @@ def test_the_command_goes_on_after_an_interruption_of_the_teacher(tmp_path, monk
         caplog.set_level(logging.WARNING, logger)
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    tiny_models.write(tmp_path / "teacher", "xlm-roberta", "encoder")
-    for path in (text / "tokenizer").iterdir():
-        (tmp_path / "teacher" / path.name).write_bytes(path.read_bytes())
+    write_teacher(tmp_path, text)
     calls, original = [], teachers._write_shard
 
     def interrupted(*args):
