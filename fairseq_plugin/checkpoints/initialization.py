@@ -106,14 +106,17 @@ def weights_alone(state: dict[str, Any], model: BaseFairseqModel) -> dict[str, A
     """A state in fairseq's format with the weights of a checkpoint and nothing else of its run.
 
     fairseq would look up the criterion, task, optimizer and schedule of the old run, which may belong to
-    another program. Weights that a checkpoint may lack (`OPTIONAL`) are those of the model.
+    another program. Weights that a checkpoint may lack (`OPTIONAL`) are those of the model, or those that they
+    are tied to: the matrix of the LM head is that of the embeddings.
     """
     weights = dict(state["model"])
     upgraded = dict(weights)
     model.upgrade_state_dict(upgraded)
-    for name, weight in model.state_dict().items():
+    ours = model.state_dict()
+    tied = {weight.data_ptr(): upgraded[name] for name, weight in ours.items() if name in upgraded}
+    for name, weight in ours.items():
         if name.startswith(OPTIONAL) and name not in upgraded:
-            weights[name] = weight.detach().cpu().clone()
+            weights[name] = tied.get(weight.data_ptr(), weight).detach().cpu().clone()
     return bare_state(weights, {"model": None}) | {"last_optimizer_state": None}
 
 
