@@ -106,8 +106,8 @@ def weights_alone(state: dict[str, Any], model: BaseFairseqModel) -> dict[str, A
     """A state in fairseq's format with the weights of a checkpoint and nothing else of its run.
 
     fairseq would look up the criterion, task, optimizer and schedule of the old run, which may belong to
-    another program. Weights that a checkpoint may lack (`OPTIONAL`) are those of the model, or those that they
-    are tied to: the matrix of the LM head is that of the embeddings.
+    another program. Weights that a checkpoint may lack (`OPTIONAL`) are those of the model, or those that
+    they are tied to: the matrix of the LM head is that of the embeddings.
     """
     weights = dict(state["model"])
     upgraded = dict(weights)

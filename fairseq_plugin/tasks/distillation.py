@@ -246,9 +246,6 @@ class DistillationCriterionConfig(FairseqDataclass):
 class DistillationCriterion(FairseqCriterion):
     """Mean squared error of standardized vectors, after a linear projection of the student's.
 
-    The token that a classifier reads (--pooling of the student) learns the vector of its text, which is the
-    mean of the teacher: one that is pooled by the mean has nearly the same first token for every text.
-
     The projection belongs to the criterion: it is trained and resumed with the model, but not part of it.
     """
 
@@ -256,8 +253,7 @@ class DistillationCriterion(FairseqCriterion):
         super().__init__(task)
         if not 0.0 <= text_weight < math.inf:
             raise UserError(f"--text-weight {text_weight}: must be a finite number, 0 or above")
-        self.padding_idx, self.eos_idx = task.source_dictionary.pad(), task.source_dictionary.eos()
-        self.text_weight = text_weight
+        self.padding_idx, self.text_weight = task.source_dictionary.pad(), text_weight
         vectors = task.teacher()
         self.of_tokens = vectors.of == TOKENS
         self.register_buffer("mean_D", torch.tensor(vectors.record["mean"]), persistent=False)
@@ -278,16 +274,12 @@ class DistillationCriterion(FairseqCriterion):
         ours_BD = means(students_ND, text_N, len(tokens_BL))
         theirs_BD = means(teachers_ND, text_N, len(tokens_BL)) if self.of_tokens else teachers_ND
         text_error = (ours_BD - theirs_BD).square().mean(1).sum()
-        read_B = read_tokens(tokens_BL, lengths_B, model.args.pooling, self.eos_idx)
         if self.of_tokens:
-            targets_ND = teachers_ND if read_B is None else teachers_ND.index_copy(0, read_B, theirs_BD)
-            token_error = (students_ND - targets_ND).square().mean(1).sum()
             size = int(lengths_B.sum())
+            token_error = (students_ND - teachers_ND).square().mean(1).sum()
+            loss = token_error + self.text_weight * size / len(tokens_BL) * text_error
         else:
-            errors_BD = ours_BD[:0] if read_B is None else students_ND[read_B] - theirs_BD
-            token_error = errors_BD.square().sum() / theirs_BD.shape[1]
-            size = len(tokens_BL)
-        loss = token_error + self.text_weight * size / len(tokens_BL) * text_error
+            size, token_error, loss = len(tokens_BL), text_error.new_zeros(()), text_error
         return loss, size, {
             "loss": loss.detach(),
             "token_error": token_error.detach(),
@@ -313,22 +305,6 @@ class DistillationCriterion(FairseqCriterion):
     def logging_outputs_can_be_summed() -> bool:
         """True: all logging outputs are numbers, which fairseq can sum over workers."""
         return True
-
-
-def read_tokens(tokens_BL: Tensor, lengths_B: Tensor, pooling: str, eos: int) -> Tensor | None:
-    """The token of each text that a classifier with `pooling` reads, (B,), counted without padding.
-
-    None for the mean. Texts are padded on the right. "last-piece" is the last token before `</s>`.
-    """
-    if pooling == "mean":
-        return None
-    ends_B = torch.cumsum(lengths_B, 0)
-    if pooling == "first":
-        return ends_B - lengths_B
-    if pooling == "last":
-        return ends_B - 1
-    last_B = tokens_BL.gather(1, (lengths_B - 1).unsqueeze(1)).squeeze(1)
-    return ends_B - 1 - (last_B.eq(eos) & lengths_B.gt(1)).long()
 
 
 def means(x_ND: Tensor, text_N: Tensor, texts: int) -> Tensor:
