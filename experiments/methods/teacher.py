@@ -321,7 +321,8 @@ def initial_student(teacher: Teacher, task: DistillationTask, cfg: Any, output: 
     table = model.encoder.sentence_encoder.embed_tokens
     if teacher.ids is not None:
         theirs_VD = teacher.encoder.encoder.sentence_encoder.embed_tokens.weight.detach().float().cpu()
-        rows_VD = theirs_VD[torch.from_numpy(teacher.ids)]
+        # A left-to-right student has no <mask>, the last id.
+        rows_VD = theirs_VD[torch.from_numpy(teacher.ids[: table.num_embeddings])]
         generator = torch.Generator().manual_seed(seed)
         wide, narrow = max(table.embedding_dim, rows_VD.shape[1]), min(table.embedding_dim, rows_VD.shape[1])
         basis, _ = torch.linalg.qr(torch.randn(wide, narrow, generator=generator))

@@ -43,6 +43,8 @@ from roberta_small.export.transformers.modeling_mean_pooling import (
     MeanPoolingForSequenceClassification,
 )
 from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name
+from roberta_small.fairseq_plugin.checkpoints.initialization import missing_weights
+from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD
 from roberta_small.fairseq_plugin.models.roberta import LAYER_NORM_EPS, RobertaSmall
 from roberta_small.preprocess.dictionary import BOS, EOS, PAD, SPECIALS
 
@@ -79,6 +81,8 @@ class Source:
     """Name of the classification head; None for a masked language model."""
     class_names: list[str] | None = None
     """In the order of the logits; None if the checkpoint does not record them."""
+    has_lm_head: bool = True
+    """Whether the checkpoint has the LM head; otherwise its weights are random."""
 
     @property
     def family(self) -> Family:
@@ -127,13 +131,15 @@ def source_of(checkpoint: Checkpoint) -> Source:
         model = model_of(arguments, checkpoint.vocabulary, head, classes)
         weights = dict(checkpoint.weights)
         model.upgrade_state_dict(weights)
+        has_lm_head = any(name.startswith(LM_HEAD) for name in weights)
+        weights |= missing_weights(weights, model, LM_HEAD)
         model.load_state_dict(weights)
     except (RuntimeError, AttributeError, KeyError, TypeError, ValueError, AssertionError) as error:
         raise UserError(
             f"{path}: the weights do not match the stored arguments ({_short(error)}); "
             "use a file that fairseq wrote"
         ) from None
-    source = Source(path, model.args, weights, head, checkpoint.class_names)
+    source = Source(path, model.args, weights, head, checkpoint.class_names, has_lm_head)
     _check_head(source)
     return source
 
@@ -347,6 +353,11 @@ def converted(
     `classes` names the K logits of a classifier. Raises `UserError` if the family has no such model.
     """
     family = source.family
+    if source.head is None and not source.has_lm_head:
+        raise UserError(
+            f"{source.path}: an encoder without classification head and LM head; fine-tune it first: "
+            f"roberta-small train --data DATA --pretrained {source.path}"
+        )
     if source.head is None and family.lm_head is None:
         raise UserError(
             f"{source.path}: a masked language model, but the LM head of Transformers' {family.prefix} is "

@@ -20,7 +20,7 @@ from fairseq.file_io import PathManager
 from fairseq.models import BaseFairseqModel
 from fairseq.models.roberta.model import RobertaModel
 from fairseq.trainer import Trainer
-from torch import Tensor
+from torch import Tensor, nn
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import SECOND
@@ -106,18 +106,29 @@ def weights_alone(state: dict[str, Any], model: BaseFairseqModel) -> dict[str, A
     """A state in fairseq's format with the weights of a checkpoint and nothing else of its run.
 
     fairseq would look up the criterion, task, optimizer and schedule of the old run, which may belong to
-    another program. Weights that a checkpoint may lack (`OPTIONAL`) are those of the model, or those that
-    they are tied to: the matrix of the LM head is that of the embeddings.
+    another program.
     """
     weights = dict(state["model"])
     upgraded = dict(weights)
     model.upgrade_state_dict(upgraded)
-    ours = model.state_dict()
-    tied = {weight.data_ptr(): upgraded[name] for name, weight in ours.items() if name in upgraded}
-    for name, weight in ours.items():
-        if name.startswith(OPTIONAL) and name not in upgraded:
-            weights[name] = tied.get(weight.data_ptr(), weight).detach().cpu().clone()
+    weights |= missing_weights(upgraded, model, OPTIONAL)
     return bare_state(weights, {"model": None}) | {"last_optimizer_state": None}
+
+
+def missing_weights(
+    weights: Mapping[str, Tensor], model: nn.Module, prefixes: str | tuple[str, ...]
+) -> dict[str, Tensor]:
+    """The weights of `model` whose names begin with one of `prefixes` and that `weights` does not contain.
+
+    A weight that is tied to others is one of them: the matrix of the LM head is that of the embeddings.
+    """
+    ours = model.state_dict()
+    tied = {weight.data_ptr(): weights[name] for name, weight in ours.items() if name in weights}
+    return {
+        name: tied.get(weight.data_ptr(), weight).detach().cpu().clone()
+        for name, weight in ours.items()
+        if name.startswith(prefixes) and name not in weights
+    }
 
 
 @contextlib.contextmanager

@@ -57,6 +57,18 @@ def test_scores_of_a_masked_lm_equal_stock_fairseqs(masked_lm):
     assert model.lm_head.decoder.weight is model.roberta.embeddings.word_embeddings.weight
 
 
+def test_an_encoder_alone_keeps_its_embeddings_and_is_no_language_model(masked_lm, tmp_path):
+    state = torch.load(masked_lm[1], weights_only=False)
+    state["model"] = {name: w for name, w in state["model"].items() if "lm_head" not in name}
+    torch.save(state, tmp_path / "encoder.pt")
+    source = read_source(tmp_path / "encoder.pt")
+    found = source.model().state_dict()
+    for name, weight in state["model"].items():
+        assert torch.equal(found[name], weight), name
+    with pytest.raises(UserError, match=r"encoder\.pt: an encoder without classification head and LM head"):
+        converted(source)
+
+
 def test_dropout_and_positions_are_those_of_training(tmp_path):
     _, run = train_classifier(
         tmp_path, "--dropout", "0.3", "--attention-dropout", "0.2", "--pooler-dropout", "0.15"

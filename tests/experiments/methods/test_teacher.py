@@ -24,6 +24,7 @@ from roberta_small.experiments.methods.pretrain import tokens_per_update
 from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.export.transformers.to_fairseq import convert_back
 from roberta_small.fairseq_plugin.checkpoints.loading import load_checkpoint
+from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.tasks.distillation import RECORD, TeacherVectors, means
 from roberta_small.preprocess.__main__ import main as preprocess
 from roberta_small.preprocess.dictionary import load
@@ -61,9 +62,9 @@ def pretrain(*words, cwd, code=0):
     return done.stdout + done.stderr
 
 
-def distilled(folder, text, teacher, *words, tokens="6k", **kwargs):
+def distilled(folder, text, teacher, *words, tokens="6k", student=STUDENT, **kwargs):
     options = ["--data", text / "corpus", "--teacher", teacher, "--out", folder / "out", "--tokens", tokens]
-    return pretrain(*options, "--device", "cpu", *words, "--", *STUDENT, cwd=folder, **kwargs)
+    return pretrain(*options, "--device", "cpu", *words, "--", *student, cwd=folder, **kwargs)
 
 
 def task_of(data, *words):
@@ -146,6 +147,16 @@ def test_a_teacher_with_other_tokens_has_a_vector_for_each_text(tmp_path, monkey
     assert (sizes == 1).all()
     wanted = [first_text(model, own, lines[:count]) for count in range(1, len(lines) + 1)]
     assert min(np.abs(vectors[0][0] - one).max() for one in wanted) < 2e-3
+
+
+@pytest.mark.slow
+def test_a_left_to_right_student(tmp_path, monkeypatch, text):
+    monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
+    write_teacher(tmp_path, text)
+    distilled(tmp_path, text, tmp_path / "teacher", student=[*STUDENT, "--arch", "causal_roberta_small"])
+    found = read_checkpoint(tmp_path / "out/model.pt")
+    assert issubclass(found.model_class(), CausalRobertaSmall)
+    assert found.vocabulary == 39  # without <mask>
 
 
 def test_a_run_is_a_teacher(tmp_path, text):
