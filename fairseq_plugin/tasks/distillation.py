@@ -200,7 +200,9 @@ class TeacherVectors:
         for shard in self.record["shards"][name]:
             file = folder / shard["file"]
             if not file.is_file() or file.stat().st_size != 2 * self.width * shard["vectors"]:
-                raise UserError(f"{file}: missing or truncated; start roberta-small pretrain --teacher again")
+                raise UserError(
+                    f"{file}: missing or truncated; delete {folder}, and the teacher reads the text again"
+                )
             self.shards.append(np.memmap(file, np.float16, "r", shape=(shard["vectors"], self.width)))
         sizes = [np.load(folder / shard["sizes"]) for shard in self.record["shards"][name]]
         self._first = np.cumsum([0, *map(len, sizes)])
