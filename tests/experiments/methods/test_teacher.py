@@ -150,10 +150,11 @@ def test_a_teacher_with_other_tokens_has_a_vector_for_each_text(tmp_path, monkey
 
 
 @pytest.mark.slow
-def test_a_left_to_right_student(tmp_path, monkeypatch, text):
+@pytest.mark.parametrize("arch", ["causal_roberta_small", "causal_lm_small"])
+def test_a_left_to_right_student(tmp_path, monkeypatch, text, arch):
     monkeypatch.setenv("RS_CACHE", str(tmp_path / "cache"))
     write_teacher(tmp_path, text)
-    distilled(tmp_path, text, tmp_path / "teacher", student=[*STUDENT, "--arch", "causal_roberta_small"])
+    distilled(tmp_path, text, tmp_path / "teacher", student=[*STUDENT, "--arch", arch])
     found = read_checkpoint(tmp_path / "out/model.pt")
     assert issubclass(found.model_class(), CausalRobertaSmall)
     assert found.vocabulary == 39  # without <mask>
