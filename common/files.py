@@ -28,7 +28,7 @@ LINE_BREAK = re.compile("[\x85\u2028\u2029]")
 
 
 @contextmanager
-def atomic_open(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO]:
+def atomic_open(path: str | os.PathLike[str], mode: str = "w", *, encoding: str = "utf-8") -> Iterator[IO]:
     """Open `path` for writing; the new content appears only when the block ends without an error.
 
     The content is written to a temporary file in the same folder, which then replaces `path` in one step. An
@@ -39,11 +39,10 @@ def atomic_open(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO]:
     if path.is_dir():
         raise UserError(f"{path}: is a folder; choose another file name")
     path.parent.mkdir(parents=True, exist_ok=True)
-    encoding = None if "b" in mode else "utf-8"
-    newline = None if "b" in mode else "\n"
+    text: dict[str, Any] = {} if "b" in mode else {"encoding": encoding, "newline": "\n"}
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
-        with errors_named_after(path), os.fdopen(handle, mode, encoding=encoding, newline=newline) as stream:
+        with errors_named_after(path), os.fdopen(handle, mode, **text) as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())

@@ -12,7 +12,7 @@ from roberta_small.common.cpu import environment
 from roberta_small.common.errors import enumerate_some
 from roberta_small.common.files import shown_path
 from roberta_small.common.metrics import lower_is_better, number
-from roberta_small.common.run import LOG, Run, State
+from roberta_small.common.run import LOG, TENSORBOARD, Run, State
 from roberta_small.common.statistics import mean_std
 from roberta_small.common.tables import duration, mean_std_cell, text_table
 from roberta_small.experiments.methods import Command
@@ -115,9 +115,12 @@ def _status(state: Planned, outcomes: Mapping[Run, Outcome]) -> str:
 
 
 def print_next(out: Path, run: Run | None = None, *, pairs: bool = False) -> None:
-    """Print the commands after training, to copy: the tables of `out`, and a prediction of `run`."""
-    print(f"\nNext:\n  roberta-small tables {shlex.quote(shown_path(out))}")
+    """Print the commands after training, to copy: tables and curves of `out`, and a prediction of `run`."""
+    folder = shlex.quote(shown_path(out))
+    print(f"\nNext:\n  roberta-small tables {folder}")
     if run is not None:
+        if (run.folder / TENSORBOARD).is_dir():
+            print(f"  tensorboard --logdir {folder}")
         text = '"..." "..."' if pairs else '"..."'
         print(
             f"  roberta-small predict --checkpoint {shlex.quote(shown_path(run.folder))} {text}", flush=True

@@ -23,7 +23,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,18 +41,20 @@ from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.files import atomic_folder, atomic_open, atomic_write
 from roberta_small.preprocess import audit, soft_labels
 from roberta_small.preprocess.binarize import Split, write_data
-from roberta_small.preprocess.labels import HIDDEN, check_classes, checked_label, quoted
+from roberta_small.preprocess.labels import HIDDEN, check_classes, checked_label, merged, quoted
 from roberta_small.preprocess.options import (
     DEFAULT_PART,
     TRAIN,
     add_columns,
     add_destination,
+    add_dialect,
     add_reading,
     add_soft_labels,
     add_splits,
     add_tokenizer,
 )
 from roberta_small.preprocess.readers import TABLE, hub, read_records, reader_name, suffixes_of, tables
+from roberta_small.preprocess.readers.dialect import Dialect, dialect_of
 from roberta_small.preprocess.readers.records import Record
 from roberta_small.preprocess.readers.tables import Columns
 from roberta_small.preprocess.soft_labels import SoftLabel
@@ -110,6 +112,9 @@ class Options:
     """A file, or how much of the training files."""
     test: str = DEFAULT_PART
     columns: Columns = field(default_factory=Columns)
+    dialect: Dialect = field(default_factory=Dialect)
+    merge_labels: bool = False
+    """Whether labels that look alike are one class."""
     reader: str | None = None
     seed: int = 1
     tokenizer: str = TRAIN
@@ -132,6 +137,9 @@ class Options:
             "valid": self.valid,
             "test": self.test,
             "columns": self.columns.named(),
+            **({"more_text": list(self.columns.more_text)} if self.columns.more_text else {}),
+            **({"dialect": self.dialect.given()} if self.dialect.given() else {}),
+            **({"merge_labels": True} if self.merge_labels else {}),
             "reader": self.reader,
             "seed": self.seed,
             "tokenizer": self.tokenizer,
@@ -152,6 +160,8 @@ class Examples:
     """With the reason."""
     warnings: list[str] = field(default_factory=list)
     """About the classes."""
+    merged: dict[str, str] = field(default_factory=dict)
+    """Label in the file -> the class that it was merged into."""
     soft: list[SoftLabel] = field(default_factory=list)
     """Further training examples, with class probabilities."""
 
@@ -232,7 +242,9 @@ def read_examples(options: Options) -> Examples:
     examples = Examples(rows, columns, left_out, warnings)
     _leave_out_incomplete(examples)
     _leave_out_hidden(examples)
-    labels = [label_of(row) for part in rows.values() for row in part]
+    if options.merge_labels:
+        _merge_labels(examples)
+    labels = [label_of(row) for part in examples.splits.values() for row in part]
     where = ", ".join(options.train)
     if not labels:
         named = "".join(f", {role} '{column}'" for role, column in columns.named().items())
@@ -247,12 +259,27 @@ def read_examples(options: Options) -> Examples:
     return examples
 
 
+def _merge_labels(examples: Examples) -> None:
+    """Give examples whose labels look alike the same label, and list the labels that change."""
+    rows = [row for part in examples.splits.values() for row in part]
+    chosen = merged([label_of(row) for row in rows])
+    for name, part in examples.splits.items():
+        examples.splits[name] = [
+            replace(row, record=replace(row.record, label=chosen[label]))
+            if (label := label_of(row)) in chosen
+            else row
+            for row in part
+        ]
+    examples.merged = chosen
+
+
 def _add_soft_labels(examples: Examples, path: str) -> None:
     """Read the texts with soft labels; those of the valid and test sets are moved to `left_out`.
 
     Raises `UserError` if none is left.
     """
     labels, empty = soft_labels.read(path, examples.columns)
+    examples.warnings += tables.notes(path)
     train = examples.splits["train"]
     soft_labels.check_classes(labels, set(map(label_of, train)))
     held_out = {_key(row.record): name for name in ("valid", "test") for row in examples.splits[name]}
@@ -284,18 +311,16 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
         table = tables.cleaned(hub.read_dataset(source), source)
         columns = _labelled_columns(table, columns, source)
         if columns.split is None:
-            columns = Columns(columns.text, columns.pair, columns.label, hub.SPLIT)
+            columns = replace(columns, split=hub.SPLIT)
         return [Row(source, record) for record in tables.records(table, columns, source)], columns, []
     if reader_name(source, options.reader) == TABLE:
-        table = tables.read_table(source)
+        dialect = tables.detect(source, options.dialect)
+        table = tables.read_table(source, dialect)
         columns = _labelled_columns(table, columns, source)
         rows = [Row(source, record) for record in tables.records(table, columns, source)]
-        return rows, columns, _unused_split(table, columns)
-    if columns.named():
-        role = next(iter(columns.named()))
-        raise UserError(
-            f"--{role}-column: {source} has no columns; omit the option or use a table (.csv, .jsonl)"
-        )
+        return rows, columns, [*tables.notes(source, options.dialect), *_unused_split(table, columns)]
+    if given := [*(f"--{role}-column" for role in columns.named()), *options.dialect.given()]:
+        raise UserError(f"{given[0]}: {source} is not a table; omit the option or use a table (.csv, .jsonl)")
     rows = [Row(source, record) for record in read_records(source, options.reader)]
     if rows and all(row.record.label is None for row in rows):
         raise UserError(
@@ -438,9 +463,14 @@ def describe(examples: Examples, options: Options) -> list[str]:
     lines = []
     for role, column in examples.columns.named().items():
         given = getattr(options.columns, role) is not None
+        more = examples.columns.more_text if role == "text" else ()
         lines.append(
-            f"{role}: column '{column}'{'' if given else ' (guessed; choose with --' + role + '-column)'}"
+            f"{role}: column{'s' if more else ''} {' and '.join(map(repr, (column, *more)))}"
+            f"{'' if given else ' (guessed; choose with --' + role + '-column)'}"
         )
+    for name in sorted(set(examples.merged.values())):
+        others = sorted(label for label, chosen in examples.merged.items() if chosen == name)
+        lines.append(f"label {quoted([name])}: also written {quoted(others)}")
     for name, rows in examples.splits.items():
         lines.append(f"{name}: {count(len(rows), 'example')}; {_shares(rows)}")
     if examples.soft:
@@ -583,6 +613,7 @@ def _places(examples: Examples) -> dict[str, Any]:
     """The content of split.json: [file, line] of every example, in the order of the text files."""
     return {
         "columns": examples.columns.named(),
+        "more_text": list(examples.columns.more_text),
         "examples": {
             name: [[row.source, row.record.line] for row in rows]
             for name, rows in examples.all_rows().items()
@@ -612,6 +643,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument("files", nargs="*", metavar="FILE", help="labelled text, or datasets:NAME")
     parser.add_argument("--train", nargs="+", default=[], help=argparse.SUPPRESS)  # the same as FILE
     add_columns(parser)
+    add_dialect(parser)
     parser.add_argument("--reader", metavar="NAME", help="format of the files (default: by suffix)")
     add_splits(parser)
     add_soft_labels(parser)
@@ -623,14 +655,16 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 def columns_of(args: argparse.Namespace) -> Columns:
     """The columns named by the options."""
-    return Columns(args.text_column, args.pair_column, args.label_column, args.split_column)
+    text, *more = args.text_column or [None]
+    return Columns(text, args.pair_column, args.label_column, args.split_column, tuple(more))
 
 
 def run(args: argparse.Namespace) -> None:
     """The command: check the options, prepare, print what was written."""
     sources = (*args.files, *args.train)
     if not sources:
-        raise UserError("FILE is required: pass a file of labelled text, for example reviews.csv")
+        hint = "; write it before --text-column NAME" if args.text_column else ""
+        raise UserError(f"FILE is required: pass a file of labelled text, for example reviews.csv{hint}")
     options = options_of(
         args, sources, args.seed, reader=args.reader, normalize_apostrophes=args.normalize_apostrophes
     )
@@ -648,6 +682,8 @@ def options_of(args: argparse.Namespace, train: Sequence[str], seed: int | None,
     return Options(
         train=tuple(train),
         columns=columns_of(args),
+        dialect=dialect_of(args.encoding, args.delimiter, args.no_header),
+        merge_labels=bool(args.merge_labels),
         dictionary=args.dict,
         soft_labels=args.soft_labels,
         **{name: value for name, value in given.items() if value is not None},

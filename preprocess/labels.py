@@ -86,7 +86,8 @@ def check_classes(labels: Sequence[str], where: str) -> list[str]:
     for label in sorted(counts):
         alike.setdefault(_visible(label), []).append(label)
     warnings += [
-        f"labels that differ only in case or invisible characters: {quoted(names)}"
+        f"labels that differ only in case or invisible characters: {quoted(names)}; --merge-labels makes "
+        "them one class"
         for names in alike.values()
         if len(names) > 1
     ]
@@ -162,6 +163,24 @@ def _is_list(label: str) -> bool:
             if isinstance(parse(label), list):
                 return True
     return False
+
+
+def merged(labels: Sequence[str]) -> dict[str, str]:
+    """Label -> the most frequent of those that differ from it only in case, spaces or invisible characters.
+
+    Only labels that change are keys. On a tie, the first one in the order of the labels counts.
+    """
+    counts = Counter(labels)
+    alike: dict[str, list[str]] = {}
+    for label in counts:
+        alike.setdefault("".join(_visible(label).split()), []).append(label)
+    return {
+        label: chosen
+        for group in alike.values()
+        for chosen in [max(group, key=lambda label: counts[label])]
+        for label in group
+        if label != chosen
+    }
 
 
 def _visible(label: str) -> str:

@@ -74,16 +74,52 @@ def add_destination(parser: argparse.ArgumentParser, metavar: str) -> None:
     )
 
 
+def add_text_columns(parser: Arguments) -> None:
+    """`--text-column` and `--pair-column`."""
+    parser.add_argument(
+        "--text-column",
+        nargs="+",
+        metavar="NAME",
+        help="column of the text; several are joined with a space (default: guessed)",
+    )
+    parser.add_argument(
+        "--pair-column",
+        metavar="NAME",
+        help="column of the second text of a sentence pair (default: guessed)",
+    )
+
+
 def add_columns(parser: Arguments) -> None:
-    """`--text-column`, `--pair-column`, `--label-column` and `--split-column`."""
-    for role, what in (
-        ("text", "the text"),
-        ("pair", "the second text of a sentence pair"),
-        ("label", "the class"),
-        ("split", "the split of each row: train, valid or test"),
-    ):
-        usual = "" if role == "split" else " (default: guessed)"
-        parser.add_argument(f"--{role}-column", metavar="NAME", help=f"column of {what}{usual}")
+    """`--text-column`, `--pair-column`, `--label-column`, `--split-column` and `--merge-labels`."""
+    add_text_columns(parser)
+    parser.add_argument("--label-column", metavar="NAME", help="column of the class (default: guessed)")
+    parser.add_argument(
+        "--split-column", metavar="NAME", help="column of the split of each row: train, valid or test"
+    )
+    parser.add_argument(
+        "--merge-labels",
+        action="store_const",
+        const=True,
+        help="labels that differ only in case, spaces or invisible characters are one class",
+    )
+
+
+def add_dialect(parser: Arguments) -> None:
+    """`--encoding`, `--delimiter` and `--no-header`, which are None unless they are given."""
+    parser.add_argument(
+        "--encoding", metavar="NAME", help="encoding of the file, such as cp1252 (default: detected)"
+    )
+    parser.add_argument(
+        "--delimiter",
+        metavar="CHARACTER",
+        help=r"between the fields of CSV; \t for a tab (default: detected)",
+    )
+    parser.add_argument(
+        "--no-header",
+        action="store_const",
+        const=True,
+        help="the first row is an example; the columns are named 1, 2, ...",
+    )
 
 
 def add_splits(parser: Arguments, seed: str = "--seed") -> None:

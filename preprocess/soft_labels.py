@@ -100,13 +100,14 @@ def _columns(path: str, names: Sequence[str], given: Columns) -> Columns:
     text = given.text or TEXT
     if text not in names and given.pair is None and TEXT in names:
         text = TEXT
-    wanted = [text] if given.pair is None else [text, given.pair]
+    more = given.more_text if text == given.text else ()
+    wanted = [text, *more] if given.pair is None else [text, *more, given.pair]
     if missing := [name for name in wanted if name not in names]:
         raise UserError(
             f"{FLAG} {path}: no column {quoted(missing)}, as in the labelled texts; rename the column of the "
             "texts, or predict a table that has it (--with-text for lines)"
         )
-    return Columns(text, given.pair)
+    return Columns(text, given.pair, more_text=more)
 
 
 def _object(cell: str | None) -> Any:

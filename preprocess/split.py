@@ -21,7 +21,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_folder, atomic_open, sha256
 from roberta_small.preprocess.labels import check_line_counts, checked_label, read_labels
 from roberta_small.preprocess.options import add_destination
-from roberta_small.preprocess.readers import names, read_records
+from roberta_small.preprocess.readers import TABLE, names, read_records, reader_name, tables
 
 REPORT = "split.json"
 EXAMPLES = """examples:
@@ -188,6 +188,10 @@ def part_of(size: str, lines: int, flag: str) -> int:
 
 def _read_columns(texts: Sequence[str], label: str | None, reader: str | None) -> dict[str, list[str]]:
     """Lines by suffix: "input0" (and "input1"), "label"; raises `UserError` where their numbers differ."""
+    for path in texts:
+        if reader_name(path, reader) == TABLE:
+            for note in tables.notes(path):
+                print(note)
     records = [list(read_records(path, reader)) for path in texts]
     first = records[0]
     columns = {f"input{i}": [record.text for record in rows] for i, rows in enumerate(records)}

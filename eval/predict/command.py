@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tqdm import tqdm
 
@@ -25,6 +25,7 @@ from roberta_small.eval.options import add_checkpoint_files, add_computation, ad
 from roberta_small.eval.origin import GRAPH, find_runs
 from roberta_small.eval.predict.inputs import Block, open_input
 from roberta_small.eval.predict.output import (
+    BINARY,
     FORMATS,
     Layout,
     TextPrediction,
@@ -33,6 +34,9 @@ from roberta_small.eval.predict.output import (
     open_writer,
 )
 from roberta_small.eval.texts import return_free_memory
+from roberta_small.preprocess.options import add_dialect, add_text_columns
+from roberta_small.preprocess.readers.dialect import UTF_8, Dialect, dialect_of
+from roberta_small.preprocess.readers.records import format_suffix
 from roberta_small.preprocess.readers.tables import Columns
 
 DESCRIPTION = """Classify raw text from the command line, a file or standard input.
@@ -91,12 +95,8 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "after another option",
     )
     add_texts(parser, "text", tables="; or a table, such as .csv or .jsonl")
-    parser.add_argument(
-        "--text-column", metavar="NAME", help="column of the texts (default: guessed by its name)"
-    )
-    parser.add_argument(
-        "--pair-column", metavar="NAME", help="column of the second sentences (default: guessed by its name)"
-    )
+    add_text_columns(parser)
+    add_dialect(parser)
     parser.add_argument(
         "--format",
         choices=FORMATS,
@@ -123,7 +123,9 @@ def run(args: argparse.Namespace) -> None:
     """Read a table, load the model, then predict block by block."""
     paths, words = _separate_texts(args.checkpoint, args.text, ensemble=args.ensemble)
     kind = _check_options(args, paths[0])
-    texts = open_input(words, args.input, Columns(args.text_column, args.pair_column))
+    text, *more = args.text_column or [None]
+    dialect = dialect_of(args.encoding, args.delimiter, args.no_header)
+    texts = open_input(words, args.input, Columns(text, args.pair_column, more_text=tuple(more)), dialect)
     model = _load(paths, ensemble=args.ensemble, **overrides(args))
     texts.check(pairs=model.pairs)
     layout = Layout(model.classes, table=texts.columns, with_text=args.with_text, with_std=args.ensemble)
@@ -131,9 +133,9 @@ def run(args: argparse.Namespace) -> None:
         layout = replace(layout, renamed=_rename(layout, kind, args.input))
     notes: Counter[str] = Counter()
     with contextlib.ExitStack() as stack:
-        mode = "wb" if kind == "parquet" else "w"
-        output = stack.enter_context(atomic_open(args.out, mode)) if args.out else sys.stdout
-        writer = open_writer(kind, output, layout)
+        same = texts.dialect if args.input and format_suffix(args.input) == f".{kind}" else Dialect()
+        output = stack.enter_context(open_output(args.out, kind, same)) if args.out else sys.stdout
+        writer = open_writer(kind, output, layout, same.delimiter)
         page = None
         if args.html:
             from roberta_small.eval.predict.explain import ExplanationPage
@@ -154,6 +156,21 @@ def run(args: argparse.Namespace) -> None:
             return_free_memory()
         writer.close()
     _print_notes(notes)
+
+
+@contextlib.contextmanager
+def open_output(path: str, kind: str, dialect: Dialect) -> Iterator[IO]:
+    """The output file, in the encoding of an input of the same format; the errors of a codec name both."""
+    encoding = dialect.encoding or UTF_8
+    try:
+        with atomic_open(path, "wb" if kind in BINARY else "w", encoding=encoding) as stream:
+            yield stream
+    except UnicodeEncodeError as error:
+        character = error.object[error.start]
+        raise UserError(
+            f"--out {path}: {encoding}, the encoding of the input, has no {character!r}; choose another "
+            "format, such as .jsonl"
+        ) from None
 
 
 def _load(paths: Sequence[str], *, ensemble: bool, **options: Any) -> SentenceClassifier | Ensemble:

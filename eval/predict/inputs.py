@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers import TABLE, reader_name, suffixes_of, tables
 from roberta_small.preprocess.readers import lines as line_files
+from roberta_small.preprocess.readers.dialect import UTF_8, Dialect
 from roberta_small.preprocess.readers.records import DEFAULT as LINES
 from roberta_small.preprocess.readers.tables import Columns
 
@@ -44,7 +45,9 @@ class Block:
     """The rows of the table; None for other input."""
 
 
-def read_input(texts: Sequence[str], path: str | None) -> Iterator[tuple[list[str], int, str]]:
+def read_input(
+    texts: Sequence[str], path: str | None, encoding: str | None = None
+) -> Iterator[tuple[list[str], int, str]]:
     """Yield the texts of the command line, the file or standard input in blocks.
 
     With each block, the number of its first text, counted from 1, and the prefix of such numbers in error
@@ -59,10 +62,12 @@ def read_input(texts: Sequence[str], path: str | None) -> Iterator[tuple[list[st
         yield list(texts), 1, "TEXT"
         return
     name = path or STDIN
+    if encoding is not None and "\n".encode(encoding) != b"\n":
+        raise UserError(f"--encoding {encoding}: only for tables; convert {name} with iconv")
     for block in _standard_input() if path is None else line_files.read_blocks(path):
         if block.first_line == 1:
             _check_lines(block, name)
-        yield block.lines(), block.first_line, f"{name}, line"
+        yield block.lines(encoding=encoding or UTF_8), block.first_line, f"{name}, line"
 
 
 def _check_lines(block: line_files.Block, name: str) -> None:
@@ -104,10 +109,12 @@ class Lines:
     columns = None
     count = None
     """Unknown."""
+    dialect = Dialect()
 
-    def __init__(self, texts: Sequence[str], path: str | None) -> None:
+    def __init__(self, texts: Sequence[str], path: str | None, encoding: str | None = None) -> None:
         self.texts = list(texts)
         self.path = path
+        self.encoding = encoding
 
     def blocks(self, *, pairs: bool) -> Iterator[Block]:
         """Yield the texts in blocks; with `pairs`, each is split at tabs, or two arguments are one pair.
@@ -117,7 +124,7 @@ class Lines:
         if pairs and self.texts:
             yield Block(argument_pairs(self.texts), 1, "TEXT")
             return
-        for lines, first, where in read_input(self.texts, self.path):
+        for lines, first, where in read_input(self.texts, self.path, self.encoding):
             yield Block([line.split("\t") for line in lines] if pairs else lines, first, where)
 
     def check(self, *, pairs: bool) -> None:
@@ -149,15 +156,19 @@ class Table:
     Attributes:
         columns: name -> cells as stored in the file; missing cells are None.
         count: the number of rows.
+        dialect: how the file is written.
     """
 
-    def __init__(self, path: str, given: Columns) -> None:
-        """Read a file; a text column that is guessed is printed on standard error.
+    def __init__(self, path: str, given: Columns, dialect: Dialect) -> None:
+        """Read a file; a text column that is guessed, and an encoding, are printed on standard error.
 
         Raises `UserError` where the file is malformed, a column is missing or cannot be guessed, or a cell is
         not Unicode.
         """
-        cells = tables.read_cells(path)
+        self.dialect = tables.detect(path, dialect)
+        for note in tables.notes(path, dialect):
+            print(note, file=sys.stderr)
+        cells = tables.read_cells(path, self.dialect)
         self.path = path
         self.given = given
         self.chosen = tables.choose_columns(cells.columns, given, path, needs_label=False)
@@ -169,9 +180,10 @@ class Table:
 
     def blocks(self, *, pairs: bool) -> Iterator[Block]:
         """Yield the rows in blocks; the columns must have passed `check`."""
-        texts: list[Text] = list(self._texts(self.chosen.text))
+        first = [tables.joined(cells) for cells in zip(*map(self._texts, self.chosen.texts), strict=True)]
+        texts: list[Text] = list(first)
         if pairs:
-            texts = list(zip(self._texts(self.chosen.text), self._texts(self.chosen.pair), strict=True))
+            texts = list(zip(first, self._texts(self.chosen.pair), strict=True))
         for start in range(0, self.count, BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, self.count)
             rows = [
@@ -209,12 +221,11 @@ class Table:
                     )
 
     def _described(self) -> str:
-        if self.chosen.pair is None:
-            return f"text column '{self.chosen.text}'"
-        return f"text columns '{self.chosen.text}' and '{self.chosen.pair}'"
+        names = [*self.chosen.texts, *([self.chosen.pair] if self.chosen.pair else [])]
+        return f"text column{'s' if len(names) > 1 else ''} {' and '.join(map(repr, names))}"
 
 
-def open_input(texts: Sequence[str], path: str | None, columns: Columns) -> Lines | Table:
+def open_input(texts: Sequence[str], path: str | None, columns: Columns, dialect: Dialect) -> Lines | Table:
     """The input of the command line; a file with the suffix of a table is always read as a table.
 
     Raises `UserError` for both texts and a file, for columns of an input that has none, and as `Table`.
@@ -222,14 +233,19 @@ def open_input(texts: Sequence[str], path: str | None, columns: Columns) -> Line
     if texts and path:
         raise UserError("TEXT and --input: specify only one of them")
     if path is not None and reader_name(path) == TABLE:
-        return Table(path, columns)
-    if named := columns.named():
-        flags = ", ".join(f"--{role}-column" for role in named)
+        return Table(path, columns, dialect)
+    flags = [f"--{role}-column" for role in columns.named()]
+    flags += [
+        flag
+        for flag, given in (("--delimiter", dialect.delimiter), ("--no-header", not dialect.header))
+        if given
+    ]
+    if flags:
         raise UserError(
-            f"{flags}: {path or 'this input'} has no columns; pass a table ({', '.join(suffixes_of(TABLE))}) "
-            "as --input"
+            f"{', '.join(flags)}: {path or 'this input'} has no columns; pass a table "
+            f"({', '.join(suffixes_of(TABLE))}) as --input"
         )
-    return Lines(texts, path)
+    return Lines(texts, path, dialect.encoding)
 
 
 def _stored(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Predictions for raw text as JSON lines, CSV, TSV, Parquet, or readable text.
+"""Predictions for raw text as JSON lines, CSV, TSV, Parquet, a workbook, or readable text.
 
 `Layout` decides which fields a prediction has and what they are called; a writer puts them into a file. For
 lines of text these are the line's index, `label` and the probabilities; for the row of a table, they follow
@@ -10,7 +10,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -19,11 +20,15 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import json_line
 from roberta_small.preprocess.readers.records import COMPRESSED
 
-FORMATS = ("jsonl", "csv", "tsv", "parquet", "text")
-DIALECTS = {"csv": "excel", "tsv": "excel-tab"}
+FORMATS = ("jsonl", "csv", "tsv", "parquet", "xlsx", "text")
+BINARY = ("parquet", "xlsx")
+DELIMITERS = {"csv": ",", "tsv": "\t"}
 PARQUET_ROWS = 10_000
 """Rows of a Parquet row group, which are kept in memory."""
 GREEN, RED, BOLD, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
+CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
+LONGEST_CELL = 32_767
+"""Characters of a cell of a workbook."""
 MARKED_FRACTION = 0.25
 """A word is marked if its score is at least this fraction of the largest score in its text."""
 
@@ -161,15 +166,16 @@ def choose_format(kind: str | None, out: str | None, *, default: str) -> str:
             f"{', '.join(f'.{name}' for name in FORMATS if name != 'text')}, or choose with --format"
         )
     found = kind or (named if named in FORMATS and named != "text" else default)
-    if found == "parquet" and not out:
-        raise UserError("--format parquet: name the file with --out")
+    if found in BINARY and not out:
+        raise UserError(f"--format {found}: name the file with --out")
     return found
 
 
-def open_writer(kind: str, stream: IO, layout: Layout) -> Writer:
-    """The writer for one of `FORMATS`; "parquet" needs a binary stream.
+def open_writer(kind: str, stream: IO, layout: Layout, delimiter: str | None = None) -> Writer:
+    """The writer for one of `FORMATS`; those in `BINARY` need a binary stream.
 
-    The format "text" is in color on a terminal. Raises `UserError` if Parquet is requested without pyarrow.
+    `delimiter` replaces that of CSV. The format "text" is in color on a terminal. Raises `UserError` if the
+    package of a format is missing.
     """
     if kind == "jsonl":
         return JsonLinesWriter(stream, layout)
@@ -177,7 +183,9 @@ def open_writer(kind: str, stream: IO, layout: Layout) -> Writer:
         return TextWriter(stream, color=stream.isatty())
     if kind == "parquet":
         return ParquetWriter(stream, layout)
-    return CsvWriter(stream, layout, DIALECTS[kind])
+    if kind == "xlsx":
+        return WorkbookWriter(stream, layout)
+    return CsvWriter(stream, layout, delimiter or DELIMITERS[kind])
 
 
 class JsonLinesWriter:
@@ -198,12 +206,12 @@ class JsonLinesWriter:
 class CsvWriter:
     """CSV or TSV with a header (`Layout.flat`). Rows end in a line feed."""
 
-    def __init__(self, stream: IO[str], layout: Layout, dialect: str) -> None:
+    def __init__(self, stream: IO[str], layout: Layout, delimiter: str) -> None:
         self.stream = stream
         self.layout = layout
         # The writer quotes the characters of its line terminator: both, because readers end a row at either.
         self.line = io.StringIO()
-        self.rows = csv.writer(self.line, dialect, lineterminator="\r\n")
+        self.rows = csv.writer(self.line, delimiter=delimiter, lineterminator="\r\n")
         self._write_row(layout.header())
 
     def write(self, prediction: TextPrediction) -> None:
@@ -272,6 +280,43 @@ class ParquetWriter:
     def _numbers(self) -> set[str]:
         names = [name for name in self.layout.names(flat=True) if name == "std" or name.startswith("p(")]
         return {self.layout.renamed.get(name, name) for name in names}
+
+
+class WorkbookWriter:
+    """A workbook with one sheet (`Layout.flat`). Text that begins with = stays text."""
+
+    def __init__(self, stream: IO[bytes], layout: Layout) -> None:
+        try:
+            import openpyxl
+            from openpyxl.cell import WriteOnlyCell
+        except ImportError:
+            raise UserError("--format xlsx: needs openpyxl; install it: pip install openpyxl") from None
+        self.stream = stream
+        self.layout = layout
+        self.book = openpyxl.Workbook(write_only=True)
+        self.sheet = self.book.create_sheet("predictions")
+        self.new_cell = WriteOnlyCell
+        self._write_row(layout.header())
+
+    def write(self, prediction: TextPrediction) -> None:
+        """Add one row."""
+        self._write_row(self.layout.flat(prediction).values())
+
+    def close(self) -> None:
+        """Write the file."""
+        self.book.save(self.stream)
+
+    def _write_row(self, values: Iterable[Any]) -> None:
+        self.sheet.append([self._cell(value) for value in values])
+
+    def _cell(self, value: Any) -> Any:
+        value = _csv_cell(value)
+        if not isinstance(value, str):
+            return value
+        # A workbook cannot represent control characters, and has a longest text.
+        cell = self.new_cell(self.sheet, CONTROL.sub(" ", value)[:LONGEST_CELL])
+        cell.data_type = "s"  # not a formula
+        return cell
 
 
 class TextWriter:

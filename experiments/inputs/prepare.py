@@ -26,6 +26,7 @@ from roberta_small.experiments.inputs.files import symbols
 from roberta_small.preprocess.options import (
     TRAIN,
     add_columns,
+    add_dialect,
     add_soft_labels,
     add_splits,
     add_tokenizer,
@@ -40,7 +41,8 @@ FOLDER = Path("data")
 KEY_DIGITS = 8
 LONGEST_STEM = 60
 OPTIONS = (
-    *("text_column", "pair_column", "label_column", "split_column", "valid", "test", "data_seed"),
+    *("text_column", "pair_column", "label_column", "split_column", "merge_labels"),
+    *("encoding", "delimiter", "no_header", "valid", "test", "data_seed"),
     *("soft_labels", "tokenizer", "dict"),
 )
 """The attributes of the options that `add_options` adds; None if they are not given."""
@@ -62,6 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `preprocess dataset` that decide how a file is prepared."""
     group = parser.add_argument_group("preparation of a file that is given as --data")
     add_columns(group)
+    add_dialect(group)
     add_splits(group, "--data-seed")
     add_soft_labels(group)
     add_tokenizer(group, f"that of the checkpoint, or else {TRAIN}")

@@ -1,6 +1,6 @@
 """Readers of raw text formats, and the table of those that come with the package."""
 
-from roberta_small.preprocess.readers import lines, tables, webis
+from roberta_small.preprocess.readers import binary, delimited, lines, objects, tables, webis
 from roberta_small.preprocess.readers.records import (
     TABLE,
     Record,
@@ -26,7 +26,8 @@ __all__ = [
 register("lines", lines.read)
 register("webis", webis.read, suffixes=(".xml",))
 register(TABLE, tables.read)
-register_table(tables.load_delimited, suffixes=(".csv", ".tsv"))
-register_table(tables.load_json, suffixes=(".json",))
-register_table(tables.load_json_lines, suffixes=(".jsonl",))
-register_table(tables.load_parquet, suffixes=(".parquet",))
+register_table(delimited.load_delimited, (".csv", ".tsv"), options=("encoding", "delimiter", "header"))
+register_table(objects.load_json, (".json",), options=("encoding",))
+register_table(objects.load_json_lines, (".jsonl",), options=("encoding",))
+register_table(binary.load_parquet, (".parquet",))
+register_table(binary.load_workbook, (".xlsx",), options=("header",))

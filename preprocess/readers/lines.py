@@ -51,15 +51,15 @@ class Block:
     file_bytes: int
     """Bytes read from disk for this block; fewer than `len(data)` in a compressed file."""
 
-    def lines(self, *, normalize_apostrophes: bool = False) -> list[str]:
-        """The decoded lines without their newline; raises `UserError` where they are not UTF-8."""
+    def lines(self, *, normalize_apostrophes: bool = False, encoding: str = "utf-8") -> list[str]:
+        """The decoded lines without their newline; raises `UserError` where they are not in this encoding."""
         try:
-            text = self.data.decode("utf-8")
+            text = self.data.decode(encoding)
         except UnicodeDecodeError as error:
             number = self.first_line + self.data.count(b"\n", 0, error.start)
             column = error.start - self.data.rfind(b"\n", 0, error.start)
             raise UserError(
-                f"{self.path}, line {number}: byte {column} is not UTF-8; "
+                f"{self.path}, line {number}: byte {column} is not {encoding.upper()}; "
                 "convert the file from its encoding, in Western Europe usually Windows-1252: "
                 "iconv -f cp1252 -t utf-8"
             ) from None

@@ -165,7 +165,6 @@ MOST_LINES = 1_000_000  # a corpus of more is sampled
 # Fixed, so that the same text and size always give the same model.
 SEED = 1
 SETTINGS: dict[str, Any] = {
-    "model_type": "unigram",
     "character_coverage": 0.9999,
     "num_threads": 4,
     "input_sentence_size": 0,  # no sampling by SentencePiece, whose random seed cannot be relied on
@@ -180,8 +179,10 @@ def train_model(
     """Train a unigram SentencePiece model of `tokens` subword tokens; returns the content of its file.
 
     Unigram language model of Kudo 2018 (https://aclanthology.org/P18-1007), by the sentencepiece library.
-    `at_most`: text too short for so many tokens gives fewer. Raises `UserError` for unreadable text, or too
-    little of it.
+    `at_most`: text with too few different words for so many tokens gives fewer. A unigram model of it would
+    have little more than the characters, so that the tokens are those of byte-pair encoding (Sennrich et al.
+    2016, https://aclanthology.org/P16-1162), which keeps its words. Raises `UserError` for unreadable text,
+    or too little of it.
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
@@ -226,23 +227,33 @@ def _train(
 ) -> None:
     """In the new process: send the model's content, or the error that prevented it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
-    writer = io.BytesIO()
     try:
         lines = (
             line
             for path in texts
             for line in read_text_lines(path, normalize_apostrophes=normalize_apostrophes)
         )
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(sample(lines, MOST_LINES)),
-            model_writer=writer,
-            vocab_size=tokens + MODEL_SPECIALS,
-            hard_vocab_limit=not at_most,
-            **SETTINGS,
-        )
-        sender.send(writer.getvalue())
+        sampled, size = sample(lines, MOST_LINES), tokens + MODEL_SPECIALS
+        content = _trained(sampled, "unigram", size, at_most=at_most)
+        if at_most and len(parse_model(content, texts[0])) < size:
+            content = _trained(sampled, "bpe", size, at_most=at_most)
+        sender.send(content)
     except RuntimeError as error:
         reason = f"SentencePiece cannot train {tokens:,} tokens on this text ({error})"
         sender.send(UserError(f"{texts[0]}: {reason}; use more text or a smaller --size"))
     except (UserError, OSError) as error:
         sender.send(error)
+
+
+def _trained(lines: Sequence[str], kind: str, size: int, *, at_most: bool) -> bytes:
+    """The content of a model of `size` entries, or `at_most` so many, of the kind "unigram" or "bpe"."""
+    writer = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=writer,
+        model_type=kind,
+        vocab_size=size,
+        hard_vocab_limit=not at_most,
+        **SETTINGS,
+    )
+    return writer.getvalue()

@@ -330,3 +330,33 @@ def test_line_files_and_their_readers(workdir):
     )
     prepare("a.xml")
     assert len(examples("train")) == 32
+
+
+def test_labels_that_look_alike_are_merged_when_requested(workdir, capsys):
+    labels = [*["good"] * 30, *["Good"] * 20, *["GO OD\u200b"] * 10, *["bad"] * 40]
+    path = write_csv("a.csv", zip(texts(100), labels, strict=True))
+    prepare(path, "--merge-labels")
+    assert {label for name in ("train", "valid", "test") for _, label in examples(name)} == {"good", "bad"}
+    out = capsys.readouterr().out
+    assert "label 'good': also written " in out
+    assert "'Good'" in out
+    assert "'GO OD\\u200b'" in out
+    assert read_report(workdir / "data")["options"]["merge_labels"] is True
+    (workdir / "data").rename(workdir / "merged")
+    prepare(path)
+    assert "--merge-labels" in capsys.readouterr().out
+
+
+def test_joined_columns_and_another_dialect(workdir, capsys):
+    rows = [f"{text}#fin {i}#{'bien' if i % 2 else 'raté'}" for i, text in enumerate(texts(40))]
+    (workdir / "a.csv").write_bytes("\n".join(rows).encode("cp1252"))
+    words = ("--delimiter", "#", "--no-header", "--text-column", "1", "2", "--label-column", "3")
+    prepare("a.csv", *words, "--encoding", "cp1252")
+    assert "text: columns '1' and '2'" in capsys.readouterr().out
+    found = {example for name in ("train", "valid", "test") for example in examples(name)}
+    assert found == {(" ".join(row.split("#")[:2]), row.split("#")[2]) for row in rows}
+    report = read_report(workdir / "data")["options"]
+    assert report["dialect"] == {"encoding": "cp1252", "delimiter": "#", "header": False}
+    assert (report["columns"]["text"], report["more_text"]) == ("1", ["2"])
+    prepare("--text-column", "1", "a.csv", expect=1)  # the file is taken for a column
+    assert "before --text-column" in capsys.readouterr().err

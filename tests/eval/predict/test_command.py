@@ -9,15 +9,19 @@ import shutil
 import sys
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import pytest
 from pyarrow import parquet as pq
 from tiny_runs import make_data, make_run
 
+from roberta_small.common.errors import UserError
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main
+from roberta_small.eval.predict.command import open_output
 from roberta_small.eval.predict.inputs import read_input
 from roberta_small.preprocess.readers import lines
+from roberta_small.preprocess.readers.dialect import Dialect
 from roberta_small.preprocess.readers.tables import cell_text, read_table
 
 
@@ -127,7 +131,7 @@ def test_lines_that_resemble_tables_are_texts(predict, content):
 
 
 def test_a_suffix_of_no_format_is_refused(predict, tmp_path):
-    for name in ("a.xlsx", "a.json", "a.html"):
+    for name in ("a.ods", "a.json", "a.html"):
         code, _, error = predict("un livre", "--out", tmp_path / name)
         assert code == 1
         assert all(fact in error for fact in (name, ".csv", "--format"))
@@ -210,6 +214,9 @@ def read_back(path):
         ]
     if path.suffix == ".parquet":
         return pq.read_table(path).to_pylist()
+    if path.suffix == ".xlsx":
+        table = pd.read_excel(path, keep_default_na=False, dtype=object)
+        return table.replace("", None).assign(note=table["note"]).to_dict("records")
     with open(path, newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream, dialect="excel-tab" if path.suffix == ".tsv" else "excel"))
     return [row | {key: float(row[key]) for key in ("p(neg)", "p(pos)")} for row in rows]
@@ -219,7 +226,7 @@ def read_back(path):
     ("source", "target"),
     [
         ("a.csv", "b.csv"), ("a.tsv", "b.jsonl"), ("a.json", "b.parquet"), ("a.jsonl", "b.jsonl"),
-        ("a.jsonl", "b.tsv"), ("a.parquet", "b.parquet"), ("a.parquet", "b.jsonl"),
+        ("a.jsonl", "b.tsv"), ("a.parquet", "b.parquet"), ("a.parquet", "b.jsonl"), ("a.csv", "b.xlsx"),
     ],
 )  # fmt: skip
 def test_tables_keep_their_rows_and_columns(trained, predict, tmp_path, source, target):
@@ -248,6 +255,70 @@ def test_tables_keep_their_rows_and_columns(trained, predict, tmp_path, source, 
     assert [notes[i] for i in (0, 1, 2, 3)] == ["", "empty", "", "empty"]
     assert re.fullmatch(r"unknown tokens: \d+ %", notes[4])
     assert re.findall(r"\d+", error.splitlines()[-1]) == ["5", "2", "1"]
+
+
+def test_the_output_is_written_as_the_input(predict, tmp_path):
+    for encoding in ("cp1252", "utf-8-sig", "utf-16"):
+        source, target = tmp_path / "a.csv", tmp_path / "b.csv"
+        source.write_bytes(
+            'avis;note\nUn été « raté », non;1\nTrès beau, je l’ai aimé;2\n"a;b";2\n'.encode(encoding)
+        )
+        code, _, error = predict("--input", source, "--out", target)
+        assert code == 0
+        assert (f"{source}: not UTF-8, read as cp1252, for example 'été'" in error) == (encoding == "cp1252")
+        assert target.read_bytes().startswith("avis;note;prediction;".encode(encoding))
+        rows = list(csv.reader(io.StringIO(target.read_bytes().decode(encoding)), delimiter=";"))
+        assert [row[:2] for row in rows[1:]] == [
+            ["Un été « raté », non", "1"],
+            ["Très beau, je l’ai aimé", "2"],
+            ["a;b", "2"],
+        ]
+        predict("--input", source, "--out", tmp_path / "b.tsv")
+        assert (tmp_path / "b.tsv").read_text("utf-8").startswith("avis\tnote\tprediction\t")
+
+
+def test_what_the_encoding_of_the_input_cannot_represent(trained, predict, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes("text;id\nun été;1\n".encode("cp1252"))
+    code, _, error = predict("--input", path, "--encoding", "ascii", "--out", tmp_path / "b.csv")
+    assert code == 1
+    assert "a.csv, line 2: not ASCII" in error
+    target = str(
+        tmp_path / "b.csv"
+    )  # a class may have a name that the encoding of the texts cannot represent
+    with (
+        pytest.raises(UserError, match=r"--out .*b\.csv: cp1252.*'Ω'"),
+        open_output(target, "csv", Dialect("cp1252")) as out,
+    ):
+        out.write("un été;p(Ωmega)\n")
+    assert not (tmp_path / "b.csv").exists()
+
+
+def test_lines_in_another_encoding(predict, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("un été\n".encode("cp1252"))
+    _, out, _ = predict("--input", path, "--encoding", "cp1252", "--with-text")
+    assert json.loads(out)["text"] == "un été"
+    assert "--encoding utf-16" in predict("--input", path, "--encoding", "utf-16")[2]
+    assert "--delimiter, --no-header: " in predict("--input", path, "--delimiter", ";", "--no-header")[2]
+
+
+def test_joined_columns(trained, predict, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("title,body\nun livre,très court\n,un texte\n")
+    _, out, _ = predict("--input", path, "--text-column", "title", "body")
+    expected = SentenceClassifier.from_run(trained.run).predict(["un livre très court", "un texte"])
+    for line, prediction in zip(map(json.loads, out.splitlines()), expected, strict=True):
+        assert line["probabilities"] == pytest.approx(prediction.probabilities, abs=1e-6)
+
+
+def test_a_text_of_a_workbook_is_never_a_formula(predict, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"text": "=1+1\x01", "id": True}) + "\n")
+    assert predict("--input", path, "--out", tmp_path / "b.xlsx")[0] == 0
+    sheet = openpyxl.load_workbook(tmp_path / "b.xlsx").active
+    assert [cell.value for cell in sheet[1]][:3] == ["text", "id", "prediction"]
+    assert (sheet["A2"].value, sheet["A2"].data_type) == ("=1+1 ", "s")
 
 
 def test_blocks_of_a_table(predict, tmp_path, monkeypatch):

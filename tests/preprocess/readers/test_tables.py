@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,17 @@ import pytest
 
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers import read_records
+from roberta_small.preprocess.readers.dialect import Dialect, dialect_of
 from roberta_small.preprocess.readers.records import COMPRESSED
-from roberta_small.preprocess.readers.tables import Columns, choose_columns, read_cells, read_table
+from roberta_small.preprocess.readers.tables import (
+    Columns,
+    choose_columns,
+    detect,
+    notes,
+    read_cells,
+    read_table,
+    records,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -31,8 +41,8 @@ def write(tmp_path):
     return to_file
 
 
-def rows(path):
-    table = read_table(path)
+def rows(path, dialect=None):
+    table = read_table(path, dialect)
     return list(zip(table.index, *(table[name] for name in table.columns), strict=True))
 
 
@@ -135,7 +145,7 @@ def test_parquet_is_read_without_threads_which_abort_a_process_that_ends_early(t
     pd.DataFrame({"text": ["a", None], "label": [None, None]}).to_parquet(path)
     program = f"""
 import os, pyarrow.parquet
-from roberta_small.preprocess.readers.tables import load_parquet
+from roberta_small.preprocess.readers.binary import load_parquet
 before = len(os.listdir("/proc/self/task"))
 load_parquet({path!r})
 assert len(os.listdir("/proc/self/task")) == before
@@ -165,8 +175,7 @@ def test_parquet_as_pandas_writes_it(write):
         ("a.tsv", "un bon livre\t1\nun livre plat\t0\nencore un\t1\nun dernier\t0\n", "line 1"),
         ("a.csv", b"\x1f\x8b\x08\x00", ".gz"),
         ("a.csv", b"PK\x03\x04rest", ".zip"),
-        ("a.csv", "text,label\na,1\n".encode("utf-16-le"), "UTF-16"),
-        ("a.csv", "text,label\na,1\nété,0\n".encode("latin1"), "line 3"),
+        ("a.csv", "text,label\na,1\n".encode("utf-16")[:-1], "line 2: not UTF-16"),
         ("a.jsonl", '{"text": "a"}\n{"text": "b \\ud83d"}\n', "line 2"),
         ("a.jsonl", '{"text": "a"}\n{"text"\n', "line 2"),
         ("a.jsonl", '{"text": "a"}\n[1]\n', "line 2"),
@@ -192,7 +201,10 @@ def test_malformed_files_are_refused_with_their_place(write, name, content, plac
         (["id", "Review", "Stars"], Columns("Review", None, "Stars")),
         (["premise", "hypothesis", "label"], Columns("premise", "hypothesis", "label")),
         (["avis", "label"], Columns("avis", None, "label")),
-        (["text", "note"], Columns("text")),
+        (["text", "note"], Columns("text", None, "note")),
+        (["avis", "note"], Columns("avis", None, "note")),
+        (["text", "avis", "id", "label", "note"], Columns("text", None, "label")),
+        (["utterance", "id", "intent"], Columns("utterance", None, "intent")),
     ],
 )
 def test_columns_are_guessed_by_their_names(names, columns):
@@ -213,6 +225,8 @@ def test_columns_that_are_given_count():
         (["text", "Text", "label"], Columns(), "--text-column", "'Text'"),
         (["text", "label"], Columns(text="label", label="label"), "--label-column", "--text-column"),
         (["text", "label"], Columns(text="texte"), "--text-column", "text"),
+        (["text", "label"], Columns(text="text", more_text=("titre",)), "--text-column", "titre"),
+        (["text", "label"], Columns(text="text", more_text=("text",)), "--text-column", "'text'"),
     ],
 )
 def test_ambiguous_columns_are_an_error(names, given, flag, named):
@@ -263,3 +277,108 @@ def test_records(write):
     path = write("a.jsonl", '{"sentence1": "a", "sentence2": "b", "label": 0, "part": "dev"}\n')
     (record,) = read_records(path, split_column="part")
     assert (record.text, record.pair, record.label, record.split, record.line) == ("a", "b", "0", "dev", 1)
+
+
+def test_joined_columns(write):
+    path = write("a.csv", "title,body,stars\nUn titre,le texte,5\n,seul,1\nsans suite,,3\n")
+    table = read_table(path)
+    columns = choose_columns(table.columns, Columns("title", more_text=("body",)), path)
+    found = [(record.text, record.label) for record in records(table, columns, path)]
+    assert found == [("Un titre le texte", "5"), ("seul", "1"), ("sans suite", "3")]
+
+
+WRITTEN = {
+    "cp1252": "text;label\nTrès beau, je l’ai aimé;réussi\nMauvais, à éviter;raté\n",
+    "cp1250": "text;label\nŻółta książka jest piękna;dobra\nNie podobała mi się;zła\n",
+    "cp1251": "text;label\nЭто хорошая книга;да\nПлохо, очень плохо;нет\n",
+    "cp932": "text;label\nこの本はとても面白い;良い\nつまらない;悪い\n",
+    "utf-16-le": "text;label\nTrès beau livre, je l'ai aimé;bon\nRaté;nul\n",
+}
+
+
+@pytest.mark.parametrize("encoding", WRITTEN)
+def test_a_detected_encoding_is_named_with_an_example(write, encoding):
+    text = WRITTEN[encoding]
+    path = write("a.csv", text.encode(encoding))
+    wanted = [(number, *line.split(";")) for number, line in enumerate(text.split("\n")[1:-1], start=2)]
+    assert rows(path) == wanted
+    (note,) = notes(path)
+    assert path in note
+    assert f" {encoding}" in note
+    assert "--encoding" in note
+    example = re.search(r"'(.*)'", note)[1]
+    assert example in text
+    assert not example.isascii()
+    assert detect(path) == Dialect(encoding, ";")
+
+
+def test_a_given_encoding_and_delimiter(write):
+    path = write("a.csv", "text#label\nna\u00efve, caf\u00e9;1#0\n".encode("cp1252"))
+    dialect = dialect_of("Windows-1252", "#", None)
+    assert rows(path, dialect) == [(2, "naïve, café;1", "0")]
+    assert notes(path, dialect) == []
+    assert rows(
+        write("b.jsonl", '{"text": "été", "label": 1}\n'.encode("latin1")), dialect_of("latin1", None, None)
+    )
+    with pytest.raises(UserError, match=r"a\.csv, line 2: not UTF-8"):
+        read_table(path, dialect_of("utf8", None, None))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "b.xlsx"])
+def test_no_header(tmp_path, name):
+    path = tmp_path / name
+    frame = pd.DataFrame([["bon", 1, "un livre"], ["nul", 0, None]])
+    frame.to_csv(path, header=False, index=False) if name == "a.csv" else frame.to_excel(
+        path, header=False, index=False
+    )
+    table = read_table(str(path), Dialect(header=False))
+    assert table.columns.tolist() == ["1", "2", "3"]
+    columns = choose_columns(table.columns, Columns("1", label="2"), name)
+    assert [(r.text, r.label, r.line) for r in records(table, columns, name)] == [
+        ("bon", "1", 1),
+        ("nul", "0", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "flag"),
+    [
+        ("a.parquet", (None, None, True), "--no-header"),
+        ("a.parquet", ("cp1252", None, None), "--encoding"),
+        ("a.jsonl", (None, ";", None), "--delimiter"),
+        ("a.xlsx", (None, ";", None), "--delimiter"),
+        ("a.csv", ("cp12520", None, None), "--encoding cp12520"),
+        ("a.csv", ("base64", None, None), "--encoding base64"),
+        ("a.csv", (None, ";;", None), "--delimiter ';;'"),
+        ("a.csv", (None, "", None), "--delimiter ''"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(write, name, options, flag):
+    path = write(name, "text,label\na,1\n")
+    with pytest.raises(UserError, match=re.escape(flag)):
+        read_table(path, dialect_of(*options))
+
+
+def test_without_chardet_the_option_is_named(write, monkeypatch):
+    monkeypatch.setitem(sys.modules, "chardet", None)
+    path = write("a.csv", "text,label\na,1\nété,0\n".encode("latin1"))
+    with pytest.raises(UserError, match=r"a\.csv, line 3: not UTF-8.*--encoding.*pip install chardet"):
+        read_table(path)
+
+
+def test_workbooks(tmp_path):
+    path = tmp_path / "a.xlsx"
+    table = pd.DataFrame({"text": ["=1+1", "a\nb", None], "label": [1, 2.5, "x"]})
+    with pd.ExcelWriter(path) as writer:
+        table.to_excel(writer, sheet_name="reviews", startrow=1, index=False)
+        pd.DataFrame().to_excel(writer, sheet_name="empty")
+    # pandas writes the first text as a formula, whose value no program has computed.
+    assert rows(str(path)) == [(3, None, "1"), (4, "a b", "2.5"), (5, None, "x")]
+    with pd.ExcelWriter(path) as writer:
+        table.to_excel(writer, sheet_name="one")
+        table.to_excel(writer, sheet_name="two")
+    with pytest.raises(UserError, match=r"a\.xlsx: 2 sheets.*'one'.*'two'"):
+        read_table(str(path))
+    path.write_bytes(b"PK\x03\x04rest")
+    with pytest.raises(UserError, match=r"a\.xlsx: not a workbook"):
+        read_table(str(path))

@@ -1,4 +1,5 @@
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
+from roberta_small.preprocess.tokenization.encoder import parse_model
 from roberta_small.preprocess.tokenization.vocabulary import sample, train_model
 
 REPOSITORY = Path(__file__).parents[3]
@@ -71,3 +73,19 @@ def test_killed_trainer_is_named(text, monkeypatch):
 
 def _die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_words_of_uniform_text_are_tokens(tmp_path):
+    """A unigram model of this text has 37 tokens, hardly more than its characters."""
+    nouns, adjectives = (
+        ["livre", "roman", "film", "recueil", "essai"],
+        ["mauvais", "superbe", "long", "triste", "lent", "vif"],
+    )
+    choice = random.Random(1).choice
+    path = tmp_path / "text"
+    path.write_text(
+        "".join(f"un {choice(nouns)} {choice(adjectives)}\n" for _ in range(500)), encoding="utf-8"
+    )
+    model = parse_model(train_model([str(path)], 500, at_most=True), "model")
+    assert {f"▁{word}" for word in (*nouns, *adjectives)} <= {model.id_to_piece(i) for i in range(len(model))}
+    assert len(model) < 500

@@ -1,0 +1,157 @@
+"""CSV and TSV: the delimiter, quotation marks, and what shows that a file is not what it seems."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+import pandas as pd
+
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.readers.dialect import UTF_8, decoded
+from roberta_small.preprocess.readers.records import format_suffix
+
+DELIMITERS = {".csv": ",;\t|", ".tsv": "\t"}
+"""The one that the header has most often; the first one on a tie."""
+QUOTED = re.compile(r'"([^"]|"")*"')
+SEPARATOR = re.compile(r"sep=(.)\n", re.IGNORECASE)
+"""The first line of CSV files for spreadsheets, which names the delimiter."""
+TEXT_WORDS = 3
+"""A column name with this many words may be a text, so that the file has no line of names."""
+
+
+def load_delimited(
+    path: str, *, encoding: str = UTF_8, delimiter: str | None = None, header: bool = True
+) -> pd.DataFrame:
+    """The rows; without `header`, columns are named 1, 2, ...
+
+    Quotes are as in CSV, unless a TSV file uses them as ordinary characters. Raises `UserError` with file and
+    line where the file is malformed.
+    """
+    text = decoded(path, encoding)
+    if "\r" in text.strip() and "\n" not in text.strip():
+        raise UserError(f"{path}: lines end with a carriage return only; convert them: tr '\\r' '\\n'")
+    delimiter = delimiter or _delimiter(text, path)
+    if named := SEPARATOR.match(text):
+        text = "\n" + text[named.end() :]  # an empty line, so that the numbers of the lines stay
+    quoted = format_suffix(path) != ".tsv" or _is_quoted(text, path, delimiter)
+    rows = _rows(text, path, delimiter, csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
+    if not rows:
+        raise UserError(f"{path}: empty; use a file with a header and at least one row")
+    if header:
+        _check_names(rows, path, delimiter)
+    _check_swallowed(rows, path, delimiter)
+    names = rows.pop(0)[1] if header else [str(i + 1) for i in range(len(rows[0][1]))]
+    cells = [row + [None] * (len(names) - len(row)) for _, row in rows]
+    return pd.DataFrame(cells, columns=names, index=[line for line, _ in rows], dtype=object)
+
+
+def delimiter_of(path: str, encoding: str) -> str:
+    """The delimiter of a file: that of its line `sep=`, else the one its first row has most often."""
+    return _delimiter(decoded(path, encoding), path)
+
+
+def _delimiter(text: str, path: str) -> str:
+    if named := SEPARATOR.match(text):
+        return named[1]
+    return max(DELIMITERS[format_suffix(path)], key=text.lstrip("\n").partition("\n")[0].count)
+
+
+def _rows(text: str, path: str, delimiter: str, quoting: Literal[0, 3]) -> list[tuple[int, list[str]]]:
+    """The rows of a delimited file that are not blank, each with the line where it begins."""
+    # A bare \r is part of a text; the csv module would take it for a line end.
+    mark = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in text)
+    lines = io.StringIO(text.replace("\r", mark), newline="\n")
+    reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)
+    rows: list[tuple[int, list[str]]] = []
+    first_line = 1
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        for row in reader:
+            if rows and len(row) > len(rows[0][1]):
+                raise UserError(
+                    f"{path}, line {first_line}: {len(row)} fields, but the first row has {len(rows[0][1])}; "
+                    "enclose fields that contain the delimiter in double quotes"
+                )
+            if row:
+                rows.append((first_line, [cell.replace(mark, "\r") for cell in row]))
+            first_line = reader.line_num + 1
+    except csv.Error as error:
+        unclosed = "end of data" in str(error)
+        fault = "a quoted field is not closed" if unclosed else "text after a closing quote"
+        raise UserError(
+            f"{path}, line {first_line}: {fault}; enclose a field that contains quotes in double quotes, and "
+            'write each of its own quotes twice: ""'
+        ) from None
+    finally:
+        csv.field_size_limit(limit)
+    return rows
+
+
+def _is_quoted(text: str, path: str, delimiter: str) -> bool:
+    """Whether quotes enclose fields; otherwise they are ordinary characters: `"Casablanca" is great`.
+
+    They do if each field of a line that begins with one is enclosed in quotes, or if the file can be read so
+    and no more rows than lines have another number of fields than the header.
+    """
+    lines = [line for line in text.split("\n") if line]
+    begun = [field for line in lines for field in line.split(delimiter) if field.startswith('"')]
+    if all(map(QUOTED.fullmatch, begun)):
+        return True
+    try:
+        rows = _rows(text, path, delimiter, csv.QUOTE_MINIMAL)
+        _check_swallowed(rows, path, delimiter)
+    except UserError:
+        return False
+    size = lines[0].count(delimiter) + 1
+    inside = (part for _, row in rows for value in row for part in value.split("\n")[:-1])
+    if any(delimiter in part for part in inside) and all(line.count(delimiter) < size for line in lines):
+        return False  # each line is a row, and the quotes would enclose several
+    unusual = sum(line.count(delimiter) + 1 != size for line in lines)
+    return sum(len(row) != size for _, row in rows) <= unusual
+
+
+def _check_names(rows: Sequence[tuple[int, list[str]]], path: str, delimiter: str) -> None:
+    """Raise `UserError` if the first line is an example: a text, and a value that its column has below."""
+    (line, names), *examples = rows
+    if not any(len(name.split()) >= TEXT_WORDS for name in names):
+        return
+    for column, name in enumerate(names):
+        below = {row[column].strip() for _, row in examples if column < len(row)}
+        if name.strip() and name.strip() in below and len(below) <= max(2, len(examples) / 2):
+            raise UserError(
+                f"{path}, line {line}: no names of columns but an example ('{name}' is a value of its "
+                "column); pass --no-header, or insert a line with the names"
+            )
+
+
+def _check_swallowed(rows: Sequence[tuple[int, list[str]]], path: str, delimiter: str) -> None:
+    """Raise `UserError` for a quoted field that contains other rows, because a quote is not closed.
+
+    A line within a field is a row if it has as many fields as the header, one of which is a frequent value of
+    its column in the rest of the file.
+    """
+    size = len(rows[0][1])
+    inside = [
+        # Without its last line, which continues with the next field.
+        (line, [fields for text in value.split("\n")[:-1] if len(fields := text.split(delimiter)) == size])
+        for line, row in rows
+        for value in row
+    ]
+    examples = [row for _, row in rows[1:]] + [fields for _, found in inside for fields in found]
+    frequent = [Counter(row[column] for row in examples if column < len(row)) for column in range(size)]
+    for line, found in inside:
+        for fields in found:
+            if any(
+                field.strip() and counts[field] > 1 for field, counts in zip(fields, frequent, strict=True)
+            ):
+                raise UserError(
+                    f"{path}, line {line}: a quoted field that begins here contains other rows "
+                    f"({delimiter.join(fields)[:40]!r}); write a quotation mark within a field twice, and "
+                    "enclose the field in quotes"
+                )

@@ -1,0 +1,111 @@
+"""How a text file is written: its encoding, and for delimited files the delimiter and the header.
+
+The encoding is UTF-8, or UTF-16 with a byte order mark; another one is detected by the library chardet, or
+named with `--encoding`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.readers.lines import open_raw
+
+UTF_8, UTF_16 = "utf-8", "utf-16"
+MARKED_UTF_8 = "utf-8-sig"
+"""UTF-8 with a byte order mark, as spreadsheets write it."""
+MARKS = {codecs.BOM_UTF8: MARKED_UTF_8, codecs.BOM_UTF16_LE: UTF_16, codecs.BOM_UTF16_BE: UTF_16}
+BYTE_ORDER_MARK = "\ufeff"
+MOST_NUL = 0.25
+"""Of the characters of a file: with more it is UTF-16."""
+EXAMPLE = re.compile(r"\w*[^\W\x00-\x7f]\w*")
+"""A word that depends on the encoding."""
+SPECIFY = "specify the encoding with --encoding, in Western Europe usually --encoding cp1252"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a file is written; None for what is detected."""
+
+    encoding: str | None = None
+    """As Python's `codecs` names it."""
+    delimiter: str | None = None
+    """One character."""
+    header: bool = True
+    """Whether the first row has the names of the columns; otherwise they are 1, 2, ..."""
+
+    def given(self) -> dict[str, str | bool]:
+        """The fields that differ from what is detected by default."""
+        return {name: value for name, value in vars(self).items() if value != getattr(Dialect, name)}
+
+
+def encoding_of(path: str) -> str:
+    """The encoding of a text file; raises `UserError` with the line if it cannot be determined."""
+    data = _content(path)
+    for mark, name in MARKS.items():
+        if data.startswith(mark):
+            return name
+    try:
+        text = data.decode(UTF_8)
+        if text.count("\0") <= MOST_NUL * len(text):
+            return UTF_8
+        place = path
+    except UnicodeDecodeError as error:
+        place = f"{path}, line {_line(data, error.start)}"
+    try:
+        import chardet
+    except ImportError:
+        raise UserError(f"{place}: not UTF-8; {SPECIFY}, or install chardet: pip install chardet") from None
+    found = chardet.detect(data)["encoding"]
+    if found is None:
+        raise UserError(f"{place}: neither UTF-8 nor text in an encoding that can be detected; {SPECIFY}")
+    return codecs.lookup(found).name
+
+
+def describe(path: str, encoding: str) -> str:
+    """That an encoding was detected, with a word that shows whether it is the right one."""
+    word = EXAMPLE.search(decoded(path, encoding))
+    shown = f", for example '{word[0]}'" if word else ""
+    return f"{path}: not UTF-8, read as {encoding}{shown} (detected; choose with --encoding)"
+
+
+def dialect_of(encoding: str | None, delimiter: str | None, no_header: bool | None) -> Dialect:
+    """The values of the options; raises `UserError` for an unknown encoding, and a delimiter that is none."""
+    if encoding is not None:
+        try:
+            "a".encode(encoding)  # fails for a codec that is not of text
+            encoding = codecs.lookup(encoding).name
+        except (LookupError, UnicodeError, ValueError):
+            reason = "unknown; use a name such as utf-8, cp1252 or utf-16"
+            raise UserError(f"--encoding {encoding}: {reason}") from None
+    if delimiter is not None:
+        delimiter = {"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter)
+        if len(delimiter) != 1 or delimiter in '\n\r"\0':
+            raise UserError(f"--delimiter {delimiter!r}: use one character, such as ';', or '\\t' for a tab")
+    return Dialect(encoding, delimiter, not no_header)
+
+
+def decoded(path: str, encoding: str) -> str:
+    """The text of a file with `\\n` as its only line end and without byte order marks.
+
+    Raises `UserError` with the line where it is not in this encoding.
+    """
+    data = _content(path)
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        place = f"{path}, line {_line(data, error.start)}"
+        raise UserError(f"{place}: not {encoding.upper()}; {SPECIFY}") from None
+    return text.replace(BYTE_ORDER_MARK, "").replace("\r\n", "\n")
+
+
+def _line(data: bytes, position: int) -> int:
+    """The number of the line with the byte at a position."""
+    return data.count(b"\n", 0, position) + 1
+
+
+def _content(path: str) -> bytes:
+    with open_raw(path) as stream:
+        return stream.read()
