@@ -54,9 +54,10 @@ def test_a_csv_file_becomes_scores_tables_and_predictions(reviews, family):
     run(reviews, ROOT / "train.sh", "--method", "tfidf", "--data", "reviews.csv", *options)
     assert [path.name for path in (reviews / "data").iterdir()] == [Path(recorded["data"]["path"]).name]
 
-    # The two commands at the end of the output.
-    tables, predict = [shlex.split(line) for line in printed.splitlines()[-2:]]
+    # The commands at the end of the output.
+    tables, curves, predict = [shlex.split(line) for line in printed.splitlines()[-3:]]
     assert {tables[0], predict[0]} == {"roberta-small"}
+    assert curves == ["tensorboard", "--logdir", "runs"]
     program = [preloaded.python(), "-m", "roberta_small"]
     (test,) = re.findall(r"^random +1 +finished +1 +[\d.]+ +1 +([\d.]+)", printed, flags=re.MULTILINE)
     shown = json.loads(run(reviews, *program, *tables[1:], "--format", "json"))
