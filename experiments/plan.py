@@ -21,6 +21,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
 from roberta_small.common.run import LAST_CHECKPOINT, LOG, TENSORBOARD, Run, State
 from roberta_small.experiments.progress import Progress, read_log
+from roberta_small.experiments.recipe.grid import same
 from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.experiments.sweep import Training
 
@@ -166,11 +167,18 @@ def _checkpoint_difference(
     return f"another {what} ({before}, now {now})"
 
 
+def _same(one: Sequence[str] | None, other: Sequence[str] | None) -> bool:
+    """Whether a flag has the same values, as text or as numbers."""
+    if one is None or other is None:
+        return one is other
+    return len(one) == len(other) and all(map(same, one, other))
+
+
 def _flags_difference(old: Sequence[str] | None, new: Sequence[str]) -> str | None:
     before, now = flags_of(old or []), flags_of(new)
-    if before == now:
+    flags = [flag for flag in before | now if not _same(before.get(flag), now.get(flag))]
+    if not flags:
         return None
-    flags = [flag for flag in before | now if before.get(flag) != now.get(flag)]
     shown = [
         f"{' '.join(before.get(flag, (flag, 'not set')))}, now {' '.join(now.get(flag, ('not set',)))}"
         for flag in flags

@@ -173,8 +173,8 @@ def _print_chance(finished: Mapping[Run, Progress], sweep: Sweep) -> None:
         print(
             f"\nwarning: {enumerate_some(useless)}: no better than always predicting '{majority.name}', "
             f"which gives {majority.percent:.2f} on {subset}; train longer or with a higher rate "
-            "(-- --max-epoch N --lr R), and for rare classes add --class-weights "
-            "balanced and --best-checkpoint-metric macro_f1"
+            "(--epochs N --lr R), and for rare classes add -- --class-weights balanced "
+            "--best-checkpoint-metric macro_f1"
         )
 
 

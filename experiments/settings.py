@@ -7,12 +7,21 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from roberta_small.common.cli import DEVICES, Collect, SettingsParser, integer, split_words
+from roberta_small.common.cli import (
+    DEVICES,
+    Collect,
+    SettingsParser,
+    flags_of,
+    integer,
+    positive,
+    positive_number,
+    split_words,
+)
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
 from roberta_small.common.suite import folder_name
@@ -31,6 +40,14 @@ MISSING = "--inits contains 'pretrained', but --pretrained (or RS_PRETRAINED=) i
 REMEDY = "add --pretrained FILE, or use --inits random"
 Inits = dict[str, Path | None]
 """Name of each initialization -> its checkpoint as given (`checkpoints.resolve`); None for random weights."""
+HYPERPARAMETERS = {
+    "lr": ("--lr", "peak learning rate"),
+    "epochs": ("--max-epoch", "number of epochs"),
+    "batch-size": ("--batch-size", "texts of an update"),
+    "max-length": ("--max-positions", "maximum number of tokens of a text, including <s>"),
+    "layers": ("--encoder-layers", "number of layers"),
+}
+"""Option -> the flag of fairseq-train that it sets, and its explanation."""
 PASSTHROUGH = "Words after -- are passed to fairseq-train and are part of the recipe."
 
 
@@ -154,11 +171,11 @@ def execution(options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def add_sweep(parser: SettingsParser, *, arm: str, inits: str | None = None) -> None:
+def add_sweep(parser: SettingsParser, *, arm: str, inits: str | None = None, lr: float | None = None) -> None:
     """Add the options of a method that trains on binarized data; `sweep_settings` reads them.
 
-    `arm` and `inits` are the defaults of the method. `inits` None: random, and pretrained if there is a
-    checkpoint for it.
+    `arm`, `inits` and `lr` are the defaults of the method. `inits` None: random, and pretrained if there is a
+    checkpoint for it. `lr` None: that of the recipe.
     """
     add = parser.add_setting
     prepare.add_data(parser, " (required)")
@@ -179,11 +196,56 @@ def add_sweep(parser: SettingsParser, *, arm: str, inits: str | None = None) -> 
     add("arm", arm, "name of the runs in folders and tables, by default that of the method")
     add("recipe", "reference", "hyperparameters: a name in recipes/ or a file with one flag per line")
     add_execution(parser)
+    _add_hyperparameters(parser, lr)
     prepare.add_options(parser)
 
 
-def sweep_settings(options: argparse.Namespace, passthrough: tuple[str, ...] | None = None) -> SweepSettings:
-    """The settings in the options of `add_sweep`; `passthrough` replaces the words after `--`.
+def _add_hyperparameters(parser: SettingsParser, lr: float | None) -> None:
+    group = parser.add_argument_group("hyperparameters (default: those of the recipe); others after --")
+    for name, (flag, explanation) in HYPERPARAMETERS.items():
+        default = "" if name != "lr" or lr is None else f" (default: {lr:g})"
+        group.add_argument(
+            f"--{name}",
+            type=_as_written(positive_number if name == "lr" else positive),
+            metavar="X" if name == "lr" else "N",
+            help=f"{explanation}{'' if flag == f'--{name}' else f' ({flag} of fairseq-train)'}{default}",
+        )
+
+
+def _as_written(check: Callable[[str], object]) -> Callable[[str], str]:
+    """A type of argparse: the text of the option, which `check` accepts."""
+
+    def checked(text: str) -> str:
+        check(text)
+        return text
+
+    checked.__name__ = check.__name__
+    return checked
+
+
+def flags_after(options: argparse.Namespace, more: Mapping[str, str] = {}) -> tuple[str, ...]:
+    """The words after `--`, and the flags of the hyperparameters that are given as options.
+
+    `more` are further options of a method -> their flags. Raises `UserError` if a flag is also set in --grid
+    or after `--`.
+    """
+    after = flags_of(options.passthrough)
+    in_grid = {word.partition("=")[0].removeprefix("--") for word in split_words(options.grid or "")}
+    words: list[str] = []
+    for name, flag in {**{name: flag for name, (flag, _) in HYPERPARAMETERS.items()}, **more}.items():
+        value = getattr(options, name.replace("-", "_"))
+        if value is None:
+            continue
+        if flag in after:
+            raise UserError(f"--{name} {value}: {flag} is also set after --; keep one of them")
+        if flag.removeprefix("--") in in_grid:
+            raise UserError(f"--{name} {value}: {flag} is also in --grid; keep one of them")
+        words += [flag, str(value)]
+    return (*words, *options.passthrough)
+
+
+def sweep_settings(options: argparse.Namespace, more: Mapping[str, str] = {}) -> SweepSettings:
+    """The settings in the options of `add_sweep`; `more` as in `flags_after`.
 
     Raises `UserError` for an invalid option.
     """
@@ -195,7 +257,7 @@ def sweep_settings(options: argparse.Namespace, passthrough: tuple[str, ...] | N
         **execution(options),
         source=prepare.source(options),
         recipe=options.recipe,
-        passthrough=options.passthrough if passthrough is None else passthrough,
+        passthrough=flags_after(options, more),
         init_words=words,
         pretrained=options.pretrained,
         seeds=_seeds(split_words(options.seeds)),

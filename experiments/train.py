@@ -23,18 +23,16 @@ from roberta_small.common.suite import is_named, split_named
 from roberta_small.experiments import methods, slurm
 from roberta_small.experiments.methods import Method
 from roberta_small.experiments.recipe import recipe
+from roberta_small.experiments.settings import HYPERPARAMETERS
 from roberta_small.experiments.sweep import Sweep
 
 OTHER_NAMES = {
-    "--epochs": "--max-epoch",
-    "--num-train-epochs": "--max-epoch",
+    "--num-train-epochs": "--epochs",
     "--learning-rate": "--lr",
-    "--max-length": "--max-positions",
-    "--max-seq-length": "--max-positions",
-    "--layers": "--encoder-layers",
+    "--max-seq-length": "--max-length",
     "--batch_size": "--batch-size",
 }
-"""Usual names of hyperparameters -> the flags of fairseq-train."""
+"""What other programs call hyperparameters -> the options here."""
 OPTIONS = ("data", "text")
 """The options that take data sets."""
 
@@ -55,7 +53,7 @@ def train(argv: Sequence[str], trainer: Sequence[str] = ()) -> int:
     )
     _add_method_option(parser)
     method.add_arguments(parser)
-    parser.hints = _trainer_flags()
+    parser.hints = _hints(tuned=True)
     listed = f"methods (--method NAME --help shows the options of each):\n{methods.summaries()}"
     parser.description = f"{parser.description}\n\n{listed}"
     options = parser.parse_settings(slurm.join_value(argv), os.environ)
@@ -72,7 +70,7 @@ def pretrain(argv: Sequence[str], trainer: Sequence[str] = ()) -> int:
         usage="roberta-small pretrain [options] [-- options of fairseq-train]",
     )
     method.add_arguments(parser)
-    parser.hints = _trainer_flags()
+    parser.hints = _hints(tuned=False)
     options = parser.parse_settings(slurm.join_value(argv), os.environ)
     parser.require(options, "data", "out")
     return run(method, options, ["pretrain", *argv])
@@ -125,14 +123,19 @@ def run(method: Method, options: argparse.Namespace, command: Sequence[str]) -> 
     return _execute(method, sweeps, Path(options.out))
 
 
-def _trainer_flags() -> dict[str, str]:
-    """What to write for flags of fairseq-train and usual names of hyperparameters in other programs."""
-    flags = {
-        flag: flag for name in ("reference", "pretrain") for flag in recipe.load(name).flags
-    } | OTHER_NAMES
-    return {
-        name: f"hyperparameters are options of fairseq-train: -- {flag} VALUE" for name, flag in flags.items()
+def _hints(*, tuned: bool) -> dict[str, str]:
+    """What to write for flags of fairseq-train and usual names of hyperparameters in other programs.
+
+    `tuned`: whether the command has the options of `HYPERPARAMETERS`.
+    """
+    ours = {f"--{name}": flag for name, (flag, _) in HYPERPARAMETERS.items()}
+    flags = {flag: flag for name in ("reference", "pretrain") for flag in recipe.load(name).flags}
+    other = {name: ours[option] for name, option in OTHER_NAMES.items()}
+    hints = {
+        name: f"hyperparameters are options of fairseq-train: -- {flag} VALUE"
+        for name, flag in {**flags, **ours, **other}.items()
     }
+    return hints | ({name: f"write {option}" for name, option in OTHER_NAMES.items()} if tuned else {})
 
 
 def data_sets(options: argparse.Namespace) -> dict[str, argparse.Namespace]:

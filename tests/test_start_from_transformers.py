@@ -186,9 +186,9 @@ def test_the_commands_of_the_page_on_encoders_run(tmp_path):
     (tmp_path / "unlabelled.txt").write_text("Un roman.\nUne histoire banale.\n", encoding="utf-8")
     for command in commands:
         words = command.replace("intfloat/multilingual-e5-small", str(tmp_path / "encoder"))
-        words = words.replace("--seeds 1 2 3", "--seeds 1").replace("--max-epoch 4", "--max-epoch 1")
+        words = words.replace("--seeds 1 2 3", "--seeds 1").replace("--epochs 4", "--epochs 1")
         if "sequences" in words or "tokenized" in words:
-            words += f" --out {'runs-' + words.split()[3]} -- --max-epoch 1"
+            words += f" --out {'runs-' + words.split()[3]} --epochs 1"
         words = words.replace("roberta-small", f"{preloaded.python()} -m roberta_small", 1)
         done = subprocess.run(words, shell=True, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"

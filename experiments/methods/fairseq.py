@@ -56,7 +56,7 @@ examples:
   roberta-small train --data data/mine --pretrained camembert-base --seeds 1 2 3
   roberta-small train --data data/books/bin --inits random --grid lr=1e-5,3e-5,1e-4 --dry-run
   RS_GRID="lr=1e-5,1e-4 dropout=0.1,0.3" roberta-small train --data data/books/bin --inits random
-  roberta-small train --data data/books/bin --inits random --out runs/lr1e-4 -- --lr 1e-4
+  roberta-small train --data data/books/bin --inits random --out runs/lr1e-4 --lr 1e-4
   roberta-small train --data data/books/bin --seeds 1 2 3 4 5 --slurm "--partition=gpu --gres=gpu:1 --time=60"
 
 Each run uses OMP_NUM_THREADS threads if this variable is set, else cores / JOBS."""

@@ -233,7 +233,7 @@ class _Comparison:
             return None
         return (
             f"{shown_path(path)} has {stored} positions, of which the first {ours} are used "
-            f"(--max-positions {ours}; -- --max-positions {stored} uses all)"
+            f"(--max-positions {ours}; --max-length {stored} uses all)"
         )
 
     def head(self, path: Path, theirs: Head | None, classes: Sequence[str]) -> str | None:

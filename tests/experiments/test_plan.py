@@ -76,8 +76,9 @@ def test_a_run_with_the_status_finished_is_finished(run):
     assert inspect(run).state is State.FINISHED
 
 
-def test_a_flag_with_an_equals_sign_is_the_same_recipe(run):
-    write(run, "finished", recipe_flags=["--max-epoch=2"])
+@pytest.mark.parametrize("flags", [["--max-epoch=2"], ["--max-epoch", "2.0"]])
+def test_a_flag_written_otherwise_is_the_same_recipe(run, flags):
+    write(run, "finished", recipe_flags=flags)
     assert inspect(run).state is State.FINISHED
 
 

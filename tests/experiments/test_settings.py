@@ -7,6 +7,7 @@ from roberta_small.common.errors import UsageError, UserError
 from roberta_small.experiments.__main__ import main
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.methods.pretrain import parse_count
+from roberta_small.experiments.train import train
 
 
 def test_defaults():
@@ -33,6 +34,44 @@ def test_an_option_replaces_its_variable():
 def test_words_after_the_dashes_are_passed_through():
     settings = train_settings(["--data", "bin", "--inits", "random", "--", "--lr", "1", "--", "x"], {})
     assert settings.passthrough == ("--lr", "1", "--", "x")
+
+
+def test_hyperparameters_are_flags_of_the_recipe():
+    words = [
+        "--lr",
+        "1e-4",
+        "--epochs",
+        "7",
+        "--batch-size",
+        "16",
+        "--max-length",
+        "128",
+        "--layers",
+        "2",
+        "--",
+        "--dropout",
+        "0",
+    ]
+    given = "--lr 1e-4 --max-epoch 7 --batch-size 16 --max-positions 128 --encoder-layers 2 --dropout 0"
+    assert train_settings(["--data", "bin", "--inits", "random", *words], {}).passthrough == tuple(
+        given.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        ("--epochs 7 -- --max-epoch 8", ["--epochs 7", "--max-epoch", "after --"]),
+        ("--max-length 7 --grid max-positions=3,4", ["--max-length 7", "--max-positions", "--grid"]),
+        ("--lr -1", ["--lr", "-1"]),
+        ("--epochs 1.5", ["--epochs", "1.5"]),
+        ("--batch-size 0", ["--batch-size", "0"]),
+    ],
+)
+def test_hyperparameters_that_are_wrong_or_set_twice(words, facts):
+    with pytest.raises((UserError, UsageError)) as caught:
+        train(["--data", "bin", "--inits", "random", *words.split()])
+    assert all(fact in str(caught.value) for fact in facts)
 
 
 def test_lists_in_one_word_and_paths_with_spaces():
@@ -187,10 +226,16 @@ def test_a_folder_is_replaced_by_its_weights(trained):
 
 @pytest.mark.parametrize(
     ("word", "fact"),
-    [("--lr", "-- --lr VALUE"), ("--epochs", "-- --max-epoch VALUE"), ("--sedes", "--seeds")],
+    [("--dropout", "-- --dropout VALUE"), ("--learning-rate", "write --lr"), ("--sedes", "--seeds")],
 )
 def test_an_unknown_option_is_answered_with_what_to_write(capsys, word, fact):
     assert main(["train", "--data", "bin", word, "1"]) == 2
     error = capsys.readouterr().err
     assert fact in error
     assert "--slurm" not in error.splitlines()[-1]
+
+
+def test_hints_of_pretrain(capsys):
+    for word, flag in (("--lr", "--lr"), ("--epochs", "--max-epoch"), ("--learning-rate", "--lr")):
+        assert main(["pretrain", "--data", "bin", "--out", "o", word, "1"]) == 2
+        assert f"-- {flag} VALUE" in capsys.readouterr().err

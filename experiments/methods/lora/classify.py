@@ -26,10 +26,10 @@ from typing import Any
 from roberta_small.common.cli import SettingsParser
 from roberta_small.experiments.methods.lora.settings import CLASSIFIER, add_lora, lora_settings
 from roberta_small.experiments.methods.transformers.method import (
+    PRECISION,
     Transformers,
     TransformersSettings,
     add_arguments,
-    passthrough_of,
 )
 from roberta_small.experiments.settings import sweep_settings
 from roberta_small.experiments.sweep import Sweep
@@ -63,7 +63,7 @@ class Lora(Transformers):
 
     def settings(self, options: argparse.Namespace) -> TransformersSettings:
         """The settings of the sweep and of the adapters."""
-        common = sweep_settings(options, passthrough_of(options))
+        common = sweep_settings(options, PRECISION)
         return TransformersSettings(**vars(common), lora=lora_settings(options), merge=options.merge)
 
     def finish(self, sweep: Sweep, folder: Path) -> dict[str, Any]:

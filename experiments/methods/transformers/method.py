@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from roberta_small.common.cli import SettingsParser, flags_of, positive_number, split_words
-from roberta_small.common.errors import UserError
+from roberta_small.common.cli import SettingsParser
 from roberta_small.common.files import shown_path
 from roberta_small.experiments.methods import Command, Method
 from roberta_small.experiments.methods.lora.settings import LoraSettings
@@ -33,7 +32,7 @@ from roberta_small.experiments.sweep import Sweep, Training, classifiers
 EXAMPLES = """examples:
   roberta-small train --method transformers --data data/books --pretrained pretrained/fr/model.pt
   roberta-small train --method transformers --data data/books --inits random --precision auto
-  roberta-small train --method transformers --data demo/reviews --recipe sample -- --max-epoch 2
+  roberta-small train --method transformers --data demo/reviews --recipe sample --epochs 2
   roberta-small train --method transformers --data data/books --grid lr=1e-5,1e-4
   roberta-small compare demo/runs --groups transformers/random fairseq/random
 """
@@ -68,13 +67,13 @@ class Transformers(Method):
     """Flags that replace those of the recipe, unless the user gives others."""
 
     def add_arguments(self, parser: SettingsParser) -> None:
-        """Add the options of a sweep, --precision and --lr."""
+        """Add the options of a sweep and --precision."""
         parser.description, parser.epilog = __doc__, EXAMPLES
         add_arguments(parser, arm=self.name)
 
     def settings(self, options: argparse.Namespace) -> TransformersSettings:
-        """The settings of the sweep, with --precision and --lr added to the flags of the recipe."""
-        return TransformersSettings(**vars(sweep_settings(options, passthrough_of(options))))
+        """The settings of the sweep, with --precision added to the flags of the recipe."""
+        return TransformersSettings(**vars(sweep_settings(options, PRECISION)))
 
     def prepare(self, settings: TransformersSettings) -> Path:
         """The data folder."""
@@ -145,36 +144,17 @@ class Transformers(Method):
 
 METHOD = Transformers()
 
+PRECISION = {"precision": "--precision"}
+"""The option that the method adds -> its flag."""
+
 
 def add_arguments(
     parser: SettingsParser, *, arm: str, inits: str | None = None, lr: float | None = None
 ) -> None:
-    """Add the options of a sweep, --precision and --lr, with the defaults of a method."""
-    add_sweep(parser, arm=arm, inits=inits)
+    """Add the options of a sweep and --precision, with the defaults of a method."""
+    add_sweep(parser, arm=arm, inits=inits, lr=lr)
     parser.add_argument(
         "--precision",
         choices=("auto", "fp32", "bf16"),
         help="precision of the matrix products (default: as in the recipe)",
     )
-    default = "as in the recipe" if lr is None else f"{lr:g}"
-    parser.add_argument("--lr", type=positive_number, help=f"learning rate (default: {default})")
-
-
-def passthrough_of(options: argparse.Namespace) -> tuple[str, ...]:
-    """The words after `--`, with --precision and --lr added.
-
-    Raises `UserError` if one of the two is also given in --grid or after `--`.
-    """
-    after = flags_of(options.passthrough)
-    grid = split_words(options.grid or "")
-    flags = []
-    for name in ("precision", "lr"):
-        value = getattr(options, name)
-        if value is None:
-            continue
-        if f"--{name}" in after:
-            raise UserError(f"--{name} {value} is also set after --; keep one of them")
-        if any(word.partition("=")[0] in (name, f"--{name}") for word in grid):
-            raise UserError(f"--{name} {value} is also in --grid; keep one of them")
-        flags += [f"--{name}", str(value)]
-    return (*options.passthrough, *flags)

@@ -73,7 +73,7 @@ def test_flags_that_differ_are_added_also_for_random_weights(root):
     notes = "\n".join(found.notes["fairseq"])
     assert shlex.join(wanted) in notes
     assert "32 positions" in notes
-    assert "--max-positions 32" in notes
+    assert "--max-length 32" in notes
 
 
 def test_settings_without_a_shape_are_added(root):

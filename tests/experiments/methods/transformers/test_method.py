@@ -20,10 +20,10 @@ def passed_on(module, data, *words):
     ("module", "words", "lr"),
     [
         (transformers, [], None),
-        (transformers, ["--lr", "1e-4"], "0.0001"),
+        (transformers, ["--lr", "1e-4"], "1e-4"),
         (transformers, ["--", "--lr", "3e-4"], "3e-4"),
         (classify, [], None),  # its default is not a flag of the user
-        (classify, ["--lr", "1e-4"], "0.0001"),
+        (classify, ["--lr", "1e-4"], "1e-4"),
         (classify, ["--", "--lr", "3e-4"], "3e-4"),
     ],
 )
