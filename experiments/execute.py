@@ -72,7 +72,7 @@ def planned(method: Method, sweep: Sweep) -> list[Planned]:
     """The state of each run, in order; raises `UserError` as `plan.inspect`. Writes nothing."""
     found = []
     for training in sweep.trainings:
-        state = plan.inspect(training, method.resumable)
+        state = plan.inspect(training, method.resumable, extends=method.extends)
         if state.to_train and (holder := _holder(training.run.folder)) is not None:
             state = replace(state, state=State.ELSEWHERE, holder=holder)
         found.append(state)
@@ -207,7 +207,7 @@ class Launcher:
         run = before.run
         training = self._trainings[run]
         try:
-            now = plan.inspect(training, self._method.resumable)
+            now = plan.inspect(training, self._method.resumable, extends=self._method.extends)
         except UserError as error:
             return self._failed(run, before.progress, error)
         content = manifest.read(run.folder) or {}
@@ -251,6 +251,8 @@ class Launcher:
         content |= dict(training.identity) | self._static
         content |= {"status": "running", "started": provenance.now(), "ended": None}
         content["seconds"] = previous.get("seconds", 0) if resume else 0
+        if resume and (earlier := plan.earlier_lengths(state, previous)):
+            content["continued"] = earlier
         manifest.write(run.folder, content)
         return command, content
 

@@ -3,7 +3,7 @@
 `inspect` decides whether a run resumes: its method finds a checkpoint in its folder, and its manifest records
 the same data, initial checkpoint and recipe flags. The learning rate of a resumed run therefore follows
 from the same flags as that of the first start; `experiments.methods.fairseq` describes how fairseq restores
-the schedule.
+the schedule. Only a finished run continues with other flags, those of a longer run.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ from roberta_small.experiments.recipe.grid import same
 from roberta_small.experiments.recipe.recipe import Recipe
 from roberta_small.experiments.sweep import Training
 
+LIMITS = ("--max-epoch", "--max-update")
+LENGTH = (*LIMITS, "--total-num-update", "--warmup-updates")
+"""Flags of which the length of a run, and its learning-rate schedule, follow."""
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -39,6 +43,8 @@ class Planned:
     """The process that trains the run elsewhere."""
     manifest: manifest.Manifest | None = None
     """What the folder contained when the state was read."""
+    longer: bool = False
+    """Whether it was finished with fewer epochs or updates, and resumes for the others."""
 
     @property
     def to_train(self) -> bool:
@@ -53,14 +59,14 @@ class Planned:
         if self.state is State.ELSEWHERE:
             return f"elsewhere ({self.holder})"
         if self.state is State.RESUME:
-            saved = self.progress.saved
-            return f"resume after epoch {saved[0]}, update {saved[1]}" if saved else "resume"
+            saved, verb = self.progress.saved, "continue" if self.longer else "resume"
+            return f"{verb} after epoch {saved[0]}, update {saved[1]}" if saved else verb
         replaced = " (replaces a run that failed before its first logged update)"
         return f"new{replaced if self.replaces else ''}"
 
 
-def inspect(training: Training, resumable: Callable[[Path], bool]) -> Planned:
-    """The state of a run, read from its folder; `resumable` is that of its method.
+def inspect(training: Training, resumable: Callable[[Path], bool], *, extends: bool = False) -> Planned:
+    """The state of a run, read from its folder; `resumable` and `extends` are those of its method.
 
     Raises `UserError` if the folder contains another experiment or unknown files, because resuming
     there would mix two experiments. A run of another experiment that failed without an update is replaced.
@@ -73,6 +79,9 @@ def inspect(training: Training, resumable: Callable[[Path], bool]) -> Planned:
     if difference := _difference(run, existing, training.identity):
         if _failed_early(run, existing, recipe) and _name_difference(existing, run) is None:
             return Planned(run, State.NEW, Progress(recipe), replaces=True, manifest=existing)
+        if extends and _is_longer(run, existing, training.identity) and resumable(run.folder):
+            progress = read_log(run.folder / LOG, recipe)
+            return Planned(run, State.RESUME, progress, manifest=existing, longer=True)
         raise UserError(
             f"{run.folder / manifest.NAME}: the existing run was started with {difference}; choose another "
             f"--out or --arm, or delete the folder to restart the run"
@@ -84,6 +93,13 @@ def inspect(training: Training, resumable: Callable[[Path], bool]) -> Planned:
     if resumable(run.folder):
         return Planned(run, State.RESUME, progress, manifest=existing)
     return Planned(run, State.NEW, Progress(recipe), manifest=existing)
+
+
+def earlier_lengths(state: Planned, previous: manifest.Manifest) -> list[list[str]]:
+    """The manifest's `continued` for a run that resumes; `previous` is the manifest of its earlier start."""
+    flags = flags_of(previous.get("recipe_flags") or [])
+    words = [word for flag in LENGTH for word in flags.get(flag, ())]
+    return [*previous.get("continued", []), *([words] if state.longer else [])]
 
 
 def repair(folder: Path) -> None:
@@ -138,6 +154,19 @@ def _difference(run: Run, existing: manifest.Manifest, identity: Mapping[str, An
         or _checkpoint_difference(existing.get("teacher"), identity.get("teacher"), "teacher", "none")
         or _flags_difference(existing.get("recipe_flags"), identity["recipe_flags"])
     )
+
+
+def _is_longer(run: Run, existing: manifest.Manifest, identity: Mapping[str, Any]) -> bool:
+    """Whether the planned run is the finished one in the folder with more epochs or updates."""
+    before, now = flags_of(existing.get("recipe_flags") or []), flags_of(identity["recipe_flags"])
+    kept = {flag: group for flag, group in now.items() if flag not in LENGTH}
+    kept |= {flag: group for flag, group in before.items() if flag in LENGTH}
+    shortened = dict(identity) | {"recipe_flags": [word for group in kept.values() for word in group]}
+    if existing["status"] != "finished" or _difference(run, existing, shortened) is not None:
+        return False
+    lengths = [(before.get(flag), now.get(flag)) for flag in LIMITS]
+    given = [(int(old[1]), int(new[1])) for old, new in lengths if old is not None and new is not None]
+    return all(old <= new for old, new in given) and any(old < new for old, new in given)
 
 
 def _name_difference(existing: manifest.Manifest, run: Run) -> str | None:

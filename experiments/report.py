@@ -52,6 +52,11 @@ def plan_table(planned: Sequence[Planned], notes: Sequence[str] = ()) -> None:
         print(f"{init}: {shown_path(checkpoint)}")
     for note in notes:
         print(note)
+    if any(state.longer for state in planned):
+        print(
+            "continue: from its last checkpoint, the learning rate follows the schedule of the longer run; "
+            "for a run with as many epochs from the start, choose another --out or --arm"
+        )
     if all(state.state is State.FINISHED for state in planned):
         print("All runs are finished: nothing to do.")
     print(flush=True)

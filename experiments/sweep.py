@@ -158,7 +158,7 @@ def classifiers(
             *remarks,
             *conversions,
             *soft_labels_note(data, used=soft_labels and recipe.value("--criterion") == checks.CRITERION),
-            *_notes(by_arm, examples, fitted.notes),
+            *_notes(by_arm, data, examples, fitted.notes),
             *_majority_note(majorities),
         ),
         majorities=majorities,
@@ -204,13 +204,17 @@ def soft_labels_note(data: Path, *, used: bool) -> list[str]:
 
 
 def _notes(
-    by_arm: Mapping[str, Recipe], examples: int | None, architectures: Mapping[str, Sequence[str]]
+    by_arm: Mapping[str, Recipe],
+    data: Path,
+    examples: int | None,
+    architectures: Mapping[str, Sequence[str]],
 ) -> list[str]:
     """Length and architecture of the runs, class weights, and what is unusual; for the plan."""
     notes: dict[str, list[str]] = {}
     for arm, recipe in by_arm.items():
         length = run_length.length(recipe, examples)
         found = [] if length is None else [length.describe(), *length.warnings()]
+        found += run_length.truncation(recipe, data)
         found += [*checks.notes(recipe, length), *architectures.get(arm, ())]
         for note in found:
             notes.setdefault(note, []).append(arm)

@@ -36,6 +36,8 @@ class LoggedRun(identity.Run):
     """Precision of the matrix products."""
     selected_by: str | None = None
     """Metric that selected checkpoint_best.pt, if the manifest records the flags of the recipe."""
+    continued: bool = False
+    """Whether it was finished once and then got more epochs, so that its learning rate has risen again."""
     named_by: str = manifest.NAME
     """Source of arm, init and seed: the manifest, a pattern or the path."""
     logs: tuple[Log, ...] = ()
@@ -87,6 +89,11 @@ def find_runs(root: str | os.PathLike[str], pattern: str | None = None) -> list[
         logger.warning(
             "%s without %s (first: %s): named by their path, assumed to be unfinished",
             count(len(without), "run"), manifest.NAME, without[0].folder,
+        )  # fmt: skip
+    if continued := [run.name for run in runs if run.continued]:
+        logger.warning(
+            "%s got more epochs after the end, where the learning rate rises again: %s",
+            count(len(continued), "run"), enumerate_some(continued),
         )  # fmt: skip
     return runs
 
@@ -186,6 +193,7 @@ def _run(found: Found) -> LoggedRun:
         seconds=content.get("seconds"),
         precision=content.get("precision"),
         selected_by=_selecting_metric(content.get("recipe_flags")),
+        continued=bool(content.get("continued")),
         logs=found.logs,
     )
 

@@ -46,6 +46,8 @@ class Method(ABC):
     """One line for `--help`."""
     outputs: tuple[str, ...] = (BEST_CHECKPOINT,)
     """Files that the process of a run writes into its folder, beside the event files."""
+    extends: bool = False
+    """Whether a finished run resumes if the command requests more epochs."""
 
     @abstractmethod
     def add_arguments(self, parser: SettingsParser) -> None:

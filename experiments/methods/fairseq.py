@@ -123,6 +123,7 @@ class Fairseq(FairseqTrain):
 
     name = "fairseq"
     summary = "fairseq's trainer (default)"
+    extends = True
 
     def add_arguments(self, parser: SettingsParser) -> None:
         """Add the options of `experiments.settings.add_sweep`."""

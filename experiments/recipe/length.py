@@ -12,13 +12,19 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from roberta_small.common.binary_index import read_header
+import numpy as np
+
+from roberta_small.common.binary_index import read_header, read_sizes
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.recipe.recipe import Recipe
 
 RATIO = "--warmup-ratio"
 DECAYING = "polynomial_decay"
 """The schedule whose learning rate falls to its end at --total-num-update."""
+
+
+MANY = 0.5
+"""Fraction of the training texts: if more are truncated, the plan contains a warning."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,23 @@ def count_examples(data: Path) -> int | None:
     """Training examples of a data folder; None for an index in another of fairseq's formats."""
     header = read_header(data / "label" / "train.idx")
     return None if header is None else header.sentences
+
+
+def truncation(recipe: Recipe, data: Path) -> list[str]:
+    """A warning for the plan if most training texts have more tokens than the recipe reads."""
+    longest = recipe.number("--max-positions")
+    files = [data / name / "train.idx" for name in ("input0", "input1") if (data / name).is_dir()]
+    sizes = [read_sizes(path) for path in files]
+    if longest is None or any(size is None for size in sizes):
+        return []
+    lengths_N = sum(size.astype(np.int64) for size in sizes if size is not None) + 1  # with <s>
+    fraction = float(np.mean(lengths_N > longest))
+    if fraction <= MANY:
+        return []
+    return [
+        f"warning: {fraction:.0%} of the training texts have more than {longest} tokens and are truncated; "
+        "--max-length N sets another limit"
+    ]
 
 
 def resolve(recipe: Recipe, examples: int | None) -> Recipe:

@@ -1,8 +1,10 @@
 """The length of a run follows from the number of training examples."""
 
+import numpy as np
 import pytest
 from fairseq.data import iterators
 
+from roberta_small.common import binary_index
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.recipe import length as run_length
 from roberta_small.experiments.recipe import recipe as recipes
@@ -103,3 +105,22 @@ def test_what_gives_no_length_is_refused(words, named):
 def test_an_unusual_schedule_is_said(words, named):
     recipe = run_length.resolve(recipes.load("reference", words), 1800)
     assert any(named in warning for warning in run_length.length(recipe, 1800).warnings())
+
+
+def write_index(path, sizes):
+    offsets = np.cumsum([0, *sizes[:-1]]) * 2
+    path.parent.mkdir()
+    body = np.array(sizes, "<i4").tobytes() + offsets.astype("<i8").tobytes()
+    path.write_bytes(binary_index.Header(8, len(sizes)).pack() + body)
+
+
+def test_a_truncated_majority_is_said(tmp_path):
+    write_index(tmp_path / "input0/train.idx", [5, 9, 10, 20])
+    recipe = Recipe("test", ("--max-positions", "10"))
+    assert run_length.truncation(recipe, tmp_path) == []  # with <s>: 6, 10, 11, 21
+    write_index(tmp_path / "input1/train.idx", [1, 1, 1, 1])
+    (warning,) = run_length.truncation(recipe, tmp_path)
+    assert "75%" in warning
+    assert "10 tokens" in warning
+    assert "--max-length" in warning
+    assert run_length.truncation(Recipe("test", ("--lr", "1")), tmp_path) == []

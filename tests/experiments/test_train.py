@@ -1,6 +1,8 @@
 import contextlib
 import errno
+import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -397,3 +399,32 @@ def test_a_limited_launcher_does_not_wait_for_long(sweep, here):
     assert code == 0
     assert 0.5 < time.monotonic() - began < 5
     assert "elsewhere" in out
+
+
+def test_more_epochs_continue_a_finished_run(sweep, starts, status):
+    """The next update follows the last one; a shorter run, or one with another rate, is still an error."""
+    assert sweep(*RANDOM, "--seeds", "1")[0] == 0
+    manifest = json.loads((RUN1 / "manifest.json").read_text())
+    assert "continued" not in manifest
+    code, out, _ = sweep(*RANDOM, "--seeds", "1", "--epochs", "4", "--dry-run")
+    assert code == 0
+    assert "continue after epoch 2, update 20" in out
+    code, out, _ = sweep(*RANDOM, "--seeds", "1", "--epochs", "4")
+    assert code == 0
+    assert status(RUN1) == "finished"
+    _, second = starts(RUN1)
+    assert second["argv"].count("--max-epoch") == 1
+    assert second["argv"][second["argv"].index("--max-epoch") + 1] == "4"
+    log = (RUN1 / "train.log").read_text()
+    assert [int(epoch) for epoch in re.findall(r'\| valid \| {"epoch": (\d+)', log)] == [1, 2, 3, 4]
+    manifest = json.loads((RUN1 / "manifest.json").read_text())
+    assert manifest["continued"] == [["--max-epoch", "2"]]
+    assert sweep(*RANDOM, "--seeds", "1", "--epochs", "4")[0] == 0  # finished
+    assert len(starts(RUN1)) == 2
+    for words in (["--epochs", "3"], ["--epochs", "5", "--lr", "1"]):
+        code, _, error = sweep(*RANDOM, "--seeds", "1", *words)
+        assert code == 1
+        assert "another recipe" in error
+    assert sweep(*RANDOM, "--seeds", "1", "--epochs", "5")[0] == 0
+    manifest = json.loads((RUN1 / "manifest.json").read_text())
+    assert manifest["continued"] == [["--max-epoch", "2"], ["--max-epoch", "4"]]

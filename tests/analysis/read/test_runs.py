@@ -1,5 +1,6 @@
 """Finding runs: manifests, paths and errors."""
 
+import json
 import re
 
 import pytest
@@ -131,3 +132,14 @@ def test_the_place_of_runs_named_by_files_is_the_folder_of_the_files(tmp_path):
 def test_long_enumerations_are_cut():
     assert enumerate_some("abcd") == "a, b, c and 1 more"
     assert enumerate_some("abc") == "a, b, c"
+
+
+def test_runs_that_got_more_epochs_are_named(runs, caplog):
+    find_runs(runs)
+    assert not caplog.messages
+    path = runs / "fairseq" / "random" / "seed2" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"continued": [["--max-epoch", "2"]]}))
+    assert [run.continued for run in find_runs(runs)].count(True) == 1
+    (message,) = caplog.messages
+    assert message.startswith("1 run ")
+    assert "fairseq/random/seed2" in message
