@@ -12,7 +12,7 @@ from roberta_small.common.cpu import environment
 from roberta_small.common.errors import enumerate_some
 from roberta_small.common.files import shown_path
 from roberta_small.common.metrics import lower_is_better, number
-from roberta_small.common.run import LOG, TENSORBOARD, Run, State
+from roberta_small.common.run import LOG, Run, State, find_checkpoint
 from roberta_small.common.statistics import mean_std
 from roberta_small.common.tables import duration, mean_std_cell, text_table
 from roberta_small.experiments.methods import Command
@@ -108,7 +108,7 @@ def summary(sweep: Sweep, planned: Sequence[Planned], outcomes: Mapping[Run, Out
     for outcome in failures:
         _print_failure(outcome)
     if sweep.out is not None and finished:
-        print_next(sweep.out, _best(finished, recipe), pairs=(sweep.data / "input1").is_dir())
+        _print_next(sweep.out, _best(finished, recipe), pairs=(sweep.data / "input1").is_dir())
     return 1 if failures else 0
 
 
@@ -119,13 +119,11 @@ def _status(state: Planned, outcomes: Mapping[Run, Outcome]) -> str:
     return FINISHED if state.state is State.FINISHED else "not finished"
 
 
-def print_next(out: Path, run: Run | None = None, *, pairs: bool = False) -> None:
+def _print_next(out: Path, run: Run, *, pairs: bool) -> None:
     """Print the commands after training, to copy: tables and curves of `out`, and a prediction of `run`."""
     folder = shlex.quote(shown_path(out))
-    print(f"\nNext:\n  roberta-small tables {folder}")
-    if run is not None:
-        if (run.folder / TENSORBOARD).is_dir():
-            print(f"  tensorboard --logdir {folder}")
+    print(f"\nNext:\n  roberta-small tables {folder}\n  tensorboard --logdir {folder}", flush=True)
+    if find_checkpoint(run.folder) is not None:
         text = '"..." "..."' if pairs else '"..."'
         print(
             f"  roberta-small predict --checkpoint {shlex.quote(shown_path(run.folder))} {text}", flush=True

@@ -104,7 +104,7 @@ def classifiers(
     Raises `UserError` if fairseq, the recipe, the data, a checkpoint or the output folder cannot be used.
     """
     inputs.require_fairseq()
-    defaults = (*defaults, *inputs.special_token_flags(data))
+    defaults = (*defaults, *inputs.special_token_flags(data), *inputs.subset_flags(data))
     recipe = recipes.load(settings.recipe, (*defaults, *settings.passthrough))
     variants = grid.variants(settings.arm, settings.recipe, settings.passthrough, settings.grid, defaults)
     files = inputs.classification_files(data, ["train", *recipe.valid_subsets])

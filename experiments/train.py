@@ -284,11 +284,11 @@ def _words(value: str | list[str]) -> list[str]:
 
 def _check_held_out(options: argparse.Namespace) -> None:
     """Raise `UserError` if --valid or --test is a file, which cannot belong to several data sets."""
-    from roberta_small.preprocess.dataset import is_size
+    from roberta_small.preprocess.dataset import is_source
 
     for name in ("valid", "test"):
         value = getattr(options, name, None)
-        if value is not None and not is_size(value):
+        if value is not None and is_source(value):
             raise UserError(
                 f"--{name} {value}: a file belongs to one data set; prepare each data set with "
                 "`roberta-small prepare`, and pass the folders"

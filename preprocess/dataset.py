@@ -44,6 +44,7 @@ from roberta_small.preprocess.binarize import Split, write_data
 from roberta_small.preprocess.labels import HIDDEN, check_classes, checked_label, merged, quoted
 from roberta_small.preprocess.options import (
     DEFAULT_PART,
+    NO_TEST,
     TRAIN,
     add_columns,
     add_destination,
@@ -125,7 +126,7 @@ class Options:
 
     def files(self) -> list[str]:
         """The files that are read."""
-        parts = [part for part in (self.valid, self.test) if not is_size(part)]
+        parts = [part for part in (self.valid, self.test) if is_source(part)]
         soft = [] if self.soft_labels is None else [self.soft_labels]
         return [source for source in (*self.train, *parts, *soft) if not hub.is_dataset(source)]
 
@@ -199,9 +200,11 @@ def _check_files(options: Options) -> None:
     """Raise `UserError` unless every source is a file."""
     if options.soft_labels is not None:
         soft_labels.check_file(options.soft_labels)
+    if options.valid == NO_TEST:
+        raise UserError(f"--valid {NO_TEST}: training needs a validation set, which selects the checkpoint")
     parts = [(f"--{name} ", getattr(options, name)) for name in ("valid", "test")]
     for flag, path in [*(("", source) for source in options.train), *parts]:
-        if Path(path).is_file() or hub.is_dataset(path) or (flag and is_size(path)):
+        if Path(path).is_file() or hub.is_dataset(path) or (flag and not is_source(path)):
             continue
         if Path(path).is_dir():
             raise UserError(f"{flag}{path}: is a folder; specify a file")
@@ -231,7 +234,7 @@ def read_examples(options: Options) -> Examples:
             else:
                 left_out.append((row, name))
     for name, part in (("valid", options.valid), ("test", options.test)):
-        if not is_size(part):
+        if is_source(part):
             if rows[name]:
                 raise UserError(
                     f"--{name} {part}: {rows[name][0].source} contains a {name} split already; "
@@ -239,6 +242,8 @@ def read_examples(options: Options) -> Examples:
                 )
             rows[name], columns, notes = _read(part, options, columns)
             warnings += notes
+    if options.test == NO_TEST:
+        left_out += [(row, f"test split (--test {NO_TEST})") for row in rows.pop("test")]
     examples = Examples(rows, columns, left_out, warnings)
     _leave_out_incomplete(examples)
     _leave_out_hidden(examples)
@@ -282,7 +287,9 @@ def _add_soft_labels(examples: Examples, path: str) -> None:
     examples.warnings += tables.notes(path)
     train = examples.splits["train"]
     soft_labels.check_classes(labels, set(map(label_of, train)))
-    held_out = {_key(row.record): name for name in ("valid", "test") for row in examples.splits[name]}
+    held_out = {
+        _key(row.record): name for name, rows in examples.splits.items() if name != "train" for row in rows
+    }
     examples.left_out += [(Row(path, record), "no text") for record in empty]
     for label in labels:
         name = held_out.get(_key(label.record))
@@ -335,7 +342,10 @@ def _labelled_columns(table: pd.DataFrame, given: Columns, source: str) -> Colum
     columns = tables.choose_columns(table.columns, given, source)
     if columns.label is None:
         names = enumerate_some([f"'{name}'" for name in table.columns], 12)
-        raise UserError(f"{source}: no label column found among {names}; specify one with --label-column")
+        raise UserError(
+            f"{source}: no label column found among {names}; specify one with --label-column, or predict a "
+            f"file without labels after training with --test {NO_TEST}"
+        )
     return columns
 
 
@@ -427,7 +437,11 @@ def _set_aside(examples: Examples, options: Options) -> None:
     """Split validation and test examples from the training ones where there are none."""
     rows = examples.splits["train"]
     parts = {"valid": options.valid, "test": options.test}
-    wanted = {name: part for name, part in parts.items() if is_size(part) and not examples.splits[name]}
+    wanted = {
+        name: part
+        for name, part in parts.items()
+        if is_size(part) and name in examples.splits and not examples.splits[name]
+    }
     if not rows:
         raise UserError(f"{options.train[0]}: no row with text and label for training")
     sizes = {name: part_of(part, len(rows), f"--{name}") for name, part in wanted.items()}
@@ -517,8 +531,8 @@ def _repeated(examples: Examples) -> list[str]:
     found = audit.duplicates(texts, audit.normalized)
     lines = [
         f"{count(len(found[name]['train']), 'example')} of {name} also in train (normalized)"
-        for name in ("valid", "test")
-        if found[name]["train"]
+        for name in texts
+        if name != "train" and found[name]["train"]
     ]
     if within := len(found["train"]["train"]):
         repeat = "repeats" if within == 1 else "repeat"
@@ -544,6 +558,11 @@ def _joined(record: Record) -> str:
 def is_size(part: str) -> bool:
     """Whether `--valid` or `--test` is a number of examples or a fraction, not a file."""
     return SIZE.fullmatch(part) is not None
+
+
+def is_source(part: str) -> bool:
+    """Whether `--valid` or `--test` names a file or data set: it is neither a size nor `none`."""
+    return not is_size(part) and part != NO_TEST
 
 
 def _write_text(examples: Examples, folder: Path) -> None:

@@ -11,6 +11,8 @@ from roberta_small.common.errors import UserError
 
 DEFAULT_PART = "0.1"
 """Of `--valid` and `--test`: the fraction of the examples that is set aside."""
+NO_TEST = "none"
+"""The value of `--test` for data without labelled test examples."""
 TRAIN = "train"
 """The value of `--tokenizer` for a new tokenizer, trained on the training text."""
 Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
@@ -125,10 +127,11 @@ def add_dialect(parser: Arguments) -> None:
 def add_splits(parser: Arguments, seed: str = "--seed") -> None:
     """`--valid`, `--test` and the option `seed`, which are None unless they are given."""
     for name in ("valid", "test"):
+        without = f"; {NO_TEST}: no test set" if name == "test" else ""
         parser.add_argument(
             f"--{name}",
             metavar="FILE|N",
-            help=f"{name} set: a file, or the number or fraction of examples to hold out "
+            help=f"{name} set: a file, or the number or fraction of examples to hold out{without} "
             f"(default: {DEFAULT_PART})",
         )
     parser.add_argument(seed, type=int, metavar="N", help="random seed of the split (default: 1)")

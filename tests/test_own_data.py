@@ -72,3 +72,22 @@ def test_a_csv_file_becomes_scores_tables_and_predictions(reviews, family):
     )
     assert moved == out
     assert set(json.loads(out)["probabilities"]) == {"very bad", "good"}
+
+
+@pytest.mark.slow
+def test_training_without_a_test_set(reviews):
+    """The plan, the runs and the tables have valid only, for every kind of training data."""
+    flags = [*SIZES.split(), "--precision", "fp32"]
+    command = [ROOT / "train.sh", "--data", "reviews.csv", "--test", "none"]
+    printed = run(reviews, *command, "--seeds", "1", "--device", "cpu", "--epochs", "1", "--", *flags)
+    assert "108 training examples" in printed
+    words = manifest.read(reviews / "runs/fairseq/random/seed1")["recipe_flags"]
+    assert words[words.index("--valid-subset") + 1] == "valid"
+    printed = run(reviews, *command, "--method", "tfidf")
+    assert "roberta-small predict" not in printed  # the method writes no checkpoint
+    program = [preloaded.python(), "-m", "roberta_small"]
+    shown = json.loads(run(reviews, *program, "tables", "runs", "--format", "json"))
+    found = {row["arm"] for row in shown["table1"]["rows"] if row["seed"] is not None}
+    assert found == {"fairseq", "tfidf"}
+    logged = {path.name for path in (reviews / "runs/fairseq/random/seed1/tensorboard").iterdir()}
+    assert logged == {"train", "train_inner", "valid"}

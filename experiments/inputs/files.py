@@ -24,6 +24,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.files import ROOT, read_lines, sha256, shown_path
 from roberta_small.common.run import find_checkpoint
 from roberta_small.preprocess.dictionary import OVERWRITE, PADDING_PREFIX
+from roberta_small.preprocess.options import NO_TEST
 
 SHIPPED = ROOT / "pretrained" / "roberta_small_fr"
 """The checkpoint in the repository: weights, dict.txt, model card."""
@@ -69,6 +70,12 @@ def special_token_flags(data: Path) -> list[str]:
     if ids == {"--init-token": 0, "--separator-token": 2}:
         return []
     return [word for flag, number in ids.items() for word in (flag, str(number))]
+
+
+def subset_flags(data: Path) -> list[str]:
+    """The flag for data that were prepared without a test set."""
+    prepared = read_report(data).get("options") or {}
+    return ["--valid-subset", "valid"] if prepared.get("test") == NO_TEST else []
 
 
 def class_names(dictionary: Path) -> list[str]:

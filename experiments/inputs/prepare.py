@@ -151,7 +151,7 @@ def text_folder(data: Path) -> Path:
 
 def _request(options: argparse.Namespace) -> Options:
     """What to prepare, except the tokenizer; paths below the working directory are relative to it."""
-    from roberta_small.preprocess.dataset import is_size, options_of
+    from roberta_small.preprocess.dataset import is_source, options_of
     from roberta_small.preprocess.soft_labels import check_file
 
     source = options.data
@@ -163,7 +163,7 @@ def _request(options: argparse.Namespace) -> Options:
         source = shown_path(Path(source))
     request = options_of(options, (source,), options.data_seed)
     parts = {"valid": request.valid, "test": request.test}
-    files = {name: part for name, part in parts.items() if not (is_size(part) or _is_dataset(part))}
+    files = {name: part for name, part in parts.items() if is_source(part) and not _is_dataset(part)}
     for name, part in files.items():
         if not Path(part).is_file():
             raise UserError(f"--{name} {part}: no such file; use a file, a number of examples or a fraction")

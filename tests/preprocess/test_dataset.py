@@ -360,3 +360,22 @@ def test_joined_columns_and_another_dialect(workdir, capsys):
     assert (report["columns"]["text"], report["more_text"]) == ("1", ["2"])
     prepare("--text-column", "1", "a.csv", expect=1)  # the file is taken for a column
     assert "before --text-column" in capsys.readouterr().err
+
+
+def test_without_a_test_set(reviews, workdir, capsys):
+    prepare(reviews, "--test", "none")
+    report = read_report(workdir / "data")
+    assert set(report["splits"]) == {"train", "valid"}
+    assert not list((workdir / "data").rglob("test*"))
+    assert len(examples("train")) + len(examples("valid")) == 100
+    assert set(json.loads((workdir / "data/audit.json").read_text())["splits"]) == {"train", "valid"}
+
+
+def test_without_a_test_set_the_test_rows_of_a_file_are_left_out(workdir, capsys):
+    rows = [(text, i % 2, "test" if i % 10 == 0 else "train") for i, text in enumerate(texts(100))]
+    write_csv("a.csv", rows, ("text", "label", "part"))
+    prepare("a.csv", "--split-column", "part", "--test", "none")
+    assert "test split (--test none): 10 rows" in capsys.readouterr().out
+    assert len(examples("train")) + len(examples("valid")) == 90
+    prepare("a.csv", "--valid", "none", expect=1)
+    assert "--valid none" in capsys.readouterr().err

@@ -23,6 +23,7 @@ from roberta_small.preprocess.readers.lines import read_text_lines
 
 INIT, SEED = "tfidf", 0
 SPLITS = ("train", "valid", "test")
+"""The last one may be missing in a data folder."""
 STRENGTHS = tuple(10 ** (half / 2) for half in range(-4, 9))
 """C, the inverse strength of the L2 penalty: 0.01 to 10,000."""
 RECIPE = Recipe(
@@ -165,17 +166,17 @@ class Tfidf(Method):
         """The one run; the files are read once to find what is wrong with them."""
         read_folder(data)
         run = run_below(settings.out, self.name, INIT, SEED)
-        words = settings.features.words()
+        recipe, words = RECIPE.replace(inputs.subset_flags(data.parent)), settings.features.words()
         identity = {
-            "data": inputs.fingerprint_data(data, file_names()),
+            "data": inputs.fingerprint_data(data, file_names(data)),
             "checkpoint": None,
             "recipe_flags": words,
         }
         return Sweep(
             settings=settings,
             data=data,
-            trainings=(Training(run, RECIPE, tuple(words), identity),),
-            recipe=RECIPE,
+            trainings=(Training(run, recipe, tuple(words), identity),),
+            recipe=recipe,
             out=settings.out,
             notes=() if settings.source is None else tuple(soft_labels_note(data.parent, used=False)),
             packages=PACKAGES,
@@ -210,32 +211,39 @@ class Split:
 
 @dataclass(frozen=True)
 class Splits:
-    """The three splits; `classes` are those of train, in the order of the label dictionary."""
+    """The splits; `classes` are those of train, in the order of the label dictionary."""
 
     train: Split
     valid: Split
-    test: Split
+    test: Split | None
+    """None if there is no test set."""
     classes: list[str]
 
     def items(self) -> list[tuple[str, Split]]:
         """Each split with its name."""
-        return [(name, getattr(self, name)) for name in SPLITS]
+        found = [(name, getattr(self, name)) for name in SPLITS]
+        return [(name, split) for name, split in found if split is not None]
 
 
-def file_names() -> list[str]:
+def splits_of(folder: Path) -> list[str]:
+    """The splits of a folder of line files: those of `SPLITS`, without test in data prepared without it."""
+    return list(SPLITS[:2] if inputs.subset_flags(folder.parent) else SPLITS)
+
+
+def file_names(folder: Path) -> list[str]:
     """Names of the files that `read_folder` reads."""
-    return [f"{split}.{kind}" for split in SPLITS for kind in ("input0", "label")]
+    return [f"{split}.{kind}" for split in splits_of(folder) for kind in ("input0", "label")]
 
 
 def read_folder(folder: Path) -> Splits:
-    """Read train, valid and test.
+    """Read train, valid and, if there is one, test.
 
     Raises `UserError` if a file is missing, if texts and labels differ in their number of lines, if there are
     sentence pairs or only one class, and if a class of valid or test does not occur in train.
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; create it with roberta-small split (or sample)")
-    missing = [name for name in file_names() if not (folder / name).is_file()]
+    missing = [name for name in file_names(folder) if not (folder / name).is_file()]
     if missing:
         raise UserError(
             f"{folder}: missing {', '.join(missing)}; create the folder with roberta-small split, "
@@ -243,15 +251,15 @@ def read_folder(folder: Path) -> Splits:
         )
     if (folder / "train.input1").exists():
         raise UserError(f"{folder}: contains sentence pairs (train.input1); method tfidf reads single texts")
-    splits = {name: _read_split(folder, name) for name in SPLITS}
+    splits: dict[str, Split] = {name: _read_split(folder, name) for name in splits_of(folder)}
     classes = class_names(label_dictionary(str(folder / "train.label")))
     if len(classes) < 2:
         raise UserError(
             f"{folder / 'train.label'}: every label is {classes[0]}; a classifier needs at least two classes"
         )
-    for name in ("valid", "test"):
-        _check_classes(folder, name, splits[name].labels, classes)
-    return Splits(**splits, classes=classes)
+    for name, split in splits.items():
+        _check_classes(folder, name, split.labels, classes)
+    return Splits(splits["train"], splits["valid"], splits.get("test"), classes)
 
 
 def _read_split(folder: Path, name: str) -> Split:

@@ -12,11 +12,11 @@ from scipy.special import logsumexp
 
 from roberta_small.common.errors import UserError
 from roberta_small.experiments.methods.tfidf.method import (
+    SPLITS,
     STRENGTHS,
     Features,
     Split,
     Splits,
-    file_names,
     read_folder,
 )
 from roberta_small.experiments.methods.tfidf.model import fit, scores
@@ -153,7 +153,7 @@ def test_texts_labels_and_classes_are_read_in_order(texts):
     assert splits.classes == ["good", *sorted(set(splits.train.labels) - {"good"})]
 
 
-@pytest.mark.parametrize("name", file_names())
+@pytest.mark.parametrize("name", [f"{split}.{kind}" for split in SPLITS for kind in ("input0", "label")])
 def test_a_missing_file_is_an_error(texts, name):
     (texts / name).unlink()
     with pytest.raises(UserError, match=f"{re.escape(str(texts))}: .*{re.escape(name)}; "):
