@@ -2,4 +2,29 @@
 
 The folders of the repository are the packages below this name (pyproject.toml, `package-dir`): `analysis/` is
 `roberta_small.analysis`, and so on. Importing this package imports none of them.
+
+    from roberta_small import TextClassifier
+
+    classifier = TextClassifier(seeds=(1, 2, 3)).fit(texts, labels)
+    classifier.predict(["Un livre captivant."])
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from roberta_small.estimator import TextClassifier, tables, train
+
+__all__ = ["TextClassifier", "tables", "train"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(importlib.import_module("roberta_small.estimator"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

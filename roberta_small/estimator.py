@@ -1,0 +1,499 @@
+"""`TextClassifier`: fine-tuning and prediction as a scikit-learn estimator; `train` and `tables`.
+
+Training runs `roberta-small train` in a process of its own: the runs are ordinary run folders, which all
+commands and `roberta_small.analysis` read. Shapes: N texts, K classes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+from tqdm.auto import tqdm
+
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_folder, atomic_write, read_object
+from roberta_small.common.run import BEST_CHECKPOINT, INPUTS
+
+Text = str | tuple[str, str]
+EXAMPLES, VALID = "train.jsonl", "valid.jsonl"
+RUNS = "runs"
+RECORD = "classifier.json"
+"""In a folder of `TextClassifier.save`: parameters and classes."""
+VERSION = 1
+EPOCH = re.compile(r"(?P<run>\S.*?)  epoch \d+/\d+  update (?P<update>\d+)/(?P<updates>\d+)")
+"""What `roberta-small train` prints after each epoch of a run."""
+ERROR = re.compile(r"^(?:error: |.*failed: |.*FAILED: )(.*)")
+LOCAL = ("pretrained", "tokenizer", "recipe")
+"""Parameters that may be paths below the working directory."""
+
+
+class TextClassifier(ClassifierMixin, BaseEstimator):
+    """A classifier of texts or of pairs of texts, which fine-tunes a RoBERTa with fairseq.
+
+    Parameters:
+        pretrained: the initial weights: a name on the Hugging Face hub, a folder of Transformers, or a
+            checkpoint of fairseq. None: random weights.
+        seeds: one network is trained with each; `predict_proba` is the mean of their probabilities.
+        recipe: hyperparameters: a name in `recipes/` or a file.
+        lr, epochs, batch_size, max_length, layers: hyperparameters; None for those of the recipe.
+        flags: further flags of `fairseq-train`, such as `("--dropout", "0.2")`.
+        valid: number or fraction of the examples that `fit` holds out; they select the epoch.
+        tokenizer: as for `roberta-small prepare`; None for that of `pretrained`, or a new one.
+        folder: folder of the data and runs, which stays. None: a temporary one, removed with the object.
+        device: `auto`, `cpu` or `cuda`.
+        progress: whether `fit` shows a progress bar; None: on a terminal and in a notebook.
+
+    Attributes of a fitted classifier:
+        classes_: the sorted labels (K,).
+        runs_: the folder of the runs.
+        log_: what `roberta-small train` printed: the plan, and what was noticed about the data.
+
+    Several threads may predict with one object. Pickles and `save` contain the weights.
+
+    Example:
+        >>> classifier = TextClassifier(pretrained="intfloat/multilingual-e5-small", lr=5e-5, epochs=4)
+        >>> classifier.fit(texts, labels).predict(["Un livre captivant."])  # doctest: +SKIP
+    """
+
+    classes_: NDArray[Any]
+    runs_: Path
+    log_: str
+
+    def __init__(
+        self,
+        pretrained: str | os.PathLike[str] | None = None,
+        *,
+        seeds: Sequence[int] = (1,),
+        recipe: str = "reference",
+        lr: float | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        max_length: int | None = None,
+        layers: int | None = None,
+        flags: Sequence[str] = (),
+        valid: int | float = 0.1,
+        tokenizer: str | os.PathLike[str] | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        device: str = "auto",
+        progress: bool | None = None,
+    ) -> None:
+        self.pretrained = pretrained
+        self.seeds = seeds
+        self.recipe = recipe
+        self.lr = lr
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.max_length = max_length
+        self.layers = layers
+        self.flags = flags
+        self.valid = valid
+        self.tokenizer = tokenizer
+        self.folder = folder
+        self.device = device
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any, *, X_valid: Any = None, y_valid: Any = None) -> TextClassifier:
+        """Train on texts X and labels y; returns the classifier.
+
+        X: N texts, or N pairs of texts: a list, a Series, an array, or a DataFrame with one or two columns.
+        y: N labels, which are strings, integers or truth values. X_valid and y_valid: examples that select
+        the epoch, instead of the fraction `valid`.
+
+        Raises `ValueError` for malformed texts or labels, and `UserError` if the training fails.
+        """
+        texts, labels = check_texts(X), _check_labels(y)
+        _check_lengths(texts, labels)
+        classes, names = _classes(labels)
+        held_out: list[dict[str, Any]] | None = None
+        if (X_valid is None) != (y_valid is None):
+            raise ValueError("X_valid and y_valid: pass both or neither")
+        if X_valid is not None:
+            valid_labels = _check_labels(y_valid)
+            held_out = _rows(check_texts(X_valid, "X_valid"), valid_labels, names)
+            _check_lengths(held_out, valid_labels, "X_valid", "y_valid")
+        folder = self._new_folder()
+        _write_rows(folder / EXAMPLES, _rows(texts, labels, names))
+        if held_out is not None:
+            _write_rows(folder / VALID, held_out)
+        words = self._words(paired=not isinstance(texts[0], str), held_out=held_out is not None)
+        self.log_ = _run(words, folder, progress=self.progress)
+        self._complete(classes, names, folder / RUNS)
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probabilities (N, K), columns in the order of `classes_`; X as for `fit`."""
+        check_is_fitted(self, "classes_")
+        texts = check_texts(X)
+        with self._lock:
+            model = self._model()
+            if model.pairs != bool(texts and not isinstance(texts[0], str)):
+                wanted = "pairs of texts" if model.pairs else "single texts"
+                raise ValueError(f"X: this classifier was fitted on {wanted}")
+            p_NK: NDArray[np.float64] = model.classify(texts).probabilities
+        return p_NK[:, [model.classes.index(self._names[index]) for index in range(len(self.classes_))]]
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each text (N,)."""
+        p_NK = self.predict_proba(X)
+        return self.classes_[p_NK.argmax(axis=1)]
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the fitted classifier to a new folder: its runs without the state of the optimizer."""
+        check_is_fitted(self, "classes_")
+        target = Path(folder)
+        if target.exists():
+            raise UserError(f"{target}: exists; choose another folder")
+        with atomic_folder(target) as new:
+            self._write(new)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> TextClassifier:
+        """The classifier that `save` wrote; no code of the folder is executed."""
+        source = Path(folder)
+        if not (source / RECORD).is_file():
+            raise UserError(
+                f"{source}: contains no {RECORD}; specify a folder that TextClassifier.save wrote"
+            )
+        found = cls()
+        found._restore(source)
+        return found
+
+    @classmethod
+    def from_pretrained(cls, name: str | os.PathLike[str], *, device: str = "auto") -> TextClassifier:
+        """The classifier of a run folder, a checkpoint, or a folder or hub name of Transformers.
+
+        `classes_` are the names of its classes.
+        """
+        from roberta_small.eval import SentenceClassifier
+        from roberta_small.experiments.inputs import checkpoints
+
+        path = checkpoints.written(os.fspath(name))
+        if path.is_dir() or not path.exists() or checkpoints.transformers_folder(path) is not None:
+            runs = Path(name) / "manifest.json"
+            path = Path(name) if runs.is_file() else checkpoints.resolve(path, "from_pretrained").path
+        model = SentenceClassifier.from_run(path, device=device)
+        found = cls(device=device)
+        found._complete(np.array(sorted(model.classes)), sorted(model.classes), path)
+        found._loaded = model
+        return found
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Write a folder for Transformers' `from_pretrained`; of several seeds, the best one on valid."""
+        check_is_fitted(self, "classes_")
+        from roberta_small.export.transformers.to_transformers import convert
+
+        convert(self._best_run(), Path(folder))
+
+    def history(self) -> pd.DataFrame:
+        """All logged values of the runs: the long table of `roberta_small.analysis.load_runs`."""
+        check_is_fitted(self, "classes_")
+        from roberta_small.analysis import load_runs
+
+        return load_runs(self.runs_)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in super().__getstate__().items() if name not in PRIVATE}
+        if hasattr(self, "classes_"):
+            with tempfile.TemporaryDirectory() as folder:
+                self._write(Path(folder))
+                state["_archive"] = _packed(Path(folder))
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        archive = state.pop("_archive", None)
+        super().__setstate__(state)
+        if archive is not None:
+            folder = self._temporary()
+            _unpack(archive, folder)
+            self._restore(folder)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        tags.non_deterministic = True  # rounding differs between processors
+        return tags
+
+    def _words(self, *, paired: bool, held_out: bool) -> list[str]:
+        """The words of `roberta-small train`, below the folder."""
+        options = {
+            "data": EXAMPLES,
+            "text-column": "text",
+            "pair-column": "pair" if paired else None,
+            "label-column": "label",
+            "valid": VALID if held_out else self.valid,
+            "test": "none",
+            "out": RUNS,
+            "inits": "random" if self.pretrained is None else "pretrained",
+            "device": self.device,
+            **{name: _absolute(getattr(self, name)) for name in LOCAL},
+            **{name.replace("_", "-"): getattr(self, name) for name in HYPERPARAMETERS},
+        }
+        words = [
+            word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))
+        ]
+        return [*words, "--seeds", *map(str, self.seeds), *(("--", *self.flags) if self.flags else ())]
+
+    def _new_folder(self) -> Path:
+        if self.folder is None:
+            return self._temporary()
+        folder = Path(self.folder).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _temporary(self) -> Path:
+        folder = tempfile.mkdtemp(prefix="roberta-small-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return Path(folder)
+
+    def _complete(self, classes: NDArray[Any], names: Sequence[str], runs: Path) -> None:
+        self.classes_, self._names, self.runs_ = classes, list(names), runs
+        self._loaded: Any = None
+        self._lock = threading.Lock()
+
+    def _run_folders(self) -> list[Path]:
+        """The folders of the finished runs; `runs_` may be a single one, or a checkpoint."""
+        from roberta_small.eval.origin import find_runs
+
+        return [run.folder for run in find_runs([self.runs_])]
+
+    def _model(self) -> Any:
+        if self._loaded is None:
+            from roberta_small.eval import Ensemble, SentenceClassifier
+
+            folders = self._run_folders()
+            members = [SentenceClassifier.from_run(folder, device=self.device) for folder in folders]
+            self._loaded = members[0] if len(members) == 1 else Ensemble(members)
+        return self._loaded
+
+    def _best_run(self) -> Path:
+        folders = self._run_folders()
+        if len(folders) == 1:
+            return folders[0]
+        from roberta_small.analysis import best_checkpoints
+
+        best = best_checkpoints(self.history(), subset="valid")
+        seed = int(best.loc[best["valid"].idxmax(), "seed"])
+        return next(folder for folder in folders if folder.name == f"seed{seed}")
+
+    def _write(self, target: Path) -> None:
+        """Write what prediction needs into a folder."""
+        from roberta_small.fairseq_plugin.checkpoints.loading import save_weights
+
+        for folder in self._run_folders():
+            copy = target / RUNS / folder.relative_to(self.runs_)
+            copy.mkdir(parents=True)
+            save_weights(folder / BEST_CHECKPOINT, copy / BEST_CHECKPOINT)
+            shutil.copytree(folder / INPUTS, copy / INPUTS)
+            shutil.copytree(folder / "tensorboard", copy / "tensorboard")
+            shutil.copyfile(folder / "manifest.json", copy / "manifest.json")
+        parameters = {
+            name: str(value) if isinstance(value, os.PathLike) else value
+            for name, value in self.get_params(deep=False).items()
+        }
+        record = {
+            "version": VERSION,
+            "parameters": parameters
+            | {"seeds": [int(seed) for seed in self.seeds], "flags": list(self.flags)},
+            "classes": self.classes_.tolist(),
+            "names": self._names,
+        }
+        atomic_write(target / RECORD, json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n")
+
+    def _restore(self, source: Path) -> None:
+        record = read_object(source / RECORD, "copy the folder again")
+        known = self.get_params(deep=False)
+        self.set_params(**{name: value for name, value in record["parameters"].items() if name in known})
+        self._complete(np.array(record["classes"]), record["names"], source / RUNS)
+
+
+HYPERPARAMETERS = ("lr", "epochs", "batch_size", "max_length", "layers")
+PRIVATE = ("_loaded", "_lock", "_names", "runs_")
+"""Attributes that a pickle does not contain, because they follow from its archive."""
+
+
+def train(
+    data: str | os.PathLike[str], *, out: str | os.PathLike[str] = RUNS, **options: Any
+) -> dict[str, pd.DataFrame]:
+    """`roberta-small train` as a function; returns `tables` of the runs.
+
+    `options` are those of the command, with underscores: `seeds=(1, 2)`, `inits=("random",)`, `epochs=3`,
+    `method="tfidf"`, `dry_run=True`; `flags` are further flags of `fairseq-train`. Prints what the
+    command prints. Raises `UserError` if it fails.
+    """
+    flags = options.pop("flags", ())
+    words = ["--data", os.fspath(data), "--out", os.fspath(out)]
+    for name, value in options.items():
+        words += _option(name, value)
+    _run([*words, *(("--", *flags) if flags else ())], Path.cwd(), progress=False, show=True)
+    return {} if options.get("dry_run") else tables(out)
+
+
+def tables(runs: str | os.PathLike[str], metric: str = "accuracy") -> dict[str, pd.DataFrame]:
+    """The tables of runs as frames: `best` has one row per run, `epochs` mean and standard deviation.
+
+    Columns and conventions are those of `roberta_small.analysis.best_checkpoints` and `per_epoch`.
+    """
+    from roberta_small.analysis import best_checkpoints, load_runs, per_epoch
+
+    table = load_runs(runs)
+    return {"best": best_checkpoints(table, metric), "epochs": per_epoch(table, metric)}
+
+
+def check_texts(X: Any, name: str = "X") -> list[Text]:
+    """The texts of a list, Series, array or DataFrame: strings, or pairs of strings.
+
+    Raises `ValueError` for anything else, with the position of the first text that is no string.
+    """
+    if isinstance(X, str | bytes):
+        raise ValueError(f"{name}: one string; pass a list of texts")
+    if isinstance(X, pd.DataFrame):
+        X = X.to_numpy(dtype=object)
+    rows = X.tolist() if isinstance(X, np.ndarray | pd.Series) else list(X)
+    if rows and all(isinstance(row, list | tuple) and len(row) == 1 for row in rows):
+        rows = [row[0] for row in rows]
+    paired = bool(rows) and isinstance(rows[0], list | tuple)
+    texts: list[Text] = []
+    for number, row in enumerate(rows):
+        cells = list(row) if paired and isinstance(row, list | tuple) else [row]
+        if len(cells) != 1 + paired or not all(isinstance(cell, str) for cell in cells):
+            wanted = "a pair of strings, as the first one" if paired else "a string"
+            raise ValueError(f"{name}: text {number} is not {wanted}: {row!r:.80}")
+        texts.append((cells[0], cells[1]) if paired else cells[0])
+    return texts
+
+
+def _check_labels(y: Any) -> NDArray[Any]:
+    labels_N = np.asarray(y)
+    if labels_N.ndim == 2 and labels_N.shape[1] == 1:
+        labels_N = labels_N.ravel()
+    if labels_N.ndim != 1:
+        raise ValueError(f"y: has the shape {labels_N.shape}; one label for each text is needed")
+    if pd.isna(labels_N).any():
+        raise ValueError(f"y: label {int(pd.isna(labels_N).argmax())} is missing")
+    if labels_N.dtype.kind == "f" and not np.equal(labels_N, np.floor(labels_N)).all():
+        raise ValueError("y: numbers with fractions; map them to classes")
+    return labels_N
+
+
+def _check_lengths(
+    texts: Sequence[Any], labels: Sequence[Any] | NDArray[Any], one: str = "X", other: str = "y"
+) -> None:
+    if len(texts) != len(labels):
+        raise ValueError(f"{one} has {len(texts)} texts, but {other} has {len(labels)} labels")
+
+
+def _classes(labels_N: NDArray[Any]) -> tuple[NDArray[Any], list[str]]:
+    """The sorted labels, and how each is written in the data; `ValueError` if two are written alike."""
+    classes = np.unique(labels_N)
+    names = [" ".join(str(label).split()) for label in classes.tolist()]
+    if len(classes) < 2:
+        raise ValueError(f"y: {len(classes)} class; a classifier needs at least two classes")
+    if len(set(names)) < len(names) or "" in names:
+        raise ValueError(f"y: labels that are empty or differ only in spaces: {sorted(map(repr, names))[:8]}")
+    return classes, names
+
+
+def _rows(texts: Sequence[Text], labels_N: NDArray[Any], names: Sequence[str]) -> list[dict[str, Any]]:
+    """The examples as objects of JSON lines; the columns of pairs have usual names."""
+    rows = []
+    for text, label in zip(texts, labels_N.tolist(), strict=False):
+        name = " ".join(str(label).split())
+        if name not in names:
+            raise ValueError(f"y_valid: {label!r} is no label of y")
+        cells = {"text": text} if isinstance(text, str) else {"text": text[0], "pair": text[1]}
+        rows.append(cells | {"label": name})
+    return rows
+
+
+def _write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    atomic_write(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def _absolute(value: Any) -> Any:
+    """A path as an absolute one if it exists, because the command runs in another folder."""
+    return os.path.abspath(value) if value is not None and os.path.exists(value) else value
+
+
+def _option(name: str, value: Any) -> list[str]:
+    """An option of the command line from its Python name and value."""
+    flag = "--" + name.replace("_", "-")
+    if value is None or value is False:
+        return []
+    if value is True:
+        return [flag]
+    if isinstance(value, str | os.PathLike) or not isinstance(value, Iterable):
+        return [flag, str(value)]
+    return [flag, *map(str, value)]
+
+
+def _run(words: Sequence[str], folder: Path, *, progress: bool | None, show: bool = False) -> str:
+    """Run `roberta-small train` in a folder and return what it printed; raises `UserError` if it fails."""
+    if progress is None:
+        progress = sys.stderr.isatty() or "ipykernel" in sys.modules
+    command = [sys.executable, "-P", "-m", "roberta_small", "train", *words]
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
+    )
+    lines = []
+    try:
+        with tqdm(desc="fit", unit="updates", disable=not progress, leave=False) as bar:
+            for line in _lines(process, bar):
+                lines.append(line)
+                if show:
+                    print(line, flush=True)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait()
+    if process.returncode:
+        found = [match[1] for line in lines if (match := ERROR.match(line))]
+        raise UserError(found[0] if found else "\n".join(lines[-15:]))
+    for line in lines:
+        if line.startswith("warning: "):
+            warnings.warn(line.removeprefix("warning: "), UserWarning, stacklevel=3)
+    return "\n".join(lines)
+
+
+def _lines(process: subprocess.Popen[str], bar: tqdm) -> Iterator[str]:
+    """The lines that a process prints; the bar follows those on the updates of each run."""
+    done: dict[str, int] = {}
+    assert process.stdout is not None
+    for line in process.stdout:
+        if match := EPOCH.match(line):
+            done[match["run"]] = int(match["update"])
+            bar.total = max(bar.total or 0, int(match["updates"]) * len(done))
+            bar.update(sum(done.values()) - bar.n)
+        yield line.rstrip("\n")
+
+
+def _packed(folder: Path) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        archive.add(folder, ".")
+    return stream.getvalue()
+
+
+def _unpack(content: bytes, folder: Path) -> None:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        archive.extractall(folder, filter="data")

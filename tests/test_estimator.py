@@ -1,0 +1,207 @@
+"""`TextClassifier` as a scikit-learn estimator, on small networks; the functions `train` and `tables`."""
+
+import copy
+import pickle
+import threading
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny_tokenizers
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks
+
+from roberta_small import TextClassifier, tables, train
+from roberta_small.analysis import load_runs
+from roberta_small.common.errors import UserError
+from roberta_small.estimator import check_texts
+from roberta_small.eval import Ensemble, SentenceClassifier
+
+SIZES = [
+    "--encoder-embed-dim",
+    "16",
+    "--encoder-ffn-embed-dim",
+    "16",
+    "--encoder-attention-heads",
+    "2",
+    "--precision",
+    "fp32",
+]
+SMALL = {"layers": 1, "epochs": 1, "device": "cpu", "flags": SIZES, "progress": False}
+
+
+def examples(count=60):
+    texts = [f"{line} {i}" for i, line in enumerate(tiny_tokenizers.lines(count))]
+    return texts, np.array(["very bad", "good"])[np.arange(count) % 2]
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    texts, labels = examples()
+    return TextClassifier(seeds=(1, 2), folder=tmp_path_factory.mktemp("fit"), **SMALL).fit(texts, labels)
+
+
+def test_the_checks_of_scikit_learn_that_need_no_numbers():
+    """`check_estimator` skips estimators whose input is not a table of numbers, so they are called here."""
+    for check in (
+        estimator_checks.check_estimator_cloneable,
+        estimator_checks.check_estimator_repr,
+        estimator_checks.check_no_attributes_set_in_init,
+        estimator_checks.check_do_not_raise_errors_in_init_or_set_params,
+        estimator_checks.check_parameters_default_constructible,
+        estimator_checks.check_get_params_invariance,
+        estimator_checks.check_set_params,
+        estimator_checks.check_mixin_order,
+        estimator_checks.check_estimator_tags_renamed,
+        estimator_checks.check_valid_tag_types,
+    ):
+        check("TextClassifier", TextClassifier())
+    with pytest.raises(NotFittedError):
+        TextClassifier().predict(["a"])
+
+
+@pytest.mark.slow
+def test_predictions_are_the_mean_of_the_runs(fitted):
+    texts, labels = examples()
+    assert fitted.classes_.tolist() == ["good", "very bad"]
+    p_NK = fitted.predict_proba(texts)
+    folders = sorted(fitted.runs_.glob("fairseq/random/seed*"))
+    assert [folder.name for folder in folders] == ["seed1", "seed2"]
+    ensemble = Ensemble.from_runs(fitted.runs_, device="cpu")
+    columns = [ensemble.classes.index(name) for name in fitted.classes_]
+    np.testing.assert_allclose(p_NK, ensemble.classify(texts).probabilities[:, columns], atol=1e-6)
+    single = [SentenceClassifier.from_run(folder).probabilities(texts)[:, columns] for folder in folders]
+    np.testing.assert_allclose(p_NK, np.mean(single, axis=0), atol=1e-6)
+    assert fitted.predict(texts).tolist() == fitted.classes_[p_NK.argmax(axis=1)].tolist()
+    assert fitted.score(texts, labels) == np.mean(fitted.predict(texts) == labels)
+    assert set(fitted.history()["subset"]) >= {"train", "valid"}
+    assert "54 training examples" in fitted.log_
+
+
+@pytest.mark.slow
+def test_pickles_copies_and_folders_predict_the_same(fitted, tmp_path):
+    texts = examples(5)[0]
+    wanted = fitted.predict_proba(texts)
+    fitted.save(tmp_path / "saved")
+    with pytest.raises(UserError, match="saved: exists"):
+        fitted.save(tmp_path / "saved")
+    again = pickle.loads(pickle.dumps(fitted))
+    for other in (again, copy.deepcopy(fitted), TextClassifier.load(tmp_path / "saved")):
+        np.testing.assert_allclose(other.predict_proba(texts), wanted, atol=1e-6)
+        assert other.classes_.tolist() == fitted.classes_.tolist()
+        assert other.get_params()["layers"] == 1
+    assert again.runs_ != fitted.runs_
+    with pytest.raises(UserError, match=r"classifier\.json"):
+        TextClassifier.load(tmp_path)
+
+
+@pytest.mark.slow
+def test_two_threads_predict_with_one_object(fitted):
+    texts = examples(40)[0]
+    wanted = fitted.predict_proba(texts)
+    fresh = pickle.loads(pickle.dumps(fitted))
+    found = {}
+    threads = [
+        threading.Thread(target=lambda i=i: found.update({i: fresh.predict_proba(texts[i : i + 20])}))
+        for i in (0, 20)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_allclose(np.concatenate([found[0], found[20]]), wanted, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_model_selection_and_pipelines():
+    texts, labels = examples(40)
+    classifier = TextClassifier(**SMALL)
+    assert clone(classifier).get_params() == classifier.get_params()
+    assert len(cross_val_score(classifier, texts, labels, cv=2)) == 2
+    search = GridSearchCV(classifier, {"lr": [1e-4, 1e-3]}, cv=2, n_jobs=2).fit(texts, labels)
+    assert search.best_params_["lr"] in (1e-4, 1e-3)
+    assert len(search.predict(texts[:3])) == 3
+    lower = FunctionTransformer(lambda X: [text.lower() for text in X])
+    pipeline = make_pipeline(lower, classifier).fit(texts, labels)
+    assert set(pipeline.predict(texts)) <= {"good", "very bad"}
+
+
+@pytest.mark.slow
+def test_pairs_numbers_and_held_out_examples(tmp_path):
+    texts, _ = examples(40)
+    frame = pd.DataFrame({"one": texts, "other": texts[::-1]})
+    labels = pd.Series([3, 7] * 20)
+    classifier = TextClassifier(folder=tmp_path, **SMALL)
+    classifier.fit(frame[:30], labels[:30], X_valid=frame[30:], y_valid=labels[30:])
+    assert "30 training examples" in classifier.log_
+    assert classifier.classes_.tolist() == [3, 7]
+    assert set(classifier.predict(frame.to_numpy())) <= {3, 7}
+    with pytest.raises(ValueError, match="pairs"):
+        classifier.predict(texts)
+    with pytest.raises(ValueError, match="y_valid: 5"):
+        classifier.fit(frame, labels, X_valid=frame[:1], y_valid=[5])
+    with pytest.raises(UserError, match="another recipe"):  # the folder has runs with updates
+        clone(classifier).set_params(lr=1.0).fit(
+            frame[:30], labels[:30], X_valid=frame[30:], y_valid=labels[30:]
+        )
+
+
+@pytest.mark.slow
+def test_transformers_folders(fitted, tmp_path):
+    texts = examples(5)[0]
+    fitted.save_pretrained(tmp_path / "folder")
+    back = TextClassifier.from_pretrained(tmp_path / "folder")
+    assert back.classes_.tolist() == ["good", "very bad"]
+    singles = []
+    for seed in (1, 2):
+        single = TextClassifier.from_pretrained(fitted.runs_ / f"fairseq/random/seed{seed}")
+        singles.append(single.predict_proba(texts))
+    found = back.predict_proba(texts)
+    assert any(np.allclose(found, wanted, atol=1e-5) for wanted in singles)
+
+
+def test_texts():
+    assert check_texts(pd.Series(["a", "b"])) == ["a", "b"]
+    assert check_texts(np.array(["a", "b"])) == ["a", "b"]
+    assert check_texts(np.array([["a"], ["b"]])) == ["a", "b"]
+    assert check_texts([("a", "b"), ["c", "d"]]) == [("a", "b"), ("c", "d")]
+    assert check_texts([]) == []
+    for wrong in ("a", ["a", 1], ["a", None], [("a", "b"), "c"], ["c", ("a", "b")], [("a", "b", "c")]):
+        with pytest.raises(ValueError, match="X: "):
+            check_texts(wrong)
+
+
+@pytest.mark.parametrize(
+    ("labels", "fact"),
+    [
+        (["a", "b"], "3 texts"),
+        (["a", "a", "a"], "1 class"),
+        (["a", None, "b"], "label 1"),
+        ([0.5, 1.0, 2.0], "fractions"),
+        (["a", " a", "b"], "spaces"),
+        ([["a", "b"]] * 3, "shape"),
+    ],
+)
+def test_labels_that_are_not_accepted(labels, fact):
+    with pytest.raises(ValueError, match=fact):
+        TextClassifier().fit(["a", "b", "c"], labels)
+
+
+@pytest.mark.slow
+def test_train_and_tables(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    texts, labels = examples(40)
+    pd.DataFrame({"text": texts, "label": labels}).to_csv("reviews.csv", index=False)
+    found = train("reviews.csv", seeds=(1, 2), epochs=1, layers=1, device="cpu", flags=SIZES)
+    assert "training examples" in capsys.readouterr().out
+    assert found["best"]["seed"].tolist() == [1, 2]
+    pd.testing.assert_frame_equal(found["epochs"], tables("runs")["epochs"])
+    valid = load_runs("runs").query("subset == 'test' and metric == 'accuracy'")["value"]
+    assert found["epochs"]["mean"].tolist() == pytest.approx([valid.mean()])
+    assert train("reviews.csv", method="tfidf", dry_run=True) == {}
+    with pytest.raises(UserError, match="no-such"):
+        train("no-such.csv")
