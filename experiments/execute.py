@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from roberta_small.common import manifest
+from roberta_small.common import manifest, predictions
 from roberta_small.common.cpu import environment
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.run import LOG, TENSORBOARD, Run, State
@@ -253,6 +253,9 @@ class Launcher:
         content["seconds"] = previous.get("seconds", 0) if resume else 0
         if resume and (earlier := plan.earlier_lengths(state, previous)):
             content["continued"] = earlier
+        if state.longer:  # they are of the best checkpoint, which may change
+            for path in run.folder.glob(predictions.file_name("*")):
+                path.unlink()
         manifest.write(run.folder, content)
         return command, content
 

@@ -53,7 +53,8 @@ def train(argv: Sequence[str], trainer: Sequence[str] = ()) -> int:
     )
     _add_method_option(parser)
     method.add_arguments(parser)
-    parser.hints = _hints(tuned=True)
+    tuned = any("--lr" in action.option_strings for action in parser._actions)
+    parser.hints = _hints(tuned=True) if tuned else _without_hyperparameters(method)
     listed = f"methods (--method NAME --help shows the options of each):\n{methods.summaries()}"
     parser.description = f"{parser.description}\n\n{listed}"
     options = parser.parse_settings(slurm.join_value(argv), os.environ)
@@ -136,6 +137,11 @@ def _hints(*, tuned: bool) -> dict[str, str]:
         for name, flag in {**flags, **ours, **other}.items()
     }
     return hints | ({name: f"write {option}" for name, option in OTHER_NAMES.items()} if tuned else {})
+
+
+def _without_hyperparameters(method: Method) -> dict[str, str]:
+    """The same for a method that has none of them."""
+    return {name: f"the method {method.name} has no such hyperparameter" for name in _hints(tuned=True)}
 
 
 def data_sets(options: argparse.Namespace) -> dict[str, argparse.Namespace]:

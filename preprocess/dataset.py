@@ -55,7 +55,7 @@ from roberta_small.preprocess.options import (
     add_tokenizer,
 )
 from roberta_small.preprocess.readers import TABLE, hub, read_records, reader_name, suffixes_of, tables
-from roberta_small.preprocess.readers.dialect import Dialect, dialect_of
+from roberta_small.preprocess.readers.dialect import FLAGS, Dialect, dialect_of
 from roberta_small.preprocess.readers.records import Record
 from roberta_small.preprocess.readers.tables import Columns
 from roberta_small.preprocess.soft_labels import SoftLabel
@@ -315,6 +315,8 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
     A table's columns are then those of the next one.
     """
     if hub.is_dataset(source):
+        if given := _flags(options.dialect):
+            raise UserError(f"{given[0]}: does not apply to {source}; omit the option")
         table = tables.cleaned(hub.read_dataset(source), source)
         columns = _labelled_columns(table, columns, source)
         if columns.split is None:
@@ -326,7 +328,7 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
         columns = _labelled_columns(table, columns, source)
         rows = [Row(source, record) for record in tables.records(table, columns, source)]
         return rows, columns, [*tables.notes(source, options.dialect), *_unused_split(table, columns)]
-    if given := [*(f"--{role}-column" for role in columns.named()), *options.dialect.given()]:
+    if given := [*(f"--{role}-column" for role in columns.named()), *_flags(options.dialect)]:
         raise UserError(f"{given[0]}: {source} is not a table; omit the option or use a table (.csv, .jsonl)")
     rows = [Row(source, record) for record in read_records(source, options.reader)]
     if rows and all(row.record.label is None for row in rows):
@@ -335,6 +337,10 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
             f"with a column of labels ({', '.join(suffixes_of(TABLE))})"
         )
     return rows, columns, []
+
+
+def _flags(dialect: Dialect) -> list[str]:
+    return [FLAGS[name] for name in dialect.given()]
 
 
 def _labelled_columns(table: pd.DataFrame, given: Columns, source: str) -> Columns:

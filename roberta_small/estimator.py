@@ -29,9 +29,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
+from roberta_small.common.cli import PREFIX
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_folder, atomic_write, read_object
 from roberta_small.common.run import BEST_CHECKPOINT, INPUTS
+from roberta_small.experiments.recipe import recipe as recipes
+from roberta_small.preprocess.options import TRAIN
+from roberta_small.preprocess.readers.tables import cell_text
+from roberta_small.preprocess.tokenization.symbols import CHARACTERS, WORDS
 
 Text = str | tuple[str, str]
 EXAMPLES, VALID = "train.jsonl", "valid.jsonl"
@@ -41,9 +46,17 @@ RECORD = "classifier.json"
 VERSION = 1
 EPOCH = re.compile(r"(?P<run>\S.*?)  epoch \d+/\d+  update (?P<update>\d+)/(?P<updates>\d+)")
 """What `roberta-small train` prints after each epoch of a run."""
-ERROR = re.compile(r"^(?:error: |.*failed: |.*FAILED: )(.*)")
+ERROR = "error: "
+FAILED = re.compile(r"\S+ failed: ")
+NOTICES = ("warning: ", "left out, ")
+"""How lines begin that `fit` also raises as warnings."""
 LOCAL = ("pretrained", "tokenizer", "recipe")
 """Parameters that may be paths below the working directory."""
+NAMES = (TRAIN, WORDS, CHARACTERS, *recipes.known())
+"""Values of these parameters that are no paths."""
+ARM = "fairseq"
+KEPT = ("RS_CACHE", "RS_PLUGINS")
+"""Variables that are not settings of one command."""
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -127,25 +140,37 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         if (X_valid is None) != (y_valid is None):
             raise ValueError("X_valid and y_valid: pass both or neither")
         if X_valid is not None:
-            valid_labels = _check_labels(y_valid)
-            held_out = _rows(check_texts(X_valid, "X_valid"), valid_labels, names)
-            _check_lengths(held_out, valid_labels, "X_valid", "y_valid")
+            valid_labels = _check_labels(y_valid, "y_valid")
+            valid_texts = check_texts(X_valid, "X_valid")
+            _check_lengths(valid_texts, valid_labels, "X_valid", "y_valid")
+            if len({isinstance(text, str) for text in (*texts, *valid_texts)}) > 1:
+                raise ValueError("X and X_valid: single texts in one, pairs in the other")
+            held_out = _rows(valid_texts, valid_labels, names)
         folder = self._new_folder()
         _write_rows(folder / EXAMPLES, _rows(texts, labels, names))
         if held_out is not None:
             _write_rows(folder / VALID, held_out)
         words = self._words(paired=not isinstance(texts[0], str), held_out=held_out is not None)
-        self.log_ = _run(words, folder, progress=self.progress)
-        self._complete(classes, names, folder / RUNS)
+        code, lines = _run(words, folder, progress=self.progress)
+        self.log_ = "\n".join(lines)
+        if code:
+            raise UserError(f"{_cause(lines)} (the folder of the runs is {folder / RUNS})")
+        for line in lines:
+            if line.startswith(NOTICES):
+                warnings.warn(line.removeprefix("warning: "), UserWarning, stacklevel=2)
+        init = "random" if self.pretrained is None else "pretrained"
+        self._complete(classes, names, folder / RUNS, [f"{ARM}/{init}/seed{seed}" for seed in self.seeds])
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The probabilities (N, K), columns in the order of `classes_`; X as for `fit`."""
         check_is_fitted(self, "classes_")
         texts = check_texts(X)
+        if not texts:
+            return np.zeros((0, len(self.classes_)))
         with self._lock:
             model = self._model()
-            if model.pairs != bool(texts and not isinstance(texts[0], str)):
+            if model.pairs != (not isinstance(texts[0], str)):
                 wanted = "pairs of texts" if model.pairs else "single texts"
                 raise ValueError(f"X: this classifier was fitted on {wanted}")
             p_NK: NDArray[np.float64] = model.classify(texts).probabilities
@@ -174,7 +199,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
                 f"{source}: contains no {RECORD}; specify a folder that TextClassifier.save wrote"
             )
         found = cls()
-        found._restore(source)
+        found._restore(source.absolute())
+        found._model()  # so that the folder is not needed later
         return found
 
     @classmethod
@@ -187,12 +213,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         from roberta_small.experiments.inputs import checkpoints
 
         path = checkpoints.written(os.fspath(name))
-        if path.is_dir() or not path.exists() or checkpoints.transformers_folder(path) is not None:
-            runs = Path(name) / "manifest.json"
-            path = Path(name) if runs.is_file() else checkpoints.resolve(path, "from_pretrained").path
-        model = SentenceClassifier.from_run(path, device=device)
+        if not path.is_file():
+            path = checkpoints.resolve(path, "from_pretrained").path
+        model = SentenceClassifier.from_run(path.absolute(), device=device)
+        run, names = model.model.run, sorted(model.classes)
         found = cls(device=device)
-        found._complete(np.array(sorted(model.classes)), sorted(model.classes), path)
+        found.log_ = ""
+        found._complete(np.array(names), names, run.folder if run.manifest else run.checkpoint, [""])
         found._loaded = model
         return found
 
@@ -245,6 +272,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             "test": "none",
             "out": RUNS,
             "inits": "random" if self.pretrained is None else "pretrained",
+            "arm": ARM,
             "device": self.device,
             **{name: _absolute(getattr(self, name)) for name in LOCAL},
             **{name.replace("_", "-"): getattr(self, name) for name in HYPERPARAMETERS},
@@ -266,16 +294,22 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return Path(folder)
 
-    def _complete(self, classes: NDArray[Any], names: Sequence[str], runs: Path) -> None:
+    def _complete(
+        self, classes: NDArray[Any], names: Sequence[str], runs: Path, folders: Sequence[str]
+    ) -> None:
+        """`folders` are those of the runs, below `runs`; "" is `runs` itself."""
         self.classes_, self._names, self.runs_ = classes, list(names), runs
+        self._folders = list(folders)
         self._loaded: Any = None
         self._lock = threading.Lock()
 
     def _run_folders(self) -> list[Path]:
-        """The folders of the finished runs; `runs_` may be a single one, or a checkpoint."""
-        from roberta_small.eval.origin import find_runs
-
-        return [run.folder for run in find_runs([self.runs_])]
+        """The folders of the runs of this classifier; raises `UserError` if it has none but a checkpoint."""
+        if self.runs_.is_file():
+            raise UserError(
+                f"{self.runs_}: a checkpoint without a run, which cannot be copied; keep the file"
+            )
+        return [self.runs_ / folder for folder in self._folders]
 
     def _model(self) -> Any:
         if self._loaded is None:
@@ -300,8 +334,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """Write what prediction needs into a folder."""
         from roberta_small.fairseq_plugin.checkpoints.loading import save_weights
 
-        for folder in self._run_folders():
-            copy = target / RUNS / folder.relative_to(self.runs_)
+        for name, folder in zip(self._folders, self._run_folders(), strict=True):
+            copy = target / RUNS / name
             copy.mkdir(parents=True)
             save_weights(folder / BEST_CHECKPOINT, copy / BEST_CHECKPOINT)
             shutil.copytree(folder / INPUTS, copy / INPUTS)
@@ -317,18 +351,25 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             | {"seeds": [int(seed) for seed in self.seeds], "flags": list(self.flags)},
             "classes": self.classes_.tolist(),
             "names": self._names,
+            "folders": self._folders,
+            "log": self.log_,
         }
         atomic_write(target / RECORD, json.dumps(record, indent=2, ensure_ascii=False, default=str) + "\n")
 
     def _restore(self, source: Path) -> None:
         record = read_object(source / RECORD, "copy the folder again")
+        if record.get("version") != VERSION:
+            raise UserError(
+                f"{source / RECORD}: of another version of this project; fit the classifier again"
+            )
         known = self.get_params(deep=False)
         self.set_params(**{name: value for name, value in record["parameters"].items() if name in known})
-        self._complete(np.array(record["classes"]), record["names"], source / RUNS)
+        self.log_ = record["log"]
+        self._complete(np.array(record["classes"]), record["names"], source / RUNS, record["folders"])
 
 
 HYPERPARAMETERS = ("lr", "epochs", "batch_size", "max_length", "layers")
-PRIVATE = ("_loaded", "_lock", "_names", "runs_")
+PRIVATE = ("_loaded", "_lock", "_names", "_folders", "runs_")
 """Attributes that a pickle does not contain, because they follow from its archive."""
 
 
@@ -345,7 +386,9 @@ def train(
     words = ["--data", os.fspath(data), "--out", os.fspath(out)]
     for name, value in options.items():
         words += _option(name, value)
-    _run([*words, *(("--", *flags) if flags else ())], Path.cwd(), progress=False, show=True)
+    code, lines = _run([*words, *(("--", *flags) if flags else ())], Path.cwd(), progress=False, show=True)
+    if code:
+        raise UserError(_cause(lines))
     return {} if options.get("dry_run") else tables(out)
 
 
@@ -379,21 +422,31 @@ def check_texts(X: Any, name: str = "X") -> list[Text]:
         if len(cells) != 1 + paired or not all(isinstance(cell, str) for cell in cells):
             wanted = "a pair of strings, as the first one" if paired else "a string"
             raise ValueError(f"{name}: text {number} is not {wanted}: {row!r:.80}")
-        texts.append((cells[0], cells[1]) if paired else cells[0])
+        clean = [cell_text(cell) or "" for cell in cells]  # as in a file of examples
+        texts.append((clean[0], clean[1]) if paired else clean[0])
     return texts
 
 
-def _check_labels(y: Any) -> NDArray[Any]:
-    labels_N = np.asarray(y)
-    if labels_N.ndim == 2 and labels_N.shape[1] == 1:
-        labels_N = labels_N.ravel()
-    if labels_N.ndim != 1:
-        raise ValueError(f"y: has the shape {labels_N.shape}; one label for each text is needed")
-    if pd.isna(labels_N).any():
-        raise ValueError(f"y: label {int(pd.isna(labels_N).argmax())} is missing")
-    if labels_N.dtype.kind == "f" and not np.equal(labels_N, np.floor(labels_N)).all():
-        raise ValueError("y: numbers with fractions; map them to classes")
-    return labels_N
+def _check_labels(y: Any, name: str = "y") -> NDArray[Any]:
+    """The labels as an array; raises `ValueError` for labels that are missing or of several types."""
+    values = np.asarray(y, dtype=object)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values.ravel()
+    if values.ndim != 1:
+        raise ValueError(f"{name}: has the shape {values.shape}; one label for each text is needed")
+    labels = [value.item() if isinstance(value, np.generic) else value for value in values]
+    for number, label in enumerate(labels):
+        if label is None or label is pd.NA or label != label:
+            raise ValueError(f"{name}: label {number} is missing")
+        if isinstance(label, float) and not label.is_integer():
+            raise ValueError(
+                f"{name}: label {number} is a number with a fraction, {label}; map it to a class"
+            )
+    kinds = {type(label) for label in labels}
+    if len(kinds) > 1 or not kinds <= {str, int, bool, float}:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise ValueError(f"{name}: labels are strings, integers or truth values, of one type, not {names}")
+    return np.array(labels)
 
 
 def _check_lengths(
@@ -406,7 +459,7 @@ def _check_lengths(
 def _classes(labels_N: NDArray[Any]) -> tuple[NDArray[Any], list[str]]:
     """The sorted labels, and how each is written in the data; `ValueError` if two are written alike."""
     classes = np.unique(labels_N)
-    names = [" ".join(str(label).split()) for label in classes.tolist()]
+    names = [_name(label) for label in classes.tolist()]
     if len(classes) < 2:
         raise ValueError(f"y: {len(classes)} class; a classifier needs at least two classes")
     if len(set(names)) < len(names) or "" in names:
@@ -414,11 +467,16 @@ def _classes(labels_N: NDArray[Any]) -> tuple[NDArray[Any], list[str]]:
     return classes, names
 
 
+def _name(label: Any) -> str:
+    """How a label is written in a file of examples."""
+    return " ".join((cell_text(str(label)) or "").split())
+
+
 def _rows(texts: Sequence[Text], labels_N: NDArray[Any], names: Sequence[str]) -> list[dict[str, Any]]:
     """The examples as objects of JSON lines; the columns of pairs have usual names."""
     rows = []
-    for text, label in zip(texts, labels_N.tolist(), strict=False):
-        name = " ".join(str(label).split())
+    for text, label in zip(texts, labels_N.tolist(), strict=True):
+        name = _name(label)
         if name not in names:
             raise ValueError(f"y_valid: {label!r} is no label of y")
         cells = {"text": text} if isinstance(text, str) else {"text": text[0], "pair": text[1]}
@@ -432,7 +490,15 @@ def _write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 def _absolute(value: Any) -> Any:
     """A path as an absolute one if it exists, because the command runs in another folder."""
-    return os.path.abspath(value) if value is not None and os.path.exists(value) else value
+    return value if value is None or value in NAMES or not os.path.exists(value) else os.path.abspath(value)
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a command whose settings are all options."""
+    found = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in KEPT}
+    if cache := found.get("RS_CACHE"):
+        found["RS_CACHE"] = os.path.abspath(cache)
+    return found
 
 
 def _option(name: str, value: Any) -> list[str]:
@@ -447,13 +513,20 @@ def _option(name: str, value: Any) -> list[str]:
     return [flag, *map(str, value)]
 
 
-def _run(words: Sequence[str], folder: Path, *, progress: bool | None, show: bool = False) -> str:
-    """Run `roberta-small train` in a folder and return what it printed; raises `UserError` if it fails."""
+def _run(
+    words: Sequence[str], folder: Path, *, progress: bool | None, show: bool = False
+) -> tuple[int, list[str]]:
+    """Run `roberta-small train` in a folder; returns its exit code and the lines that it printed."""
     if progress is None:
         progress = sys.stderr.isatty() or "ipykernel" in sys.modules
-    command = [sys.executable, "-P", "-m", "roberta_small", "train", *words]
     process = subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
+        [sys.executable, "-P", "-m", "roberta_small", "train", *words],
+        cwd=folder,
+        env=None if show else _environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
     )
     lines = []
     try:
@@ -466,13 +539,16 @@ def _run(words: Sequence[str], folder: Path, *, progress: bool | None, show: boo
         if process.poll() is None:
             process.terminate()
         process.wait()
-    if process.returncode:
-        found = [match[1] for line in lines if (match := ERROR.match(line))]
-        raise UserError(found[0] if found else "\n".join(lines[-15:]))
+    return process.returncode, lines
+
+
+def _cause(lines: Sequence[str]) -> str:
+    """Why a command failed: its error message, or else the end of the log of the first run that failed."""
     for line in lines:
-        if line.startswith("warning: "):
-            warnings.warn(line.removeprefix("warning: "), UserWarning, stacklevel=3)
-    return "\n".join(lines)
+        if line.startswith(ERROR):
+            return line.removeprefix(ERROR)
+    first = next((number for number, line in enumerate(lines) if FAILED.match(line)), max(0, len(lines) - 15))
+    return " ".join(lines[first : first + 20])
 
 
 def _lines(process: subprocess.Popen[str], bar: tqdm) -> Iterator[str]:

@@ -142,6 +142,11 @@ def test_pairs_numbers_and_held_out_examples(tmp_path):
     assert set(classifier.predict(frame.to_numpy())) <= {3, 7}
     with pytest.raises(ValueError, match="pairs"):
         classifier.predict(texts)
+    with pytest.raises(ValueError, match="X_valid has 2 texts"):
+        classifier.fit(frame, labels, X_valid=frame[:2], y_valid=labels[:1])
+    with pytest.raises(ValueError, match="single texts"):
+        classifier.fit(texts, labels, X_valid=frame[:2], y_valid=labels[:2])
+    assert classifier.predict_proba([]).shape == (0, 2)
     with pytest.raises(ValueError, match="y_valid: 5"):
         classifier.fit(frame, labels, X_valid=frame[:1], y_valid=[5])
     with pytest.raises(UserError, match="another recipe"):  # the folder has runs with updates
@@ -162,6 +167,32 @@ def test_transformers_folders(fitted, tmp_path):
         singles.append(single.predict_proba(texts))
     found = back.predict_proba(texts)
     assert any(np.allclose(found, wanted, atol=1e-5) for wanted in singles)
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(single)).predict_proba(texts), singles[1], atol=1e-6)
+    assert set(single.history()["seed"]) == {2}
+    with pytest.raises(UserError, match="without a run"):
+        back.save(tmp_path / "saved")
+
+
+@pytest.mark.slow
+def test_the_runs_of_another_fit_in_the_folder_do_not_count(fitted, monkeypatch):
+    monkeypatch.setenv("RS_GRID", "lr=1e-5,1e-4")  # not a setting of an estimator
+    texts, labels = examples()
+    other = clone(fitted).set_params(seeds=(2,)).fit(texts, labels)
+    assert other.runs_ == fitted.runs_
+    wanted = SentenceClassifier.from_run(fitted.runs_ / "fairseq/random/seed2").probabilities(texts[:5])
+    assert np.allclose(np.sort(other.predict_proba(texts[:5])), np.sort(wanted), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_training_that_fails_is_explained():
+    texts, labels = examples(20)
+    classifier = TextClassifier(**SMALL | {"flags": [*SIZES, "--no-such-flag"]})
+    with pytest.raises(UserError, match="no-such-flag"):
+        classifier.fit(texts, labels)
+    assert "no-such-flag" in classifier.log_
+    classifier.set_params(flags=SIZES, lr=1e12)  # the loss diverges
+    with pytest.raises(UserError, match=r"seed1 failed: .*train\.log"):
+        classifier.fit(texts, labels)
 
 
 def test_texts():
@@ -181,7 +212,12 @@ def test_texts():
         (["a", "b"], "3 texts"),
         (["a", "a", "a"], "1 class"),
         (["a", None, "b"], "label 1"),
-        ([0.5, 1.0, 2.0], "fractions"),
+        (["a", float("nan"), "b"], "label 1"),
+        (pd.Series(["a", None, "b"]), "label 1"),
+        (["a", 1, "b"], "int, str"),
+        ([b"a", b"b", b"a"], "bytes"),
+        (["\ufeffa", "a", "b"], "spaces"),
+        ([0.5, 1.0, 2.0], "fraction"),
         (["a", " a", "b"], "spaces"),
         ([["a", "b"]] * 3, "shape"),
     ],

@@ -26,6 +26,7 @@ from roberta_small.eval.origin import GRAPH, find_runs
 from roberta_small.eval.predict.inputs import Block, open_input
 from roberta_small.eval.predict.output import (
     BINARY,
+    DELIMITERS,
     FORMATS,
     Layout,
     TextPrediction,
@@ -133,7 +134,9 @@ def run(args: argparse.Namespace) -> None:
         layout = replace(layout, renamed=_rename(layout, kind, args.input))
     notes: Counter[str] = Counter()
     with contextlib.ExitStack() as stack:
-        same = texts.dialect if args.input and format_suffix(args.input) == f".{kind}" else Dialect()
+        same = Dialect()
+        if kind in DELIMITERS and args.input and format_suffix(args.input) == f".{kind}":
+            same = texts.dialect
         output = stack.enter_context(open_output(args.out, kind, same)) if args.out else sys.stdout
         writer = open_writer(kind, output, layout, same.delimiter)
         page = None

@@ -10,13 +10,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from roberta_small.common.errors import UserError
+from roberta_small.common.errors import UserError, count
 from roberta_small.common.files import json_line
 from roberta_small.preprocess.readers.records import COMPRESSED
 
@@ -26,7 +28,9 @@ DELIMITERS = {"csv": ",", "tsv": "\t"}
 PARQUET_ROWS = 10_000
 """Rows of a Parquet row group, which are kept in memory."""
 GREEN, RED, BOLD, PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
-CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f]")
+NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+EXACT = 10**15
+"""Integers below are exact in a workbook, whose numbers have 15 digits."""
 LONGEST_CELL = 32_767
 """Characters of a cell of a workbook."""
 MARKED_FRACTION = 0.25
@@ -296,6 +300,7 @@ class WorkbookWriter:
         self.book = openpyxl.Workbook(write_only=True)
         self.sheet = self.book.create_sheet("predictions")
         self.new_cell = WriteOnlyCell
+        self.shortened = 0
         self._write_row(layout.header())
 
     def write(self, prediction: TextPrediction) -> None:
@@ -305,16 +310,24 @@ class WorkbookWriter:
     def close(self) -> None:
         """Write the file."""
         self.book.save(self.stream)
+        if self.shortened:
+            print(
+                f"warning: {count(self.shortened, 'cell')} shortened to {LONGEST_CELL:,} characters, the "
+                "most that a workbook has; another format, such as .jsonl, keeps them",
+                file=sys.stderr,
+            )
 
     def _write_row(self, values: Iterable[Any]) -> None:
         self.sheet.append([self._cell(value) for value in values])
 
     def _cell(self, value: Any) -> Any:
         value = _csv_cell(value)
-        if not isinstance(value, str):
+        exact = value is None or (isinstance(value, int) and abs(value) < EXACT)
+        if exact or (isinstance(value, float) and math.isfinite(value)):
             return value
-        # A workbook cannot represent control characters, and has a longest text.
-        cell = self.new_cell(self.sheet, CONTROL.sub(" ", value)[:LONGEST_CELL])
+        text = NOT_IN_XML.sub(" ", str(value))
+        self.shortened += len(text) > LONGEST_CELL
+        cell = self.new_cell(self.sheet, text[:LONGEST_CELL])
         cell.data_type = "s"  # not a formula
         return cell
 

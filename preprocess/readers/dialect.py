@@ -13,16 +13,30 @@ from dataclasses import dataclass
 from roberta_small.common.errors import UserError
 from roberta_small.preprocess.readers.lines import open_raw
 
-UTF_8, UTF_16 = "utf-8", "utf-16"
+UTF_8, UTF_16, UTF_32 = "utf-8", "utf-16", "utf-32"
 MARKED_UTF_8 = "utf-8-sig"
 """UTF-8 with a byte order mark, as spreadsheets write it."""
-MARKS = {codecs.BOM_UTF8: MARKED_UTF_8, codecs.BOM_UTF16_LE: UTF_16, codecs.BOM_UTF16_BE: UTF_16}
+MARKS = {
+    codecs.BOM_UTF8: MARKED_UTF_8,
+    codecs.BOM_UTF32_LE: UTF_32,  # before UTF-16, whose mark it begins with
+    codecs.BOM_UTF32_BE: UTF_32,
+    codecs.BOM_UTF16_LE: UTF_16,
+    codecs.BOM_UTF16_BE: UTF_16,
+}
 BYTE_ORDER_MARK = "\ufeff"
 MOST_NUL = 0.25
 """Of the characters of a file: with more it is UTF-16."""
+NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+INVALID = "\ufffd"
+"""What Python decodes invalid bytes to."""
+DETECTION_BYTES = 1 << 18
 EXAMPLE = re.compile(r"\w*[^\W\x00-\x7f]\w*")
 """A word that depends on the encoding."""
 SPECIFY = "specify the encoding with --encoding, in Western Europe usually --encoding cp1252"
+
+
+FLAGS = {"encoding": "--encoding", "delimiter": "--delimiter", "header": "--no-header"}
+"""Field of `Dialect` -> the option that sets it."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +68,20 @@ def encoding_of(path: str) -> str:
         place = path
     except UnicodeDecodeError as error:
         place = f"{path}, line {_line(data, error.start)}"
+        lenient = data.decode(UTF_8, "replace")
+        if len(NOT_ASCII.findall(lenient)) > 2 * lenient.count(INVALID):
+            raise UserError(
+                f"{place}: bytes that are not UTF-8, in a file that otherwise is; correct the line"
+            ) from None
+        # The library reads only the beginning of a text, which may be ASCII.
+        if b"\0" not in data:  # as in UTF-16, whose lines cannot be split so
+            data = b"\n".join(line for line in data.split(b"\n") if not line.isascii())
     try:
         import chardet
     except ImportError:
         raise UserError(f"{place}: not UTF-8; {SPECIFY}, or install chardet: pip install chardet") from None
-    found = chardet.detect(data)["encoding"]
-    if found is None:
+    found = chardet.detect(data[:DETECTION_BYTES])["encoding"]
+    if found is None or codecs.lookup(found).name in ("ascii", UTF_8):
         raise UserError(f"{place}: neither UTF-8 nor text in an encoding that can be detected; {SPECIFY}")
     return codecs.lookup(found).name
 

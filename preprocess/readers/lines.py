@@ -125,7 +125,7 @@ def decompressed(file: IO[bytes], path: str) -> IO[bytes]:
         return opener(file)
     first = file.peek(8) if isinstance(file, io.BufferedReader) else b""
     for magic, suffix in MAGIC.items():
-        if first.startswith(magic) and not path.endswith(BINARY):
+        if first.startswith(magic) and not path.lower().endswith(BINARY):
             remedy = f"rename it to end with {suffix}" if suffix in DECOMPRESSORS else "unpack it first"
             raise UserError(f"{path}: compressed ({suffix}); {remedy}")
     return file

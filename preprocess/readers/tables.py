@@ -29,9 +29,11 @@ from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.preprocess.readers.delimited import delimiter_of
 from roberta_small.preprocess.readers.dialect import (
     BYTE_ORDER_MARK,
+    FLAGS,
     MARKED_UTF_8,
     UTF_8,
     UTF_16,
+    UTF_32,
     Dialect,
     describe,
     encoding_of,
@@ -207,8 +209,9 @@ def detect(path: str, given: Dialect | None = None) -> Dialect:
     """
     given, options = given or Dialect(), _format(path).options
     if excess := [name for name in given.given() if name not in options]:
-        flag = "--no-header" if excess[0] == "header" else f"--{excess[0]}"
-        raise UserError(f"{flag}: {path} has none, because of its format; omit the option")
+        raise UserError(
+            f"{FLAGS[excess[0]]}: does not apply to {path}, because of its format; omit the option"
+        )
     if "encoding" in options:
         given = replace(given, encoding=given.encoding or encoding_of(path))
         if "delimiter" in options:
@@ -217,10 +220,15 @@ def detect(path: str, given: Dialect | None = None) -> Dialect:
 
 
 def notes(path: str, given: Dialect | None = None) -> list[str]:
-    """What a user has to know about the way a table is read: an encoding that was only detected."""
-    found = detect(path, given).encoding
-    certain = (None, UTF_8, MARKED_UTF_8, UTF_16)
-    return [] if found in certain or (given and given.encoding) else [describe(path, found or UTF_8)]
+    """What a user has to know about the way a table is read: what was only detected and may be wrong."""
+    given = given or Dialect()
+    found, certain = detect(path, given), (None, UTF_8, MARKED_UTF_8, UTF_16, UTF_32)
+    lines = []
+    if found.encoding not in certain and given.encoding is None:
+        lines.append(describe(path, found.encoding or UTF_8))
+    if not found.header and found.delimiter != given.delimiter:
+        lines.append(f"{path}: delimiter {found.delimiter!r} (detected; choose with --delimiter)")
+    return lines
 
 
 def _format(path: str) -> Format:

@@ -239,3 +239,11 @@ def test_hints_of_pretrain(capsys):
     for word, flag in (("--lr", "--lr"), ("--epochs", "--max-epoch"), ("--learning-rate", "--lr")):
         assert main(["pretrain", "--data", "bin", "--out", "o", word, "1"]) == 2
         assert f"-- {flag} VALUE" in capsys.readouterr().err
+
+
+def test_a_method_without_hyperparameters_says_so(capsys):
+    for flag in ("--epochs", "--learning-rate", "--dropout"):
+        assert main(["train", "--method", "tfidf", "--data", "bin", flag, "1"]) == 2
+        error = capsys.readouterr().err
+        assert flag in error
+        assert "tfidf has no such hyperparameter" in error

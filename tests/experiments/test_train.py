@@ -406,12 +406,15 @@ def test_more_epochs_continue_a_finished_run(sweep, starts, status):
     assert sweep(*RANDOM, "--seeds", "1")[0] == 0
     manifest = json.loads((RUN1 / "manifest.json").read_text())
     assert "continued" not in manifest
+    (RUN1 / "predictions-test.jsonl").write_text("of the shorter run")
     code, out, _ = sweep(*RANDOM, "--seeds", "1", "--epochs", "4", "--dry-run")
     assert code == 0
+    assert (RUN1 / "predictions-test.jsonl").exists()
     assert "continue after epoch 2, update 20" in out
     code, out, _ = sweep(*RANDOM, "--seeds", "1", "--epochs", "4")
     assert code == 0
     assert status(RUN1) == "finished"
+    assert not (RUN1 / "predictions-test.jsonl").exists()
     _, second = starts(RUN1)
     assert second["argv"].count("--max-epoch") == 1
     assert second["argv"][second["argv"].index("--max-epoch") + 1] == "4"

@@ -379,3 +379,14 @@ def test_without_a_test_set_the_test_rows_of_a_file_are_left_out(workdir, capsys
     assert len(examples("train")) + len(examples("valid")) == 90
     prepare("a.csv", "--valid", "none", expect=1)
     assert "--valid none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"), [(["--encoding", "cp1252"], "--encoding"), (["--no-header"], "--no-header")]
+)
+def test_options_of_tables_for_other_input_are_refused(workdir, capsys, words, flag):
+    (workdir / "a.txt").write_text("un livre\n")
+    prepare("a.txt", *words, expect=1)
+    assert f"{flag}: a.txt" in capsys.readouterr().err
+    prepare("datasets:imdb", *words, expect=1)
+    assert f"{flag}: " in capsys.readouterr().err

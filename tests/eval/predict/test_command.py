@@ -316,9 +316,33 @@ def test_a_text_of_a_workbook_is_never_a_formula(predict, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": "=1+1\x01", "id": True}) + "\n")
     assert predict("--input", path, "--out", tmp_path / "b.xlsx")[0] == 0
+    assert predict("--input", path, "--out", tmp_path / "c.jsonl")[0] == 0
     sheet = openpyxl.load_workbook(tmp_path / "b.xlsx").active
     assert [cell.value for cell in sheet[1]][:3] == ["text", "id", "prediction"]
     assert (sheet["A2"].value, sheet["A2"].data_type) == ("=1+1 ", "s")
+
+
+def test_what_a_workbook_cannot_represent_is_text(predict, tmp_path):
+    moment = pd.Timestamp("2026-01-02 03:04", tz="Europe/Paris")
+    frame = pd.DataFrame(
+        {"text": ["a\ufffe" + "b" * 40_000], "id": [12345678901234567], "x": [np.inf], "at": [moment]}
+    )
+    frame.to_parquet(tmp_path / "a.parquet")
+    code, _, error = predict(
+        "--input", tmp_path / "a.parquet", "--text-column", "text", "--out", tmp_path / "b.xlsx"
+    )
+    assert code == 0
+    assert "1 cell" in error
+    row = [cell.value for cell in openpyxl.load_workbook(tmp_path / "b.xlsx").active[2]]
+    assert row[1:4] == ["12345678901234567", "inf", str(moment)]
+    assert len(row[0]) == 32_767
+
+
+def test_json_lines_are_always_utf_8(predict, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes('{"text": "Un été très beau, raté"}\n'.encode("utf-8-sig"))
+    assert predict("--input", path, "--out", tmp_path / "b.jsonl")[0] == 0
+    assert json.loads((tmp_path / "b.jsonl").read_text("utf-8"))["text"] == "Un été très beau, raté"
 
 
 def test_blocks_of_a_table(predict, tmp_path, monkeypatch):

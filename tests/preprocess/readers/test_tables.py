@@ -382,3 +382,36 @@ def test_workbooks(tmp_path):
     path.write_bytes(b"PK\x03\x04rest")
     with pytest.raises(UserError, match=r"a\.xlsx: not a workbook"):
         read_table(str(path))
+
+
+@pytest.mark.parametrize("fault", [b"\xff", "é".encode()[:1], "Raté".encode("cp1252")])
+def test_a_wrong_byte_does_not_change_the_encoding_of_a_file(write, fault):
+    lines = [f"Été très beau, je l’ai aimé {i};réussi\n".encode() for i in range(40)]
+    lines[20] = b"A" + fault + b"b;rate\n"
+    with pytest.raises(UserError, match=r"a\.csv, line 22: .*UTF-8"):
+        read_table(write("a.csv", b"text;label\n" + b"".join(lines)))
+
+
+def test_an_accent_after_a_long_text_without(write):
+    last = "Un été très beau, je l’ai aimé"
+    lines = ["text;label", *20_000 * ["a plain text of many words;1"], f"{last};1"]
+    assert rows(write("a.csv", "\n".join(lines).encode("cp1252")))[-1][1] == last
+
+
+def test_utf_32(write):
+    path = write("a.csv", "text;label\nété;1\n".encode("utf-32"))
+    assert rows(path) == [(2, "été", "1")]
+    assert notes(path) == []
+
+
+def test_a_guessed_delimiter_is_named_without_a_header(write):
+    (note,) = notes(write("a.csv", "bon, très bien;1\nnul, raté;0\n"), Dialect(header=False))
+    assert "delimiter" in note
+    assert "--delimiter" in note
+
+
+def test_the_case_of_a_suffix_does_not_count(tmp_path):
+    path = tmp_path / "A.XLSX"
+    with path.open("wb") as stream:
+        pd.DataFrame({"text": ["a"], "label": ["x"]}).to_excel(stream, index=False)
+    assert rows(str(path)) == [(2, "a", "x")]
