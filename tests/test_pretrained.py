@@ -10,9 +10,11 @@ from fairseq.models.roberta import RobertaModel
 import roberta_small.fairseq_plugin  # noqa: F401  lets fairseq read safetensors
 from roberta_small.common import archive
 from roberta_small.common.files import sha256
+from roberta_small.eval.network import build_encoder, read_checkpoint
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "pretrained" / "roberta_small_fr"
+DISTILLED = ROOT / "pretrained" / "roberta_small_fr_v3"
 RESULTS = ROOT / "results"
 SYMBOLS = 32_000
 PARAMETERS = 22_829_056
@@ -89,3 +91,31 @@ def test_what_is_shown_of_it_began_with_it(arm):
 def test_what_is_shown_of_the_first_weights_began_with_what_it_went_on_from(arm):
     more = json.loads((FOLDER / "pretrain-more-manifest.json").read_text())
     assert starts_of("first-weights", arm) == 3 * [more["checkpoint"]["sha256"]]
+
+
+def test_the_distilled_weights_are_the_encoder_alone():
+    checkpoint = read_checkpoint(DISTILLED / "model.safetensors")
+    assert not any("lm_head" in name or "classification_heads" in name for name in checkpoint.weights)
+    encoder = build_encoder(checkpoint, torch.device("cpu"), "fp32").encoder.sentence_encoder
+    assert sum(parameter.numel() for parameter in encoder.parameters()) == PARAMETERS
+    assert (DISTILLED / "dict.txt").read_bytes() == (FOLDER / "dict.txt").read_bytes()
+    assert sum(path.stat().st_size for path in DISTILLED.iterdir()) < 50e6
+
+
+def test_the_manifests_of_the_distilled_weights_lead_to_the_runs():
+    first, second = (
+        json.loads((DISTILLED / f"{name}-manifest.json").read_text())
+        for name in ("distill", "distill-reviews")
+    )
+    for manifest in (first, second):
+        assert (manifest["status"], manifest["recipe"]) == ("finished", "distill")
+        assert manifest["data"]["sha256"]["dict.txt"] == sha256(DISTILLED / "dict.txt")
+        assert manifest["teacher"] == first["teacher"]
+    assert first["checkpoint"] is None
+    for study, digest in (
+        ("general", second["checkpoint"]["sha256"]),
+        ("runs", sha256(DISTILLED / "model.safetensors")),
+    ):
+        runs = archive.opened(RESULTS / "distilled" / f"{study}.tar.xz") / "fairseq/distilled"
+        found = [json.loads(path.read_text()) for path in runs.glob("seed*/manifest.json")]
+        assert [run["checkpoint"]["sha256"] for run in found] == 5 * [digest]

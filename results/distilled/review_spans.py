@@ -1,0 +1,49 @@
+"""Reviews and random spans of their sentences, each a document of its own.
+
+    python results/distilled/review_spans.py books.txt films.txt --out spans.txt
+
+The input has one review per line. Each review is kept. For each of its sentences, a span of 1 to 6
+consecutive sentences of the review is drawn, with at least 30 characters.
+"""
+
+import argparse
+import random
+import re
+from pathlib import Path
+
+SEED = 1
+MOST_SENTENCES = 6
+LEAST_CHARACTERS = 30
+END = re.compile(r"(?<=[.!?…])\s+")
+
+
+def spans(review: str, generator: random.Random) -> list[str]:
+    """The review, and different spans of it."""
+    sentences = END.split(review)
+    found = {review: None}
+    for _ in sentences if len(sentences) > 1 else ():
+        length = generator.randint(1, min(MOST_SENTENCES, len(sentences)))
+        first = generator.randrange(len(sentences) - length + 1)
+        span = " ".join(sentences[first : first + length])
+        if len(span) >= LEAST_CHARACTERS:
+            found.setdefault(span)
+    return list(found)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("reviews", nargs="+", type=Path)
+    parser.add_argument("--out", required=True, type=Path)
+    options = parser.parse_args()
+    generator = random.Random(SEED)
+    lines = [line.strip() for path in options.reviews for line in path.read_text("utf-8").split("\n")]
+    documents = [span for line in lines if line for span in spans(line, generator)]
+    generator.shuffle(documents)
+    options.out.write_text("".join(f"{text}\n\n" for text in documents), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
