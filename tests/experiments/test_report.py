@@ -26,9 +26,15 @@ def ended(tmp_path, metric, values, **kwargs):
 
 @pytest.mark.parametrize(("metric", "seed"), [("accuracy", 1), ("loss", 2)])
 def test_the_last_command_predicts_with_the_best_run(tmp_path, capsys, metric, seed):
-    assert report.summary(*ended(tmp_path, metric, [0.9, 0.5, 0.7], out=tmp_path / "runs")) == 0
+    sweep, planned, outcomes = ended(tmp_path, metric, [0.9, 0.5, 0.7], out=tmp_path / "runs")
+    assert report.summary(sweep, planned, outcomes) == 0
+    assert "roberta-small predict" not in capsys.readouterr().out  # no run has a checkpoint
+    for state in planned:
+        state.run.folder.mkdir(parents=True)
+        (state.run.folder / "checkpoint_best.pt").touch()
+    assert report.summary(sweep, planned, outcomes) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert f"{tmp_path}/runs/fairseq/random/seed{seed} " in last
+    assert f"predict --checkpoint {tmp_path}/runs/fairseq/random/seed{seed} " in last
 
 
 def test_means_are_of_the_finished_runs(tmp_path, capsys):
