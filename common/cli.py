@@ -66,6 +66,10 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown
 
+    def has(self, option: str) -> bool:
+        """Whether the parser has an option."""
+        return option in self._option_string_actions
+
     @staticmethod
     def _options(words: Sequence[str]) -> list[str]:
         """The long options before `--`, without their values."""

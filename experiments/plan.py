@@ -165,7 +165,7 @@ def _is_longer(run: Run, existing: manifest.Manifest, identity: Mapping[str, Any
     if existing["status"] != "finished" or _difference(run, existing, shortened) is not None:
         return False
     lengths = [(before.get(flag), now.get(flag)) for flag in LIMITS]
-    given = [(int(old[1]), int(new[1])) for old, new in lengths if old is not None and new is not None]
+    given = [(float(old[1]), float(new[1])) for old, new in lengths if old is not None and new is not None]
     return all(old <= new for old, new in given) and any(old < new for old, new in given)
 
 

@@ -53,8 +53,7 @@ def train(argv: Sequence[str], trainer: Sequence[str] = ()) -> int:
     )
     _add_method_option(parser)
     method.add_arguments(parser)
-    tuned = any("--lr" in action.option_strings for action in parser._actions)
-    parser.hints = _hints(tuned=True) if tuned else _without_hyperparameters(method)
+    parser.hints = _hints(tuned=True) if parser.has("--lr") else _without_hyperparameters(method)
     listed = f"methods (--method NAME --help shows the options of each):\n{methods.summaries()}"
     parser.description = f"{parser.description}\n\n{listed}"
     options = parser.parse_settings(slurm.join_value(argv), os.environ)

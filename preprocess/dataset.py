@@ -55,7 +55,7 @@ from roberta_small.preprocess.options import (
     add_tokenizer,
 )
 from roberta_small.preprocess.readers import TABLE, hub, read_records, reader_name, suffixes_of, tables
-from roberta_small.preprocess.readers.dialect import FLAGS, Dialect, dialect_of
+from roberta_small.preprocess.readers.dialect import Dialect, dialect_of
 from roberta_small.preprocess.readers.records import Record
 from roberta_small.preprocess.readers.tables import Columns
 from roberta_small.preprocess.soft_labels import SoftLabel
@@ -284,7 +284,7 @@ def _add_soft_labels(examples: Examples, path: str) -> None:
     Raises `UserError` if none is left.
     """
     labels, empty = soft_labels.read(path, examples.columns)
-    examples.warnings += tables.notes(path)
+    examples.warnings += tables.detect(path)[1]
     train = examples.splits["train"]
     soft_labels.check_classes(labels, set(map(label_of, train)))
     held_out = {
@@ -315,7 +315,7 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
     A table's columns are then those of the next one.
     """
     if hub.is_dataset(source):
-        if given := _flags(options.dialect):
+        if given := options.dialect.flags():
             raise UserError(f"{given[0]}: does not apply to {source}; omit the option")
         table = tables.cleaned(hub.read_dataset(source), source)
         columns = _labelled_columns(table, columns, source)
@@ -323,12 +323,12 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
             columns = replace(columns, split=hub.SPLIT)
         return [Row(source, record) for record in tables.records(table, columns, source)], columns, []
     if reader_name(source, options.reader) == TABLE:
-        dialect = tables.detect(source, options.dialect)
+        dialect, notes = tables.detect(source, options.dialect)
         table = tables.read_table(source, dialect)
         columns = _labelled_columns(table, columns, source)
         rows = [Row(source, record) for record in tables.records(table, columns, source)]
-        return rows, columns, [*tables.notes(source, options.dialect), *_unused_split(table, columns)]
-    if given := [*(f"--{role}-column" for role in columns.named()), *_flags(options.dialect)]:
+        return rows, columns, [*notes, *_unused_split(table, columns)]
+    if given := [*(f"--{role}-column" for role in columns.named()), *options.dialect.flags()]:
         raise UserError(f"{given[0]}: {source} is not a table; omit the option or use a table (.csv, .jsonl)")
     rows = [Row(source, record) for record in read_records(source, options.reader)]
     if rows and all(row.record.label is None for row in rows):
@@ -337,10 +337,6 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
             f"with a column of labels ({', '.join(suffixes_of(TABLE))})"
         )
     return rows, columns, []
-
-
-def _flags(dialect: Dialect) -> list[str]:
-    return [FLAGS[name] for name in dialect.given()]
 
 
 def _labelled_columns(table: pd.DataFrame, given: Columns, source: str) -> Columns:
@@ -678,12 +674,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.set_defaults(run=run)
 
 
-def columns_of(args: argparse.Namespace) -> Columns:
-    """The columns named by the options."""
-    text, *more = args.text_column or [None]
-    return Columns(text, args.pair_column, args.label_column, args.split_column, tuple(more))
-
-
 def run(args: argparse.Namespace) -> None:
     """The command: check the options, prepare, print what was written."""
     sources = (*args.files, *args.train)
@@ -706,8 +696,8 @@ def options_of(args: argparse.Namespace, train: Sequence[str], seed: int | None,
     given = {"valid": args.valid, "test": args.test, "seed": seed, "tokenizer": args.tokenizer}
     return Options(
         train=tuple(train),
-        columns=columns_of(args),
-        dialect=dialect_of(args.encoding, args.delimiter, args.no_header),
+        columns=Columns.of(args),
+        dialect=dialect_of(args),
         merge_labels=bool(args.merge_labels),
         dictionary=args.dict,
         soft_labels=args.soft_labels,

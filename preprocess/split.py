@@ -190,7 +190,7 @@ def _read_columns(texts: Sequence[str], label: str | None, reader: str | None) -
     """Lines by suffix: "input0" (and "input1"), "label"; raises `UserError` where their numbers differ."""
     for path in texts:
         if reader_name(path, reader) == TABLE:
-            for note in tables.notes(path):
+            for note in tables.detect(path)[1]:
                 print(note)
     records = [list(read_records(path, reader)) for path in texts]
     first = records[0]

@@ -29,11 +29,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
+from roberta_small.common import extensions, manifest
 from roberta_small.common.cli import PREFIX
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_folder, atomic_write, read_object
-from roberta_small.common.run import BEST_CHECKPOINT, INPUTS
+from roberta_small.common.run import BEST_CHECKPOINT, INPUTS, TENSORBOARD
+from roberta_small.experiments.inputs.checkpoints import CACHE
 from roberta_small.experiments.recipe import recipe as recipes
+from roberta_small.experiments.settings import HYPERPARAMETERS
 from roberta_small.preprocess.options import TRAIN
 from roberta_small.preprocess.readers.tables import cell_text
 from roberta_small.preprocess.tokenization.symbols import CHARACTERS, WORDS
@@ -55,8 +58,10 @@ LOCAL = ("pretrained", "tokenizer", "recipe")
 NAMES = (TRAIN, WORDS, CHARACTERS, *recipes.known())
 """Values of these parameters that are no paths."""
 ARM = "fairseq"
-KEPT = ("RS_CACHE", "RS_PLUGINS")
+KEPT = (CACHE, extensions.VARIABLE)
 """Variables that are not settings of one command."""
+PARAMETERS = tuple(name.replace("-", "_") for name in HYPERPARAMETERS)
+"""Those that are options of the same name."""
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -133,6 +138,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
         Raises `ValueError` for malformed texts or labels, and `UserError` if the training fails.
         """
+        if not isinstance(self.seeds, Iterable) or not list(self.seeds):
+            raise ValueError(f"seeds: {self.seeds!r} is not a sequence of seeds, such as (1, 2, 3)")
         texts, labels = check_texts(X), _check_labels(y)
         _check_lengths(texts, labels)
         classes, names = _classes(labels)
@@ -231,11 +238,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         convert(self._best_run(), Path(folder))
 
     def history(self) -> pd.DataFrame:
-        """All logged values of the runs: the long table of `roberta_small.analysis.load_runs`."""
+        """All logged values of its runs: the long table of `roberta_small.analysis.load_runs`."""
         check_is_fitted(self, "classes_")
-        from roberta_small.analysis import load_runs
+        from roberta_small.analysis import find_runs, load_runs
 
-        return load_runs(self.runs_)
+        folders = {folder.resolve() for folder in self._run_folders()}
+        names = [run.name for run in find_runs(self.runs_) if run.folder.resolve() in folders]
+        table = load_runs(self.runs_)
+        return table[(table["arm"] + "/" + table["init"] + "/seed" + table["seed"].astype(str)).isin(names)]
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: value for name, value in super().__getstate__().items() if name not in PRIVATE}
@@ -275,7 +285,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             "arm": ARM,
             "device": self.device,
             **{name: _absolute(getattr(self, name)) for name in LOCAL},
-            **{name.replace("_", "-"): getattr(self, name) for name in HYPERPARAMETERS},
+            **{
+                name: getattr(self, parameter)
+                for name, parameter in zip(HYPERPARAMETERS, PARAMETERS, strict=True)
+            },
         }
         words = [
             word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))
@@ -339,8 +352,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             copy.mkdir(parents=True)
             save_weights(folder / BEST_CHECKPOINT, copy / BEST_CHECKPOINT)
             shutil.copytree(folder / INPUTS, copy / INPUTS)
-            shutil.copytree(folder / "tensorboard", copy / "tensorboard")
-            shutil.copyfile(folder / "manifest.json", copy / "manifest.json")
+            shutil.copytree(folder / TENSORBOARD, copy / TENSORBOARD)
+            shutil.copyfile(folder / manifest.NAME, copy / manifest.NAME)
         parameters = {
             name: str(value) if isinstance(value, os.PathLike) else value
             for name, value in self.get_params(deep=False).items()
@@ -368,7 +381,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self._complete(np.array(record["classes"]), record["names"], source / RUNS, record["folders"])
 
 
-HYPERPARAMETERS = ("lr", "epochs", "batch_size", "max_length", "layers")
 PRIVATE = ("_loaded", "_lock", "_names", "_folders", "runs_")
 """Attributes that a pickle does not contain, because they follow from its archive."""
 
@@ -496,8 +508,8 @@ def _absolute(value: Any) -> Any:
 def _environment() -> dict[str, str]:
     """The environment of a command whose settings are all options."""
     found = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX) or name in KEPT}
-    if cache := found.get("RS_CACHE"):
-        found["RS_CACHE"] = os.path.abspath(cache)
+    if cache := found.get(CACHE):
+        found[CACHE] = os.path.abspath(cache)
     return found
 
 

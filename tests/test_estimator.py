@@ -179,6 +179,8 @@ def test_the_runs_of_another_fit_in_the_folder_do_not_count(fitted, monkeypatch)
     texts, labels = examples()
     other = clone(fitted).set_params(seeds=(2,)).fit(texts, labels)
     assert other.runs_ == fitted.runs_
+    assert set(other.history()["seed"]) == {2}
+    assert set(fitted.history()["seed"]) == {1, 2}
     wanted = SentenceClassifier.from_run(fitted.runs_ / "fairseq/random/seed2").probabilities(texts[:5])
     assert np.allclose(np.sort(other.predict_proba(texts[:5])), np.sort(wanted), atol=1e-6)
 
@@ -225,6 +227,12 @@ def test_texts():
 def test_labels_that_are_not_accepted(labels, fact):
     with pytest.raises(ValueError, match=fact):
         TextClassifier().fit(["a", "b", "c"], labels)
+
+
+@pytest.mark.parametrize("seeds", [3, ()])
+def test_seeds_that_are_no_sequence(seeds):
+    with pytest.raises(ValueError, match="seeds: "):
+        TextClassifier(seeds=seeds).fit(["a", "b"], [0, 1])
 
 
 @pytest.mark.slow

@@ -124,9 +124,7 @@ def run(args: argparse.Namespace) -> None:
     """Read a table, load the model, then predict block by block."""
     paths, words = _separate_texts(args.checkpoint, args.text, ensemble=args.ensemble)
     kind = _check_options(args, paths[0])
-    text, *more = args.text_column or [None]
-    dialect = dialect_of(args.encoding, args.delimiter, args.no_header)
-    texts = open_input(words, args.input, Columns(text, args.pair_column, more_text=tuple(more)), dialect)
+    texts = open_input(words, args.input, Columns.of(args), dialect_of(args))
     model = _load(paths, ensemble=args.ensemble, **overrides(args))
     texts.check(pairs=model.pairs)
     layout = Layout(model.classes, table=texts.columns, with_text=args.with_text, with_std=args.ensemble)

@@ -12,7 +12,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from roberta_small.common.errors import UserError
@@ -165,8 +165,8 @@ class Table:
         Raises `UserError` where the file is malformed, a column is missing or cannot be guessed, or a cell is
         not Unicode.
         """
-        self.dialect = tables.detect(path, dialect)
-        for note in tables.notes(path, dialect):
+        self.dialect, notes = tables.detect(path, dialect)
+        for note in notes:
             print(note, file=sys.stderr)
         cells = tables.read_cells(path, self.dialect)
         self.path = path
@@ -235,11 +235,8 @@ def open_input(texts: Sequence[str], path: str | None, columns: Columns, dialect
     if path is not None and reader_name(path) == TABLE:
         return Table(path, columns, dialect)
     flags = [f"--{role}-column" for role in columns.named()]
-    flags += [
-        flag
-        for flag, given in (("--delimiter", dialect.delimiter), ("--no-header", not dialect.header))
-        if given
-    ]
+    # Lines of a file or of standard input have an encoding.
+    flags += dialect.flags() if texts else replace(dialect, encoding=None).flags()
     if flags:
         raise UserError(
             f"{', '.join(flags)}: {path or 'this input'} has no columns; pass a table "

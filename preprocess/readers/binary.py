@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
-from zipfile import BadZipFile
 
 import pandas as pd
 
@@ -56,11 +56,12 @@ def load_workbook(path: str, *, header: bool = True) -> pd.DataFrame:
         import openpyxl
     except ImportError:
         raise UserError(f"{path}: a workbook needs openpyxl; install it: pip install openpyxl") from None
+    with open_raw(path) as stream:
+        data = io.BytesIO(stream.read())
     try:
-        with open_raw(path) as stream:
-            book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
-            sheets = {sheet.title: list(sheet.iter_rows(values_only=True)) for sheet in book.worksheets}
-    except (BadZipFile, KeyError, ValueError, OSError, EOFError) as error:
+        book = openpyxl.load_workbook(data, read_only=True, data_only=True)
+        sheets = {sheet.title: list(sheet.iter_rows(values_only=True)) for sheet in book.worksheets}
+    except Exception as error:  # the library raises errors of many kinds
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{path}: not a workbook ({reason}); save it again as .xlsx") from None
     filled = {title: rows for title, rows in sheets.items() if any(map(_has_cells, rows))}
@@ -72,7 +73,9 @@ def load_workbook(path: str, *, header: bool = True) -> pd.DataFrame:
         raise UserError(f"{path}: {fault} as a file of its own")
     (rows,) = filled.values()
     numbered = [(number, [*row]) for number, row in enumerate(rows, start=1) if _has_cells(row)]
-    width = max(len(_trimmed(row)) for _, row in numbered)
+    width = max(
+        column for _, row in numbered for column, value in enumerate(row, start=1) if value is not None
+    )
     names = numbered.pop(0)[1] if header else [str(i + 1) for i in range(width)]
     cells = [(row + [None] * width)[:width] for _, row in numbered]
     columns = ["" if name is None else name for name in (names + [None] * width)[:width]]
@@ -81,11 +84,3 @@ def load_workbook(path: str, *, header: bool = True) -> pd.DataFrame:
 
 def _has_cells(row: Any) -> bool:
     return any(value is not None for value in row)
-
-
-def _trimmed(row: list[Any]) -> list[Any]:
-    """The row without its last empty cells."""
-    end = len(row)
-    while end and row[end - 1] is None:
-        end -= 1
-    return row[:end]

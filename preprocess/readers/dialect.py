@@ -6,6 +6,7 @@ named with `--encoding`.
 
 from __future__ import annotations
 
+import argparse
 import codecs
 import re
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ MARKS = {
 BYTE_ORDER_MARK = "\ufeff"
 MOST_NUL = 0.25
 """Of the characters of a file: with more it is UTF-16."""
+CERTAIN = (UTF_8, MARKED_UTF_8, UTF_16, UTF_32)
+"""Encodings that a file shows by its bytes or its mark."""
 NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 INVALID = "\ufffd"
 """What Python decodes invalid bytes to."""
@@ -53,6 +56,10 @@ class Dialect:
     def given(self) -> dict[str, str | bool]:
         """The fields that differ from what is detected by default."""
         return {name: value for name, value in vars(self).items() if value != getattr(Dialect, name)}
+
+    def flags(self) -> list[str]:
+        """The options that set them."""
+        return [FLAGS[name] for name in self.given()]
 
 
 def encoding_of(path: str) -> str:
@@ -93,8 +100,12 @@ def describe(path: str, encoding: str) -> str:
     return f"{path}: not UTF-8, read as {encoding}{shown} (detected; choose with --encoding)"
 
 
-def dialect_of(encoding: str | None, delimiter: str | None, no_header: bool | None) -> Dialect:
-    """The values of the options; raises `UserError` for an unknown encoding, and a delimiter that is none."""
+def dialect_of(options: argparse.Namespace) -> Dialect:
+    """The values of the options of `add_dialect`.
+
+    Raises `UserError` for an unknown encoding, and for a delimiter that is none.
+    """
+    encoding, delimiter = options.encoding, options.delimiter
     if encoding is not None:
         try:
             "a".encode(encoding)  # fails for a codec that is not of text
@@ -106,7 +117,7 @@ def dialect_of(encoding: str | None, delimiter: str | None, no_header: bool | No
         delimiter = {"\\t": "\t", "tab": "\t"}.get(delimiter, delimiter)
         if len(delimiter) != 1 or delimiter in '\n\r"\0':
             raise UserError(f"--delimiter {delimiter!r}: use one character, such as ';', or '\\t' for a tab")
-    return Dialect(encoding, delimiter, not no_header)
+    return Dialect(encoding, delimiter, not options.no_header)
 
 
 def decoded(path: str, encoding: str) -> str:

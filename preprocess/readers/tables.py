@@ -2,7 +2,6 @@
 
     register_table  add a format
     detect          how a file is written: its encoding and delimiter
-    notes           a sentence on an encoding that was detected
     read_table      a file -> a DataFrame of strings; the index is the line where each row begins
     read_cells      the same with the cells as the file stores them
     choose_columns  which columns are text, second text, label and split; guessed where unambiguous
@@ -15,6 +14,7 @@ space and byte order marks are removed.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import re
@@ -29,11 +29,9 @@ from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.preprocess.readers.delimited import delimiter_of
 from roberta_small.preprocess.readers.dialect import (
     BYTE_ORDER_MARK,
+    CERTAIN,
     FLAGS,
-    MARKED_UTF_8,
     UTF_8,
-    UTF_16,
-    UTF_32,
     Dialect,
     describe,
     encoding_of,
@@ -64,6 +62,9 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character outside the 16-bit range, which JSON can contain (\\ud83d) and UTF-8 cannot."""
 
 
+ROLES = ("text", "pair", "label", "split")
+
+
 @dataclass(frozen=True)
 class Columns:
     """The columns of a table by their role; None where it has none, or where it is to be guessed."""
@@ -75,6 +76,13 @@ class Columns:
     more_text: tuple[str, ...] = ()
     """Further columns of text, which are appended to the first one with a space."""
 
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Columns:
+        """The columns in the options of `add_text_columns` or `add_columns`."""
+        text, *more = options.text_column or [None]
+        roles = {role: getattr(options, f"{role}_column", None) for role in ROLES[1:]}
+        return cls(text, more_text=tuple(more), **roles)
+
     @property
     def texts(self) -> tuple[str, ...]:
         """The columns of the text, in order."""
@@ -85,8 +93,6 @@ class Columns:
         pairs = ((role, getattr(self, role)) for role in ROLES)
         return {role: column for role, column in pairs if column is not None}
 
-
-ROLES = ("text", "pair", "label", "split")
 
 Load = Callable[..., "pd.DataFrame"]
 """`load(path)`: the rows with their cells as stored. The index is the line of each row, counted from 1, or a
@@ -202,33 +208,25 @@ def cleaned(table: pd.DataFrame, path: str) -> pd.DataFrame:
     return table[[any(row) for row in zip(*cells.values(), strict=True)]]
 
 
-def detect(path: str, given: Dialect | None = None) -> Dialect:
-    """How a table is written: what is given, else detected; fields that its format does not have are None.
+def detect(path: str, given: Dialect | None = None) -> tuple[Dialect, list[str]]:
+    """How a table is written, and what was only detected and may be wrong, in sentences for the user.
 
-    Raises `UserError` for a given field that the format does not have, and as `encoding_of`.
+    Fields that are not given are detected, or None where the format has none. Raises `UserError` for a given
+    field that the format does not have, and as `encoding_of`.
     """
     given, options = given or Dialect(), _format(path).options
-    if excess := [name for name in given.given() if name not in options]:
-        raise UserError(
-            f"{FLAGS[excess[0]]}: does not apply to {path}, because of its format; omit the option"
-        )
-    if "encoding" in options:
-        given = replace(given, encoding=given.encoding or encoding_of(path))
-        if "delimiter" in options:
-            given = replace(given, delimiter=given.delimiter or delimiter_of(path, given.encoding or ""))
-    return given
-
-
-def notes(path: str, given: Dialect | None = None) -> list[str]:
-    """What a user has to know about the way a table is read: what was only detected and may be wrong."""
-    given = given or Dialect()
-    found, certain = detect(path, given), (None, UTF_8, MARKED_UTF_8, UTF_16, UTF_32)
-    lines = []
-    if found.encoding not in certain and given.encoding is None:
-        lines.append(describe(path, found.encoding or UTF_8))
-    if not found.header and found.delimiter != given.delimiter:
-        lines.append(f"{path}: delimiter {found.delimiter!r} (detected; choose with --delimiter)")
-    return lines
+    if excess := [flag for name, flag in FLAGS.items() if name in given.given() and name not in options]:
+        raise UserError(f"{excess[0]}: does not apply to {path}, because of its format; omit the option")
+    found, notes = given, []
+    if "encoding" in options and given.encoding is None:
+        found = replace(found, encoding=encoding_of(path))
+        if found.encoding not in CERTAIN:
+            notes.append(describe(path, found.encoding or UTF_8))
+    if "delimiter" in options and given.delimiter is None:
+        found = replace(found, delimiter=delimiter_of(path, found.encoding or UTF_8))
+        if not given.header:
+            notes.append(f"{path}: delimiter {found.delimiter!r} (detected; choose with --delimiter)")
+    return found, notes
 
 
 def _format(path: str) -> Format:
@@ -240,7 +238,7 @@ def _format(path: str) -> Format:
 
 
 def _load(path: str, dialect: Dialect | None) -> pd.DataFrame:
-    found, dialect = _format(path), detect(path, dialect)
+    found, (dialect, _) = _format(path), detect(path, dialect)
     table = found.load(path, **{name: getattr(dialect, name) for name in found.options})
     if isinstance(table.index, pd.RangeIndex) and table.index.start == 0:
         return table.set_axis(range(1, len(table) + 1))
@@ -302,7 +300,7 @@ def choose_columns(names: Sequence[str], given: Columns, path: str, *, needs_lab
         raise UserError(
             f"{path}: no text column found among {_listed(names)}; specify one with --text-column"
         )
-    return Columns(text, pair, label, given.split, given.more_text)
+    return replace(given, text=text, pair=pair, label=label)
 
 
 def _only(

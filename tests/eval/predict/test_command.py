@@ -300,6 +300,7 @@ def test_lines_in_another_encoding(predict, tmp_path):
     _, out, _ = predict("--input", path, "--encoding", "cp1252", "--with-text")
     assert json.loads(out)["text"] == "un été"
     assert "--encoding utf-16" in predict("--input", path, "--encoding", "utf-16")[2]
+    assert "--encoding: this input" in predict("un livre", "--encoding", "cp1252")[2]
     assert "--delimiter, --no-header: " in predict("--input", path, "--delimiter", ";", "--no-header")[2]
 
 

@@ -9,6 +9,8 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
+from argparse import Namespace
 from pathlib import Path
 
 import pandas as pd
@@ -22,7 +24,6 @@ from roberta_small.preprocess.readers.tables import (
     Columns,
     choose_columns,
     detect,
-    notes,
     read_cells,
     read_table,
     records,
@@ -302,26 +303,29 @@ def test_a_detected_encoding_is_named_with_an_example(write, encoding):
     path = write("a.csv", text.encode(encoding))
     wanted = [(number, *line.split(";")) for number, line in enumerate(text.split("\n")[1:-1], start=2)]
     assert rows(path) == wanted
-    (note,) = notes(path)
+    dialect, (note,) = detect(path)
     assert path in note
     assert f" {encoding}" in note
     assert "--encoding" in note
     example = re.search(r"'(.*)'", note)[1]
     assert example in text
     assert not example.isascii()
-    assert detect(path) == Dialect(encoding, ";")
+    assert dialect == Dialect(encoding, ";")
+
+
+def chosen(encoding=None, delimiter=None, no_header=None):
+    """The dialect that the options choose."""
+    return dialect_of(Namespace(encoding=encoding, delimiter=delimiter, no_header=no_header))
 
 
 def test_a_given_encoding_and_delimiter(write):
     path = write("a.csv", "text#label\nna\u00efve, caf\u00e9;1#0\n".encode("cp1252"))
-    dialect = dialect_of("Windows-1252", "#", None)
+    dialect = chosen("Windows-1252", "#")
     assert rows(path, dialect) == [(2, "naïve, café;1", "0")]
-    assert notes(path, dialect) == []
-    assert rows(
-        write("b.jsonl", '{"text": "été", "label": 1}\n'.encode("latin1")), dialect_of("latin1", None, None)
-    )
+    assert detect(path, dialect) == (dialect, [])
+    assert rows(write("b.jsonl", '{"text": "été", "label": 1}\n'.encode("latin1")), chosen("latin1"))
     with pytest.raises(UserError, match=r"a\.csv, line 2: not UTF-8"):
-        read_table(path, dialect_of("utf8", None, None))
+        read_table(path, chosen("utf8"))
 
 
 @pytest.mark.parametrize("name", ["a.csv", "b.xlsx"])
@@ -356,7 +360,7 @@ def test_no_header(tmp_path, name):
 def test_options_that_do_not_fit_are_refused(write, name, options, flag):
     path = write(name, "text,label\na,1\n")
     with pytest.raises(UserError, match=re.escape(flag)):
-        read_table(path, dialect_of(*options))
+        read_table(path, chosen(*options))
 
 
 def test_without_chardet_the_option_is_named(write, monkeypatch):
@@ -379,9 +383,20 @@ def test_workbooks(tmp_path):
         table.to_excel(writer, sheet_name="two")
     with pytest.raises(UserError, match=r"a\.xlsx: 2 sheets.*'one'.*'two'"):
         read_table(str(path))
-    path.write_bytes(b"PK\x03\x04rest")
-    with pytest.raises(UserError, match=r"a\.xlsx: not a workbook"):
-        read_table(str(path))
+    content = path.read_bytes()
+    for damaged in (b"PK\x03\x04rest", content[:-400], _with_part(content, "xl/workbook.xml", b"<a><b></a>")):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"a\.xlsx: not a workbook"):
+            read_table(str(path))
+
+
+def _with_part(workbook, name, content):
+    """The workbook with another content of one of its parts."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(workbook)) as old, zipfile.ZipFile(stream, "w") as new:
+        for part in old.namelist():
+            new.writestr(part, content if part == name else old.read(part))
+    return stream.getvalue()
 
 
 @pytest.mark.parametrize("fault", [b"\xff", "é".encode()[:1], "Raté".encode("cp1252")])
@@ -401,11 +416,11 @@ def test_an_accent_after_a_long_text_without(write):
 def test_utf_32(write):
     path = write("a.csv", "text;label\nété;1\n".encode("utf-32"))
     assert rows(path) == [(2, "été", "1")]
-    assert notes(path) == []
+    assert detect(path)[1] == []
 
 
 def test_a_guessed_delimiter_is_named_without_a_header(write):
-    (note,) = notes(write("a.csv", "bon, très bien;1\nnul, raté;0\n"), Dialect(header=False))
+    _, (note,) = detect(write("a.csv", "bon, très bien;1\nnul, raté;0\n"), Dialect(header=False))
     assert "delimiter" in note
     assert "--delimiter" in note
 
