@@ -1,0 +1,87 @@
+"""readers/binary.py: Parquet and workbooks."""
+
+import io
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from table_files import rows
+
+from roberta_small.common.errors import UserError
+from roberta_small.preprocess.readers.tables import (
+    read_table,
+)
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_bytes_in_parquet_are_text_in_utf_8(write):
+    for texts, decodable in (([b"\xc3\xa9t\xc3\xa9", b"b"], True), ([b"\xff", b"b"], False)):
+        stream = io.BytesIO()
+        pd.DataFrame({"text": texts, "label": [b"pos", b"neg"]}).to_parquet(stream)
+        path = write("a.parquet", stream.getvalue())
+        if decodable:
+            assert rows(path) == [(1, "été", "pos"), (2, "b", "neg")]
+        else:
+            with pytest.raises(UserError, match="row 1, column 'text'"):
+                read_table(path)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted where Linux lists them")
+def test_parquet_is_read_without_threads_which_abort_a_process_that_ends_early(tmp_path):
+    path = str(tmp_path / "a.parquet")
+    pd.DataFrame({"text": ["a", None], "label": [None, None]}).to_parquet(path)
+    program = f"""
+import os, pyarrow.parquet
+from roberta_small.preprocess.readers.binary import load_parquet
+before = len(os.listdir("/proc/self/task"))
+load_parquet({path!r})
+assert len(os.listdir("/proc/self/task")) == before
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
+def test_parquet_as_pandas_writes_it(write):
+    stream = io.BytesIO()
+    pd.DataFrame({"text": ["a", "b"], "label": [1, None]}).to_parquet(stream)
+    assert rows(write("a.parquet", stream.getvalue())) == [(1, "a", "1"), (2, "b", None)]
+
+
+def test_workbooks(tmp_path):
+    path = tmp_path / "a.xlsx"
+    table = pd.DataFrame({"text": ["=1+1", "a\nb", None], "label": [1, 2.5, "x"]})
+    with pd.ExcelWriter(path) as writer:
+        table.to_excel(writer, sheet_name="reviews", startrow=1, index=False)
+        pd.DataFrame().to_excel(writer, sheet_name="empty")
+    # pandas writes the first text as a formula, whose value no program has computed.
+    assert rows(str(path)) == [(3, None, "1"), (4, "a b", "2.5"), (5, None, "x")]
+    with pd.ExcelWriter(path) as writer:
+        table.to_excel(writer, sheet_name="one")
+        table.to_excel(writer, sheet_name="two")
+    with pytest.raises(UserError, match=r"a\.xlsx: 2 sheets.*'one'.*'two'"):
+        read_table(str(path))
+    content = path.read_bytes()
+    for damaged in (b"PK\x03\x04rest", content[:-400], _with_part(content, "xl/workbook.xml", b"<a><b></a>")):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=r"a\.xlsx: not a workbook"):
+            read_table(str(path))
+
+
+def _with_part(workbook, name, content):
+    """The workbook with another content of one of its parts."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(workbook)) as old, zipfile.ZipFile(stream, "w") as new:
+        for part in old.namelist():
+            new.writestr(part, content if part == name else old.read(part))
+    return stream.getvalue()
+
+
+def test_the_case_of_a_suffix_does_not_count(tmp_path):
+    path = tmp_path / "A.XLSX"
+    with path.open("wb") as stream:
+        pd.DataFrame({"text": ["a"], "label": ["x"]}).to_excel(stream, index=False)
+    assert rows(str(path)) == [(2, "a", "x")]
