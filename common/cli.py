@@ -235,8 +235,11 @@ def fraction(text: str) -> float:
 
 
 def positive_number(text: str) -> float:
-    """Parse a finite number above 0; raises `ArgumentTypeError` or `ValueError`."""
-    number = float(text)
+    """Parse a finite number above 0; raises `ArgumentTypeError` for other text."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
     if not (0 < number < math.inf):
         raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
     return number

@@ -29,6 +29,7 @@ from typing import Any
 
 import pandas as pd
 
+from roberta_small.common.cli import nearest
 from roberta_small.common.data_folder import (
     REPORT,
     Report,
@@ -341,13 +342,16 @@ def _read(source: str, options: Options, columns: Columns) -> tuple[list[Row], C
 
 def _labelled_columns(table: pd.DataFrame, given: Columns, source: str) -> Columns:
     """The columns of a table; raises `UserError` where one is ambiguous or there is no label."""
+    names = enumerate_some([f"'{name}'" for name in table.columns], 12)
+    remedy = (
+        f"specify another --label-column; a file without labels: train with --test {NO_TEST}, then predict it"
+    )
+    if given.label is not None and given.label not in table.columns:
+        hint = nearest(given.label, list(table.columns))
+        raise UserError(f"{source}: no label column '{given.label}' among {names}{hint}; {remedy}")
     columns = tables.choose_columns(table.columns, given, source)
     if columns.label is None:
-        names = enumerate_some([f"'{name}'" for name in table.columns], 12)
-        raise UserError(
-            f"{source}: no label column found among {names}; specify one with --label-column, or predict a "
-            f"file without labels after training with --test {NO_TEST}"
-        )
+        raise UserError(f"{source}: no label column found among {names}; {remedy}")
     return columns
 
 

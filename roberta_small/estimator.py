@@ -161,7 +161,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         code, lines = _run(words, folder, progress=self.progress)
         self.log_ = "\n".join(lines)
         if code:
-            raise UserError(f"{_cause(lines)} (the folder of the runs is {folder / RUNS})")
+            raise UserError(_cause(lines, folder / RUNS))
         for line in lines:
             if line.startswith(NOTICES):
                 warnings.warn(line.removeprefix("warning: "), UserWarning, stacklevel=2)
@@ -400,7 +400,7 @@ def train(
         words += _option(name, value)
     code, lines = _run([*words, *(("--", *flags) if flags else ())], Path.cwd(), progress=False, show=True)
     if code:
-        raise UserError(_cause(lines))
+        raise UserError(_cause(lines, Path(out)))
     return {} if options.get("dry_run") else tables(out)
 
 
@@ -501,8 +501,11 @@ def _write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _absolute(value: Any) -> Any:
-    """A path as an absolute one if it exists, because the command runs in another folder."""
-    return value if value is None or value in NAMES or not os.path.exists(value) else os.path.abspath(value)
+    """A path as an absolute one, because the command runs in another folder; other values unchanged."""
+    if value is None or value in NAMES:
+        return value
+    is_path = isinstance(value, os.PathLike) or value.startswith(".") or os.path.exists(value)
+    return os.path.abspath(value) if is_path else value
 
 
 def _environment() -> dict[str, str]:
@@ -554,13 +557,16 @@ def _run(
     return process.returncode, lines
 
 
-def _cause(lines: Sequence[str]) -> str:
-    """Why a command failed: its error message, or else the end of the log of the first run that failed."""
+def _cause(lines: Sequence[str], runs: Path) -> str:
+    """Why a command failed: its error message, or else the end of the log of the first run that failed.
+
+    `runs` is the folder of the runs, whose logs have the rest.
+    """
     for line in lines:
         if line.startswith(ERROR):
             return line.removeprefix(ERROR)
     first = next((number for number, line in enumerate(lines) if FAILED.match(line)), max(0, len(lines) - 15))
-    return " ".join(lines[first : first + 20])
+    return " ".join([*lines[first : first + 20], f"(the runs are in {runs})"])
 
 
 def _lines(process: subprocess.Popen[str], bar: tqdm) -> Iterator[str]:

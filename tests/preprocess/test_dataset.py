@@ -390,3 +390,10 @@ def test_options_of_tables_for_other_input_are_refused(workdir, capsys, words, f
     assert f"{flag}: a.txt" in capsys.readouterr().err
     prepare("datasets:imdb", *words, expect=1)
     assert f"{flag}: " in capsys.readouterr().err
+
+
+def test_a_test_file_without_labels_is_refused_with_the_remedy(reviews, workdir, capsys):
+    (workdir / "b.csv").write_text("text,id\nun livre,1\n")
+    prepare(reviews, "--test", "b.csv", expect=1)
+    error = capsys.readouterr().err
+    assert all(fact in error for fact in ("b.csv", "'label'", "'id'", "--test none"))
