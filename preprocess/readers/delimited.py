@@ -134,24 +134,28 @@ def _check_swallowed(rows: Sequence[tuple[int, list[str]]], path: str, delimiter
     """Raise `UserError` for a quoted field that contains other rows, because a quote is not closed.
 
     A line within a field is a row if it has as many fields as the header, one of which is a frequent value of
-    its column in the rest of the file.
+    its column: in the other rows, or also within the field if it contains more rows than are outside.
     """
     size = len(rows[0][1])
-    inside = [
-        # Without its last line, which continues with the next field.
-        (line, [fields for text in value.split("\n")[:-1] if len(fields := text.split(delimiter)) == size])
-        for line, row in rows
-        for value in row
-    ]
-    examples = [row for _, row in rows[1:]] + [fields for _, found in inside for fields in found]
-    frequent = [Counter(row[column] for row in examples if column < len(row)) for column in range(size)]
-    for line, found in inside:
-        for fields in found:
-            if any(
-                field.strip() and counts[field] > 1 for field, counts in zip(fields, frequent, strict=True)
-            ):
-                raise UserError(
-                    f"{path}, line {line}: a quoted field that begins here contains other rows "
-                    f"({delimiter.join(fields)[:40]!r}); write a quotation mark within a field twice, and "
-                    "enclose the field in quotes"
-                )
+    outside = [Counter(row[column] for _, row in rows[1:] if column < len(row)) for column in range(size)]
+    for line, row in rows:
+        for value in row:
+            # Without its last line, which continues with the next field.
+            lines = (text.split(delimiter) for text in value.split("\n")[:-1])
+            found = [fields for fields in lines if len(fields) == size]
+            frequent = outside
+            if len(found) >= len(rows):
+                frequent = [
+                    counts + Counter(fields[column] for fields in found)
+                    for column, counts in enumerate(outside)
+                ]
+            for fields in found:
+                if any(
+                    field.strip() and counts[field] > 1
+                    for field, counts in zip(fields, frequent, strict=True)
+                ):
+                    raise UserError(
+                        f"{path}, line {line}: a quoted field that begins here contains other rows "
+                        f"({delimiter.join(fields)[:40]!r}); write a quotation mark within a field "
+                        "twice, and enclose the field in quotes"
+                    )

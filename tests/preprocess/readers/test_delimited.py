@@ -4,9 +4,7 @@ import pytest
 from table_files import rows
 
 from roberta_small.preprocess.readers.dialect import Dialect
-from roberta_small.preprocess.readers.tables import (
-    detect,
-)
+from roberta_small.preprocess.readers.tables import detect
 
 
 def test_fields_of_csv(write):
@@ -40,6 +38,13 @@ def test_the_delimiter_is_the_one_of_the_header(write):
 def test_a_text_longer_than_the_limit_of_the_csv_module(write):
     text = "a" * 200_000
     assert rows(write("a.csv", f"text,label\n{text},1\n")) == [(2, text, "1")]
+
+
+def test_paragraphs_whose_lines_have_one_delimiter(write):
+    """They have as many fields as a row, and repeat each other, but no value of the column of the labels."""
+    text = '"a table of tests\n * plain (Original, 3)\n * bold (Original, 3)\nend"'
+    path = write("a.csv", f"text,label\n{text},x\nb,y\nc,x\nd,y\n")
+    assert [label for _, _, label in rows(path)] == ["x", "y", "x", "y"]
 
 
 def test_other_delimiters(write):
