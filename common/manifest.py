@@ -22,6 +22,8 @@ The manifest is a JSON object with these keys:
     precision       "fp32" or "bf16", of the matrix products; absent if the trainer did not log it
     started, ended  ISO 8601 in UTC; ended is null while running
     seconds         time spent training, summed over resumptions
+    best            of a finished run, its best validation: {"metric", "epoch", "subset": the validation set,
+                    "scores": {subset: value}, "labels": SHA-256 of the labels of valid, or null if unknown}
     continued       of a run that was finished and got more epochs: the flags of its earlier lengths and
                     schedules, a list of words for each; otherwise absent
 """
@@ -60,6 +62,7 @@ OPTIONAL: dict[str, type | tuple[type, ...]] = {
     "started": str,
     "ended": (str, NoneType),
     "seconds": (int, float),
+    "best": dict,
     "continued": list,
 }
 

@@ -8,6 +8,7 @@ This module defines what identifies a run and which files its folder contains:
         tensorboard/<subset>/   event files (subsets train, train_inner, valid, test)
         checkpoint_best.pt      best on the first validation subset, the later one on a tie
         checkpoint_last.pt      where an interrupted run resumes
+        tfidf.npz               instead of checkpoints: the classifier of the method tfidf
         inputs/                 dictionaries and tokenizer of the data
 
 `arm` is the name of the method in run folder and manifest ("fairseq", "lora", "tfidf", ...). In a grid, it
@@ -29,6 +30,8 @@ LOG = "train.log"
 TENSORBOARD = "tensorboard"
 BEST_CHECKPOINT = "checkpoint_best.pt"
 LAST_CHECKPOINT = "checkpoint_last.pt"
+TFIDF = "tfidf.npz"
+"""The classifier of a run of the method tfidf (`eval.tfidf`)."""
 INPUTS = "inputs"
 """The folder with what is needed to classify text: a data folder without examples."""
 WEIGHTS = ("model.safetensors", "model.pt")

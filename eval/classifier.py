@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.predictions import Prediction, from_probabilities
 from roberta_small.eval.model import Model, open_model
-from roberta_small.eval.origin import RunCheckpoint, find_runs
+from roberta_small.eval.origin import MODELS, RunCheckpoint, find_runs
 from roberta_small.eval.texts import (
     Classified,
     EncodedTexts,
@@ -105,7 +105,7 @@ class Ensemble:
         `options` as for `SentenceClassifier.from_run`. Raises `UserError` for fewer than two checkpoints, for
         checkpoints that differ in classes, dictionary or data, and as `SentenceClassifier.from_run`.
         """
-        runs = find_runs([paths] if isinstance(paths, str | os.PathLike) else paths)
+        runs = find_runs([paths] if isinstance(paths, str | os.PathLike) else paths, MODELS)
         return cls([SentenceClassifier.from_run(run, **options) for run in runs])
 
     def predict(self, texts: Iterable[Text]) -> list[Prediction]:

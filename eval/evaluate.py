@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
 
     if args.from_predictions:
         _check_no_unused_options(args)
-        runs = find_runs(args.checkpoint, predictions.file_name(args.split))
+        runs = find_runs(args.checkpoint, [predictions.file_name(args.split)])
     else:
         runs = find_runs(args.checkpoint)
     if args.write_predictions:

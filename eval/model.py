@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from roberta_small.common.data_folder import REPORT, dictionary_digest, read_report
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import sha256
-from roberta_small.common.run import INPUTS
+from roberta_small.common.run import INPUTS, TFIDF
 from roberta_small.eval.origin import (
     DICTIONARY,
     GRAPH,
+    MODELS,
     DataFolder,
     OptionalPath,
     RunCheckpoint,
@@ -75,7 +76,7 @@ class Given:
 
 
 def open_model(path: str | os.PathLike[str] | RunCheckpoint, *, text: bool = False, **options: Any) -> Model:
-    """The model of a run folder (its best checkpoint), of a checkpoint file, or of an ONNX file.
+    """The model of a run folder (its best checkpoint), of a checkpoint file, or of an ONNX or TF-IDF file.
 
     A folder may also contain a single finished run, or weights without a run. `options` are the fields of
     `Given`. With `text`, the tokenizer is loaded while torch is imported.
@@ -89,7 +90,12 @@ def open_model(path: str | os.PathLike[str] | RunCheckpoint, *, text: bool = Fal
         from roberta_small.eval.graph import GraphModel
 
         return GraphModel.open(Path(path), given)
-    model = Model(path if isinstance(path, RunCheckpoint) else find_run(path), given)
+    run = path if isinstance(path, RunCheckpoint) else find_run(path, MODELS)
+    if run.checkpoint.name == TFIDF:
+        from roberta_small.eval.tfidf import TfidfModel
+
+        return TfidfModel.open(run, given)
+    model = Model(run, given)
     if text:
         model.load_tokenizer_in_advance()
     model.precision  # noqa: B018  reads the checkpoint
@@ -99,7 +105,7 @@ def open_model(path: str | os.PathLike[str] | RunCheckpoint, *, text: bool = Fal
 class Logits(Protocol):
     """The network of a classifier."""
 
-    def logits(self, rows: list[Ids], *, progress: str | None = None) -> NDArray[np.float32]:
+    def logits(self, rows: list[Ids], *, progress: str | None = None) -> NDArray[np.floating]:
         """The logits (N, K) of rows of ids, in their order; `progress` is the title of a progress bar."""
         ...
 

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from roberta_small.common import archive
 from roberta_small.common.data_folder import read_report
-from roberta_small.common.errors import UserError
+from roberta_small.common.errors import UserError, count
 from roberta_small.common.files import ROOT
 from roberta_small.common.manifest import Manifest
-from roberta_small.common.run import BEST_CHECKPOINT, Run, find_checkpoint
+from roberta_small.common.metrics import number
+from roberta_small.common.ranking import rank
+from roberta_small.common.run import BEST_CHECKPOINT, TFIDF, Run, find_checkpoint
 
 GRAPH = ".onnx"
 """Suffix of ONNX files."""
+MODELS = (BEST_CHECKPOINT, TFIDF)
+"""The file of a run folder that classifies text."""
 DICTIONARY = "input0/dict.txt"
 """The dictionary of the text in a data folder of a classifier."""
 
@@ -48,8 +52,9 @@ class RunCheckpoint:
 
     @classmethod
     def from_folder(cls, folder: Path) -> RunCheckpoint:
-        """The checkpoint of a run folder; if it has none, the path of its (missing) best checkpoint."""
-        return cls.from_file(find_checkpoint(folder) or folder / BEST_CHECKPOINT)
+        """The model of a run folder; if it has none, the path of its (missing) best checkpoint."""
+        tfidf = folder / TFIDF if (folder / TFIDF).is_file() else None
+        return cls.from_file(find_checkpoint(folder) or tfidf or folder / BEST_CHECKPOINT)
 
     @property
     def folder(self) -> Path:
@@ -73,28 +78,57 @@ class RunCheckpoint:
         """`arm/init/seedN`, with the file name unless it is the best checkpoint; the path if no manifest."""
         if self.run is None:
             return str(self.checkpoint)
-        file = "" if self.checkpoint.name == BEST_CHECKPOINT else f"/{self.checkpoint.name}"
+        file = "" if self.checkpoint.name in MODELS else f"/{self.checkpoint.name}"
         return f"{self.group}/seed{self.run.seed}{file}"
 
 
-def find_run(path: str | os.PathLike[str]) -> RunCheckpoint:
-    """The single checkpoint of a path; raises `UserError` if there are several or none."""
-    found = find_runs([path])
+def find_run(path: str | os.PathLike[str], files: Sequence[str] = (BEST_CHECKPOINT,)) -> RunCheckpoint:
+    """The single model of a path; `files` and errors as for `find_runs`, and if there are several."""
+    found = find_runs([path], files)
     if len(found) > 1:
         raise UserError(f"{path}: contains {len(found)} runs; choose one, for example {found[0].folder}")
     return found[0]
 
 
-def find_runs(paths: Iterable[str | os.PathLike[str]], file: str = BEST_CHECKPOINT) -> list[RunCheckpoint]:
+def find_best(path: str | os.PathLike[str]) -> RunCheckpoint:
+    """The model of a path; of several runs the best one (`common.ranking`), with a message on standard error.
+
+    Raises `UserError` as `find_runs`, and if there are several runs that cannot be compared.
+    """
+    found = find_runs([path], MODELS)
+    if len(found) == 1:
+        return found[0]
+    choose = f"choose one, for example {found[0].folder}, or predict with their ensemble: --ensemble"
+    if any(one.run is None for one in found):
+        raise UserError(f"{path}: contains {len(found)} runs; {choose}")
+    try:
+        groups = rank(one.run for one in found if one.run is not None)
+    except UserError as error:
+        raise UserError(
+            f"{path}: contains {len(found)} runs, of which none is the best ({error}); {choose}"
+        ) from None
+    best = next(one for one in found if one.run == groups[0].runs[0])
+    score = number(groups[0].valid, groups[0].metric)
+    print(
+        f"model: {best.folder}, of {count(len(groups), 'group')} of runs the best one on the validation set "
+        f"({groups[0].metric} {score})",
+        file=sys.stderr,
+    )
+    return best
+
+
+def find_runs(
+    paths: Iterable[str | os.PathLike[str]], files: Sequence[str] = (BEST_CHECKPOINT,)
+) -> list[RunCheckpoint]:
     """The checkpoints of the paths.
 
     For a folder, these are the checkpoints of all finished runs in it; without runs, its own checkpoint
     (`common.run.find_checkpoint`). Unfinished runs are omitted, with a message on standard error. A folder
-    counts as a run if it contains `file`: if that is a prediction file, the checkpoint need not exist.
+    counts as a run if it contains one of `files`: if they are prediction files, the model need not exist.
 
     Raises `UserError` for a path without such a file and for a checkpoint given twice.
     """
-    found = [one for path in paths for one in _find(archive.opened(path), file)]
+    found = [one for path in paths for one in _find(archive.opened(path), files)]
     seen: set[Path] = set()
     for one in found:
         if (resolved := one.checkpoint.resolve()) in seen:
@@ -105,7 +139,7 @@ def find_runs(paths: Iterable[str | os.PathLike[str]], file: str = BEST_CHECKPOI
     return found
 
 
-def _find(path: Path, name: str) -> list[RunCheckpoint]:
+def _find(path: Path, names: Sequence[str]) -> list[RunCheckpoint]:
     if not path.exists():
         raise UserError(f"{path}: no such checkpoint or folder of runs")
     if path.suffix == GRAPH:
@@ -114,14 +148,15 @@ def _find(path: Path, name: str) -> list[RunCheckpoint]:
         )
     if path.is_file():
         return [RunCheckpoint.from_file(path)]
-    if (path / name).is_file():
+    if any((path / name).is_file() for name in names):
         return [RunCheckpoint.from_folder(path)]
-    below = sorted(path.rglob(name), key=_seed_order)
+    below = sorted((file for name in names for file in path.rglob(name)), key=_seed_order)
     if not below:
-        if name == BEST_CHECKPOINT and (weights := find_checkpoint(path)) is not None:
+        checkpoints = BEST_CHECKPOINT in names
+        if checkpoints and (weights := find_checkpoint(path)) is not None:
             return [RunCheckpoint.from_file(weights)]
-        what = "a checkpoint, a run" if name == BEST_CHECKPOINT else "a run"
-        raise UserError(f"{path}: contains no {name}; specify {what} or a folder of runs")
+        what = "a checkpoint, a run" if checkpoints else "a run"
+        raise UserError(f"{path}: contains no {names[0]}; specify {what} or a folder of runs")
     candidates = [RunCheckpoint.from_folder(file.parent) for file in below]
     finished = [one for one in candidates if one.manifest is None or one.manifest["status"] == "finished"]
     if unfinished := [one for one in candidates if one not in finished]:

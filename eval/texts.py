@@ -244,7 +244,7 @@ def logits_of(
     return logits_NK
 
 
-def probabilities(logits_NK: NDArray[np.float32]) -> NDArray[np.float64]:
+def probabilities(logits_NK: NDArray[np.floating]) -> NDArray[np.float64]:
     """Softmax over the classes, (N, K) float64."""
     logits_NK = logits_NK.astype(np.float64)
     powers_NK = np.exp(logits_NK - logits_NK.max(axis=-1, keepdims=True))

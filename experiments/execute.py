@@ -27,6 +27,8 @@ from roberta_small.common.cpu import environment
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.run import LOG, TENSORBOARD, Run, State
 from roberta_small.experiments import plan, provenance, report
+from roberta_small.experiments.baselines import Baseline
+from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.inputs.keep import keep_inputs
 from roberta_small.experiments.methods import Command, Method
 from roberta_small.experiments.plan import Planned
@@ -92,8 +94,15 @@ def dry_run(method: Method, sweep: Sweep) -> None:
     report.commands(commands, machine)
 
 
-def execute(method: Method, sweep: Sweep, *, first: int = 0, max_runs: int | None = None) -> Executed:
-    """Train the runs that are not finished and print the summary.
+def execute(
+    method: Method,
+    sweep: Sweep,
+    *,
+    first: int = 0,
+    max_runs: int | None = None,
+    baselines: Sequence[Baseline] = (),
+) -> Executed:
+    """Train the runs that are not finished and print the summary; `baselines` are fitted first.
 
     With `max_runs`, trains at most so many, beginning with the run at the position `first`. Raises
     `UserError` before the first run is started, and `KeyboardInterrupt` after a signal.
@@ -101,6 +110,12 @@ def execute(method: Method, sweep: Sweep, *, first: int = 0, max_runs: int | Non
     machine = _machine(sweep)
     states = planned(method, sweep)
     report.plan_table(states, sweep.notes)
+    before = [(baseline, planned(baseline.method, baseline.sweep)) for baseline in baselines]
+    for baseline, found in before:
+        print(f"baseline {found[0].run.arm}:", flush=True)
+        _fit(baseline, found)
+    if before:
+        print(flush=True)
     for training, state in zip(sweep.trainings, states, strict=True):
         if state.state is State.FINISHED:
             keep_inputs(sweep.data, training.run.folder)
@@ -108,8 +123,16 @@ def execute(method: Method, sweep: Sweep, *, first: int = 0, max_runs: int | Non
     launcher = Launcher(method, sweep, machine, max_runs)
     in_turn = [*states[first % len(states) :], *states[: first % len(states)]]
     launcher.run([state for state in in_turn if state.state is not State.FINISHED])
-    code = report.summary(sweep, states, launcher.outcomes)
+    code = report.summary(sweep, states, launcher.outcomes, compare=bool(baselines))
     return Executed(code, launcher.started)
+
+
+def _fit(baseline: Baseline, states: Sequence[Planned]) -> None:
+    """Train the runs of a baseline that are not finished. One that fails is reported and stops nothing."""
+    launcher = Launcher(baseline.method, baseline.sweep, _machine(baseline.sweep))
+    launcher.run([state for state in states if state.state is not State.FINISHED])
+    if all(state.state is State.FINISHED for state in states):
+        print("finished (skipped)", flush=True)
 
 
 def _machine(sweep: Sweep) -> Machine:
@@ -303,6 +326,8 @@ class Launcher:
                 active.content |= self._method.finish(self._sweep, run.folder)
             except (UserError, OSError) as error:
                 problem = str(error)
+        if problem is None and (best := self._best(active)) is not None:
+            active.content["best"] = best
         self._write_end(active, "failed" if problem else "finished")
         active.lock.close()
         active.line.close()
@@ -310,6 +335,21 @@ class Launcher:
         ending = f"FAILED: {problem}" if problem else "  ".join(["finished", *validation_parts(progress)])
         print_above(f"{run.label}  {ending}  in {duration(seconds)}")
         self.outcomes[run] = Outcome(run, progress, seconds, problem)
+
+    def _best(self, active: Active) -> dict[str, Any] | None:
+        """The manifest's `best` of a run; None if nothing was validated."""
+        progress, recipe = active.follower.progress, active.training.recipe
+        if progress.best is None:
+            return None
+        scores = {recipe.valid_subsets[0]: progress.best, **progress.at_best}
+        labels = inputs.labels_digest(self._sweep.data)
+        return {
+            "metric": recipe.metric,
+            "epoch": progress.best_epoch,
+            "subset": recipe.valid_subsets[0],
+            "scores": scores,
+            "labels": labels,
+        }
 
     def _missing_output(self, active: Active) -> str | None:
         """An error message if an output file of a run is missing, else None."""

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roberta_small.common.cpu import environment
-from roberta_small.common.errors import enumerate_some
+from roberta_small.common.errors import UserError, enumerate_some
 from roberta_small.common.files import shown_path
 from roberta_small.common.metrics import lower_is_better, number
-from roberta_small.common.run import LOG, Run, State, find_checkpoint
-from roberta_small.common.statistics import mean_std
+from roberta_small.common.ranking import rank
+from roberta_small.common.run import LOG, TFIDF, Run, State, find_checkpoint
+from roberta_small.common.statistics import mean_std, wilson_interval
 from roberta_small.common.tables import duration, mean_std_cell, text_table
 from roberta_small.experiments.methods import Command
 from roberta_small.experiments.plan import Planned
@@ -70,8 +71,12 @@ def commands(found: Sequence[tuple[Run, Command]], machine: Machine) -> None:
         print(f"\n# {run.label}\n{shlex.join(command.shown)}")
 
 
-def summary(sweep: Sweep, planned: Sequence[Planned], outcomes: Mapping[Run, Outcome]) -> int:
+def summary(
+    sweep: Sweep, planned: Sequence[Planned], outcomes: Mapping[Run, Outcome], *, compare: bool = False
+) -> int:
     """Print the final table and the cause of each failure; returns the exit code.
+
+    `compare`: also the table of all methods in the folder of the runs, and which run is the best one.
 
     The table contains the best value of the metric on the first validation subset, and those on the other
     subsets at the same epoch. For a sweep, the means over the seeds and the next commands follow.
@@ -107,9 +112,55 @@ def summary(sweep: Sweep, planned: Sequence[Planned], outcomes: Mapping[Run, Out
     failures = [outcome for outcome in outcomes.values() if outcome.problem]
     for outcome in failures:
         _print_failure(outcome)
-    if sweep.out is not None and finished:
-        _print_next(sweep.out, _best(finished, recipe), pairs=(sweep.data / "input1").is_dir())
+    if sweep.out is not None and (finished or compare):
+        named = compare and _print_comparison(sweep, sweep.out)
+        model = sweep.out if named else _best(finished, recipe).folder if finished else None
+        _print_next(sweep.out, model, pairs=(sweep.data / "input1").is_dir())
     return 1 if failures else 0
+
+
+def _print_comparison(sweep: Sweep, out: Path) -> bool:
+    """Print the finished runs of a folder as one table, the baselines among them, and name the best one.
+
+    Intervals are Wilson's, of an accuracy on so many examples. Prints why if the runs cannot be compared;
+    returns whether they can.
+    """
+    runs = [run for path in sorted(out.glob("*/*/seed*")) if (run := Run.at(path)) is not None]
+    try:
+        groups = rank(run for run in runs if (run.read_manifest() or {}).get("status") == "finished")
+    except UserError as error:
+        print(f"\nNo table of all methods: {error}.")
+        return False
+    if not groups:
+        return False
+    metric, subsets = groups[0].metric, list(groups[0].scores)
+    majorities = sweep.majorities if metric == "accuracy" else {}
+
+    def cell(subset: str, value: float | None) -> str:
+        if value is None:
+            return "-"
+        if (size := majorities.get(subset)) is None:
+            return number(value, metric)
+        low, high = (number(100 * bound, metric) for bound in wilson_interval(value / 100, size.examples))
+        return f"{number(value, metric)} [{low}, {high}]"
+
+    rows = [
+        [
+            group.runs[0].arm, group.runs[0].init, str(len(group.runs)),
+            *(cell(subset, group.scores.get(subset)) for subset in subsets), duration(group.seconds),
+        ]
+        for group in groups
+    ]  # fmt: skip
+    if majorities:
+        shown = [number(majorities[subset].percent, metric) for subset in subsets]
+        rows.append(["majority class", "-", "-", *shown, "-"])
+    sizes = ", ".join(f"{subset}: {majorities[subset].examples:,}" for subset in subsets if majorities)
+    intervals = f" with 95 % intervals ({sizes} examples)" if sizes else ""
+    print(f"\nAll methods, mean {metric} over the seeds{intervals}:")
+    print(table(["method", "weights", "seeds", *subsets, "time"], rows))
+    best = groups[0].runs[0]
+    print(f"\nBest on {groups[0].subset}: {shown_path(best.folder)}", flush=True)
+    return True
 
 
 def _status(state: Planned, outcomes: Mapping[Run, Outcome]) -> str:
@@ -119,15 +170,13 @@ def _status(state: Planned, outcomes: Mapping[Run, Outcome]) -> str:
     return FINISHED if state.state is State.FINISHED else "not finished"
 
 
-def _print_next(out: Path, run: Run, *, pairs: bool) -> None:
-    """Print the commands after training, to copy: tables and curves of `out`, and a prediction of `run`."""
+def _print_next(out: Path, model: Path | None, *, pairs: bool) -> None:
+    """Print the commands after training, to copy: tables and curves of `out`, and a prediction of `model`."""
     folder = shlex.quote(shown_path(out))
     print(f"\nNext:\n  roberta-small tables {folder}\n  tensorboard --logdir {folder}", flush=True)
-    if find_checkpoint(run.folder) is not None:
+    if model is not None and (model == out or find_checkpoint(model) or (model / TFIDF).is_file()):
         text = '"..." "..."' if pairs else '"..."'
-        print(
-            f"  roberta-small predict --checkpoint {shlex.quote(shown_path(run.folder))} {text}", flush=True
-        )
+        print(f"  roberta-small predict --checkpoint {shlex.quote(shown_path(model))} {text}", flush=True)
 
 
 def _best(finished: Mapping[Run, Progress], recipe: Recipe) -> Run:

@@ -48,6 +48,8 @@ HYPERPARAMETERS = {
     "layers": ("--encoder-layers", "number of layers"),
 }
 """Option -> the flag of fairseq-train that it sets, and its explanation."""
+REFERENCE, OWN_DATA = "reference", "own-data"
+"""The default recipes: that of published reports, and the one for a file of labelled text."""
 PASSTHROUGH = "Words after -- are passed to fairseq-train and are part of the recipe."
 
 
@@ -86,6 +88,8 @@ class SweepSettings(Settings):
     """Name of the method in run folders and tables."""
     grid: Grid = field(default_factory=dict)
     """Values of flags, of which every combination is trained; empty for the recipe alone."""
+    baselines: bool = False
+    """Whether to fit the baselines too (`experiments.baselines`)."""
 
     @property
     def given(self) -> Inits:
@@ -171,11 +175,19 @@ def execution(options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def add_sweep(parser: SettingsParser, *, arm: str, inits: str | None = None, lr: float | None = None) -> None:
+def add_sweep(
+    parser: SettingsParser,
+    *,
+    arm: str,
+    inits: str | None = None,
+    lr: float | None = None,
+    own_data: bool = False,
+) -> None:
     """Add the options of a method that trains on binarized data; `sweep_settings` reads them.
 
     `arm`, `inits` and `lr` are the defaults of the method. `inits` None: random, and pretrained if there is a
-    checkpoint for it. `lr` None: that of the recipe.
+    checkpoint for it. `lr` None: that of the recipe. `own_data`: whether a file of labelled text has other
+    defaults than a data folder, `OWN_DATA` and the baselines.
     """
     add = parser.add_setting
     prepare.add_data(parser, " (required)")
@@ -186,6 +198,8 @@ def add_sweep(parser: SettingsParser, *, arm: str, inits: str | None = None, lr:
         "the repository's, if it has the same dictionary as the data)",
     )  # fmt: skip
     usual = "" if inits else " (default: random, and pretrained if there is a checkpoint for it)"
+    if own_data:
+        usual = f"{usual[:-1]}; for a file with --pretrained: pretrained)"
     add("inits", inits, f"initializations: random, pretrained or NAME=CHECKPOINT{usual}", nargs="+")
     add("seeds", "1 2 3", "random seeds; each initialization is trained once with each seed", nargs="+")
     add(
@@ -194,7 +208,15 @@ def add_sweep(parser: SettingsParser, *, arm: str, inits: str | None = None, lr:
         nargs="+", action=Collect,
     )  # fmt: skip
     add("arm", arm, "name of the runs in folders and tables, by default that of the method")
-    add("recipe", "reference", "hyperparameters: a name in recipes/ or a file with one flag per line")
+    default = None if own_data else REFERENCE
+    shown = f" (default: {REFERENCE}; for a file of labelled text {OWN_DATA})" if own_data else ""
+    add("recipe", default, f"hyperparameters: a name in recipes/ or a file with one flag per line{shown}")
+    if own_data:
+        parser.add_argument(
+            "--no-baselines", action="store_true",
+            help="without TF-IDF and the classifier of token n-grams, which are fitted too if --data is a "
+            "file of labelled text",
+        )  # fmt: skip
     add_execution(parser)
     _add_hyperparameters(parser, lr)
     prepare.add_options(parser)
@@ -251,18 +273,23 @@ def sweep_settings(options: argparse.Namespace, more: Mapping[str, str] = {}) ->
     """
     if options.data is None:
         raise UserError("--data (or RS_DATA=) is required: a file of labelled text or a data folder")
+    source = prepare.source(options)
+    own_data = source.is_file and hasattr(options, "no_baselines")
     words = None if options.inits is None else tuple(_init_words(options.inits))
+    if own_data and words is None and options.pretrained is not None:
+        words = ("pretrained",)
     _inits(words, options.pretrained)
     return SweepSettings(
         **execution(options),
-        source=prepare.source(options),
-        recipe=options.recipe,
+        source=source,
+        recipe=options.recipe or (OWN_DATA if own_data else REFERENCE),
         passthrough=flags_after(options, more),
         init_words=words,
         pretrained=options.pretrained,
         seeds=_seeds(split_words(options.seeds)),
         arm=folder_name("--arm", options.arm),
         grid=grid.parse(split_words(options.grid or "")),
+        baselines=own_data and not options.no_baselines,
     )
 
 

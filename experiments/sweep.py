@@ -106,7 +106,6 @@ def classifiers(
     inputs.require_fairseq()
     defaults = (*defaults, *inputs.special_token_flags(data), *inputs.subset_flags(data))
     recipe = recipes.load(settings.recipe, (*defaults, *settings.passthrough))
-    variants = grid.variants(settings.arm, settings.recipe, settings.passthrough, settings.grid, defaults)
     files = inputs.classification_files(data, ["train", *recipe.valid_subsets])
     classes = inputs.class_names(data / "label/dict.txt")
     inputs.require_writable(settings.out)
@@ -119,14 +118,25 @@ def classifiers(
     def complete(recipe: Recipe) -> Recipe:
         return checks.complete(run_length.resolve(recipe, examples), data, classes)
 
-    by_arm = {variant.arm: complete(variant.recipe) for variant in variants}
+    def variants(start: str) -> dict[str, Recipe]:
+        given = settings.arm, settings.recipe, settings.passthrough, settings.grid
+        return {one.arm: complete(one.recipe) for one in grid.variants(*given, defaults, start)}
+
+    starts = {init: recipes.start_of(path) for init, path in paths.items()}
+    by_start = {start: variants(start) for start in dict.fromkeys(starts.values())}
     fitted = architecture.Fit()
-    if fit:
+    if fit and recipes.PRETRAINED in by_start:
         places = architecture.places_of(settings.recipe, settings.passthrough, settings.grid)
         with _named_as_given(paths, inits):
             pairs = (data / "input1").is_dir()
             fitted = architecture.fit(
-                by_arm, places, paths, classes=classes, pairs=pairs, pools=pools, separate=separate
+                by_start[recipes.PRETRAINED],
+                places,
+                paths,
+                classes=classes,
+                pairs=pairs,
+                pools=pools,
+                separate=separate,
             )
         fitted = architecture.Fit(
             fitted.flags,
@@ -134,9 +144,13 @@ def classifiers(
         )
     fingerprint = inputs.fingerprint_data(data, files)
 
-    def training(arm: str, init: str, seed: int) -> Training:
-        added = fitted.words(arm, init)
-        own = by_arm[arm].replace(added)
+    arms = {start: list(found) for start, found in by_start.items()}
+
+    def training(number: int, init: str, seed: int) -> Training:
+        start = starts[init]
+        arm = arms[start][number]
+        added = fitted.words(arms.get(recipes.PRETRAINED, arms[start])[number], init)
+        own = by_start[start][arm].replace(added)
         flags = (*own.words, "--num-classes", str(len(classes)))
         words = [*flags, *recorded]
         identity = {"data": fingerprint, "checkpoint": prints[init], "recipe_flags": words}
@@ -149,7 +163,10 @@ def classifiers(
         settings=settings,
         data=data,
         trainings=tuple(
-            training(arm, init, seed) for arm in by_arm for init in paths for seed in settings.seeds
+            training(number, init, seed)
+            for number in range(len(arms[starts[next(iter(paths))]]))
+            for init in paths
+            for seed in settings.seeds
         ),
         recipe=complete(recipe),
         out=settings.out,
@@ -158,7 +175,7 @@ def classifiers(
             *remarks,
             *conversions,
             *soft_labels_note(data, used=soft_labels and recipe.value("--criterion") == checks.CRITERION),
-            *_notes(by_arm, data, examples, fitted.notes),
+            *_notes(by_start, data, examples, fitted.notes),
             *_majority_note(majorities),
         ),
         majorities=majorities,
@@ -204,20 +221,32 @@ def soft_labels_note(data: Path, *, used: bool) -> list[str]:
 
 
 def _notes(
-    by_arm: Mapping[str, Recipe],
+    by_start: Mapping[str, Mapping[str, Recipe]],
     data: Path,
     examples: int | None,
     architectures: Mapping[str, Sequence[str]],
 ) -> list[str]:
     """Length and architecture of the runs, class weights, and what is unusual; for the plan."""
     notes: dict[str, list[str]] = {}
-    for arm, recipe in by_arm.items():
-        length = run_length.length(recipe, examples)
-        found = [] if length is None else [length.describe(), *length.warnings()]
-        found += run_length.truncation(recipe, data)
-        found += [*checks.notes(recipe, length), *architectures.get(arm, ())]
-        for note in found:
-            notes.setdefault(note, []).append(arm)
-    return [
-        note if len(arms) == len(by_arm) else f"{', '.join(arms)}: {note}" for note, arms in notes.items()
+    names = []
+    for start, by_arm in by_start.items():
+        for arm, recipe in by_arm.items():
+            parts = [arm] * (len(by_arm) > 1) + [f"from {start} weights"] * (len(by_start) > 1)
+            names.append(", ".join(parts))
+            length = run_length.length(recipe, examples)
+            found = [] if length is None else [length.describe(), *length.warnings()]
+            found += [*run_length.truncation(recipe, data), *checks.notes(recipe, length)]
+            for note in found:
+                notes.setdefault(note, []).append(names[-1])
+    everywhere = len(names)
+    told = [
+        note if len(found) == everywhere else f"{'; '.join(found)}: {note}" for note, found in notes.items()
+    ]
+    fitted: dict[str, list[str]] = {}
+    for arm, lines in architectures.items():
+        for note in lines:
+            fitted.setdefault(note, []).append(arm)
+    return told + [
+        note if len(found) == len(architectures) else f"{', '.join(found)}: {note}"
+        for note, found in fitted.items()
     ]

@@ -13,6 +13,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from roberta_small.common.cli import SettingsParser
@@ -20,10 +21,12 @@ from roberta_small.common.errors import UserError, count, message_of
 from roberta_small.common.files import shown_path
 from roberta_small.common.run import State
 from roberta_small.common.suite import is_named, split_named
-from roberta_small.experiments import methods, slurm
+from roberta_small.experiments import baselines, methods, slurm
+from roberta_small.experiments.baselines import Baseline
+from roberta_small.experiments.inputs import prepare
 from roberta_small.experiments.methods import Method
 from roberta_small.experiments.recipe import recipe
-from roberta_small.experiments.settings import HYPERPARAMETERS
+from roberta_small.experiments.settings import HYPERPARAMETERS, REFERENCE
 from roberta_small.experiments.sweep import Sweep
 
 OTHER_NAMES = {
@@ -102,13 +105,15 @@ def run(method: Method, options: argparse.Namespace, command: Sequence[str]) -> 
     several = len(by_name) > 1
     if several:
         print(f"{count(len(by_name), 'data set')}: all are checked before the first run", flush=True)
-    settings, sweeps = {}, {}
+    settings, sweeps, extra = {}, {}, {}
     for name, own in by_name.items():
         with _naming(name):
             settings[name] = method.settings(own)
     for name, values in settings.items():
         with _naming(name):
-            sweeps[name] = method.sweep(values, method.prepare(values))
+            sweep = method.sweep(values, method.prepare(values))
+            extra[name], notes = baselines.plan(method, sweep)
+            sweeps[name] = replace(sweep, notes=(*sweep.notes, *notes))
     _require_same_inits(sweeps)
     first = next(iter(settings.values()))
     if first.slurm is not None:
@@ -120,7 +125,7 @@ def run(method: Method, options: argparse.Namespace, command: Sequence[str]) -> 
             _print_heading(name, sweep)
             execute.dry_run(method, sweep)
         return 0
-    return _execute(method, sweeps, Path(options.out))
+    return _execute(method, sweeps, extra, Path(options.out))
 
 
 def _hints(*, tuned: bool) -> dict[str, str]:
@@ -163,14 +168,24 @@ def data_sets(options: argparse.Namespace) -> dict[str, argparse.Namespace]:
                 "NAME=PATH for each"
             )
     _check_held_out(options)
+    paths = split_named(f"--{option}", words)
+    common = vars(options)
+    if hasattr(options, "no_baselines") and len({prepare.is_source(path) for path in paths.values()}) > 1:
+        # Files and folders have other defaults, but the data sets of a command have the same settings.
+        common = common | {"recipe": options.recipe or REFERENCE, "no_baselines": True}
     return {
-        name: argparse.Namespace(**vars(options) | {option: path, "out": str(Path(options.out) / name)})
-        for name, path in split_named(f"--{option}", words).items()
+        name: argparse.Namespace(**common | {option: path, "out": str(Path(options.out) / name)})
+        for name, path in paths.items()
     }
 
 
-def _execute(method: Method, sweeps: Mapping[str, Sweep], out: Path) -> int:
-    """Train the data sets one after the other; one that fails does not stop the others."""
+def _execute(
+    method: Method, sweeps: Mapping[str, Sweep], extra: Mapping[str, Sequence[Baseline]], out: Path
+) -> int:
+    """Train the data sets one after the other; one that fails does not stop the others.
+
+    `extra` are the baselines of each.
+    """
     from roberta_small.experiments import execute
     from roberta_small.experiments.report import table
 
@@ -181,7 +196,7 @@ def _execute(method: Method, sweeps: Mapping[str, Sweep], out: Path) -> int:
             break
         _print_heading(name, sweep)
         try:
-            done = execute.execute(method, sweep, first=first, max_runs=limit)
+            done = execute.execute(method, sweep, first=first, max_runs=limit, baselines=extra[name])
         except Exception as error:
             message = message_of(error)
             if message is None or not name:

@@ -36,7 +36,7 @@ from roberta_small.common.files import atomic_folder, atomic_write, read_object
 from roberta_small.common.run import BEST_CHECKPOINT, INPUTS, TENSORBOARD
 from roberta_small.experiments.inputs.checkpoints import CACHE
 from roberta_small.experiments.recipe import recipe as recipes
-from roberta_small.experiments.settings import HYPERPARAMETERS
+from roberta_small.experiments.settings import HYPERPARAMETERS, OWN_DATA
 from roberta_small.preprocess.options import TRAIN
 from roberta_small.preprocess.readers.tables import cell_text
 from roberta_small.preprocess.tokenization.symbols import CHARACTERS, WORDS
@@ -101,7 +101,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         pretrained: str | os.PathLike[str] | None = None,
         *,
         seeds: Sequence[int] = (1,),
-        recipe: str = "reference",
+        recipe: str = OWN_DATA,
         lr: float | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,
@@ -293,7 +293,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         words = [
             word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))
         ]
-        return [*words, "--seeds", *map(str, self.seeds), *(("--", *self.flags) if self.flags else ())]
+        seeds = ["--seeds", *map(str, self.seeds)]
+        return [*words, "--no-baselines", *seeds, *(("--", *self.flags) if self.flags else ())]
 
     def _new_folder(self) -> Path:
         if self.folder is None:

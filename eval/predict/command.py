@@ -22,7 +22,7 @@ from roberta_small.common.run import WEIGHTS as WEIGHT_FILES
 from roberta_small.eval.classifier import Ensemble, SentenceClassifier, describe
 from roberta_small.eval.model import PrecisionMessages
 from roberta_small.eval.options import add_checkpoint_files, add_computation, add_texts, overrides
-from roberta_small.eval.origin import GRAPH, find_runs
+from roberta_small.eval.origin import GRAPH, find_best
 from roberta_small.eval.predict.inputs import Block, open_input
 from roberta_small.eval.predict.output import (
     BINARY,
@@ -183,13 +183,7 @@ def _load(paths: Sequence[str], *, ensemble: bool, **options: Any) -> SentenceCl
         return together
     path: Any = paths[0]
     if not path.endswith(GRAPH):
-        runs = find_runs(paths)
-        if len(runs) > 1:
-            raise UserError(
-                f"{path}: contains {len(runs)} runs; choose one, for example {runs[0].folder}, "
-                "or predict with their ensemble: --ensemble"
-            )
-        path = runs[0]
+        path = find_best(path)
     classifier = SentenceClassifier.from_run(path, **options)
     PrecisionMessages().show(classifier.model.precision)
     return classifier

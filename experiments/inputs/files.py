@@ -103,6 +103,8 @@ class Majority:
 
     name: str
     percent: float
+    examples: int
+    """Of the split."""
 
 
 def majorities(data: Path, subsets: Sequence[str], classes: Sequence[str]) -> dict[str, Majority]:
@@ -112,8 +114,19 @@ def majorities(data: Path, subsets: Sequence[str], classes: Sequence[str]) -> di
         with contextlib.suppress(UserError):  # another index format, or a mistake that is reported later
             counts_K = label_counts(data, subset, len(classes))
             most = int(counts_K.argmax())
-            found[subset] = Majority(classes[most], 100 * float(counts_K[most] / counts_K.sum()))
+            found[subset] = Majority(
+                classes[most], 100 * float(counts_K[most] / counts_K.sum()), int(counts_K.sum())
+            )
     return found
+
+
+def labels_digest(data: Path) -> str | None:
+    """SHA-256 of the labels of the validation set, as lines; None if a folder does not contain them.
+
+    `data` is a data folder or its folder of line files.
+    """
+    found = [path for path in (data / "valid.label", data / "text" / "valid.label") if path.is_file()]
+    return sha256(found[0]) if found else None
 
 
 def count_classes(dictionary: Path) -> int:

@@ -128,7 +128,7 @@ class Fairseq(FairseqTrain):
     def add_arguments(self, parser: SettingsParser) -> None:
         """Add the options of `experiments.settings.add_sweep`."""
         parser.description, parser.epilog = DESCRIPTION, f"{EXAMPLES}\n\n{PASSTHROUGH}"
-        add_sweep(parser, arm=self.name)
+        add_sweep(parser, arm=self.name, own_data=True)
 
     def settings(self, options: argparse.Namespace) -> SweepSettings:
         """The settings of the sweep."""

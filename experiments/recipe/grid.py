@@ -30,8 +30,6 @@ Setting = tuple[tuple[str, str], ...]
 
 FLAG = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
-SELECTION_FLAGS = ("valid-subset", "best-checkpoint-metric")
-"""Flags that select the best checkpoint, which must be the same for all settings of a grid."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def parse(words: Sequence[str]) -> Grid:
             raise UserError(f"--grid {word!r}: write FLAG=VALUE,VALUE, for example lr=1e-5,1e-4")
         if flag in grid:
             raise UserError(f"--grid: '{flag}' is given twice; write all its values after one {flag}=")
-        if flag in SELECTION_FLAGS:
+        if f"--{flag}" in recipes.SELECTION:
             raise UserError(
                 f"--grid {word!r}: all settings must select their checkpoint by the same metric; "
                 f"set --{flag} in the recipe"
@@ -70,14 +68,20 @@ def parse(words: Sequence[str]) -> Grid:
 
 
 def variants(
-    arm: str, recipe: str, passthrough: Sequence[str], grid: Grid, defaults: Sequence[str] = ()
+    arm: str,
+    recipe: str,
+    passthrough: Sequence[str],
+    grid: Grid,
+    defaults: Sequence[str] = (),
+    start: str = recipes.RANDOM,
 ) -> list[Variant]:
     """Every combination of the grid's values; the last flag changes fastest.
 
     `defaults` are flags of the method that replace those of the recipe file; `passthrough` replaces both.
-    Raises `UserError` as `recipes.load` does, and if a flag of the grid is also in `passthrough`.
+    `start` is one of `recipes.STARTS`. Raises `UserError` as `recipes.load` does, and if a flag of the grid
+    is also in `passthrough`.
     """
-    base = recipes.load(recipe, (*defaults, *passthrough))
+    base = recipes.load(recipe, (*defaults, *passthrough), start)
     for flag in grid:
         if f"--{flag}" in flags_of(passthrough):
             raise UserError(f"--{flag} is both in --grid and after --; keep one of them")
@@ -86,7 +90,7 @@ def variants(
         setting = _without_defaults(tuple(sorted(zip(grid, values, strict=True))), base)
         words = [word for flag, value in setting for word in (f"--{flag}", value)]
         name = ",".join([arm, *(f"{flag}={value}" for flag, value in setting)])
-        found.append(Variant(name, recipes.load(recipe, (*defaults, *passthrough, *words))))
+        found.append(Variant(name, recipes.load(recipe, (*defaults, *passthrough, *words), start)))
     return found
 
 

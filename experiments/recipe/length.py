@@ -3,7 +3,7 @@
 A recipe gives epochs (`--max-epoch`) and the fraction of all updates that the learning rate rises for
 (`--warmup-ratio`). `resolve` replaces the ratio by the flags that fairseq-train has: --max-update,
 --total-num-update and --warmup-updates, so that a run's manifest contains the numbers. Flags of these names
-in the recipe or after `--` are kept.
+in the recipe or after `--` are kept. Before, it raises `--max-epoch` until there are `--min-updates`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from roberta_small.common.binary_index import read_header, read_sizes
 from roberta_small.common.errors import UserError
-from roberta_small.experiments.recipe.recipe import Recipe
+from roberta_small.experiments.recipe.recipe import MIN_UPDATES, Recipe
 
 RATIO = "--warmup-ratio"
 DECAYING = "polynomial_decay"
@@ -103,6 +103,7 @@ def resolve(recipe: Recipe, examples: int | None) -> Recipe:
     Warm-up is the ratio of all updates, rounded down. Raises `UserError` for a ratio that is not from 0 to 1,
     and where the number of updates does not follow from the recipe.
     """
+    recipe = _lengthened(recipe, examples)
     text = recipe.value(RATIO)
     if RATIO not in recipe.flags:
         _check_decay(recipe)
@@ -127,6 +128,16 @@ def resolve(recipe: Recipe, examples: int | None) -> Recipe:
     return Recipe(recipe.name, tuple(kept)).replace(
         word for flag, number in missing.items() for word in (flag, str(number))
     )
+
+
+def _lengthened(recipe: Recipe, examples: int | None) -> Recipe:
+    """The recipe with enough epochs for --min-updates, and without this flag."""
+    least, epochs = recipe.number(MIN_UPDATES), recipe.max_epoch
+    recipe = recipe.without(MIN_UPDATES)
+    if least is None or examples is None or epochs is None:
+        return recipe
+    enough = math.ceil(least / _per_epoch(recipe, examples)[0])
+    return recipe.replace(["--max-epoch", str(max(epochs, enough))])
 
 
 def length(recipe: Recipe, examples: int | None) -> Length | None:

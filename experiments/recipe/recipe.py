@@ -1,5 +1,8 @@
 """Recipes: files of hyperparameters in fairseq-train's flags, one flag a line; `#` starts a comment.
 
+Lines after `[random]` or `[pretrained]` are only for runs that start from random weights, or from a
+checkpoint.
+
 `recipes/README.md` describes the format. All code that needs a flag of a recipe reads it through `Recipe`.
 """
 
@@ -19,7 +22,16 @@ from roberta_small.common.files import ROOT, read_lines, shown_path
 FOLDER = ROOT / "recipes"
 BASE = "--base"
 """On the first line of a recipe: the recipe whose flags it inherits."""
+RANDOM, PRETRAINED = STARTS = ("random", "pretrained")
+"""What a run starts from, and the sections of a recipe: random weights, or a checkpoint of any name."""
+MIN_UPDATES = "--min-updates"
+"""Of a recipe, not of fairseq: `--max-epoch` is raised until a run has this many updates."""
+LIMITS = ("--max-epoch", "--max-update")
 
+SECTION = re.compile(r"\[(.*)\]")
+SECTIONS = " and ".join(f"[{start}]" for start in STARTS)
+SELECTION = ("--valid-subset", "--best-checkpoint-metric", "--maximize-best-checkpoint-metric")
+"""Flags that select the best checkpoint, by which all runs are compared."""
 RESERVED = {
     "--seed": "use --seeds (train) or --seed (pretrain)",
     "--save-dir": "use --out",
@@ -54,9 +66,17 @@ class Recipe:
         return flags_of(self.words)
 
     def replace(self, words: Iterable[str]) -> Recipe:
-        """The recipe with the flags in `words` replaced; new flags are added at the end."""
-        groups = {**self.flags, **flags_of(words)}
-        return Recipe(self.name, tuple(word for group in groups.values() for word in group))
+        """The recipe with the flags in `words` replaced; new flags are added at the end.
+
+        A length in `words` replaces `MIN_UPDATES` too.
+        """
+        new = flags_of(words)
+        old = {
+            flag: group
+            for flag, group in self.flags.items()
+            if flag != MIN_UPDATES or not any(limit in new for limit in LIMITS)
+        }
+        return Recipe(self.name, tuple(word for group in {**old, **new}.values() for word in group))
 
     def without(self, flag: str) -> Recipe:
         """The recipe without a flag and its values."""
@@ -118,11 +138,16 @@ def known() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.txt"))
 
 
-def load(recipe: str, extra: Sequence[str] = ()) -> Recipe:
+def start_of(checkpoint: Path | None) -> str:
+    """The section for runs with these initial weights; None for random ones."""
+    return RANDOM if checkpoint is None else PRETRAINED
+
+
+def load(recipe: str, extra: Sequence[str] = (), start: str = RANDOM) -> Recipe:
     """Load a recipe by its name in `recipes/` or by its path; the flags in `extra` replace its own.
 
-    Raises `UserError` for an unknown name, a malformed line, a missing or circular base, and a reserved flag
-    (`RESERVED`).
+    `start` is one of `STARTS`. Raises `UserError` for an unknown name, a malformed line, a missing or
+    circular base, and a reserved flag (`RESERVED`).
     """
     path = FOLDER / f"{recipe}.txt" if recipe in known() else Path(recipe)
     if not path.is_file():
@@ -132,7 +157,7 @@ def load(recipe: str, extra: Sequence[str] = ()) -> Recipe:
             f"after --: {extra[0]!r} is not a flag; use the syntax of fairseq-train: --flag value"
         )
     _check_not_reserved(extra, "after --")
-    return _resolve(path, ()).replace(extra)
+    return _resolve(path, (), start).replace(extra)
 
 
 def places(recipe: str) -> dict[str, str]:
@@ -140,7 +165,8 @@ def places(recipe: str) -> dict[str, str]:
     path: Path | None = FOLDER / f"{recipe}.txt" if recipe in known() else Path(recipe)
     found: dict[str, str] = {}
     while path is not None:
-        base, words = _read(path)
+        base, sections = _read(path)
+        words = [word for section in sections.values() for word in section]
         found = dict.fromkeys(flags_of(words), shown_path(path)) | found
         path = _base_path(path, base)
     return found
@@ -153,26 +179,31 @@ def _base_path(path: Path, base: str | None) -> Path | None:
     return FOLDER / f"{base}.txt" if base in known() else path.parent / base
 
 
-def _resolve(path: Path, above: tuple[Path, ...]) -> Recipe:
+def _resolve(path: Path, above: tuple[Path, ...], start: str) -> Recipe:
     """The recipe in a file, with the flags of its base; `above` are the files that inherit from it."""
     if path.resolve() in above:
         raise UserError(
             f"{path}: circular {BASE}: the recipe inherits from itself; remove {BASE} from one of the files"
         )
-    base, words = _read(path)
+    base, sections = _read(path)
+    own = Recipe("", tuple(sections[""])).replace(sections.get(start, ()))
     base_path = _base_path(path, base)
     if base_path is None:
-        return Recipe(path.stem, ()).replace(words)
+        return Recipe(path.stem, own.words)
     if not base_path.is_file():
         raise UserError(f"{path}: {BASE} {base}: no such file; known recipes are {', '.join(known())}")
-    inherited = _resolve(base_path, (*above, path.resolve()))
-    return Recipe(path.stem, inherited.words).replace(words)
+    inherited = _resolve(base_path, (*above, path.resolve()), start)
+    return Recipe(path.stem, inherited.words).replace(own.words)
 
 
-def _read(path: Path) -> tuple[str | None, list[str]]:
-    """The base in a recipe file (None without one), and the words of its other lines."""
+def _read(path: Path) -> tuple[str | None, dict[str, list[str]]]:
+    """The base in a recipe file (None without one), and the words of its other lines by section.
+
+    The section "" contains the lines for all runs.
+    """
     base: str | None = None
     words: list[str] = []
+    sections = {"": words}
     seen: set[str] = set()
     for number, line in enumerate(read_lines(path), start=1):
         where = f"{path}, line {number}"
@@ -184,6 +215,12 @@ def _read(path: Path) -> tuple[str | None, list[str]]:
             raise UserError(f"{where}: contains a NUL byte, which a command line cannot contain; remove it")
         if not new:
             continue
+        if heading := SECTION.fullmatch(line.partition("#")[0].strip()):
+            if (name := heading[1]) not in STARTS or name in sections:
+                problem = "repeated" if name in sections else "unknown"
+                raise UserError(f"{where}: section [{name}] is {problem}; use {SECTIONS}, each once")
+            words, seen = sections.setdefault(name, []), set()
+            continue
         flag, *values = next(iter(flags_of(new).values()))
         if not flag.startswith("--"):
             raise UserError(
@@ -193,17 +230,19 @@ def _read(path: Path) -> tuple[str | None, list[str]]:
             raise UserError(f"{where}: {flag} is repeated; keep one of the lines")
         seen.add(flag)
         if flag == BASE:
-            if len(seen) > 1 or len(values) != 1:
+            if len(seen) > 1 or len(sections) > 1 or len(values) != 1:
                 raise UserError(
                     f"{where}: {line.strip()!r}: write {BASE} NAME on the first line of the recipe"
                 )
             base = values[0]
             continue
         _check_not_reserved(new, where)
+        if len(sections) > 1 and flag in SELECTION:
+            raise UserError(f"{where}: {flag} is the same for all runs; move it above the sections")
         words += new
-    if not words:
+    if not any(sections.values()):
         raise UserError(f"{path}: contains no flag; write one flag per line, in the syntax of fairseq-train")
-    return base, words
+    return base, sections
 
 
 def _check_not_reserved(words: Iterable[str], where: str) -> None:

@@ -57,7 +57,7 @@ def sweep(here, capfd):
 
     def run(*words):
         code = main(
-            ["train", "--data", "bin", "--recipe", "quick.txt", "--device", "cpu", *words],
+            ["train", "--data", "bin", "--recipe", "quick.txt", "--device", "cpu", "--no-baselines", *words],
             trainer=fake_trainer.COMMAND,
         )
         captured = capfd.readouterr()

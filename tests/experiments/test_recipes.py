@@ -156,3 +156,58 @@ def test_a_recipe_from_outside_the_project(tmp_path):
     assert (recipe.name, recipe.max_epoch, recipe.value("--lr"), recipe.value("--pooling")) == (
         "toy", 1, "1", "mean",
     )  # fmt: skip
+
+
+SECTIONED = """
+--lr 1e-3
+--max-epoch 5
+--min-updates 100
+[random]
+--lr 1e-4
+[pretrained]   # from a checkpoint
+--lr 5e-5
+--batch-size 16
+"""
+
+
+def test_sections_are_of_what_a_run_starts_from(tmp_path):
+    path = write(tmp_path / "mine.txt", SECTIONED)
+    random, pretrained = (recipes.load(path, start=start) for start in recipes.STARTS)
+    assert random.words == ("--lr", "1e-4", "--max-epoch", "5", "--min-updates", "100")
+    assert (pretrained.value("--lr"), pretrained.number("--batch-size")) == ("5e-5", 16)
+    assert recipes.load(path, ["--lr", "1"], "pretrained").value("--lr") == "1"
+    assert set(recipes.places(path)) == {"--lr", "--max-epoch", "--min-updates", "--batch-size"}
+
+
+def test_a_recipe_inherits_the_sections_of_its_base(tmp_path):
+    write(tmp_path / "base.txt", SECTIONED)
+    path = write(tmp_path / "mine.txt", "--base base.txt\n--dropout 0\n[pretrained]\n--batch-size 4\n")
+    pretrained = recipes.load(path, start="pretrained")
+    assert [pretrained.value(flag) for flag in ("--lr", "--batch-size", "--dropout")] == ["5e-5", "4", "0"]
+    assert recipes.load(path).value("--batch-size") is None
+
+
+@pytest.mark.parametrize("flag", ["--max-epoch", "--max-update"])
+def test_a_length_of_the_user_replaces_the_least_number_of_updates(tmp_path, flag):
+    write(tmp_path / "base.txt", SECTIONED)
+    assert recipes.load(str(tmp_path / "base.txt"), [flag, "3"]).value("--min-updates") is None
+    path = write(tmp_path / "mine.txt", f"--base base.txt\n{flag} 3\n")
+    assert recipes.load(path).value("--min-updates") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("--lr 1\n[large]\n--lr 2\n", ("line 2", "[large]", "[random]")),
+        ("[random]\n--lr 1\n[random]\n--dropout 0\n", ("line 3", "repeated")),
+        ("[random]\n--valid-subset test\n", ("line 2", "--valid-subset")),
+        ("[random]\n--base reference\n", ("line 2", "first line")),
+        ("[random]\n[pretrained]\n", ("no flag",)),
+    ],
+)
+def test_malformed_sections(tmp_path, text, facts):
+    path = write(tmp_path / "mine.txt", text)
+    with pytest.raises(UserError) as error:
+        recipes.load(path)
+    for fact in facts:
+        assert fact in str(error.value)

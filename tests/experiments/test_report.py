@@ -47,7 +47,7 @@ def test_means_are_of_the_finished_runs(tmp_path, capsys):
 
 
 def test_runs_that_predict_only_the_majority_class_are_named(tmp_path, capsys):
-    majorities = {"valid": Majority("neg", 98.0), "test": Majority("neg", 97.5)}
+    majorities = {"valid": Majority("neg", 98.0, 100), "test": Majority("neg", 97.5, 200)}
     ended_runs = ended(tmp_path, "accuracy", [98.0, 98.5, 50], out=tmp_path / "runs", majorities=majorities)
     assert report.summary(*ended_runs) == 0
     (warning,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: ")]

@@ -1,5 +1,7 @@
 """The length of a run follows from the number of training examples."""
 
+import math
+
 import numpy as np
 import pytest
 from fairseq.data import iterators
@@ -62,7 +64,7 @@ def test_flags_that_are_given_are_kept():
 def test_a_rate_that_falls_needs_its_last_update(end):
     recipe = Recipe("r", (*DECAY, "--lr", "1e-4", "--max-epoch", "5", *end))
     if end:
-        assert run_length.resolve(recipe, 1800) is recipe
+        assert run_length.resolve(recipe, 1800) == recipe
         return
     with pytest.raises(UserError, match=r"'r': --lr-scheduler polynomial_decay .*--warmup-ratio"):
         run_length.resolve(recipe, 1800)
@@ -124,3 +126,12 @@ def test_a_truncated_majority_is_said(tmp_path):
     assert "10 tokens" in warning
     assert "--max-length" in warning
     assert run_length.truncation(Recipe("test", ("--lr", "1")), tmp_path) == []
+
+
+@pytest.mark.parametrize(("examples", "epochs"), [(50, 15), (200, 5), (8, 100)])
+def test_a_small_data_set_is_read_until_there_are_enough_updates(examples, epochs):
+    words = ("--batch-size", "8", "--max-epoch", "5", "--min-updates", "100", "--warmup-ratio", "0.1")
+    recipe = run_length.resolve(Recipe("mine", words), examples)
+    assert recipe.max_epoch == epochs
+    assert recipe.max_update == epochs * math.ceil(examples / 8)
+    assert recipe.value("--min-updates") is None

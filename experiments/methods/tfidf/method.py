@@ -11,6 +11,7 @@ from typing import Any
 from roberta_small.common.cli import OneOrMore, SettingsParser, positive
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
+from roberta_small.common.run import TFIDF
 from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.inputs import prepare
 from roberta_small.experiments.inputs.prepare import Source
@@ -47,8 +48,8 @@ Test is not used for the choice.
 A word is a run of two or more letters, digits or underscores, in lower case (scikit-learn's token_pattern).
 
 The fit is deterministic: there is one run, OUT/tfidf/{INIT}/seed{SEED}, with the scores as TensorBoard
-scalars, the predictions of valid and test, and {MODEL}: the chosen C and the most informative n-grams of each
-class."""
+scalars, the predictions of valid and test, {MODEL}: the chosen C and the most informative n-grams of each
+class, and {TFIDF}, with which `roberta-small predict` classifies other texts."""
 
 EXAMPLES = """examples:
   roberta-small train --method tfidf --data reviews.csv --out runs
@@ -115,7 +116,7 @@ class Tfidf(Method):
 
     name = "tfidf"
     summary = "TF-IDF of word n-grams and logistic regression, on text"
-    outputs = (MODEL,)
+    outputs = (MODEL, TFIDF)
 
     def add_arguments(self, parser: SettingsParser) -> None:
         """Add --data or --text, --out and the options of the features."""

@@ -10,6 +10,7 @@ N texts, V n-grams, K classes.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import logging
 import sys
@@ -33,7 +34,8 @@ from roberta_small.common.errors import UserError, report_errors
 from roberta_small.common.files import atomic_write
 from roberta_small.common.metrics import Scored, measure_confusion
 from roberta_small.common.predictions import Prediction
-from roberta_small.common.run import TENSORBOARD
+from roberta_small.common.run import TENSORBOARD, TFIDF
+from roberta_small.eval.tfidf import Tfidf
 from roberta_small.experiments.methods.tfidf.method import (
     MODEL,
     STRENGTHS,
@@ -81,6 +83,19 @@ class Fitted:
         """Probabilities (N, K), with the classes in the order of `classes`."""
         return _in_order(self.classifier, self.vectorizer.transform(texts), self.classes)
 
+    def export(self, features: Features) -> Tfidf:
+        """The classifier as a file."""
+        words = self.vectorizer
+        return Tfidf(
+            ngrams=words.get_feature_names_out().tolist(),
+            idf=words.idf_,
+            weights=self.classifier.coef_,
+            bias=self.classifier.intercept_,
+            classes=[str(name) for name in self.classifier.classes_],
+            sizes=features.ngrams,
+            sublinear=features.sublinear,
+        )
+
     def most_informative(self, most: int) -> dict[str, list[tuple[str, float]]]:
         """For each class up to `most` n-grams with the largest positive weights, with these weights."""
         ngrams_V = self.vectorizer.get_feature_names_out()
@@ -105,9 +120,12 @@ def fit(splits: Splits, features: Features) -> Fitted:
         ) from None
     valid_NV = words.transform(splits.valid.texts)
     accuracy, classifiers = {}, {}
+    # For many classes, Newton's method from the solution of the strength before is seven times faster.
+    how: dict[str, Any] = {"solver": "newton-cg", "warm_start": True} if len(splits.classes) > 2 else {}
+    classifier = LogisticRegression(tol=TOLERANCE, max_iter=MAX_ITERATIONS, **how)
     for strength in STRENGTHS:
-        classifier = LogisticRegression(C=strength, tol=TOLERANCE, max_iter=MAX_ITERATIONS)
-        classifiers[strength] = classifier.fit(train_NV, splits.train.labels)
+        classifier.set_params(C=strength).fit(train_NV, splits.train.labels)
+        classifiers[strength] = copy.deepcopy(classifier)
         probabilities_NK = _in_order(classifier, valid_NV, splits.classes)
         accuracy[strength] = scores(probabilities_NK, splits.valid, splits.classes)["accuracy"]
     best = max(STRENGTHS, key=lambda strength: (accuracy[strength], -strength))
@@ -137,8 +155,8 @@ def _largest(ngrams_V: NDArray, weights_V: NDArray[np.float64], most: int) -> li
     return [(str(ngrams_V[i]), float(weights_V[i])) for i in largest if weights_V[i] > 0]
 
 
-def write_run(folder: Path, fitted: Fitted, splits: Splits) -> None:
-    """Write event files, predictions and model.json into a run folder, and log the scores."""
+def write_run(folder: Path, fitted: Fitted, splits: Splits, features: Features) -> None:
+    """Write event files, predictions and the classifier into a run folder, and log the scores."""
     for name, split in splits.items():
         probabilities_NK = fitted.probabilities(split.texts)
         found = scores(probabilities_NK, split, fitted.classes)
@@ -150,6 +168,7 @@ def write_run(folder: Path, fitted: Fitted, splits: Splits) -> None:
             rows = _predictions(probabilities_NK, split, fitted.classes)
             predictions.write(folder / predictions.file_name(name), rows)
     atomic_write(folder / MODEL, _model(fitted))
+    fitted.export(features).write(folder / TFIDF)
 
 
 def _write_events(folder: Path, values: dict[str, float]) -> None:
@@ -189,10 +208,11 @@ def main(words: Sequence[str] | None = None) -> None:
     options = parser.parse_args(words)
     logging.basicConfig(format=LOG_FORMAT, datefmt=LOG_TIME, level=logging.INFO, stream=sys.stdout)
     splits = read_folder(options.text)
-    fitted = fit(splits, features(options))
+    chosen = features(options)
+    fitted = fit(splits, chosen)
     for strength, accuracy in fitted.valid_accuracy.items():
         print(f"C {strength:<8.3g} valid accuracy {accuracy:.2f}{'  chosen' * (strength == fitted.strength)}")
-    write_run(options.run, fitted, splits)
+    write_run(options.run, fitted, splits, chosen)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,191 @@
+"""A classifier of TF-IDF features, opened without torch and fairseq: the file `tfidf.npz` of a run.
+
+`experiments.methods.tfidf` fits and writes it. Its tokens are n-grams of words, its network is linear.
+
+Shapes: N texts, V n-grams, K classes.
+"""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from roberta_small.common.errors import UserError
+from roberta_small.common.files import atomic_open
+from roberta_small.eval.model import Given, Model
+from roberta_small.eval.origin import RunCheckpoint
+from roberta_small.eval.texts import Ids, InputFormat
+from roberta_small.preprocess.dictionary import EOS, SPECIALS, UNK, Dictionary
+from roberta_small.preprocess.readers.lines import Block
+from roberta_small.preprocess.tokenization.encoder import Encoded
+
+if TYPE_CHECKING:
+    from roberta_small.eval.network import Checkpoint
+
+AGAIN = "train the run again"
+LEAST = np.finfo(np.float64).tiny
+"""Divisor of a text without a known n-gram."""
+
+
+@dataclass(frozen=True)
+class Tfidf:
+    """TF-IDF features and a linear classifier, as scikit-learn has fitted them."""
+
+    ngrams: list[str]
+    """The vocabulary: n-grams of lower-case words, joined by a space."""
+    idf: NDArray[np.float64]
+    """(V,)"""
+    weights: NDArray[np.float64]
+    """(K, V); with two classes (1, V), those of the second one."""
+    bias: NDArray[np.float64]
+    """(K,); with two classes (1,)."""
+    classes: list[str]
+    """In the order of the rows of `weights`."""
+    sizes: tuple[int, int]
+    """Minimum and maximum number of words of an n-gram."""
+    sublinear: bool
+    """Whether n occurrences count as 1 + log(n)."""
+
+    def write(self, path: Path) -> None:
+        """Write the file, atomically."""
+        arrays: dict[str, Any] = {
+            "ngrams": _bytes("\n".join(self.ngrams)),
+            "classes": _bytes("\n".join(self.classes)),
+            "idf": self.idf,
+            "weights": self.weights,
+            "bias": self.bias,
+            "sizes": np.array(self.sizes),
+            "sublinear": np.array(self.sublinear),
+        }
+        with atomic_open(path, "wb") as stream:
+            np.savez_compressed(stream, **arrays)
+
+    @classmethod
+    def read(cls, path: Path) -> Tfidf:
+        """The content of a file; raises `UserError` if it is not one."""
+        try:
+            with np.load(path, allow_pickle=False) as found:
+                smallest, largest = found["sizes"].tolist()
+                return cls(
+                    ngrams=_lines(found["ngrams"]),
+                    idf=found["idf"],
+                    weights=found["weights"],
+                    bias=found["bias"],
+                    classes=_lines(found["classes"]),
+                    sizes=(smallest, largest),
+                    sublinear=bool(found["sublinear"]),
+                )
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such file; {AGAIN}") from None
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise UserError(f"{path}: not a TF-IDF classifier ({error}); {AGAIN}") from None
+
+    def logits(self, rows: Sequence[Ids], *, progress: str | None = None) -> NDArray[np.float64]:
+        """The logits (N, K) of rows of ids of `WordNgrams`."""
+        from scipy.sparse import csr_matrix
+
+        known = [row[row >= len(SPECIALS)] - len(SPECIALS) for row in rows]
+        ids_T = np.concatenate([np.empty(0, dtype=np.int64), *known])
+        starts_N = np.cumsum([0, *map(len, known)])
+        counts_NV = csr_matrix((np.ones(len(ids_T)), ids_T, starts_N), (len(rows), len(self.ngrams)))
+        counts_NV.sum_duplicates()
+        if self.sublinear:
+            counts_NV.data = np.log(counts_NV.data) + 1
+        features_NV = counts_NV.multiply(self.idf).tocsr()
+        norms_N1 = np.sqrt(np.asarray(features_NV.multiply(features_NV).sum(axis=1)).reshape(-1, 1))
+        scores_NK = features_NV @ self.weights.T / np.maximum(norms_N1, LEAST) + self.bias
+        if scores_NK.shape[1] == 1:
+            scores_NK = np.hstack([np.zeros_like(scores_NK), scores_NK])
+        return scores_NK
+
+
+class WordNgrams:
+    """Lines to ids of word n-grams; one that is not in the vocabulary is `<unk>`."""
+
+    def __init__(self, model: Tfidf) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        self.dictionary = Dictionary()
+        for ngram in model.ngrams:
+            self.dictionary.append(ngram, 1)
+        self.normalize_apostrophes = False
+        self._analyze = TfidfVectorizer(ngram_range=model.sizes).build_analyzer()
+
+    def __call__(self, block: Block) -> Encoded:
+        """Encode one block of lines."""
+        index = self.dictionary.index
+        rows = [[*(index.get(ngram, UNK) for ngram in self._analyze(line)), EOS] for line in block.lines()]
+        ids_T = np.array([number for row in rows for number in row], dtype=np.int32)
+        return Encoded(block, ids_T, np.array([len(row) for row in rows], dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class TfidfModel(Model):
+    """The classifier of a run of the method tfidf."""
+
+    @classmethod
+    def open(cls, run: RunCheckpoint, given: Given) -> TfidfModel:
+        """Read the file; raises `UserError` as `Tfidf.read`, and for an option that has no effect."""
+        unused = {
+            "--data": given.data,
+            "--dict": given.dictionary,
+            "--sentencepiece-model": given.sentencepiece_model,
+            "--normalize-apostrophes": given.normalize_apostrophes,
+            "--device cuda": given.device == "cuda",
+        }
+        if wrong := [option for option, value in unused.items() if value]:
+            raise UserError(f"{wrong[0]}: not with {run.checkpoint}, which has its own words; omit it")
+        model = cls(run, given)
+        model.network  # noqa: B018  reads the file
+        return model
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """There is none."""
+        raise UserError(f"{self.run.checkpoint}: a TF-IDF classifier, which only roberta-small predict reads")
+
+    @cached_property
+    def precision(self) -> None:
+        """Everything is computed in fp64."""
+        return None
+
+    @cached_property
+    def classes(self) -> list[str]:
+        """A name for each logit."""
+        return self.network.classes
+
+    @property
+    def pairs(self) -> bool:
+        """It classifies single texts."""
+        return False
+
+    @cached_property
+    def encoder(self) -> WordNgrams:  # type: ignore[override]  # another text encoder
+        """The n-grams of a text."""
+        return WordNgrams(self.network)
+
+    @cached_property
+    def input_format(self) -> InputFormat:
+        """All n-grams of a text."""
+        return InputFormat(None, None, sys.maxsize, shorten=False, keep_eos=True)
+
+    @cached_property
+    def network(self) -> Tfidf:
+        """The linear classifier."""
+        return Tfidf.read(self.run.checkpoint)
+
+
+def _bytes(text: str) -> NDArray[np.uint8]:
+    return np.frombuffer(text.encode("utf-8"), dtype=np.uint8)
+
+
+def _lines(data: NDArray[np.uint8]) -> list[str]:
+    return data.tobytes().decode("utf-8").split("\n")

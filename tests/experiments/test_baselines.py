@@ -1,0 +1,102 @@
+"""The baselines beside a classifier on a file of labelled text, and the best run of all."""
+
+import csv
+import json
+
+import fake_trainer
+import pytest
+import tiny_tokenizers
+
+from roberta_small.common import manifest
+from roberta_small.eval.__main__ import main as evaluate
+from roberta_small.experiments.__main__ import main
+from roberta_small.experiments.settings import OWN_DATA
+
+SMALL = ["--seeds", "1", "2", "--recipe", "quick.txt", "--device", "cpu", "--test", "none"]
+
+
+@pytest.fixture
+def train(here, capfd):
+    """Run the command with the fake trainer, which reaches 70 % of valid; returns exit code and output."""
+    rows = [
+        (f"{'good' if i % 2 else 'bad'} {line}", "pos" if i % 2 else "neg")
+        for i, line in enumerate(tiny_tokenizers.lines(80))
+    ]
+    with open("reviews.csv", "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("text", "label"), *rows])
+
+    def run(*words):
+        code = main(["train", "--data", "reviews.csv", *words], trainer=fake_trainer.COMMAND)
+        return code, capfd.readouterr().out
+
+    return run
+
+
+def test_the_best_of_all_methods_is_named_and_predicts(train, here, capfd):
+    code, out = train(*SMALL)
+    assert code == 0
+    table = out[out.index("All methods") :].splitlines()
+    assert [line.split()[0] for line in table[2:6]] == ["tfidf", "ngrams", "fairseq", "majority"]
+    assert "100.00" in table[2]
+    assert "[" in table[4]
+    assert out.rstrip().splitlines()[-1].strip().startswith("roberta-small predict --checkpoint runs ")
+    best = manifest.read(here / "runs/tfidf/tfidf/seed0")["best"]
+    assert best["scores"]["valid"] == 100
+    fake = manifest.read(here / "runs/fairseq/random/seed2")["best"]
+    assert (fake["scores"]["valid"], fake["epoch"], fake["metric"]) == (70, 2, "accuracy")
+    assert fake["labels"] == best["labels"]
+    evaluate(["predict", "--checkpoint", "runs", "such a good line", "a bad one"])
+    printed = capfd.readouterr()
+    assert [json.loads(line)["label"] for line in printed.out.splitlines()] == ["pos", "neg"]
+    assert "tfidf/tfidf/seed0" in printed.err
+
+
+def test_finished_baselines_are_skipped(train):
+    train(*SMALL)
+    code, out = train(*SMALL)
+    assert code == 0
+    assert out.count("finished (skipped)") == 4
+    assert "All methods" in out
+
+
+def test_without_baselines_there_is_no_table_of_all_methods(train, here):
+    code, out = train(*SMALL, "--no-baselines")
+    assert code == 0
+    assert "All methods" not in out
+    assert [path.name for path in (here / "runs").iterdir()] == ["fairseq"]
+
+
+def test_a_file_has_its_own_recipe_and_a_folder_that_of_the_reports(train, here):
+    _, out = train("--dry-run", "--seeds", "1")
+    (command,) = [line for line in out.splitlines() if line.startswith("fairseq-train ")]
+    assert "--pooling mean" in command
+    folder = next((here / "data").iterdir())
+    assert main(["train", "--data", str(folder), "--seeds", "1"], trainer=fake_trainer.COMMAND) == 0
+    assert manifest.read(here / "runs/fairseq/random/seed1")["recipe"] == "reference"
+    assert [path.name for path in (here / "runs").iterdir()] == ["fairseq"]
+    assert main(["train", "--data", "reviews.csv", "--seeds", "2"], trainer=fake_trainer.COMMAND) == 0
+    assert manifest.read(here / "runs/fairseq/random/seed2")["recipe"] == OWN_DATA
+
+
+def test_a_baseline_that_fails_stops_nothing(train, here):
+    code, out = train(*SMALL, "--", "--fail-data", "none")
+    assert code == 0
+    (here / "runs/tfidf/tfidf/seed0/tfidf.npz").unlink()
+    content = manifest.read(here / "runs/tfidf/tfidf/seed0")
+    manifest.write(here / "runs/tfidf/tfidf/seed0", content | {"status": "failed"})
+    code, out = train(*SMALL, "--", "--fail-data", "none")
+    assert code == 0
+    assert "tfidf/seed0  finished" in out
+
+
+def test_sentence_pairs_have_no_tfidf(here, capfd):
+    lines = tiny_tokenizers.lines(60)
+    rows = [(line, line[::-1], "ab"[i % 2]) for i, line in enumerate(lines)]
+    with open("pairs.csv", "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("text", "text2", "label"), *rows])
+    words = ["train", "--data", "pairs.csv", "--pair-column", "text2", *SMALL]
+    assert main(words, trainer=fake_trainer.COMMAND) == 0
+    out = capfd.readouterr().out
+    assert "tfidf: left out" in out
+    assert not (here / "runs/tfidf").exists()
+    assert (here / "runs/ngrams/random/seed1").is_dir()
