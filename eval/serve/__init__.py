@@ -74,7 +74,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "--max-texts": (64, "texts of a request"),
         "--max-characters": (20_000, "characters of a text"),
         "--max-bytes": (1 << 20, "bytes of the body of a request"),
-        "--max-waiting": (256, "texts that wait for a model; further requests are refused with status 503"),
+        "--max-waiting": (256, "unfinished texts of a model; further requests are refused with status 503"),
     }
     for option, (default, meaning) in limits.items():
         group.add_argument(

@@ -56,7 +56,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     413: {"description": "Too many bytes or texts, or a text with too many characters."},
     415: {"description": "The content type is not application/json."},
     422: {"description": "A field or a text is invalid."},
-    503: {"description": "Too many texts are waiting. Retry-After has the seconds to wait."},
+    503: {"description": "The model has too many unfinished texts. Retry-After has the seconds to wait."},
     504: {"description": "The result was not computed in time."},
 }
 DESCRIPTION = """Classifies texts with trained models.

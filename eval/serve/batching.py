@@ -27,7 +27,7 @@ NAME = "text number"
 
 
 class QueueFullError(Exception):
-    """There are too many unfinished texts; the message contains their number and the limit."""
+    """A model has too many unfinished texts; the message contains their number and the limit."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +110,16 @@ class Worker:
         Cancelling the future removes the request from the queue. The future raises what
         `SentenceClassifier.classify` and `explain.explain_texts` raise.
 
-        Raises `QueueFullError` if too many texts are waiting.
+        Raises `QueueFullError` if the model would have too many unfinished texts.
         """
         job = _Job(texts, explain)
         with self._changed:
             waiting = sum(len(one.texts) for one in self._jobs if not one.future.done())
             if waiting + len(texts) > self._max_waiting:
-                raise QueueFullError(f"{waiting} of at most {self._max_waiting} texts are waiting")
+                raise QueueFullError(
+                    f"{len(texts)} more texts, but the model has {waiting} unfinished ones, at most "
+                    f"{self._max_waiting}"
+                )
             self._jobs.append(job)
             self._changed.notify()
         return job.future

@@ -62,8 +62,8 @@ class Models:
     async def predict(self, name: str, texts: Sequence[Text], *, explain: bool) -> list[Prediction]:
         """The predictions of a model.
 
-        Cancelling the coroutine also cancels the computation. Raises `QueueFullError` if too many texts are
-        waiting, and `UserError` for a text that the model cannot read.
+        Cancelling the coroutine also cancels the computation. Raises `QueueFullError` if a model has too
+        many unfinished texts, and `UserError` for a text that the model cannot read.
         """
         if name != ENSEMBLE:
             (result,) = await self._results([name], texts, explain=explain)

@@ -137,7 +137,7 @@ class Limits(BaseModel):
     characters: int = Field(description="Characters of a text; of a pair, both sentences together.")
     bytes: int = Field(description="Bytes of the body.")
     seconds: float = Field(description="Time until the answer.")
-    waiting: int = Field(description="Texts that wait for a model.")
+    waiting: int = Field(description="Unfinished texts of a model.")
 
 
 class Version(BaseModel):
