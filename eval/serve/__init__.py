@@ -104,32 +104,33 @@ def run(args: argparse.Namespace) -> None:
     except ModuleNotFoundError as error:
         raise UserError(MISSING.format(name=error.name)) from None
     limits = _limits(args)
-    # As Ctrl-C: Uvicorn raises the signal again when it has ended.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.closing(listen(args.host, args.port)) as listener:
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(contextlib.closing(listen(args.host, args.port)))
+        # SIGTERM as Ctrl-C: Uvicorn raises the signal again when it has ended.
+        former = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        stack.callback(signal.signal, signal.SIGTERM, former)
         classifiers = load(args.runs, args)
 
         from roberta_small.eval.serve.app import create_app
         from roberta_small.eval.serve.models import Models
 
         models = Models(classifiers, max_tokens=args.max_tokens, max_waiting=limits.waiting)
-        with contextlib.closing(models):
-            hosts = local_hosts(listener)
-            if not hosts:
-                print(f"warning: --host {args.host}: other machines can use this server", file=sys.stderr)
-            grace = math.ceil(limits.seconds) + GRACE_SECONDS
-            config = uvicorn.Config(
-                create_app(models, limits, hosts),
-                lifespan="off",
-                log_config=None,
-                log_level="warning",
-                server_header=False,
-                timeout_graceful_shutdown=grace,
-            )
+        stack.enter_context(contextlib.closing(models))
+        hosts = local_hosts(listener)
+        if not hosts:
+            print(f"warning: --host {args.host}: other machines can use this server", file=sys.stderr)
+        config = uvicorn.Config(
+            create_app(models, limits, hosts),
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            server_header=False,
+            timeout_graceful_shutdown=math.ceil(limits.seconds) + GRACE_SECONDS,
+        )
+        with contextlib.suppress(KeyboardInterrupt):
             print(f"{url_of(listener)}  (Ctrl-C ends)", flush=True)
-            with contextlib.suppress(KeyboardInterrupt):
-                uvicorn.Server(config).run(sockets=[listener])
-            print("ended", file=sys.stderr)
+            uvicorn.Server(config).run(sockets=[listener])
+        print("ended", file=sys.stderr)
 
 
 def load(paths: Sequence[str], args: argparse.Namespace) -> list[SentenceClassifier]:

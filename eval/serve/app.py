@@ -19,7 +19,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.routing import APIRoute
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -56,6 +56,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     413: {"description": "Too many bytes or texts, or a text with too many characters."},
     415: {"description": "The content type is not application/json."},
     422: {"description": "A field or a text is invalid."},
+    500: {"description": "An error of the program."},
     503: {"description": "The model has too many unfinished texts. Retry-After has the seconds to wait."},
     504: {"description": "The result was not computed in time."},
 }
@@ -273,7 +274,7 @@ class Guard:
             await send(message)
 
         app = self.app
-        host = Request(scope).headers.get("host", "")
+        host = Headers(scope=scope).get("host", "")
         if self.hosts and host.lower() not in self.hosts:
             app = failure(403, f"Host {shown(host)}: not this server; use {self.hosts[0]}")
         await app(scope, receive, send_with_headers)

@@ -50,7 +50,7 @@ class Query(BaseModel):
     text: Text | None = Field(
         default=None, description="One text. For a model of sentence pairs, a list of the two sentences."
     )
-    texts: Annotated[list[Text], Field(min_length=1)] | None = Field(
+    texts: Annotated[list[Text], Field(min_length=1, fail_fast=True)] | None = Field(
         default=None, description="Several texts, each as in `text`. /version has their maximum number."
     )
     model: str | None = Field(

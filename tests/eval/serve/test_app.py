@@ -250,7 +250,7 @@ LARGE = json.dumps({"text": "u" * LIMITS["bytes"]})
         ("POST", "/predict", '{"txt": "un"}', JSON, 422, ["txt", "text?"]),
         ("POST", "/predict", '{"texts": "un"}', JSON, 422, ["texts", "'un'"]),
         ("POST", "/predict", '{"texts": []}', JSON, 422, ["texts", "[]"]),
-        ("POST", "/predict", '{"texts": ["un", 5]}', JSON, 422, ["texts[1]", "5"]),
+        ("POST", "/predict", '{"texts": ["un", 5, 6]}', JSON, 422, ["texts[1]", "5"]),
         ("POST", "/predict", '{"text": ["a", "b", "c"]}', JSON, 422, ["text", "'c'"]),
         ("POST", "/predict", '{"text": ["a", "b"]}', JSON, 422, ["text", NAME, "'b'"]),
         ("POST", "/predict", DEEP, JSON, 422, ["text"]),

@@ -31,7 +31,9 @@ const typing = setInterval(() => {
     if (!$("error").textContent && !shown) return;
     clearInterval(waiting);
     const requested = performance.getEntriesByType("resource").map((entry) => entry.name);
-    document.body.append(element("pre", JSON.stringify(requested)));
+    const hidden = [...document.querySelectorAll("[hidden]")];
+    const displayed = hidden.filter((one) => getComputedStyle(one).display !== "none").map((one) => one.id);
+    document.body.append(element("pre", JSON.stringify([requested, displayed])));
   }, 50);
 }, 50);
 """
@@ -54,7 +56,8 @@ def opened(monkeypatch, tmp_path):
             options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000"]
             command = [BROWSER, *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", server.url]
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-            requested = json.loads(re.search(r"<pre>(.*?)</pre>", done.stdout)[1])
+            requested, displayed = json.loads(re.search(r"<pre>(.*?)</pre>", done.stdout)[1])
+            assert displayed == []
             assert {name.removeprefix(server.url) for name in requested} == {"version", "predict"}
         return done.stdout
 
