@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from roberta_small.common.cli import positive, positive_number
 from roberta_small.common.errors import UserError
 from roberta_small.eval.options import add_checkpoint_files, add_computation, overrides
-from roberta_small.eval.origin import GRAPH, RunCheckpoint, find_runs
+from roberta_small.eval.origin import GRAPH, MODELS, RunCheckpoint, find_runs
 
 if TYPE_CHECKING:
     from roberta_small.eval.classifier import SentenceClassifier
@@ -143,7 +143,7 @@ def load(paths: Sequence[str], args: argparse.Namespace) -> list[SentenceClassif
 
     graphs = [path for path in paths if path.endswith(GRAPH)]
     others = [path for path in paths if path not in graphs]
-    found: list[str | RunCheckpoint] = [*find_runs(others), *dict.fromkeys(graphs)]
+    found: list[str | RunCheckpoint] = [*find_runs(others, MODELS), *dict.fromkeys(graphs)]
     classifiers = [SentenceClassifier.from_run(one, **overrides(args)) for one in found]
     PrecisionMessages().show(*(one.model.precision for one in classifiers))
     return classifiers

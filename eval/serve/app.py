@@ -27,7 +27,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from roberta_small.common.cli import nearest
 from roberta_small.common.errors import UserError
-from roberta_small.eval.origin import GRAPH
 from roberta_small.eval.serve.batching import QueueFullError
 from roberta_small.eval.serve.models import Models
 from roberta_small.eval.serve.schema import (
@@ -117,8 +116,8 @@ def create_app(models: Models, limits: Limits, hosts: Sequence[str] = ()) -> Fas
             )
         for number, text in enumerate(texts):
             check_text(text, "text" if query.text is not None else f"texts[{number}]", info, limits)
-        if query.explain:
-            check_explainable(info)
+        if query.explain and info.name in models.unexplained:
+            raise RequestError(422, f"explain: {models.unexplained[info.name]}")
         found = await models.predict(info.name, texts, explain=query.explain)
         return Predictions(model=info.name, predictions=found)
 
@@ -238,19 +237,6 @@ def check_text(text: Text, field: str, info: ModelInfo, limits: Limits) -> None:
             f"{field} {shown(text)}: a sentence pair, but {info.name} classifies single texts; write one "
             f"string{several}",
         )
-
-
-def check_explainable(info: ModelInfo) -> None:
-    """Refuse to explain what has no explanation."""
-    if info.explanation is not None:
-        return
-    if info.members is not None:
-        reason = f"not with the ensemble; choose a model: {', '.join(info.members)}"
-    elif info.name.endswith(GRAPH):
-        reason = f"not with the ONNX file {info.name}; serve its run instead"
-    else:
-        reason = "needs Captum on the server; pip install captum"
-    raise RequestError(422, f"explain: {reason}")
 
 
 class Guard:

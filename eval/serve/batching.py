@@ -47,7 +47,7 @@ class _Job:
     explain: bool
     future: Future[Result] = field(default_factory=Future)
     encoded: EncodedTexts | None = None
-    logits: list[NDArray[np.float32]] = field(default_factory=list)
+    logits: list[NDArray[np.floating]] = field(default_factory=list)
     """(K,) of the first texts."""
     words: list[list[Word]] = field(default_factory=list)
     """Of the first texts."""

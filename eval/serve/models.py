@@ -21,6 +21,7 @@ from roberta_small.eval.serve.schema import (
     Probabilities,
 )
 from roberta_small.eval.texts import Classified, Text
+from roberta_small.eval.tfidf import TfidfModel
 from roberta_small.preprocess.dictionary import UNK
 
 ENSEMBLE = "ensemble"
@@ -32,6 +33,7 @@ class Models:
 
     Attributes:
         infos: name -> description, of each classifier and of the ensemble.
+        unexplained: name -> reason, of the models whose predictions cannot be explained.
         default: the model of a request that names none: the only one or the ensemble; otherwise None.
     """
 
@@ -43,10 +45,15 @@ class Models:
         Prints on standard error what the ensemble consists of, or why there is none.
         """
         self._ensemble = _ensemble(classifiers)
-        self.infos = {info.name: info for info in map(_info, classifiers)}
+        self.unexplained: dict[str, str] = {}
+        self.infos = {one.model.run.name: self._info(one) for one in classifiers}
         self.default = next(iter(self.infos)) if len(classifiers) == 1 else None
         if self._ensemble is not None:
-            self.infos = {ENSEMBLE: _ensemble_info(self._ensemble), **self.infos}
+            info = _ensemble_info(self._ensemble)
+            self.infos = {ENSEMBLE: info, **self.infos}
+            self.unexplained[ENSEMBLE] = (
+                f"not with the ensemble; choose one of {', '.join(info.members or ())}"
+            )
             self.default = ENSEMBLE
         shared = turns()
         self.workers = {
@@ -73,6 +80,23 @@ class Models:
         results = await self._results(members, texts)
         combined = self._ensemble.combine([result.found for result in results])
         return predictions(self._ensemble.classes, Result(combined, None), members)
+
+    def _info(self, classifier: SentenceClassifier) -> ModelInfo:
+        model, name = classifier.model, classifier.model.run.name
+        run = model.run.run
+        explanation, reason = _explanation(classifier)
+        if explanation is None:
+            self.unexplained[name] = reason
+        return ModelInfo(
+            name=name,
+            classes=classifier.classes,
+            pairs=classifier.pairs,
+            method=None if run is None else run.method,
+            init=None if run is None else run.init,
+            seed=None if run is None else run.seed,
+            sha256=sha256(model.run.checkpoint),
+            explanation=explanation,
+        )
 
     async def _results(
         self, names: Sequence[str], texts: Sequence[Text], *, explain: bool = False
@@ -122,31 +146,23 @@ def _members(
 
 
 def _ensemble(classifiers: Sequence[SentenceClassifier]) -> Ensemble | None:
-    """The ensemble; None for a single classifier and for classifiers of different data."""
-    if len(classifiers) < 2:
-        return None
-    try:
-        ensemble = Ensemble(classifiers)
-    except UserError as error:
-        print(f"no ensemble: {error}", file=sys.stderr)
-        return None
-    describe(ensemble)
-    return ensemble
+    """The ensemble of all classifiers, or else of those that are networks: TF-IDF has words of its own.
 
-
-def _info(classifier: SentenceClassifier) -> ModelInfo:
-    model = classifier.model
-    run = model.run.run
-    return ModelInfo(
-        name=model.run.name,
-        classes=classifier.classes,
-        pairs=classifier.pairs,
-        method=None if run is None else run.method,
-        init=None if run is None else run.init,
-        seed=None if run is None else run.seed,
-        sha256=sha256(model.run.checkpoint),
-        explanation=_explanation(classifier),
-    )
+    None for a single classifier and for classifiers of different data.
+    """
+    networks = [one for one in classifiers if not isinstance(one.model, TfidfModel)]
+    reason = None
+    for members in (classifiers, networks):
+        try:
+            ensemble = Ensemble(members)
+        except UserError as error:
+            reason = reason or error
+            continue
+        describe(ensemble)
+        return ensemble
+    if len(classifiers) > 1:
+        print(f"no ensemble: {reason}", file=sys.stderr)
+    return None
 
 
 def _ensemble_info(ensemble: Ensemble) -> ModelInfo:
@@ -155,14 +171,14 @@ def _ensemble_info(ensemble: Ensemble) -> ModelInfo:
     return ModelInfo(name=ENSEMBLE, classes=ensemble.classes, pairs=ensemble.pairs, members=names, **runs)
 
 
-def _explanation(classifier: SentenceClassifier) -> Any:
-    """How the model is explained; None for an ONNX file, and if Captum is not installed."""
-    if isinstance(classifier.model, GraphModel):
-        return None
+def _explanation(classifier: SentenceClassifier) -> tuple[Any, str]:
+    """How predictions are explained, or None and the reason why they are not."""
+    if isinstance(classifier.model, GraphModel | TfidfModel):
+        return None, f"not with {classifier.model.run.checkpoint}; only with checkpoints"
     from roberta_small.eval.predict import explain
 
     try:
         explain.check_explainable(classifier)
-    except UserError:
-        return None
-    return LINEAR if explain.is_linear(classifier) else INTEGRATED_GRADIENTS
+    except UserError as error:
+        return None, str(error)
+    return LINEAR if explain.is_linear(classifier) else INTEGRATED_GRADIENTS, ""
