@@ -112,7 +112,12 @@ def execute(
     machine = _machine(sweep)
     states = planned(method, sweep)
     report.plan_table(states, sweep.notes)
-    before = [(baseline, planned(baseline.method, baseline.sweep)) for baseline in baselines]
+    before = []
+    for baseline in baselines:
+        try:
+            before.append((baseline, planned(baseline.method, baseline.sweep)))
+        except UserError as error:  # the folder has the baseline of other data
+            print(f"baseline {baseline.sweep.trainings[0].run.arm}: left out ({error})")
     for baseline, found in before:
         print(f"baseline {found[0].run.arm}:", flush=True)
         _fit(baseline, found)
