@@ -6,7 +6,6 @@ import http.client
 import itertools
 import json
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -178,7 +177,7 @@ def started(command: Sequence[str]) -> Iterator[str]:
                 raise SystemExit(f"error: the server has ended: {command}")
             yield found[0]
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # not SIGINT, which background jobs of a shell ignore
 
 
 def check_same_results(result: dict[str, Any]) -> None:
