@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from roberta_small.eval.network import Checkpoint, Examples
 
 logger = logging.getLogger(__name__)
-AUTO, FP32, BF16 = PRECISIONS = ("auto", "fp32", "bf16")
+AUTO, FP32, BF16, INT8 = PRECISIONS = ("auto", "fp32", "bf16", "int8")
 """The values of --precision."""
 REQUESTED, RECORDED, UNKNOWN = "as requested", "as in training", "because the checkpoint records none"
 HINT = "use --precision fp32 for figures to publish"
@@ -70,7 +70,7 @@ class Given:
     device: str = "auto"
     """Of the network: auto, cpu or cuda."""
     precision: str | None = None
-    """Of the matrix products: fp32 or bf16; None or auto for that of training."""
+    """Of the matrix products: fp32, bf16 or int8; None or auto for that of training."""
     max_tokens: int = MAX_TOKENS
     """Size of a batch of a classifier, including padding."""
 
@@ -362,7 +362,7 @@ class Precision:
     """
 
     value: str
-    """`fp32` or `bf16`."""
+    """`fp32`, `bf16` or `int8`."""
     reason: str
 
     def __str__(self) -> str:
@@ -377,7 +377,7 @@ def choose_precision(requested: str | None, run: RunCheckpoint, recorded: str | 
     """
     if requested not in (None, *PRECISIONS):
         raise UserError(f"precision '{requested}': choose one of {', '.join(PRECISIONS)}")
-    if requested in (FP32, BF16):
+    if requested in (FP32, BF16, INT8):
         return Precision(requested, REQUESTED)
     for value in ((run.manifest or {}).get("precision"), recorded):
         if value in (FP32, BF16):

@@ -33,10 +33,11 @@ from roberta_small.common.cli import DEVICES
 from roberta_small.common.data_folder import WRITE_AGAIN
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import FIRST_POSITION
-from roberta_small.eval.model import BF16, FP32
+from roberta_small.eval.model import BF16, FP32, INT8
 from roberta_small.eval.texts import MAX_TOKENS, Ids, limit_kernels, logits_of
 from roberta_small.fairseq_plugin.checkpoints.architecture import arch_name, model_arguments
 from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, load_checkpoint
+from roberta_small.fairseq_plugin.models import int8
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.ngrams import NgramClassifier
 from roberta_small.fairseq_plugin.models.roberta import RobertaSmall
@@ -226,7 +227,7 @@ class Network:
         precision: str = FP32,
         max_tokens: int = MAX_TOKENS,
     ) -> None:
-        """Build the model and load the weights; `precision` is `fp32` or `bf16`.
+        """Build the model and load the weights; `precision` is `fp32`, `bf16` or `int8`.
 
         Raises `UserError` if the checkpoint is not a classifier, its weights do not match its configuration,
         or the device is not available.
@@ -279,7 +280,9 @@ def build_classifier(
     Raises `UserError` for another kind of model, and if the weights do not match the configuration.
     """
     head, config = checkpoint.head, checkpoint.task_config()
-    arguments = argparse.Namespace(**vars(checkpoint.arguments) | {"max_positions": config.max_positions})
+    known = {"max_positions": config.max_positions}
+    known |= {"encoder_kind": "packed"} if precision == INT8 else {}  # which has the int8 products
+    arguments = argparse.Namespace(**vars(checkpoint.arguments) | known)
     task = SentenceClassificationTask(config, _dictionary(checkpoint), Dictionary())
     with torch.random.fork_rng(devices=[]), WithoutInitialization():
         model = checkpoint.model_class().build_model(arguments, task)
@@ -311,6 +314,8 @@ def build_encoder(checkpoint: Checkpoint, device: torch.device, precision: str) 
 def build_language_model(checkpoint: Checkpoint, device: torch.device, precision: str) -> CausalRobertaSmall:
     """The same for a left-to-right language model."""
     model_class = checkpoint.language_model_class()
+    if precision == INT8:
+        raise UserError(f"--precision {INT8}: not for generating text; use fp32 or bf16")
     arguments = argparse.Namespace(**vars(checkpoint.arguments))
     task = argparse.Namespace(source_dictionary=_dictionary(checkpoint))
     with torch.random.fork_rng(devices=[]), WithoutInitialization():
@@ -334,8 +339,20 @@ def _loaded(model: AnyModel, checkpoint: Checkpoint, device: torch.device, preci
     weights = dict(checkpoint.weights)
     model.upgrade_state_dict(weights)
     load_weights(model, weights, checkpoint.path)
+    if precision == INT8:
+        _quantize(model, checkpoint.path, device)
+        precision = FP32  # of everything else
     model.args.precision = precision
     return model.to(device).eval()
+
+
+def _quantize(model: RobertaSmall | NgramClassifier, path: Path, device: torch.device) -> None:
+    """int8 products in the encoder; raises `UserError` if there is none, or on another device than a CPU."""
+    if device.type != "cpu":
+        raise UserError(f"--precision {INT8}: computes on a CPU; add --device cpu, or use bf16")
+    if isinstance(model, NgramClassifier):
+        raise UserError(f"{path}: --precision {INT8}: an n-gram classifier has no encoder; omit the option")
+    int8.quantize(model.encoder.sentence_encoder)
 
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor], path: Path) -> None:

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import atomic_open
+from roberta_small.eval.model import INT8
 from roberta_small.eval.network import Network
 from roberta_small.eval.predict.output import TextPrediction, Word
 from roberta_small.eval.texts import Ids, check_texts
@@ -56,9 +57,11 @@ def explain_texts(
 
 
 def check_explainable(classifier: SentenceClassifier) -> None:
-    """Raise `UserError` if Captum is needed and not installed."""
+    """Raise `UserError` if there are no gradients, or Captum is needed and not installed."""
     if is_linear(classifier):
         return
+    if classifier.model.given.precision == INT8:
+        raise UserError(f"--precision {INT8}: explanations need gradients; use fp32 or bf16")
     try:
         import captum.attr  # noqa: F401
     except ImportError:

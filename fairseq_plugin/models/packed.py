@@ -228,6 +228,8 @@ def encode_layer(layer: TransformerEncoderLayerBase, x: Tensor, gather: Callable
 
 def project(attention: MultiheadAttention, x: Tensor) -> Tensor:
     """Queries, keys and values, concatenated and computed in one product: (..., C) -> (..., E)."""
+    if hasattr(attention, "projection"):  # int8.quantize
+        return attention.projection(x)
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     weight_EC = torch.cat([projection.weight for projection in projections])
     return F.linear(x, weight_EC, torch.cat([projection.bias for projection in projections]))

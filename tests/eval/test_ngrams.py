@@ -59,3 +59,8 @@ def test_the_server_explains_without_captum(run, monkeypatch):
     assert info.explanation == LINEAR
     assert found.label == "pos"
     assert max(found.words, key=lambda word: word[1])[0] == GOOD
+
+
+def test_without_int8_products(run, capsys):
+    assert main(["predict", "--checkpoint", str(run), "--precision", "int8", GOOD]) == 1
+    assert "n-gram" in capsys.readouterr().err
