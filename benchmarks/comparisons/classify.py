@@ -1,4 +1,4 @@
-"""Classifying the test split with a trained model: fairseq-validate, our eval, Transformers."""
+"""Classifying the test split with a trained model: fairseq-validate, our eval, Transformers, ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from benchmarks.comparisons.finetune import (
     transformers_options,
 )
 from benchmarks.fairseq_commands import SAME_VARIABLES
-from benchmarks.measure import Contender, compare, timed
+from benchmarks.measure import Contender, compare, execute, python, say, timed
 from benchmarks.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from torch import Tensor
 
 BATCH_SIZES = (1, 8, 32)
-"""Of Transformers; the fastest is used."""
+"""Of Transformers and ONNX Runtime; the fastest is used."""
 TRIAL = 200
 """Number of sentences with which each batch size is tried."""
 WARM_UP = 8
@@ -42,16 +45,16 @@ def run(settings: Settings) -> dict[str, Any]:
         settings,
         sentences=count,
         about=(
-            "after the model is loaded; Transformers: random weights of the same sizes, ids instead of a "
-            "tokenizer and a pipeline, sorted by length, the fastest of batches of 1, 8 and 32 (whose choice "
-            "is part of the whole process); stock fairseq reads its checkpoint with torch's weights_only "
-            "switched off"
+            "after the model is loaded; Transformers: random weights of the same sizes; Transformers and "
+            "ONNX Runtime: ids instead of a tokenizer and a pipeline, sorted by length, the fastest of "
+            "batches of 1, 8 and 32 (whose choice is part of the whole process); stock fairseq reads its "
+            "checkpoint with torch's weights_only switched off"
         ),
     )
 
 
 def contenders(settings: Settings) -> list[Contender]:
-    """fairseq-validate with the least padding, our eval, and Transformers."""
+    """fairseq-validate with the least padding, our eval, Transformers, and int8 on a CPU."""
     tuned = fairseq_commands.tuned(settings)
     flags = [
         settings.data,
@@ -73,7 +76,23 @@ def contenders(settings: Settings) -> list[Contender]:
         command = timed(transformers_classify, transformers_options(settings, precision))
         name = f"Transformers, {precision}, sorted{suffix}"
         found.append(Contender(name, command, variables, quick=bool(suffix)))
+    if settings.machine.cpu:
+        int8 = timed(eval_classify, path, settings.data, "int8")
+        found.append(Contender("ours, int8", int8, tuned, ours=True))
+        session = timed(onnx_classify, exported(path, settings), transformers_options(settings, "int8"))
+        found.append(Contender("ONNX Runtime, int8, sorted", session))
     return found
+
+
+def exported(checkpoint: Path, settings: Settings) -> Path:
+    """Our model as an ONNX file in int8, written by `export onnx`; cached."""
+    path = settings.scratch / "classify" / "model.onnx"
+    if path.exists():
+        return path
+    words = ("onnx", checkpoint, "--data", settings.data, "--split", "valid", "--int8", "--out", path)
+    say("preparing: the ONNX file")
+    execute(Contender("export", python("roberta_small.export", *words)), settings, "classify export")
+    return path
 
 
 def fairseq_validate(*flags: str) -> dict[str, Any]:
@@ -139,19 +158,39 @@ def transformers_classify(words: str) -> dict[str, Any]:
     bf16 = options["precision"] == "bf16"
 
     @torch.inference_mode()
+    def classes_of(batch: dict[str, Tensor]) -> Any:
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+            logits = model(batch["input_ids"].to(device), batch["attention_mask"].to(device)).logits
+        return logits.argmax(-1).cpu()
+
+    return fastest_batches(read_reviews(options, "test"), classes_of)
+
+
+def onnx_classify(path: str, words: str) -> dict[str, Any]:
+    """A session of ONNX Runtime with its own defaults."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+    def classes_of(batch: dict[str, Tensor]) -> Any:
+        feed = {name: batch[name].numpy() for name in ("input_ids", "attention_mask")}
+        return session.run(["logits"], feed)[0].argmax(-1)
+
+    return fastest_batches(read_reviews(json.loads(words), "test"), classes_of)
+
+
+def fastest_batches(
+    reviews: Sequence[Review], classes_of: Callable[[dict[str, Tensor]], Any]
+) -> dict[str, Any]:
+    """Seconds for all reviews, sorted by length, with the batch size that is fastest for a part of them."""
+
     def classify(reviews: Sequence[Review], batch_size: int) -> float:
         start = time.perf_counter()
         reviews = sorted(reviews, key=lambda review: -len(review["input_ids"]))
-        classes = []
         for first in range(0, len(reviews), batch_size):
-            batch = pad(reviews[first : first + batch_size])
-            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-                logits = model(batch["input_ids"].to(device), batch["attention_mask"].to(device)).logits
-            classes.append(logits.argmax(-1).cpu())
-        torch.cat(classes)
+            classes_of(pad(reviews[first : first + batch_size]))
         return time.perf_counter() - start
 
-    reviews = read_reviews(options, "test")
     classify(reviews[:TRIAL], BATCH_SIZES[0])  # warm-up
     trials = {size: classify(reviews[:TRIAL], size) for size in BATCH_SIZES}
     best = min(trials, key=trials.__getitem__)

@@ -123,14 +123,17 @@ def test_flops_are_those_that_torch_counts(kind):
 
 def test_the_test_split_is_classified_by_all(settings):
     contenders = classify.contenders(settings)
-    names = ("stock fairseq, fp32, batches of 1", "ours", "Transformers, fp32, sorted")
-    _, ours, transformers = records = [run(contenders, name, settings) for name in names]
+    others = ("stock fairseq, fp32, batches of 1", "Transformers, fp32, sorted", "ONNX Runtime, int8, sorted")
+    _, ours, int8, transformers, onnx = records = [
+        run(contenders, name, settings) for name in (others[0], "ours", "ours, int8", *others[1:])
+    ]
     for record in records:
         assert 0 < record["seconds"][0] < record["wall"]
     log = (settings.output / "logs" / "stock-fairseq-fp32-batches-of-1.txt").read_text()
     assert re.search(r'"test_loss"', log)
     assert 0 <= ours["correct"] <= len(read_sizes(settings.data / "input0" / "test"))
-    assert transformers["batch_size"] in (1, 8, 32)
+    assert abs(ours["correct"] - int8["correct"]) <= 2
+    assert {transformers["batch_size"], onnx["batch_size"]} <= {1, 8, 32}
 
 
 def test_the_sweep_is_six_runs_for_both(settings):
