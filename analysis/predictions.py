@@ -277,8 +277,8 @@ def _aligned(
 def find_size(runs: Iterable[LoggedRun], subset: str = "test") -> int | None:
     """Number of examples of `subset`, from the prediction files or else the data folders of the runs.
 
-    The data folder in the manifest is used only if its `label/<subset>.idx` is readable and still has the
-    recorded SHA-256.
+    The data folder in the manifest is used only if its `label/<subset>.idx` (numeric labels:
+    `input0/<subset>.idx`) is readable and still has the recorded SHA-256.
     None if no run has either. Raises `UserError` if runs differ.
     """
     sizes: dict[int, LoggedRun] = {}
@@ -302,8 +302,11 @@ def _from_predictions(run: LoggedRun, subset: str) -> int | None:
 
 def _from_data(run: LoggedRun, subset: str) -> int | None:
     data = (run.read_manifest() or {}).get("data", {})
-    name = f"label/{subset}.idx"
-    digest = (data.get("sha256") or {}).get(name)
+    recorded = data.get("sha256") or {}
+    name = next(
+        (f"{part}/{subset}.idx" for part in ("label", "input0") if f"{part}/{subset}.idx" in recorded), ""
+    )
+    digest = recorded.get(name)
     path = Path(data.get("path") or "") / name
     if digest is None or not os.path.isfile(path) or not os.access(path, os.R_OK) or sha256(path) != digest:
         return None

@@ -165,6 +165,24 @@ class Labels:
         """One of several classes."""
         return cls(KINDS[SINGLE_LABEL], tuple(classes))
 
+    @classmethod
+    def from_record(cls, record: Any, where: object) -> Labels:
+        """The labels in a JSON object of `record`; raises `UserError` with `where` for another one."""
+        try:
+            kind = kind_of(record["kind"], where)
+            classes = tuple(map(str, record["classes"]))
+            scaling = Scaling.from_record(record["scaling"], where) if "scaling" in record else Scaling()
+            return cls(kind, classes, scaling, tuple(map(float, record.get("thresholds", ()))))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"{where}: malformed description of the labels ({error})") from None
+
+    def record(self) -> dict[str, Any]:
+        """The JSON object."""
+        found: dict[str, Any] = {"kind": self.kind.name, "classes": list(self.classes)}
+        if not self.kind.has_classes:
+            found["scaling"] = self.scaling.record()
+        return found | ({"thresholds": list(self.thresholds)} if self.thresholds else {})
+
     @property
     def size(self) -> int:
         """K, the number of logits."""

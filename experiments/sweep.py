@@ -104,10 +104,12 @@ def classifiers(
     Raises `UserError` if fairseq, the recipe, the data, a checkpoint or the output folder cannot be used.
     """
     inputs.require_fairseq()
+    kind = inputs.label_kind(data)
     defaults = (*defaults, *inputs.special_token_flags(data), *inputs.subset_flags(data))
+    defaults += checks.metric_flags(kind, settings.recipe)
     recipe = recipes.load(settings.recipe, (*defaults, *settings.passthrough))
     files = inputs.classification_files(data, ["train", *recipe.valid_subsets])
-    classes = inputs.class_names(data / "label/dict.txt")
+    classes = inputs.label_classes(data)
     inputs.require_writable(settings.out)
     inits, remarks = settings.initial_weights(data)
     initial = checkpoints.resolve_all(inits, data)
@@ -116,7 +118,7 @@ def classifiers(
     examples = run_length.count_examples(data)
 
     def complete(recipe: Recipe) -> Recipe:
-        return checks.complete(run_length.resolve(recipe, examples), data, classes)
+        return checks.complete(run_length.resolve(recipe, examples), data, classes, kind)
 
     def variants(start: str) -> dict[str, Recipe]:
         given = settings.arm, settings.recipe, settings.passthrough, settings.grid
@@ -134,6 +136,7 @@ def classifiers(
                 places,
                 paths,
                 classes=classes,
+                kind=kind.name,
                 pairs=pairs,
                 pools=pools,
                 separate=separate,
@@ -151,7 +154,7 @@ def classifiers(
         arm = arms[start][number]
         added = fitted.words(arms.get(recipes.PRETRAINED, arms[start])[number], init)
         own = by_start[start][arm].replace(added)
-        flags = (*own.words, "--num-classes", str(len(classes)))
+        flags = (*own.words, "--num-classes", str(len(classes) or 1), *kind.flags)
         words = [*flags, *recorded]
         identity = {"data": fingerprint, "checkpoint": prints[init], "recipe_flags": words}
         run = run_below(settings.out, arm, init, seed, paths[init])

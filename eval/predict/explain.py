@@ -205,8 +205,8 @@ class ExplanationPage(AbstractContextManager):
 
     def write(self, prediction: TextPrediction) -> None:
         """Write one prediction and its marked words."""
-        probability = prediction.probabilities[prediction.predicted]
-        title = f"{prediction.index + 1}. {prediction.predicted} ({probability:.1%})"
+        probability = prediction.probabilities[prediction.written]
+        title = f"{prediction.index + 1}. {prediction.written} ({probability:.1%})"
         text = marked(prediction.words or [])
         self._stream.write(f"<article><h2>{html.escape(title)}</h2><p>{text}</p></article>\n")
 

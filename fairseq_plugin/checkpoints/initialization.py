@@ -26,6 +26,7 @@ from roberta_small.common.errors import UserError
 from roberta_small.common.families import SECOND
 from roberta_small.common.run import LAST_CHECKPOINT
 from roberta_small.fairseq_plugin.checkpoints import architecture
+from roberta_small.fairseq_plugin.checkpoints.architecture import head_of
 from roberta_small.fairseq_plugin.checkpoints.loading import (
     LM_HEAD,
     bare_state,
@@ -136,8 +137,13 @@ def fitted_head(model: BaseFairseqModel, task: Any, state: dict[str, Any] | None
     """A context in which the head of the checkpoint `state` gets the classes of the data (`fit_head`).
 
     Label dictionaries are sorted by frequency, so the same classes can have another order in other data.
-    Nothing is changed if the names of the classes are not recorded.
+    The head is not loaded if it was trained on another kind of labels (`common.label_kinds`). Otherwise
+    nothing is changed if the names of the classes are not recorded.
     """
+    if _other_kind(state, task):
+        with _new_head(model.classification_heads[task.cfg.classification_head_name]):
+            yield
+        return
     recorded = ((state or {}).get("extra_state") or {}).get(SentenceClassificationTask.__name__) or {}
     theirs, ours = recorded.get("class_names"), getattr(task, "class_names", None)
     if not theirs or not ours or theirs == ours or len(theirs) != len(ours):
@@ -150,6 +156,32 @@ def fitted_head(model: BaseFairseqModel, task: Any, state: dict[str, Any] | None
         fit_head(weights, own, theirs, ours)
 
     handle = head.register_load_state_dict_pre_hook(lambda module, *found: fit(*found))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _other_kind(state: dict[str, Any] | None, task: Any) -> bool:
+    """Whether a checkpoint has a head for another kind of labels than the task."""
+    head = None if state is None or not isinstance(task, SentenceClassificationTask) else head_of(state)
+    return head is not None and head.kind != task.labels.kind.name
+
+
+@contextlib.contextmanager
+def _new_head(head: nn.Module) -> Iterator[None]:
+    """A context in which a head keeps its weights when a state is loaded."""
+
+    def keep(module: nn.Module, weights: dict[str, Tensor], prefix: str, *unused: Any) -> None:
+        present = {name: w for name, w in head.state_dict().items() if f"{prefix}{name}" in weights}
+        weights.update((f"{prefix}{name}", weight.clone()) for name, weight in present.items())
+        if present:
+            logger.warning(
+                "classification head not loaded, because it was trained on another kind of labels: the new "
+                "head has random weights"
+            )
+
+    handle = head.register_load_state_dict_pre_hook(keep)
     try:
         yield
     finally:
