@@ -44,22 +44,32 @@ def read_predictions(runs: Iterable[LoggedRun], split: str = "test") -> pd.DataF
     """The frame of predictions of all runs with a prediction file for `split`; empty if there is none.
 
     The categories of `label` and `predicted` are all classes in the order of the label dictionary. Files
-    without labels are skipped with a warning. Raises `UserError` as `common.predictions.read`, and for a file
-    that cannot be read.
+    without labels, and those of several classes per text or of numbers, are skipped with a warning. Raises
+    `UserError` as `common.predictions.read_any`, and for a file that cannot be read.
     """
-    frames, classes = [], dict[str, None]()
+    frames, classes, others = [], dict[str, None](), list[Path]()
     for run in runs:
         if (path := find_predictions(run, split)) is None:
             continue
         with readable():
-            labelled = [
-                prediction for prediction in prediction_files.read(path) if prediction.true_class is not None
-            ]
+            found = prediction_files.read_any(path)
+        single = [prediction for prediction in found if isinstance(prediction, Prediction)]
+        if not single:
+            others.append(path)
+            continue
+        labelled = [prediction for prediction in single if prediction.known]
         if not labelled:
             logger.warning("%s: skipped, the true class is null on every line", path)
             continue
         classes |= dict.fromkeys(labelled[0].probabilities)
         frames.append(_frame(run, labelled))
+    if others:
+        logger.warning(
+            "%s: not used here: accuracy by example, confusion matrices and reliability are for one class "
+            "per text; roberta-small evaluate --from-predictions scores %s",
+            others[0],
+            "it" if len(others) == 1 else f"this and {len(others) - 1} more",
+        )
     if not frames:
         return pd.DataFrame(columns=COLUMNS)
     categories = pd.CategoricalDtype(list(classes))
@@ -297,7 +307,7 @@ def find_size(runs: Iterable[LoggedRun], subset: str = "test") -> int | None:
 def _from_predictions(run: LoggedRun, subset: str) -> int | None:
     path = find_predictions(run, subset)
     with readable():
-        return None if path is None else len(prediction_files.read(path))
+        return None if path is None else len(prediction_files.read_any(path))
 
 
 def _from_data(run: LoggedRun, subset: str) -> int | None:

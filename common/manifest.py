@@ -24,6 +24,8 @@ The manifest is a JSON object with these keys:
     seconds         time spent training, summed over resumptions
     best            of a finished run, its best validation: {"metric", "epoch", "subset": the validation set,
                     "scores": {subset: value}, "labels": SHA-256 of the labels of valid, or null if unknown}
+    label_kind      "multi_label_classification" or "regression" (common.label_kinds); absent for one class
+                    per text
     continued       of a run that was finished and got more epochs: the flags of its earlier lengths and
                     schedules, a list of words for each; otherwise absent
 """
@@ -64,6 +66,7 @@ OPTIONAL: dict[str, type | tuple[type, ...]] = {
     "seconds": (int, float),
     "best": dict,
     "continued": list,
+    "label_kind": str,
 }
 
 Manifest = dict[str, Any]

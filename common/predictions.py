@@ -182,8 +182,8 @@ def to_arrays(found: Sequence[AnyPrediction]) -> PredictionArrays:
     p_NK = np.array(rows, dtype=np.float64)
     if isinstance(first, LabelsPrediction):
         labels = Labels(KINDS[MULTI_LABEL], tuple(classes), thresholds=tuple(first.thresholds.values()))
-        true = [set(one.true_classes or ()) for one in found if isinstance(one, LabelsPrediction)]
-        targets_NK = np.array([[name in names for name in classes] for names in true], dtype=bool)
+        truth = [set(one.true_classes or ()) for one in found if isinstance(one, LabelsPrediction)]
+        targets_NK = np.array([[name in names for name in classes] for names in truth], dtype=bool)
         return PredictionArrays(labels, indices, targets_NK, p_NK)
     of_class = {name: k for k, name in enumerate(classes)}
     known = [one.true_class for one in found if isinstance(one, Prediction) and one.true_class is not None]

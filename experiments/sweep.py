@@ -12,6 +12,7 @@ from roberta_small.common import manifest
 from roberta_small.common.data_folder import find_soft_labels
 from roberta_small.common.errors import UserError
 from roberta_small.common.files import shown_path
+from roberta_small.common.label_kinds import KIND
 from roberta_small.common.run import Run, split_arm
 from roberta_small.experiments.inputs import checkpoints
 from roberta_small.experiments.inputs import files as inputs
@@ -35,7 +36,8 @@ class Training:
     flags: tuple[str, ...]
     """The words for the trainer: those of the recipe, and what follows from the data."""
     identity: Mapping[str, Any]
-    """The manifest keys `data`, `checkpoint` and `recipe_flags`: a run resumes only if they are equal."""
+    """The manifest keys `data`, `checkpoint` and `recipe_flags`: a run resumes only if they are equal. For
+    other labels than one class per text also `label_kind`, which follows from the data."""
     added: tuple[str, ...] = ()
     """Flags of the recipe that are those of the initial checkpoint's architecture."""
 
@@ -157,6 +159,7 @@ def classifiers(
         flags = (*own.words, "--num-classes", str(len(classes) or 1), *kind.flags)
         words = [*flags, *recorded]
         identity = {"data": fingerprint, "checkpoint": prints[init], "recipe_flags": words}
+        identity |= {} if kind.exclusive else {KIND: kind.name}
         run = run_below(settings.out, arm, init, seed, paths[init])
         return Training(run, own, flags, identity, tuple(added))
 

@@ -91,7 +91,7 @@ class Classifier:
     def metadata(self) -> Metadata:
         """What text needs; raises `UserError` with the reason where it cannot be stored in a graph."""
         model, tokenizer = self.model, self.model.tokenizer
-        known = (model.classes, model.input_format, model.pairs, model.normalize_apostrophes)
+        known = (model.labels, model.input_format, model.pairs, model.normalize_apostrophes)
         if isinstance(model.encoder, TransformersEncoder):
             return Metadata(*known, tokenizer=model.encoder.packed())
         assert tokenizer.model is not None

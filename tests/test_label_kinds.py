@@ -153,3 +153,18 @@ def test_flags_for_exclusive_classes_are_one_error(trained, words):
         trained, "train", "--data", "numbers.csv", "--", "--best-checkpoint-metric", "accuracy", expect=1
     )
     assert "pearson" in error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "metric", "other"), [("multi", "micro_f1", "loss"), ("numbers", "pearson", "rmse")]
+)
+def test_tables_figures_and_report(trained, kind, metric, other):
+    assert metric.replace("_", " ") in run(trained, "tables", kind)
+    assert "wrote" in run(trained, "figures", kind, "--out", f"{kind}-figures")
+    assert {path.name for path in (trained / f"{kind}-figures").iterdir()} >= {f"{metric}_seeds.png"}
+    run(trained, "report", kind, "--out", f"{kind}.html")
+    assert metric.replace("_", " ") in (trained / f"{kind}.html").read_text()
+    run(trained, "tables", kind, "--metric", other)
+    error = run(trained, "tables", kind, "--table", "accuracy", expect=1)
+    assert "one known class per text" in error

@@ -25,7 +25,7 @@ K classes.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -195,7 +195,11 @@ class NgramHead(nn.Module):
 
         The targets are those of `SentenceClassificationTask.training_examples`.
         """
-        count_of = {SINGLE_LABEL: self._of_classes, MULTI_LABEL: self._of_sets, REGRESSION: self._of_numbers}
+        count_of: dict[str, Callable[[Iterable[Any]], tuple[np.ndarray, np.ndarray]]] = {
+            SINGLE_LABEL: self._of_classes,
+            MULTI_LABEL: self._of_sets,
+            REGRESSION: self._of_numbers,
+        }
         texts_J, spread_J = count_of[kind.name]((self._buckets_of(x_L), target) for x_L, target in examples)
         idf_J = np.log((1 + len(examples)) / (1 + texts_J)) + 1
         self.spread.copy_(torch.from_numpy(np.where(texts_J > 0, spread_J, 0.0)))
