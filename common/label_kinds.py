@@ -198,7 +198,12 @@ class Labels:
         return outputs_NK >= np.asarray(self.thresholds)
 
     def with_thresholds(self, thresholds: Mapping[str, float]) -> Labels:
-        """The labels with thresholds by class; a class without one keeps its own."""
+        """The labels with thresholds by class; a class without one keeps its own.
+
+        Labels of other kinds than multi-label are unchanged.
+        """
+        if not self.thresholds:
+            return self
         own = zip(self.classes, self.thresholds, strict=True)
         return replace(self, thresholds=tuple(thresholds.get(name, value) for name, value in own))
 

@@ -258,9 +258,7 @@ def score_groups(evaluated: list[SplitPredictions], kept_N: NDArray[np.bool_], d
         ]
         # Each with its own thresholds.
         own = [
-            labels.with_thresholds(dict(zip(one.classes, one.thresholds, strict=True)))
-            if one.thresholds
-            else one
+            labels.with_thresholds(dict(zip(one.classes, one.thresholds, strict=False)))
             for one in (member.labels for member in members)
         ]
         targets = members[0].targets[kept_N]

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from roberta_small.common.errors import UserError, count, enumerate_some
-from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import OVERWRITE, PADDING_PREFIX, SPECIALS, Dictionary
 from roberta_small.preprocess.readers.lines import read_text_lines
 
@@ -171,14 +170,6 @@ def _visible(label: str) -> str:
 def quoted(names: Sequence[str]) -> str:
     """Names in quotes, with invisible characters escaped."""
     return enumerate_some([ascii(name) if not name.isprintable() else f"'{name}'" for name in names], 8)
-
-
-def label_dictionary(path: str) -> Dictionary:
-    """The classes of a training set, as `fairseq-preprocess` numbers them."""
-    labels = list(read_labels(path))
-    if not labels:
-        raise UserError(f"{path}: empty; write one label per line of text")
-    return fairseq_dictionary.build(labels)
 
 
 def class_names(labels: Dictionary) -> list[str]:
