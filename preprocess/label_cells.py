@@ -32,7 +32,7 @@ from roberta_small.preprocess.labels import (
     several_labels,
 )
 
-STRATA = 10
+STRATA = 5
 """Number of ranges of numeric labels with the same number of examples, by which a split is stratified."""
 FEW_VALUES = 5
 """Numeric labels with at most so many values are probably classes."""
