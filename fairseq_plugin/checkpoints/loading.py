@@ -41,8 +41,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from roberta_small.common.errors import UserError
-from roberta_small.common.label_kinds import SCALING
 from roberta_small.common.files import atomic_open
+from roberta_small.common.label_kinds import SCALING
 
 TASK_STATE = "SentenceClassificationTask"
 """Key of `extra_state` for what the task of a classifier records."""
