@@ -36,6 +36,7 @@ from roberta_small.analysis.predictions import WILSON, examples_interval, mcnema
 from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import FAMILIES
+from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION
 from roberta_small.common.statistics import DRAWS, LEVEL, SEED
 from roberta_small.common.tables import markdown
 from roberta_small.eval.graph import INPUTS, OUTPUT, Metadata
@@ -43,7 +44,7 @@ from roberta_small.eval.model import BESIDE, Model, open_model
 from roberta_small.eval.network import Checkpoint, Examples, head_weight
 from roberta_small.eval.origin import DataFolder, OptionalPath, RunCheckpoint
 from roberta_small.eval.texts import MAX_TOKENS, Compute, batches, pad
-from roberta_small.export.transformers.folder import class_names, load_folder, read_carried
+from roberta_small.export.transformers.folder import labels_of, load_folder, output_names, read_carried
 from roberta_small.export.transformers.networks import (
     configured_ids,
     converted,
@@ -121,8 +122,9 @@ def open_classifier(path: str | os.PathLike[str]) -> Classifier:
         run = RunCheckpoint(folder / "config.json", None, None)
         return Classifier(_reordered(folder, loaded.model), FolderModel(run, transformers=loaded.model))
     model = open_model(path)
-    classes = model.classes
-    network = converted(source_of(model.checkpoint), classes, special_ids(model.input_format))
+    network = converted(
+        source_of(model.checkpoint), output_names(model.labels), special_ids(model.input_format)
+    )
     network.set_attn_implementation(ATTENTION)
     return Classifier(network, model)
 
@@ -150,7 +152,7 @@ class FolderModel(Model):
     def checkpoint(self) -> Checkpoint:
         """The settings of fairseq's task, which determine the input format; of the weights, only the head."""
         folder, network = self.run.folder, self.transformers
-        carried = read_carried(folder)
+        carried, labels = read_carried(folder), labels_of(network)
         init, separator = configured_ids(encoder_config(network))
         head = carried.head or "sentence_classification_head"
         settings = {
@@ -162,12 +164,15 @@ class FolderModel(Model):
             "shorten_method": carried.task.get("shorten_method", "truncate"),
             "keep_eos": carried.task.get("keep_eos", True),
             "seed": 1,
+            "multi_label": labels.kind is KINDS[MULTI_LABEL],
+            "regression_target": labels.kind is KINDS[REGRESSION],
         }
         kind = network.config.model_type
         output = FAMILIES[kind].head[1] if kind in FAMILIES else "out_proj"
         weights: dict[str, Tensor] = {head_weight(head): network.get_parameter(f"{output}.weight")}
         arguments = argparse.Namespace(arch="roberta_small")
-        return Checkpoint(folder, arguments, settings, weights, self._digest(), class_names(network))
+        names, digest = list(labels.classes), self._digest()
+        return Checkpoint(folder, arguments, settings, weights, digest, names, scaling=labels.scaling)
 
     @cached_property
     def data(self) -> DataFolder:

@@ -37,6 +37,7 @@ from roberta_small.common.families import (
     TOKENS,
     Family,
 )
+from roberta_small.common.label_kinds import KINDS, SINGLE_LABEL, LabelKind
 from roberta_small.eval.network import Checkpoint, read_checkpoint
 from roberta_small.export.transformers.modeling_mean_pooling import (
     MeanPoolingConfig,
@@ -83,6 +84,8 @@ class Source:
     """In the order of the logits; None if the checkpoint does not record them."""
     has_lm_head: bool = True
     """Whether the checkpoint has the LM head; otherwise its weights are random."""
+    kind: LabelKind = KINDS[SINGLE_LABEL]
+    """Of the labels of a classifier."""
 
     @property
     def family(self) -> Family:
@@ -139,7 +142,8 @@ def source_of(checkpoint: Checkpoint) -> Source:
             f"{path}: the weights do not match the stored arguments ({_short(error)}); "
             "use a file that fairseq wrote"
         ) from None
-    source = Source(path, model.args, weights, head, checkpoint.class_names, has_lm_head)
+    names = checkpoint.class_names
+    source = Source(path, model.args, weights, head, names, has_lm_head, checkpoint.kind)
     _check_head(source)
     return source
 
