@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 CAPABILITIES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
 VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "ONEDNN_", "DNNL_", "MALLOC_", "GLIBC_", "LD_PRELOAD", "TORCH")
 """Prefixes of the environment variables that change the speed."""
-PACKAGES = ("transformers", "accelerate", "sentencepiece", "pandas", "tbparse", "tensorboard-reducer")
+PACKAGES = (
+    "transformers",
+    "fastapi",
+    "uvicorn",
+    "accelerate",
+    "sentencepiece",
+    "pandas",
+    "tbparse",
+    "tensorboard-reducer",
+)
 COLUMNS = ("work", "contender", "median", "quartiles", "times faster", "peak memory", "and")
 LEGEND = (
     "median: over the rounds, of each round's mean; quartiles: of single updates or passes; times faster: by "
@@ -150,7 +159,12 @@ def _remarks(row: dict[str, Any]) -> str:
     if "flops_per_second" in row:
         fraction = f"{100 * row['share_of_matrix_rate']:.0f} % of the fastest products"
         remarks.append(f"{row['flops_per_second'] / 1e9:,.0f} GFLOP/s, {fraction}")
-    if row["wall"] > 1.001 * row["median"] and "tokens_per_second" not in row:
+    if "requests_per_second" in row:
+        percentiles = f"p50 {duration(row['p50'])}, p95 {duration(row['p95'])}"
+        remarks.append(
+            f"{row['requests_per_second']:,.1f} requests/s, {percentiles}, {row['errors']:,} errors"
+        )
+    elif row["wall"] > 1.001 * row["median"] and "tokens_per_second" not in row:
         remarks.append(f"whole process {duration(row['wall'])}")
     return ", ".join(remarks)
 

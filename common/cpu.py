@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 STATISTICS = Path("/proc/stat")
 TASKS = Path("/proc/self/task")
+PROCESSES = Path("/proc")
 
 # malloc: a training step frees and allocates the same hundreds of MB. By default glibc returns large blocks
 # to the kernel at once, and faulting their pages in again takes a third of a step. 32 MiB is the largest
@@ -45,6 +47,29 @@ def environment(threads: int) -> dict[str, str]:
 def threads_are_given() -> bool:
     """Whether the user has chosen the number of threads."""
     return os.environ.get(FOLLOW) != "1" and any(os.environ.get(name) for name in THREADS)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process has used so far, its ended children included in the time."""
+
+    seconds: float
+    """Of CPU time, of all its threads."""
+    peak_bytes: int
+    """The largest resident memory."""
+
+
+def usage(process: int) -> Usage | None:
+    """The usage of a process by its number; None if it has ended, or where there is no /proc."""
+    folder = PROCESSES / str(process)
+    try:
+        times = (folder / "stat").read_text().rpartition(")")[2].split()[11:15]
+        peak = re.search(r"VmHWM:\s*(\d+) kB", (folder / "status").read_text())
+    except OSError:
+        return None
+    if peak is None or len(times) < 4:  # a process that has ended and was not waited for
+        return None
+    return Usage(sum(map(int, times)) / os.sysconf("SC_CLK_TCK"), int(peak[1]) << 10)
 
 
 def usable_cores() -> int:

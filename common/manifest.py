@@ -22,6 +22,9 @@ The manifest is a JSON object with these keys:
     precision       "fp32" or "bf16", of the matrix products; absent if the trainer did not log it
     started, ended  ISO 8601 in UTC; ended is null while running
     seconds         time spent training, summed over resumptions
+    cpu_seconds     CPU time of the training, summed over resumptions; without data-parallel workers
+    peak_memory_bytes  largest memory of the process, or allocated on the GPU; absent if not measured
+    parameters, trainable_parameters  numbers of parameters of the network; absent if not logged
     best            of a finished run, its best validation: {"metric", "epoch", "subset": the validation set,
                     "scores": {subset: value}, "labels": SHA-256 of the labels of valid, or null if unknown}
     label_kind      "multi_label_classification" or "regression" (common.label_kinds); absent for one class
@@ -64,6 +67,10 @@ OPTIONAL: dict[str, type | tuple[type, ...]] = {
     "started": str,
     "ended": (str, NoneType),
     "seconds": (int, float),
+    "cpu_seconds": (int, float),
+    "peak_memory_bytes": int,
+    "parameters": int,
+    "trainable_parameters": int,
     "best": dict,
     "continued": list,
     "label_kind": str,

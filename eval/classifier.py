@@ -132,24 +132,29 @@ class Ensemble:
         check_texts(texts)
         texts = list(texts)
         encoded: dict[InputFormat, EncodedTexts] = {}
-        p_MNK = []
+        found = []
         for member in self.members:
             how = member.text_input.format
             if how not in encoded:
                 encoded[how] = member.text_input.encode(texts, first=first, where=where)
-            rows = encoded[how].rows
-            p_NK = member.labels.outputs(member.network.logits(rows, progress=progress))
-            p_MNK.append(
-                in_order_of(
-                    self.classes, member.classes, p_NK, member.model.run.name, self.members[0].model.run.name
-                )
-            )
-        members_MNK = np.stack(p_MNK)
+            logits_NK = member.network.logits(encoded[how].rows, progress=progress)
+            found.append(Classified(member.labels.outputs(logits_NK), encoded[how]))
+        return self.combine(found)
+
+    def combine(self, found: Sequence[Classified]) -> Classified:
+        """The result of `classify` from the results of the members, in their order."""
+        first = self.members[0].model.run.name
+        members_MNK = np.stack(
+            [
+                in_order_of(self.classes, member.classes, one.probabilities, member.model.run.name, first)
+                for member, one in zip(self.members, found, strict=True)
+            ]
+        )
         mean_NK = members_MNK.mean(axis=0)
         std = members_MNK.std(axis=0, ddof=1)
         if self.labels.kind.exclusive or not self.labels.kind.has_classes:
             std = std[np.arange(len(mean_NK)), mean_NK.argmax(axis=1)]
-        return Classified(mean_NK, encoded[self.members[0].text_input.format], std, members_MNK)
+        return Classified(mean_NK, found[0].encoded, std, members_MNK)
 
 
 def mean_labels(members: Sequence[Labels]) -> Labels:

@@ -144,7 +144,7 @@ def _find(path: Path, names: Sequence[str]) -> list[RunCheckpoint]:
         raise UserError(f"{path}: no such checkpoint or folder of runs")
     if path.suffix == GRAPH:
         raise UserError(
-            f"{path}: an ONNX file, which only roberta-small predict reads; pass the folder of the run"
+            f"{path}: an ONNX file, which only predict and serve read; pass the folder of the run"
         )
     if path.is_file():
         return [RunCheckpoint.from_file(path)]

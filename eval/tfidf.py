@@ -162,7 +162,7 @@ class TfidfModel(Model):
     @cached_property
     def checkpoint(self) -> Checkpoint:
         """There is none."""
-        raise UserError(f"{self.run.checkpoint}: a TF-IDF classifier, which only roberta-small predict reads")
+        raise UserError(f"{self.run.checkpoint}: a TF-IDF classifier, which only predict and serve read")
 
     @cached_property
     def precision(self) -> None:

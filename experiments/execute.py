@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from roberta_small.common import manifest, predictions
-from roberta_small.common.cpu import environment
+from roberta_small.common.cpu import Usage, environment, usage
 from roberta_small.common.errors import UserError, count
 from roberta_small.common.run import LOG, TENSORBOARD, THRESHOLDS, Run, State
 from roberta_small.experiments import plan, provenance, report
@@ -56,6 +56,8 @@ LEASE_SECONDS = 120.0
 of a dead machine when its lease expires (NFSv4: after 90 seconds by default)."""
 LOCK = ".lock"
 """The file in a run folder that is locked; it contains the host and the process that locked it last."""
+MEASURED = ("cpu_seconds", "peak_memory_bytes")
+"""Keys of a manifest that a resumed run adds to."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1
 
@@ -110,7 +112,12 @@ def execute(
     machine = _machine(sweep)
     states = planned(method, sweep)
     report.plan_table(states, sweep.notes)
-    before = [(baseline, planned(baseline.method, baseline.sweep)) for baseline in baselines]
+    before = []
+    for baseline in baselines:
+        try:
+            before.append((baseline, planned(baseline.method, baseline.sweep)))
+        except UserError as error:  # the folder has the baseline of other data
+            print(f"baseline {baseline.sweep.trainings[0].run.arm}: left out ({error})")
     for baseline, found in before:
         print(f"baseline {found[0].run.arm}:", flush=True)
         _fit(baseline, found)
@@ -152,6 +159,8 @@ class Active:
     content: manifest.Manifest
     started: float
     lock: IO[str]
+    usage: Usage | None = None
+    """The last one that was read."""
 
 
 class Launcher:
@@ -274,6 +283,8 @@ class Launcher:
         content |= dict(training.identity) | self._static
         content |= {"status": "running", "started": provenance.now(), "ended": None}
         content["seconds"] = previous.get("seconds", 0) if resume else 0
+        if resume:
+            content |= {key: previous[key] for key in MEASURED if key in previous}
         if resume and (earlier := plan.earlier_lengths(state, previous)):
             content["continued"] = earlier
         if state.longer:  # they are of the best checkpoint, which may change
@@ -311,6 +322,7 @@ class Launcher:
     def _poll(self) -> None:
         """Update all progress lines and close the runs that have ended."""
         for active in list(self._active):
+            active.usage = usage(active.process.pid) or active.usage
             code = active.process.poll()  # before the log is read, so that its last lines are included
             active.line.show(active.follower)
             if code is not None:
@@ -323,6 +335,7 @@ class Launcher:
         if problem is None:
             try:
                 keep_inputs(self._sweep.data, run.folder)
+                self._measure(active)
                 active.content |= self._method.finish(self._sweep, run.folder)
             except (UserError, OSError) as error:
                 problem = str(error)
@@ -335,6 +348,16 @@ class Launcher:
         ending = f"FAILED: {problem}" if problem else "  ".join(["finished", *validation_parts(progress)])
         print_above(f"{run.label}  {ending}  in {duration(seconds)}")
         self.outcomes[run] = Outcome(run, progress, seconds, problem)
+
+    def _measure(self, active: Active) -> None:
+        """Add time, memory and size to the manifest; on a GPU, only the method knows its memory."""
+        content, found = active.content, active.usage
+        if found is not None:
+            content["cpu_seconds"] = round(content.get("cpu_seconds", 0) + found.seconds, 2)
+            if self._machine.cpu:
+                content["peak_memory_bytes"] = max(content.get("peak_memory_bytes", 0), found.peak_bytes)
+        if (size := active.follower.progress.parameters) is not None:
+            content["parameters"], content["trainable_parameters"] = size
 
     def _best(self, active: Active) -> dict[str, Any] | None:
         """The manifest's `best` of a run; None if nothing was validated."""
@@ -384,6 +407,7 @@ class Launcher:
         for active in self._active:  # after all have stopped: writing may fail (full disk, closed terminal)
             ending = "interrupted; run the same command again to resume"
             try:
+                self._measure(active)
                 self._write_end(active, "interrupted")
             except (UserError, OSError) as error:
                 ending = f"stopped; {error}"

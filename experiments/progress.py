@@ -25,6 +25,7 @@ LOG_FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"
 LOG_TIME = "%Y-%m-%d %H:%M:%S"
 """Format of the lines of a log and of their time, as in fairseq-train."""
 RECORD = re.compile(r"^[\d-]+ [\d:]+ \| INFO \| (\w+) \| (\{.*\})$")
+PARAMETERS = re.compile(r"num\. (?:shared )?model params: ([\d,]+) \(num\. trained: ([\d,]+)\)")
 PRECISION = re.compile(r"\| precision: (\w+)")
 SAVED = re.compile(r"Saved checkpoint .* \(epoch (\d+) @ (\d+) updates")
 
@@ -54,6 +55,8 @@ class Progress:
     _last_is_best: bool = False
     precision: str | None = None
     """Precision of the matrix products, as logged by the trainer."""
+    parameters: tuple[int, int] | None = None
+    """Parameters of the network, and those that are trained, as logged by the trainer."""
 
     def read_line(self, line: str) -> None:
         """Read one line of the log; other lines are ignored."""
@@ -66,6 +69,8 @@ class Progress:
             self.saved = int(match[1]), int(match[2])
         elif match := PRECISION.search(line):
             self.precision = match[1]
+        elif match := PARAMETERS.search(line):
+            self.parameters = int(match[1].replace(",", "")), int(match[2].replace(",", ""))
 
     def fraction(self) -> float:
         """Fraction of the run that is done, from 0 to 1, by the limit that is reached first."""

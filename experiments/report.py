@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 import shlex
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from roberta_small.common import predictions
 from roberta_small.common.cpu import environment
-from roberta_small.common.errors import UserError, enumerate_some
+from roberta_small.common.errors import UserError, count, enumerate_some
 from roberta_small.common.files import shown_path
 from roberta_small.common.metrics import lower_is_better, number
 from roberta_small.common.ranking import rank
 from roberta_small.common.run import LOG, TFIDF, Run, State, find_checkpoint
 from roberta_small.common.statistics import mean_std, wilson_interval
 from roberta_small.common.tables import duration, mean_std_cell, text_table
+from roberta_small.experiments.inputs import files as inputs
 from roberta_small.experiments.methods import Command
 from roberta_small.experiments.plan import Planned
 from roberta_small.experiments.progress import Progress, read_log
@@ -160,7 +165,33 @@ def _print_comparison(sweep: Sweep, out: Path) -> bool:
     print(table(["method", "weights", "seeds", *subsets, "time"], rows))
     best = groups[0].runs[0]
     print(f"\nBest on {groups[0].subset}: {shown_path(best.folder)}", flush=True)
+    _print_unpredicted(best, groups[0].subset, sweep.data)
     return True
+
+
+def _print_unpredicted(run: Run, subset: str, data: Path) -> None:
+    """Warn of classes that a run never predicts; of two classes, `_print_chance` has named the run."""
+    if len(inputs.class_names(data / "label" / "dict.txt")) < 3:
+        return
+    path = run.folder / predictions.file_name(subset)
+    if not path.is_file():
+        words = ["evaluate", "--checkpoint", str(run.folder), "--split", subset, "--write-predictions"]
+        command = [sys.executable, "-P", "-m", "roberta_small", *words]
+        subprocess.run(command, capture_output=True, check=False)  # takes some seconds
+    if not path.is_file():
+        return
+    found = predictions.read(path)
+    predicted = {prediction.predicted for prediction in found}
+    never = [
+        f"'{name}' ({count(examples, 'example')})"
+        for name, examples in Counter(prediction.true_class for prediction in found).most_common()
+        if name not in predicted
+    ]
+    if never:
+        print(
+            f"warning: on {subset}, it never predicts {enumerate_some(never)}; train longer (--epochs N), or "
+            "give rare classes a larger weight: -- --class-weights balanced"
+        )
 
 
 def _status(state: Planned, outcomes: Mapping[Run, Outcome]) -> str:

@@ -100,7 +100,7 @@ case $torch in
 esac
 # Without build isolation, fairseq and this project are built with the versions in constraints.txt.
 step 3 "build tools" pip numpy cython setuptools wheel ninja
-step 4 "this project and its dependencies" pip --no-build-isolation --editable '.[test,hf,explain,data]'
+step 4 "this project and its dependencies" pip --no-build-isolation --editable '.[test,hf,explain,data,serve]'
 # mypy and editors do not execute the import hook of an editable install: these links show them the package.
 types=.venv/types/roberta_small
 mkdir -p $types

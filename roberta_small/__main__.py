@@ -31,7 +31,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "evaluate": ("eval", "metrics of checkpoints with intervals, and of their ensemble"),
         "errors": ("eval", "an HTML page of the misclassified examples"),
         "generate": ("eval", "text from a language model"),
-        "demo": ("eval", "a page in the browser to try a classifier"),
+        "serve": ("eval", "a page in the browser and a JSON API for trained models"),
         "export": ("export", "convert a checkpoint: export transformers, fairseq, onnx or fp16"),
     },
     "compare runs": {

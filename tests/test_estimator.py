@@ -241,7 +241,8 @@ def test_train_and_tables(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     texts, labels = examples(40)
     pd.DataFrame({"text": texts, "label": labels}).to_csv("reviews.csv", index=False)
-    found = train("reviews.csv", seeds=(1, 2), epochs=1, layers=1, device="cpu", flags=SIZES)
+    how = {"epochs": 1, "layers": 1, "device": "cpu", "no_baselines": True, "flags": SIZES}
+    found = train("reviews.csv", seeds=(1, 2), **how)
     assert "training examples" in capsys.readouterr().out
     assert found["best"]["seed"].tolist() == [1, 2]
     pd.testing.assert_frame_equal(found["epochs"], tables("runs")["epochs"])

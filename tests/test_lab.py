@@ -135,6 +135,11 @@ def test_every_cell_runs_and_shows_what_it_promises(executed):
     assert marks[0].count("<b>predicted") == 2
     assert 'class="word for"' in marks[0].partition("<p><b>")[2]
 
+    assert 0 < float(printed(notebook, "TextClassifier(").split()[-1]) <= 1
+    (probabilities,) = shown(notebook, "TextClassifier(", "text/plain")
+    assert len(re.findall(r"0\.\d|1\.", probabilities)) == 6
+    assert (files / "classifier/classifier.json").is_file()
+
 
 @pytest.mark.docs
 @pytest.mark.slow

@@ -64,7 +64,9 @@ def test_a_csv_file_becomes_scores_tables_and_predictions(reviews, family):
     found = {(row["arm"], row["seed"]): row["test"] for row in shown["table1"]["rows"]}
     assert found["fairseq", 1] == pytest.approx(float(test), abs=0.01)
     assert ("tfidf", 0) in found
-    out = run(reviews, *program, *predict[1:-1], "--format", "jsonl", "un livre captivant")
+    run(reviews, *program, *predict[1:-1], "--format", "jsonl", "un livre captivant")
+    one = "runs/fairseq/random/seed1"
+    out = run(reviews, *program, "predict", "--checkpoint", one, "--format", "jsonl", "un livre captivant")
     shutil.move(reviews / "runs/fairseq/random/seed1", reviews / "moved")
     shutil.rmtree(reviews / "data")
     moved = run(

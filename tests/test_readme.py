@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -40,6 +41,11 @@ ORDER = [
     "foreign",
     "causal",
     "export",
+    "hour_file",
+    "hour_train",
+    "hour_predict",
+    "hour_look",
+    "hour_export",
 ]
 FENCE = re.compile(
     r"(?:<!-- (run|dry run): (\w+) -->\n)?^```([a-z]*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE
@@ -50,6 +56,7 @@ SHORTER = {
     "roberta-small sample ": "roberta-small sample --reviews 120 --paragraphs 4000 ",
     "--recipe sample-pretrain": "--recipe {short}/pretrain.txt",
     "--recipe sample ": "--recipe {short}/sample.txt ",
+    "--data reviews.tsv --seeds 1 2": "--data reviews.tsv --seeds 1 2 --epochs 1 --layers 1",
 }
 
 
@@ -117,6 +124,12 @@ def test_the_marked_commands_run(clone):
     logs = {path.parent.relative_to(clone): text_of(path) for path in clone.glob("demo/**/train.log")}
     assert len(logs) >= 8
     assert {run: found for run, log in logs.items() if (found := WARNING.findall(log))} == {}
+    (script,) = [code for _, _, language, code in fences(ROOT / "docs/first-hour.md") if language == "python"]
+    short = script.replace("epochs=2", "epochs=1, layers=1")
+    # An epoch of one layer learns nothing, of which `fit` warns.
+    run(f"python -W ignore -c {shlex.quote(short)}".replace("\n", "; ").replace("; ; ", "; "), clone)
+    assert (clone / "classifier" / "classifier.json").is_file()
+    assert (clone / "for-transformers" / "config.json").is_file()
     sbatch = clone / "short" / "bin" / "sbatch"
     sbatch.parent.mkdir()
     sbatch.write_text("#!/bin/sh\nexit 1\n")

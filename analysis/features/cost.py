@@ -1,6 +1,6 @@
 """Accuracy and cost of runs: parameters, seconds and peak memory, for example of LoRA and full fine-tuning.
 
-The methods transformers and lora record what training took in the manifests of their runs.
+The manifests of the runs record what training took.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from roberta_small.common.tables import Table, whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MEASURED = ("trainable_parameters", "parameters", "seconds", "peak_memory_bytes")
+MEASURED = ("trainable_parameters", "parameters", "seconds", "cpu_seconds", "peak_memory_bytes")
 MIB = 1 << 20
 
 
@@ -56,6 +56,7 @@ def cost_table(runs: pd.DataFrame, query: ResolvedQuery) -> Table:
                 "trained parameters": whole(mean["trainable_parameters"]),
                 "of all (%)": _percent(mean["trainable_parameters"], mean["parameters"]),
                 "seconds": whole(mean["seconds"]),
+                "CPU seconds": whole(mean["cpu_seconds"]),
                 "peak memory (MiB)": whole(mean["peak_memory_bytes"] / MIB),
             }
         )
@@ -66,8 +67,9 @@ def cost_table(runs: pd.DataFrame, query: ResolvedQuery) -> Table:
         notes=(
             query.note,
             f"±: {query.std_note} over seeds.",
-            "seconds: of the whole run, with loading and validation. Peak memory: resident memory of the "
-            "process, or GPU memory allocated by PyTorch. –: not recorded in the manifest.",
+            "seconds: of the whole run, with loading and validation; CPU seconds: of all threads. Peak "
+            "memory: resident memory of the process, or GPU memory allocated by PyTorch. –: not recorded in "
+            "the manifest.",
         ),
         data=runs.assign(metric=query.metric, ddof=query.ddof),
         shown=pd.DataFrame(shown),

@@ -2,7 +2,9 @@
 
 import math
 import re
+import socket
 import sys
+import time
 from dataclasses import replace
 from itertools import chain, pairwise
 from types import SimpleNamespace
@@ -16,7 +18,7 @@ from training import INPUT, STEPS, STOCK, build_trainer
 from transformers import RobertaConfig, RobertaForMaskedLM, RobertaForSequenceClassification
 
 from benchmarks import fairseq_commands
-from benchmarks.comparisons import classify, finetune, floor, logs, masked_lm, start, sweep
+from benchmarks.comparisons import classify, finetune, floor, logs, masked_lm, serve, start, sweep
 from benchmarks.comparisons.finetune import batches_by_length, fairseq_batches, read_sentences, read_sizes
 from benchmarks.measure import compare, execute
 from benchmarks.settings import Sizes, make_sample
@@ -170,6 +172,31 @@ def test_commands_are_measured_from_start_to_end(settings, tmp_path, monkeypatch
     result = compare("start", "Start", short, mine)
     assert all(row["median"] > 0 for row in result["contenders"]), result
     assert len((tmp_path / "start" / "predicted.csv").read_text().splitlines()) == 21
+
+
+def test_all_servers_have_the_same_results(settings, tmp_path):
+    make_sample(tmp_path / "sample")
+    data = tmp_path / "sample" / "reviews"
+    mine = replace(settings, data=data, sample=tmp_path / "sample", scratch=tmp_path, clients=2, seconds=1)
+    result = serve.run(mine)
+    assert [row["ours"] for row in result["contenders"]] == [False, False, True]
+    for row in result["contenders"]:
+        assert row["errors"] == 0, row
+        assert row["p50"] <= row["p95"]
+        (record,) = row["rounds"]
+        assert len(record["seconds"]) > 0 < row["requests_per_second"]
+    record["probabilities"][0] = {"neg": 2.0, "pos": -1.0}
+    with pytest.raises(UserError, match=r"^ours"):
+        serve.check_same_results(result)
+
+
+def test_requests_without_an_answer_are_errors():
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}/"
+    load = serve.Load(address, ["un", "deux"], time.monotonic() + 0.1)
+    load.run(3)
+    assert load.errors >= 3
+    assert not load.times
 
 
 def test_all_readers_find_the_same_scalars(tmp_path):

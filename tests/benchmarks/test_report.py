@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -42,6 +43,14 @@ def test_the_table_has_a_row_for_each_contender(document):
     assert lines[3].startswith("| finetune | **ours** | 150 ms | 135 ms to 180 ms | 4.00 |")
     assert lines[5].endswith("|  |  |  |  | not installed |")
     assert {line.count("|") for line in lines} == {len(report.COLUMNS) + 1}
+
+
+def test_requests_have_a_rate_percentiles_and_errors(document):
+    document["benchmarks"][0]["contenders"] = [
+        row("ours", 0.2, 1.0, requests_per_second=321.04, p50=0.19, p95=0.4, errors=3)
+    ]
+    remark = report.markdown(document).splitlines()[4].split("|")[-2]
+    assert re.findall(r"[\d.]+", remark) == ["321.0", "50", "190", "95", "400", "3"]
 
 
 def test_the_conclusion_names_the_first_and_the_best_of_the_others(document):

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -139,3 +141,16 @@ def test_the_load_of_this_machine_is_plausible():
     time.sleep(0.1)
     load = meter.measure()
     assert load is None or (load.waiting >= 0 and 0 <= load.idle <= cpu.usable_cores() + 0.5)
+
+
+def test_the_usage_of_a_process():
+    code = "import time\nblock = bytearray(64 << 20)\nend = time.process_time() + 0.3\n"
+    code += "while time.process_time() < end: pass\nprint(flush=True)\ninput()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
+        process.stdout.readline()
+        found = cpu.usage(process.pid)
+        assert 0.25 <= found.seconds < 5
+        assert 64 << 20 < found.peak_bytes < 1 << 30
+        process.communicate(b"\n")
+        assert cpu.usage(process.pid) is None

@@ -1,7 +1,8 @@
 """Predictions and explanations of the n-gram classifier, from a run of train.sh."""
 
+import asyncio
+import contextlib
 import json
-import re
 import sys
 
 import numpy as np
@@ -11,7 +12,8 @@ from tiny_runs import BAD, GOOD, make_data
 
 from roberta_small.eval import SentenceClassifier
 from roberta_small.eval.__main__ import main
-from roberta_small.eval.demo.server import LINEAR, Demonstration
+from roberta_small.eval.serve.models import Models
+from roberta_small.eval.serve.schema import LINEAR
 from roberta_small.experiments.__main__ import main as train
 
 pytestmark = pytest.mark.usefixtures("fast_processes")
@@ -48,11 +50,12 @@ def test_the_word_that_decides_has_the_largest_contribution(run, capsys):
     assert np.isfinite(list(scores.values())).all()
 
 
-def test_the_demonstration_explains_without_captum(run, monkeypatch):
+def test_the_server_explains_without_captum(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "captum.attr", None)
-    demonstration = Demonstration(SentenceClassifier.from_run(run))
-    assert demonstration.settings()["explanation"] == [LINEAR]
-    found = demonstration.explain([f"un {GOOD} livre"], 0)
-    scores = {word: float(score) for score, word in re.findall(r'title="(.*?)">(.*?)<', found["html"])}
-    assert found["predicted"] == "pos"
-    assert max(scores, key=scores.get) == GOOD
+    models = Models([SentenceClassifier.from_run(run)], max_tokens=4096, max_waiting=256)
+    with contextlib.closing(models):
+        (info,) = models.infos.values()
+        (found,) = asyncio.run(models.predict(info.name, [f"un {GOOD} livre"], explain=True))
+    assert info.explanation == LINEAR
+    assert found.label == "pos"
+    assert max(found.words, key=lambda word: word[1])[0] == GOOD

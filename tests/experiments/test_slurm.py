@@ -74,7 +74,8 @@ def test_the_command_is_submitted_with_one_task_for_each_unfinished_run(sweep, c
     assert any(word.startswith("--output=") and "/runs/.slurm/" in word for word in words)
     task = shlex.split((cluster / "script").read_text().splitlines()[-1])
     assert task[task.index("roberta_small") + 1 :] == [
-        *("train", "--data", "bin", "--recipe", "quick.txt", "--device", "cpu", *WORDS, "3"),
+        *("train", "--data", "bin", "--recipe", "quick.txt", "--device", "cpu", "--no-baselines"),
+        *(*WORDS, "3"),
         *("--max-runs", "1", "--jobs", "1", "--", "--lr", "1e-4"),
     ]
     assert not Path("runs/fairseq/random/seed1").exists()

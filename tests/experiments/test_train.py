@@ -69,6 +69,18 @@ def test_the_environment_of_a_trainer(sweep, starts, monkeypatch):
     }
 
 
+def test_the_manifest_records_what_a_run_took(sweep):
+    words = ["--inits", "random", "--seeds", "1", "--", "--linger", "0.1"]
+    sweep(*words)
+    content = manifest.read(RUN1)
+    assert (content["parameters"], content["trainable_parameters"]) == (2500, 2000)
+    assert 0 <= content["cpu_seconds"] < 60
+    assert content["peak_memory_bytes"] > 1 << 20
+    manifest.write(RUN1, content | {"status": "interrupted", "cpu_seconds": 1000.0})
+    sweep(*words)
+    assert manifest.read(RUN1)["cpu_seconds"] >= 1000
+
+
 def test_finished_runs_are_skipped(sweep, starts):
     sweep(*RANDOM)
     shutil.rmtree(RUN2)

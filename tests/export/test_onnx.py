@@ -123,6 +123,29 @@ def test_predictions_of_the_file_equal_those_of_the_run(exported, trained, tmp_p
         assert prediction.probabilities == pytest.approx(other.probabilities, abs=0.05)
 
 
+SERVE = """
+import asyncio, contextlib, sys
+from roberta_small.eval.__main__ import build_parser
+from roberta_small.eval.serve import load
+from roberta_small.eval.serve.models import Models
+
+args = build_parser().parse_args(["serve", *sys.argv[1:]])
+with contextlib.closing(Models(load(args.runs, args), max_tokens=4096, max_waiting=9)) as models:
+    (found,) = asyncio.run(models.predict(models.default, ["un livre"], explain=False))
+    (info,) = models.infos.values()
+print(found.model_dump_json())
+assert info.explanation is None
+assert not {"torch", "fairseq", "transformers"} & sys.modules.keys()
+"""
+
+
+def test_the_file_is_served_without_torch_and_fairseq(exported, trained):
+    command = [sys.executable, "-c", SERVE, str(exported / "fp32.onnx")]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    (wanted,) = SentenceClassifier.from_run(trained[1]).predict(["un livre"])
+    assert json.loads(done.stdout)["probabilities"] == pytest.approx(wanted.probabilities, abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("words", "facts"),
     [

@@ -52,6 +52,10 @@ def main():
         "2026-01-02 03:04:05 | INFO | fairseq_plugin.training.precision | precision: bf16 (as requested)",
         flush=True,
     )
+    print(
+        "2026-01-02 03:04:05 | INFO | fairseq_cli.train | "
+        "num. shared model params: 2,500 (num. trained: 2,000)"
+    )
     if args.fail_early or (args.fail_data and args.fail_data == Path(sys.argv[1]).name):
         print("RuntimeError: out of memory")
         sys.exit(3)
@@ -72,7 +76,7 @@ def main():
         if args.seed == args.fail_seed:
             print("RuntimeError: the loss is not a number")
             sys.exit(3)
-        accuracy = min(50.0 + 10 * epoch, 95.0)
+        accuracy = min(50.0 + 10 * epoch, 85.0)
         valid = {"valid_accuracy": str(accuracy), "valid_num_updates": str(UPDATES * epoch)}
         if epoch > 1:
             valid["valid_best_accuracy"] = str(max(best, accuracy))

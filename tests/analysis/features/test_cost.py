@@ -12,6 +12,7 @@ from roberta_small.analysis.__main__ import main
 def measured(tmp_path):
     """Full fine-tuning of two seeds, LoRA of one, and a method that records nothing."""
     full = {"trainable_parameters": 2_000_000, "parameters": 2_000_000, "peak_memory_bytes": 3 << 20}
+    full |= {"cpu_seconds": 250.5}
     write_run(tmp_path / "runs", "random", 1, [60.0], [61.0], arm="hf", seconds=100, **full)
     write_run(tmp_path / "runs", "random", 2, [60.0], [63.0], arm="hf", seconds=300, **full)
     write_run(
@@ -27,9 +28,9 @@ def test_costs_are_means_over_seeds(measured, capsys):
     out = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if "|" in line]
     shown = {row[0]: row[2:] for row in rows[2:]}
-    assert shown["hf"] == ["2", "62.00 ± 1.41", "2,000,000", "100.00", "200", "3"]
-    assert shown["lora"] == ["1", "60.00", "20,000", "1.00", "50", "–"]
-    assert shown["bow"] == ["1", "71.00", "–", "–", "–", "–"]
+    assert shown["hf"] == ["2", "62.00 ± 1.41", "2,000,000", "100.00", "200", "250", "3"]
+    assert shown["lora"] == ["1", "60.00", "20,000", "1.00", "50", "–", "–"]
+    assert shown["bow"] == ["1", "71.00", "–", "–", "–", "–", "–"]
     assert main(["tables", str(measured), "--table", "cost", "--format", "json"]) == 0
     data = json.loads(capsys.readouterr().out)["cost"]["rows"]
     assert [(row["arm"], row["seed"], row["test"], row["seconds"]) for row in data] == [

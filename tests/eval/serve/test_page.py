@@ -4,27 +4,37 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
-from demo_servers import serving
+from servers import LIMITS, serving
 from tiny_runs import GOOD, make_data, make_run
 
 from roberta_small.eval import Ensemble, SentenceClassifier
-from roberta_small.eval.demo import server as server_module
+from roberta_small.eval.origin import find_runs
+from roberta_small.eval.serve import app
 
 pytest.importorskip("captum")
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium")
-# Types the texts, submits them as Ctrl+Enter does, and writes down what the page requested.
+# Chooses the model, types the texts, submits them as Ctrl+Enter does, and writes down what the page requests.
 TYPING = """
-document.querySelectorAll("textarea").forEach((area, i) => { area.value = TEXTS[i]; });
-document.querySelector("textarea").dispatchEvent(
-  new KeyboardEvent("keydown", { key: "Enter", ctrlKey: true, bubbles: true }));
-const waiting = setInterval(() => {
-  if (!$("error").textContent && !$("words").childNodes.length) return;
-  clearInterval(waiting);
-  const requested = performance.getEntriesByType("resource").map((entry) => entry.name);
-  document.body.append(element("pre", JSON.stringify(requested)));
+const typing = setInterval(() => {
+  if (!models.length) return;
+  clearInterval(typing);
+  if (MODEL) { $("model").value = MODEL; $("model").dispatchEvent(new Event("change")); }
+  document.querySelectorAll("textarea").forEach((area, i) => { area.value = TEXTS[i]; });
+  document.querySelector("textarea").dispatchEvent(
+    new KeyboardEvent("keydown", { key: "Enter", ctrlKey: true, bubbles: true }));
+  const waiting = setInterval(() => {
+    const shown = $("explanation").hidden ? !$("result").hidden : $("words").childNodes.length;
+    if (!$("error").textContent && !shown) return;
+    clearInterval(waiting);
+    const requested = performance.getEntriesByType("resource").map((entry) => entry.name);
+    const hidden = [...document.querySelectorAll("[hidden]")];
+    const displayed = hidden.filter((one) => getComputedStyle(one).display !== "none").map((one) => one.id);
+    document.body.append(element("pre", JSON.stringify([requested, displayed])));
+  }, 50);
 }, 50);
 """
 
@@ -33,22 +43,22 @@ const waiting = setInterval(() => {
 def opened(monkeypatch, tmp_path):
     """Open the page under its own policy and type; returns the DOM when the words are shown."""
 
-    def open_page(model, *texts):
-        content = server_module.TEMPLATE.read_text("utf-8")
+    def open_page(classifiers, *texts, model=None):
+        content = app.PAGE.read_text("utf-8")
         typing = TYPING.replace("TEXTS", json.dumps(texts).replace("<", "\\u003c"))
+        typing = typing.replace("MODEL", json.dumps(model))
         template = tmp_path / "page.html"
         # Inside the page's own script, whose hash the policy has.
         begin, end = content.rsplit("</script>", 1)
         template.write_text(f"{begin}{typing}</script>{end}", encoding="utf-8")
-        monkeypatch.setattr(server_module, "TEMPLATE", template)
-        with serving(model) as server:
+        monkeypatch.setattr(app, "PAGE", template)
+        with serving(*classifiers) as server:
             options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000"]
             command = [BROWSER, *options, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", server.url]
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-            requested = json.loads(re.search(r"<pre>(.*?)</pre>", done.stdout)[1])
-            addresses = {name.removeprefix(server.url) for name in requested}
-            assert "classify" in addresses
-            assert addresses <= {"classify", "explain"}
+            requested, displayed = json.loads(re.search(r"<pre>(.*?)</pre>", done.stdout)[1])
+            assert displayed == []
+            assert {name.removeprefix(server.url) for name in requested} == {"version", "predict"}
         return done.stdout
 
     return open_page
@@ -63,7 +73,7 @@ def inside(page, name):
 def test_prediction_and_words_of_one_checkpoint(trained, opened):
     classifier = SentenceClassifier.from_run(trained.run, device="cpu")
     text = f"un </script><b>livre</b> {GOOD} 汉字"
-    page = opened(classifier, text)
+    page = opened([classifier], text)
     (prediction,) = classifier.predict([text])
     percent = f"{100 * prediction.probabilities[prediction.predicted]:.1f} %"
     assert inside(page, "predicted") == f"{prediction.predicted} {percent}"
@@ -81,7 +91,7 @@ def test_prediction_and_words_of_one_checkpoint(trained, opened):
 def test_every_checkpoint_of_an_ensemble_is_shown(trained, tmp_path, opened):
     make_run(trained.data, tmp_path / "seed2", seed=2)
     ensemble = Ensemble.from_runs([trained.run, tmp_path / "seed2"], device="cpu")
-    page = opened(ensemble, f"un livre {GOOD}")
+    page = opened(ensemble.members, f"un livre {GOOD}")
     (mean,) = ensemble.predict([f"un livre {GOOD}"])
     own = [member.predict([f"un livre {GOOD}"])[0] for member in ensemble.members]
     shown = [f"{100 * one.probabilities[mean.predicted]:.1f} %" for one in [*own, mean]]
@@ -95,14 +105,41 @@ def test_every_checkpoint_of_an_ensemble_is_shown(trained, tmp_path, opened):
 def test_the_two_sentences_of_a_pair(tmp_path, opened):
     make_run(make_data(tmp_path / "data", pairs=True), tmp_path / "run")
     classifier = SentenceClassifier.from_run(tmp_path / "run", device="cpu")
-    page = opened(classifier, "un livre", "une histoire")
+    page = opened([classifier], "un livre", "une histoire")
     (prediction,) = classifier.predict([("un livre", "une histoire")])
     percent = f"{100 * prediction.probabilities[prediction.predicted]:.1f} %"
     assert inside(page, "predicted") == f"{prediction.predicted} {percent}"
     assert inside(page, "words") == "un livre une histoire"
 
 
+def test_one_of_several_models_is_chosen(trained, tmp_path, opened):
+    make_run(make_data(tmp_path / "data", pairs=True), tmp_path / "run")
+    runs = find_runs([trained.run, tmp_path / "run"])
+    classifiers = [SentenceClassifier.from_run(run, device="cpu") for run in runs]
+    page = opened(classifiers, "un livre", "une histoire", model=runs[1].name)
+    (prediction,) = classifiers[1].predict([("un livre", "une histoire")])
+    percent = f"{100 * prediction.probabilities[prediction.predicted]:.1f} %"
+    assert inside(page, "predicted") == f"{prediction.predicted} {percent}"
+    assert not re.search(r'id="models" hidden', page)
+
+
+def test_without_explanations_there_are_no_words(trained, monkeypatch, opened):
+    monkeypatch.setitem(sys.modules, "captum.attr", None)
+    page = opened([SentenceClassifier.from_run(trained.run, device="cpu")], "un livre")
+    assert re.search(r'id="explanation" hidden', page)
+    assert inside(page, "predicted")
+
+
+def test_notes_on_a_long_text_with_unknown_tokens(trained, opened):
+    text = "汉字 " + "livre " * 100
+    page = opened([SentenceClassifier.from_run(trained.run, device="cpu")], text)
+    encoded = SentenceClassifier.from_run(trained.run, device="cpu").text_input.encode([text])
+    notes = inside(page, "notes")
+    assert re.findall(r"\d+", notes)[1:] == ["32", str(encoded.lengths[0])]  # --max-positions of the run
+
+
 def test_an_error_is_shown(trained, opened):
-    page = opened(SentenceClassifier.from_run(trained.run, device="cpu"), "u" * server_module.MAX_BYTES)
-    assert inside(page, "error")
+    text = "u" * (LIMITS["characters"] + 1)
+    page = opened([SentenceClassifier.from_run(trained.run, device="cpu")], text)
+    assert "--max-characters" in inside(page, "error")
     assert re.search(r'<main id="result" hidden', page)

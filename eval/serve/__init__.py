@@ -1,0 +1,206 @@
+"""The command `serve`: load the models and serve the page and the JSON API until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ipaddress
+import math
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from roberta_small.common.cli import positive, positive_number
+from roberta_small.common.errors import UserError
+from roberta_small.eval.options import add_checkpoint_files, add_computation, overrides
+from roberta_small.eval.origin import GRAPH, MODELS, RunCheckpoint, find_runs
+
+if TYPE_CHECKING:
+    from roberta_small.eval.classifier import SentenceClassifier
+    from roberta_small.eval.serve.schema import Limits
+
+DESCRIPTION = """Serve trained models: a page in the browser and a JSON API.
+
+The page classifies typed text. It shows the class, the probabilities, the contribution of each word and, for
+several models, the prediction of each and their mean. It loads nothing from the network. POST /predict
+returns the same predictions as JSON, and /docs describes all requests. Texts are neither stored nor logged.
+Ctrl-C or SIGTERM ends the program after the requests in progress.
+
+Several runs of the same data are also an ensemble. It is the default model of runs that differ in their seed;
+of several methods, the default is the run with the best validation.
+"""
+EXAMPLES = """examples:
+  roberta-small serve runs/fairseq/pretrained/seed1
+  roberta-small serve runs/fairseq/pretrained --port 8080
+  roberta-small serve classifier.onnx --host 0.0.0.0
+  curl http://127.0.0.1:8000/predict --json '{"text": "Un livre captivant."}'
+"""
+HOST = "127.0.0.1"
+PORT = 8000
+GRACE_SECONDS = 5
+"""Time in addition to --timeout until requests are aborted at the end."""
+MISSING = (
+    "the extra serve is not installed ({name} is missing): make install, or "
+    "pip install --editable '.[serve]' --constraint constraints.txt"
+)
+
+
+def register(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `serve`."""
+    parser = subparsers.add_parser(
+        "serve",
+        help="serve models: a page in the browser and a JSON API",
+        description=DESCRIPTION,
+        examples=EXAMPLES,
+    )
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RUN",
+        help="run folder, checkpoint, folder with runs, or .onnx file of `roberta-small export onnx`",
+    )
+    parser.add_argument(
+        "--host",
+        default=HOST,
+        help="address to listen on (default: %(default)s, this machine only; 0.0.0.0: every machine that can "
+        "reach this one, without a password)",
+    )
+    parser.add_argument(
+        "--port", type=_port, default=PORT, metavar="N", help="port; 0 is any free one (default: %(default)s)"
+    )
+    group = parser.add_argument_group("limits")
+    limits = {
+        "--max-texts": (64, "texts of a request"),
+        "--max-characters": (20_000, "characters of a text"),
+        "--max-bytes": (1 << 20, "bytes of the body of a request"),
+        "--max-waiting": (256, "unfinished texts of a model; further requests are refused with status 503"),
+    }
+    for option, (default, meaning) in limits.items():
+        group.add_argument(
+            option, type=positive, default=default, metavar="N", help=f"{meaning} (default: %(default)s)"
+        )
+    group.add_argument(
+        "--timeout",
+        type=positive_number,
+        default=30.0,
+        metavar="SECONDS",
+        help="time of a request; after it, the answer is status 504 (default: %(default)g)",
+    )
+    add_checkpoint_files(parser)
+    add_computation(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Open the port, load the models, print the address and serve.
+
+    Raises `UserError` for an address that is not available, a model that cannot be loaded, and if FastAPI or
+    Uvicorn is not installed.
+    """
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn
+    except ModuleNotFoundError as error:
+        raise UserError(MISSING.format(name=error.name)) from None
+    limits = _limits(args)
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(contextlib.closing(listen(args.host, args.port)))
+        # SIGTERM as Ctrl-C: Uvicorn raises the signal again when it has ended.
+        former = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        stack.callback(signal.signal, signal.SIGTERM, former)
+        classifiers = load(args.runs, args)
+
+        from roberta_small.eval.serve.app import create_app
+        from roberta_small.eval.serve.models import Models
+
+        models = Models(classifiers, max_tokens=args.max_tokens, max_waiting=limits.waiting)
+        stack.enter_context(contextlib.closing(models))
+        hosts = local_hosts(listener)
+        if not hosts:
+            print(f"warning: --host {args.host}: other machines can use this server", file=sys.stderr)
+        config = uvicorn.Config(
+            create_app(models, limits, hosts),
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            server_header=False,
+            timeout_graceful_shutdown=math.ceil(limits.seconds) + GRACE_SECONDS,
+        )
+        with contextlib.suppress(KeyboardInterrupt):
+            print(f"{url_of(listener)}  (Ctrl-C ends)", flush=True)
+            uvicorn.Server(config).run(sockets=[listener])
+        print("ended", file=sys.stderr)
+
+
+def load(paths: Sequence[str], args: argparse.Namespace) -> list[SentenceClassifier]:
+    """The classifiers of the paths; prints their precision on standard error.
+
+    Raises `UserError` if one cannot be loaded.
+    """
+    from roberta_small.eval.classifier import SentenceClassifier
+    from roberta_small.eval.model import PrecisionMessages
+
+    graphs = [path for path in paths if path.endswith(GRAPH)]
+    others = [path for path in paths if path not in graphs]
+    found: list[str | RunCheckpoint] = [*find_runs(others, MODELS), *dict.fromkeys(graphs)]
+    classifiers = [SentenceClassifier.from_run(one, **overrides(args)) for one in found]
+    PrecisionMessages().show(*(one.model.precision for one in classifiers))
+    return classifiers
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises `UserError` for an unknown host and a port that is not available."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server((str(address[0]), int(address[1])), family=family, backlog=1024)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(
+            f"--host {host} --port {port}: {reason}; choose another port, or 0 for any free one"
+        ) from None
+
+
+def url_of(listener: socket.socket) -> str:
+    """The address of the page."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def local_hosts(listener: socket.socket) -> list[str]:
+    """The values of the header Host that name this machine; empty if other machines can connect.
+
+    A page of another site could let its own name point at this machine, but not change the header.
+    """
+    host, port = listener.getsockname()[:2]
+    if not ipaddress.ip_address(host).is_loopback:
+        return []
+    names = [f"[{host}]" if ":" in host else host, "localhost"]
+    return [f"{name}:{port}" for name in names] + names
+
+
+def _limits(args: argparse.Namespace) -> Limits:
+    """The limits of a request; raises `UserError` if one excludes another."""
+    from roberta_small.eval.serve.schema import Limits
+
+    if args.max_waiting < args.max_texts:
+        raise UserError(
+            f"--max-waiting {args.max_waiting}: less than --max-texts {args.max_texts}, so that a request of "
+            "that size would never be computed; raise one or lower the other"
+        )
+    return Limits(
+        texts=args.max_texts,
+        characters=args.max_characters,
+        bytes=args.max_bytes,
+        seconds=args.timeout,
+        waiting=args.max_waiting,
+    )
+
+
+def _port(text: str) -> int:
+    """Parse a port number; raises `ArgumentTypeError`, or `ValueError` if it is not an integer."""
+    number = int(text)
+    if not 0 <= number < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{number} is not from 0 to 65535")
+    return number

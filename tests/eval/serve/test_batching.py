@@ -1,0 +1,179 @@
+"""The thread of a model: what it computes together, and what it does not compute."""
+
+import contextlib
+import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from tiny_runs import GOOD, make_data, make_run
+
+from roberta_small.common.errors import UserError
+from roberta_small.eval import SentenceClassifier
+from roberta_small.eval.predict.explain import explain_texts
+from roberta_small.eval.serve.batching import QueueFullError, Worker
+
+
+@pytest.fixture
+def classifier(trained):
+    return SentenceClassifier.from_run(trained.run, device="cpu", precision="fp32")
+
+
+@pytest.fixture
+def batches(classifier, monkeypatch):
+    """The number of texts of each batch that the network computes, once `go` is set."""
+    sizes, go, started = [], threading.Event(), threading.Event()
+    logits = classifier.network.logits
+
+    def gated(rows):
+        started.set()
+        assert go.wait(60)
+        sizes.append(len(rows))
+        return logits(rows)
+
+    monkeypatch.setattr(classifier.network, "logits", gated)
+    sizes_and_events = sizes, started, go
+    yield sizes_and_events
+    go.set()
+
+
+@contextlib.contextmanager
+def working(classifier, *, max_tokens=4096, max_waiting=256):
+    turns = threading.Semaphore()
+    worker = Worker(classifier, max_tokens=max_tokens, max_waiting=max_waiting, turns=turns)
+    with contextlib.closing(worker):
+        yield worker
+
+
+def test_simultaneous_requests_have_the_results_of_single_ones(trained, classifier):
+    expected = classifier.probabilities(trained.texts)
+    with working(classifier, max_tokens=200) as worker, ThreadPoolExecutor(16) as pool:
+        futures = list(pool.map(lambda text: worker.submit([text]), trained.texts))
+        both = worker.submit(trained.texts)
+        found = np.concatenate([future.result(60).found.probabilities for future in futures])
+        together = both.result(60)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(together.found.probabilities, expected, atol=1e-6)
+    assert together.words is None
+    encoded = classifier.text_input.encode(trained.texts)
+    assert together.found.encoded.notes == encoded.notes
+    assert together.found.encoded.lengths == encoded.lengths
+
+
+def test_what_arrives_during_a_batch_is_the_next_batch(trained, classifier, batches):
+    sizes, started, go = batches
+    with working(classifier) as worker:
+        first = worker.submit(["un"])
+        assert started.wait(60)
+        others = [worker.submit([text]) for text in trained.texts[:5]]
+        go.set()
+        for future in (first, *others):
+            future.result(60)
+    assert sizes == [1, 5]
+
+
+def test_a_batch_has_a_maximum_number_of_tokens(trained, classifier, batches):
+    sizes, _, go = batches
+    go.set()
+    length = len(classifier.encode(["un"])[0])
+    with working(classifier, max_tokens=3 * length) as worker:
+        assert len(worker.submit(["un"] * 7).result(60).found.probabilities) == 7
+        worker.submit(["livre " * 100]).result(60)  # longer than a batch
+    assert sizes == [3, 3, 1, 1]
+
+
+def test_a_cancelled_request_is_not_computed(trained, classifier, batches):
+    sizes, started, go = batches
+    with working(classifier, max_waiting=4) as worker:
+        first = worker.submit(["un"])
+        assert started.wait(60)
+        cancelled = worker.submit(["un", "une", "le"])
+        assert cancelled.cancel()
+        last = worker.submit(["un", "une", "le"])  # it has left the queue
+        go.set()
+        first.result(60)
+        last.result(60)
+    assert sizes == [1, 3]
+
+
+def test_a_full_queue_refuses_requests(classifier, batches):
+    _, started, go = batches
+    with working(classifier, max_waiting=3) as worker:
+        first = worker.submit(["un"])
+        assert started.wait(60)
+        second = worker.submit(["un", "une"])
+        with pytest.raises(QueueFullError, match=r"\b1\b.*\b3\b.*\b3\b"):
+            worker.submit(["un"])
+        go.set()
+        first.result(60)
+        second.result(60)
+        worker.submit(["un"]).result(60)
+
+
+def test_an_error_is_that_of_one_request(tmp_path):
+    flags = ["--shorten-method", "none", "--max-positions", "80"]
+    make_run(make_data(tmp_path / "data"), tmp_path / "run", *flags)
+    with working(SentenceClassifier.from_run(tmp_path / "run", device="cpu")) as worker:
+        futures = [worker.submit([text]) for text in ("un", "livre " * 100, "une")]
+        with pytest.raises(UserError, match=r"\b80\b"):
+            futures[1].result(60)
+        for future in (futures[0], futures[2]):
+            assert future.result(60).found.probabilities.shape == (1, 2)
+
+
+def test_an_error_of_the_network_does_not_end_the_thread(classifier, monkeypatch):
+    def broken(rows):
+        raise MemoryError
+
+    with working(classifier) as worker:
+        with monkeypatch.context() as patch:
+            patch.setattr(classifier.network, "logits", broken)
+            with pytest.raises(MemoryError):
+                worker.submit(["un"]).result(60)
+        worker.submit(["un"]).result(60)
+
+
+def test_explanations_are_those_of_predict(trained, classifier):
+    pytest.importorskip("captum")
+    texts = [f"un livre {GOOD}", trained.texts[0]]
+    expected = list(explain_texts(classifier, texts, classifier.encode(texts)))
+    with working(classifier) as worker:
+        result = worker.submit(texts, explain=True).result(60)
+    for found, words in zip(result.words, expected, strict=True):
+        assert [word.text for word in found] == [word.text for word in words]
+        assert [word.score for word in found] == pytest.approx([word.score for word in words], abs=1e-6)
+    np.testing.assert_allclose(result.found.probabilities, classifier.probabilities(texts), atol=1e-6)
+
+
+def test_predictions_do_not_wait_for_all_explanations(classifier, monkeypatch):
+    from roberta_small.eval.predict import explain
+
+    order, started, go = [], threading.Event(), threading.Event()
+
+    def gated(classifier, texts, rows):
+        started.set()
+        assert go.wait(60)
+        order.append("explained")
+        return [[]]
+
+    monkeypatch.setattr(explain, "explain_texts", gated)
+    with working(classifier) as worker:
+        explained = worker.submit(["un", "une", "le"], explain=True)
+        assert started.wait(60)
+        predicted = worker.submit(["un"])
+        predicted.add_done_callback(lambda _: order.append("predicted"))
+        go.set()
+        assert len(explained.result(60).words) == 3
+    assert order == ["explained", "predicted", "explained", "explained"]
+
+
+def test_closing_cancels_what_waits(classifier, batches):
+    _, started, go = batches
+    with working(classifier) as worker:
+        first = worker.submit(["un"])
+        assert started.wait(60)
+        second = worker.submit(["un"])
+        threading.Timer(0.2, go.set).start()
+    assert first.result(0).found.probabilities.shape == (1, 2)
+    with pytest.raises(CancelledError):
+        second.result(0)

@@ -1,0 +1,156 @@
+"""The command: its process, its address, the models that it loads and its errors."""
+
+import contextlib
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from signals import restore_defaults
+from tiny_runs import make_run
+
+from roberta_small.__main__ import main as front_door
+from roberta_small.common.errors import UserError
+from roberta_small.eval.__main__ import build_parser, main
+from roberta_small.eval.serve import listen, load, local_hosts, url_of
+
+JSON = {"Content-Type": "application/json"}
+# Starts the command with a network that takes a second for each batch.
+SLOW = """
+import sys, time
+from roberta_small.__main__ import main
+from roberta_small.eval.network import Network
+
+logits = Network.logits
+def slow(*args, **more):
+    print("computing", flush=True)
+    time.sleep(1)
+    return logits(*args, **more)
+Network.logits = slow
+sys.exit(main())
+"""
+
+
+@contextlib.contextmanager
+def started(*words):
+    """The process of the command on a free port, and its port."""
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", SLOW, "serve", *map(str, words), "--port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=restore_defaults,
+        ) as process,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(process.kill)  # after a failure, it would serve for ever
+        yield process, int(re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())[1])
+
+
+@pytest.mark.usefixtures("fast_processes")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_command_after_the_requests_in_progress(trained, number):
+    with started(trained.run) as (process, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("POST", "/predict", json.dumps({"text": "un livre"}), JSON)
+        assert process.stdout.readline() == "computing\n"
+        process.send_signal(number)
+        response = connection.getresponse()
+        answer = json.loads(response.read())
+        _, errors = process.communicate(timeout=60)
+    assert response.status == 200
+    assert answer["predictions"][0]["label"]
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def test_a_port_in_use_and_an_unknown_host_are_errors(trained, capsys):
+    with contextlib.closing(listen("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", str(trained.run), "--port", str(port)]) == 1
+        assert f"--port {port}" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"--host no\.such\.host\.invalid"):
+        listen("no.such.host.invalid", 0)
+
+
+def test_the_address_and_the_hosts_of_a_request():
+    with contextlib.closing(listen("localhost", 0)) as listener:
+        host, port = listener.getsockname()[:2]
+        assert url_of(listener) in (f"http://{host}:{port}/", f"http://[{host}]:{port}/")
+        assert {f"localhost:{port}", "localhost"} < set(local_hosts(listener))
+    with contextlib.closing(listen("0.0.0.0", 0)) as listener:
+        assert local_hosts(listener) == []
+
+
+def test_ipv6():
+    try:
+        listener = listen("::1", 0)
+    except UserError:
+        pytest.skip("no IPv6 address")
+    with contextlib.closing(listener):
+        port = listener.getsockname()[1]
+        assert url_of(listener) == f"http://[::1]:{port}/"
+        assert f"[::1]:{port}" in local_hosts(listener)
+
+
+def test_the_runs_of_several_paths_are_loaded(trained, tmp_path):
+    make_run(trained.data, tmp_path / "runs/fairseq/random/seed2", seed=2)
+    args = parsed(trained.run, tmp_path / "runs", "--device", "cpu")
+    names = [one.model.run.name for one in load(args.runs, args)]
+    assert names == ["fairseq/random/seed1", "fairseq/random/seed2"]
+
+
+def parsed(*words):
+    return build_parser().parse_args(["serve", *map(str, words)])
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        (["--port", "70000"], ["--port", "70000"]),
+        (["--port", "-1"], ["--port"]),
+        (["--port", "http"], ["--port", "http"]),
+        (["--timeout", "0"], ["--timeout", "0"]),
+        (["--max-texts", "0"], ["--max-texts", "0"]),
+        (["--max-waiting", "8"], ["--max-waiting 8", "--max-texts 64"]),
+        (["--max-token", "8"], ["--max-token", "--max-tokens"]),
+    ],
+)
+def test_errors_of_the_command_line_name_option_and_value(words, facts, capsys):
+    assert main(["serve", "run", *words]) in (1, 2)
+    errors = capsys.readouterr().err
+    assert all(fact in errors for fact in facts)
+
+
+def test_a_missing_run_is_an_error(tmp_path, capsys):
+    assert main(["serve", str(tmp_path / "none"), "--port", "0"]) == 1
+    assert str(tmp_path / "none") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["fastapi", "uvicorn"])
+def test_without_the_extra_the_error_names_it(monkeypatch, capsys, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    assert main(["serve", "run"]) == 1
+    errors = capsys.readouterr().err
+    assert name in errors
+    assert re.search(r"pip install .*\[serve\]", errors)
+
+
+def test_the_former_command_does_not_exist(capsys):
+    assert front_door(["demo"]) == 2
+    assert "demo" in capsys.readouterr().err
+
+
+def test_help_needs_neither_torch_nor_the_extra(monkeypatch, capsys):
+    for name in ("torch", "fastapi", "uvicorn", "pydantic"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(SystemExit) as exit_:
+        parsed("--help")
+    assert exit_.value.code == 0

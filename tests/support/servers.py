@@ -1,0 +1,45 @@
+"""A server of `roberta-small serve` in a thread of the test."""
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass
+
+import uvicorn
+
+from roberta_small.eval.serve import listen, local_hosts, url_of
+from roberta_small.eval.serve.app import create_app
+from roberta_small.eval.serve.models import Models
+from roberta_small.eval.serve.schema import Limits
+
+LIMITS = {"texts": 64, "characters": 20_000, "bytes": 1 << 20, "seconds": 60.0, "waiting": 256}
+
+
+@dataclass
+class Serving:
+    """A server and its models."""
+
+    url: str
+    port: int
+    models: Models
+
+
+@contextlib.contextmanager
+def serving(*classifiers, **limits):
+    """The server of some classifiers, on any free port."""
+    limits = Limits(**LIMITS | limits)
+    models = Models(classifiers, max_tokens=4096, max_waiting=limits.waiting)
+    listener = listen("127.0.0.1", 0)
+    with contextlib.closing(models), contextlib.closing(listener):
+        app = create_app(models, limits, local_hosts(listener))
+        server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        url, port = url_of(listener), listener.getsockname()[1]
+        thread.start()
+        try:
+            while not server.started:
+                time.sleep(0.01)
+            yield Serving(url, port, models)
+        finally:
+            server.should_exit = True
+            thread.join()
