@@ -94,7 +94,7 @@ def intervals(
     count = scored.count
     values = {name: float(v[0]) for name, v in measure(scored, np.ones((1, count))).items()}
     drawn: dict[str, list[Array]] = {name: [] for name in values}
-    for weights_DN in _bootstrap_weights(count, scored.cells, draws, seed):
+    for weights_DN in bootstrap_weights(count, scored.cells, draws, seed):
         for name, value_D in measure(scored, weights_DN).items():
             drawn[name].append(value_D)
     tails = [50 * (1 - level), 50 * (1 + level)]
@@ -303,7 +303,7 @@ def _finite(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def _bootstrap_weights(count: int, cells: int, draws: int, seed: int) -> Iterator[Array]:
+def bootstrap_weights(count: int, cells: int, draws: int, seed: int) -> Iterator[Array]:
     """Yield the example weights of bootstrap samples, (D, N), in portions of bounded size.
 
     A portion also bounds the sums over the examples, such as the confusion matrices, (D, K, K): `cells` is

@@ -32,18 +32,16 @@ from torch import Tensor, nn
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from roberta_small.analysis.predictions import WILSON, examples_interval, mcnemar
 from roberta_small.common.data_folder import dictionary_digest
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import FAMILIES
 from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION
-from roberta_small.common.statistics import DRAWS, LEVEL, SEED
-from roberta_small.common.tables import markdown
 from roberta_small.eval.graph import INPUTS, OUTPUT, Metadata
 from roberta_small.eval.model import BESIDE, Model, open_model
 from roberta_small.eval.network import Checkpoint, Examples, head_weight
 from roberta_small.eval.origin import DataFolder, OptionalPath, RunCheckpoint
 from roberta_small.eval.texts import MAX_TOKENS, Compute, batches, pad
+from roberta_small.export.onnx_report import TOLERANCE, Measured
 from roberta_small.export.transformers.folder import labels_of, load_folder, output_names, read_carried
 from roberta_small.export.transformers.networks import (
     configured_ids,
@@ -61,8 +59,6 @@ from roberta_small.preprocess.tokenization.transformers_encoder import Transform
 
 ATTENTION = "eager"
 """Attention implementation that consists of plain matrix products."""
-TOLERANCE = 1e-4
-"""Largest accepted difference of a logit between ONNX and PyTorch in fp32."""
 RANDOM_ROWS = 32
 MAX_SENTENCES = 1 << 16
 """Upper limit of the batch size in the graph."""
@@ -199,18 +195,6 @@ class FolderModel(Model):
         return dictionary_digest(fairseq_dictionary.load(str(path)).with_mask().symbols)
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Logits, time and size of one form of the classifier on N sentences."""
-
-    name: str
-    logits: NDArray[np.float32]
-    """(N, K)."""
-    seconds: float
-    megabytes: float | None
-    """Size of the file; None for PyTorch."""
-
-
 def export(
     classifier: Classifier, rows: Sequence[NDArray[np.int64]], *, int8: bool, metadata: Metadata | None = None
 ) -> tuple[list[Measured], bytes]:
@@ -330,88 +314,6 @@ def random_rows(classifier: Classifier) -> list[NDArray[np.int64]]:
     vocabulary = encoder_config(classifier.network).vocab_size
     first, _ = special_ids(classifier.model.input_format)
     return [np.concatenate([[first], rng.integers(UNK, vocabulary, length - 1)]) for length in lengths]
-
-
-def document(measured: list[Measured], labels_N: NDArray[np.int64] | None, split: str) -> dict[str, Any]:
-    """All measurements, for JSON; `labels_N` is None for rows of random ids."""
-    return {
-        "split": None if labels_N is None else split,
-        "sentences": len(measured[0].logits),
-        "threads": torch.get_num_threads(),
-        "tolerance": TOLERANCE,
-        "conventions": "each form against the first: exact McNemar test; difference of accuracy in points "
-        f"with the {LEVEL:.0%} interval of a paired bootstrap ({DRAWS:,} draws, seed {SEED}), or Wilson's if "
-        "the difference is the same in every sentence",
-        "forms": [_form(form, measured[0], labels_N) for form in measured],
-    }
-
-
-def table(document: dict[str, Any]) -> str:
-    """The measurements as a Markdown table with a heading and, on data, a comparison of the accuracies."""
-    split, sentences = document["split"], document["sentences"]
-    rows_name = "rows of random ids" if split is None else f"{sentences:,} sentences of {split}"
-    rows = [
-        (
-            form["name"],
-            "" if form["accuracy"] is None else f"{form['accuracy']:.2f}",
-            f"{form['same_class']:.2f}",
-            f"{form['largest_difference']:.1e}",
-            "" if form["megabytes"] is None else f"{form['megabytes']:.1f}",
-            f"{form['seconds_per_1000']:.2f}",
-        )
-        for form in document["forms"]
-    ]
-    columns = (
-        "",
-        "accuracy (%)",
-        "same class as torch (%)",
-        "largest difference of a logit",
-        "MB",
-        "seconds",
-    )
-    heading = (
-        f"{rows_name}; seconds for 1,000 of them on {document['threads']} thread(s) of this CPU, in batches "
-        "of similar length; torch computes attention as the graph does"
-    )
-    last = document["forms"][-1]
-    if split is None:
-        comparison = "accuracy was not measured: pass binarized data with --data"
-    else:
-        low, high = last["interval"]
-        wilson = ", Wilson" if last["interval_method"] == WILSON else ""
-        comparison = (
-            f"{last['name']} against torch: {last['points']:+.2f} points [{low:+.2f}, {high:+.2f}{wilson}]; "
-            f"only {last['name']} correct {last['only_this']}, only torch correct {last['only_torch']} "
-            f"(McNemar p {last['p']:.2g})"
-        )
-    return f"{heading}\n\n{markdown(columns, rows)}\n{comparison}"
-
-
-def _form(form: Measured, reference: Measured, labels_N: NDArray[np.int64] | None) -> dict[str, Any]:
-    predicted_N, expected_N = form.logits.argmax(-1), reference.logits.argmax(-1)
-    found = {
-        "name": form.name,
-        "accuracy": None,
-        "same_class": 100 * float((predicted_N == expected_N).mean()),
-        "largest_difference": float(np.abs(form.logits - reference.logits).max()),
-        "megabytes": form.megabytes,
-        "seconds_per_1000": 1000 * form.seconds / len(form.logits),
-    }
-    if labels_N is None:
-        return found
-    right_N, torch_N = predicted_N == labels_N, expected_N == labels_N
-    only_this, only_torch, p = mcnemar(right_N, torch_N)
-    points_N = 100 * (right_N.astype(float) - torch_N)
-    (low, high), method = examples_interval(points_N, LEVEL, draws=DRAWS, seed=SEED)
-    return found | {
-        "accuracy": 100 * float(right_N.mean()),
-        "points": float(points_N.mean()),
-        "interval": [low, high],
-        "interval_method": method,
-        "only_this": int(only_this),
-        "only_torch": int(only_torch),
-        "p": float(p),
-    }
 
 
 @contextmanager
