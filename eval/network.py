@@ -33,13 +33,14 @@ from roberta_small.common.cli import DEVICES
 from roberta_small.common.data_folder import WRITE_AGAIN
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import FIRST_POSITION
-from roberta_small.common.label_kinds import SCALING, LabelKind, Scaling, Targets
+from roberta_small.common.label_kinds import LabelKind, Scaling, Targets
 from roberta_small.eval.model import BF16, FP32
 from roberta_small.eval.texts import MAX_TOKENS, Ids, limit_kernels, logits_of
 from roberta_small.fairseq_plugin.checkpoints.architecture import (
     arch_name,
     kind_of_settings,
     model_arguments,
+    scaling_of_state,
 )
 from roberta_small.fairseq_plugin.checkpoints.loading import LM_HEAD, load_checkpoint
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
@@ -201,7 +202,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         dictionary_sha256=recorded.get("dictionary_sha256"),
         class_names=recorded.get("class_names"),
         precision=recorded_precision(arguments, state),
-        scaling=Scaling.from_record(recorded[SCALING], path) if SCALING in recorded else Scaling(),
+        scaling=scaling_of_state(state, path),
     )
 
 

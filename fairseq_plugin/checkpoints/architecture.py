@@ -22,7 +22,15 @@ from fairseq.models.roberta.model import RobertaModel, base_architecture
 from roberta_small.common import families
 from roberta_small.common.errors import UserError
 from roberta_small.common.families import FIRST_POSITION
-from roberta_small.common.label_kinds import KINDS, MULTI_LABEL, REGRESSION, SINGLE_LABEL, LabelKind
+from roberta_small.common.label_kinds import (
+    KINDS,
+    MULTI_LABEL,
+    REGRESSION,
+    SCALING,
+    SINGLE_LABEL,
+    LabelKind,
+    Scaling,
+)
 from roberta_small.fairseq_plugin.checkpoints.loading import read_outline
 from roberta_small.fairseq_plugin.models.causal import CausalRobertaSmall
 from roberta_small.fairseq_plugin.models.roberta import LAYER_NORM_EPS
@@ -224,6 +232,8 @@ class Head:
     """In the order of the logits; None if the checkpoint does not record them."""
     kind: str = SINGLE_LABEL
     """The kind of the labels it was trained on (`common.label_kinds`)."""
+    scaling: Scaling = Scaling()
+    """Of numeric labels."""
 
 
 def kind_of_settings(settings: Mapping[str, Any]) -> LabelKind:
@@ -239,6 +249,15 @@ def kind_of_state(state: Mapping[str, Any]) -> LabelKind:
     return kind_of_settings(vars(_namespace(state.get("args"))) if cfg is None else dict(cfg["task"] or {}))
 
 
+def scaling_of_state(state: Mapping[str, Any], where: object = "checkpoint") -> Scaling:
+    """The scaling of the numeric labels that a checkpoint was trained on; stock fairseq does not scale them.
+
+    Raises `UserError` with `where` if it is malformed.
+    """
+    recorded = (state.get("extra_state") or {}).get("SentenceClassificationTask") or {}
+    return Scaling.from_record(recorded[SCALING], where) if SCALING in recorded else Scaling()
+
+
 def head_of(state: Mapping[str, Any]) -> Head | None:
     """The classification head of a checkpoint in fairseq's format; None if it has none."""
     for name, weight in state["model"].items():
@@ -247,7 +266,8 @@ def head_of(state: Mapping[str, Any]) -> Head | None:
             recorded = (state.get("extra_state") or {}).get("SentenceClassificationTask") or {}
             names = recorded.get("class_names")
             kind = kind_of_state(state).name
-            return Head(parts[1], len(weight), None if names is None else tuple(names), kind)
+            scaling = scaling_of_state(state)
+            return Head(parts[1], len(weight), None if names is None else tuple(names), kind, scaling)
     return None
 
 
