@@ -56,7 +56,8 @@ def explain_texts(
 
 
 def check_explainable(classifier: SentenceClassifier) -> None:
-    """Raise `UserError` if Captum is needed and not installed."""
+    """Raise `UserError` unless a text has one class, and if Captum is needed and not installed."""
+    classifier.labels.kind.require_exclusive("explanations", classifier.model.run.name)
     if is_linear(classifier):
         return
     try:

@@ -124,8 +124,15 @@ def make_labelled_data(root, kind, count=60):
     root.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     (root / "texts.jsonl").write_text(lines, encoding="utf-8")
+    (root / "sentences.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(root / "sentences.txt"), model_prefix=str(root / "spm"), vocab_size=70, minloglevel=2,
+        hard_vocab_limit=False,
+    )  # fmt: skip
     command = ["prepare", str(root / "texts.jsonl"), "--task", KINDS[kind].task, "--out", str(root / "data")]
-    assert preprocess([*command, "--valid", "0.2", "--test", "0.2"]) == 0
+    assert (
+        preprocess([*command, "--valid", "0.2", "--test", "0.2", "--tokenizer", str(root / "spm.model")]) == 0
+    )
     return root / "data"
 
 
