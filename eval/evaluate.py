@@ -126,9 +126,11 @@ def run(args: argparse.Namespace) -> None:
     dedup = None
     if overlap is not None:
         dedup = {"audit": args.audit, "notion": overlap.notion, "left_out": len(overlap.lines)}
+    majority = majority_class(labels, evaluated[0].targets[kept_N])
     report = {
         "split": args.split,
         "examples": int(kept_N.sum()),
+        **({} if majority is None else {"majority": majority}),
         "dedup": dedup,
         "classes": list(labels.classes),
         **({} if labels.kind.exclusive else {"label_kind": labels.kind.name}),
@@ -139,7 +141,8 @@ def run(args: argparse.Namespace) -> None:
     if args.out:
         atomic_write(args.out, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     excluded = f", {len(overlap.lines):,} excluded because they are in train" if overlap else ""
-    print(f"{args.split}: {report['examples']:,} examples{excluded}\n")
+    baseline = f"\nmajority class: {majority['class']}, {majority['accuracy']:.2f} %" if majority else ""
+    print(f"{args.split}: {report['examples']:,} examples{excluded}{baseline}\n")
     print(tables(groups, conventions(args.draws, labels.kind.name)), end="")
 
 
@@ -219,6 +222,18 @@ def _named_targets(member: SplitPredictions) -> list[Any]:
     if labels.kind.exclusive:
         return names[targets].tolist()
     return [frozenset(names[row_K].tolist()) for row_K in targets]
+
+
+def majority_class(labels: Labels, targets: Targets) -> dict[str, Any] | None:
+    """The most frequent class, and the accuracy in percent of always predicting it.
+
+    None unless an example has one class.
+    """
+    if not labels.kind.exclusive:
+        return None
+    counts_K = np.bincount(targets, minlength=labels.size)
+    most = int(counts_K.argmax())
+    return {"class": labels.classes[most], "accuracy": 100 * float(counts_K[most]) / len(targets)}
 
 
 def select_examples(member: SplitPredictions, overlap: Overlap | None) -> NDArray[np.bool_]:

@@ -40,6 +40,7 @@ from roberta_small.eval.origin import (
 from roberta_small.eval.texts import MAX_TOKENS, Ids, InputFormat, TextInput
 from roberta_small.preprocess import dictionary as fairseq_dictionary
 from roberta_small.preprocess.dictionary import BOS, EOS, MASK
+from roberta_small.preprocess.options import NO_TEST
 from roberta_small.preprocess.tokenization.choice import FOLDER, TRANSFORMERS, Located, beside
 from roberta_small.preprocess.tokenization.encoder import Encoder, load_in_advance
 from roberta_small.preprocess.tokenization.transformers_encoder import TransformersEncoder
@@ -252,6 +253,11 @@ class Model:
         folder = self.data if data is None else DataFolder.given(data)
         if not folder.exists:
             raise UserError(f"{folder.path}: no such folder (data of {self.run.name}); pass --data")
+        if split == "test" and folder.option("test") == NO_TEST:
+            raise UserError(
+                f"{folder.path}: prepared without a test set (--test {NO_TEST}); use --split valid, or pass "
+                "other data with --data"
+            )
         classes: list[str] = []
         if self.checkpoint.kind.has_classes:
             classes = read_class_names(self.checkpoint, self.data if self.data.exists else folder)
