@@ -256,7 +256,7 @@ class _Validator:
     def check(self, record: object, number: int) -> AnyPrediction:
         if not isinstance(record, dict):
             raise self.error(number, "not a JSON object")
-        kind_keys = ("value",) if "value" in record else ("probabilities",)
+        kind_keys: tuple[str, ...] = ("value",) if "value" in record else ("probabilities",)
         kind_keys += ("thresholds",) if "thresholds" in record else ()
         self.keys = self.keys or kind_keys
         for key in ("index", "gold", *self.keys):

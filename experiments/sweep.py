@@ -158,7 +158,7 @@ def classifiers(
         own = by_start[start][arm].replace(added)
         flags = (*own.words, "--num-classes", str(len(classes) or 1), *kind.flags)
         words = [*flags, *recorded]
-        identity = {"data": fingerprint, "checkpoint": prints[init], "recipe_flags": words}
+        identity: dict[str, Any] = {"data": fingerprint, "checkpoint": prints[init], "recipe_flags": words}
         identity |= {} if kind.exclusive else {KIND: kind.name}
         run = run_below(settings.out, arm, init, seed, paths[init])
         return Training(run, own, flags, identity, tuple(added))

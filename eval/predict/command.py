@@ -31,6 +31,7 @@ from roberta_small.eval.predict.output import (
     BINARY,
     DELIMITERS,
     FORMATS,
+    WITHOUT_SUFFIX,
     Layout,
     TextPrediction,
     avoid_columns,
@@ -104,8 +105,8 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--format",
         choices=FORMATS,
-        help="output format; 'text' is human-readable (default: by the suffix of --out, else jsonl; with "
-        "--explain: text)",
+        help="output format; 'text' is human-readable, 'glue' is a submission file of GLUE (default: by the "
+        "suffix of --out, else jsonl; with --explain: text)",
     )
     parser.add_argument(
         "--with-text", action="store_true", help="include the texts in the output (a table has them anyway)"
@@ -139,7 +140,7 @@ def run(args: argparse.Namespace) -> None:
         with_std=args.ensemble,
         several=model.labels.kind is KINDS[MULTI_LABEL],
     )
-    if kind != "text":
+    if kind not in WITHOUT_SUFFIX:
         layout = replace(layout, renamed=_rename(layout, kind, args.input))
     notes: Counter[str] = Counter()
     with contextlib.ExitStack() as stack:

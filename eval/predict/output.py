@@ -22,7 +22,8 @@ from roberta_small.common.errors import UserError, count
 from roberta_small.common.files import json_line
 from roberta_small.preprocess.readers.records import COMPRESSED
 
-FORMATS = ("jsonl", "csv", "tsv", "parquet", "xlsx", "text")
+FORMATS = ("jsonl", "csv", "tsv", "parquet", "xlsx", "text", "glue")
+WITHOUT_SUFFIX = ("text", "glue")
 BINARY = ("parquet", "xlsx")
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 PARQUET_ROWS = 10_000
@@ -188,12 +189,13 @@ def choose_format(kind: str | None, out: str | None, *, default: str) -> str:
     if suffix in COMPRESSED:
         raise UserError(f"--out {out}: the output is not compressed; omit {suffix}")
     named = suffix.removeprefix(".")
-    if kind is None and named not in (*FORMATS, "", "txt"):
+    suffixes = [name for name in FORMATS if name not in WITHOUT_SUFFIX]
+    if kind is None and named not in (*suffixes, "", "txt", "text"):
         raise UserError(
             f"--out {out}: no format has the suffix {suffix}; use one of "
-            f"{', '.join(f'.{name}' for name in FORMATS if name != 'text')}, or choose with --format"
+            f"{', '.join(f'.{name}' for name in suffixes)}, or choose with --format"
         )
-    found = kind or (named if named in FORMATS and named != "text" else default)
+    found = kind or (named if named in suffixes else default)
     if found in BINARY and not out:
         raise UserError(f"--format {found}: name the file with --out")
     return found
@@ -209,6 +211,8 @@ def open_writer(kind: str, stream: IO, layout: Layout, delimiter: str | None = N
         return JsonLinesWriter(stream, layout)
     if kind == "text":
         return TextWriter(stream, color=stream.isatty())
+    if kind == "glue":
+        return GlueWriter(stream)
     if kind == "parquet":
         return ParquetWriter(stream, layout)
     if kind == "xlsx":
@@ -254,6 +258,27 @@ class CsvWriter:
         self.stream.write(self.line.getvalue().removesuffix("\r\n") + "\n")
         self.line.seek(0)
         self.line.truncate()
+
+
+class GlueWriter:
+    """A submission file of GLUE: the columns `index` and `prediction` with a tab between them.
+
+    The index is that of the input table, if it has a column `index`, else that of the text.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+        stream.write("index\tprediction\n")
+
+    def write(self, prediction: TextPrediction) -> None:
+        """Write one line; a number has three decimals."""
+        index = (prediction.cells or {}).get("index", prediction.index)
+        predicted = prediction.predicted
+        shown = f"{predicted:.3f}" if isinstance(predicted, float) else prediction.written
+        self.stream.write(f"{index}\t{shown}\n")
+
+    def close(self) -> None:
+        """Nothing is left."""
 
 
 class ParquetWriter:

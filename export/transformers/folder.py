@@ -362,9 +362,10 @@ def describe_labels(model: PreTrainedModel, labels: Labels) -> None:
     """
     if labels.kind.exclusive:
         return
-    model.config.problem_type = labels.kind.name
+    config: Any = model.config
+    config.problem_type = labels.kind.name
     if not labels.kind.has_classes:
-        setattr(model.config, SCALING, labels.scaling.record())
+        setattr(config, SCALING, labels.scaling.record())
 
 
 def labels_of(model: PreTrainedModel) -> Labels:
