@@ -31,8 +31,6 @@ MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
 THRESHOLD = 0.5
 """The threshold of a class for which none was chosen."""
-SEPARATOR = "\t"
-"""Between the labels of an example in a line file; no label contains it."""
 KIND, SCALING = "label_kind", "label_scaling"
 """Keys of preprocess.json. Without `label_kind`, the kind is single_label_classification."""
 
